@@ -1,0 +1,100 @@
+//===- Recipe.h - what the user wants, besides the model --------*- C++ -*-===//
+//
+// A recipe is a TOML file plus `--set KEY=VALUE`. Every key is optional; an unknown one is an error that names the nearest
+// known one, with file, line and column. The table of keys stands in Recipe.cpp, once.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_RECIPE_H
+#define TCC_COMPILER_RECIPE_H
+
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tcc {
+
+struct LossSettings {
+  std::string output;        ///< a scalar graph output; or:
+  std::string kind;          ///< cross_entropy, nll, mse, l1, huber, smooth_l1, bce, bce_with_logits, kl_div; empty: none given
+  std::string of;            ///< graph output; empty: the only floating-point one
+  std::string target;        ///< new or existing graph input
+  int64_t classAxis = 1;
+  bool shift = false;
+  int64_t ignoreIndex = -100;
+  double labelSmoothing = 0;
+  std::vector<double> weight, posWeight;
+  std::string reduction = "mean"; ///< mean or sum
+  double delta = 1, beta = 1;
+  bool logTarget = false;
+};
+
+struct OptimizerGroupSettings {
+  std::vector<std::string> match; ///< globs
+  double lrScale = 1;
+  std::optional<double> weightDecay;
+  std::string where;              ///< "recipe.toml:12:1", for messages
+};
+
+struct OptimizerSettings {
+  std::string kind = "adamw";
+  /// lr, beta1, beta2, eps, weight_decay, momentum, dampening: PyTorch's defaults of the kind where not given.
+  std::map<std::string, double> numbers;
+  bool nesterov = false;
+  std::vector<std::string> decayExempt;
+  std::vector<OptimizerGroupSettings> groups;
+};
+
+struct ScheduleSettings {
+  std::string kind = "constant";
+  std::map<std::string, double> numbers; ///< warmup_steps, total_steps, min_lr_scale, gamma, power, step_size …
+  std::vector<int64_t> milestones;
+  std::string per = "step", warmupFrom = "first", floor = "rescale";
+};
+
+struct ModelSettings {
+  std::map<std::string, int64_t> dims, evaluateDims, predictDims;
+  std::optional<std::vector<std::string>> trainable; ///< globs
+  std::vector<std::string> frozen;                   ///< globs
+};
+
+struct TrainSettings {
+  int64_t accumulate = 1;
+  std::optional<double> clipNorm;
+  uint64_t seed = 0;
+  std::string precision = "f32";
+};
+
+struct Recipe {
+  std::string file;  ///< as given, for messages; empty: none
+  std::string text;  ///< effective recipe as TOML, --set applied
+  ModelSettings model;
+  LossSettings loss;
+  OptimizerSettings optimizer;
+  ScheduleSettings schedule;
+  TrainSettings train;
+  std::map<std::string, std::string> dataMap;      ///< data.map.INPUT
+  std::map<std::string, int64_t> dataBatchAxis;    ///< data.batch_axis.INPUT
+  std::map<std::string, std::string> dataSettings; ///< other data.* keys as text
+  bool fuse = true;                                ///< compiler.fuse
+  std::string attention = "auto";                  ///< compiler.attention
+  /// Where each key given stands ("recipe.toml:3:1" or "--set"), by dotted key.
+  std::map<std::string, std::string> where;
+
+  /// "recipe.toml:3:1: " for a key that was given, else "".
+  std::string at(const std::string &key) const;
+};
+
+/// Reads `path` (empty: none) and applies `settings` ("optimizer.lr=3e-4") on top.
+/// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
+plan::Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
+
+/// True if `name` matches the glob (`*`, `?`, `[…]`, case-sensitive; fnmatch(3) semantics without special characters).
+bool matchesGlob(const std::string &glob, const std::string &name);
+
+} // namespace tcc
+
+#endif // TCC_COMPILER_RECIPE_H

@@ -1,0 +1,64 @@
+//===- Contraction.td - matrix product, convolution, pooling ---------------===//
+#ifndef TCC_DIALECT_CONTRACTION_TD
+#define TCC_DIALECT_CONTRACTION_TD
+include "compiler/dialect/TrainDialect.td"
+
+class Train_LibraryOp<string mnemonic, string text, list<Trait> traits = []>
+    : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
+                                       DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+  let summary = text;
+  let hasVerifier = 1;
+}
+def Train_MatMulOp : Train_LibraryOp<"matmul", "batched product of [B, M, K] and [B, K, N]"> {
+  let description = [{
+    `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. emitElement is the generated
+    kernel: for types without a library kernel, and its oracle.
+  }];
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` functional-type(operands, results)";
+}
+defvar Train_ConvWindow = (ins DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations, DenseI64ArrayAttr:$padsBegin,
+                               DenseI64ArrayAttr:$padsEnd, DefaultValuedAttr<I64Attr, "1">:$groups);
+class Train_ConvBase<string mnemonic, string text> : Train_LibraryOp<mnemonic, text> {
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+}
+def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatial, 1 to 3 spatial dimensions"> {
+  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight), Train_ConvWindow);
+}
+def Train_ConvInputGradOp : Train_ConvBase<"conv_input_grad", "derivative of conv with respect to its input"> {
+  let arguments = !con((ins Train_FloatTensor:$grad, Train_FloatTensor:$weight), Train_ConvWindow);
+}
+def Train_ConvWeightGradOp : Train_ConvBase<"conv_weight_grad", "derivative of conv with respect to its weight"> {
+  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$grad), Train_ConvWindow);
+}
+
+defvar Train_PoolWindow = (ins DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
+                               DenseI64ArrayAttr:$padsBegin);
+class Train_PoolBase<string mnemonic, string text, list<Trait> traits = []>
+    : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>]> {
+  let summary = text;
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+}
+def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and its flat spatial index in the input",
+                                     [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let description = "The first of equal elements counts, as in PyTorch. Padding never wins.";
+  let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
+  let results = (outs Train_Tensor:$result, StaticShapeTensorOf<[I32]>:$indices);
+}
+def Train_MaxPoolGradOp : Train_PoolBase<"max_pool_grad", "the gradient of each window at the element that won it",
+                                         [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let arguments = !con((ins Train_Tensor:$grad, StaticShapeTensorOf<[I32]>:$indices), Train_PoolWindow);
+  let results = (outs Train_Tensor:$result);
+}
+def Train_SumPoolOp : Train_PoolBase<"sum_pool", "sum of each window", [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
+  let results = (outs Train_Tensor:$result);
+}
+def Train_SumPoolGradOp : Train_PoolBase<"sum_pool_grad", "each element receives the gradients of the windows it is in",
+                                         [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let arguments = !con((ins Train_Tensor:$grad), Train_PoolWindow);
+  let results = (outs Train_Tensor:$result);
+}
+#endif // TCC_DIALECT_CONTRACTION_TD

@@ -1,0 +1,98 @@
+//===- Element.h - how ops describe one element to a loop nest --*- C++ -*-===//
+//
+// A fusible op is a function from an index to an element. The loop nest calls it with coordinates and gets back a value:
+// a scalar, or a vector of lanes that run along one dimension of the kernel's iteration space. Operands are asked for at
+// coordinates in turn, whether they lie in memory or are computed inside the same kernel. The scalar program is the same
+// with one lane and with many, in the body of a loop and in its masked tail.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_ELEMENT_H
+#define TCC_DIALECT_ELEMENT_H
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/Value.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+namespace tcc::train {
+
+/// One coordinate of an element, for all lanes: lane l is at base + l·laneStride, or at lanes[l] where data decides.
+struct Coord {
+  mlir::Value base;       ///< i64; null where `lanes` is set
+  int64_t laneStride = 0; ///< how far neighbouring lanes are apart
+  mlir::Value lanes;      ///< vector of i64: any coordinates
+};
+
+/// Builds the elements of one op. Arithmetic on values works on scalars and vectors alike; types are named by their
+/// element type. Types f16 and bf16 are computed in f32 and rounded after each op: bodies see f32.
+class ElementBuilder {
+public:
+  ElementBuilder(mlir::OpBuilder &builder, mlir::Location loc) : builder(builder), loc(loc) {}
+  virtual ~ElementBuilder() = default;
+
+  mlir::OpBuilder &builder;
+  mlir::Location loc;
+
+  /// Number of lanes; 1 means values are scalars.
+  virtual int64_t lanes() const = 0;
+  /// Operand `operand` of the op being emitted, at `coords` (one per dimension of the operand).
+  virtual mlir::Value operand(unsigned operand, llvm::ArrayRef<Coord> coords) = 0;
+  /// The same where `predicate` (i1 per lane) holds; other lanes are `otherwise` and touch no memory.
+  virtual mlir::Value operandIf(unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value predicate, mlir::Value otherwise) = 0;
+  /// for i = lower; i < upper; i += 1, carrying `inits` (scalars or lane vectors). Inside, operand() may use i.
+  virtual llvm::SmallVector<mlir::Value>
+  loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
+       llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
+
+  /// The type of a value whose elements are `element`: itself, or a vector of lanes. f16 and bf16 become f32.
+  mlir::Type laneType(mlir::Type element) const;
+  mlir::Value floatConstant(mlir::Type element, double value);
+  mlir::Value intConstant(mlir::Type element, int64_t value);
+  /// A constant of either kind in `element`.
+  mlir::Value constant(mlir::Type element, double value);
+  /// A scalar repeated in every lane; vectors pass through.
+  mlir::Value splat(mlir::Value scalar);
+
+  // Coordinates.
+  /// A coordinate that is the same in every lane.
+  Coord uniform(int64_t value);
+  Coord uniform(mlir::Value i64);
+  /// The coordinate as an i64 per lane.
+  mlir::Value coordValue(const Coord &coord);
+  /// A coordinate from an integer value per lane (data-dependent); sign-extends to i64.
+  Coord coordFromValue(mlir::Value integer);
+  /// coord·scale + offset.
+  Coord affine(const Coord &coord, int64_t scale, int64_t offset);
+  /// left + right.
+  Coord add(const Coord &left, const Coord &right);
+  /// i1 per lane: 0 ≤ coord < size.
+  mlir::Value inBounds(const Coord &coord, int64_t size);
+};
+
+/// Builds one tile of a kernel whose loops are the op's own.
+class LoopBuilder {
+public:
+  LoopBuilder(mlir::OpBuilder &builder, mlir::Location loc) : builder(builder), loc(loc) {}
+  virtual ~LoopBuilder() = default;
+
+  mlir::OpBuilder &builder;
+  mlir::Location loc;
+
+  /// Lanes of a full vector for elements of this type.
+  virtual int64_t lanes(mlir::Type element) const = 0;
+  /// Loads `count` (1: a scalar) elements of operand `operand` from linear element index `index` (i64).
+  /// `active` (i64, or null for all): only lanes below it are read.
+  virtual mlir::Value load(unsigned operand, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  /// Stores a scalar or a vector to result `result` at linear element index `index`.
+  virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
+  /// Reads back from result `result` (for ops that update in place).
+  virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  /// for i in [lower, upper) by step, carrying `inits`.
+  virtual llvm::SmallVector<mlir::Value>
+  loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
+       llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
+  mlir::Value index(int64_t value);
+};
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_ELEMENT_H

@@ -1,0 +1,44 @@
+//===- State.td - variables and fused regions ------------------------------===//
+#ifndef TCC_DIALECT_STATE_TD
+#define TCC_DIALECT_STATE_TD
+include "compiler/dialect/TrainDialect.td"
+
+def Train_VariableOp : Train_Op<"variable", [Symbol]> {
+  let summary = "state that outlives a step: a parameter, a frozen weight, an optimizer's moment, an accumulator";
+  let description = [{
+    `role` is one of parameter, frozen, constant, optimizer, accumulator. Its first value is `fill` in every element, or else
+    the initializer of its name in the model (weights never enter the IR).
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, OptionalAttr<F64Attr>:$fill,
+                       OptionalAttr<ElementsAttr>:$value, DefaultValuedAttr<I64Attr, "-1">:$group);
+  let assemblyFormat = "$sym_name `:` $type attr-dict";
+}
+def Train_ReadOp : Train_Op<"read", [MemoryEffects<[MemRead]>]> {
+  let summary = "the current value of a variable";
+  let arguments = (ins FlatSymbolRefAttr:$variable);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$variable attr-dict `:` type($result)";
+}
+def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>]> {
+  let summary = "gives a variable its next value";
+  let arguments = (ins FlatSymbolRefAttr:$variable, Train_Tensor:$value);
+  let assemblyFormat = "$variable `,` $value attr-dict `:` type($value)";
+}
+
+def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, HasParent<"FusedOp">]> {
+  let summary = "the values that leave a fused region";
+  let arguments = (ins Variadic<Train_Tensor>:$values);
+  let assemblyFormat = "($values^ `:` type($values))? attr-dict";
+}
+def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">]> {
+  let summary = "ops that become one generated kernel";
+  let description = [{
+    Block arguments are the operands. Everything inside is computed once per element of the kernel's iteration space; nothing
+    but the yielded values reaches memory.
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$inputs);
+  let results = (outs Variadic<Train_Tensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $results) $body";
+}
+#endif // TCC_DIALECT_STATE_TD

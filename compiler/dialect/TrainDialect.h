@@ -1,0 +1,38 @@
+//===- TrainDialect.h - the train dialect -----------------------*- C++ -*-===//
+#ifndef TCC_DIALECT_TRAINDIALECT_H
+#define TCC_DIALECT_TRAINDIALECT_H
+
+#include "compiler/dialect/Element.h"
+#include "compiler/dialect/HostTensor.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpDefinition.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace tcc::plan {
+class Instruction;
+}
+
+namespace tcc::train {
+
+template <typename ConcreteType>
+class NotDifferentiable : public mlir::OpTrait::TraitBase<ConcreteType, NotDifferentiable> {};
+template <typename ConcreteType> class Pointwise : public mlir::OpTrait::TraitBase<ConcreteType, Pointwise> {};
+template <typename ConcreteType> class View : public mlir::OpTrait::TraitBase<ConcreteType, View> {};
+
+} // namespace tcc::train
+
+#include "compiler/dialect/TrainDialect.h.inc"
+#include "compiler/dialect/TrainEnums.h.inc"
+#include "compiler/dialect/TrainInterfaces.h.inc"
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/TrainOps.h.inc"
+
+#endif // TCC_DIALECT_TRAINDIALECT_H

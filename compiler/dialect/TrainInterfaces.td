@@ -1,0 +1,118 @@
+//===- TrainInterfaces.td - what the compiler asks an op -------------------===//
+#ifndef TCC_DIALECT_TRAININTERFACES_TD
+#define TCC_DIALECT_TRAININTERFACES_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/Interfaces.td"
+
+def Train_Differentiable : OpInterface<"Differentiable"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    The op's vector-Jacobian product in terms of other ops. An op that has no derivative (comparisons, integer ops) carries
+    the trait `NotDifferentiable` instead.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+        Builds the gradients of the operands. `resultGradients[i]` is null where nothing flows into result i, else of its
+        type. Set `operandGradients[j]` (operand j's type), or leave it null where there is none (integers). What is not
+        wanted is removed as dead code.
+      }],
+      "void", "buildGradient",
+      (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$resultGradients,
+           "::llvm::SmallVectorImpl<::mlir::Value> &":$operandGradients)>
+  ];
+}
+
+def Train_Cost : OpInterface<"Cost"> {
+  let cppNamespace = "::tcc::train";
+  let description = "What running the op costs.";
+  let methods = [
+    InterfaceMethod<"Floating-point (or integer) operations of one execution.", "double", "getFlops", (ins)>,
+    InterfaceMethod<"True where computing again from the operands costs no more than reading the result: a fused kernel may repeat it.",
+      "bool", "isCheapToRecompute", (ins), "", "return false;">
+  ];
+}
+
+def Train_Fusible : OpInterface<"Fusible"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    The op as a function from an index to an element: how it is computed inside a generated loop nest. One scalar program
+    per op; lanes of a vector run the same one.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+        How result coordinates map to the coordinates of operand `operand` that one result element reads; a null map where
+        it reads several or data decides (gather, windows, loops).
+      }],
+      "::mlir::AffineMap", "getOperandMap", (ins "unsigned":$operand)>,
+    InterfaceMethod<"Emits result element(s) `coords` of result `result`: a scalar, or a vector of lanes.",
+      "::mlir::Value", "emitElement",
+      (ins "::tcc::train::ElementBuilder &":$builder, "unsigned":$result, "::llvm::ArrayRef<::tcc::train::Coord>":$coords)>
+  ];
+}
+
+def Train_Reducible : OpInterface<"Reducible"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    A reduction over some dimensions of operand 0, which keep extent 1 in the result. Its tree is given by the shape alone:
+    see compiler/codegen/LoopNest.
+  }];
+  let methods = [
+    InterfaceMethod<"Reduced dimensions, ascending.", "::llvm::SmallVector<int64_t>", "getReducedDims", (ins)>,
+    InterfaceMethod<"Neutral element in the accumulator's type (a scalar, or a vector of lanes).", "::mlir::Value", "emitIdentity",
+      (ins "::tcc::train::ElementBuilder &":$builder)>,
+    InterfaceMethod<"Combines two partial results.", "::mlir::Value", "emitCombine",
+      (ins "::tcc::train::ElementBuilder &":$builder, "::mlir::Value":$left, "::mlir::Value":$right)>
+  ];
+}
+
+def Train_LoopKernel : OpInterface<"LoopKernel"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    An op whose loop nest is its own (scatter, scan): it is the only op of its kernel. Tiles are independent of one another.
+  }];
+  let methods = [
+    InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
+    InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
+    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">
+  ];
+}
+
+def Train_LibraryCall : OpInterface<"LibraryCall"> {
+  let cppNamespace = "::tcc::train";
+  let description = "The plan instruction that the op becomes where the library has a kernel for its types.";
+  let methods = [
+    InterfaceMethod<"Fills shapes, types and flags of the call; the library's choice (tiles, scratch) is added by emit.",
+      "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>
+  ];
+}
+
+def Train_Reference : OpInterface<"Reference"> {
+  let cppNamespace = "::tcc::train";
+  let description = "A naive evaluator, obviously right: the oracle of every kernel test; it also folds constants.";
+  let methods = [
+    InterfaceMethod<"Computes the results (allocated, of the result types) from the operands.", "void", "evaluate",
+      (ins "::llvm::ArrayRef<::tcc::train::HostTensor>":$operands, "::llvm::MutableArrayRef<::tcc::train::HostTensor>":$results)>
+  ];
+}
+
+def Train_Decomposable : OpInterface<"Decomposable"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    A composite: kept whole up to differentiation, since its own backward is better than that of its parts, then written
+    in terms of the core by decompose-composites.
+  }];
+  let methods = [
+    InterfaceMethod<"Builds the op from core ops; one value per result.", "::llvm::SmallVector<::mlir::Value>", "decompose",
+      (ins "::mlir::OpBuilder &":$builder)>
+  ];
+}
+
+/// The op has no derivative: nothing flows through it.
+def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
+/// The result has the operands' shape, element by element (Fusible with identity maps).
+def Train_Pointwise : NativeOpTrait<"Pointwise"> { let cppNamespace = "::tcc::train"; }
+/// Same bytes under another shape: no instruction is emitted.
+def Train_View : NativeOpTrait<"View"> { let cppNamespace = "::tcc::train"; }
+
+#endif // TCC_DIALECT_TRAININTERFACES_TD

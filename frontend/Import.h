@@ -1,0 +1,63 @@
+//===- Import.h - an ONNX forward graph as a train module -------*- C++ -*-===//
+#ifndef TCC_FRONTEND_IMPORT_H
+#define TCC_FRONTEND_IMPORT_H
+
+#include "compiler/Recipe.h"
+#include "runtime/plan/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tcc::frontend {
+
+/// Where the bytes of an initializer are. Weights never enter the IR.
+struct Initializer {
+  std::string name;
+  plan::TensorType type;
+  const char *data = nullptr; ///< bytes in memory (inside the model file), in storage order; null where external
+  std::string file;           ///< external data: path, offset and length (bytes)
+  uint64_t offset = 0, bytes = 0;
+  std::string display;        ///< the one parameter it was folded from, by the exporter's notes; else empty
+  std::string node;           ///< a node that reads it
+  std::vector<std::string> uses; ///< what reads it, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
+  bool constant = false;      ///< a lifted constant or running statistic: not trained by default
+};
+
+struct ImportOptions {
+  std::map<std::string, int64_t> dims;                  ///< symbolic dimensions
+  std::map<std::string, std::vector<int64_t>> shapes;   ///< --shape INPUT=…
+  ModelSettings model;
+  std::string recipeFile;
+  bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
+};
+
+/// A model and what owns its bytes.
+///
+/// The module holds `train.variable` symbols (named by initializer; role parameter or frozen) and one function @forward:
+/// arguments are the graph inputs (attributes train.name, train.sample_axis: i64, −1 for a constant), results the graph outputs
+/// (train.name). Every op's location is a NameLoc with the ONNX node's name (or "OpType → output" where it has none).
+struct ImportedModel {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::map<std::string, Initializer> initializers;
+  std::string name;            ///< file name without folder
+  std::string strippedModel;   ///< serialised ModelProto without the bytes of initializers, for export
+  std::vector<std::string> warnings;
+  std::shared_ptr<void> storage; ///< keeps Initializer::data alive
+};
+
+/// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with node
+/// name, op, opset and what would help.
+plan::Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+
+/// `tcc inspect`: inputs, outputs, parameters, ops, dynamic dimensions and all that is unsupported, as text.
+plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_IMPORT_H
