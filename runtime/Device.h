@@ -1,0 +1,56 @@
+//===- Device.h - a machine that runs plans ------------------------------===//
+//
+// A device owns the two arenas of a plan, its code and its library primitives. All is made once, when the device is
+// created: running an entry allocates nothing and takes no lock.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DEVICE_H
+#define TCC_RUNTIME_DEVICE_H
+
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace tcc::runtime {
+
+/// Called after each instruction of an observed run, with its index in the entry.
+using InstructionObserver = std::function<void(uint32_t instruction)>;
+
+class Device {
+public:
+  virtual ~Device() = default;
+
+  /// Bytes of the two arenas: what the plan says and what was allocated.
+  virtual uint64_t residentBytes() const = 0;
+  virtual uint64_t transientBytes() const = 0;
+
+  /// Address of a variable in the resident arena; null for an index out of range, or where there is no memory (null
+  /// device).
+  virtual void *variableData(uint32_t variable) = 0;
+
+  /// Address of a buffer of an entry, for inputs before a run and outputs after it: valid until another entry runs, since
+  /// entries share the transient arena. Null as variableData.
+  virtual void *bufferData(const std::string &entry, uint32_t buffer) = 0;
+
+  /// Runs an entry to its end. Error: no such entry; a library call failed (named by node).
+  virtual plan::Status run(const std::string &entry) = 0;
+
+  /// The same with a call after each instruction: for traces, and to find the node where a number went bad.
+  virtual plan::Status runObserved(const std::string &entry, const InstructionObserver &after) = 0;
+};
+
+/// A CPU device with `threads` workers (0: as many as this process may use; never more than the plan's max_workers; the
+/// count changes no result). Verifies the plan, checks target, kernel ABI and library kernels, allocates, and loads the
+/// variables' initial values: payload, external file, fill. Every fault is an error that says where it is.
+plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads);
+
+/// A device that executes nothing and checks everything: verifies the plan, then walks each entry that is run.
+plan::Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DEVICE_H
