@@ -1,0 +1,41 @@
+//===- MappedFile.h - a file's bytes, read through a mapping -------------===//
+//
+// Data sets and weights are larger than a process should copy: the kernel pages them in as they are read.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_MAPPEDFILE_H
+#define TCC_RUNTIME_STATE_MAPPEDFILE_H
+
+#include "runtime/plan/Status.h"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace tcc::runtime {
+
+/// A read-only mapping of a whole file. Errors name the file and the system's reason.
+class MappedFile {
+public:
+  static plan::Expected<std::shared_ptr<const MappedFile>> open(const std::string &path);
+  ~MappedFile();
+  MappedFile(const MappedFile &) = delete;
+  MappedFile &operator=(const MappedFile &) = delete;
+
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte *>(address), length}; }
+  const std::string &path() const { return name; }
+
+private:
+  MappedFile() = default;
+  std::string name;
+  void *address = nullptr;
+  size_t length = 0;
+};
+
+/// Reads a whole file into memory; for small files.
+plan::Expected<std::string> readFile(const std::string &path);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_MAPPEDFILE_H

@@ -1,0 +1,52 @@
+//===- Safetensors.h - the tensor format of data, weights and checkpoints -===//
+//
+// A safetensors file is u64 header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}}, then the bytes of
+// all tensors without gaps (https://github.com/huggingface/safetensors, format section).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_SAFETENSORS_H
+#define TCC_RUNTIME_STATE_SAFETENSORS_H
+
+#include "runtime/plan/DType.h"
+#include "runtime/plan/Status.h"
+#include "runtime/state/MappedFile.h"
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcc::runtime {
+
+struct Tensor {
+  std::string name;
+  plan::TensorType type;
+  std::span<const std::byte> bytes; ///< row-major, dense, little endian; perhaps unaligned
+};
+
+/// A mapped file; tensors are sorted by name.
+class SafetensorsFile {
+public:
+  /// Checks the header against the file: every error says what is wrong and with which tensor.
+  static plan::Expected<SafetensorsFile> open(const std::string &path);
+
+  const std::vector<Tensor> &tensors() const { return all; }
+  const Tensor *find(std::string_view name) const;
+  const std::map<std::string, std::string> &metadata() const { return notes; }
+  const std::shared_ptr<const MappedFile> &file() const { return mapped; }
+
+private:
+  std::shared_ptr<const MappedFile> mapped;
+  std::vector<Tensor> all;
+  std::map<std::string, std::string> notes;
+};
+
+/// Writes the file atomically; wide elements come first so that every tensor stays aligned, then by name. The order and
+/// bytes follow from the content alone. Returns the XXH3-64 of the file.
+plan::Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<Tensor> tensors,
+                                          const std::map<std::string, std::string> &metadata = {});
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_SAFETENSORS_H
