@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Sets up and builds: `tools/build.sh` everything, `tools/build.sh TARGET...` only that. The result lies in build/bin.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+tools/setup.sh
+# A clone in another folder finds what an earlier one compiled.
+export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! cmake -S . -B build -G Ninja >"$log" 2>&1 </dev/null; then
+  cat "$log" >&2
+  exit 1
+fi
+cmake --build build -j "$(nproc)" ${1:+--target "$@"} </dev/null

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every test: `tools/test.sh`, or `tools/test.sh -R NAME` with any options of ctest.
+# The last line is "N passed, N failed"; exit status 1 if any failed or the build did.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+began=$SECONDS
+tools/setup.sh
+set_up=$((SECONDS - began))
+began=$SECONDS
+tools/build.sh
+built=$((SECONDS - began))
+
+# What a failed run left behind must not be counted.
+rm -f build/tests.xml
+status=0
+ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit tests.xml --no-tests=error "$@" </dev/null || status=$?
+.venv/bin/python tools/summary.py build/tests.xml --set-up "$set_up" --build "$built" || status=1
+exit "$status"
