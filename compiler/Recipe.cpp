@@ -1,0 +1,189 @@
+//===- Recipe.cpp - reads recipes and --set -------------------------------===//
+//
+// The file and every --set become TOML tables; the tables are merged, then walked against the table of keys
+// (RecipeKeys.cpp), which checks each value. Where a key came from is kept beside it, for messages here and later.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/Recipe.h"
+
+#include "compiler/RecipeKeys.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <fstream>
+#include <sstream>
+
+namespace tcc {
+namespace {
+
+using plan::Expected;
+using plan::Status;
+
+/// Later values replace earlier ones; tables are merged key by key.
+void merge(toml::table &base, const toml::table &over) {
+  for (const auto &[key, value] : over) {
+    toml::node *existing = base.get(key.str());
+    if (existing && existing->is_table() && value.is_table())
+      merge(*existing->as_table(), *value.as_table());
+    else
+      base.insert_or_assign(key.str(), value);
+  }
+}
+
+const recipe::Key *findKey(std::string_view name) {
+  for (const recipe::Key &key : recipe::allKeys())
+    if (key.name == name)
+      return &key;
+  return nullptr;
+}
+
+/// True if some key lies below the table `name`.
+bool isSection(std::string_view name) {
+  return std::any_of(recipe::allKeys().begin(), recipe::allKeys().end(), [&](const recipe::Key &key) {
+    return key.name.size() > name.size() && key.name.starts_with(name) && key.name[name.size()] == '.';
+  });
+}
+
+std::string nearestKey(std::string_view name) {
+  std::string best;
+  size_t bestDistance = ~size_t(0);
+  auto offer = [&](const std::string &candidate, size_t distance) {
+    if (distance < bestDistance) {
+      bestDistance = distance;
+      best = candidate;
+    }
+  };
+  for (const recipe::Key &key : recipe::allKeys()) {
+    offer(key.name, recipe::editDistance(name, key.name));
+    // A key written without its section, or in the wrong one.
+    std::string_view last = std::string_view(key.name).substr(key.name.find('.') + 1);
+    std::string_view given = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+    offer(key.name, recipe::editDistance(given, last) + 2);
+  }
+  return best;
+}
+
+std::string join(const std::string &prefix, std::string_view name) {
+  return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
+}
+
+/// Notes where each key and section of `table` stands.
+void notePlaces(Recipe &recipe, const toml::table &table, const std::string &prefix, const std::string &fixedPlace) {
+  for (const auto &[key, value] : table) {
+    std::string name = join(prefix, key.str());
+    if (!fixedPlace.empty())
+      recipe.where[name] = fixedPlace;
+    else
+      recipe.where[name] =
+          fmt::format("{}:{}:{}", recipe.file, key.source().begin.line, key.source().begin.column);
+    if (const toml::table *below = value.as_table())
+      notePlaces(recipe, *below, name, fixedPlace);
+  }
+}
+
+Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
+  for (const auto &[entry, value] : table) {
+    std::string name = join(prefix, entry.str());
+    const std::string place = recipe.at(name);
+    if (const recipe::Key *key = findKey(name)) {
+      if (!key->set)
+        return plan::error("{}{} is not supported by this version yet; remove it", place, name);
+      if (Status status = key->set(recipe, value); !status.ok())
+        return plan::error("{}{}: {}", place, name, status.message());
+    } else if (isSection(name)) {
+      if (!value.is_table())
+        return plan::error("{}{}: expected a table, found {}", place, name, recipe::typeName(value));
+      if (Status status = applyTable(recipe, *value.as_table(), name); !status.ok())
+        return status;
+    } else {
+      return plan::error("{}unknown key {}; the nearest known one is {}", place, name, nearestKey(name));
+    }
+  }
+  return Status::success();
+}
+
+/// KEY=VALUE as a table. A value that is no TOML value is taken as a string.
+Expected<toml::table> parseSetting(const std::string &setting) {
+  size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), plan::kExitUsage);
+  std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
+  toml::parse_result parsed = toml::parse(key + " = " + value);
+  if (parsed)
+    return std::move(parsed).table();
+  const size_t first = value.find_first_not_of(" \t");
+  const bool bare = first == std::string::npos || std::string_view("[{\"'").find(value[first]) == std::string_view::npos;
+  if (bare) {
+    std::string quoted;
+    for (char c : value)
+      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    toml::parse_result asString = toml::parse(key + " = \"" + quoted + "\"");
+    if (asString)
+      return std::move(asString).table();
+  }
+  return plan::error("--set {}: {}", setting, parsed.error().description());
+}
+
+Expected<std::string> readText(const std::string &path) {
+  std::error_code problem;
+  if (std::filesystem::is_directory(path, problem))
+    return plan::error("{}: is a folder, not a recipe", path);
+  std::ifstream stream(path, std::ios::binary);
+  if (!stream)
+    return plan::error("{}: cannot open the recipe: {}", path, std::strerror(errno));
+  std::ostringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+} // namespace
+
+std::string Recipe::at(const std::string &key) const {
+  auto found = where.find(key);
+  return found == where.end() ? std::string() : found->second + ": ";
+}
+
+Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings) {
+  Recipe recipe;
+  recipe.file = path;
+  toml::table merged;
+  if (!path.empty()) {
+    Expected<std::string> text = readText(path);
+    if (!text)
+      return text.status();
+    toml::parse_result parsed = toml::parse(*text, std::string_view(path));
+    if (!parsed) {
+      const toml::source_position position = parsed.error().source().begin;
+      return plan::error("{}:{}:{}: {}", path, position.line, position.column, parsed.error().description());
+    }
+    merged = std::move(parsed).table();
+    notePlaces(recipe, merged, "", "");
+  }
+  for (const std::string &setting : settings) {
+    Expected<toml::table> table = parseSetting(setting);
+    if (!table)
+      return table.status();
+    notePlaces(recipe, *table, "", "--set");
+    merge(merged, *table);
+  }
+  if (Status status = applyTable(recipe, merged, ""); !status.ok())
+    return status;
+  if (Status status = recipe::finishOptimizer(recipe); !status.ok())
+    return status;
+  if (Status status = recipe::finishLossAndSchedule(recipe); !status.ok())
+    return status;
+  std::ostringstream text;
+  text << merged;
+  recipe.text = text.str();
+  return recipe;
+}
+
+bool matchesGlob(const std::string &glob, const std::string &name) {
+  return fnmatch(glob.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+} // namespace tcc

@@ -1,0 +1,336 @@
+//===- OnnxFile.cpp - an ONNX file and where its weights are --------------===//
+#include "frontend/OnnxFile.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <limits>
+#include <optional>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tcc::frontend {
+namespace {
+
+using onnx::TensorProto;
+using plan::Expected;
+using plan::Status;
+namespace fs = std::filesystem;
+
+/// Initializers up to this size stay inside a stripped model.
+constexpr uint64_t kSmallBytes = 1024;
+
+/// A file mapped for reading.
+class Mapping {
+public:
+  ~Mapping() {
+    if (address != MAP_FAILED && size)
+      munmap(address, size);
+    if (descriptor >= 0)
+      close(descriptor);
+  }
+  Status open(const std::string &path) {
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0)
+      return plan::error("{}: cannot open the model: {}", path, std::strerror(errno));
+    struct stat info = {};
+    if (fstat(descriptor, &info) != 0)
+      return plan::error("{}: cannot read the model: {}", path, std::strerror(errno));
+    if (S_ISDIR(info.st_mode))
+      return plan::error("{}: is a folder; give the .onnx file in it", path);
+    if (!S_ISREG(info.st_mode))
+      return plan::error("{}: is no regular file", path);
+    size = size_t(info.st_size);
+    if (size == 0)
+      return plan::error("{}: the file is empty; export the model again", path);
+    address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    if (address == MAP_FAILED)
+      return plan::error("{}: cannot map the model: {}", path, std::strerror(errno));
+    return Status::success();
+  }
+  const char *data() const { return static_cast<const char *>(address); }
+  size_t size = 0;
+
+private:
+  void *address = MAP_FAILED;
+  int descriptor = -1;
+};
+
+/// Product of the dimensions, or nothing where one is negative or the product overflows.
+std::optional<uint64_t> countOf(const google::protobuf::RepeatedField<int64_t> &dims) {
+  uint64_t count = 1;
+  for (int64_t dim : dims) {
+    if (dim < 0 || (dim > 0 && count > (uint64_t(1) << 60) / uint64_t(dim)))
+      return std::nullopt;
+    count *= uint64_t(dim);
+  }
+  return count;
+}
+
+template <typename Stored, typename Field> std::string packed(const Field &field) {
+  std::string bytes(size_t(field.size()) * sizeof(Stored), '\0');
+  char *out = bytes.data();
+  for (auto value : field) {
+    Stored stored = static_cast<Stored>(value);
+    std::memcpy(out, &stored, sizeof stored);
+    out += sizeof stored;
+  }
+  return bytes;
+}
+
+/// The typed fields of a tensor as raw bytes.
+std::string packTyped(const TensorProto &tensor) {
+  switch (tensor.data_type()) {
+  case TensorProto::FLOAT: return packed<float>(tensor.float_data());
+  case TensorProto::DOUBLE: return packed<double>(tensor.double_data());
+  case TensorProto::INT64: return packed<int64_t>(tensor.int64_data());
+  case TensorProto::INT32: return packed<int32_t>(tensor.int32_data());
+  case TensorProto::UINT64: return packed<uint64_t>(tensor.uint64_data());
+  case TensorProto::UINT32: return packed<uint32_t>(tensor.uint64_data());
+  case TensorProto::INT16: case TensorProto::UINT16: case TensorProto::FLOAT16: case TensorProto::BFLOAT16:
+    return packed<uint16_t>(tensor.int32_data());
+  default: return packed<uint8_t>(tensor.int32_data());
+  }
+}
+
+/// Type and size of a tensor, checked; its bytes where they are inside the message, taken out of it.
+Expected<OnnxInitializer> describe(const TensorProto &tensor) {
+  OnnxInitializer result;
+  result.type = tensor.data_type();
+  result.dims.assign(tensor.dims().begin(), tensor.dims().end());
+  uint64_t element = onnxElementBytes(result.type);
+  if (!element)
+    return plan::error("its element type {} is not supported; convert it to float, or another numeric type",
+                       onnxTypeName(result.type));
+  std::optional<uint64_t> count = countOf(tensor.dims());
+  if (!count || *count > std::numeric_limits<uint64_t>::max() / 16)
+    return plan::error("its shape [{}] is not valid", fmt::join(result.dims, ", "));
+  result.bytes = *count * element;
+  return result;
+}
+
+/// The file of an external tensor: inside the model's folder, and long enough.
+Status resolveExternal(const TensorProto &tensor, const std::string &folder, OnnxInitializer &result) {
+  std::string location;
+  std::optional<uint64_t> length;
+  for (const onnx::StringStringEntryProto &entry : tensor.external_data()) {
+    auto number = [&](uint64_t &out) {
+      char *end = nullptr;
+      errno = 0;
+      out = std::strtoull(entry.value().c_str(), &end, 10);
+      return !entry.value().empty() && entry.value()[0] != '-' && !*end && !errno;
+    };
+    uint64_t value = 0;
+    if (entry.key() == "location") {
+      location = entry.value();
+    } else if (entry.key() == "offset") {
+      if (!number(result.offset))
+        return plan::error("external data: offset \"{}\" is no number of bytes", entry.value());
+    } else if (entry.key() == "length") {
+      if (!number(value))
+        return plan::error("external data: length \"{}\" is no number of bytes", entry.value());
+      length = value;
+    }
+  }
+  if (location.empty())
+    return plan::error("external data without a location");
+  fs::path relative(location);
+  if (relative.is_absolute())
+    return plan::error("external data at the absolute path {}: it must lie in the model's folder; refused", location);
+  for (const fs::path &part : relative)
+    if (part == "..")
+      return plan::error("external data at {}, which leads out of the model's folder; refused", location);
+  fs::path file = fs::path(folder.empty() ? "." : folder) / relative;
+  std::error_code problem;
+  if (!fs::exists(file, problem))
+    return plan::error("external data {} is missing; put it beside the model", file.string());
+  fs::path realFile = fs::canonical(file, problem);
+  fs::path realFolder = problem ? fs::path() : fs::canonical(folder.empty() ? "." : folder, problem);
+  if (problem)
+    return plan::error("external data {}: {}", file.string(), problem.message());
+  auto [folderEnd, rest] = std::mismatch(realFolder.begin(), realFolder.end(), realFile.begin(), realFile.end());
+  if (folderEnd != realFolder.end())
+    return plan::error("external data {} is a link that leads out of the model's folder; refused", file.string());
+  if (!fs::is_regular_file(realFile, problem))
+    return plan::error("external data {} is no regular file", file.string());
+  uint64_t fileBytes = fs::file_size(realFile, problem);
+  if (problem)
+    return plan::error("external data {}: {}", file.string(), problem.message());
+  if (length && *length != result.bytes)
+    return plan::error("external data {}: its length is {} bytes, its shape needs {}", file.string(), *length,
+                       result.bytes);
+  if (result.offset > fileBytes || result.bytes > fileBytes - result.offset)
+    return plan::error("external data {}: it ends at byte {}, the file at {}; copy the file again", file.string(),
+                       result.offset + result.bytes, fileBytes);
+  result.file = file.string();
+  return Status::success();
+}
+
+Status wrongSize(uint64_t found, uint64_t needed) {
+  return plan::error("it holds {} bytes, its shape needs {}; the file may be truncated", found, needed);
+}
+
+/// Moves the bytes of one initializer into the side table.
+Status takeInitializer(TensorProto &tensor, OnnxFile &file) {
+  Expected<OnnxInitializer> described = describe(tensor);
+  if (!described)
+    return described.status();
+  if (tensor.data_location() == TensorProto::EXTERNAL) {
+    if (Status status = resolveExternal(tensor, file.folder, *described); !status.ok())
+      return status;
+  } else {
+    if (tensor.has_raw_data())
+      described->data.swap(*tensor.mutable_raw_data());
+    else
+      described->data = packTyped(tensor);
+    if (described->data.size() != described->bytes)
+      return wrongSize(described->data.size(), described->bytes);
+  }
+  TensorProto bare;
+  bare.set_name(tensor.name());
+  bare.set_data_type(tensor.data_type());
+  *bare.mutable_dims() = tensor.dims();
+  bare.set_doc_string(tensor.doc_string());
+  tensor.Swap(&bare);
+  if (!file.initializers.emplace(tensor.name(), described.take()).second)
+    return plan::error("the name occurs twice");
+  return Status::success();
+}
+
+/// "['a', 'b']" as its strings.
+std::vector<std::string> parseNames(const std::string &text) {
+  std::vector<std::string> names;
+  for (size_t begin = text.find('\''); begin != text.npos; begin = text.find('\'', begin)) {
+    size_t end = text.find('\'', begin + 1);
+    if (end == text.npos)
+      break;
+    names.push_back(text.substr(begin + 1, end - begin - 1));
+    begin = end + 1;
+  }
+  return names;
+}
+
+template <typename Container> void readNotes(const Container &properties, OnnxInitializer &initializer) {
+  for (const onnx::StringStringEntryProto &property : properties) {
+    if (property.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
+      initializer.kind = property.value();
+    else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
+      initializer.foldedFrom = parseNames(property.value());
+  }
+}
+
+} // namespace
+
+uint64_t onnxElementBytes(int32_t type) {
+  switch (type) {
+  case TensorProto::DOUBLE: case TensorProto::INT64: case TensorProto::UINT64: return 8;
+  case TensorProto::FLOAT: case TensorProto::INT32: case TensorProto::UINT32: return 4;
+  case TensorProto::FLOAT16: case TensorProto::BFLOAT16: case TensorProto::INT16: case TensorProto::UINT16: return 2;
+  case TensorProto::INT8: case TensorProto::UINT8: case TensorProto::BOOL: return 1;
+  default: return 0;
+  }
+}
+
+std::string onnxTypeName(int32_t type) {
+  if (!onnx::TensorProto_DataType_IsValid(type))
+    return fmt::format("type {}", type);
+  return onnx::TensorProto_DataType_Name(onnx::TensorProto_DataType(type));
+}
+
+Expected<std::string> tensorBytes(const TensorProto &tensor) {
+  Expected<OnnxInitializer> described = describe(tensor);
+  if (!described)
+    return described.status();
+  if (tensor.data_location() == TensorProto::EXTERNAL)
+    return plan::error("a constant inside a node with external data is not supported; make it an initializer");
+  std::string bytes = tensor.has_raw_data() ? tensor.raw_data() : packTyped(tensor);
+  if (bytes.size() != described->bytes)
+    return wrongSize(bytes.size(), described->bytes);
+  return bytes;
+}
+
+Expected<OnnxFile> readOnnxFile(const std::string &path) {
+  OnnxFile file;
+  file.path = path;
+  file.folder = fs::path(path).parent_path().string();
+  file.name = fs::path(path).filename().string();
+  {
+    Mapping mapping;
+    if (Status status = mapping.open(path); !status.ok())
+      return status;
+    if (mapping.size > size_t(std::numeric_limits<int>::max()))
+      return plan::error("{}: larger than 2 GiB, protobuf's limit; export the weights as external data", path);
+    google::protobuf::io::ArrayInputStream array(mapping.data(), int(mapping.size));
+    google::protobuf::io::CodedInputStream stream(&array);
+    stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
+    if (!file.model.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
+      return plan::error("{}: not an ONNX model, or truncated: its protobuf does not parse", path);
+  }
+  if (!file.model.has_graph())
+    return plan::error("{}: not an ONNX model, or truncated: it has no graph", path);
+  if (file.model.opset_import_size() == 0)
+    return plan::error("{}: it imports no operator set; the file may be truncated", path);
+  onnx::GraphProto &graph = *file.model.mutable_graph();
+  if (graph.sparse_initializer_size())
+    return plan::error("{}: sparse initializer \"{}\" is not supported; store it dense", path,
+                       graph.sparse_initializer(0).values().name());
+  for (TensorProto &tensor : *graph.mutable_initializer())
+    if (Status status = takeInitializer(tensor, file); !status.ok())
+      return plan::error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());
+  auto notes = [&](const auto &values) {
+    for (const onnx::ValueInfoProto &value : values)
+      if (auto found = file.initializers.find(value.name()); found != file.initializers.end())
+        readNotes(value.metadata_props(), found->second);
+  };
+  notes(graph.value_info());
+  notes(graph.input());
+  return file;
+}
+
+Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
+  if (!initializer.external())
+    return initializer.data;
+  std::string bytes(initializer.bytes, '\0');
+  int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0)
+    return plan::error("{}: cannot open external data: {}", initializer.file, std::strerror(errno));
+  size_t done = 0;
+  while (done < bytes.size()) {
+    ssize_t count = pread(descriptor, bytes.data() + done, bytes.size() - done, off_t(initializer.offset + done));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      break;
+    done += size_t(count);
+  }
+  close(descriptor);
+  if (done < bytes.size())
+    return plan::error("{}: external data ends before byte {}", initializer.file,
+                       initializer.offset + initializer.bytes);
+  return bytes;
+}
+
+Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::string> &variables) {
+  onnx::ModelProto model = file.model;
+  for (TensorProto &tensor : *model.mutable_graph()->mutable_initializer()) {
+    const OnnxInitializer &initializer = file.initializers.at(tensor.name());
+    if (variables.count(tensor.name()) && initializer.bytes > kSmallBytes)
+      continue;
+    Expected<std::string> bytes = initializerBytes(initializer);
+    if (!bytes)
+      return bytes.status();
+    tensor.set_raw_data(bytes.take());
+  }
+  std::string out;
+  if (!model.SerializeToString(&out))
+    return plan::error("{}: cannot write the model without its weights", file.path);
+  return out;
+}
+
+} // namespace tcc::frontend

@@ -1,0 +1,65 @@
+//===- OnnxFile.h - an ONNX file and where its weights are ------*- C++ -*-===//
+//
+// Reads the protobuf and takes the initializers out of it at once: their bytes stay where they are (in the parsed message,
+// or in a file of external data, which is looked at but never read here), and a side table says where. The exporter's notes
+// about them (metadata_props of their value_info) go into the same table, before any library function could drop them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_ONNXFILE_H
+#define TCC_FRONTEND_ONNXFILE_H
+
+#include "runtime/plan/Status.h"
+
+#include <onnx/onnx_pb.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tcc::frontend {
+
+/// One initializer of the main graph.
+struct OnnxInitializer {
+  int32_t type = 0;          ///< onnx::TensorProto_DataType
+  std::vector<int64_t> dims;
+  uint64_t bytes = 0;        ///< in storage order, little-endian
+  std::string data;          ///< the bytes, where they are inside the model
+  std::string file;          ///< external data: the file, and the offset in it; empty: inside the model
+  uint64_t offset = 0;
+  std::string kind;          ///< by the exporter's notes: PARAMETER, BUFFER, CONSTANT_TENSOR …; empty: none
+  std::vector<std::string> foldedFrom; ///< by the exporter's notes: the values it was computed from
+
+  bool external() const { return !file.empty(); }
+};
+
+/// A parsed model.
+struct OnnxFile {
+  std::string path, folder, name; ///< name: without folder
+  onnx::ModelProto model;         ///< initializers have type and shape, and no bytes
+  std::map<std::string, OnnxInitializer> initializers;
+};
+
+/// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,
+/// external data that is missing, too short, or outside the model's folder.
+plan::Expected<OnnxFile> readOnnxFile(const std::string &path);
+
+/// The bytes of an initializer, from memory or its file.
+plan::Expected<std::string> initializerBytes(const OnnxInitializer &initializer);
+
+/// The elements of a tensor inside a model (an attribute's, say) as raw little-endian bytes. Errors: external data, strings,
+/// fewer or more elements than the shape asks for.
+plan::Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
+
+/// Bytes of one element of an ONNX type that the importer reads; 0 for all others.
+uint64_t onnxElementBytes(int32_t type);
+/// "FLOAT", "INT64", …
+std::string onnxTypeName(int32_t type);
+
+/// The model as a release format needs it: without the bytes of the initializers in `variables` that exceed 1 KiB (whoever
+/// has the variables puts them back by name), and without references to external files.
+plan::Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::string> &variables);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_ONNXFILE_H
