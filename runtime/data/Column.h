@@ -1,0 +1,99 @@
+//===- Column.h - one named column of a data set -------------------------===//
+//
+// A data set is a set of named columns whose first axis is the sample. A column hands out one sample at a time, by index,
+// so that a shuffle costs no memory and images can stay compressed until they are needed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_COLUMN_H
+#define TCC_RUNTIME_DATA_COLUMN_H
+
+#include "runtime/plan/DType.h"
+#include "runtime/plan/Status.h"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tcc::runtime {
+
+class Column {
+public:
+  Column(std::string name, plan::TensorType type) : columnName(std::move(name)), tensorType(std::move(type)) {}
+  virtual ~Column() = default;
+
+  const std::string &name() const { return columnName; }
+  /// Element type and shape, the sample axis first. A column of rank 0 can only be a constant.
+  const plan::TensorType &type() const { return tensorType; }
+  uint64_t samples() const { return tensorType.dims_size() == 0 ? 0 : static_cast<uint64_t>(tensorType.dims(0)); }
+  /// Bytes of one sample.
+  uint64_t sampleBytes() const;
+
+  /// Numbers that were read from text have no element type of their own: they may become any that holds them.
+  virtual bool isText() const { return false; }
+
+  /// Writes sample `index` (< samples()) to `destination`. Error: the sample cannot be read, e.g. a broken image.
+  virtual plan::Status read(uint64_t index, std::byte *destination) const = 0;
+
+  /// All samples where they lie one after the other in memory, else empty.
+  virtual std::span<const std::byte> contiguous() const { return {}; }
+
+  /// Bytes that the column keeps in memory (mapped files not counted).
+  virtual uint64_t hostBytes() const { return 0; }
+
+private:
+  std::string columnName;
+  plan::TensorType tensorType;
+};
+
+/// A column that lies in memory or in a mapped file, kept alive by `owner`.
+class MemoryColumn : public Column {
+public:
+  MemoryColumn(std::string name, plan::TensorType type, std::span<const std::byte> bytes,
+               std::shared_ptr<const void> owner, bool text = false, bool owned = false)
+      : Column(std::move(name), std::move(type)), bytes(bytes), owner(std::move(owner)), text(text), owned(owned) {}
+
+  bool isText() const override { return text; }
+  plan::Status read(uint64_t index, std::byte *destination) const override;
+  std::span<const std::byte> contiguous() const override { return bytes; }
+  uint64_t hostBytes() const override { return owned ? bytes.size() : 0; }
+
+private:
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+  bool text, owned;
+};
+
+/// A memory column over values that it takes over.
+template <typename T>
+std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values,
+                                    bool text = false) {
+  plan::TensorType type;
+  type.set_dtype(dtype);
+  for (int64_t dim : dims)
+    type.add_dims(dim);
+  auto owner = std::make_shared<const std::vector<T>>(std::move(values));
+  return std::make_unique<MemoryColumn>(std::move(name), std::move(type), std::as_bytes(std::span<const T>(*owner)),
+                                        owner, text, true);
+}
+
+/// Samples [begin, end) of another column: the parts of data.eval_split.
+class SliceColumn : public Column {
+public:
+  SliceColumn(std::unique_ptr<Column> base, uint64_t begin, uint64_t end);
+  bool isText() const override { return base->isText(); }
+  plan::Status read(uint64_t index, std::byte *destination) const override {
+    return base->read(index + begin, destination);
+  }
+  std::span<const std::byte> contiguous() const override;
+  uint64_t hostBytes() const override { return base->hostBytes(); }
+
+private:
+  std::unique_ptr<Column> base;
+  uint64_t begin;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_COLUMN_H

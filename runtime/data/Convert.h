@@ -1,0 +1,35 @@
+//===- Convert.h - element types of columns and inputs -------------------===//
+//
+// Integers (and booleans) convert where every value fits, numbers read from text where the type can hold them; nothing
+// else converts silently.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_CONVERT_H
+#define TCC_RUNTIME_DATA_CONVERT_H
+
+#include "runtime/plan/DType.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace tcc::runtime {
+
+/// May elements of type `from` be asked to become `to`? (Each value may still not fit.)
+bool mayConvert(plan::DType from, plan::DType to, bool text);
+
+/// Can every value of `from` be held by `to`, so that no check is needed?
+bool alwaysFits(plan::DType from, plan::DType to);
+
+/// Converts `count` elements; both places may be unaligned. Returns the index of the first value that does not fit, or
+/// nothing. Only for pairs that mayConvert.
+std::optional<uint64_t> convertElements(const std::byte *source, plan::DType from, std::byte *destination,
+                                        plan::DType to, uint64_t count);
+
+/// Element `index` as text, for messages; integers and f32, f64.
+std::string elementText(const std::byte *source, plan::DType dtype, uint64_t index);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_CONVERT_H

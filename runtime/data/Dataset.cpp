@@ -1,0 +1,180 @@
+//===- Dataset.cpp - which format is it? ---------------------------------===//
+#include "runtime/data/Dataset.h"
+#include "runtime/data/Formats.h"
+
+#include <algorithm>
+#include <filesystem>
+
+using namespace tcc;
+using namespace tcc::runtime;
+namespace fs = std::filesystem;
+
+namespace {
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+bool isIdxImages(const std::string &name) { return name.find("images-idx") != std::string::npos || name.find("images.idx") != std::string::npos; }
+
+/// "…images-idx3-ubyte.gz" → "…labels-idx1-ubyte.gz", compressed or not, whichever exists.
+std::string labelsOf(const std::string &images) {
+  std::string labels = images;
+  size_t at = labels.rfind("images");
+  labels.replace(at, 6, "labels");
+  if (size_t idx = labels.find("idx", at); idx != std::string::npos && idx + 3 < labels.size())
+    labels[idx + 3] = '1';
+  if (fs::exists(labels))
+    return labels;
+  std::string other = labels.ends_with(".gz") ? labels.substr(0, labels.size() - 3) : labels + ".gz";
+  return fs::exists(other) ? other : labels;
+}
+
+bool isCifarName(const std::string &name) {
+  return (name.starts_with("data_batch") || name.starts_with("test_batch")) && name.ends_with(".bin");
+}
+
+plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
+  std::vector<std::string> npy, idx, cifar;
+  bool folders = false;
+  std::error_code code;
+  for (fs::directory_iterator entry(path, code), end; !code && entry != end; entry.increment(code)) {
+    std::string name = entry->path().filename().string(), file = entry->path().string();
+    folders |= entry->is_directory();
+    if (name.ends_with(".npy"))
+      npy.push_back(file);
+    else if (isIdxImages(name))
+      idx.push_back(file);
+    else if (name.starts_with("data_batch") && name.ends_with(".bin"))
+      cifar.push_back(file);
+  }
+  if (code)
+    return plan::error("{}: cannot read the folder: {}", path, code.message());
+  for (auto *files : {&npy, &idx, &cifar})
+    std::sort(files->begin(), files->end());
+  if (!npy.empty())
+    return formats::openNpyFolder(path, npy);
+  if (idx.size() > 1)
+    return plan::error("{}: several IDX image files; name one of them, e.g. {}", path, idx.back());
+  if (idx.size() == 1)
+    return formats::openIdx({idx.front(), labelsOf(idx.front())});
+  if (!cifar.empty())
+    return formats::openCifar(cifar, settingText(options.settings, "format") == "cifar100");
+  if (folders)
+    return formats::openImageFolder(path);
+  return plan::error("{}: the folder holds no data that is known: .npy files, IDX files, data_batch*.bin, or class "
+                     "folders of images", path);
+}
+
+plan::Expected<Dataset> openFile(const std::string &path, const DatasetOptions &options) {
+  std::string name = fs::path(path).filename().string(), extension = lower(fs::path(path).extension().string());
+  std::string format = settingText(options.settings, "format");
+  if (format == "cifar10" || format == "cifar100")
+    return formats::openCifar({path}, format == "cifar100");
+  if (!format.empty())
+    return plan::error("data.format = \"{}\" is unknown; it is only needed for cifar10 and cifar100", format);
+  if (isIdxImages(name))
+    return formats::openIdx({path, labelsOf(path)});
+  if (isCifarName(name))
+    return formats::openCifar({path}, false);
+  if (extension == ".safetensors")
+    return formats::openSafetensors(path);
+  if (extension == ".npz")
+    return formats::openNpz(path);
+  if (extension == ".npy")
+    return formats::openNpy(path);
+  if (extension == ".bin")
+    return formats::openTokens(path, options);
+  if (extension == ".txt")
+    return formats::openText(path, options);
+  if (extension == ".csv")
+    return formats::openCsv(path);
+  if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
+    return formats::openImageTar(path);
+  return plan::error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
+                     "CIFAR files, and folders", path);
+}
+
+/// A path that names no file may be the start of an IDX pair's names: "mnist/train".
+std::optional<std::string> idxByPrefix(const std::string &path) {
+  for (const char *suffix : {"-images-idx3-ubyte", "-images-idx3-ubyte.gz", "-images.idx3-ubyte", "-images.idx3-ubyte.gz"})
+    if (fs::exists(path + suffix))
+      return path + suffix;
+  return std::nullopt;
+}
+
+plan::Status takePart(Dataset &dataset, const DatasetOptions &options) {
+  uint64_t samples = 0;
+  for (const auto &column : dataset.columns)
+    samples = std::max(samples, column->samples());
+  auto boundary = static_cast<uint64_t>(static_cast<double>(samples) * (1 - options.evalSplit));
+  bool tail = options.part == DatasetOptions::Part::Tail;
+  if (boundary == 0 || boundary == samples)
+    return plan::error("{}: data.eval_split = {} leaves no sample for {}", dataset.path, options.evalSplit,
+                       boundary == 0 ? "training" : "evaluation");
+  for (auto &column : dataset.columns)
+    if (column->samples() == samples)
+      column = std::make_unique<SliceColumn>(std::move(column), tail ? boundary : 0, tail ? samples : boundary);
+  return plan::Status();
+}
+} // namespace
+
+const Column *Dataset::find(const std::string &name) const {
+  for (const auto &column : columns)
+    if (column->name() == name)
+      return column.get();
+  return nullptr;
+}
+
+std::string Dataset::describeColumns() const {
+  if (columns.empty())
+    return "no columns";
+  std::string text;
+  constexpr size_t kMost = 20;
+  for (size_t i = 0; i < std::min(columns.size(), kMost); ++i)
+    text += fmt::format("{}'{}' {}", i ? ", " : "", columns[i]->name(), plan::typeName(columns[i]->type()));
+  if (columns.size() > kMost)
+    text += fmt::format(" and {} more", columns.size() - kMost);
+  return text;
+}
+
+uint64_t Dataset::hostBytes() const {
+  uint64_t bytes = 0;
+  for (const auto &column : columns)
+    bytes += column->hostBytes();
+  return bytes;
+}
+
+std::string tcc::runtime::settingText(const DataMap &settings, const std::string &key) {
+  auto found = settings.find(key);
+  if (found == settings.end())
+    return "";
+  const std::string &text = found->second;
+  bool quoted = text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
+plan::Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &options) {
+  std::error_code code;
+  auto open = [&]() -> plan::Expected<Dataset> {
+    if (fs::is_directory(path, code))
+      return openFolder(path, options);
+    if (fs::exists(path, code))
+      return openFile(path, options);
+    if (auto images = idxByPrefix(path))
+      return formats::openIdx({*images, labelsOf(*images)});
+    return plan::error("{}: no such file or folder", path);
+  };
+  auto dataset = open();
+  if (!dataset)
+    return dataset;
+  dataset->path = path;
+  bool tokens = dataset->format == "token" || dataset->format == "text";
+  if (options.part != DatasetOptions::Part::All && !tokens)
+    if (plan::Status status = takePart(*dataset, options); !status.ok())
+      return status;
+  if (std::string transforms = settingText(options.settings, "transform"); !transforms.empty())
+    if (plan::Status status = formats::applyTransforms(*dataset, transforms); !status.ok())
+      return status;
+  return dataset;
+}

@@ -1,0 +1,65 @@
+//===- Dataset.h - reading data sets of every format ---------------------===//
+//
+// `openDataset` looks at the path, picks the format by name and content, and gives named columns. Formats: safetensors,
+// npz, npy and folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, folders or tars of class folders.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_DATASET_H
+#define TCC_RUNTIME_DATA_DATASET_H
+
+#include "runtime/data/Column.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tcc::runtime {
+
+/// The `data.*` settings of a plan, as text: tokens, windows, last, eval_split, format, transform, …
+using DataMap = std::map<std::string, std::string>;
+
+struct DatasetOptions {
+  DataMap settings;
+  /// Tokens of one window: the model's sequence length; 0: no input of the model has one.
+  int64_t windowLength = 0;
+  /// The target of a token window is the window itself: the graph shifts (`loss.shift`).
+  bool sameWindow = false;
+  /// Windows start at every token, for random drawing; else one after the other.
+  bool overlappingWindows = false;
+  /// Which part of the data: all, or what `data.eval_split` leaves to training, or its tail.
+  enum class Part { All, Head, Tail } part = Part::All;
+  double evalSplit = 0;
+  /// The run's vocabulary (code points, sorted), for text read after the training data.
+  std::optional<std::vector<uint32_t>> vocabulary;
+};
+
+struct Dataset {
+  std::string path;
+  std::string format; ///< for messages: "safetensors", "text", …
+  std::vector<std::unique_ptr<Column>> columns;
+  std::vector<uint32_t> vocabulary;  ///< of a character text: code point of token i
+  std::vector<std::string> classes;  ///< of class folders: name of label i
+  /// Samples that one epoch holds where that is not the number of samples: random windows.
+  uint64_t epochSamples = 0;
+
+  const Column *find(const std::string &name) const;
+  /// "'image' f32[64x1x28x28], 'label' i64[64]", for messages.
+  std::string describeColumns() const;
+  uint64_t hostBytes() const;
+};
+
+/// Errors: what is missing, truncated, or not what its name says, with file and place.
+plan::Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
+
+/// A setting's text without surrounding quotes; empty where it is absent.
+std::string settingText(const DataMap &settings, const std::string &key);
+
+/// UTF-8 of a code point.
+std::string encodeUtf8(uint32_t codePoint);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_DATASET_H

@@ -1,0 +1,56 @@
+//===- Sampler.cpp - which samples make which batch ----------------------===//
+#include "runtime/data/Sampler.h"
+
+#include <algorithm>
+#include <bit>
+
+using namespace tcc::runtime;
+
+namespace {
+constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
+
+uint64_t keyOf(uint64_t seed, uint64_t epoch) { return mixBits(mixBits(seed + kGolden) + (epoch + 1) * kGolden); }
+} // namespace
+
+uint64_t tcc::runtime::mixBits(uint64_t value) {
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+  return value ^ (value >> 31);
+}
+
+Permutation::Permutation(uint64_t count, uint64_t key) : count(count), key(key) {
+  unsigned bits = count <= 1 ? 1 : static_cast<unsigned>(std::bit_width(count - 1));
+  halfBits = (bits + 1) / 2;
+}
+
+uint64_t Permutation::operator()(uint64_t index) const {
+  uint64_t mask = (uint64_t(1) << halfBits) - 1;
+  do {
+    uint64_t left = index >> halfBits, right = index & mask;
+    for (uint64_t round = 1; round <= 6; ++round) {
+      uint64_t next = left ^ (mixBits(key + round * kGolden + mixBits(right)) & mask);
+      left = right;
+      right = next;
+    }
+    index = left << halfBits | right;
+  } while (index >= count);
+  return index;
+}
+
+Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad)
+    : samples(samples), epochSamples(epochSamples), batch(std::max<uint64_t>(batch, 1)),
+      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), order(order) {}
+
+void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
+  uint64_t begin = number * batch, end = std::min(begin + batch, epochSamples), key = keyOf(seed, epoch);
+  Permutation permutation(samples, key);
+  indices.clear();
+  for (uint64_t i = begin; i < end; ++i) {
+    uint64_t index = i;
+    if (order == SampleOrder::Shuffled)
+      index = permutation(i);
+    else if (order == SampleOrder::Random)
+      index = static_cast<uint64_t>(static_cast<unsigned __int128>(mixBits(key + i * kGolden)) * samples >> 64);
+    indices.push_back(index);
+  }
+}

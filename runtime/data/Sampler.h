@@ -1,0 +1,55 @@
+//===- Sampler.h - which samples make which batch ------------------------===//
+//
+// The order of an epoch is a function of (seed, epoch): nothing is drawn from a stream, so any batch can be found from its
+// number, and a resumed run goes on where it stopped.
+//   Shuffled: a permutation of [0, n) by a Feistel network of six rounds over the smallest even number of bits that holds
+//     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with arbitrary
+//     finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
+//   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_SAMPLER_H
+#define TCC_RUNTIME_DATA_SAMPLER_H
+
+#include <cstdint>
+#include <vector>
+
+namespace tcc::runtime {
+
+/// SplitMix64's finaliser: a bijection of 64-bit words (Steele, Lea, Flood, Fast splittable pseudorandom number
+/// generators, 2014).
+uint64_t mixBits(uint64_t value);
+
+/// A permutation of [0, count), count ≥ 1, chosen by the key.
+class Permutation {
+public:
+  Permutation(uint64_t count, uint64_t key);
+  uint64_t operator()(uint64_t index) const;
+
+private:
+  uint64_t count, key;
+  unsigned halfBits;
+};
+
+enum class SampleOrder { Ordered, Shuffled, Random };
+
+class Sampler {
+public:
+  /// `samples` can be drawn, `epochSamples` make an epoch (the same but for random windows), `batch` a call. With `pad`
+  /// a last, shorter batch counts, else it is dropped.
+  Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad);
+
+  uint64_t batchesPerEpoch() const { return batches; }
+
+  /// Samples of batch `number` < batchesPerEpoch() of an epoch; fewer than `batch` only in a padded last one. Allocates
+  /// nothing where `indices` has room for a batch.
+  void batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const;
+
+private:
+  uint64_t samples, epochSamples, batch, batches, seed;
+  SampleOrder order;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_SAMPLER_H

@@ -1,0 +1,172 @@
+//===- Tokens.cpp - token files and text as windows ----------------------===//
+//
+// A stream of tokens is cut into windows of the model's sequence length. `tokens` is a window, `targets` the window one
+// token later (or the same, where the graph shifts). Characters get their rank in the sorted vocabulary of the training
+// text, kept by the run.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/data/Formats.h"
+#include "runtime/state/MappedFile.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// Window `index` is the `length` tokens from index · stride + shift on.
+class WindowColumn : public Column {
+public:
+  WindowColumn(std::string name, plan::TensorType type, std::span<const std::byte> tokens,
+               std::shared_ptr<const void> owner, uint64_t stride, uint64_t shift, uint64_t hostBytes)
+      : Column(std::move(name), std::move(type)), tokens(tokens), owner(std::move(owner)), stride(stride), shift(shift),
+        host(hostBytes) {}
+
+  plan::Status read(uint64_t index, std::byte *destination) const override {
+    uint64_t width = plan::dtypeBytes(type().dtype());
+    std::memcpy(destination, tokens.data() + (index * stride + shift) * width, sampleBytes());
+    return plan::Status();
+  }
+  uint64_t hostBytes() const override { return host; }
+
+private:
+  std::span<const std::byte> tokens;
+  std::shared_ptr<const void> owner;
+  uint64_t stride, shift, host;
+};
+
+/// Cuts `count` tokens into windows, after taking the asked part.
+plan::Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
+                                    std::span<const std::byte> bytes, std::shared_ptr<const void> owner, bool owned) {
+  uint64_t width = plan::dtypeBytes(dtype), count = bytes.size() / width;
+  auto boundary = static_cast<uint64_t>(static_cast<double>(count) * (1 - options.evalSplit));
+  if (options.part == DatasetOptions::Part::Head)
+    count = boundary;
+  else if (options.part == DatasetOptions::Part::Tail) {
+    bytes = bytes.subspan(boundary * width);
+    count -= boundary;
+  }
+  if (options.windowLength < 1)
+    return plan::error("{}: a token file needs a model with an integer input of rank 2, [batch, sequence]: its sequence "
+                       "length is the window", dataset.path);
+  uint64_t length = static_cast<uint64_t>(options.windowLength), after = options.sameWindow ? 0 : 1;
+  if (count < length + after)
+    return plan::error("{}: too few tokens: one window takes {}, {} holds {}", dataset.path, length + after,
+                       options.part == DatasetOptions::Part::All ? "the file" : "its part by data.eval_split", count);
+  uint64_t consecutive = (count - after) / length;
+  uint64_t windows = options.overlappingWindows ? count - after - length + 1 : consecutive;
+  uint64_t stride = options.overlappingWindows ? 1 : length;
+  if (options.overlappingWindows)
+    dataset.epochSamples = consecutive;
+  plan::TensorType type;
+  type.set_dtype(dtype);
+  type.add_dims(static_cast<int64_t>(windows));
+  type.add_dims(options.windowLength);
+  dataset.columns.push_back(
+      std::make_unique<WindowColumn>("tokens", type, bytes, owner, stride, 0, owned ? bytes.size() : 0));
+  dataset.columns.push_back(std::make_unique<WindowColumn>("targets", type, bytes, owner, stride, after, 0));
+  return dataset;
+}
+
+/// Decodes one code point of strict UTF-8; advances `at`. Nothing where the bytes are none.
+std::optional<uint32_t> decodeUtf8(std::span<const unsigned char> text, size_t &at) {
+  unsigned char lead = text[at];
+  if (lead < 0x80)
+    return text[at++];
+  int more = lead >= 0xf0 && lead < 0xf5 ? 3 : lead >= 0xe0 ? 2 : 1;
+  if (lead < 0xc2 || lead >= 0xf5 || at + static_cast<size_t>(more) >= text.size())
+    return std::nullopt;
+  uint32_t value = lead & (0x3f >> more);
+  for (int i = 1; i <= more; ++i) {
+    unsigned char next = text[at + static_cast<size_t>(i)];
+    if ((next & 0xc0) != 0x80)
+      return std::nullopt;
+    value = value << 6 | (next & 0x3f);
+  }
+  static constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
+  if (value < kLeast[more] || value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
+    return std::nullopt;
+  at += static_cast<size_t>(more) + 1;
+  return value;
+}
+
+template <typename Token>
+plan::Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
+                                  const std::vector<uint32_t> &points) {
+  auto tokens = std::make_shared<std::vector<Token>>();
+  tokens->reserve(points.size());
+  for (uint32_t point : points)
+    tokens->push_back(static_cast<Token>(
+        std::lower_bound(dataset.vocabulary.begin(), dataset.vocabulary.end(), point) - dataset.vocabulary.begin()));
+  std::span<const std::byte> bytes = std::as_bytes(std::span<const Token>(*tokens));
+  return makeWindows(std::move(dataset), options, dtype, bytes, tokens, true);
+}
+} // namespace
+
+std::string tcc::runtime::encodeUtf8(uint32_t point) {
+  auto byte = [](uint32_t value) { return static_cast<char>(value); };
+  if (point < 0x80)
+    return {byte(point)};
+  if (point < 0x800)
+    return {byte(0xc0 | point >> 6), byte(0x80 | (point & 0x3f))};
+  if (point < 0x10000)
+    return {byte(0xe0 | point >> 12), byte(0x80 | (point >> 6 & 0x3f)), byte(0x80 | (point & 0x3f))};
+  return {byte(0xf0 | point >> 18), byte(0x80 | (point >> 12 & 0x3f)), byte(0x80 | (point >> 6 & 0x3f)),
+          byte(0x80 | (point & 0x3f))};
+}
+
+plan::Expected<Dataset> formats::openTokens(const std::string &path, const DatasetOptions &options) {
+  std::string kind = settingText(options.settings, "tokens");
+  if (kind.empty())
+    kind = "uint16";
+  if (kind != "uint16" && kind != "uint32")
+    return plan::error("{}: data.tokens = \"{}\" does not fit a .bin file; use \"uint16\" or \"uint32\"", path, kind);
+  plan::DType dtype = kind == "uint16" ? plan::U16 : plan::U32;
+  auto file = MappedFile::open(path);
+  if (!file)
+    return file.status();
+  std::span<const std::byte> bytes = (*file)->bytes();
+  if (bytes.size() % plan::dtypeBytes(dtype) != 0)
+    return plan::error("{}: truncated, or not of {} tokens: {} bytes", path, kind, bytes.size());
+  return makeWindows(Dataset{.path = path, .format = "token"}, options, dtype, bytes, *file, false);
+}
+
+plan::Expected<Dataset> formats::openText(const std::string &path, const DatasetOptions &options) {
+  std::string kind = settingText(options.settings, "tokens");
+  if (kind.empty())
+    kind = "chars";
+  if (kind != "chars" && kind != "bytes")
+    return plan::error("{}: data.tokens = \"{}\" does not fit a .txt file; use \"chars\" or \"bytes\"", path, kind);
+  auto file = MappedFile::open(path);
+  if (!file)
+    return file.status();
+  Dataset dataset{.path = path, .format = "text"};
+  std::span<const std::byte> bytes = (*file)->bytes();
+  if (kind == "bytes")
+    return makeWindows(std::move(dataset), options, plan::U8, bytes, *file, false);
+  std::span<const unsigned char> text(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size());
+  std::vector<uint32_t> points;
+  points.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    auto point = decodeUtf8(text, at);
+    if (!point)
+      return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
+    points.push_back(*point);
+  }
+  if (options.vocabulary) {
+    dataset.vocabulary = *options.vocabulary;
+    for (size_t i = 0; i < points.size(); ++i)
+      if (!std::binary_search(dataset.vocabulary.begin(), dataset.vocabulary.end(), points[i]))
+        return plan::error("{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or "
+                           "train on a text that has it", path, i + 1, encodeUtf8(points[i]), points[i]);
+  } else {
+    dataset.vocabulary = points;
+    std::sort(dataset.vocabulary.begin(), dataset.vocabulary.end());
+    dataset.vocabulary.erase(std::unique(dataset.vocabulary.begin(), dataset.vocabulary.end()),
+                             dataset.vocabulary.end());
+  }
+  if (dataset.vocabulary.size() <= 256)
+    return windowsOf<uint8_t>(std::move(dataset), options, plan::U8, points);
+  return windowsOf<uint32_t>(std::move(dataset), options, plan::U32, points);
+}
