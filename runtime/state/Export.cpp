@@ -1,0 +1,260 @@
+//===- Export.cpp - trained weights as ONNX and safetensors --------------===//
+//
+// The plan keeps the model as it was imported, without the bytes of large initializers. Every initializer that is a
+// variable gets its value back, trained or initial; all else of the model stays as its exporter wrote it.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/state/Export.h"
+#include "runtime/state/AtomicFile.h"
+#include "runtime/state/Weights.h"
+
+#include <filesystem>
+#include <functional>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <onnx/onnx-ml.pb.h>
+#include <set>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+plan::DType dtypeOf(int onnxType) {
+  switch (onnxType) {
+  case onnx::TensorProto::DOUBLE: return plan::F64;
+  case onnx::TensorProto::FLOAT: return plan::F32;
+  case onnx::TensorProto::BFLOAT16: return plan::BF16;
+  case onnx::TensorProto::FLOAT16: return plan::F16;
+  case onnx::TensorProto::INT64: return plan::I64;
+  case onnx::TensorProto::INT32: return plan::I32;
+  case onnx::TensorProto::INT16: return plan::I16;
+  case onnx::TensorProto::INT8: return plan::I8;
+  case onnx::TensorProto::UINT64: return plan::U64;
+  case onnx::TensorProto::UINT32: return plan::U32;
+  case onnx::TensorProto::UINT16: return plan::U16;
+  case onnx::TensorProto::UINT8: return plan::U8;
+  case onnx::TensorProto::BOOL: return plan::I1;
+  default: return plan::DTYPE_NONE;
+  }
+}
+
+bool hasBytes(const onnx::TensorProto &tensor) {
+  bool empty = false;
+  for (int64_t dim : tensor.dims())
+    empty |= dim == 0;
+  return empty || (tensor.data_location() != onnx::TensorProto::EXTERNAL &&
+                   (!tensor.raw_data().empty() || tensor.float_data_size() || tensor.int32_data_size() ||
+                    tensor.int64_data_size() || tensor.double_data_size() || tensor.uint64_data_size() ||
+                    tensor.string_data_size()));
+}
+
+void clearBytes(onnx::TensorProto &tensor) {
+  tensor.clear_raw_data();
+  tensor.clear_float_data();
+  tensor.clear_int32_data();
+  tensor.clear_int64_data();
+  tensor.clear_double_data();
+  tensor.clear_uint64_data();
+  tensor.clear_external_data();
+  tensor.clear_data_location();
+}
+
+/// Calls `visit` for a graph and the bodies inside its nodes.
+void forEachGraph(onnx::GraphProto &graph, const std::function<void(onnx::GraphProto &)> &visit) {
+  visit(graph);
+  for (onnx::NodeProto &node : *graph.mutable_node())
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
+      if (attribute.has_g())
+        forEachGraph(*attribute.mutable_g(), visit);
+      for (onnx::GraphProto &inner : *attribute.mutable_graphs())
+        forEachGraph(inner, visit);
+    }
+}
+
+/// BatchNormalization with training_mode = 1 and Dropout with a training_mode input go back to inference.
+void setInferenceMode(onnx::GraphProto &graph) {
+  std::set<std::string> used;
+  forEachGraph(graph, [&](onnx::GraphProto &part) {
+    for (const onnx::NodeProto &node : part.node())
+      used.insert(node.input().begin(), node.input().end());
+    for (const onnx::ValueInfoProto &output : part.output())
+      used.insert(output.name());
+  });
+  forEachGraph(graph, [&](onnx::GraphProto &part) {
+    for (onnx::NodeProto &node : *part.mutable_node()) {
+      if (!node.domain().empty() && node.domain() != "ai.onnx")
+        continue;
+      if (node.op_type() == "Dropout" && node.input_size() == 3)
+        node.mutable_input()->DeleteSubrange(2, 1);
+      bool trains = false;
+      for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+        trains |= attribute.name() == "training_mode" && attribute.i() == 1;
+      bool statisticsRead = false;
+      for (int i = 1; i < node.output_size(); ++i)
+        statisticsRead |= used.count(node.output(i)) != 0;
+      if (node.op_type() != "BatchNormalization" || !trains || statisticsRead)
+        continue;
+      for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+        if (attribute.name() == "training_mode")
+          attribute.set_i(0);
+      while (node.output_size() > 1)
+        node.mutable_output()->RemoveLast();
+    }
+  });
+}
+
+/// The value of each variable that is an initializer.
+class Values {
+public:
+  Values(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder)
+      : trained(trained), initial(reader, folder) {}
+
+  bool isTrained(const plan::Variable &variable) const { return !trained(variable).empty(); }
+  plan::Expected<std::span<const std::byte>> of(const plan::Variable &variable) {
+    std::span<const std::byte> bytes = trained(variable);
+    if (!bytes.empty())
+      return bytes;
+    return initial.bytes(variable);
+  }
+
+private:
+  const TrainedValues &trained;
+  InitialWeights initial;
+};
+
+plan::Status exportSafetensors(const plan::Plan &plan, Values &values, const std::string &path) {
+  std::vector<Tensor> tensors;
+  for (const plan::Variable &variable : plan.variables()) {
+    if (!isModelValue(variable))
+      continue;
+    auto bytes = values.of(variable);
+    if (!bytes)
+      return bytes.status();
+    tensors.push_back({variable.name(), variable.type(), *bytes});
+  }
+  auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
+  return hash.status();
+}
+
+plan::Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
+  const plan::Plan &plan = reader.plan();
+  if (plan.model_payload() < 0 || plan.payloads_size() == 0)
+    return plan::error("{}: the plan holds no model to export; export to .safetensors instead", reader.path());
+  std::span<const std::byte> bytes = reader.payload(static_cast<uint32_t>(plan.model_payload()));
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  onnx::ModelProto model;
+  if (!model.ParseFromCodedStream(&coded) || !model.has_graph())
+    return plan::error("{}: the model inside the plan cannot be read; compile it again", reader.path());
+  return model;
+}
+
+plan::Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable, const std::string &path) {
+  plan::TensorType type;
+  type.set_dtype(dtypeOf(tensor.data_type()));
+  for (int64_t dim : tensor.dims())
+    type.add_dims(dim);
+  if (plan::typeName(type) != plan::typeName(variable.type()))
+    return plan::error("{}: initializer '{}' is {} in the model, but {} in the plan; compile the model again", path,
+                       tensor.name(), plan::typeName(type), plan::typeName(variable.type()));
+  return plan::Status();
+}
+
+plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::string &path,
+                        const ExportOptions &options) {
+  const plan::Plan &plan = reader.plan();
+  auto model = readModel(reader);
+  if (!model)
+    return model.status();
+  std::map<std::string, const plan::Variable *> byName;
+  uint64_t total = 0;
+  for (const plan::Variable &variable : plan.variables())
+    if (isModelValue(variable)) {
+      byName[variable.name()] = &variable;
+      total += plan::tensorBytes(variable.type()).value_or(0);
+    }
+  bool external = total > options.externalAbove;
+  std::string dataPath = path + ".data";
+  std::optional<AtomicFile> data;
+  if (external) {
+    auto created = AtomicFile::create(dataPath);
+    if (!created)
+      return created.status();
+    data.emplace(created.take());
+  }
+  std::set<std::string> exported;
+  plan::Status status;
+  auto put = [&](onnx::TensorProto &tensor) -> plan::Status {
+    auto found = byName.find(tensor.name());
+    if (found == byName.end())
+      return hasBytes(tensor) ? plan::Status()
+                              : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
+                                            "model again", path, tensor.name());
+    const plan::Variable &variable = *found->second;
+    exported.insert(variable.name());
+    if (hasBytes(tensor) && !values.isTrained(variable))
+      return plan::Status();
+    if (plan::Status checked = checkInitializer(tensor, variable, path); !checked.ok())
+      return checked;
+    auto bytes = values.of(variable);
+    if (!bytes)
+      return bytes.status();
+    clearBytes(tensor);
+    constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
+    if (!data || bytes->size() <= kSmall) {
+      tensor.set_raw_data(bytes->data(), bytes->size());
+      return plan::Status();
+    }
+    static constexpr char kZeros[4096] = {};
+    if (uint64_t rest = data->bytesWritten() % sizeof(kZeros))
+      if (plan::Status padded = data->write(kZeros, sizeof(kZeros) - rest); !padded.ok())
+        return padded;
+    tensor.set_data_location(onnx::TensorProto::EXTERNAL);
+    auto note = [&](const char *key, const std::string &value) {
+      onnx::StringStringEntryProto *entry = tensor.add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    };
+    note("location", std::filesystem::path(dataPath).filename().string());
+    note("offset", std::to_string(data->bytesWritten()));
+    note("length", std::to_string(bytes->size()));
+    return data->write(bytes->data(), bytes->size());
+  };
+  forEachGraph(*model->mutable_graph(), [&](onnx::GraphProto &graph) {
+    for (onnx::TensorProto &tensor : *graph.mutable_initializer())
+      if (status.ok())
+        status = put(tensor);
+  });
+  if (!status.ok())
+    return status;
+  for (const auto &[name, variable] : byName)
+    if (variable->role() == plan::PARAMETER && !exported.count(name))
+      return plan::error("{}: parameter '{}' is no initializer of the model inside the plan; export to .safetensors "
+                         "instead", path, name);
+  if (!options.keepMode)
+    setInferenceMode(*model->mutable_graph());
+  auto file = AtomicFile::create(path);
+  if (!file)
+    return file.status();
+  std::string bytes;
+  if (!model->SerializeToString(&bytes))
+    return plan::error("{}: the model is too large for one file", path);
+  if (status = file->write(bytes); !status.ok())
+    return status;
+  if (data)
+    if (status = data->commit(); !status.ok())
+      return status;
+  return file->commit();
+}
+} // namespace
+
+plan::Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const TrainedValues &trained,
+                                         const std::string &path, const ExportOptions &options) {
+  Values values(reader, trained, options.planFolder);
+  if (path.ends_with(".safetensors"))
+    return exportSafetensors(reader.plan(), values, path);
+  if (path.ends_with(".onnx"))
+    return exportOnnx(reader, values, path, options);
+  return plan::Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), plan::kExitUsage);
+}

@@ -1,0 +1,47 @@
+//===- Weights.h - values of a plan's variables, from files and to the device -===//
+#ifndef TCC_RUNTIME_STATE_WEIGHTS_H
+#define TCC_RUNTIME_STATE_WEIGHTS_H
+
+#include "runtime/Device.h"
+#include "runtime/state/Safetensors.h"
+
+#include <map>
+#include <optional>
+
+namespace tcc::runtime {
+
+/// Which variables some entry writes: by index into Plan.variables.
+std::vector<bool> writtenVariables(const plan::Plan &plan);
+
+/// Is the variable one of the model's initializers: a parameter or frozen?
+inline bool isModelValue(const plan::Variable &variable) {
+  return variable.role() == plan::PARAMETER || variable.role() == plan::FROZEN;
+}
+
+/// What the variables hold before training, read from the plan's payloads and external files, which lie in `folder`
+/// (the one of the plan as it was compiled).
+class InitialWeights {
+public:
+  InitialWeights(const plan::PlanReader &reader, std::string folder) : reader(reader), folder(std::move(folder)) {}
+
+  /// The variable's bytes, valid as long as this object lives. Error: the external file is missing or too short.
+  plan::Expected<std::span<const std::byte>> bytes(const plan::Variable &variable);
+
+private:
+  const plan::PlanReader &reader;
+  std::string folder;
+  std::map<std::string, std::shared_ptr<const MappedFile>> files;
+  std::map<std::string, std::vector<std::byte>> filled;
+};
+
+/// Copies the tensors of a weights file into the variables of the same names. Every tensor must be one of the model's
+/// parameters or frozen values, with its type and shape; variables that the file lacks keep their values. Returns how
+/// many were loaded. Error: an unknown name (the nearest is named), another type, none at all.
+plan::Expected<size_t> loadWeights(const plan::Plan &plan, Device &device, const std::string &path);
+
+/// The candidate nearest to `name` by edit distance, where one is near enough to be meant; else empty.
+std::string nearestName(const std::string &name, const std::vector<std::string> &candidates);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_WEIGHTS_H
