@@ -1,0 +1,98 @@
+"""What the end-to-end tests share: a folder each, the two commands run as a user runs them, small models and data."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
+ZOO = Path(__file__).resolve().parent / "zoo"
+SECONDS = 240                            # no command of these tests takes a tenth of it; a hang must end
+
+
+class Result:
+    """Exit status (negative: the signal that killed it) and both outputs of one command."""
+
+    def __init__(self, command, status, out, err):
+        self.command, self.status, self.out, self.err = command, status, out, err
+
+    def __str__(self):
+        return f"$ {' '.join(self.command)}\nexit status {self.status}\n--- stdout\n{self.out[-2000:]}\n--- stderr\n{self.err[-4000:]}"
+
+
+class EndToEnd(unittest.TestCase):
+    """A test with a folder of its own, `self.folder`, where the commands run."""
+
+    maxDiff = 2000
+
+    def setUp(self):
+        holder = tempfile.TemporaryDirectory(prefix="tcc-e2e-")
+        self.addCleanup(holder.cleanup)
+        self.folder = Path(holder.name)
+
+    def command(self, program, *arguments, env=None, prepare=None):
+        """Runs build/bin/PROGRAM. `env`: variables set besides the caller's; `prepare`: called in the child before it starts."""
+        words = [str(BIN / program), *map(str, arguments)]
+        done = subprocess.run(words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
+                              env=os.environ | (env or {}), preexec_fn=prepare, restore_signals=prepare is None)
+        return Result(words, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    def succeed(self, program, *arguments, **options):
+        result = self.command(program, *arguments, **options)
+        self.assertEqual(result.status, 0, str(result))
+        return result
+
+    def refuse(self, status, patterns, program, *arguments, **options):
+        """The command ends with that status and its standard error matches every pattern (case ignored)."""
+        result = self.command(program, *arguments, **options)
+        self.assertEqual(result.status, status, str(result))
+        for pattern in patterns:
+            self.assertTrue(re.search(pattern, result.err, re.IGNORECASE), f"no '{pattern}' in the message\n{result}")
+        for sign in ("terminate called", "Stack dump", "Assertion", "PLEASE submit"):
+            self.assertNotIn(sign, result.err, str(result))
+        return result
+
+    def compile(self, model, *arguments, plan="plan.tplan", **options):
+        self.succeed("tcc", model, "-o", plan, *arguments, **options)
+        return self.folder / plan
+
+    def train(self, plan, data, *arguments, out="run", steps=3, **options):
+        self.succeed("trun", plan, "--data", data, "--no-shuffle", "--steps", steps, "--out", out, *arguments, **options)
+        return self.folder / out
+
+    def weights(self, run, name="weights.safetensors"):
+        """Trained weights by initializer name."""
+        self.succeed("trun", "export", run, "-o", name)
+        return safetensors.numpy.load_file(self.folder / name)
+
+    def save(self, name, **columns):
+        path = self.folder / name
+        safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in columns.items()}, path)
+        return path
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content) if isinstance(content, bytes) else path.write_text(content)
+        return path
+
+    def report(self, plan):
+        return json.loads(self.succeed("tcc", "report", plan, "--json").out)
+
+
+def metrics(run):
+    """(lines of updates, lines of evaluations) of a run folder."""
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    return [v for v in lines if "loss" in v], [v for v in lines if "eval_loss" in v]
+
+
+def case(name):
+    """(model, recipe, data, expected) of a case of the zoo."""
+    folder = ZOO / name
+    return (folder / "model.onnx", folder / "recipe.toml", folder / "data.safetensors",
+            json.loads((folder / "expected.json").read_text()))

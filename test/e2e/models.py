@@ -1,0 +1,60 @@
+"""Small ONNX models for the end-to-end tests, with weights and data from fixed seeds."""
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+CLASSES = '[loss]\nkind = "cross_entropy"\nof = "logits"\ntarget = "labels"\n'
+SQUARES = '[loss]\nkind = "mse"\nof = "prediction"\ntarget = "y"\n'
+SGD = '[optimizer]\nkind = "sgd"\nlr = 0.05\n'
+
+
+def random(seed, *shape):
+    return (np.random.default_rng(seed).standard_normal(shape) / np.sqrt(max(shape[-1:] or (1,)))).astype(np.float32)
+
+
+def save(path, nodes, inputs, outputs, weights, opset=17, extra_opsets=()):
+    """`inputs`, `outputs`: name → shape (f32; entries may be dimension names). `weights`: name → array."""
+    def infos(table):
+        return [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in table.items()]
+    graph = helper.make_graph(nodes, "graph", infos(inputs), infos(outputs),
+                              [numpy_helper.from_array(v, n) for n, v in weights.items()])
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in extra_opsets)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def mlp(path, batch=8, width=16):
+    """x [batch, 5] → prediction [batch, 1]."""
+    nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], "first", transB=1),
+             helper.make_node("Tanh", ["h"], ["a"], "tanh"),
+             helper.make_node("Gemm", ["a", "w2", "b2"], ["prediction"], "second", transB=1)]
+    return save(path, nodes, {"x": [batch, 5]}, {"prediction": [batch, 1]},
+                {"w1": random(1, width, 5), "b1": random(2, width), "w2": random(3, 1, width), "b2": random(4, 1)})
+
+
+def mlp_data(rows):
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((rows, 5)).astype(np.float32)
+    return {"x": x, "y": np.sin(x.sum(1, keepdims=True)).astype(np.float32)}
+
+
+def classifier(path, batch, features, classes):
+    """One linear layer: its weight gradient is classes × batch × features."""
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"], "head", transB=1)]
+    return save(path, nodes, {"x": [batch, features]}, {"logits": [batch, classes]},
+                {"w": random(1, classes, features), "b": random(2, classes)})
+
+
+def convolution(path, batch, channels, size):
+    """One 3 × 3 convolution, channels → channels, then the mean over the picture as logits."""
+    axes = np.array([2, 3], np.int64)
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+             helper.make_node("Relu", ["c"], ["r"], "relu"),
+             helper.make_node("ReduceMean", ["r", "axes"], ["logits"], "mean", keepdims=0)]
+    return save(path, nodes, {"x": [batch, channels, size, size]}, {"logits": [batch, channels]},
+                {"w": random(1, channels, channels, 3, 3), "b": random(2, channels), "axes": axes}, opset=18)
+
+
+def labelled(rows, classes, *shape):
+    rng = np.random.default_rng(6)
+    return {"x": rng.standard_normal((rows, *shape)).astype(np.float32), "labels": rng.integers(0, classes, rows)}

@@ -1,0 +1,182 @@
+"""Models and recipes that cannot be compiled: what tcc says, and its exit status."""
+import unittest
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+import models
+from common import EndToEnd
+
+
+class BadModels(EndToEnd):
+    def setUp(self):
+        super().setUp()
+        self.model = models.mlp(self.folder / "mlp.onnx")
+        self.recipe = self.write("recipe.toml", models.SQUARES + models.SGD)
+
+    def rejected(self, model, *patterns, arguments=()):
+        self.refuse(1, patterns, "tcc", model, "--recipe", self.recipe, "-o", "out.tplan", *arguments)
+        self.assertFalse((self.folder / "out.tplan").exists(), "a refused model left a plan behind")
+
+    def external(self, location):
+        """The model with w1 in a file of its own."""
+        model = onnx.load(self.model)
+        tensor = next(i for i in model.graph.initializer if i.name == "w1")
+        data = tensor.raw_data
+        tensor.ClearField("raw_data")
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", "0"), ("length", str(len(data)))):
+            tensor.external_data.add(key=key, value=value)
+        onnx.save(model, self.folder / "external.onnx")
+        return data
+
+    def test_no_such_file(self):
+        self.rejected("nowhere.onnx", r"nowhere\.onnx", "no such file")
+
+    def test_a_folder(self):
+        (self.folder / "folder.onnx").mkdir()
+        self.rejected("folder.onnx", r"folder\.onnx")
+
+    def test_not_protobuf(self):
+        self.write("text.onnx", "this is no model\n" * 20)
+        self.rejected("text.onnx", r"text\.onnx", "onnx|protobuf")
+
+    def test_empty(self):
+        self.write("empty.onnx", b"")
+        self.rejected("empty.onnx", r"empty\.onnx")
+
+    def test_truncated_at_any_point(self):
+        whole = self.model.read_bytes()
+        for length in (1, 7, len(whole) // 3, len(whole) // 2, len(whole) - 40, len(whole) - 1):
+            with self.subTest(length=length):
+                self.write("cut.onnx", whole[:length])
+                self.rejected("cut.onnx", r"cut\.onnx")
+
+    def test_external_data_is_read(self):
+        """The control of the three tests below: with the file in place the model compiles."""
+        self.write("w1.bin", self.external("w1.bin"))
+        self.compile("external.onnx", "--recipe", self.recipe)
+
+    def test_external_data_missing(self):
+        self.external("w1.bin")
+        self.rejected("external.onnx", r"w1\.bin", r"\bw1\b")
+
+    def test_external_data_truncated(self):
+        self.write("w1.bin", self.external("w1.bin")[:-1])
+        self.rejected("external.onnx", r"w1\.bin")
+
+    def test_external_data_outside_the_folder(self):
+        inner = self.folder / "inner"
+        inner.mkdir()
+        self.write("secret.bin", self.external("../secret.bin"))
+        (self.folder / "external.onnx").rename(inner / "external.onnx")
+        self.rejected(inner / "external.onnx", r"\.\./secret\.bin", "outside|folder")
+
+    def test_external_data_at_an_absolute_path(self):
+        path = str(self.folder / "secret.bin")
+        self.write("secret.bin", self.external(path))
+        self.rejected("external.onnx", r"secret\.bin", "outside|folder|absolute")
+
+    def test_external_data_through_a_link_out_of_the_folder(self):
+        inner = self.folder / "inner"
+        inner.mkdir()
+        self.write("secret.bin", self.external("link.bin"))
+        (inner / "link.bin").symlink_to("../secret.bin")
+        (self.folder / "external.onnx").rename(inner / "external.onnx")
+        self.rejected(inner / "external.onnx", r"link\.bin", "outside|folder|link")
+
+    def test_all_unsupported_ops_at_once(self):
+        nodes = [helper.make_node("Frobnicate", ["x"], ["a"], "first_frob", domain="com.example"),
+                 helper.make_node("Gemm", ["a", "w", "b"], ["g"], "fine", transB=1),
+                 helper.make_node("Twiddle", ["g"], ["t"], "one_twiddle", domain="com.example"),
+                 helper.make_node("StringConcat", ["s", "s"], ["unused"], "strings"),
+                 helper.make_node("Identity", ["t"], ["prediction"], "last")]
+        models.save(self.folder / "odd.onnx", nodes, {"x": [8, 5]}, {"prediction": [8, 1]},
+                    {"w": models.random(1, 1, 5), "b": models.random(2, 1), "s": np.array(["a", "b"], object)}, opset=20,
+                    extra_opsets=["com.example"])
+        self.rejected("odd.onnx", "first_frob", "Frobnicate", "one_twiddle", "Twiddle", "strings", "StringConcat")
+
+    def test_unbound_dimension(self):
+        nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["prediction"], "only", transB=1)]
+        models.save(self.folder / "free.onnx", nodes, {"x": ["rows", 5]}, {"prediction": ["rows", 1]},
+                    {"w": models.random(1, 1, 5), "b": models.random(2, 1)})
+        self.rejected("free.onnx", r"\brows\b", r"\bx\b", "--dim")
+        self.compile("free.onnx", "--recipe", self.recipe, "--dim", "rows=8")
+        self.rejected("free.onnx", "--dim", "rows", arguments=["--dim", "rows=0"])
+        self.rejected("free.onnx", "lines", "rows", arguments=["--dim", "rows=8", "--dim", "lines=8"])
+
+    def test_shapes_that_do_not_fit(self):
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["prediction"], "wrong_product")]
+        models.save(self.folder / "bad.onnx", nodes, {"x": [8, 5]}, {"prediction": [8, 1]}, {"w": models.random(1, 4, 1)})
+        self.rejected("bad.onnx", "wrong_product")
+
+    def test_a_value_used_before_it_is_made(self):
+        nodes = [helper.make_node("Tanh", ["nothing"], ["prediction"], "orphan")]
+        models.save(self.folder / "bad.onnx", nodes, {"x": [8, 1]}, {"prediction": [8, 1]}, {})
+        self.rejected("bad.onnx", "nothing")
+
+
+class BadRecipes(EndToEnd):
+    def setUp(self):
+        super().setUp()
+        self.model = models.mlp(self.folder / "mlp.onnx")
+
+    def rejected(self, text, *patterns, arguments=()):
+        self.write("recipe.toml", text)
+        self.refuse(1, patterns, "tcc", self.model, "--recipe", "recipe.toml", "-o", "out.tplan", *arguments)
+
+    def test_unknown_keys_name_the_nearest(self):
+        self.rejected(models.SQUARES + "[optimizer]\nkind = 'sgd'\nlerning_rate = 1\nmomentun = 0.9\n",
+                      r"recipe\.toml:8", "momentun", r"momentum")
+        self.rejected(models.SQUARES + "[optimiser]\nlr = 1\n", r"recipe\.toml:5", "optimiser", "optimizer")
+        self.rejected(models.SQUARES, "optimizer.lrr", r"optimizer\.lr\b", arguments=["--set", "optimizer.lrr=1"])
+
+    def test_wrong_type_and_range(self):
+        self.rejected(models.SQUARES + "[optimizer]\nlr = 'fast'\n", r"recipe\.toml:6", "lr")
+        self.rejected(models.SQUARES + "[train]\naccumulate = 0\n", r"recipe\.toml:6", "accumulate")
+
+    def test_not_toml(self):
+        self.rejected("[loss\nkind = ", r"recipe\.toml:1")
+
+    def test_a_glob_that_matches_nothing(self):
+        self.rejected(models.SQUARES + "[model]\nfrozen = ['encoder.*']\n", r"encoder\.\*", r"recipe\.toml:6")
+
+    def test_an_output_that_is_not_there(self):
+        self.rejected(models.SQUARES.replace("prediction", "forecast"), "forecast", "prediction", r"recipe\.toml:3")
+
+    def test_no_loss_lists_the_outputs(self):
+        self.rejected(models.SGD, "loss", "prediction")
+
+    def test_unknown_kinds_are_listed(self):
+        self.rejected(models.SQUARES.replace("mse", "msee"), "msee", r"\bmse\b")
+        self.rejected(models.SQUARES + "[optimizer]\nkind = 'adamx'\n", "adamx", r"\badamw?\b")
+
+    def test_no_such_recipe(self):
+        self.refuse(1, [r"nowhere\.toml"], "tcc", self.model, "--recipe", "nowhere.toml")
+
+
+class WrongUsage(EndToEnd):
+    def test_tcc(self):
+        for words in ([], ["--nonsense"], ["m.onnx", "--threads", "many"], ["m.onnx", "--dim", "N"], ["report"],
+                      ["m.onnx", "--target", "gpu:9"]):
+            with self.subTest(words=words):
+                self.refuse(2, ["--help|usage"], "tcc", *words)
+
+    def test_trun(self):
+        for words in ([], ["--nonsense"], ["p.tplan"], ["p.tplan", "--data", "d", "--steps", "1", "--epochs", "1"],
+                      ["p.tplan", "--data", "d", "--steps", "-1"], ["predict", "p.tplan"], ["export"], ["verify"],
+                      ["p.tplan", "--data", "d", "--steps", "1", "--device", "tpu"]):
+            with self.subTest(words=words):
+                self.refuse(2, ["--help|usage"], "trun", *words)
+
+    def test_help_and_version(self):
+        for program, words in (("tcc", ["report"]), ("trun", ["predict", "eval", "gradients", "export", "verify"])):
+            self.assertRegex(self.succeed(program, "--version").out, r"\d+\.\d+\.\d+")
+            self.assertIn("--recipe" if program == "tcc" else "--data", self.succeed(program, "--help").out)
+            for word in words:
+                self.assertIn(word, self.succeed(program, word, "--help").out)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
