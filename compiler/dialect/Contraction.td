@@ -39,6 +39,7 @@ defvar Train_PoolWindow = (ins DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$str
 class Train_PoolBase<string mnemonic, string text, list<Trait> traits = []>
     : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>]> {
   let summary = text;
+  let hasVerifier = 1;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }
 def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and its flat spatial index in the input",

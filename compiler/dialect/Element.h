@@ -22,6 +22,10 @@ struct Coord {
   mlir::Value lanes;      ///< vector of i64: any coordinates
 };
 
+/// What `lanes` elements of a stored type are computed as: a scalar, or a vector where there are several. f16 and bf16
+/// become f32, unsigned integers signless ones.
+mlir::Type laneTypeOf(mlir::Type element, int64_t lanes);
+
 /// Builds the elements of one op. Arithmetic on values works on scalars and vectors alike; types are named by their
 /// element type. Types f16 and bf16 are computed in f32 and rounded after each op: bodies see f32.
 class ElementBuilder {

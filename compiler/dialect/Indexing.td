@@ -16,6 +16,7 @@ def Train_ScatterAddOp : Train_PureOp<"scatter_add", [DeclareOpInterfaceMethods<
   let arguments = (ins Train_Tensor:$init, Train_IntTensor:$indices, Train_Tensor:$updates, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$init `,` $indices `,` $updates `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
 }
 def Train_PickOp : Train_PureOp<"pick", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "one element along `dim` for each row: result[.., 0, ..] = input[.., index[.., 0, ..], ..]";
@@ -23,5 +24,6 @@ def Train_PickOp : Train_PureOp<"pick", [DeclareOpInterfaceMethods<Train_Fusible
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$dim);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$input `,` $indices `dim` `=` $dim attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
 }
 #endif // TCC_DIALECT_INDEXING_TD

@@ -24,12 +24,14 @@ def Train_ArgMaxOp : Train_PureOp<"argmax", [Train_NotDifferentiable, DeclareOpI
   let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$smallest, DefaultValuedAttr<BoolAttr, "false">:$last);
   let results = (outs StaticShapeTensorOf<[I64]>:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
 }
 def Train_CumSumOp : Train_PureOp<"cumsum", [SameOperandsAndResultType, DeclareOpInterfaceMethods<Train_LoopKernel>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "running sum along `dim`";
   let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$exclusive, DefaultValuedAttr<BoolAttr, "false">:$reverse);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 
 class Train_Composite<string mnemonic, string text, list<Trait> traits = []>
@@ -40,16 +42,19 @@ def Train_SoftmaxOp : Train_Composite<"softmax", "e^(x−max) / Σ along `dim`",
   let arguments = (ins Train_FloatTensor:$input, I64Attr:$dim);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 def Train_LogSoftmaxOp : Train_Composite<"log_softmax", "x − logsumexp(x) along `dim`", [SameOperandsAndResultType]> {
   let arguments = (ins Train_FloatTensor:$input, I64Attr:$dim);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 def Train_LogSumExpOp : Train_Composite<"logsumexp", "ln Σ e^x along `dim`, which keeps extent 1; computed around the maximum"> {
   let arguments = (ins Train_FloatTensor:$input, I64Attr:$dim);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
 }
 def Train_LayerNormOp : Train_Composite<"layer_norm", "(x − mean)·rstd·scale + bias over the dimensions from `axis` on"> {
   let description = [{
@@ -61,5 +66,6 @@ def Train_LayerNormOp : Train_Composite<"layer_norm", "(x − mean)·rstd·scale
   let assemblyFormat = [{
     $input `,` $scale (`,` $bias^)? `axis` `=` $axis `epsilon` `=` $epsilon attr-dict `:` functional-type(operands, results)
   }];
+  let hasVerifier = 1;
 }
 #endif // TCC_DIALECT_REDUCTION_TD

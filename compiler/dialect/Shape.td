@@ -17,6 +17,7 @@ def Train_IotaOp : Train_PureOp<"iota", [Train_NotDifferentiable, DeclareOpInter
   let arguments = (ins I64Attr:$dim);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "`dim` `=` $dim attr-dict `:` type($result)";
+  let hasVerifier = 1;
 }
 
 class Train_Movement<string mnemonic, string text, list<Trait> traits = []>

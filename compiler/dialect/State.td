@@ -25,10 +25,25 @@ def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>]> {
   let assemblyFormat = "$variable `,` $value attr-dict `:` type($value)";
 }
 
+def Train_FillOp : Train_Op<"fill", []> {
+  let summary = "a buffer of its own with `value` in every element";
+  let description = "Made by materialize-buffers where a constant has to lie in memory. Not pure: two fills are two buffers.";
+  let arguments = (ins F64Attr:$value);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$value attr-dict `:` type($result)";
+}
+def Train_CopyOp : Train_Op<"copy", []> {
+  let summary = "the same elements in a buffer of their own";
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+}
+
 def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, HasParent<"FusedOp">]> {
   let summary = "the values that leave a fused region";
   let arguments = (ins Variadic<Train_Tensor>:$values);
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
+  let builders = [OpBuilder<(ins), "build($_builder, $_state, ::mlir::ValueRange());">];
 }
 def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "ops that become one generated kernel";
@@ -40,5 +55,14 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
   let results = (outs Variadic<Train_Tensor>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $results) $body";
+  let extraClassDeclaration = [{
+    /// Pairs (operand, result) where the result may overwrite the operand: same type, and every read of the operand
+    /// happens at the element being written, just before.
+    ::llvm::SmallVector<std::pair<unsigned, unsigned>> getInPlacePairs();
+    /// The op inside whose loops are its own, or null.
+    ::tcc::train::LoopKernel getLoopKernel();
+    /// The operand that result 0 must overwrite (a scatter into it), or -1.
+    int getRequiredInPlaceOperand();
+  }];
 }
 #endif // TCC_DIALECT_STATE_TD

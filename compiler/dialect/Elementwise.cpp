@@ -1,0 +1,153 @@
+//===- Elementwise.cpp - pointwise ops of one operand -----------*- C++ -*-===//
+//
+// One entry per op: what it is worth (the naive evaluator, in double or int64), its scalar program, its gradient. In an
+// entry x is the operand, y the result, g the gradient of the result.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Builders.h"
+#include "compiler/dialect/ElementwiseMath.h"
+#include "compiler/dialect/Lane.h"
+#include "compiler/dialect/Pointwise.h"
+
+#include <cmath>
+#include <numbers>
+
+using namespace mlir;
+
+namespace tcc::train {
+
+static constexpr double kSqrtHalf = 0.70710678118654752440;         // 1/√2
+static constexpr double kTwoOverSqrtPi = 1.12837916709551257390;    // 2/√π
+static constexpr double kInvSqrtTwoPi = 0.39894228040143267794;     // 1/√(2π)
+static constexpr double kSqrtTwoOverPi = 0.79788456080286535588;    // √(2/π)
+static constexpr double kGeluCubic = 0.044715;
+
+template <typename Float, typename Int>
+static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float onFloat, Int onInt) {
+  for (int64_t i = 0; i < result.size(); ++i)
+    if (operands[0].isFloat())
+      result.setDouble(i, onFloat(operands[0].getDouble(i)));
+    else
+      result.setInt(i, onInt(operands[0].getInt(i)));
+}
+
+// NOLINTBEGIN(bugprone-macro-parentheses): the arguments are whole expressions.
+#define TCC_VALUE(OP, FLOPS, VALUE, INT_VALUE)                                                                         \
+  TCC_POINTWISE(OP, FLOPS)                                                                                             \
+  void OP::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {                  \
+    [[maybe_unused]] bool isUnsigned = elementTypeOf(getInput()).isUnsignedInteger();                                  \
+    map(operands, results[0], [&](double x) -> double { return VALUE; }, [&](int64_t x) -> int64_t { return INT_VALUE; });  \
+  }
+#define TCC_BODY(OP, BODY, INT_BODY)                                                                                   \
+  Value OP::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {                            \
+    [[maybe_unused]] bool isUnsigned = elementTypeOf(getInput()).isUnsignedInteger();                                  \
+    Lane x(b, b.operand(0, coords));                                                                                   \
+    if (x.isFloat())                                                                                                   \
+      return BODY;                                                                                                     \
+    return INT_BODY;                                                                                                   \
+  }
+#define TCC_GRADIENT(OP, GRADIENT)                                                                                     \
+  void OP::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) { \
+    operandGradients.resize(1);                                                                                        \
+    if (!resultGradients[0] || !isFloatTensor(getInput()))                                                             \
+      return;                                                                                                          \
+    Expr g(builder, getLoc(), resultGradients[0]);                                                                     \
+    [[maybe_unused]] Expr x = g.with(getInput()), y = g.with(getResult());                                             \
+    operandGradients[0] = GRADIENT;                                                                                    \
+  }
+#define TCC_UNARY(OP, FLOPS, VALUE, BODY, GRADIENT)                                                                    \
+  TCC_VALUE(OP, FLOPS, VALUE, x)                                                                                       \
+  TCC_BODY(OP, BODY, x)                                                                                                \
+  TCC_GRADIENT(OP, GRADIENT)
+#define TCC_UNARY_ANY(OP, FLOPS, VALUE, INT_VALUE, BODY, INT_BODY, GRADIENT)                                           \
+  TCC_VALUE(OP, FLOPS, VALUE, INT_VALUE)                                                                               \
+  TCC_BODY(OP, BODY, INT_BODY)                                                                                         \
+  TCC_GRADIENT(OP, GRADIENT)
+#define TCC_UNARY_FLAT(OP, FLOPS, VALUE, INT_VALUE, BODY, INT_BODY)                                                    \
+  TCC_VALUE(OP, FLOPS, VALUE, INT_VALUE)                                                                               \
+  TCC_BODY(OP, BODY, INT_BODY)
+
+static double signOf(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+static Expr signExpr(const Expr &x) { return x.apply<SignOp>(); }
+static Lane intSign(Lane x, bool isUnsigned) {
+  Lane zero = x.likeInt(0), one = x.likeInt(1);
+  return equal(x, zero).select(zero, isUnsigned ? one : less(x, zero).select(x.likeInt(-1), one));
+}
+
+// g·(−1)
+TCC_UNARY_ANY(NegOp, 1, -x, int64_t(-uint64_t(x)), -x, -x, -g)
+// g·sign(x), which is 0 at 0
+TCC_UNARY_ANY(AbsOp, 1, std::fabs(x), x < 0 && !isUnsigned ? int64_t(-uint64_t(x)) : x, x.abs(),
+              isUnsigned ? x : less(x, 0).select(-x, x), g * signExpr(x))
+// g·e^x
+TCC_UNARY(ExpOp, 12, std::exp(x), emitExp(b, x), g * y)
+// g/x
+TCC_UNARY(LogOp, 14, std::log(x), emitLog(b, x), g / x)
+// g/(1 + x)
+TCC_UNARY(Log1pOp, 18, std::log1p(x), emitLog1p(b, x), g / (1.0 + x))
+// g/(2√x)
+TCC_UNARY(SqrtOp, 1, std::sqrt(x), x.sqrt(), g / (2.0 * y))
+// −g·x^(−3/2)/2
+TCC_UNARY(RsqrtOp, 2, 1 / std::sqrt(x), 1.0 / x.sqrt(), -0.5 * (g * (y * y * y)))
+// g·(1 − tanh²x)
+TCC_UNARY(TanhOp, 18, std::tanh(x), emitTanh(b, x), g * (1.0 - y * y))
+// g·σ(x)·(1 − σ(x))
+TCC_UNARY(SigmoidOp, 15, 1 / (1 + std::exp(-x)), emitSigmoid(b, x), g * (y * (1.0 - y)))
+// g·2/√π·e^(−x²)
+TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x), g * (kTwoOverSqrtPi * (-(x * x)).exp()))
+// g·cos x
+TCC_UNARY(SinOp, 20, std::sin(x), emitSin(b, x), g * x.apply<CosOp>())
+// −g·sin x
+TCC_UNARY(CosOp, 20, std::cos(x), emitCos(b, x), -(g * x.apply<SinOp>()))
+// g where x > 0: y > 0 says the same, and y is more often at hand
+TCC_UNARY_ANY(ReluOp, 1, x < 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
+              isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))
+
+TCC_UNARY_FLAT(FloorOp, 1, std::floor(x), x, x.floor(), x)
+TCC_UNARY_FLAT(CeilOp, 1, std::ceil(x), x, x.make<math::CeilOp>(x.value), x)
+TCC_UNARY_FLAT(RoundOp, 1, std::nearbyint(x), x, x.roundEven(), x)
+TCC_UNARY_FLAT(SignOp, 2, signOf(x), x == 0 ? 0 : x < 0 && !isUnsigned ? -1 : 1,
+               greater(x, 0).select(x.like(1), less(x, 0).select(x.like(-1), x)), intSign(x, isUnsigned))
+TCC_UNARY_FLAT(NotOp, 1, x, ~x, x, x ^ x.likeInt(-1))
+
+TCC_VALUE(IsNanOp, 1, std::isnan(x), x)
+TCC_BODY(IsNanOp, isNan(x), x)
+TCC_VALUE(IsFiniteOp, 1, std::isfinite(x), x)
+TCC_BODY(IsFiniteOp, less(x.abs(), HUGE_VAL), x)
+// NOLINTEND(bugprone-macro-parentheses)
+
+TCC_POINTWISE(GeluOp, 40)
+
+void GeluOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  auto gelu = [&](double x) {
+    return getTanh() ? 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kGeluCubic * x * x * x)))
+                     : 0.5 * x * std::erfc(-x * kSqrtHalf);
+  };
+  map(operands, results[0], gelu, [](int64_t x) { return x; });
+}
+
+Value GeluOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
+  Lane x(b, b.operand(0, coords));
+  Lane inner = getTanh() ? x.with(emitTanh(b, kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x)))) : x.with(emitErf(b, x * kSqrtHalf));
+  return 0.5 * x * (1.0 + inner);
+}
+
+void GeluOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(1);
+  if (!resultGradients[0])
+    return;
+  Expr g(builder, getLoc(), resultGradients[0]), x = g.with(getInput());
+  if (getTanh()) {
+    // With t = tanh(u), u = k(x + cx³): (1 + t)/2 + x/2·(1 − t²)·k(1 + 3cx²).
+    Expr t = (kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x))).apply<TanhOp>();
+    Expr slope = kSqrtTwoOverPi * (1.0 + 3 * kGeluCubic * (x * x));
+    operandGradients[0] = g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope);
+  } else {
+    // Φ(x) + x·φ(x).
+    Expr cdf = 0.5 * (1.0 + (x * kSqrtHalf).apply<ErfOp>());
+    Expr pdf = kInvSqrtTwoPi * (-0.5 * (x * x)).exp();
+    operandGradients[0] = g * (cdf + x * pdf);
+  }
+}
+
+} // namespace tcc::train

@@ -1,0 +1,34 @@
+//===- ElementwiseMath.h - our own scalar functions -------------*- C++ -*-===//
+//
+// Transcendental functions as arithmetic on scalars or lanes of f32 and f64. They are inlined into kernels, so that a value
+// has the same bits in a vector's body, in its masked tail and in a scalar loop, and kernels import nothing.
+//
+// Accuracy: within 2 ulp in f32 and 4 ulp in f64 over the whole range. Results below the smallest normal number are
+// computed, not flushed. NaN in, NaN out; limits at ±∞ and ±0 are C's.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_ELEMENTWISEMATH_H
+#define TCC_DIALECT_ELEMENTWISEMATH_H
+
+#include "compiler/dialect/Element.h"
+
+namespace tcc::train {
+
+mlir::Value emitExp(ElementBuilder &b, mlir::Value x);
+mlir::Value emitLog(ElementBuilder &b, mlir::Value x);
+mlir::Value emitLog1p(ElementBuilder &b, mlir::Value x);
+mlir::Value emitTanh(ElementBuilder &b, mlir::Value x);
+mlir::Value emitSigmoid(ElementBuilder &b, mlir::Value x);
+mlir::Value emitErf(ElementBuilder &b, mlir::Value x);
+mlir::Value emitSin(ElementBuilder &b, mlir::Value x);
+mlir::Value emitCos(ElementBuilder &b, mlir::Value x);
+/// C's pow, special cases included.
+mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
+/// C's fmod: exact.
+mlir::Value emitFmod(ElementBuilder &b, mlir::Value x, mlir::Value y);
+/// x in f32 from f64 or from a wide integer, rounded to odd: rounding the result again, to f16 or bf16, is then correct.
+mlir::Value emitRoundToOdd(ElementBuilder &b, mlir::Value f64);
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_ELEMENTWISEMATH_H

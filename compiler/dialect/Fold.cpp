@@ -1,0 +1,73 @@
+//===- Fold.cpp - constants through the naive evaluators --------*- C++ -*-===//
+#include "compiler/dialect/Fold.h"
+
+#include "compiler/dialect/Builders.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+/// True where a result of splats is a splat, and one element tells all of it.
+static bool keepsSplats(Operation *op) {
+  return op->hasTrait<Pointwise>() || isa<ReshapeOp, TransposeOp, BroadcastOp, SliceOp, ReverseOp>(op);
+}
+
+llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64_t maxResultBytes) {
+  auto reference = dyn_cast<Reference>(op);
+  if (!reference || isa<ConstantOp>(op))
+    return {};
+  llvm::SmallVector<ElementsAttr> values;
+  bool allSplat = op->getNumOperands() > 0;
+  for (Value operand : op->getOperands()) {
+    auto constant = operand.getDefiningOp<ConstantOp>();
+    if (!constant)
+      return {};
+    values.push_back(constant.getValue());
+    auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+    allSplat &= dense && dense.isSplat();
+  }
+  bool splat = allSplat && keepsSplats(op);
+  auto representative = [&](Type type) {
+    return splat ? RankedTensorType::get({}, cast<RankedTensorType>(type).getElementType()) : cast<RankedTensorType>(type);
+  };
+  llvm::SmallVector<HostTensor> operands, results;
+  for (Type type : op->getResultTypes()) {
+    if (tensorBytes(representative(type)) > maxResultBytes)
+      return {};
+    results.emplace_back(representative(type));
+  }
+  if (splat && !op->hasTrait<Pointwise>())
+    results[0] = HostTensor::fromAttribute(cast<DenseElementsAttr>(values[0]).resizeSplat(representative(values[0].getType())));
+  else {
+    for (ElementsAttr value : values)
+      operands.push_back(HostTensor::fromAttribute(
+          splat ? cast<DenseElementsAttr>(value).resizeSplat(representative(value.getType())) : value));
+    reference.evaluate(operands, results);
+  }
+  llvm::SmallVector<Value> constants;
+  for (auto [result, type] : llvm::zip_equal(results, op->getResultTypes())) {
+    DenseElementsAttr value = result.toAttribute();
+    if (splat)
+      value = value.resizeSplat(cast<RankedTensorType>(type));
+    constants.push_back(ConstantOp::create(builder, op->getLoc(), value));
+  }
+  return constants;
+}
+
+Value foldOrSelf(OpBuilder &builder, Value value, int64_t maxResultBytes) {
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return value;
+  unsigned number = cast<OpResult>(value).getResultNumber();
+  llvm::SmallVector<Value> constants = foldIfConstant(builder, op, maxResultBytes);
+  if (constants.empty())
+    return value;
+  for (auto [i, constant] : llvm::enumerate(constants))
+    if (i != number)
+      constant.getDefiningOp()->erase();
+  if (op->use_empty())
+    op->erase();
+  return constants[number];
+}
+
+} // namespace tcc::train

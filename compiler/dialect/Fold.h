@@ -1,0 +1,19 @@
+//===- Fold.h - constants through the naive evaluators ----------*- C++ -*-===//
+#ifndef TCC_DIALECT_FOLD_H
+#define TCC_DIALECT_FOLD_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+namespace tcc::train {
+
+/// The results of `op` as constants, built at the builder's insertion point with the op's location, if all operands are
+/// `train.constant` and the op has a `Reference`; else empty. `op` itself stays as it is. Splats stay splats and count as
+/// one element; nothing is built where a result would take more than `maxResultBytes`.
+llvm::SmallVector<mlir::Value> foldIfConstant(mlir::OpBuilder &builder, mlir::Operation *op, int64_t maxResultBytes);
+
+/// The same for a value: the constant (its op, if now unused, is erased), or the value itself.
+mlir::Value foldOrSelf(mlir::OpBuilder &builder, mlir::Value value, int64_t maxResultBytes);
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_FOLD_H

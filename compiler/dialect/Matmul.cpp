@@ -1,0 +1,108 @@
+//===- Matmul.cpp - batched matrix product ----------------------*- C++ -*-===//
+#include "compiler/dialect/Builders.h"
+#include "compiler/dialect/PlanTypes.h"
+#include "compiler/dialect/Window.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+struct Sizes {
+  int64_t batch, m, n, k;
+};
+} // namespace
+
+static Sizes sizesOf(MatMulOp op) {
+  llvm::ArrayRef<int64_t> lhs = shapeOf(op.getLhs()), result = shapeOf(op.getResult());
+  return {result[0], result[1], result[2], lhs[op.getTransA() ? 1 : 2]};
+}
+
+LogicalResult MatMulOp::verify() {
+  auto lhs = tensorTypeOf(getLhs()), rhs = tensorTypeOf(getRhs()), result = tensorTypeOf(getResult());
+  if (lhs.getRank() != 3 || rhs.getRank() != 3 || result.getRank() != 3)
+    return emitOpError("needs operands and result of rank 3: batch, rows, columns");
+  if (lhs.getElementType() != rhs.getElementType() || lhs.getElementType() != result.getElementType())
+    return emitOpError("needs one element type");
+  auto [batch, m, n, k] = sizesOf(*this);
+  llvm::SmallVector<int64_t> expectedLhs = {batch, m, k}, expectedRhs = {batch, k, n};
+  if (getTransA())
+    std::swap(expectedLhs[1], expectedLhs[2]);
+  if (getTransB())
+    std::swap(expectedRhs[1], expectedRhs[2]);
+  if (lhs.getShape() != llvm::ArrayRef(expectedLhs) || rhs.getShape() != llvm::ArrayRef(expectedRhs))
+    return emitOpError("cannot multiply ") << lhs << " and " << rhs << " to " << result;
+  return success();
+}
+
+double MatMulOp::getFlops() {
+  auto [batch, m, n, k] = sizesOf(*this);
+  return 2.0 * double(batch) * double(m) * double(n) * double(k);
+}
+
+void MatMulOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  auto [batch, m, n, k] = sizesOf(*this);
+  const HostTensor &lhs = operands[0], &rhs = operands[1];
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        uint64_t integer = 0;
+        for (int64_t l = 0; l < k; ++l) {
+          int64_t left = getTransA() ? (b * k + l) * m + i : (b * m + i) * k + l;
+          int64_t right = getTransB() ? (b * n + j) * k + l : (b * k + l) * n + j;
+          if (lhs.isFloat())
+            sum += lhs.getDouble(left) * rhs.getDouble(right);
+          else
+            integer += uint64_t(lhs.getInt(left)) * uint64_t(rhs.getInt(right));
+        }
+        int64_t index = (b * m + i) * n + j;
+        if (lhs.isFloat())
+          results[0].setDouble(index, sum);
+        else
+          results[0].setInt(index, int64_t(integer));
+      }
+}
+
+AffineMap MatMulOp::getOperandMap(unsigned) { return {}; }
+
+Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+  Value zero = builder.constant(elementTypeOf(getResult()), 0);
+  return builder.loop(0, sizesOf(*this).k, zero, [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
+    Coord l = builder.uniform(i);
+    llvm::SmallVector<Coord> lhs = {coords[0], coords[1], l}, rhs = {coords[0], l, coords[2]};
+    if (getTransA())
+      std::swap(lhs[1], lhs[2]);
+    if (getTransB())
+      std::swap(rhs[1], rhs[2]);
+    Value left = builder.operand(0, lhs), right = builder.operand(1, rhs);
+    return {multiplyAdd(builder, left, right, carried[0])};
+  })[0];
+}
+
+/// Of C = op(A)·op(B): dop(A) = G·op(B)ᵀ and dop(B) = op(A)ᵀ·G, each written so that it comes out as A or B is stored.
+void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(2);
+  Value a = getLhs(), b = getRhs(), g = resultGradients[0];
+  if (!g || !isFloatTensor(a))
+    return;
+  auto product = [&](Value like, Value lhs, Value rhs, bool transA, bool transB) -> Value {
+    return MatMulOp::create(builder, getLoc(), like.getType(), lhs, rhs, transA, transB);
+  };
+  operandGradients[0] = getTransA() ? product(a, b, g, getTransB(), true) : product(a, g, b, false, !getTransB());
+  operandGradients[1] = getTransB() ? product(b, g, a, true, getTransA()) : product(b, a, g, !getTransA(), false);
+}
+
+void MatMulOp::buildCall(plan::Instruction &instruction) {
+  auto [batch, m, n, k] = sizesOf(*this);
+  plan::MatmulCall &call = *instruction.mutable_matmul();
+  call.set_dtype(toPlan(elementTypeOf(getResult())));
+  call.set_batch(batch);
+  call.set_m(m);
+  call.set_n(n);
+  call.set_k(k);
+  call.set_trans_a(getTransA());
+  call.set_trans_b(getTransB());
+}
+
+} // namespace tcc::train

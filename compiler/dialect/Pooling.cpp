@@ -1,0 +1,289 @@
+//===- Pooling.cpp - maximum and sum over windows ---------------*- C++ -*-===//
+//
+// Gradients gather: an input element asks each window that it is in. So they need no zero fill and run in parallel.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Verify.h"
+#include "compiler/dialect/Window.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace tcc::train {
+
+template <typename OpTy> static Window windowOf(OpTy op) { return {op.getStrides(), op.getDilations(), op.getPadsBegin()}; }
+
+/// `from` is the side with the inputs, `to` the side with the windows.
+template <typename OpTy> static LogicalResult verifyPool(OpTy op, RankedTensorType from, RankedTensorType to) {
+  size_t spatial = op.getKernel().size(), rank = from.getRank();
+  if (spatial < 1 || rank < spatial || size_t(to.getRank()) != rank || op.getStrides().size() != spatial ||
+      op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial)
+    return op.emitOpError("needs an extent, a stride, a dilation and a pad for each spatial dimension");
+  if (from.getElementType() != to.getElementType())
+    return op.emitOpError("changes the element type");
+  for (size_t d = 0; d < spatial; ++d) {
+    if (op.getKernel()[d] < 1 || op.getStrides()[d] < 1 || op.getDilations()[d] < 1 || op.getPadsBegin()[d] < 0)
+      return op.emitOpError("needs extents, strides and dilations of at least 1, and pads of at least 0");
+  }
+  if (from.getShape().drop_back(spatial) != to.getShape().drop_back(spatial))
+    return op.emitOpError("changes a dimension that is not spatial");
+  return success();
+}
+LogicalResult MaxPoolOp::verify() {
+  if (shapeOf(getIndices()) != shapeOf(getResult()))
+    return emitOpError("needs one index for each window");
+  return verifyPool(*this, tensorTypeOf(getInput()), tensorTypeOf(getResult()));
+}
+LogicalResult MaxPoolGradOp::verify() {
+  if (shapeOf(getIndices()) != shapeOf(getGrad()))
+    return emitOpError("needs one index for each window");
+  return verifyPool(*this, tensorTypeOf(getResult()), tensorTypeOf(getGrad()));
+}
+LogicalResult SumPoolOp::verify() { return verifyPool(*this, tensorTypeOf(getInput()), tensorTypeOf(getResult())); }
+LogicalResult SumPoolGradOp::verify() { return verifyPool(*this, tensorTypeOf(getResult()), tensorTypeOf(getGrad())); }
+
+static double flopsOf(Value windows, llvm::ArrayRef<int64_t> kernel) {
+  double flops = double(tensorTypeOf(windows).getNumElements());
+  for (int64_t extent : kernel)
+    flops *= double(extent);
+  return flops;
+}
+double MaxPoolOp::getFlops() { return flopsOf(getResult(), getKernel()); }
+double MaxPoolGradOp::getFlops() { return flopsOf(getGrad(), getKernel()); }
+double SumPoolOp::getFlops() { return flopsOf(getResult(), getKernel()); }
+double SumPoolGradOp::getFlops() { return flopsOf(getGrad(), getKernel()); }
+
+//===----------------------------------------------------------------------===//
+// Evaluators
+//===----------------------------------------------------------------------===//
+
+/// Calls `element(input, output)` with linear indices for each input in each window, windows in order.
+template <typename OpTy>
+static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs,
+                           llvm::function_ref<void(int64_t input, int64_t output)> element) {
+  Window window = windowOf(op);
+  size_t leading = inputs.size() - window.rank();
+  int64_t count = 1, offsets = 1;
+  for (int64_t extent : outputs)
+    count *= extent;
+  for (int64_t extent : op.getKernel())
+    offsets *= extent;
+  llvm::SmallVector<int64_t> in;
+  for (int64_t output = 0; output < count; ++output) {
+    llvm::SmallVector<int64_t> at = unravel(output, outputs);
+    for (int64_t k = 0; k < offsets; ++k) {
+      if (!window.input(llvm::ArrayRef(at).drop_front(leading), unravel(k, op.getKernel()), inputs.drop_front(leading), in))
+        continue;
+      llvm::SmallVector<int64_t> source(at.begin(), at.begin() + leading);
+      llvm::append_range(source, in);
+      element(ravel(source, inputs), output);
+    }
+  }
+}
+
+static int64_t spatialSize(llvm::ArrayRef<int64_t> shape, size_t spatial) {
+  int64_t size = 1;
+  for (int64_t extent : shape.take_back(spatial))
+    size *= extent;
+  return size;
+}
+
+void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  const HostTensor &in = operands[0];
+  HostTensor &best = results[0], &indices = results[1];
+  bool isUnsigned = in.elementType().isUnsignedInteger();
+  int64_t area = spatialSize(in.shape(), getKernel().size());
+  for (int64_t i = 0; i < best.size(); ++i) {
+    indices.setInt(i, -1);
+    if (in.isFloat())
+      best.setDouble(i, -HUGE_VAL);
+  }
+  forEachElement(*this, in.shape(), best.shape(), [&](int64_t input, int64_t output) {
+    bool wins = indices.getInt(output) < 0;
+    if (in.isFloat()) {
+      double x = in.getDouble(input), y = best.getDouble(output);
+      wins |= x > y || (std::isnan(x) && !std::isnan(y));
+      if (wins)
+        best.setDouble(output, x);
+    } else {
+      int64_t x = in.getInt(input), y = best.getInt(output);
+      wins |= isUnsigned ? uint64_t(x) > uint64_t(y) : x > y;
+      if (wins)
+        best.setInt(output, x);
+    }
+    if (wins)
+      indices.setInt(output, input % area);
+  });
+}
+
+/// Sums over windows: from inputs to windows, or back.
+template <typename Add> static void accumulate(HostTensor &result, Add add) {
+  std::vector<double> floats(result.size());
+  std::vector<uint64_t> integers(result.size());
+  add(floats, integers);
+  for (int64_t i = 0; i < result.size(); ++i)
+    if (result.isFloat())
+      result.setDouble(i, floats[i]);
+    else
+      result.setInt(i, int64_t(integers[i]));
+}
+
+void MaxPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  int64_t area = spatialSize(results[0].shape(), getKernel().size());
+  accumulate(results[0], [&](auto &floats, auto &integers) {
+    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output) {
+      if (operands[1].getInt(output) != input % area)
+        return;
+      if (operands[0].isFloat())
+        floats[input] += operands[0].getDouble(output);
+      else
+        integers[input] += operands[0].getInt(output);
+    });
+  });
+}
+void SumPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  accumulate(results[0], [&](auto &floats, auto &integers) {
+    forEachElement(*this, operands[0].shape(), results[0].shape(), [&](int64_t input, int64_t output) {
+      if (operands[0].isFloat())
+        floats[output] += operands[0].getDouble(input);
+      else
+        integers[output] += operands[0].getInt(input);
+    });
+  });
+}
+void SumPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  accumulate(results[0], [&](auto &floats, auto &integers) {
+    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output) {
+      if (operands[0].isFloat())
+        floats[input] += operands[0].getDouble(output);
+      else
+        integers[input] += operands[0].getInt(output);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Scalar programs
+//===----------------------------------------------------------------------===//
+AffineMap MaxPoolOp::getOperandMap(unsigned) { return {}; }
+AffineMap MaxPoolGradOp::getOperandMap(unsigned) { return {}; }
+AffineMap SumPoolOp::getOperandMap(unsigned) { return {}; }
+AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
+
+/// The dimensions before the spatial ones, then others.
+static llvm::SmallVector<Coord> withSpatial(llvm::ArrayRef<Coord> coords, llvm::ArrayRef<Coord> spatial) {
+  llvm::SmallVector<Coord> result(coords.drop_back(spatial.size()));
+  llvm::append_range(result, spatial);
+  return result;
+}
+/// Row-major index of spatial coordinates, as i64.
+static Lane flatten(ElementBuilder &builder, llvm::ArrayRef<Coord> spatial, llvm::ArrayRef<int64_t> extents) {
+  Coord flat = builder.uniform(int64_t(0));
+  for (auto [coord, extent] : llvm::zip_equal(spatial, extents))
+    flat = builder.add(builder.affine(flat, extent, 0), coord);
+  return {builder, builder.coordValue(flat)};
+}
+
+Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::ArrayRef<Coord> coords) {
+  Type element = elementTypeOf(getInput());
+  size_t spatial = getKernel().size();
+  llvm::ArrayRef<int64_t> inputs = shapeOf(getInput()).take_back(spatial), outputs = shapeOf(getResult()).take_back(spatial);
+  Value lowest = isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
+  Value none = builder.intConstant(builder.builder.getI64Type(), -1);
+  auto step = [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+    WindowElement in = inputsOf(builder, windowOf(*this), coords.take_back(spatial), k, getKernel(), inputs, outputs);
+    Lane best(builder, carried[0]), index(builder, carried[1]);
+    Lane x(builder, operandInside(builder, 0, withSpatial(coords, in.coords), in.inside, lowest));
+    Lane wins = less(index, index.likeInt(0)) |
+                (x.isFloat() ? greater(x, best) | (isNan(x) & best.compare(arith::CmpFPredicate::ORD, best))
+                             : x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best));
+    if (in.inside)
+      wins = wins & x.with(in.inside);
+    return {wins.select(x, best).value, wins.select(flatten(builder, in.coords, inputs), index).value};
+  };
+  Value chosen = loopNest(builder, getKernel(), {lowest, none}, step)[result];
+  return result == 0 ? chosen : arith::TruncIOp::create(builder.builder, builder.loc, builder.laneType(builder.builder.getI32Type()), chosen).getResult();
+}
+
+Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+  size_t spatial = getKernel().size();
+  llvm::ArrayRef<int64_t> inputs = shapeOf(getResult()).take_back(spatial), outputs = shapeOf(getGrad()).take_back(spatial);
+  Type i32 = builder.builder.getI32Type();
+  Value zero = builder.constant(elementTypeOf(getGrad()), 0), none = builder.intConstant(i32, -1);
+  Lane wide = flatten(builder, coords.take_back(spatial), inputs);
+  Lane here = wide.make<arith::TruncIOp>(builder.laneType(i32), wide.value);
+  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+    WindowElement out = outputsOf(builder, windowOf(*this), coords.take_back(spatial), k, outputs);
+    llvm::SmallVector<Coord> at = withSpatial(coords, out.coords);
+    Lane winner(builder, operandInside(builder, 1, at, out.inside, none));
+    Lane g(builder, operandInside(builder, 0, at, out.inside, zero));
+    return {(Lane(builder, carried[0]) + equal(winner, here).select(g, g.with(zero))).value};
+  })[0];
+}
+
+Value SumPoolOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+  size_t spatial = getKernel().size();
+  llvm::ArrayRef<int64_t> inputs = shapeOf(getInput()).take_back(spatial), outputs = shapeOf(getResult()).take_back(spatial);
+  Value zero = builder.constant(elementTypeOf(getInput()), 0);
+  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+    WindowElement in = inputsOf(builder, windowOf(*this), coords.take_back(spatial), k, getKernel(), inputs, outputs);
+    Lane x(builder, operandInside(builder, 0, withSpatial(coords, in.coords), in.inside, zero));
+    return {(Lane(builder, carried[0]) + x).value};
+  })[0];
+}
+
+Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+  size_t spatial = getKernel().size();
+  llvm::ArrayRef<int64_t> outputs = shapeOf(getGrad()).take_back(spatial);
+  Value zero = builder.constant(elementTypeOf(getGrad()), 0);
+  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+    WindowElement out = outputsOf(builder, windowOf(*this), coords.take_back(spatial), k, outputs);
+    Lane g(builder, operandInside(builder, 0, withSpatial(coords, out.coords), out.inside, zero));
+    return {(Lane(builder, carried[0]) + g).value};
+  })[0];
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// g of each window at the element that won it
+void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(1);
+  if (resultGradients[0] && isFloatTensor(getInput()))
+    operandGradients[0] = MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getIndices(), getKernel(),
+                                                getStrides(), getDilations(), getPadsBegin());
+}
+
+/// Each window reads back what lies at its winner: a pick from the flattened plane, which has as many rows as windows.
+void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(2);
+  if (!resultGradients[0] || !isFloatTensor(getGrad()))
+    return;
+  size_t spatial = getKernel().size();
+  int64_t area = spatialSize(shapeOf(getResult()), spatial), windows = spatialSize(shapeOf(getGrad()), spatial);
+  int64_t planes = windows ? tensorTypeOf(getGrad()).getNumElements() / windows : 0;
+  Expr g(builder, getLoc(), resultGradients[0]);
+  Expr rows = g.reshape({planes, area, 1}).broadcast({planes, area, windows});
+  Expr winners = g.with(getIndices()).reshape({planes, 1, windows});
+  auto type = RankedTensorType::get({planes, 1, windows}, elementTypeOf(getGrad()));
+  operandGradients[0] = g.with(PickOp::create(builder, getLoc(), type, rows, winners, 1)).reshape(shapeOf(getGrad()));
+}
+
+void SumPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(1);
+  if (resultGradients[0] && isFloatTensor(getInput()))
+    operandGradients[0] = SumPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getKernel(), getStrides(),
+                                                getDilations(), getPadsBegin());
+}
+
+void SumPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(1);
+  if (resultGradients[0] && isFloatTensor(getGrad()))
+    operandGradients[0] = SumPoolOp::create(builder, getLoc(), getGrad().getType(), resultGradients[0], getKernel(), getStrides(),
+                                            getDilations(), getPadsBegin());
+}
+
+} // namespace tcc::train

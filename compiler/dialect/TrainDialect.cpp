@@ -1,0 +1,36 @@
+//===- TrainDialect.cpp - the train dialect ---------------------*- C++ -*-===//
+//
+// Registration and generated definitions. What the ops do stands with their families.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/TrainDialect.h"
+
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+#include "compiler/dialect/TrainDialect.cpp.inc"
+#include "compiler/dialect/TrainEnums.cpp.inc"
+#include "compiler/dialect/TrainInterfaces.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/TrainOps.cpp.inc"
+
+namespace tcc::train {
+
+void TrainDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "compiler/dialect/TrainOps.cpp.inc"
+      >();
+}
+
+Operation *TrainDialect::materializeConstant(OpBuilder &builder, Attribute value, Type type, Location loc) {
+  auto elements = dyn_cast<ElementsAttr>(value);
+  if (!elements || elements.getType() != type)
+    return nullptr;
+  return ConstantOp::create(builder, loc, elements);
+}
+
+} // namespace tcc::train

@@ -1,0 +1,55 @@
+//===- Window.h - sliding windows -------------------------------*- C++ -*-===//
+//
+// What convolutions and pooling have in common. Output q and offset k of a window read input q·stride − pad + k·dilation.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_WINDOW_H
+#define TCC_DIALECT_WINDOW_H
+
+#include "compiler/dialect/Lane.h"
+#include "compiler/dialect/TrainDialect.h"
+
+namespace tcc::train {
+
+/// A window over spatial dimensions.
+struct Window {
+  llvm::ArrayRef<int64_t> strides, dilations, pads;
+
+  size_t rank() const { return strides.size(); }
+  /// The input that output `q` reads at offset `k`, in dimension d.
+  int64_t input(size_t d, int64_t q, int64_t k) const { return q * strides[d] - pads[d] + k * dilations[d]; }
+  /// All dimensions at once; false where one falls outside `extents`.
+  bool input(llvm::ArrayRef<int64_t> q, llvm::ArrayRef<int64_t> k, llvm::ArrayRef<int64_t> extents,
+             llvm::SmallVectorImpl<int64_t> &in) const;
+};
+
+/// Coordinates of a window's element, and where they exist (null: everywhere).
+struct WindowElement {
+  llvm::SmallVector<Coord> coords;
+  mlir::Value inside;
+};
+/// Inputs that outputs `q` read at offsets `k` (i64 loop counters); kernel extents bound the offsets.
+WindowElement inputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> q, mlir::ValueRange k,
+                       llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs);
+/// The other way: outputs whose offset `k` reads inputs `in`.
+WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange k,
+                        llvm::ArrayRef<int64_t> outputs);
+
+/// Operand at `coords` where `inside` (null: everywhere), else `otherwise`.
+mlir::Value operandInside(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value inside,
+                          mlir::Value otherwise);
+
+/// Loops over `extents`, outermost first, carrying `inits`.
+llvm::SmallVector<mlir::Value>
+loopNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
+         llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
+
+/// acc + x·y: fused for floats.
+inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator) {
+  Lane left(builder, x), right(builder, y), sum(builder, accumulator);
+  return left.isFloat() ? left.fma(right, sum) : sum + left * right;
+}
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_WINDOW_H
