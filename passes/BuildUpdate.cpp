@@ -1,0 +1,339 @@
+//===- BuildUpdate.cpp - the entry functions --------------------------------===//
+//
+// @backward yields gradients of a sum. Here they are averaged (one division by the weight of the whole window), measured,
+// clipped and given to the optimizer; with accumulation the sums live in state variables between the micro-batches.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/EntryBuilder.h"
+#include "passes/ParameterGroups.h"
+#include "passes/Passes.h"
+#include "passes/optimizers/Optimizer.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_BUILDUPDATEPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+constexpr llvm::StringLiteral kLossSum = "loss_sum", kLossWeight = "loss_weight", kGradNorm = "grad_norm";
+constexpr llvm::StringLiteral kSumState = "loss/sum", kWeightState = "loss/weight";
+
+std::string gradientState(llvm::StringRef parameter) { return (parameter + "/gradient").str(); }
+
+/// A parameter that the loss reaches.
+struct Trained {
+  std::string name;
+  RankedTensorType type;
+  unsigned group;
+  std::vector<std::string> states; ///< the optimizer's, by variable name
+};
+
+/// What one update works on, as values of its entry.
+struct UpdateInputs {
+  Value lossSum, lossWeight;
+  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter
+};
+
+class EntryMaker {
+public:
+  EntryMaker(ModuleOp module, const Recipe &recipe, const BuildUpdateOptions &options)
+      : module(module), recipe(recipe), options(options), builder(module.getContext()) {
+    forward = lookupFunction(module, "forward");
+    loss = lookupFunction(module, "loss");
+    backward = lookupFunction(module, "backward");
+  }
+
+  LogicalResult run() {
+    if (options.train && backward && failed(prepareTraining()))
+      return failure();
+    if (options.train && backward) {
+      if (recipe.train.accumulate == 1)
+        makeStep();
+      else
+        makeAccumulation();
+    }
+    if (options.evaluate && loss)
+      makeEvaluate();
+    if (options.predict && forward)
+      makePredict();
+    if (options.gradients && backward)
+      makeGradients();
+    for (func::FuncOp function : {forward, loss, backward})
+      if (function)
+        function.erase();
+    return success();
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // What is trained, and its state
+  //===--------------------------------------------------------------------===//
+
+  InFlightDiagnostic fail(const std::string &key) { return mlir::emitError(module.getLoc()) << recipe.at(key); }
+
+  LogicalResult prepareTraining() {
+    optimizer = findOptimizer(recipe.optimizer.kind);
+    if (!optimizer)
+      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind << "`; known: " << optimizerKinds();
+    numbers = optimizerNumbers(*optimizer, recipe.optimizer);
+    if (optimizer->check)
+      if (std::string problem = optimizer->check(numbers, recipe.optimizer.nesterov); !problem.empty())
+        return fail("optimizer.nesterov") << problem;
+
+    std::vector<VariableOp> parameters, others;
+    for (unsigned i = 2; i < backward.getNumResults(); ++i)
+      parameters.push_back(module.lookupSymbol<VariableOp>(gradientName(i)));
+    for (VariableOp variable : module.getOps<VariableOp>())
+      if (!llvm::is_contained(parameters, variable) && (variable.getRole() == "parameter" || variable.getRole() == "frozen"))
+        others.push_back(variable);
+    if (parameters.empty())
+      return fail("model.trainable") << "there is nothing to train: the loss reaches no trainable parameter; see model.trainable "
+                                        "and model.frozen, or compile with --entry evaluate,predict";
+    auto grouped = groupParameters(parameters, others, recipe, options.initializers, numbers.at("weight_decay"));
+    if (!grouped)
+      return mlir::emitError(module.getLoc()) << grouped.message();
+    groups = grouped.take();
+    recordGroups();
+    builder.setInsertionPointToEnd(module.getBody());
+    for (VariableOp parameter : parameters)
+      declareStates(parameter);
+    if (recipe.train.accumulate > 1) {
+      for (const Trained &parameter : trained)
+        declare(gradientState(parameter.name), stateType(parameter.type), "accumulator", 0, parameter.group);
+      declare(kSumState, backward.getResultTypes()[0], "accumulator", 0, -1);
+      declare(kWeightState, backward.getResultTypes()[1], "accumulator", 0, -1);
+    }
+    return success();
+  }
+
+  llvm::StringRef gradientName(unsigned result) {
+    return backward.getResultAttrOfType<StringAttr>(result, names::kGradientOf).getValue();
+  }
+
+  /// Moments and accumulators of half-precision parameters are kept in f32.
+  RankedTensorType stateType(RankedTensorType type) {
+    return RankedTensorType::get(type.getShape(), computeType(type.getElementType()));
+  }
+  Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
+
+  void declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
+    VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role, builder.getF64FloatAttr(fill),
+                       nullptr, group);
+  }
+
+  void declareStates(VariableOp parameter) {
+    std::string name = parameter.getSymName().str();
+    auto group = llvm::find_if(groups, [&](const ParameterGroup &g) { return llvm::is_contained(g.parameters, name); });
+    Trained entry{name, cast<RankedTensorType>(parameter.getType()), unsigned(group - groups.begin()), {}};
+    parameter.setGroup(entry.group);
+    for (const OptimizerState &state : optimizer->states(numbers)) {
+      entry.states.push_back(name + "/" + state.name);
+      declare(entry.states.back(), stateType(entry.type), "optimizer", state.fill, entry.group);
+    }
+    trained.push_back(std::move(entry));
+  }
+
+  void recordGroups() {
+    llvm::SmallVector<Attribute> entries;
+    for (const ParameterGroup &group : groups) {
+      llvm::SmallVector<llvm::StringRef> members(group.parameters.begin(), group.parameters.end());
+      entries.push_back(builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
+                                                   builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
+                                                   builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
+                                                   builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
+    }
+    module->setAttr(names::kGroups, builder.getArrayAttr(entries));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Entries
+  //===--------------------------------------------------------------------===//
+
+  Expr place(EntryBuilder &entry, Value value, llvm::StringRef name) {
+    return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
+  }
+
+  /// Outputs that the runtime reads are f32, whatever the model is.
+  void scalarOutput(EntryBuilder &entry, llvm::StringRef name, Value value) {
+    entry.output(name, place(entry, value, name).cast(builder.getF32Type()));
+  }
+
+  void makeStep() {
+    EntryBuilder entry(module, "step");
+    llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+    UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(llvm::drop_begin(values, 2))};
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      gradient = place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType()));
+    buildUpdate(entry, inputs);
+  }
+
+  void makeAccumulation() {
+    for (bool first : {true, false}) {
+      EntryBuilder entry(module, first ? "accumulate_first" : "accumulate_next");
+      llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+      scalarOutput(entry, kLossSum, values[0]);
+      scalarOutput(entry, kLossWeight, values[1]);
+      auto accumulate = [&](llvm::StringRef variable, Expr value) {
+        entry.update(variable, first ? value : value.with(entry.state(variable)) + value);
+      };
+      accumulate(kSumState, place(entry, values[0], kSumState));
+      accumulate(kWeightState, place(entry, values[1], kWeightState));
+      for (auto [parameter, gradient] : llvm::zip_equal(trained, llvm::drop_begin(values, 2)))
+        accumulate(gradientState(parameter.name),
+                   place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType())));
+      entry.finish();
+    }
+    EntryBuilder entry(module, "update");
+    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}};
+    for (const Trained &parameter : trained)
+      inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
+    buildUpdate(entry, inputs);
+  }
+
+  /// Average, measure, clip, update; each next value only where the step is sound.
+  void buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
+    Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
+    std::optional<Expr> squares;
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients)) {
+      Expr value = place(entry, gradient, parameter.name);
+      Expr square = sumAll(value * value).cast(elementTypeOf(sum));
+      squares = squares ? *squares + square : square;
+    }
+    squares->loc = NameLoc::get(builder.getStringAttr(kGradNorm));
+    Expr norm = squares->apply<SqrtOp>() / weight;
+    Expr scale = norm.like(1) / weight;
+    if (recipe.train.clipNorm) {
+      Expr factor = norm.with(entry.scalar("clip_norm")).cast(elementTypeOf(norm)) / (norm + 1e-6);
+      scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
+    }
+    Expr finite = isFinite(sum);
+    Expr sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
+    scalarOutput(entry, kLossSum, sum);
+    scalarOutput(entry, kLossWeight, weight);
+    scalarOutput(entry, kGradNorm, norm);
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      updateParameter(entry, parameter, gradient, scale, sound);
+    llvm::SmallVector<llvm::StringRef> scalars(entry.scalarNames().begin(), entry.scalarNames().end());
+    module->setAttr(names::kScalars, builder.getStrArrayAttr(scalars));
+    entry.finish();
+  }
+
+  static Expr isFinite(const Expr &value) {
+    auto type = RankedTensorType::get(shapeOf(value), value.builder->getI1Type());
+    return value.with(IsFiniteOp::create(*value.builder, value.loc, type, value));
+  }
+
+  void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale, const Expr &sound) {
+    Type element = parameter.type.getElementType(), compute = computeType(element);
+    Expr stored = place(entry, entry.state(parameter.name), parameter.name);
+    auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
+    std::string prefix = "g" + std::to_string(parameter.group) + ".";
+    UpdateStep step{stored.cast(compute),
+                    stored.with(gradientSum) * stored.with(scale).cast(compute),
+                    {},
+                    numbers,
+                    recipe.optimizer.nesterov,
+                    groups[parameter.group].weightDecay,
+                    scalar,
+                    [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
+    for (const std::string &state : parameter.states)
+      step.states.push_back(stored.with(entry.state(state)));
+    std::vector<Expr> old = step.states;
+    Expr next = optimizer->update(step).cast(element);
+    Expr keep = stored.with(sound);
+    entry.update(parameter.name, keep.select(next, stored));
+    for (size_t i = 0; i < old.size(); ++i)
+      entry.update(parameter.states[i], keep.select(step.states[i], old[i]));
+  }
+
+  void makeEvaluate() {
+    EntryBuilder entry(module, "evaluate");
+    llvm::SmallVector<Value> values = entry.inlineBody(loss, /*keepInputs=*/false);
+    for (auto [i, value] : llvm::enumerate(values))
+      scalarOutput(entry, loss.getResultAttrOfType<StringAttr>(i, names::kName).getValue(), value);
+    entry.finish();
+  }
+
+  void makePredict() {
+    EntryBuilder entry(module, "predict");
+    llvm::SmallVector<Value> values = entry.inlineBody(forward, /*keepInputs=*/true);
+    for (auto [i, value] : llvm::enumerate(values)) {
+      auto name = forward.getResultAttrOfType<StringAttr>(i, names::kName);
+      entry.output(name ? name.str() : "output" + std::to_string(i), value);
+    }
+    entry.finish();
+  }
+
+  void makeGradients() {
+    EntryBuilder entry(module, "gradients");
+    llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+    auto lossName = backward->getAttrOfType<StringAttr>(names::kLossName);
+    llvm::StringRef name = lossName ? lossName.getValue() : "loss";
+    Expr weight = place(entry, values[1], kLossWeight);
+    entry.output(name, place(entry, values[0], name) / weight);
+    Expr scale = weight.like(1) / weight;
+    for (unsigned i = 2; i < values.size(); ++i) {
+      Expr gradient = place(entry, values[i], gradientName(i));
+      entry.output(("gradient:" + gradientName(i)).str(), gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
+    }
+    entry.finish();
+  }
+
+  ModuleOp module;
+  const Recipe &recipe;
+  const BuildUpdateOptions &options;
+  OpBuilder builder;
+  func::FuncOp forward, loss, backward;
+  const Optimizer *optimizer = nullptr;
+  OptimizerNumbers numbers;
+  std::vector<ParameterGroup> groups;
+  std::vector<Trained> trained;
+};
+
+struct BuildUpdatePass : impl::BuildUpdatePassBase<BuildUpdatePass> {
+  using BuildUpdatePassBase::BuildUpdatePassBase;
+  explicit BuildUpdatePass(const BuildUpdateOptions &options) : given(options) {}
+
+  void runOnOperation() override {
+    Recipe recipe;
+    BuildUpdateOptions options = given;
+    if (!options.recipe) {
+      if (failed(readOptions(recipe)))
+        return signalPassFailure();
+      options.recipe = &recipe;
+    }
+    if (failed(EntryMaker(getOperation(), *options.recipe, options).run()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult readOptions(Recipe &recipe) {
+    recipe.optimizer.kind = kind;
+    recipe.optimizer.nesterov = nesterov;
+    recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
+    recipe.train.accumulate = accumulate;
+    if (clipNorm > 0)
+      recipe.train.clipNorm = clipNorm;
+    for (const std::string &number : numbers) {
+      auto [name, text] = llvm::StringRef(number).split('=');
+      double value = 0;
+      if (text.getAsDouble(value))
+        return getOperation().emitError("build-update: `") << number << "` is not name=number";
+      recipe.optimizer.numbers[name.str()] = value;
+    }
+    return success();
+  }
+
+  BuildUpdateOptions given;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createBuildUpdatePass(const BuildUpdateOptions &options) {
+  return std::make_unique<BuildUpdatePass>(options);
+}
+
+} // namespace tcc::train

@@ -1,0 +1,90 @@
+//===- Common.cpp - what the mathematical passes share --------------------===//
+#include "passes/Common.h"
+
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include <algorithm>
+
+using namespace mlir;
+
+namespace tcc::train {
+
+llvm::StringRef nodeName(Location loc) {
+  if (auto name = dyn_cast<NameLoc>(loc))
+    return name.getName().getValue();
+  if (auto fused = dyn_cast<FusedLoc>(loc)) {
+    for (Location part : fused.getLocations())
+      if (llvm::StringRef name = nodeName(part); !name.empty())
+        return name;
+  }
+  return "";
+}
+
+func::FuncOp lookupFunction(ModuleOp module, llvm::StringRef name) { return module.lookupSymbol<func::FuncOp>(name); }
+
+std::vector<VariableOp> trainableParameters(ModuleOp module) {
+  std::vector<VariableOp> parameters;
+  for (VariableOp variable : module.getOps<VariableOp>())
+    if (variable.getRole() == "parameter")
+      parameters.push_back(variable);
+  return parameters;
+}
+
+bool isUnusedParameter(ModuleOp module, llvm::StringRef name) {
+  auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
+  return list && llvm::any_of(list.getAsRange<DictionaryAttr>(), [&](DictionaryAttr entry) {
+           return entry.getAs<StringAttr>("name").getValue() == name;
+         });
+}
+
+void addUnusedParameter(ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node) {
+  if (isUnusedParameter(module, name))
+    return;
+  Builder builder(module.getContext());
+  llvm::SmallVector<Attribute> entries;
+  if (auto list = module->getAttrOfType<ArrayAttr>(names::kUnused))
+    llvm::append_range(entries, list);
+  entries.push_back(builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(name)),
+                                               builder.getNamedAttr("reason", builder.getStringAttr(reason)),
+                                               builder.getNamedAttr("node", builder.getStringAttr(node))}));
+  module->setAttr(names::kUnused, builder.getArrayAttr(entries));
+}
+
+int64_t eraseDeadOps(func::FuncOp function) {
+  int64_t erased = 0;
+  for (Block &block : function.getBody())
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+      if (isOpTriviallyDead(&op)) {
+        op.erase();
+        ++erased;
+      }
+  return erased;
+}
+
+Expr sumAll(const Expr &value) {
+  llvm::ArrayRef<int64_t> shape = shapeOf(value);
+  int64_t rank = shape.size(), outer = 0;
+  while (outer < rank && shape[outer] == 1)
+    ++outer;
+  llvm::SmallVector<int64_t> inner;
+  for (int64_t i = outer + 1; i < rank; ++i)
+    if (shape[i] != 1)
+      inner.push_back(i);
+  Expr sum = inner.empty() ? value : value.sum(inner);
+  if (outer < rank)
+    sum = sum.sum({outer});
+  return sum.reshape({});
+}
+
+std::string nearestNames(llvm::StringRef name, llvm::ArrayRef<std::string> known) {
+  std::vector<std::pair<unsigned, std::string>> ranked;
+  for (const std::string &candidate : known)
+    ranked.emplace_back(name.edit_distance(candidate), candidate);
+  std::sort(ranked.begin(), ranked.end());
+  std::string text;
+  for (size_t i = 0; i < ranked.size() && i < 3; ++i)
+    text += (i ? ", `" : "`") + ranked[i].second + "`";
+  return text;
+}
+
+} // namespace tcc::train

@@ -1,0 +1,62 @@
+//===- Common.h - what the mathematical passes share ------------*- C++ -*-===//
+//
+// Names of the attributes by which the passes talk to each other and to emit, and the few questions that several ask.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_COMMON_H
+#define TCC_PASSES_COMMON_H
+
+#include "compiler/dialect/Builders.h"
+#include "compiler/dialect/TrainDialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::train {
+
+namespace names {
+// On arguments and results.
+inline constexpr llvm::StringLiteral kName = "train.name";             ///< string: graph input or output
+inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
+inline constexpr llvm::StringLiteral kVariable = "train.variable";     ///< string: the state that it is
+inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
+inline constexpr llvm::StringLiteral kScalars = "train.scalars";       ///< unit; on the module: names, in order
+// On functions.
+inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
+inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
+// On the module.
+inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node
+inline constexpr llvm::StringLiteral kGroups = "train.groups";            ///< dictionaries: name, lr_scale, weight_decay, parameters
+inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept";     ///< dictionaries: parameter, bytes, reason
+inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
+} // namespace names
+
+/// The ONNX node's name that a location carries; empty where it has none.
+llvm::StringRef nodeName(mlir::Location loc);
+
+/// The functions that the passes hand on: @forward, @loss, @backward; null where there is none.
+mlir::func::FuncOp lookupFunction(mlir::ModuleOp module, llvm::StringRef name);
+
+/// Trainable parameters in the order of the module.
+std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);
+
+/// Lists a parameter as proven to get no gradient; the first reason stays.
+void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node);
+bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
+
+/// Removes ops whose results nobody reads, last to first. Returns how many.
+int64_t eraseDeadOps(mlir::func::FuncOp function);
+
+/// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel
+/// has rows to run in parallel.
+Expr sumAll(const Expr &value);
+
+/// The names closest to `name` by edit distance, best first, as "`a`, `b`, `c`"; empty where there are none.
+std::string nearestNames(llvm::StringRef name, llvm::ArrayRef<std::string> known);
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_COMMON_H

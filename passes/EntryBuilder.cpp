@@ -1,0 +1,101 @@
+//===- EntryBuilder.cpp - an entry function while it is being built --------===//
+#include "passes/EntryBuilder.h"
+
+#include "passes/Common.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry) : builder(module.getContext()), module(module) {
+  builder.setInsertionPointToEnd(module.getBody());
+  Location loc = NameLoc::get(builder.getStringAttr(entry));
+  function = func::FuncOp::create(builder, loc, entry, builder.getFunctionType({}, {}));
+  function->setAttr(names::kEntry, builder.getStringAttr(entry));
+  body = function.addEntryBlock();
+  builder.setInsertionPointToEnd(body);
+}
+
+llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keepInputs) {
+  assert(body->getNumArguments() == 0 && "the inputs come first");
+  IRMapping mapping;
+  Block &from = source.getBody().front();
+  for (BlockArgument argument : from.getArguments()) {
+    if (argument.use_empty() && !keepInputs)
+      continue;
+    mapping.map(argument, body->addArgument(argument.getType(), argument.getLoc()));
+    DictionaryAttr attributes = source.getArgAttrDict(argument.getArgNumber());
+    inputAttributes.push_back(attributes ? attributes : builder.getDictionaryAttr({}));
+  }
+  for (Operation &op : from.without_terminator()) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      mapping.map(read.getResult(), state(read.getVariable()));
+    else
+      builder.clone(op, mapping);
+  }
+  llvm::SmallVector<Value> results;
+  for (Value value : from.getTerminator()->getOperands())
+    results.push_back(mapping.lookup(value));
+  return results;
+}
+
+Value EntryBuilder::state(llvm::StringRef variable) {
+  auto found = llvm::find(stateOrder, variable);
+  if (found != stateOrder.end())
+    return body->getArgument(inputAttributes.size() + (found - stateOrder.begin()));
+  auto symbol = module.lookupSymbol<VariableOp>(variable);
+  assert(symbol && "the variable is declared");
+  unsigned position = inputAttributes.size() + stateOrder.size();
+  stateOrder.push_back(variable.str());
+  return body->insertArgument(position, symbol.getType(), NameLoc::get(builder.getStringAttr(variable)));
+}
+
+Value EntryBuilder::scalar(llvm::StringRef name) {
+  Value &value = scalarValues[name.str()];
+  if (value)
+    return value;
+  Location loc = NameLoc::get(builder.getStringAttr(name));
+  Type f32 = builder.getF32Type();
+  int64_t position = scalarOrder.size();
+  scalarOrder.push_back(name.str());
+  if (!scalars)
+    scalars = body->addArgument(RankedTensorType::get({1}, f32), NameLoc::get(builder.getStringAttr("scalars")));
+  scalars.setType(RankedTensorType::get({position + 1}, f32));
+  Value slice = SliceOp::create(builder, loc, RankedTensorType::get({1}, f32), scalars, llvm::ArrayRef<int64_t>{position},
+                                llvm::ArrayRef<int64_t>{1});
+  return value = reshape(builder, loc, slice, {});
+}
+
+void EntryBuilder::output(llvm::StringRef name, Value value) { outputs.emplace_back(name.str(), value); }
+
+void EntryBuilder::update(llvm::StringRef variable, Value next) { updates.emplace_back(variable.str(), next); }
+
+func::FuncOp EntryBuilder::finish() {
+  auto attribute = [&](llvm::StringRef key, Attribute value) {
+    return builder.getDictionaryAttr(builder.getNamedAttr(key, value));
+  };
+  llvm::SmallVector<Value> results;
+  llvm::SmallVector<Attribute> arguments(inputAttributes.begin(), inputAttributes.end()), resultAttributes;
+  for (const std::string &variable : stateOrder)
+    arguments.push_back(attribute(names::kVariable, builder.getStringAttr(variable)));
+  if (scalars)
+    arguments.push_back(attribute(names::kScalars, builder.getUnitAttr()));
+  for (auto &[name, value] : outputs) {
+    results.push_back(value);
+    resultAttributes.push_back(attribute(names::kName, builder.getStringAttr(name)));
+  }
+  for (auto &[variable, value] : updates) {
+    results.push_back(value);
+    resultAttributes.push_back(attribute(names::kVariable, builder.getStringAttr(variable)));
+  }
+  func::ReturnOp::create(builder, function.getLoc(), results);
+  function.setType(builder.getFunctionType(body->getArgumentTypes(), ValueRange(results).getTypes()));
+  function.setArgAttrsAttr(builder.getArrayAttr(arguments));
+  function.setResAttrsAttr(builder.getArrayAttr(resultAttributes));
+  eraseDeadOps(function);
+  return function;
+}
+
+} // namespace tcc::train

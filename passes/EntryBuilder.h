@@ -1,0 +1,58 @@
+//===- EntryBuilder.h - an entry function while it is being built -*- C++ -*-===//
+//
+// An entry takes the graph's inputs, the state that it reads, and the run-time scalars; it returns outputs and the next
+// values of the state that it changes. State and scalars are added as they are asked for.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_ENTRYBUILDER_H
+#define TCC_PASSES_ENTRYBUILDER_H
+
+#include "compiler/dialect/Builders.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::train {
+
+class EntryBuilder {
+public:
+  /// Appends the function @`entry` to the module.
+  EntryBuilder(mlir::ModuleOp module, llvm::StringRef entry);
+
+  mlir::OpBuilder builder;
+
+  /// Copies the body of `source`: its arguments become inputs of the entry, its reads become state. Inputs that nothing
+  /// reads are left out unless `keepInputs`. Returns the values that `source` returns.
+  llvm::SmallVector<mlir::Value> inlineBody(mlir::func::FuncOp source, bool keepInputs);
+
+  /// The value of a variable at entry.
+  mlir::Value state(llvm::StringRef variable);
+  /// A run-time scalar (f32, rank 0).
+  mlir::Value scalar(llvm::StringRef name);
+  /// Names of the scalars asked for, in the order of their vector.
+  const std::vector<std::string> &scalarNames() const { return scalarOrder; }
+
+  void output(llvm::StringRef name, mlir::Value value);
+  /// The next value of a variable.
+  void update(llvm::StringRef variable, mlir::Value next);
+
+  /// Ends the function; nothing may be added afterwards.
+  mlir::func::FuncOp finish();
+
+private:
+  mlir::ModuleOp module;
+  mlir::func::FuncOp function;
+  mlir::Block *body;
+  std::vector<mlir::DictionaryAttr> inputAttributes;
+  std::vector<std::string> stateOrder, scalarOrder;
+  mlir::BlockArgument scalars;
+  std::map<std::string, mlir::Value> scalarValues;
+  std::vector<std::pair<std::string, mlir::Value>> outputs, updates;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_ENTRYBUILDER_H

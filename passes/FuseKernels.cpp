@@ -1,0 +1,512 @@
+//===- FuseKernels.cpp ----------------------------------------------------===//
+//
+// Gathers ops into train.fused regions, one generated kernel each. First, chains with one full-size operand are repeated
+// for each kernel that reads them: reading their operand costs what reading their result would. Then producers and consumers
+// are merged greedily in program order as long as one loop nest can compute them: same iteration space, a reduction's row
+// values read at their own row, no path between them through another kernel. Reductions of equal shape that share an
+// operand are merged as well. What the library computes stays as it is.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "mlir/Pass/Pass.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_FUSEKERNELSPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+/// A kernel reads and writes at most this many tensors: pointers stay in registers.
+constexpr unsigned kMostOperands = 24;
+/// Longest chain that is computed again for another kernel.
+constexpr unsigned kLongestRepeatedChain = 16;
+/// A row is read once per level: more levels than this are cheaper through memory.
+constexpr unsigned kMostLevels = 4;
+
+using Shape = SmallVector<int64_t>;
+
+Shape dimsOf(Value value) { return Shape(cast<RankedTensorType>(value.getType()).getShape()); }
+int64_t sizeOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
+
+/// Ops that can share a kernel with others.
+bool isFusable(Operation *op) {
+  if (op->hasAttr(names::kLibrary) || op->hasTrait<View>() || !isa<Fusible>(op) || isa<LoopKernel>(op))
+    return false;
+  if (isa<Reducible>(op))
+    return true;
+  if (auto constant = dyn_cast<ConstantOp>(op))
+    return isa<SplatElementsAttr>(constant.getValue());
+  auto cost = dyn_cast<Cost>(op);
+  return cost && cost.isCheapToRecompute();
+}
+
+/// Ops that become a kernel of their own.
+bool isSoleKernel(Operation *op) {
+  if (op->hasAttr(names::kLibrary) || op->hasTrait<View>() || isFusable(op) || isa<ConstantOp>(op))
+    return false;
+  return isa<Fusible>(op) || isa<LoopKernel>(op);
+}
+
+struct Group {
+  llvm::SetVector<Operation *> ops;
+  Shape space;               // full shape
+  Shape reducedDims;         // empty: elementwise
+  bool hasReduction = false;
+  unsigned levels = 0;
+};
+
+class Fuser {
+public:
+  Fuser(Block &block, bool fuse) : block(block), fuse(fuse) {}
+
+  void run() {
+    if (fuse)
+      repeatCheapChains();
+    makeGroups();
+    if (fuse) {
+      mergeAlongEdges();
+      mergeSiblings();
+    }
+    emit();
+  }
+
+private:
+  //===-- Repetition -----------------------------------------------------===//
+
+  /// The one full-size operand of a cheap chain's link, or null if there are several. Anything smaller (a bias row, a
+  /// scalar) does not count.
+  std::optional<Value> singleLeaf(Operation *op) {
+    Value leaf;
+    for (Value operand : op->getOperands()) {
+      if (sizeOf(operand) * 4 <= sizeOf(op->getResult(0)) || isSplat(operand) || isSmallBroadcast(operand))
+        continue;
+      if (leaf && leaf != operand)
+        return std::nullopt;
+      leaf = operand;
+    }
+    return leaf;
+  }
+  static bool isSplat(Value value) {
+    auto constant = value.getDefiningOp<ConstantOp>();
+    return constant && isa<SplatElementsAttr>(constant.getValue());
+  }
+  static bool isSmallBroadcast(Value value) {
+    auto broadcast = value.getDefiningOp<BroadcastOp>();
+    return broadcast && sizeOf(broadcast.getInput()) * 4 <= sizeOf(value);
+  }
+
+  /// Ops between a value and what would be read to compute it again; kLongestRepeatedChain + 1 if that is no chain.
+  unsigned chainLength(Value value) {
+    unsigned length = 0;
+    while (Operation *op = value.getDefiningOp()) {
+      if (!isFusable(op) || isa<Reducible>(op))
+        break;
+      std::optional<Value> leaf = singleLeaf(op);
+      if (!leaf || ++length > kLongestRepeatedChain)
+        return length == 0 ? 0 : kLongestRepeatedChain + 1;
+      if (!*leaf)
+        break;
+      value = *leaf;
+    }
+    return length;
+  }
+
+  void repeatCheapChains() {
+    // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
+    SmallVector<Operation *> ops;
+    for (Operation &op : block)
+      ops.push_back(&op);
+    for (Operation *op : llvm::reverse(ops)) {
+      if (!isFusable(op) || isa<Reducible>(op) || op->getNumResults() != 1)
+        continue;
+      Value result = op->getResult(0);
+      bool trivial = isa<ConstantOp>(op) || op->getNumOperands() == 0 || sizeOf(result) == 1;
+      if (!trivial) {
+        std::optional<Value> leaf = singleLeaf(op);
+        if (!leaf || chainLength(result) > kLongestRepeatedChain)
+          continue;
+      }
+      SmallVector<OpOperand *> uses;
+      bool materialised = false;
+      for (OpOperand &use : result.getUses()) {
+        if (isFusable(use.getOwner()))
+          uses.push_back(&use);
+        else
+          materialised = true;
+      }
+      // Users in program order, whatever the order of the use list.
+      llvm::sort(uses, [](OpOperand *a, OpOperand *b) {
+        return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
+                                              : a->getOwner()->isBeforeInBlock(b->getOwner());
+      });
+      llvm::DenseMap<Operation *, Value> copies;
+      for (size_t i = materialised ? 0 : 1; i < uses.size(); ++i) {
+        Operation *user = uses[i]->getOwner();
+        if (!materialised && user == uses[0]->getOwner())
+          continue;
+        Value &copy = copies[user];
+        if (!copy) {
+          OpBuilder builder(user);
+          copy = builder.clone(*op)->getResult(0);
+        }
+        uses[i]->set(copy);
+      }
+    }
+  }
+
+  //===-- Groups -----------------------------------------------------------===//
+
+  void makeGroups() {
+    unsigned position = 0;
+    for (Operation &op : block) {
+      positions[&op] = position++;
+      if (!isFusable(&op) && !isSoleKernel(&op))
+        continue;
+      auto group = std::make_unique<Group>();
+      group->ops.insert(&op);
+      if (auto reducible = dyn_cast<Reducible>(&op); reducible && isFusable(&op)) {
+        group->space = dimsOf(op.getOperand(0));
+        group->reducedDims = reducible.getReducedDims();
+        group->hasReduction = true;
+        group->levels = 1;
+      } else {
+        group->space = dimsOf(op.getResult(0));
+      }
+      groupOf[&op] = group.get();
+      groups.push_back(std::move(group));
+    }
+  }
+
+  Shape rowShape(const Group &group) {
+    Shape row = group.space;
+    for (int64_t dim : group.reducedDims)
+      row[dim] = 1;
+    return row;
+  }
+
+  /// Can `value`, a result of `from`, be computed inside `to` next to its uses there? Returns the merged space.
+  bool compatible(const Group &from, const Group &to, Value value) {
+    if (isSoleKernel(from.ops.front()) || isSoleKernel(to.ops.front()))
+      return false;
+    if (operandsOfMerged(from, to) > kMostOperands)
+      return false;
+    Shape shape = dimsOf(value);
+    SmallVector<Operation *> users;
+    for (Operation *user : value.getUsers())
+      if (to.ops.contains(user))
+        users.push_back(user);
+    bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;
+    // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains that
+    // nobody else reads move through another index map.
+    if (from.hasReduction) {
+      Shape row = rowShape(from);
+      bool isRow = shape == row && shape != from.space;
+      if (to.hasReduction && !sameKey)
+        return false;
+      if (to.hasReduction && from.levels + to.levels > kMostLevels)
+        return false;
+      for (Operation *user : users) {
+        if (isa<Reducible>(user)) {
+          if (isRow || dimsOf(user->getOperand(0)) != from.space)
+            return false;
+          continue;
+        }
+        Shape result = dimsOf(user->getResult(0));
+        bool pointwise = user->hasTrait<Pointwise>();
+        if (isRow) {
+          bool toRow = pointwise && result == row;
+          bool toFull = isa<BroadcastOp>(user) && result == from.space;
+          if (!toRow && !toFull)
+            return false;
+        } else if (!pointwise || result != from.space) {
+          return false;
+        }
+      }
+      if (!to.hasReduction && to.space != from.space && to.space != row)
+        return false;
+      // Everything in `to` has to be full or row shaped, since its outputs will be.
+      return allShaped(to, from.space, row);
+    }
+    if (to.hasReduction) {
+      Shape row = rowShape(to);
+      if (from.space == to.space)
+        return allShaped(from, to.space, row);
+      if (from.space == row) {
+        for (Operation *user : users)
+          if (!(isa<BroadcastOp>(user) && dimsOf(user->getResult(0)) == to.space) &&
+              !(user->hasTrait<Pointwise>() && dimsOf(user->getResult(0)) == row))
+            return false;
+        return allShaped(from, row, row);
+      }
+      return movesThrough(from, value, users, to);
+    }
+    if (from.space == to.space && allShaped(from, to.space, to.space))
+      return true;
+    return movesThrough(from, value, users, to);
+  }
+
+  /// A one-element value, or a private chain of pointwise ops read through a transpose, slice or the like.
+  bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
+    if (!onlyUsedIn(from, value, to))
+      return false;
+    if (sizeOf(value) == 1)
+      return true;
+    for (Operation *op : from.ops)
+      if (!op->hasTrait<Pointwise>() && !isa<BroadcastOp, ConstantOp>(op) && op->getNumOperands())
+        return false;
+    for (Operation *user : users)
+      if (user->hasTrait<Pointwise>() || isa<Reducible>(user) || sizeOf(user->getResult(0)) > sizeOf(value))
+        return false;
+    return leaves(from) <= 1;
+  }
+
+  unsigned leaves(const Group &group) {
+    llvm::SmallPtrSet<Value, 8> full;
+    for (Operation *op : group.ops)
+      for (Value operand : op->getOperands())
+        if (!group.ops.contains(operand.getDefiningOp()) && sizeOf(operand) > 1)
+          full.insert(operand);
+    return full.size();
+  }
+
+  /// True if every output of the group has one of two shapes.
+  bool allShaped(const Group &group, const Shape &full, const Shape &row) {
+    for (Operation *op : group.ops)
+      for (Value result : op->getResults()) {
+        Shape shape = dimsOf(result);
+        if (shape != full && shape != row && !isInner(result, group))
+          return false;
+      }
+    return true;
+  }
+  bool isInner(Value value, const Group &group) {
+    return llvm::all_of(value.getUsers(), [&](Operation *user) { return group.ops.contains(user); });
+  }
+  bool onlyUsedIn(const Group &from, Value value, const Group &to) {
+    for (Operation *op : from.ops)
+      for (Value result : op->getResults())
+        for (Operation *user : result.getUsers())
+          if (!from.ops.contains(user) && !(result == value && to.ops.contains(user)))
+            return false;
+    return true;
+  }
+
+  unsigned operandsOfMerged(const Group &a, const Group &b) {
+    llvm::SmallPtrSet<Value, 32> inputs;
+    unsigned outputs = 0;
+    for (const Group *group : {&a, &b})
+      for (Operation *op : group->ops) {
+        for (Value operand : op->getOperands()) {
+          Operation *producer = operand.getDefiningOp();
+          if (!a.ops.contains(producer) && !b.ops.contains(producer))
+            inputs.insert(operand);
+        }
+        for (Value result : op->getResults())
+          if (llvm::any_of(result.getUsers(),
+                           [&](Operation *user) { return !a.ops.contains(user) && !b.ops.contains(user); }))
+            ++outputs;
+      }
+    return inputs.size() + outputs;
+  }
+
+  /// True if a path leads from `from` to `to` through an op outside both.
+  bool pathAround(const Group &from, const Group &to) {
+    unsigned last = 0;
+    for (Operation *op : to.ops)
+      last = std::max(last, positions[op]);
+    SmallVector<Operation *> work;
+    llvm::SmallPtrSet<Operation *, 32> seen;
+    llvm::SmallPtrSet<Group *, 16> seenGroups;
+    auto push = [&](Operation *op) {
+      auto visit = [&](Operation *next) {
+        if (next && seen.insert(next).second)
+          work.push_back(next);
+      };
+      // A group is one kernel: reaching one of its ops reaches all of its results.
+      if (Group *group = groupOf.lookup(op)) {
+        if (seenGroups.insert(group).second)
+          for (Operation *member : group->ops)
+            visit(member);
+      } else {
+        visit(op);
+      }
+    };
+    for (Operation *op : from.ops)
+      for (Operation *user : op->getUsers())
+        if (!from.ops.contains(user) && !to.ops.contains(user))
+          push(user);
+    while (!work.empty()) {
+      Operation *op = work.pop_back_val();
+      for (Operation *user : op->getUsers()) {
+        if (to.ops.contains(user))
+          return true;
+        if (from.ops.contains(user))
+          continue;
+        if (user->getBlock() == &block && (positions[user] <= last || groupOf.lookup(user)))
+          push(user);
+      }
+    }
+    return false;
+  }
+
+  void merge(Group *from, Group *to) {
+    if (from->hasReduction) {
+      to->space = from->space;
+      to->reducedDims = from->reducedDims;
+    }
+    to->levels += from->levels;
+    to->hasReduction |= from->hasReduction;
+    for (Operation *op : from->ops) {
+      to->ops.insert(op);
+      groupOf[op] = to;
+    }
+    from->ops.clear();
+  }
+
+  void mergeAlongEdges() {
+    SmallVector<Operation *> ops;
+    for (Operation &op : block)
+      ops.push_back(&op);
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      for (Operation *op : ops) {
+        Group *to = groupOf.lookup(op);
+        if (!to)
+          continue;
+        for (Value operand : op->getOperands()) {
+          Group *from = groupOf.lookup(operand.getDefiningOp());
+          to = groupOf.lookup(op);
+          if (!from || from == to || !compatible(*from, *to, operand) || pathAround(*from, *to))
+            continue;
+          merge(from, to);
+          changed = true;
+        }
+      }
+    }
+  }
+
+  void mergeSiblings() {
+    llvm::MapVector<Value, SmallVector<Group *>> readers;
+    for (auto &group : groups)
+      if (group->hasReduction && !isSoleKernel(group->ops.front()))
+        for (Operation *op : group->ops)
+          for (Value operand : op->getOperands())
+            if (dimsOf(operand) == group->space && !group->ops.contains(operand.getDefiningOp()) &&
+                !llvm::is_contained(readers[operand], group.get()))
+              readers[operand].push_back(group.get());
+    for (auto &[value, list] : readers)
+      for (size_t i = 0; i < list.size(); ++i)
+        for (size_t j = i + 1; j < list.size(); ++j) {
+          Group *a = list[i], *b = list[j];
+          if (a->ops.empty() || b->ops.empty() || a->space != b->space || a->reducedDims != b->reducedDims ||
+              a->levels > 2 || b->levels > 2 || operandsOfMerged(*a, *b) > kMostOperands || connected(*a, *b) ||
+              connected(*b, *a))
+            continue;
+          unsigned levels = std::max(a->levels, b->levels);
+          merge(b, a);
+          a->levels = levels;
+        }
+  }
+  bool connected(const Group &from, const Group &to) {
+    for (Operation *op : from.ops)
+      for (Operation *user : op->getUsers())
+        if (to.ops.contains(user))
+          return true;
+    return pathAround(from, to);
+  }
+
+  //===-- Emission -----------------------------------------------------------===//
+
+  void emit() {
+    for (auto &group : groups) {
+      if (group->ops.empty())
+        continue;
+      SmallVector<Operation *> ops(group->ops.begin(), group->ops.end());
+      llvm::sort(ops, [&](Operation *a, Operation *b) { return positions[a] < positions[b]; });
+      llvm::SetVector<Value> inputs;
+      SmallVector<Value> outputs;
+      for (Operation *op : ops) {
+        for (Value operand : op->getOperands())
+          if (!group->ops.contains(operand.getDefiningOp()))
+            inputs.insert(operand);
+        for (Value result : op->getResults())
+          if (!isInner(result, *group))
+            outputs.push_back(result);
+      }
+      SmallVector<Type> types;
+      for (Value output : outputs)
+        types.push_back(output.getType());
+      OpBuilder builder(ops.back());
+      SmallVector<Location> locations;
+      for (Operation *op : ops)
+        locations.push_back(op->getLoc());
+      auto fused = FusedOp::create(builder, FusedLoc::get(builder.getContext(), locations), types,
+                                          inputs.getArrayRef());
+      Block *body = new Block;
+      fused.getBody().push_back(body);
+      IRMapping mapping;
+      for (Value input : inputs)
+        mapping.map(input, body->addArgument(input.getType(), fused.getLoc()));
+      builder.setInsertionPointToEnd(body);
+      for (Operation *op : ops)
+        builder.clone(*op, mapping);
+      SmallVector<Value> yielded;
+      for (Value output : outputs)
+        yielded.push_back(mapping.lookup(output));
+      YieldOp::create(builder, fused.getLoc(), yielded);
+      for (auto [output, result] : llvm::zip(outputs, fused.getResults()))
+        output.replaceAllUsesWith(result);
+      for (Operation *op : llvm::reverse(ops))
+        op->erase();
+    }
+    // Kernels stand where their last op stood; a consumer of an earlier result may now stand before: put in order.
+    sortTopologically();
+  }
+
+  void sortTopologically() {
+    SmallVector<Operation *> order, pending;
+    for (Operation &op : block.without_terminator())
+      pending.push_back(&op);
+    llvm::DenseSet<Operation *> done;
+    std::function<void(Operation *)> place = [&](Operation *op) {
+      if (!done.insert(op).second)
+        return;
+      for (Value operand : op->getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          place(producer);
+      order.push_back(op);
+    };
+    for (Operation *op : pending)
+      place(op);
+    for (Operation *op : order)
+      op->moveBefore(block.getTerminator());
+  }
+
+  Block &block;
+  bool fuse;
+  std::vector<std::unique_ptr<Group>> groups;
+  llvm::DenseMap<Operation *, Group *> groupOf;
+  llvm::DenseMap<Operation *, unsigned> positions;
+};
+
+struct FuseKernels : impl::FuseKernelsPassBase<FuseKernels> {
+  using FuseKernelsPassBase::FuseKernelsPassBase;
+
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (function->hasAttr(names::kEntry))
+      Fuser(function.getBody().front(), fuse).run();
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train

@@ -1,0 +1,94 @@
+//===- LoweringPasses.td - from entry functions to a planned program -------===//
+#ifndef TCC_PASSES_LOWERINGPASSES_TD
+#define TCC_PASSES_LOWERINGPASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
+  let summary = "Marks what the library computes";
+  let description = [{
+    Asks the library about every op that it might have a kernel for (interface LibraryCall). Those it takes are marked
+    `train.library` and carry the scratch and the partial sums they need; all others become generated kernels.
+
+    ```mlir
+    %c = train.matmul %a, %b : (tensor<1x4x8xf32>, tensor<1x8x2xf32>) -> tensor<1x4x2xf32>
+    // becomes
+    %c = train.matmul %a, %b {train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 1024 : i64} : ...
+    ```
+  }];
+  let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">];
+}
+
+def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
+  let summary = "Gathers ops into regions that become one generated kernel each";
+  let description = [{
+    Chains with one full-size operand are repeated for each kernel that reads them; then producers and consumers share a
+    kernel as long as one loop nest computes them (elementwise chains, reductions with what precedes and follows them,
+    reductions side by side over the same rows).
+
+    ```mlir
+    %0 = train.mul %a, %b : tensor<8xf32>
+    %1 = train.add %0, %c : tensor<8xf32>
+    // becomes
+    %1 = train.fused(%a, %b, %c) : (...) -> tensor<8xf32> {
+    ^bb0(%x: tensor<8xf32>, %y: tensor<8xf32>, %z: tensor<8xf32>):
+      %2 = train.mul %x, %y : tensor<8xf32>
+      %3 = train.add %2, %z : tensor<8xf32>
+      train.yield %3 : tensor<8xf32>
+    }
+    ```
+  }];
+  let options = [Option<"fuse", "fuse", "bool", "true", "false: one kernel per op, for debugging">];
+}
+
+def MaterializeBuffersPass : Pass<"materialize-buffers", "::mlir::ModuleOp"> {
+  let summary = "Gives every value that has to lie in memory a buffer of its own";
+  let description = [{
+    Constants become state of role constant, or `train.fill` where they are the same everywhere. What is updated in place
+    (the target of a scatter) is copied first if anyone else reads it; so is a returned value that is an argument, a constant
+    or returned twice.
+
+    ```mlir
+    %zero = train.constant dense<0.0> : tensor<9x4xf32>
+    %g = train.fused(%zero, %i, %u) ... { train.scatter_add ... }
+    // becomes
+    %zero = train.fill 0.0 : tensor<9x4xf32>
+    %g = train.fused(%zero, %i, %u) ... { train.scatter_add ... }
+    ```
+  }];
+}
+
+def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
+  let summary = "Orders instructions for little live memory";
+  let description = [{
+    Contractions and other anchors keep their order; everything else runs as late as something needs it, or as soon as running
+    it frees more than it takes (updates free their gradient). A variable's new value is computed after the last read of
+    its old one.
+
+    ```mlir
+    %a = train.fused(%x) ...     // only needed at the end
+    %b = train.matmul %x, %w ...
+    %c = train.matmul %b, %a ...
+    // becomes
+    %b = train.matmul %x, %w ...
+    %a = train.fused(%x) ...
+    %c = train.matmul %b, %a ...
+    ```
+  }];
+}
+
+def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
+  let summary = "Decides where every value lies";
+  let description = [{
+    Live ranges from the order, in-place pairs merged, then best-fit packing (compiler/planning/Packing). Offsets are bytes
+    from the start of the transient arena; −1 stands for state, which lies in the resident one.
+
+    ```mlir
+    %b = train.fused(%a) : ...
+    // becomes
+    %b = train.fused(%a) {train.offsets = array<i64: 4096>} : ...
+    ```
+  }];
+}
+
+#endif // TCC_PASSES_LOWERINGPASSES_TD

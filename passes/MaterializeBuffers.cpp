@@ -1,0 +1,141 @@
+//===- MaterializeBuffers.cpp ---------------------------------------------===//
+#include "passes/Buffers.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+#include "llvm/Support/xxhash.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_MATERIALIZEBUFFERSPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+struct MaterializeBuffers : impl::MaterializeBuffersPassBase<MaterializeBuffers> {
+  void runOnOperation() override {
+    for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
+      if (function->hasAttr(names::kEntry)) {
+        separateReturned(function);
+        separateInPlace(function);
+        placeConstants(function);
+      }
+  }
+
+private:
+  static Value copyBefore(Operation *user, Value value) {
+    OpBuilder builder(user);
+    return CopyOp::create(builder, user->getLoc(), value.getType(), value);
+  }
+
+  /// A returned value has a buffer that nothing else claims.
+  void separateReturned(func::FuncOp function) {
+    Operation *terminator = function.getBody().front().getTerminator();
+    llvm::DenseSet<Value> claimed;
+    for (OpOperand &operand : terminator->getOpOperands()) {
+      Value root = EntryBuffers::root(operand.get());
+      auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable);
+      BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
+      if (argument && root == argument)
+        continue; // unchanged state
+      bool constant = root.getDefiningOp() && isa<ConstantOp>(root.getDefiningOp());
+      bool inTheWay = argument && !canWriteOver(operand.get(), argument);
+      // A view of another shape is fine for an output; state keeps its own.
+      if (isa<BlockArgument>(root) || constant || inTheWay || !claimed.insert(root).second) {
+        operand.set(copyBefore(terminator, operand.get()));
+        claimed.insert(operand.get());
+      }
+    }
+  }
+
+  /// What a kernel updates in place belongs to it alone.
+  void separateInPlace(func::FuncOp function) {
+    SmallVector<FusedOp> kernels(function.getBody().front().getOps<FusedOp>());
+    for (FusedOp fused : kernels) {
+      int operand = fused.getRequiredInPlaceOperand();
+      if (operand < 0)
+        continue;
+      Value value = fused->getOperand(operand);
+      Value root = EntryBuffers::root(value);
+      auto isSplat = [](Value constant) {
+        auto op = constant.getDefiningOp<ConstantOp>();
+        return op && isa<SplatElementsAttr>(op.getValue());
+      };
+      if (isSplat(root)) {
+        OpBuilder builder(fused);
+        auto constant = root.getDefiningOp<ConstantOp>();
+        fused->setOperand(operand, fill(builder, constant, value.getType()));
+        continue;
+      }
+      bool alone = value.hasOneUse() && value == root && root.getDefiningOp();
+      // State that this kernel writes next may be updated where it lies.
+      if (auto argument = dyn_cast<BlockArgument>(value))
+        for (OpOperand &use : fused->getResult(0).getUses())
+          if (use.getOwner()->hasTrait<OpTrait::IsTerminator>()) {
+            auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
+            alone |= variable && stateArgument(function, variable.getValue()) == argument;
+          }
+      if (!alone)
+        fused->setOperand(operand, copyBefore(fused, value));
+    }
+  }
+
+  static Value fill(OpBuilder &builder, ConstantOp constant, Type type) {
+    HostTensor tensor = HostTensor::fromAttribute(constant.getValue());
+    double value = tensor.isFloat() ? tensor.getDouble(0) : double(tensor.getInt(0));
+    return FillOp::create(builder, constant.getLoc(), type, builder.getF64FloatAttr(value));
+  }
+
+  /// Constants outside kernels: fills where all elements are equal, state otherwise. Equal ones are one.
+  void placeConstants(func::FuncOp function) {
+    ModuleOp module = getOperation();
+    SmallVector<ConstantOp> constants(function.getBody().front().getOps<ConstantOp>());
+    for (ConstantOp constant : constants) {
+      if (constant.use_empty()) {
+        constant.erase();
+        continue;
+      }
+      OpBuilder builder(constant);
+      if (isa<SplatElementsAttr>(constant.getValue())) {
+        constant.replaceAllUsesWith(fill(builder, constant, constant.getType()));
+        constant.erase();
+        continue;
+      }
+      std::string name = nameOf(constant);
+      BlockArgument argument = stateArgument(function, name);
+      if (!argument) {
+        unsigned at = function.getNumArguments();
+        auto attributes = builder.getDictionaryAttr({builder.getNamedAttr(names::kVariable, builder.getStringAttr(name))});
+        if (failed(function.insertArgument(at, constant.getType(), attributes, constant.getLoc())))
+          return signalPassFailure();
+        argument = function.getArgument(at);
+      }
+      if (!module.lookupSymbol(name)) {
+        OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
+        auto variable = VariableOp::create(top, constant.getLoc(), name, constant.getType(), "constant", nullptr,
+                                           constant.getValue());
+        (void)variable;
+      }
+      constant.replaceAllUsesWith(argument);
+      constant.erase();
+    }
+  }
+
+  static std::string nameOf(ConstantOp constant) {
+    HostTensor tensor = HostTensor::fromAttribute(constant.getValue());
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    stream << constant.getType() << ";";
+    stream.write(tensor.data(), tensor.sizeBytes());
+    auto hash = llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+    std::string name = "constant/";
+    llvm::raw_string_ostream(name) << llvm::format_hex_no_prefix(hash.high64, 16) << llvm::format_hex_no_prefix(hash.low64, 16);
+    return name;
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train

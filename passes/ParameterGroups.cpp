@@ -1,0 +1,110 @@
+//===- ParameterGroups.cpp - which optimizer group a parameter is in -------===//
+//
+// Patterns are globs on the initializer's name (or the exporter's name for it) and selectors (@bias @norm @embedding @1d)
+// on what reads it. A glob that matches nothing is a slip of the pen, and an error; a selector states an intention that
+// holds for a model without such parameters too.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/ParameterGroups.h"
+
+#include "passes/Common.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+using namespace mlir;
+
+namespace tcc::train {
+namespace {
+
+constexpr const char *kSelectors[] = {"@bias", "@norm", "@embedding", "@1d"};
+
+class Matcher {
+public:
+  Matcher(const std::map<std::string, frontend::Initializer> *initializers) : initializers(initializers) {}
+
+  bool matches(const std::string &pattern, VariableOp variable) const {
+    const std::string name = variable.getSymName().str();
+    const frontend::Initializer *known = nullptr;
+    if (initializers)
+      if (auto found = initializers->find(name); found != initializers->end())
+        known = &found->second;
+    if (pattern == "@1d")
+      return cast<RankedTensorType>(variable.getType()).getRank() <= 1;
+    if (isSelector(pattern))
+      return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
+    return matchesGlob(pattern, name) || (known && !known->display.empty() && matchesGlob(pattern, known->display));
+  }
+
+  bool matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const {
+    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string &p) { return matches(p, variable); });
+  }
+
+  static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
+
+private:
+  const std::map<std::string, frontend::Initializer> *initializers;
+};
+
+/// Checks that each pattern is a known selector or matches something. `where` is "recipe.toml:3:1: " or empty.
+plan::Status checkPatterns(const std::vector<std::string> &patterns, const std::string &where, const std::string &key,
+                           llvm::ArrayRef<VariableOp> variables, const Matcher &matcher) {
+  for (const std::string &pattern : patterns) {
+    if (Matcher::isSelector(pattern)) {
+      if (std::find(std::begin(kSelectors), std::end(kSelectors), pattern) == std::end(kSelectors))
+        return plan::error("{}{}: unknown selector `{}`; known: {}", where, key, pattern, fmt::join(kSelectors, ", "));
+      continue;
+    }
+    if (llvm::any_of(variables, [&](VariableOp variable) { return matcher.matches(pattern, variable); }))
+      continue;
+    std::vector<std::string> known;
+    for (VariableOp variable : variables)
+      known.push_back(variable.getSymName().str());
+    std::string nearest = nearestNames(pattern, known);
+    return plan::error("{}{}: `{}` matches no parameter; {}", where, key, pattern,
+                       nearest.empty() ? "the model has none" : "the nearest are " + nearest);
+  }
+  return plan::Status::success();
+}
+
+} // namespace
+
+plan::Expected<std::vector<ParameterGroup>>
+groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
+                const std::map<std::string, frontend::Initializer> *initializers, double weightDecay) {
+  const OptimizerSettings &settings = recipe.optimizer;
+  Matcher matcher(initializers);
+  std::vector<VariableOp> all(parameters.begin(), parameters.end());
+  all.insert(all.end(), others.begin(), others.end());
+  plan::Status status =
+      checkPatterns(settings.decayExempt, recipe.at("optimizer.decay_exempt"), "optimizer.decay_exempt", all, matcher);
+  for (const OptimizerGroupSettings &group : settings.groups)
+    if (status.ok())
+      status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all, matcher);
+  if (!status.ok())
+    return status;
+
+  std::vector<ParameterGroup> groups{{"default", 1, weightDecay, {}}};
+  for (VariableOp parameter : parameters) {
+    const OptimizerGroupSettings *given = nullptr;
+    for (const OptimizerGroupSettings &candidate : settings.groups)
+      if (!given && matcher.matchesAny(candidate.match, parameter))
+        given = &candidate;
+    bool exempt = matcher.matchesAny(settings.decayExempt, parameter);
+    double lrScale = given ? given->lrScale : 1;
+    double decay = given && given->weightDecay ? *given->weightDecay : exempt ? 0 : weightDecay;
+    std::string name = given ? fmt::format("{}", fmt::join(given->match, ", ")) : exempt ? "no weight decay" : "default";
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup &candidate) {
+      return candidate.lrScale == lrScale && candidate.weightDecay == decay;
+    });
+    if (group == groups.end())
+      group = groups.insert(groups.end(), {name, lrScale, decay, {}});
+    group->parameters.push_back(parameter.getSymName().str());
+  }
+  if (groups.front().parameters.empty() && groups.size() > 1)
+    groups.erase(groups.begin());
+  return groups;
+}
+
+} // namespace tcc::train

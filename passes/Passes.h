@@ -1,0 +1,41 @@
+//===- Passes.h - the passes of the compiler --------------------*- C++ -*-===//
+//
+// One pass, one file; Passes.td says what each does, with IR before and after. The factory functions here take what the
+// textual options of the passes cannot carry: the recipe and what the importer knows of the initializers.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_PASSES_H
+#define TCC_PASSES_PASSES_H
+
+#include "compiler/Recipe.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "frontend/Import.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/Pass.h"
+
+namespace tcc::train {
+
+#define GEN_PASS_DECL
+#include "passes/Passes.h.inc"
+
+/// attach-loss with the recipe's [loss]. Errors name the recipe's line and the graph's outputs.
+std::unique_ptr<mlir::Pass> createAttachLossPass(const Recipe &recipe);
+
+/// What build-update works from. The pointed-to objects outlive the pass.
+struct BuildUpdateOptions {
+  const Recipe *recipe = nullptr;
+  /// By name: for @selectors, and for globs that match the exporter's name of a parameter.
+  const std::map<std::string, frontend::Initializer> *initializers = nullptr;
+  /// Which entries to make; each needs the function that it comes from (@backward, @loss, @forward).
+  bool train = true, evaluate = true, predict = true, gradients = true;
+};
+std::unique_ptr<mlir::Pass> createBuildUpdatePass(const BuildUpdateOptions &options);
+
+#define GEN_PASS_REGISTRATION
+#include "passes/Passes.h.inc"
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_PASSES_H

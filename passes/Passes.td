@@ -1,0 +1,220 @@
+//===- Passes.td - the passes, in the order of the pipeline ----------------===//
+//
+// One pass, one file, one test, one name in four spellings: AttachLossPass, --attach-loss, AttachLoss.cpp,
+// attach-loss.mlir. Options written here serve tcc-opt and the tests; tcc itself passes its recipe to the factory
+// functions of Passes.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_TD
+#define TCC_PASSES_TD
+include "mlir/Pass/PassBase.td"
+
+//===----------------------------------------------------------------------===//
+// The mathematics: loss, gradients, update
+//===----------------------------------------------------------------------===//
+
+def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
+  let summary = "evaluate what depends on constants alone";
+  let description = [{
+    Ops whose operands are all constants are evaluated by their own naive evaluator (`Reference`). Results larger than
+    `max-bytes` are left to run: a constant has to be stored in the plan, while an op such as iota costs nothing.
+
+    ```mlir
+    %0 = train.constant dense<2> : tensor<2xi64>
+    %1 = train.constant dense<[1, 3]> : tensor<2xi64>
+    %2 = train.mul %0, %1 : tensor<2xi64>
+    ```
+    becomes
+    ```mlir
+    %2 = train.constant dense<[2, 6]> : tensor<2xi64>
+    ```
+  }];
+  let options = [Option<"maxBytes", "max-bytes", "int64_t", "65536", "largest result, in bytes, that is stored as a constant">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
+  let summary = "make @loss: the forward graph, then its loss as a sum and a weight";
+  let description = [{
+    A loss is a numerator `loss_sum` and a denominator `loss_weight`, so that accumulation over micro-batches divides once
+    by what the whole window held. The loss is a built-in kind (`kind`) of a graph output (`of`) and a target, or the
+    graph's own scalar output (`output`, or its only scalar floating-point one), whose denominator is the samples of a
+    batch. Kinds with classes also yield `correct` and `counted`. @forward stays as it is.
+
+    ```mlir
+    func.func @forward(%x: tensor<8x4xf32> {train.name = "x"}) -> (tensor<8x4xf32> {train.name = "y"}) {
+      return %x : tensor<8x4xf32>
+    }
+    ```
+    gains, with `kind=mse of=y target=t`,
+    ```mlir
+    func.func @loss(%x: tensor<8x4xf32> {train.name = "x"}, %t: tensor<8x4xf32> {train.name = "t", train.sample_axis = 0})
+        -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}) {
+      %d = train.sub %x, %t : tensor<8x4xf32>
+      %s = train.mul %d, %d : tensor<8x4xf32>
+      %r = train.reduce sum %s [1] : tensor<8x4xf32> -> tensor<8x1xf32>
+      %q = train.reduce sum %r [0] : tensor<8x1xf32> -> tensor<1x1xf32>
+      %n = train.reshape %q : tensor<1x1xf32> -> tensor<f32>
+      %w = train.constant dense<32.0> : tensor<f32>
+      return %n, %w : tensor<f32>, tensor<f32>
+    }
+    ```
+  }];
+  let options = [
+    Option<"output", "output", "std::string", "", "a scalar graph output that is the loss">,
+    Option<"kind", "kind", "std::string", "", "a built-in loss">,
+    Option<"of", "of", "std::string", "", "graph output that the built-in loss judges">,
+    Option<"target", "target", "std::string", "", "its target: a new or existing graph input">,
+    Option<"classAxis", "class-axis", "int64_t", "1", "axis of the classes">,
+    Option<"shift", "shift", "bool", "false", "the target of a position is the next position's">,
+    Option<"ignoreIndex", "ignore-index", "int64_t", "-100", "target that does not count">,
+    Option<"labelSmoothing", "label-smoothing", "double", "0", "share of the target spread over all classes">,
+    ListOption<"weight", "weight", "double", "weight of each class (bce: of each element)">,
+    ListOption<"posWeight", "pos-weight", "double", "weight of positive examples">,
+    Option<"reduction", "reduction", "std::string", "\"mean\"", "mean or sum">,
+    Option<"delta", "delta", "double", "1", "huber's threshold">,
+    Option<"beta", "beta", "double", "1", "smooth_l1's threshold">,
+    Option<"logTarget", "log-target", "bool", "false", "kl_div's target is in log space">
+  ];
+  let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def ElideUnusedPass : Pass<"elide-unused", "::mlir::ModuleOp"> {
+  let summary = "remove what nobody reads, and name the parameters without a path to the loss";
+  let description = [{
+    Outputs that only @forward returns are not computed for the loss, nor is what only they need. A trainable parameter
+    that @loss then no longer reads is proven to get no gradient: it is listed in the module attribute
+    `train.unused_parameters` and takes part in no update.
+
+    ```mlir
+    func.func @loss() -> tensor<f32> {
+      %v = train.read @head2 : tensor<f32>
+      %unused = train.exp %v : tensor<f32>
+      %w = train.read @head1 : tensor<f32>
+      return %w : tensor<f32>
+    }
+    ```
+    becomes
+    ```mlir
+    // module attributes {train.unused_parameters = [{name = "head2", reason = "no path to the loss", node = "exp"} ]}
+    func.func @loss() -> tensor<f32> {
+      %w = train.read @head1 : tensor<f32>
+      return %w : tensor<f32>
+    }
+    ```
+  }];
+}
+
+def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
+  let summary = "make @backward: the loss, then its gradient by every parameter that it reaches";
+  let description = [{
+    Reverse mode. Activity first: a value is active if it depends on a trainable parameter and `loss_sum` depends on it
+    through differentiable ops. Active ops are visited last to first; each builds its vector-Jacobian product through
+    `Differentiable`. Several gradients of one value are added in the order in which its users were visited. Gradients are
+    those of the sum: nothing is divided by the weight here. Parameters cut off by an op without a derivative are listed
+    with it in `train.unused_parameters`.
+
+    ```mlir
+    func.func @loss(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>) {
+      %w = train.read @w : tensor<4xf32>
+      %y = train.mul %w, %x : tensor<4xf32>
+      %r = train.reduce sum %y [0] : tensor<4xf32> -> tensor<1xf32>
+      %sum = train.reshape %r : tensor<1xf32> -> tensor<f32>
+      ...
+    ```
+    gives
+    ```mlir
+    func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"}) {
+      ...
+      %one = train.constant dense<1.0> : tensor<f32>
+      %0 = train.reshape %one : tensor<f32> -> tensor<1xf32>
+      %1 = train.broadcast %0 : tensor<1xf32> -> tensor<4xf32>
+      %dw = train.mul %1, %x : tensor<4xf32>
+      return %sum, %weight, %dw : tensor<f32>, tensor<f32>, tensor<4xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def DecomposeCompositesPass : Pass<"decompose-composites", "::mlir::ModuleOp"> {
+  let summary = "write composites in terms of core ops";
+  let description = [{
+    After differentiation, which prefers a composite's own gradient, softmax, normalisations and the like become the core
+    ops that fusion knows. The new ops keep the composite's location.
+
+    ```mlir
+    %l = train.logsumexp %x dim = 1 : tensor<8x4xf32> -> tensor<8x1xf32>
+    ```
+    becomes
+    ```mlir
+    %m = train.reduce max %x [1] : tensor<8x4xf32> -> tensor<8x1xf32>
+    %b = train.broadcast %m : tensor<8x1xf32> -> tensor<8x4xf32>
+    %d = train.sub %x, %b : tensor<8x4xf32>
+    %e = train.exp %d : tensor<8x4xf32>
+    %s = train.reduce sum %e [1] : tensor<8x4xf32> -> tensor<8x1xf32>
+    %g = train.log %s : tensor<8x1xf32>
+    %l = train.add %g, %m : tensor<8x1xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
+  let summary = "make the entry functions: forward, loss, gradients, clipping, optimizer, with the state as arguments";
+  let description = [{
+    From @forward, @loss and @backward come `step` (or, with accumulation, `accumulate_first`, `accumulate_next` and
+    `update`), `evaluate`, `predict` and `gradients`. A state argument carries `train.variable`, and so does the result
+    that is its next value; run-time numbers (learning rate and so on) come in one vector, named in order by the module
+    attribute `train.scalars`. Every next value is selected by `loss and gradient norm are finite`, so that a bad step
+    changes no bit. @forward, @loss and @backward are erased.
+
+    ```mlir
+    func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
+    ```
+    becomes, with `kind=sgd`,
+    ```mlir
+    func.func @step(%x: tensor<4xf32>, %w: tensor<4xf32> {train.variable = "w"}, %scalars: tensor<1xf32> {train.scalars})
+        -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"},
+            tensor<f32> {train.name = "grad_norm"}, tensor<4xf32> {train.variable = "w"})
+        attributes {train.entry = "step"} {
+      ...
+      %scaled = train.mul %gradient, %scale : tensor<4xf32>
+      %change = train.mul %lr, %scaled : tensor<4xf32>
+      %next = train.sub %w, %change : tensor<4xf32>
+      %kept = train.select %ok, %next, %w : tensor<4xi1>, tensor<4xf32>
+      return %loss, %weight, %norm, %kept : tensor<f32>, tensor<f32>, tensor<f32>, tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [
+    Option<"kind", "kind", "std::string", "\"adamw\"", "optimizer">,
+    ListOption<"numbers", "numbers", "std::string", "optimizer's numbers, such as momentum=0.9">,
+    Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum">,
+    ListOption<"decayExempt", "decay-exempt", "std::string", "globs and selectors without weight decay">,
+    Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
+    Option<"clipNorm", "clip-norm", "double", "0", "clip gradients to this global norm; 0: do not">
+  ];
+  let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
+  let summary = "start gradients by writing them, not by zeroing them";
+  let description = [{
+    A scatter into zeros that is then added to another gradient scatters into that gradient; adding zeros is nothing. What
+    stays zero-filled is listed in `train.zero_fill_kept` (parameter, bytes, reason), everything else in
+    `train.zero_fill_elided`.
+
+    ```mlir
+    %zeros = train.constant dense<0.0> : tensor<8x4xf32>
+    %s = train.scatter_add %zeros, %i, %u axis = 0 : (tensor<8x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<8x4xf32>
+    %g = train.add %h, %s : tensor<8x4xf32>
+    ```
+    becomes
+    ```mlir
+    %g = train.scatter_add %h, %i, %u axis = 0 : (tensor<8x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<8x4xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+#endif // TCC_PASSES_TD

@@ -1,0 +1,37 @@
+//===- KlDivergence.cpp - the Kullback–Leibler divergence ------------------===//
+//
+// torch.nn.functional.kl_div: the prediction is in log space, the target is unless log_target. "batchmean" divides by the
+// samples.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/losses/Loss.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+namespace {
+
+std::string acceptAnyDivergence(const LossInputs &) { return ""; }
+
+LossResult buildKlDiv(const LossInputs &inputs) {
+  const Expr &x = inputs.prediction, &y = inputs.target;
+  Expr loss = y;
+  if (inputs.settings.logTarget) {
+    loss = y.exp() * (y - x);
+  } else {
+    // y·ln y is 0 at 0.
+    Expr positive = y.compare(CompareKind::gt, 0);
+    Expr entropy = positive.select(y * positive.select(y, y.like(1)).log(), y.like(0));
+    loss = entropy - y * x;
+  }
+  LossResult result = reduceElements(loss, inputs.settings);
+  if (inputs.settings.reduction == "batchmean")
+    result.weight = result.sum.like(shapeOf(x).empty() ? 1 : double(shapeOf(x).front()));
+  return result;
+}
+
+} // namespace
+
+const LossKind kKlDiv{"kl_div", false, false, acceptAnyDivergence, buildKlDiv};
+
+} // namespace tcc::train
