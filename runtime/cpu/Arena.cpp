@@ -1,0 +1,59 @@
+//===- Arena.cpp - one allocation for all buffers of a kind --------------===//
+#include "runtime/cpu/Arena.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
+
+namespace tcc::runtime {
+
+namespace {
+constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;
+
+uint64_t roundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / unit * unit; }
+uint64_t pageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
+} // namespace
+
+plan::Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
+  Arena arena;
+  if (bytes == 0)
+    return arena;
+  // Map one huge page too much, then give back both ends: what stays starts at a huge page.
+  uint64_t mapped = roundUp(bytes, pageBytes());
+  uint64_t extra = bytes >= kHugePageBytes ? kHugePageBytes : 0;
+  void *start = ::mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED)
+    return plan::error("cannot allocate the {} arena of {} bytes: {}; recompile with a smaller --memory-budget or batch",
+                       what, bytes, std::strerror(errno));
+  char *aligned = static_cast<char *>(start);
+  if (extra) {
+    aligned = reinterpret_cast<char *>(roundUp(reinterpret_cast<uintptr_t>(start), kHugePageBytes));
+    uint64_t before = static_cast<uint64_t>(aligned - static_cast<char *>(start));
+    if (before)
+      ::munmap(start, before);
+    if (extra - before)
+      ::munmap(aligned + mapped, extra - before);
+    ::madvise(aligned, mapped, MADV_HUGEPAGE);
+  }
+  arena.address = aligned;
+  arena.size = bytes;
+  return arena;
+}
+
+Arena::Arena(Arena &&other) noexcept
+    : address(std::exchange(other.address, nullptr)), size(std::exchange(other.size, 0)) {}
+
+Arena &Arena::operator=(Arena &&other) noexcept {
+  std::swap(address, other.address);
+  std::swap(size, other.size);
+  return *this;
+}
+
+Arena::~Arena() {
+  if (address)
+    ::munmap(address, roundUp(size, pageBytes()));
+}
+
+} // namespace tcc::runtime

@@ -1,0 +1,81 @@
+//===- CodeObject.cpp - generated kernels loaded from memory -------------===//
+#include "runtime/cpu/CodeObject.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010U
+#endif
+
+namespace tcc::runtime {
+
+namespace {
+bool writeAll(int file, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(file, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written <= 0)
+      return false;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+int openMemoryFile() {
+  static std::atomic<unsigned> counter{0};
+  std::string name = fmt::format("tcc-kernels-{}", counter.fetch_add(1));
+  int file = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_EXEC);
+  return file >= 0 ? file : ::memfd_create(name.c_str(), MFD_CLOEXEC); // kernels that do not know the flag
+}
+
+/// Where memory files cannot be executed: a private file, gone from its folder as soon as it is loaded.
+void *loadFromTemporary(std::span<const std::byte> elf, std::string &problem) {
+  const char *folder = std::getenv("TMPDIR");
+  std::string path = fmt::format("{}/tcc-kernels-XXXXXX", folder && *folder ? folder : "/tmp");
+  int file = ::mkstemp(path.data());
+  if (file < 0) {
+    problem += fmt::format("; {}: {}", path, std::strerror(errno));
+    return nullptr;
+  }
+  void *handle = nullptr;
+  if (!writeAll(file, elf))
+    problem += fmt::format("; {}: {}", path, std::strerror(errno));
+  else if (handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); !handle)
+    problem += fmt::format("; {}", ::dlerror());
+  ::close(file);
+  ::unlink(path.c_str());
+  return handle;
+}
+} // namespace
+
+plan::Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
+  CodeObject object;
+  std::string problem = "no memory file";
+  if (int file = openMemoryFile(); file >= 0) {
+    if (writeAll(file, elf)) {
+      object.handle = ::dlopen(fmt::format("/proc/self/fd/{}", file).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (object.handle)
+        return object;
+      problem = ::dlerror();
+    }
+    ::close(file);
+  }
+  object.handle = loadFromTemporary(elf, problem);
+  if (!object.handle)
+    return plan::error("cannot load the generated kernels: {}", problem);
+  return object;
+}
+
+plan::KernelFunction CodeObject::find(const std::string &symbol) const {
+  return reinterpret_cast<plan::KernelFunction>(::dlsym(handle, symbol.c_str()));
+}
+
+} // namespace tcc::runtime

@@ -1,0 +1,238 @@
+//===- CpuDevice.cpp - running plans on this machine's cores -------------===//
+//
+// When the device is created each instruction becomes a step with its addresses, tiles and function resolved; running an
+// entry walks the steps. Nothing is allocated, looked up or locked on the way.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/Device.h"
+#include "runtime/cpu/Arena.h"
+#include "runtime/cpu/CodeObject.h"
+#include "runtime/cpu/InitialValues.h"
+#include "runtime/cpu/LibraryPrimitive.h"
+#include "runtime/plan/DType.h"
+#include "runtime/plan/Verifier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <map>
+#include <sched.h>
+
+namespace tcc::runtime {
+
+namespace {
+/// One resolved instruction.
+struct Step {
+  std::vector<void *> pointers;
+  plan::KernelFunction kernel = nullptr;
+  const LibraryCall *library = nullptr;
+  int64_t tiles = 0;
+  char *scratch = nullptr;
+  uint64_t slotBytes = 0;
+  uint64_t bytes = 0;                     // of a copy or fill
+  double value = 0;                       // of a fill
+  plan::DType dtype = plan::DTYPE_NONE;   // of a fill
+  const plan::Instruction *source = nullptr;
+};
+
+struct Program {
+  const plan::Entry *entry = nullptr;
+  std::vector<Step> steps;
+};
+
+unsigned usableProcessors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
+    return std::max(1, CPU_COUNT(&set));
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+class CpuDevice final : public Device {
+public:
+  CpuDevice(std::shared_ptr<const plan::Plan> sharedPlan, unsigned threads)
+      : plan(std::move(sharedPlan)), pool(threads) {}
+
+  plan::Status load(const plan::PlanReader &reader) {
+    auto residentArena = Arena::allocate(plan->resident_bytes(), "resident");
+    if (!residentArena)
+      return residentArena.status();
+    resident = residentArena.take();
+    auto transientArena = Arena::allocate(plan->transient_bytes(), "transient");
+    if (!transientArena)
+      return transientArena.status();
+    transient = transientArena.take();
+    for (int i = 0; i < plan->code_objects_size(); ++i) {
+      auto object = CodeObject::load(reader.payload(plan->code_objects(i).payload()));
+      if (!object)
+        return object.status().withContext(fmt::format("code object {}", i));
+      objects.push_back(object.take());
+    }
+    for (const plan::Entry &entry : plan->entries()) {
+      Program &program = programs[entry.name()];
+      program.entry = &entry;
+      program.steps.reserve(static_cast<size_t>(entry.instructions_size()));
+      for (int i = 0; i < entry.instructions_size(); ++i)
+        if (plan::Status status = resolve(entry, entry.instructions(i), program); !status.ok())
+          return status.withContext(
+              fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
+    }
+    return loadInitialValues(reader, resident.data(), pool);
+  }
+
+  uint64_t residentBytes() const override { return resident.bytes(); }
+  uint64_t transientBytes() const override { return transient.bytes(); }
+
+  void *variableData(uint32_t variable) override {
+    if (variable >= static_cast<uint32_t>(plan->variables_size()))
+      return nullptr;
+    return resident.data() + plan->variables(static_cast<int>(variable)).offset();
+  }
+
+  void *bufferData(const std::string &entry, uint32_t buffer) override {
+    auto it = programs.find(entry);
+    if (it == programs.end() || buffer >= static_cast<uint32_t>(it->second.entry->buffers_size()))
+      return nullptr;
+    return address(it->second.entry->buffers(static_cast<int>(buffer)));
+  }
+
+  plan::Status run(const std::string &entry) override { return walk(entry, nullptr); }
+
+  plan::Status runObserved(const std::string &entry, const InstructionObserver &after) override {
+    return walk(entry, after ? &after : nullptr);
+  }
+
+private:
+  char *address(const plan::Buffer &buffer) const {
+    return (buffer.arena() == plan::RESIDENT ? resident.data() : transient.data()) + buffer.offset();
+  }
+
+  plan::Status resolve(const plan::Entry &entry, const plan::Instruction &instruction, Program &program) {
+    Step step;
+    step.source = &instruction;
+    for (const plan::Operand &operand : instruction.operands())
+      step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
+    if (instruction.scratch() >= 0) {
+      step.scratch = address(entry.buffers(instruction.scratch()));
+      step.slotBytes = instruction.scratch_slot_bytes();
+    }
+    auto remaining = [&](int index) {
+      const plan::Operand &operand = instruction.operands(index);
+      uint64_t bytes = plan::tensorBytes(entry.buffers(static_cast<int>(operand.buffer())).type()).value_or(0);
+      return bytes - std::min(bytes, operand.byte_offset());
+    };
+    switch (instruction.call_case()) {
+    case plan::Instruction::kKernel: {
+      const plan::KernelCall &call = instruction.kernel();
+      step.kernel = objects[call.code()].find(call.symbol());
+      if (!step.kernel)
+        return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(), call.symbol());
+      step.tiles = call.tiles();
+      break;
+    }
+    case plan::Instruction::kMatmul:
+      if (plan::Status status = resolveLibrary(instruction.matmul(), step); !status.ok())
+        return status;
+      break;
+    case plan::Instruction::kConvolution:
+      if (plan::Status status = resolveLibrary(instruction.convolution(), step); !status.ok())
+        return status;
+      break;
+    case plan::Instruction::kCopy:
+      step.bytes = std::min(remaining(0), remaining(1));
+      break;
+    case plan::Instruction::kFill:
+      step.value = instruction.fill().value();
+      step.dtype = entry.buffers(static_cast<int>(instruction.operands(0).buffer())).type().dtype();
+      step.bytes = remaining(0);
+      break;
+    case plan::Instruction::CALL_NOT_SET:
+      return plan::error("it calls nothing");
+    }
+    program.steps.push_back(std::move(step));
+    return plan::Status::success();
+  }
+
+  /// Equal calls share their primitives: twelve layers, one kernel.
+  template <typename Call> plan::Status resolveLibrary(const Call &call, Step &step) {
+    std::string key = call.GetTypeName() + fmt::format("/{}/", step.slotBytes) + call.SerializeAsString();
+    auto it = library.find(key);
+    if (it == library.end()) {
+      auto prepared = prepare(call, step.slotBytes, pool.size());
+      if (!prepared)
+        return prepared.status();
+      it = library.emplace(std::move(key), prepared.take()).first;
+    }
+    step.library = it->second.get();
+    return plan::Status::success();
+  }
+
+  plan::Status walk(const std::string &name, const InstructionObserver *after) {
+    auto it = programs.find(name);
+    if (it == programs.end())
+      return plan::error("the plan has no entry '{}'; compile it with tcc --entry", name);
+    WorkerScope scope;
+    uint32_t index = 0;
+    for (const Step &step : it->second.steps) {
+      if (!execute(step))
+        return plan::error("entry '{}', instruction {} (node '{}'): the library failed", name, index,
+                           step.source->node());
+      if (after)
+        (*after)(index);
+      ++index;
+    }
+    return plan::Status::success();
+  }
+
+  bool execute(const Step &step) {
+    if (step.kernel) {
+      pool.run(step.tiles, [&step](unsigned worker, int64_t begin, int64_t end) {
+        step.kernel(step.pointers.data(), begin, end, step.scratch ? step.scratch + worker * step.slotBytes : nullptr);
+      });
+      return true;
+    }
+    if (step.library)
+      return step.library->run(pool, step.pointers.data(), step.scratch, step.slotBytes);
+    constexpr uint64_t piece = uint64_t(1) << 20; // a multiple of every element
+    pool.run(static_cast<int64_t>((step.bytes + piece - 1) / piece), [&step](unsigned, int64_t begin, int64_t end) {
+      uint64_t from = static_cast<uint64_t>(begin) * piece, to = std::min(static_cast<uint64_t>(end) * piece, step.bytes);
+      if (step.dtype == plan::DTYPE_NONE)
+        std::memmove(static_cast<char *>(step.pointers[1]) + from, static_cast<char *>(step.pointers[0]) + from, to - from);
+      else if (step.value == 0)
+        std::memset(static_cast<char *>(step.pointers[0]) + from, 0, to - from);
+      else
+        plan::fillElements(static_cast<char *>(step.pointers[0]) + from, step.dtype,
+                           (to - from) / plan::dtypeBytes(step.dtype), step.value);
+    });
+    return true;
+  }
+
+  std::shared_ptr<const plan::Plan> plan;
+  ThreadPool pool;
+  Arena resident, transient;
+  std::vector<CodeObject> objects;
+  std::map<std::string, std::unique_ptr<LibraryCall>> library;
+  std::map<std::string, Program> programs;
+};
+} // namespace
+
+plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads) {
+  const plan::Plan &plan = reader.plan();
+  std::vector<std::string> problems = plan::verifyPlan(plan, 5);
+  if (!problems.empty())
+    return plan::error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
+  if (!plan.library().empty() && plan.library() != libraryName())
+    return plan::error("{}: the plan was made for {}, this program has {}; recompile the model with tcc", reader.path(),
+                       plan.library(), libraryName());
+  if (plan::Status status = selectLevel(plan.target()); !status.ok())
+    return status.withContext(reader.path());
+  if (threads == 0)
+    threads = usableProcessors();
+  threads = std::min(threads, plan.max_workers());
+  auto device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
+  if (plan::Status status = device->load(reader); !status.ok())
+    return status.withContext(reader.path());
+  return std::unique_ptr<Device>(std::move(device));
+}
+
+} // namespace tcc::runtime

@@ -1,0 +1,195 @@
+//===- LibraryPrimitive.cpp - one-thread oneDNN primitives ---------------===//
+#include "runtime/cpu/LibraryPrimitive.h"
+
+#include <algorithm>
+
+namespace tcc::runtime {
+
+dnnl_engine_t cpuEngine() {
+  static const std::shared_ptr<dnnl_engine> engine = [] {
+    dnnl_engine_t made = nullptr;
+    dnnl_engine_create(&made, dnnl_cpu, 0);
+    return std::shared_ptr<dnnl_engine>(made, dnnl_engine_destroy);
+  }();
+  return engine.get();
+}
+
+dnnl_data_type_t libraryType(plan::DType dtype) {
+  switch (dtype) {
+  case plan::F32:
+    return dnnl_f32;
+  case plan::BF16:
+    return dnnl_bf16;
+  default:
+    return dnnl_data_type_undef;
+  }
+}
+
+std::string libraryError(dnnl_status_t status) {
+  switch (status) {
+  case dnnl_out_of_memory:
+    return "out of memory";
+  case dnnl_invalid_arguments:
+    return "invalid arguments";
+  case dnnl_unimplemented:
+    return "not implemented";
+  case dnnl_runtime_error:
+    return "run-time error";
+  default:
+    return fmt::format("status {}", static_cast<int>(status));
+  }
+}
+
+plan::Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
+                                               const std::vector<int64_t> &strides) {
+  dnnl_memory_desc_t desc{};
+  dnnl_status_t status =
+      dnnl_memory_desc_init_by_strides(&desc, static_cast<int>(dims.size()), dims.data(), type, strides.data());
+  if (status != dnnl_success)
+    return plan::error("oneDNN refuses a layout: {}", libraryError(status));
+  return desc;
+}
+
+plan::Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  for (size_t i = dims.size() - 1; i > 0; --i)
+    strides[i - 1] = strides[i] * dims[i];
+  return stridedDesc(dims, type, strides);
+}
+
+plan::Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
+  dnnl_memory_desc_t desc{};
+  dnnl_status_t status =
+      dnnl_memory_desc_init_by_tag(&desc, static_cast<int>(dims.size()), dims.data(), type, dnnl_format_tag_any);
+  if (status != dnnl_success)
+    return plan::error("oneDNN refuses a layout: {}", libraryError(status));
+  return desc;
+}
+
+namespace {
+/// Attributes that every primitive shares: our scratch, strict f32.
+std::shared_ptr<dnnl_primitive_attr> makeAttributes(bool accumulate) {
+  dnnl_primitive_attr_t attributes = nullptr;
+  dnnl_primitive_attr_create(&attributes);
+  dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
+  dnnl_primitive_attr_set_fpmath_mode(attributes, dnnl_fpmath_mode_strict);
+  if (accumulate) {
+    dnnl_post_ops_t operations = nullptr;
+    dnnl_post_ops_create(&operations);
+    dnnl_post_ops_append_sum(operations, 1.0f);
+    dnnl_primitive_attr_set_post_ops(attributes, operations);
+    dnnl_post_ops_destroy(operations);
+  }
+  return {attributes, dnnl_primitive_attr_destroy};
+}
+} // namespace
+
+plan::Expected<PrimitiveDesc> PrimitiveDesc::create(const_dnnl_op_desc_t operation, bool accumulate,
+                                                    const PrimitiveDesc *hint) {
+  dnnl_primitive_desc_t made = nullptr;
+  auto attributes = makeAttributes(accumulate);
+  dnnl_status_t status =
+      dnnl_primitive_desc_create(&made, operation, attributes.get(), cpuEngine(), hint ? hint->get() : nullptr);
+  if (status != dnnl_success)
+    return plan::error("oneDNN has no kernel for this shape: {}", libraryError(status));
+  return PrimitiveDesc(made);
+}
+
+plan::Expected<PrimitiveDesc> PrimitiveDesc::reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to) {
+  dnnl_primitive_desc_t made = nullptr;
+  auto attributes = makeAttributes(false);
+  dnnl_status_t status =
+      dnnl_reorder_primitive_desc_create(&made, &from, cpuEngine(), &to, cpuEngine(), attributes.get());
+  if (status != dnnl_success)
+    return plan::error("oneDNN has no reorder between two layouts: {}", libraryError(status));
+  return PrimitiveDesc(made);
+}
+
+std::string PrimitiveDesc::implementation() const {
+  const char *text = nullptr;
+  dnnl_primitive_desc_query(desc.get(), dnnl_query_impl_info_str, 0, &text);
+  return text ? text : "";
+}
+
+const dnnl_memory_desc_t *PrimitiveDesc::memory(dnnl_query_t what) const {
+  return dnnl_primitive_desc_query_md(desc.get(), what, 0);
+}
+
+uint64_t PrimitiveDesc::scratchBytes() const {
+  const dnnl_memory_desc_t *scratch = memory(dnnl_query_scratchpad_md);
+  return scratch ? dnnl_memory_desc_get_size(scratch) : 0;
+}
+
+plan::Expected<Primitive> Primitive::create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
+                                            unsigned workers) {
+  Primitive result;
+  dnnl_primitive_t made = nullptr;
+  if (dnnl_status_t status = dnnl_primitive_create(&made, desc.get()); status != dnnl_success)
+    return plan::error("oneDNN cannot make a primitive: {}", libraryError(status));
+  result.primitive = {made, dnnl_primitive_destroy};
+  std::vector<Argument> all = arguments;
+  const dnnl_memory_desc_t *scratch = desc.memory(dnnl_query_scratchpad_md);
+  all.push_back({DNNL_ARG_SCRATCHPAD, scratch ? *scratch : dnnl_memory_desc_t{}});
+  result.count = static_cast<int>(all.size());
+  for (unsigned worker = 0; worker < workers; ++worker) {
+    dnnl_stream_t stream = nullptr;
+    if (dnnl_stream_create(&stream, cpuEngine(), dnnl_stream_default_flags) != dnnl_success)
+      return plan::error("oneDNN cannot make a stream");
+    result.streams.emplace_back(stream, dnnl_stream_destroy);
+    Bound bound{};
+    for (int i = 0; i < result.count; ++i) {
+      dnnl_memory_t memory = nullptr;
+      dnnl_status_t status = dnnl_memory_create(&memory, &all[i].desc, cpuEngine(), DNNL_MEMORY_NONE);
+      if (status != dnnl_success)
+        return plan::error("oneDNN cannot make a memory object: {}", libraryError(status));
+      result.memories.emplace_back(memory, dnnl_memory_destroy);
+      bound.arguments[i] = {all[i].id, memory};
+    }
+    result.bound.push_back(bound);
+  }
+  return result;
+}
+
+bool Primitive::execute(unsigned worker, void *const *pointers, void *scratch) const {
+  const Bound &mine = bound[worker];
+  dnnl_stream_t stream = streams[worker].get();
+  for (int i = 0; i < count; ++i) {
+    void *pointer = i + 1 < count ? pointers[i] : scratch;
+    if (dnnl_memory_set_data_handle_v2(mine.arguments[i].memory, pointer, stream) != dnnl_success)
+      return false;
+  }
+  return dnnl_primitive_execute(primitive.get(), stream, count, mine.arguments) == dnnl_success;
+}
+
+void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination) {
+  constexpr int64_t tile = 4096;
+  pool.run((elements + tile - 1) / tile, [=](unsigned, int64_t begin, int64_t end) {
+    int64_t first = begin * tile, last = std::min(end * tile, elements);
+    for (int64_t i = first; i < last; ++i)
+      destination[i] = partials[i] + partials[elements + i];
+    for (int64_t chunk = 2; chunk < chunks; ++chunk) {
+      const float *source = partials + chunk * elements;
+      for (int64_t i = first; i < last; ++i)
+        destination[i] += source[i];
+    }
+  });
+}
+
+template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen) {
+  if (planned.SerializeAsString() == chosen.SerializeAsString())
+    return "";
+  if (planned.kernels_size() != chosen.kernels_size())
+    return fmt::format("the plan has {} library kernels, this library makes {}", planned.kernels_size(),
+                       chosen.kernels_size());
+  for (int i = 0; i < planned.kernels_size(); ++i) {
+    const plan::LibraryKernel &a = planned.kernels(i), &b = chosen.kernels(i);
+    if (a.implementation() != b.implementation() || a.scratch_bytes() != b.scratch_bytes())
+      return fmt::format("library kernel {} is {} with {} bytes of scratch in the plan, {} with {} here", i,
+                         a.implementation(), a.scratch_bytes(), b.implementation(), b.scratch_bytes());
+  }
+  return "the plan's tiles or layouts are not the ones this version chooses";
+}
+template std::string kernelMismatch(const plan::MatmulCall &, const plan::MatmulCall &);
+template std::string kernelMismatch(const plan::ConvolutionCall &, const plan::ConvolutionCall &);
+
+} // namespace tcc::runtime

@@ -1,0 +1,112 @@
+//===- LibraryPrimitive.h - one-thread oneDNN primitives -----------------===//
+//
+// A thin ownership layer over oneDNN's C interface. Everything is made at load; executing a primitive sets pointers in
+// memory objects that exist already.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_LIBRARYPRIMITIVE_H
+#define TCC_RUNTIME_CPU_LIBRARYPRIMITIVE_H
+
+#include "runtime/cpu/Library.h"
+#include "runtime/cpu/ThreadPool.h"
+
+#include <memory>
+#include <oneapi/dnnl/dnnl.h>
+#include <vector>
+
+namespace tcc::runtime {
+
+inline constexpr int kMaxPrimitiveOperands = 3;
+
+/// The process's CPU engine.
+dnnl_engine_t cpuEngine();
+
+/// The library's element type; dnnl_data_type_undef where it has none.
+dnnl_data_type_t libraryType(plan::DType dtype);
+
+/// Text of a failed call.
+std::string libraryError(dnnl_status_t status);
+
+/// A memory descriptor with strides in elements.
+plan::Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
+                                               const std::vector<int64_t> &strides);
+
+/// Row-major and dense.
+plan::Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
+
+/// Room for the library to choose the layout.
+plan::Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
+
+/// A primitive's description, made on a thread with one OpenMP thread (WorkerScope).
+class PrimitiveDesc {
+public:
+  PrimitiveDesc() = default;
+  explicit PrimitiveDesc(dnnl_primitive_desc_t owned) : desc(owned, dnnl_primitive_desc_destroy) {}
+
+  /// From an operation descriptor; `accumulate` adds to the destination instead of overwriting it; `hint` is the forward
+  /// description that gradients ask for, or null.
+  static plan::Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate, const PrimitiveDesc *hint);
+
+  static plan::Expected<PrimitiveDesc> reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
+
+  std::string implementation() const;
+  uint64_t scratchBytes() const;
+  const dnnl_memory_desc_t *memory(dnnl_query_t what) const;
+  dnnl_primitive_desc_t get() const { return desc.get(); }
+
+private:
+  std::shared_ptr<dnnl_primitive_desc> desc;
+};
+
+/// A primitive ready to run on any worker.
+class Primitive {
+public:
+  /// One operand: the library's argument number and its layout.
+  struct Argument {
+    int id;
+    dnnl_memory_desc_t desc;
+  };
+
+  static plan::Expected<Primitive> create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
+                                          unsigned workers);
+
+  /// Runs on this thread. `pointers` follow the arguments; `scratch` has scratchBytes(). True where it went well.
+  bool execute(unsigned worker, void *const *pointers, void *scratch) const;
+
+private:
+  struct Bound {
+    dnnl_exec_arg_t arguments[kMaxPrimitiveOperands + 1];
+  };
+  std::shared_ptr<dnnl_primitive> primitive;
+  std::vector<Bound> bound; // one for each worker
+  std::vector<std::shared_ptr<dnnl_memory>> memories;
+  std::vector<std::shared_ptr<dnnl_stream>> streams;
+  int count = 0;
+};
+
+/// A library call of a plan, ready to run.
+class LibraryCall {
+public:
+  virtual ~LibraryCall() = default;
+
+  /// Runs on all workers. `pointers` follow the instruction's operands; worker w uses scratch + w · slotBytes. False: the
+  /// library refused.
+  virtual bool run(ThreadPool &pool, void *const *pointers, char *scratch, uint64_t slotBytes) const = 0;
+};
+
+/// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others.
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes, unsigned workers);
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, uint64_t slotBytes,
+                                                     unsigned workers);
+
+/// destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the chunks, on fixed tiles.
+void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination);
+
+/// Why the plan's kernels differ from what this library chooses; empty if they do not.
+template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen);
+
+inline uint64_t alignScratch(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_LIBRARYPRIMITIVE_H

@@ -1,0 +1,35 @@
+//===- MatmulTiling.h - how a product is cut, from its shape alone -------===//
+#ifndef TCC_RUNTIME_CPU_MATMULTILING_H
+#define TCC_RUNTIME_CPU_MATMULTILING_H
+
+#include <cstdint>
+#include <vector>
+
+namespace tcc::runtime {
+
+struct MatmulShape {
+  int64_t batch, m, n, k;
+  bool transA, transB;
+  uint64_t elementBytes; ///< of A, B and C
+};
+
+/// A tile is tileBatch products, or tileM × tileN of one product for one chunk of K, computed in blocks of blockK.
+struct MatmulTiling {
+  int64_t tileBatch, tileM, tileN;
+  int64_t chunkK; ///< K of one chunk; several chunks: partial sums
+  int64_t blockK; ///< K of one library call, at most chunkK
+
+  int64_t chunks(const MatmulShape &shape) const { return (shape.k + chunkK - 1) / chunkK; }
+
+  /// oneDNN's fast kernels want dense operands: what is a part of a wider matrix is copied to scratch first.
+  bool packA(const MatmulShape &s) const { return s.transA ? tileM != s.m : blockK != s.k; }
+  bool packB(const MatmulShape &s) const { return s.transB ? blockK != s.k : tileN != s.n; }
+  bool packC(const MatmulShape &s) const { return tileN != s.n; }
+};
+
+/// The tiling of a shape: the same on every machine and for any number of threads.
+MatmulTiling chooseTiling(const MatmulShape &shape);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_MATMULTILING_H

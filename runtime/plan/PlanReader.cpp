@@ -1,0 +1,160 @@
+//===- PlanReader.cpp - mapping and checking a plan file -----------------===//
+#include "runtime/plan/PlanFile.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tcc::plan {
+
+namespace {
+constexpr uint64_t kPreambleBytes = 16;
+constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
+constexpr char kMagic[8] = {'T', 'C', 'C', 'P', 'L', 'A', 'N', '\0'};
+
+uint32_t readU32(const char *at) {
+  uint32_t value;
+  std::memcpy(&value, at, sizeof(value));
+  return value;
+}
+bool allZero(const char *begin, const char *end) {
+  for (; begin != end; ++begin)
+    if (*begin != 0)
+      return false;
+  return true;
+}
+} // namespace
+
+/// The bytes: a mapped file, or a copy in memory that starts at a 64-byte boundary like a mapping does.
+struct PlanReader::Storage {
+  const char *data = nullptr;
+  size_t bytes = 0;
+  bool mapped = false;
+  std::unique_ptr<char, void (*)(void *)> memory{nullptr, ::free};
+
+  ~Storage() {
+    if (mapped)
+      ::munmap(const_cast<char *>(data), bytes);
+  }
+};
+
+PlanReader::PlanReader() = default;
+PlanReader::PlanReader(PlanReader &&) = default;
+PlanReader &PlanReader::operator=(PlanReader &&) = default;
+PlanReader::~PlanReader() = default;
+
+Expected<PlanReader> PlanReader::open(const std::string &path) {
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return error("{}: cannot open the plan: {}", path, std::strerror(errno));
+  struct stat information {};
+  if (::fstat(file, &information) != 0 || !S_ISREG(information.st_mode)) {
+    ::close(file);
+    return error("{}: not a plan: not a regular file", path);
+  }
+  PlanReader reader;
+  reader.name = path;
+  reader.storage = std::make_unique<Storage>();
+  reader.storage->bytes = static_cast<size_t>(information.st_size);
+  if (reader.storage->bytes > 0) {
+    void *address = ::mmap(nullptr, reader.storage->bytes, PROT_READ, MAP_PRIVATE, file, 0);
+    if (address == MAP_FAILED) {
+      int reason = errno;
+      ::close(file);
+      return error("{}: cannot map the plan: {}", path, std::strerror(reason));
+    }
+    reader.storage->data = static_cast<const char *>(address);
+    reader.storage->mapped = true;
+  }
+  ::close(file);
+  if (Status status = reader.check(); !status.ok())
+    return status.withContext(path);
+  return reader;
+}
+
+Expected<PlanReader> PlanReader::fromBuffer(std::string bytes, const std::string &name) {
+  PlanReader reader;
+  reader.name = name;
+  reader.storage = std::make_unique<Storage>();
+  reader.storage->bytes = bytes.size();
+  size_t rounded = (bytes.size() / kAlignmentBytes + 1) * kAlignmentBytes;
+  reader.storage->memory.reset(static_cast<char *>(std::aligned_alloc(kAlignmentBytes, rounded)));
+  if (!reader.storage->memory)
+    return error("{}: not enough memory for a plan of {} bytes", name, bytes.size());
+  std::memcpy(reader.storage->memory.get(), bytes.data(), bytes.size());
+  reader.storage->data = reader.storage->memory.get();
+  if (Status status = reader.check(); !status.ok())
+    return status.withContext(name);
+  return reader;
+}
+
+Status PlanReader::check() {
+  const char *data = storage->data;
+  uint64_t bytes = storage->bytes;
+  if (bytes < sizeof(kMagic) || std::memcmp(data, kMagic, sizeof(kMagic)) != 0)
+    return error("not a plan: it does not start as one (plans are made by tcc)");
+  if (bytes < kPreambleBytes + sizeof(uint64_t))
+    return error("header: the plan is cut short after {} bytes; compile again", bytes);
+  uint32_t version = readU32(data + 8);
+  if (version > kPlanFormatVersion)
+    return error("the plan has format version {}, newer than {}, the newest that this program reads; recompile the model "
+                 "with the tcc that came with this trun, or update trun",
+                 version, kPlanFormatVersion);
+  uint64_t length = readU32(data + 12);
+  if (kPreambleBytes + length + sizeof(uint64_t) > bytes)
+    return error("header: the plan is cut short: its header takes {} bytes, the file has {}; compile again",
+                 kPreambleBytes + length + sizeof(uint64_t), bytes);
+  if (length > kMaxHeaderBytes)
+    return error("header: a length of {} bytes is not allowed", length);
+  uint64_t stored, headEnd = kPreambleBytes + length;
+  std::memcpy(&stored, data + headEnd, sizeof(stored));
+  if (hashBytes(data, headEnd) != stored)
+    return error("header: the checksum does not match, the file is damaged; compile again");
+  if (version < kPlanFormatVersion)
+    return error("the plan has format version {}, this program reads {}; recompile the model with tcc", version,
+                 kPlanFormatVersion);
+
+  auto parsed = std::make_shared<Plan>();
+  if (!parsed->ParseFromArray(data + kPreambleBytes, static_cast<int>(length)))
+    return error("header: not a valid plan message; compile again");
+  if (parsed->format_version() != version)
+    return error("header: it states format version {}, the file's start {}", parsed->format_version(), version);
+
+  uint64_t at = headEnd + sizeof(uint64_t);
+  for (int i = 0; i < parsed->payloads_size(); ++i) {
+    const Payload &payload = parsed->payloads(i);
+    if (payload.offset() % kAlignmentBytes != 0 || payload.offset() < at)
+      return error("payload {}: offset {} is not allowed", i, payload.offset());
+    if (payload.offset() > bytes || payload.bytes() > bytes - payload.offset())
+      return error("payload {}: the plan is cut short: {} bytes at offset {} are beyond the file's {}; compile again", i,
+                   payload.bytes(), payload.offset(), bytes);
+    if (!allZero(data + at, data + payload.offset()))
+      return error("payload {}: the padding before it is not zero, the file is damaged; compile again", i);
+    if (hashBytes(data + payload.offset(), payload.bytes()) != payload.xxh3())
+      return error("payload {}: the checksum does not match, the file is damaged; compile again", i);
+    at = payload.offset() + payload.bytes();
+  }
+  if (at != bytes)
+    return error("the file has {} bytes after its last payload; it is damaged", bytes - at);
+  message = std::move(parsed);
+  return Status::success();
+}
+
+std::span<const std::byte> PlanReader::payload(uint32_t index) const {
+  if (index >= static_cast<uint32_t>(message->payloads_size()))
+    return {};
+  const Payload &entry = message->payloads(static_cast<int>(index));
+  return {reinterpret_cast<const std::byte *>(storage->data + entry.offset()), entry.bytes()};
+}
+
+std::string PlanReader::folder() const {
+  size_t slash = name.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : name.substr(0, slash);
+}
+
+uint64_t PlanReader::fileBytes() const { return storage->bytes; }
+
+} // namespace tcc::plan

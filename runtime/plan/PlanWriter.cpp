@@ -1,0 +1,179 @@
+//===- PlanWriter.cpp - the bytes of a plan file -------------------------===//
+//
+// Payload offsets stand in the header and depend on its length, which depends on their varints: lengths grow with
+// offsets, so repeating the layout from zero upwards ends at the smallest consistent one.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/plan/PlanFile.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tcc::plan {
+
+namespace {
+constexpr uint64_t kPreambleBytes = 16;
+constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
+constexpr char kZeros[kAlignmentBytes] = {};
+
+uint64_t alignUp(uint64_t value) { return (value + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+
+/// Map fields in key order: the same plan is the same bytes.
+std::string serialize(const Plan &plan) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    plan.SerializeToCodedStream(&coded);
+  }
+  return bytes;
+}
+
+/// Writes all bytes, through short writes and interrupts; false with errno otherwise.
+bool writeAll(int file, const void *data, size_t bytes) {
+  auto *at = static_cast<const char *>(data);
+  while (bytes > 0) {
+    ssize_t written = ::write(file, at, std::min<size_t>(bytes, size_t(1) << 30));
+    if (written < 0) {
+      if (errno == EINTR)
+        continue;
+      return false;
+    }
+    at += written;
+    bytes -= static_cast<size_t>(written);
+  }
+  return true;
+}
+} // namespace
+
+uint64_t hashBytes(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+uint32_t PlanWriter::addPayloadView(const void *data, size_t bytes) {
+  uint64_t hash = hashBytes(data, bytes);
+  auto [begin, end] = byHash.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    const Bytes &known = payloads[it->second];
+    if (known.bytes == bytes && (bytes == 0 || std::memcmp(known.data, data, bytes) == 0))
+      return it->second;
+  }
+  auto index = static_cast<uint32_t>(payloads.size());
+  payloads.push_back({data, bytes, hash});
+  byHash.emplace(hash, index);
+  return index;
+}
+
+uint32_t PlanWriter::addPayload(const void *data, size_t bytes) {
+  size_t before = payloads.size();
+  uint32_t index = addPayloadView(data, bytes);
+  if (payloads.size() > before) {
+    owned.emplace_back(static_cast<const char *>(data), bytes);
+    payloads[index].data = owned.back().data();
+  }
+  return index;
+}
+
+Expected<std::string> PlanWriter::makeHead(const Plan &plan, std::vector<uint64_t> &offsets) const {
+  Plan header = plan;
+  header.set_format_version(kPlanFormatVersion);
+  header.clear_payloads();
+  for (const Bytes &payload : payloads) {
+    Payload *entry = header.add_payloads();
+    entry->set_bytes(payload.bytes);
+    entry->set_xxh3(payload.hash);
+  }
+  offsets.assign(payloads.size(), 0);
+  std::string serialized;
+  for (uint64_t base = 0;;) {
+    uint64_t at = base;
+    for (size_t i = 0; i < payloads.size(); ++i) {
+      offsets[i] = at;
+      header.mutable_payloads(static_cast<int>(i))->set_offset(at);
+      at = alignUp(at + payloads[i].bytes);
+    }
+    if (header.ByteSizeLong() > kMaxHeaderBytes)
+      return error("the plan's header would be {} bytes, more than the format's {}", header.ByteSizeLong(),
+                   kMaxHeaderBytes);
+    uint64_t needed = alignUp(kPreambleBytes + header.ByteSizeLong() + sizeof(uint64_t));
+    if (needed <= base) {
+      serialized = serialize(header);
+      break;
+    }
+    base = needed;
+  }
+  std::string head("TCCPLAN\0", 8);
+  uint32_t version = kPlanFormatVersion, length = static_cast<uint32_t>(serialized.size());
+  head.append(reinterpret_cast<const char *>(&version), 4).append(reinterpret_cast<const char *>(&length), 4);
+  head += serialized;
+  uint64_t checksum = hashBytes(head.data(), head.size());
+  head.append(reinterpret_cast<const char *>(&checksum), 8);
+  if (!payloads.empty())
+    head.resize(offsets[0], '\0');
+  return head;
+}
+
+Expected<std::string> PlanWriter::toBuffer(const Plan &plan) const {
+  std::vector<uint64_t> offsets;
+  Expected<std::string> head = makeHead(plan, offsets);
+  if (!head)
+    return head;
+  std::string bytes = head.take();
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    bytes.resize(offsets[i], '\0');
+    bytes.append(static_cast<const char *>(payloads[i].data), payloads[i].bytes);
+  }
+  return bytes;
+}
+
+Status PlanWriter::write(const Plan &plan, const std::string &path) const {
+  std::vector<uint64_t> offsets;
+  Expected<std::string> head = makeHead(plan, offsets);
+  if (!head)
+    return head.status().withContext(path);
+
+  std::string temporary = path + ".tmp-XXXXXX";
+  int file = ::mkstemp(temporary.data());
+  if (file < 0)
+    return error("{}: cannot create a file there: {}", path, std::strerror(errno));
+  auto fail = [&](const char *what) {
+    int reason = errno;
+    ::close(file);
+    ::unlink(temporary.c_str());
+    return error("{}: {}: {}{}", path, what, std::strerror(reason),
+                 reason == ENOSPC ? " (free some space, or write elsewhere with -o)" : "");
+  };
+  uint64_t at = head->size();
+  if (!writeAll(file, head->data(), head->size()))
+    return fail("cannot write the plan");
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    if (!writeAll(file, kZeros, offsets[i] - at) || !writeAll(file, payloads[i].data, payloads[i].bytes))
+      return fail("cannot write the plan");
+    at = offsets[i] + payloads[i].bytes;
+  }
+  // mkstemp makes the file private; a plan is as readable as any file the user creates.
+  mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(file, 0666 & ~mask) != 0 || ::fsync(file) != 0)
+    return fail("cannot finish the plan");
+  if (::close(file) != 0) {
+    int reason = errno;
+    ::unlink(temporary.c_str());
+    return error("{}: cannot finish the plan: {}", path, std::strerror(reason));
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    int reason = errno;
+    ::unlink(temporary.c_str());
+    return error("{}: cannot move the finished plan into place: {}", path, std::strerror(reason));
+  }
+  return Status::success();
+}
+
+} // namespace tcc::plan

@@ -1,0 +1,196 @@
+//===- VerifierCalls.cpp - does each call fit its operands? --------------===//
+#include "runtime/plan/VerifierImpl.h"
+
+namespace tcc::plan::verifier {
+
+uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int index) {
+  const Operand &operand = instruction.operands(index);
+  const Buffer &buffer = entry.buffers(static_cast<int>(operand.buffer()));
+  return buffer.bytes() - operand.byte_offset();
+}
+
+namespace {
+/// Sizes above this are refused, so that products stay in 62 bits or saturate.
+constexpr int64_t kMaxDim = int64_t(1) << 40;
+
+/// One instruction under examination.
+struct Call {
+  const Plan &plan;
+  const Entry &entry;
+  int index;
+  const Instruction &instruction;
+  Reporter &report;
+
+  std::string where() const { return describeInstruction(entry, index); }
+
+  bool operandCount(const char *kind, int wanted) const {
+    if (instruction.operands_size() == wanted)
+      return true;
+    report("{}: a {} takes {} operands, it has {}", where(), kind, wanted, instruction.operands_size());
+    return false;
+  }
+
+  /// Operand `position` must offer `bytes`, be read or written as told, and be aligned to an element.
+  void operand(int position, const char *role, uint64_t bytes, uint64_t elementBytes, bool written) const {
+    const Operand &operand = instruction.operands(position);
+    std::string buffer = describe(entry, operand.buffer());
+    if (operandBytes(entry, instruction, position) < bytes)
+      report("{}: {} needs {} bytes, {} offers {} from byte {} on", where(), role, bytes, buffer,
+             operandBytes(entry, instruction, position), operand.byte_offset());
+    if (elementBytes && operand.byte_offset() % elementBytes != 0)
+      report("{}: {} starts inside an element of {}: byte offset {}", where(), role, buffer, operand.byte_offset());
+    if (written ? !operand.write() : (!operand.read() || operand.write()))
+      report("{}: {} ({}) must be {}", where(), role, buffer, written ? "marked as written" : "read only");
+  }
+};
+
+void verifyKernel(const Call &call, const KernelCall &kernel) {
+  if (kernel.code() >= static_cast<uint32_t>(call.plan.code_objects_size()))
+    call.report("{}: code object {} does not exist, the plan has {}", call.where(), kernel.code(),
+                call.plan.code_objects_size());
+  if (kernel.symbol().empty())
+    call.report("{}: the kernel has no symbol", call.where());
+  if (kernel.tiles() <= 0 || kernel.tiles() >= (int64_t(1) << 31))
+    call.report("{}: a kernel of {} tiles", call.where(), kernel.tiles());
+}
+
+void verifyMatmul(const Call &call, const MatmulCall &matmul) {
+  for (auto [name, value] : {std::pair{"batch", matmul.batch()}, {"m", matmul.m()}, {"n", matmul.n()},
+                             {"k", matmul.k()}, {"tile_m", matmul.tile_m()}, {"tile_n", matmul.tile_n()},
+                             {"tile_batch", matmul.tile_batch()}, {"chunk_k", matmul.chunk_k()}})
+    if (value <= 0 || value > kMaxDim) {
+      call.report("{}: a matmul with {} = {}", call.where(), name, value);
+      return;
+    }
+  uint64_t size = dtypeBytes(matmul.dtype());
+  if (size == 0) {
+    call.report("{}: a matmul without element type", call.where());
+    return;
+  }
+  uint64_t batch = matmul.batch(), m = matmul.m(), n = matmul.n(), k = matmul.k();
+  uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
+  if (!call.operandCount("matmul", chunks > 1 ? 4 : 3))
+    return;
+  call.operand(0, "A", saturatingProduct({size, batch, m, k}), size, false);
+  call.operand(1, "B", saturatingProduct({size, batch, k, n}), size, false);
+  call.operand(2, "C", saturatingProduct({size, batch, m, n}), size, true);
+  if (chunks > 1)
+    call.operand(3, "the partial sums", saturatingProduct({4, chunks, batch, m, n}), 4, true);
+}
+
+/// Grouped convolution: y = floor((x + pads - dilation (w - 1) - 1) / stride) + 1 on each spatial axis.
+bool convolutionShapesFit(const Call &call, const ConvolutionCall &conv) {
+  int rank = conv.x_dims_size(), spatial = rank - 2;
+  if (rank < 3 || rank > 5 || conv.w_dims_size() != rank || conv.y_dims_size() != rank ||
+      conv.strides_size() != spatial || conv.dilations_size() != spatial || conv.pads_begin_size() != spatial ||
+      conv.pads_end_size() != spatial) {
+    call.report("{}: the convolution's ranks do not fit: x {}, w {}, y {}, {} strides, {} dilations", call.where(), rank,
+                conv.w_dims_size(), conv.y_dims_size(), conv.strides_size(), conv.dilations_size());
+    return false;
+  }
+  for (const auto *dims : {&conv.x_dims(), &conv.w_dims(), &conv.y_dims()})
+    for (int64_t dim : *dims)
+      if (dim <= 0 || dim > kMaxDim) {
+        call.report("{}: a convolution with a dimension of {}", call.where(), dim);
+        return false;
+      }
+  int64_t groups = conv.groups();
+  if (groups <= 0 || conv.x_dims(1) % groups != 0 || conv.w_dims(0) % groups != 0 ||
+      conv.w_dims(1) != conv.x_dims(1) / groups || conv.y_dims(1) != conv.w_dims(0) || conv.y_dims(0) != conv.x_dims(0)) {
+    call.report("{}: batch or channels do not fit: x {}, w {}, y {}, groups {}", call.where(),
+                fmt::join(conv.x_dims(), "x"), fmt::join(conv.w_dims(), "x"), fmt::join(conv.y_dims(), "x"), groups);
+    return false;
+  }
+  for (int i = 0; i < spatial; ++i) {
+    int64_t stride = conv.strides(i), dilation = conv.dilations(i), begin = conv.pads_begin(i), end = conv.pads_end(i);
+    bool valid = stride > 0 && dilation > 0 && begin >= 0 && end >= 0 && stride < kMaxDim && dilation < (1 << 20) &&
+                 begin < kMaxDim && end < kMaxDim && conv.w_dims(i + 2) < kMaxDim >> 20;
+    int64_t room = valid ? conv.x_dims(i + 2) + begin + end - (dilation * (conv.w_dims(i + 2) - 1) + 1) : -1;
+    if (room < 0 || room / stride + 1 != conv.y_dims(i + 2)) {
+      call.report("{}: spatial axis {} does not fit: x {}, w {}, y {}, stride {}, dilation {}, pads {} and {}",
+                  call.where(), i, conv.x_dims(i + 2), conv.w_dims(i + 2), conv.y_dims(i + 2), stride, dilation, begin,
+                  end);
+      return false;
+    }
+  }
+  return true;
+}
+
+uint64_t bytesOf(const google::protobuf::RepeatedField<int64_t> &dims, uint64_t size) {
+  uint64_t bytes = size;
+  for (int64_t dim : dims)
+    bytes = saturatingProduct({bytes, static_cast<uint64_t>(dim)});
+  return bytes;
+}
+
+void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
+  uint64_t size = dtypeBytes(conv.dtype());
+  if (size == 0) {
+    call.report("{}: a convolution without element type", call.where());
+    return;
+  }
+  if (conv.tile_batch() <= 0) {
+    call.report("{}: a convolution with tile_batch = {}", call.where(), conv.tile_batch());
+    return;
+  }
+  if (!convolutionShapesFit(call, conv))
+    return;
+  uint64_t x = bytesOf(conv.x_dims(), size), w = bytesOf(conv.w_dims(), size), y = bytesOf(conv.y_dims(), size);
+  uint64_t chunks = (conv.x_dims(0) + conv.tile_batch() - 1) / conv.tile_batch();
+  bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && chunks > 1;
+  if (!call.operandCount("convolution", partial ? 4 : 3))
+    return;
+  switch (conv.kind()) {
+  case ConvolutionCall::FORWARD:
+    call.operand(0, "x", x, size, false);
+    call.operand(1, "w", w, size, false);
+    call.operand(2, "y", y, size, true);
+    break;
+  case ConvolutionCall::INPUT_GRADIENT:
+    call.operand(0, "dy", y, size, false);
+    call.operand(1, "w", w, size, false);
+    call.operand(2, "dx", x, size, true);
+    break;
+  case ConvolutionCall::WEIGHT_GRADIENT:
+    call.operand(0, "x", x, size, false);
+    call.operand(1, "dy", y, size, false);
+    call.operand(2, "dw", w, size, true);
+    if (partial)
+      call.operand(3, "the partial sums", saturatingProduct({chunks, bytesOf(conv.w_dims(), 4)}), 4, true);
+    break;
+  default:
+    call.report("{}: unknown kind of convolution {}", call.where(), static_cast<int>(conv.kind()));
+  }
+}
+} // namespace
+
+void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &report) {
+  const Instruction &instruction = entry.instructions(index);
+  Call call{plan, entry, index, instruction, report};
+  switch (instruction.call_case()) {
+  case Instruction::kKernel:
+    return verifyKernel(call, instruction.kernel());
+  case Instruction::kMatmul:
+    return verifyMatmul(call, instruction.matmul());
+  case Instruction::kConvolution:
+    return verifyConvolution(call, instruction.convolution());
+  case Instruction::kCopy:
+    if (call.operandCount("copy", 2)) {
+      call.operand(0, "the source", 1, 0, false);
+      call.operand(1, "the destination", 1, 0, true);
+    }
+    return;
+  case Instruction::kFill:
+    if (call.operandCount("fill", 1)) {
+      const Buffer &buffer = entry.buffers(static_cast<int>(instruction.operands(0).buffer()));
+      call.operand(0, "the destination", 1, dtypeBytes(buffer.type().dtype()), true);
+      if (dtypeBytes(buffer.type().dtype()) == 0)
+        report("{}: {} has no element type to fill", call.where(), describe(entry, instruction.operands(0).buffer()));
+    }
+    return;
+  case Instruction::CALL_NOT_SET:
+    report("{}: it calls nothing", call.where());
+  }
+}
+
+} // namespace tcc::plan::verifier

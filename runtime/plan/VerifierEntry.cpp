@@ -1,0 +1,319 @@
+//===- VerifierEntry.cpp - buffers, versions and ports of one entry ------===//
+//
+// Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map by
+// offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/plan/VerifierImpl.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace tcc::plan::verifier {
+
+namespace {
+class EntryVerifier {
+public:
+  EntryVerifier(const Plan &plan, const Entry &entry, Reporter &report)
+      : plan(plan), entry(entry), report(report), count(entry.instructions_size()) {}
+
+  void run() {
+    if (entry.transient_bytes() > plan.transient_bytes())
+      report("entry '{}': it needs {} transient bytes, the arena has {}", entry.name(), entry.transient_bytes(),
+             plan.transient_bytes());
+    usable.resize(static_cast<size_t>(entry.buffers_size()));
+    for (int i = 0; i < entry.buffers_size(); ++i)
+      usable[static_cast<size_t>(i)] = verifyBuffer(static_cast<uint32_t>(i));
+    verifyOverlap();
+    version.assign(static_cast<size_t>(entry.buffers_size()), 0);
+    writer.assign(static_cast<size_t>(entry.buffers_size()), -1);
+    for (int i = 0; i < count && !report.full(); ++i)
+      verifyInstruction(i);
+    verifyPorts();
+  }
+
+private:
+  const Buffer &buffer(uint32_t index) const { return entry.buffers(static_cast<int>(index)); }
+  bool exists(uint32_t index) const { return index < static_cast<uint32_t>(entry.buffers_size()); }
+
+  /// Holds a value when the entry starts.
+  bool definedAtEntry(uint32_t index) const {
+    const Buffer &b = buffer(index);
+    return b.variable() >= 0 || b.kind() == Buffer::INPUT || b.kind() == Buffer::SCALARS;
+  }
+
+  bool verifyBuffer(uint32_t index) {
+    const Buffer &b = buffer(index);
+    std::string where = fmt::format("entry '{}', {}", entry.name(), describe(entry, index));
+    bool good = true;
+    auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
+      report("{}: {}", where, fmt::format(format, std::forward<Args>(args)...));
+      good = false;
+    };
+    if (b.offset() % kAlignmentBytes != 0)
+      fail("offset {} is not a multiple of {}", b.offset(), kAlignmentBytes);
+    uint64_t arena = b.arena() == RESIDENT ? plan.resident_bytes() : entry.transient_bytes();
+    if (Wide(b.offset()) + b.bytes() > arena)
+      fail("{} bytes at offset {} do not lie inside the {} arena of {} bytes", b.bytes(), b.offset(),
+           b.arena() == RESIDENT ? "resident" : "transient", arena);
+    std::optional<uint64_t> bytes = tensorBytes(b.type());
+    if (!bytes || *bytes > b.bytes())
+      fail("{} does not fit its {} bytes", typeName(b.type()), b.bytes());
+    if (b.first() < -1 || b.last() > count || b.first() > b.last())
+      fail("it lives from {} to {} in an entry of {} instructions", b.first(), b.last(), count);
+    if (b.variable() >= plan.variables_size() || b.variable() < -1)
+      fail("variable {} does not exist, the plan has {}", b.variable(), plan.variables_size());
+    else if (b.variable() >= 0) {
+      const Variable &variable = plan.variables(b.variable());
+      if (b.arena() != RESIDENT || b.offset() != variable.offset() ||
+          b.bytes() < tensorBytes(variable.type()).value_or(UINT64_MAX))
+        fail("{} bytes at {} of the {} arena are not variable '{}' at {} of the resident one", b.bytes(), b.offset(),
+             b.arena() == RESIDENT ? "resident" : "transient", variable.name(), variable.offset());
+      else if (uint64_t padded = (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+               b.bytes() > padded)
+        fail("{} bytes reach beyond variable '{}' of {}", b.bytes(), variable.name(), padded);
+      if (b.first() != -1 || b.last() != count)
+        fail("state lives for the whole entry, not from {} to {}", b.first(), b.last());
+    } else if (b.arena() == RESIDENT)
+      fail("only variables lie in the resident arena");
+    if (b.variable() < 0 && (b.kind() == Buffer::INPUT || b.kind() == Buffer::SCALARS) && b.first() != -1)
+      fail("it is filled before the entry runs, so it lives from -1, not {}", b.first());
+    return good;
+  }
+
+  /// Is `to` born in place of `from`, which dies there, by a declared pair of one kernel's operands?
+  bool inPlace(uint32_t from, uint32_t to) const {
+    const Buffer &source = buffer(from), &destination = buffer(to);
+    if (source.last() != destination.first() || destination.first() < 0 || destination.first() >= count)
+      return false;
+    if (source.offset() != destination.offset() || source.bytes() != destination.bytes())
+      return false;
+    return declaredPair(entry.instructions(destination.first()), from, to, /*everyRead=*/true);
+  }
+
+  /// Does a pair name these buffers? `everyRead`: and every operand that reads `from` is in such a pair.
+  static bool declaredPair(const Instruction &instruction, uint32_t from, uint32_t to, bool everyRead) {
+    if (!instruction.has_kernel())
+      return false;
+    auto named = [&](int operand) {
+      for (const InPlace &pair : instruction.in_place())
+        if (pair.source() == static_cast<uint32_t>(operand) &&
+            pair.destination() < static_cast<uint32_t>(instruction.operands_size()) &&
+            instruction.operands(static_cast<int>(pair.destination())).buffer() == to &&
+            instruction.operands(static_cast<int>(pair.destination())).write() &&
+            instruction.operands(static_cast<int>(pair.destination())).byte_offset() ==
+                instruction.operands(operand).byte_offset())
+          return true;
+      return false;
+    };
+    bool any = false;
+    for (int i = 0; i < instruction.operands_size(); ++i)
+      if (instruction.operands(i).buffer() == from && instruction.operands(i).read() && !instruction.operands(i).write()) {
+        if (named(i))
+          any = true;
+        else if (everyRead)
+          return false;
+      }
+    return any;
+  }
+
+  void verifyOverlap() {
+    std::vector<uint32_t> born, dying;
+    for (uint32_t i = 0; exists(i); ++i)
+      if (usable[i] && buffer(i).arena() == TRANSIENT && buffer(i).bytes() > 0)
+        born.push_back(i);
+    dying = born;
+    std::stable_sort(born.begin(), born.end(), [&](uint32_t a, uint32_t b) { return buffer(a).first() < buffer(b).first(); });
+    std::stable_sort(dying.begin(), dying.end(), [&](uint32_t a, uint32_t b) { return buffer(a).last() < buffer(b).last(); });
+    std::map<uint64_t, uint32_t> alive; // by offset
+    size_t nextDying = 0;
+    for (uint32_t index : born) {
+      const Buffer &b = buffer(index);
+      for (; nextDying < dying.size() && buffer(dying[nextDying]).last() < b.first(); ++nextDying) {
+        auto it = alive.find(buffer(dying[nextDying]).offset());
+        if (it != alive.end() && it->second == dying[nextDying])
+          alive.erase(it);
+      }
+      auto clash = [&](std::map<uint64_t, uint32_t>::iterator it) {
+        const Buffer &other = buffer(it->second);
+        if (other.offset() + other.bytes() <= b.offset() || b.offset() + b.bytes() <= other.offset())
+          return false;
+        if (inPlace(it->second, index))
+          return false;
+        report("entry '{}': {} at [{}, {}) and {} at [{}, {}) overlap while both live, at instruction {}", entry.name(),
+               describe(entry, it->second), other.offset(), other.offset() + other.bytes(), describe(entry, index),
+               b.offset(), b.offset() + b.bytes(), b.first());
+        return true;
+      };
+      auto after = alive.lower_bound(b.offset());
+      bool bad = false;
+      if (after != alive.end())
+        bad |= clash(after);
+      if (!bad && after != alive.begin())
+        bad |= clash(std::prev(after));
+      if (!bad)
+        alive[b.offset()] = index; // takes the place of the one it is born from
+      if (report.full())
+        return;
+    }
+  }
+
+  void verifyOperand(int at, int position, std::set<uint32_t> &written) {
+    const Instruction &instruction = entry.instructions(at);
+    const Operand &operand = instruction.operands(position);
+    uint32_t index = operand.buffer();
+    const Buffer &b = buffer(index);
+    auto where = [&] { return describeInstruction(entry, at); };
+    if (at < b.first() || at > b.last())
+      report("{}: {} is used outside its life from {} to {}", where(), describe(entry, index), b.first(), b.last());
+    if (!operand.read() && !operand.write())
+      report("{}: operand {} is neither read nor written", where(), position);
+    if (operand.read()) {
+      if (version[index] == 0 && !definedAtEntry(index))
+        report("{}: {} is read before anything is written to it", where(), describe(entry, index));
+      else if (operand.version() != version[index])
+        report("{}: version {} of {} is read, but it holds version {}{}", where(), operand.version(),
+               describe(entry, index), version[index],
+               writer[index] >= 0 ? fmt::format(", written by instruction {}", writer[index]) : std::string());
+    }
+    if (operand.write()) {
+      if (operand.version_written() != version[index] + 1)
+        report("{}: version {} of {} is written, after version {}", where(), operand.version_written(),
+               describe(entry, index), version[index]);
+      if (!written.insert(index).second)
+        report("{}: {} is written through two operands", where(), describe(entry, index));
+    }
+  }
+
+  void verifyInstruction(int at) {
+    const Instruction &instruction = entry.instructions(at);
+    bool inBounds = true;
+    for (int i = 0; i < instruction.operands_size(); ++i) {
+      const Operand &operand = instruction.operands(i);
+      if (!exists(operand.buffer())) {
+        report("{}: operand {} is buffer {}, the entry has {}", describeInstruction(entry, at), i, operand.buffer(),
+               entry.buffers_size());
+        inBounds = false;
+      } else if (operand.byte_offset() >= std::max<uint64_t>(buffer(operand.buffer()).bytes(), 1)) {
+        report("{}: operand {} starts at byte {} of {}, which has {}", describeInstruction(entry, at), i,
+               operand.byte_offset(), describe(entry, operand.buffer()), buffer(operand.buffer()).bytes());
+        inBounds = false;
+      }
+    }
+    for (const InPlace &pair : instruction.in_place())
+      if (std::max(pair.source(), pair.destination()) >= static_cast<uint32_t>(instruction.operands_size())) {
+        report("{}: an in-place pair names operands {} and {} of {}", describeInstruction(entry, at), pair.source(),
+               pair.destination(), instruction.operands_size());
+        inBounds = false;
+      }
+    if (!inBounds)
+      return;
+    std::set<uint32_t> written;
+    for (int i = 0; i < instruction.operands_size(); ++i)
+      verifyOperand(at, i, written);
+    for (int i = 0; i < instruction.operands_size(); ++i) {
+      const Operand &operand = instruction.operands(i);
+      if (operand.read() && !operand.write() && written.count(operand.buffer()) &&
+          !declaredPair(instruction, operand.buffer(), operand.buffer(), /*everyRead=*/true))
+        report("{}: {} is read and written without an in-place pair", describeInstruction(entry, at),
+               describe(entry, operand.buffer()));
+    }
+    for (uint32_t index : written) {
+      ++version[index];
+      writer[index] = at;
+    }
+    verifyScratch(at, instruction);
+    verifyCall(plan, entry, at, report);
+  }
+
+  void verifyScratch(int at, const Instruction &instruction) {
+    uint64_t wanted = 0;
+    if (instruction.has_matmul())
+      for (const LibraryKernel &kernel : instruction.matmul().kernels())
+        wanted = std::max(wanted, kernel.scratch_bytes());
+    if (instruction.has_convolution())
+      for (const LibraryKernel &kernel : instruction.convolution().kernels())
+        wanted = std::max(wanted, kernel.scratch_bytes());
+    if (instruction.scratch() < 0) {
+      if (wanted > 0 || instruction.scratch_slot_bytes() > 0)
+        report("{}: it needs {} bytes of scratch for each worker and has no buffer for them",
+               describeInstruction(entry, at), std::max(wanted, instruction.scratch_slot_bytes()));
+      return;
+    }
+    auto index = static_cast<uint32_t>(instruction.scratch());
+    if (!exists(index)) {
+      report("{}: its scratch is buffer {}, the entry has {}", describeInstruction(entry, at), index,
+             entry.buffers_size());
+      return;
+    }
+    const Buffer &b = buffer(index);
+    uint64_t slot = instruction.scratch_slot_bytes();
+    if (at < b.first() || at > b.last())
+      report("{}: its scratch, {}, is used outside its life from {} to {}", describeInstruction(entry, at),
+             describe(entry, index), b.first(), b.last());
+    if (slot % kAlignmentBytes != 0 || slot < wanted)
+      report("{}: scratch slots of {} bytes, {} are needed in multiples of {}", describeInstruction(entry, at), slot,
+             wanted, kAlignmentBytes);
+    if (b.variable() >= 0 || Wide(slot) * plan.max_workers() > b.bytes())
+      report("{}: its scratch, {}, has {} bytes, {} workers need {} each", describeInstruction(entry, at),
+             describe(entry, index), b.bytes(), plan.max_workers(), slot);
+    for (const Operand &operand : instruction.operands())
+      if (operand.buffer() == index)
+        report("{}: {} is both scratch and operand", describeInstruction(entry, at), describe(entry, index));
+  }
+
+  void verifyPorts() {
+    auto verify = [&](const Port &port, const char *what, std::set<std::string> &names) {
+      if (!names.insert(port.name()).second)
+        report("entry '{}': {} '{}' is named twice", entry.name(), what, port.name());
+      if (!exists(port.buffer())) {
+        report("entry '{}', {} '{}': buffer {} does not exist, the entry has {}", entry.name(), what, port.name(),
+               port.buffer(), entry.buffers_size());
+        return false;
+      }
+      int rank = buffer(port.buffer()).type().dims_size();
+      if (port.sample_axis() < -1 || port.sample_axis() >= std::max(rank, 1))
+        report("entry '{}', {} '{}': sample axis {} of a value of rank {}", entry.name(), what, port.name(),
+               port.sample_axis(), rank);
+      return true;
+    };
+    std::set<std::string> inputs, outputs;
+    for (const Port &port : entry.inputs())
+      if (verify(port, "input", inputs) && buffer(port.buffer()).kind() != Buffer::INPUT)
+        report("entry '{}', input '{}': {} is not of kind INPUT", entry.name(), port.name(),
+               describe(entry, port.buffer()));
+    for (const Port &port : entry.outputs())
+      if (verify(port, "output", outputs)) {
+        if (buffer(port.buffer()).last() != count)
+          report("entry '{}', output '{}': {} dies at instruction {}, before the end", entry.name(), port.name(),
+                 describe(entry, port.buffer()), buffer(port.buffer()).last());
+        if (version[port.buffer()] == 0 && !definedAtEntry(port.buffer()))
+          report("entry '{}', output '{}': nothing is ever written to {}", entry.name(), port.name(),
+                 describe(entry, port.buffer()));
+      }
+    if (entry.scalars() < 0)
+      return;
+    auto index = static_cast<uint32_t>(entry.scalars());
+    if (!exists(index))
+      report("entry '{}': its scalars are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
+    else if (const Buffer &b = buffer(index); b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
+                                              elementCount(b.type()).value_or(0) <
+                                                  static_cast<uint64_t>(plan.training().scalars_size()))
+      report("entry '{}': {} cannot hold the {} run-time scalars", entry.name(), describe(entry, index),
+             plan.training().scalars_size());
+  }
+
+  const Plan &plan;
+  const Entry &entry;
+  Reporter &report;
+  int32_t count;
+  std::vector<char> usable;
+  std::vector<uint32_t> version;
+  std::vector<int> writer;
+};
+} // namespace
+
+void verifyEntry(const Plan &plan, const Entry &entry, Reporter &report) { EntryVerifier(plan, entry, report).run(); }
+
+} // namespace tcc::plan::verifier

@@ -1,0 +1,65 @@
+//===- VerifierImpl.h - the parts of the verifier ------------------------===//
+#ifndef TCC_RUNTIME_PLAN_VERIFIERIMPL_H
+#define TCC_RUNTIME_PLAN_VERIFIERIMPL_H
+
+#include "runtime/plan/DType.h"
+#include "runtime/plan/KernelAbi.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <fmt/format.h>
+#include <string>
+#include <vector>
+
+namespace tcc::plan::verifier {
+
+/// Sizes from a plan may be anything: sums and products of a few of them fit 128 bits once each is held below 2^62.
+using Wide = unsigned __int128;
+
+/// A product that stays at "too much" instead of wrapping around.
+inline uint64_t saturatingProduct(std::initializer_list<uint64_t> factors) {
+  constexpr uint64_t limit = uint64_t(1) << 62;
+  Wide product = 1;
+  for (uint64_t factor : factors) {
+    product *= factor;
+    if (factor == 0)
+      return 0;
+    if (product > limit)
+      product = limit;
+  }
+  return static_cast<uint64_t>(product);
+}
+
+/// Collects messages, at most a limit of them.
+class Reporter {
+public:
+  explicit Reporter(size_t limit) : limit(limit) {}
+  template <typename... Args> void operator()(fmt::format_string<Args...> format, Args &&...args) {
+    if (messages.size() < limit)
+      messages.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+  bool full() const { return messages.size() >= limit; }
+  std::vector<std::string> take() { return std::move(messages); }
+
+private:
+  size_t limit;
+  std::vector<std::string> messages;
+};
+
+/// "buffer 3 'h.0.attn' (node 'MatMul_4')".
+std::string describe(const Entry &entry, uint32_t buffer);
+
+/// "entry 'step', instruction 12 (node 'MatMul_4')".
+std::string describeInstruction(const Entry &entry, int index);
+
+/// Bytes that operand `index` of an instruction can reach: its buffer's size less the byte offset.
+uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int index);
+
+/// Operand counts, shapes against buffer sizes, tiles, code indexes of one instruction, whose operands are in bounds.
+void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &report);
+
+/// Buffers, instructions and ports of an entry.
+void verifyEntry(const Plan &plan, const Entry &entry, Reporter &report);
+
+} // namespace tcc::plan::verifier
+
+#endif // TCC_RUNTIME_PLAN_VERIFIERIMPL_H
