@@ -1,0 +1,56 @@
+//===- EntryRunner.h - one entry of a plan on a device -------------------===//
+//
+// Keeps the addresses of an entry's inputs, scalars and outputs, found once, so that a call costs no look-up.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
+#define TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
+
+#include "runtime/Device.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tcc::runtime {
+
+/// The entry of that name, or null.
+const plan::Entry *findEntry(const plan::Plan &plan, const std::string &name);
+
+class EntryRunner {
+public:
+  EntryRunner(Device &device, const plan::Entry &entry);
+
+  const plan::Entry &entry() const { return *program; }
+  /// Addresses of the inputs, in the order of entry().inputs(); null where the device has no memory.
+  std::span<void *const> inputs() const { return inputBuffers; }
+  /// The scalar block; empty where the entry has none.
+  std::span<float> scalars() const { return scalarBlock; }
+
+  plan::Status run() { return device->run(name); }
+
+  bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
+  /// Index of an output, or -1.
+  int outputIndex(const std::string &output) const;
+  /// The first element of an output as a double; NaN where the device has no memory, 0 for index -1.
+  double scalarOutput(int index) const;
+  /// An output's bytes, valid until another entry runs.
+  std::span<const std::byte> outputBytes(int index) const;
+
+  /// Runs again, and names the ONNX node of the first instruction that writes a NaN, or else an infinity; empty where
+  /// none does. For diagnosis: it allocates and is slow.
+  std::string findNonFinite();
+
+private:
+  Device *device;
+  const plan::Entry *program;
+  std::string name;
+  std::vector<void *> inputBuffers;
+  std::vector<const void *> outputBuffers;
+  std::span<float> scalarBlock;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_ENTRYRUNNER_H

@@ -1,0 +1,78 @@
+//===- Metrics.h - what a run says while it goes on ----------------------===//
+//
+// One line of JSON an update, a progress line for people, a log. Lines are made in a fixed buffer: an update allocates
+// nothing.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_METRICS_H
+#define TCC_RUNTIME_TRAIN_METRICS_H
+
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace tcc::runtime {
+
+struct UpdateMetrics {
+  uint64_t step = 0, epoch = 0;  ///< both from 1
+  double loss = 0, learningRate = 0, gradientNorm = 0;
+  double seconds = 0;            ///< of this update
+  uint64_t samples = 0, tokens = 0;
+};
+
+struct FileCloser {
+  void operator()(std::FILE *file) const { std::fclose(file); }
+};
+using FileHandle = std::unique_ptr<std::FILE, FileCloser>;
+
+/// RUN/metrics.jsonl.
+class MetricsFile {
+public:
+  /// Opens for appending; lines of updates after `keepSteps` (of a run that went further than its last checkpoint) are
+  /// removed first.
+  static plan::Expected<MetricsFile> open(const std::string &path, uint64_t keepSteps);
+
+  /// Numbers are written so that they read back the same; what is not finite is null. Error: the disk is full.
+  plan::Status update(const UpdateMetrics &metrics);
+  plan::Status evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy, double seconds);
+
+private:
+  plan::Status put(const char *text, size_t length);
+  std::string path;
+  FileHandle file;
+};
+
+/// What people read: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt.
+class Progress {
+public:
+  /// `every`: updates between lines; 0: ten lines a second at most on a terminal, else about twenty lines a run.
+  Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out);
+  plan::Status openLog(const std::string &path);
+
+  void update(const UpdateMetrics &metrics);
+  /// A message on a line of its own.
+  void note(const std::string &text);
+  /// Ends the rewritten line.
+  void finish();
+
+private:
+  uint64_t total, first, every;
+  bool terminal, lineOpen = false;
+  std::FILE *out;
+  FileHandle log;
+  double startTime, lastShown = -1;
+};
+
+/// Seconds of a clock that never goes back.
+double monotonicSeconds();
+
+/// "512 B", "1.50 MiB".
+std::string formatBytes(uint64_t bytes);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_METRICS_H

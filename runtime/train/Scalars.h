@@ -1,0 +1,50 @@
+//===- Scalars.h - the numbers that change from update to update ---------===//
+//
+// A plan lists by name the scalars that its optimizer reads (docs/plan-format.md, "Entries and scalars"). They are
+// computed here in double, the way PyTorch does in Python, and rounded once to f32.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_SCALARS_H
+#define TCC_RUNTIME_TRAIN_SCALARS_H
+
+#include "runtime/train/Schedule.h"
+
+#include <span>
+
+namespace tcc::runtime {
+
+class ScalarBlock {
+public:
+  /// Error: a name that this version does not know, or of a group that is not there.
+  static plan::Expected<ScalarBlock> create(const plan::Training &training, LearningSchedule schedule);
+
+  size_t size() const { return items.size(); }
+
+  /// Values for update `update` (from 1) at schedule count `count` (from 0), in the plan's order; `out` has size()
+  /// elements. Allocates nothing.
+  void compute(uint64_t update, uint64_t count, std::span<float> out) const;
+
+  /// The learning rate of a group with lr_scale 1, for the metrics.
+  double learningRate(uint64_t count) const { return rate * schedule.factor(count); }
+
+private:
+  enum class Name {
+    GroupRate, GroupWeightDecay, GroupDecay, GroupStepSize,
+    Beta1, OneMinusBeta1, Beta2, OneMinusBeta2, Eps, BiasCorrection2Sqrt,
+    Momentum, OneMinusDampening, FirstUpdate, ClipNorm
+  };
+  struct Item {
+    Name name;
+    double scale = 1, decay = 0; ///< of the group
+  };
+
+  explicit ScalarBlock(LearningSchedule schedule) : schedule(std::move(schedule)) {}
+
+  LearningSchedule schedule;
+  std::vector<Item> items;
+  double rate = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, clipNorm = 0;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_SCALARS_H

@@ -1,0 +1,117 @@
+//===- Schedule.cpp - the learning rate as a function of the update ------===//
+#include "runtime/train/Schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <numbers>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+const std::vector<std::string> &LearningSchedule::kinds() {
+  static const std::vector<std::string> names = {"constant",   "linear",      "cosine",     "one_cycle",   "step",
+                                                 "multi_step", "exponential", "polynomial", "inverse_sqrt"};
+  return names;
+}
+
+plan::Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedule, double runTotal) {
+  LearningSchedule result;
+  std::string kindName = schedule.kind().empty() ? "constant" : schedule.kind();
+  auto found = std::find(kinds().begin(), kinds().end(), kindName);
+  if (found == kinds().end())
+    return plan::error("schedule.kind = \"{}\" is unknown; known are {}", kindName, fmt::join(kinds(), ", "));
+  result.kind = static_cast<Kind>(found - kinds().begin());
+  const auto &numbers = schedule.numbers();
+  auto number = [&](const char *name, double fallback) {
+    auto entry = numbers.find(name);
+    return entry == numbers.end() ? fallback : entry->second;
+  };
+  result.epochs = schedule.per() == "epoch";
+  result.warmupFromZero = schedule.warmup_from() == "zero";
+  result.clamp = number("floor_clamp", 0) != 0;
+  result.total = number("total_steps", runTotal);
+  result.warmup = number("warmup_steps", 0);
+  result.least = number("min_lr_scale", 0);
+  result.power = number("power", 1);
+  result.gamma = number("gamma", result.kind == Kind::Exponential ? NAN : 0.1);
+  result.stepSize = number("step_size", NAN);
+  result.percentStart = number("pct_start", 0.3);
+  result.divide = number("div_factor", 25);
+  result.divideFinal = number("final_div_factor", 1e4);
+  result.baseMomentum = number("base_momentum", 0.85);
+  result.mostMomentum = number("max_momentum", 0.95);
+  result.cycleMomentum = number("cycle_momentum", 1) != 0;
+  for (int i = 0; numbers.contains(fmt::format("milestone.{}", i)); ++i)
+    result.milestones.push_back(numbers.at(fmt::format("milestone.{}", i)));
+  if (result.kind == Kind::Exponential && !std::isfinite(result.gamma))
+    return plan::error("schedule.kind = \"exponential\" needs schedule.gamma");
+  if (result.kind == Kind::Step && !(result.stepSize >= 1))
+    return plan::error("schedule.kind = \"step\" needs schedule.step_size of at least 1");
+  if (result.kind == Kind::MultiStep && result.milestones.empty())
+    return plan::error("schedule.kind = \"multi_step\" needs schedule.milestones");
+  if (result.kind == Kind::OneCycle && result.warmup != 0)
+    return plan::error("schedule.kind = \"one_cycle\" warms up by itself; remove schedule.warmup_steps");
+  if (!(result.warmup >= 0) || !(result.total >= 0))
+    return plan::error("schedule: warmup_steps and total_steps must not be negative");
+  return result;
+}
+
+/// PyTorch's two cosine phases; both ends are its numbers, to the -1.
+double LearningSchedule::oneCycle(double t, double initial, double peak, double last) const {
+  auto anneal = [](double from, double to, double part) {
+    return to + (from - to) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
+  };
+  double top = percentStart * total - 1, end = total - 1;
+  t = std::min(t, end);
+  if (t <= top)
+    return top > 0 ? anneal(initial, peak, t / top) : peak;
+  return end > top ? anneal(peak, last, (t - top) / (end - top)) : last;
+}
+
+/// The factor after warm-up, u counts from its end.
+double LearningSchedule::decayed(double u) const {
+  double span = total - warmup, part = span > 0 ? std::min(u, span) / span : 1;
+  switch (kind) {
+  case Kind::Linear:
+    return 1 + (least - 1) * part;
+  case Kind::Cosine:
+    return least + (1 - least) * (1 + std::cos(std::numbers::pi * part)) / 2;
+  case Kind::Polynomial:
+    return least + (1 - least) * std::pow(1 - part, power);
+  case Kind::Step:
+    return std::pow(gamma, std::floor(u / stepSize));
+  case Kind::MultiStep:
+    return std::pow(gamma, static_cast<double>(std::count_if(milestones.begin(), milestones.end(),
+                                                             [&](double milestone) { return milestone <= u; })));
+  case Kind::Exponential:
+    return std::pow(gamma, u);
+  case Kind::InverseSqrt: {
+    double v = std::max(1.0, warmup);
+    return std::sqrt(v / (v + u));
+  }
+  default:
+    return 1;
+  }
+}
+
+double LearningSchedule::factor(uint64_t count) const {
+  auto t = static_cast<double>(count);
+  if (kind == Kind::OneCycle) {
+    double initial = 1 / divide;
+    return oneCycle(t, initial, 1, initial / divideFinal);
+  }
+  if (t < warmup)
+    return (warmupFromZero ? t : t + 1) / warmup;
+  if (!clamp)
+    return decayed(t - warmup);
+  LearningSchedule toZero = *this;
+  toZero.least = 0;
+  return std::max(least, toZero.decayed(t - warmup));
+}
+
+std::optional<double> LearningSchedule::momentum(uint64_t count) const {
+  if (kind != Kind::OneCycle || !cycleMomentum)
+    return std::nullopt;
+  return oneCycle(static_cast<double>(count), mostMomentum, baseMomentum, mostMomentum);
+}

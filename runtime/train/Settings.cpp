@@ -1,0 +1,226 @@
+//===- Settings.cpp - what --set may change without compiling ------------===//
+#define TOML_EXCEPTIONS 0
+#include "runtime/train/Settings.h"
+#include "runtime/state/Weights.h"
+#include "runtime/train/Schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+const std::vector<std::string> kRunTime = {
+    "optimizer.lr", "optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "optimizer.momentum",
+    "optimizer.dampening", "schedule.kind", "schedule.warmup_steps", "schedule.total_steps", "schedule.min_lr_scale",
+    "schedule.per", "schedule.warmup_from", "schedule.floor", "schedule.step_size", "schedule.milestones",
+    "schedule.gamma", "schedule.power", "schedule.pct_start", "schedule.div_factor", "schedule.final_div_factor",
+    "schedule.base_momentum", "schedule.max_momentum", "train.seed", "train.clip_norm", "data.tokens", "data.windows",
+    "data.last", "data.eval_split", "data.format", "data.transform"};
+const std::vector<std::string> kCompiled = {
+    "model.dims", "model.trainable", "model.frozen", "model.batch_norm", "model.dropout", "evaluate.dims",
+    "predict.dims", "loss.output", "loss.kind", "loss.of", "loss.target", "loss.class_axis", "loss.shift",
+    "loss.ignore_index", "loss.label_smoothing", "loss.weight", "loss.pos_weight", "loss.reduction", "loss.delta",
+    "loss.beta", "loss.log_target", "optimizer.kind", "optimizer.nesterov", "optimizer.alpha", "optimizer.centered",
+    "optimizer.lr_decay", "optimizer.amsgrad", "optimizer.decay_exempt", "optimizer.group", "optimizer.layer_decay",
+    "train.accumulate", "train.clip_value", "train.precision", "train.ema", "compiler.fuse", "compiler.attention"};
+
+plan::Status usage(std::string text) { return plan::Status(std::move(text), plan::kExitUsage); }
+
+plan::Status recompile(const std::string &setting, const std::string &why) {
+  return usage(fmt::format("--set {}: {}; recompile with tcc --set {}", setting, why, setting));
+}
+
+bool listed(const plan::Training &training, const std::string &suffix) {
+  return std::any_of(training.scalars().begin(), training.scalars().end(), [&](const std::string &name) {
+    return name == suffix || (name.starts_with('g') && name.ends_with("." + suffix));
+  });
+}
+
+struct Value {
+  std::string text;              ///< a word or a quoted string
+  std::optional<double> number;
+  std::vector<double> list;
+};
+
+Value parseValue(const std::string &text) {
+  Value value{text, std::nullopt, {}};
+  toml::parse_result parsed = toml::parse("v = " + text);
+  if (!parsed)
+    return value;
+  const toml::table &table = parsed.table();
+  const toml::node *node = table.get("v");
+  if (!node)
+    return value;
+  if (auto word = node->value<std::string>())
+    value.text = *word;
+  if (node->is_integer() || node->is_floating_point())
+    value.number = node->value<double>();
+  if (const toml::array *array = node->as_array())
+    for (const toml::node &item : *array)
+      if (auto number = item.value<double>())
+        value.list.push_back(*number);
+  return value;
+}
+
+plan::Status setOptimizer(const std::string &setting, const std::string &name, const Value &value,
+                          plan::Training &training) {
+  auto &numbers = *training.mutable_optimizer()->mutable_numbers();
+  if (name == "betas") {
+    if (value.list.size() != 2)
+      return usage(fmt::format("--set {}: betas are two numbers, e.g. [0.9, 0.999]", setting));
+    if (!listed(training, "beta1"))
+      return recompile(setting, "the plan's optimizer has no betas");
+    numbers["beta1"] = value.list[0];
+    numbers["beta2"] = value.list[1];
+    return plan::Status();
+  }
+  if (!value.number || !std::isfinite(*value.number))
+    return usage(fmt::format("--set {}: a number is needed", setting));
+  if (name == "weight_decay") {
+    double old = numbers.contains(name) ? numbers[name] : 0;
+    bool any = listed(training, "weight_decay") || listed(training, "decay");
+    if (!any && *value.number != 0)
+      return recompile(setting, "the plan was compiled without weight decay");
+    // Groups with a decay of their own (exempt ones: 0) keep it.
+    for (int g = 0; g < training.optimizer().groups_size(); ++g) {
+      plan::OptimizerGroup &group = *training.mutable_optimizer()->mutable_groups(g);
+      if (group.weight_decay() != old || (old == 0 && group.name() != "default"))
+        continue;
+      std::string prefix = fmt::format("g{}.", g);
+      if (!listed(training, prefix + "weight_decay") && !listed(training, prefix + "decay") && *value.number != 0)
+        return recompile(setting, fmt::format("group '{}' was compiled without weight decay", group.name()));
+      group.set_weight_decay(*value.number);
+    }
+  } else if (name == "momentum" && !listed(training, "momentum") && *value.number != numbers["momentum"]) {
+    return recompile(setting, "the plan was compiled without momentum");
+  } else if (name == "dampening" && !listed(training, "one_minus_dampening") && *value.number != numbers["dampening"]) {
+    return recompile(setting, "the plan was compiled without dampening");
+  } else if (name == "eps" && !listed(training, "eps")) {
+    return recompile(setting, "the plan's optimizer has no eps");
+  }
+  numbers[name] = *value.number;
+  return plan::Status();
+}
+
+plan::Status setSchedule(const std::string &setting, const std::string &name, const Value &value,
+                         plan::Training &training) {
+  plan::Schedule &schedule = *training.mutable_schedule();
+  auto oneOf = [&](std::vector<std::string> words) {
+    return std::find(words.begin(), words.end(), value.text) != words.end()
+               ? plan::Status()
+               : usage(fmt::format("--set {}: use one of {}", setting, fmt::join(words, ", ")));
+  };
+  plan::Status status;
+  if (name == "kind") {
+    if (status = oneOf(LearningSchedule::kinds()); !status.ok())
+      return status;
+    if (value.text == "one_cycle" && !listed(training, "momentum") && !listed(training, "beta1"))
+      return recompile(setting, "one_cycle cycles momentum, which the plan was compiled without");
+    schedule.set_kind(value.text);
+  } else if (name == "per") {
+    if (status = oneOf({"step", "epoch"}); status.ok())
+      schedule.set_per(value.text);
+  } else if (name == "warmup_from") {
+    if (status = oneOf({"first", "zero"}); status.ok())
+      schedule.set_warmup_from(value.text);
+  } else if (name == "floor") {
+    if (status = oneOf({"rescale", "clamp"}); status.ok())
+      (*schedule.mutable_numbers())["floor_clamp"] = value.text == "clamp";
+  } else if (name == "milestones") {
+    if (value.list.empty())
+      return usage(fmt::format("--set {}: milestones are a list of numbers", setting));
+    for (int i = 0; schedule.mutable_numbers()->erase(fmt::format("milestone.{}", i)); ++i)
+      ;
+    for (size_t i = 0; i < value.list.size(); ++i)
+      (*schedule.mutable_numbers())[fmt::format("milestone.{}", i)] = value.list[i];
+  } else {
+    if (!value.number || !std::isfinite(*value.number))
+      return usage(fmt::format("--set {}: a number is needed", setting));
+    (*schedule.mutable_numbers())[name] = *value.number;
+  }
+  return status;
+}
+
+plan::Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data) {
+  size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0)
+    return usage(fmt::format("--set {}: it must be KEY=VALUE", setting));
+  std::string key = setting.substr(0, equals);
+  key.erase(key.find_last_not_of(' ') + 1);
+  std::string text = setting.substr(std::min(setting.find_first_not_of(' ', equals + 1), setting.size()));
+  Value value = parseValue(text);
+  if (key.starts_with("data.map.")) {
+    (*data.mutable_map())[key.substr(9)] = value.text;
+    return plan::Status();
+  }
+  for (const std::string &compiled : kCompiled)
+    if (key == compiled || key.starts_with(compiled + ".") || key.starts_with("data.batch_axis."))
+      return recompile(setting, "it is compiled into the plan");
+  if (std::find(kRunTime.begin(), kRunTime.end(), key) == kRunTime.end()) {
+    std::vector<std::string> known = kRunTime;
+    known.insert(known.end(), kCompiled.begin(), kCompiled.end());
+    std::string nearest = nearestName(key, known);
+    return usage(fmt::format("--set {}: unknown key '{}'{}", setting, key,
+                             nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+  }
+  std::string name = key.substr(key.find('.') + 1);
+  if (key.starts_with("optimizer."))
+    return setOptimizer(setting, name, value, training);
+  if (key.starts_with("schedule."))
+    return setSchedule(setting, name, value, training);
+  if (key == "train.seed") {
+    if (!value.number || *value.number < 0 || *value.number != std::floor(*value.number))
+      return usage(fmt::format("--set {}: a seed is an integer from 0", setting));
+    training.set_seed(static_cast<uint64_t>(*value.number));
+    return plan::Status();
+  }
+  if (key == "train.clip_norm") {
+    if (!listed(training, "clip_norm"))
+      return recompile(setting, "the plan was compiled without clipping");
+    if (!value.number || !(*value.number > 0))
+      return usage(fmt::format("--set {}: a positive number is needed", setting));
+    training.set_clip_norm(*value.number);
+    return plan::Status();
+  }
+  auto oneOf = [&](std::vector<std::string> words) {
+    return std::find(words.begin(), words.end(), value.text) != words.end()
+               ? plan::Status()
+               : usage(fmt::format("--set {}: use one of {}", setting, fmt::join(words, ", ")));
+  };
+  plan::Status status;
+  if (name == "tokens")
+    status = oneOf({"bytes", "chars", "uint16", "uint32"});
+  else if (name == "windows")
+    status = oneOf({"consecutive", "random"});
+  else if (name == "last")
+    status = oneOf({"drop", "pad"});
+  else if (name == "eval_split" && (!value.number || !(*value.number > 0) || !(*value.number < 1)))
+    status = usage(fmt::format("--set {}: the share of the data kept for evaluation lies between 0 and 1", setting));
+  if (status.ok())
+    (*data.mutable_settings())[name] = name == "eval_split" || name == "transform" ? text : value.text;
+  return status;
+}
+} // namespace
+
+plan::Status tcc::runtime::applySettings(const std::vector<std::string> &settings, plan::Training &training,
+                                         plan::DataSettings &data) {
+  for (const std::string &setting : settings)
+    if (plan::Status status = applyOne(setting, training, data); !status.ok())
+      return status;
+  return plan::Status();
+}
+
+std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
+  const std::string &kind = plan.training().loss_kind();
+  if (kind != "cross_entropy" && kind != "nll")
+    return std::nullopt;
+  toml::parse_result recipe = toml::parse(plan.recipe());
+  if (recipe)
+    if (auto value = recipe.table().at_path("loss.ignore_index").value<int64_t>())
+      return *value;
+  return -100;
+}

@@ -1,0 +1,25 @@
+//===- Settings.h - what --set may change without compiling --------------===//
+#ifndef TCC_RUNTIME_TRAIN_SETTINGS_H
+#define TCC_RUNTIME_TRAIN_SETTINGS_H
+
+#include "runtime/plan/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tcc::runtime {
+
+/// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. What is compiled in is
+/// refused with "recompile with tcc --set …", an unknown key with the nearest known one; both are wrong usage.
+plan::Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
+                           plan::DataSettings &data);
+
+/// The target value that the plan's loss leaves uncounted: `loss.ignore_index` of its recipe (PyTorch's -100 if absent)
+/// where the loss is a classification; else nothing.
+std::optional<int64_t> ignoreIndexOf(const plan::Plan &plan);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_SETTINGS_H
