@@ -19,7 +19,7 @@ namespace tcc::frontend {
 /// Where the bytes of an initializer are. Weights never enter the IR.
 struct Initializer {
   std::string name;
-  plan::TensorType type;
+  plan::TensorType type;      ///< as stored, also under forceF64
   const char *data = nullptr; ///< bytes in memory (inside the model file), in storage order; null where external
   std::string file;           ///< external data: path, offset and length (bytes)
   uint64_t offset = 0, bytes = 0;
@@ -34,6 +34,8 @@ struct ImportOptions {
   std::map<std::string, std::vector<int64_t>> shapes;   ///< --shape INPUT=…
   ModelSettings model;
   std::string recipeFile;
+  std::map<std::string, std::string> where;             ///< Recipe::where, for messages
+  std::map<std::string, int64_t> batchAxis;             ///< data.batch_axis: the sample axis of an input
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };
 

@@ -1,0 +1,234 @@
+//===- NodeImport.cpp - one ONNX node, as its importer sees it ------------===//
+#include "frontend/NodeImport.h"
+
+#include "frontend/OnnxFile.h"
+
+#include <cstring>
+#include <llvm/ADT/SmallPtrSet.h>
+#include <llvm/Support/raw_ostream.h>
+
+using namespace mlir;
+namespace tcc::frontend {
+using plan::Expected;
+using plan::Status;
+
+const OpEntry *findOp(std::string_view domain, std::string_view op, int64_t version) {
+  const std::span<const OpEntry> families[] = {activationOps(), arithmeticOps(),    constantOps(),  contractionOps(),
+                                               indexingOps(),   lossOps(),          movementOps(),  normalizationOps(),
+                                               reductionOps(),  sequenceOps(),      shapeOps(),     windowOps()};
+  for (std::span<const OpEntry> family : families)
+    for (const OpEntry &entry : family)
+      if (entry.op == op && entry.domain == domain && entry.since <= version && version <= entry.until)
+        return &entry;
+  return nullptr;
+}
+
+std::string typeText(Value value) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << train::elementTypeOf(value);
+  return fmt::format("{}[{}]", text, fmt::join(train::shapeOf(value), "x"));
+}
+
+mlir::Type importedElementType(MLIRContext *context, int32_t onnxType, bool forceF64) {
+  Builder builder(context);
+  auto floating = [&](Type type) { return forceF64 ? Type(builder.getF64Type()) : type; };
+  switch (onnxType) {
+  case onnx::TensorProto::DOUBLE: return builder.getF64Type();
+  case onnx::TensorProto::FLOAT: return floating(builder.getF32Type());
+  case onnx::TensorProto::BFLOAT16: return floating(builder.getBF16Type());
+  case onnx::TensorProto::FLOAT16: return floating(builder.getF16Type());
+  case onnx::TensorProto::INT64: return builder.getI64Type();
+  case onnx::TensorProto::INT32: return builder.getI32Type();
+  case onnx::TensorProto::INT16: return builder.getIntegerType(16);
+  case onnx::TensorProto::INT8: return builder.getIntegerType(8);
+  case onnx::TensorProto::UINT64: return builder.getIntegerType(64, false);
+  case onnx::TensorProto::UINT32: return builder.getIntegerType(32, false);
+  case onnx::TensorProto::UINT16: return builder.getIntegerType(16, false);
+  case onnx::TensorProto::UINT8: return builder.getIntegerType(8, false);
+  case onnx::TensorProto::BOOL: return builder.getI1Type();
+  default: return nullptr;
+  }
+}
+
+DenseElementsAttr importedElements(MLIRContext *context, llvm::ArrayRef<int64_t> shape, int32_t onnxType,
+                                   llvm::StringRef bytes, bool forceF64) {
+  train::HostTensor stored(RankedTensorType::get(shape, importedElementType(context, onnxType, false)));
+  std::memcpy(stored.data(), bytes.data(), std::min(stored.sizeBytes(), bytes.size()));
+  Type element = importedElementType(context, onnxType, forceF64);
+  if (element == stored.elementType())
+    return stored.toAttribute();
+  train::HostTensor converted(RankedTensorType::get(shape, element));
+  for (int64_t i = 0; i < stored.size(); ++i)
+    converted.setDouble(i, stored.getDouble(i));
+  return converted.toAttribute();
+}
+
+//===----------------------------------------------------------------------===//
+// Inputs
+//===----------------------------------------------------------------------===//
+
+/// What a value that should be constant depends on.
+static std::string originOf(Value value) {
+  llvm::SmallVector<Value> work = {value};
+  llvm::SmallPtrSet<Operation *, 16> seen;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    if (auto argument = dyn_cast<BlockArgument>(next)) {
+      auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
+      auto name = function ? function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name") : StringAttr();
+      return fmt::format("graph input {}", name ? name.getValue().str() : std::string("?"));
+    }
+    Operation *op = next.getDefiningOp();
+    if (auto read = dyn_cast<train::ReadOp>(op))
+      return fmt::format("initializer {}, which is a weight", read.getVariable().str());
+    if (seen.insert(op).second)
+      for (Value operand : op->getOperands())
+        work.push_back(operand);
+  }
+  return "constants too large to compute with";
+}
+
+Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
+  if (DenseElementsAttr value = constantOf(in(i)))
+    return value;
+  std::string producer;
+  if (Operation *op = in(i).getDefiningOp())
+    if (auto name = dyn_cast<NameLoc>(op->getLoc()))
+      producer = fmt::format(" (computed by {})", name.getName().str());
+  return plan::error("input \"{}\"{} must be known at compile time, but depends on {}; export the model with static shapes",
+                     node.input(int(i)), producer, originOf(in(i)));
+}
+
+Expected<Shape> NodeImport::ints(unsigned i) const {
+  TCC_TRY(value, elements(i));
+  if (isa<FloatType>(value.getElementType()))
+    return plan::error("input \"{}\" must be of integers, not {}", node.input(int(i)), typeText(in(i)));
+  train::HostTensor tensor = train::HostTensor::fromAttribute(value);
+  Shape result;
+  for (int64_t k = 0; k < tensor.size(); ++k)
+    result.push_back(tensor.getInt(k));
+  return result;
+}
+
+Expected<double> NodeImport::number(unsigned i) const {
+  TCC_TRY(value, elements(i));
+  train::HostTensor tensor = train::HostTensor::fromAttribute(value);
+  if (tensor.size() != 1)
+    return plan::error("input \"{}\" must be one number, not {}", node.input(int(i)), typeText(in(i)));
+  return tensor.isFloat() ? tensor.getDouble(0) : double(tensor.getInt(0));
+}
+
+//===----------------------------------------------------------------------===//
+// Attributes
+//===----------------------------------------------------------------------===//
+
+const onnx::AttributeProto *NodeImport::attribute(std::string_view name) const {
+  for (const onnx::AttributeProto &candidate : node.attribute())
+    if (candidate.name() == name)
+      return &candidate;
+  return nullptr;
+}
+
+int64_t NodeImport::intAttr(std::string_view name, int64_t otherwise) const {
+  const onnx::AttributeProto *found = attribute(name);
+  return found ? found->i() : otherwise;
+}
+
+double NodeImport::floatAttr(std::string_view name, double otherwise) const {
+  const onnx::AttributeProto *found = attribute(name);
+  return found ? double(found->f()) : otherwise;
+}
+
+std::string NodeImport::stringAttr(std::string_view name, std::string_view otherwise) const {
+  const onnx::AttributeProto *found = attribute(name);
+  return found ? found->s() : std::string(otherwise);
+}
+
+std::optional<Shape> NodeImport::intsAttr(std::string_view name) const {
+  const onnx::AttributeProto *found = attribute(name);
+  if (!found)
+    return std::nullopt;
+  return Shape(found->ints().begin(), found->ints().end());
+}
+
+Expected<std::optional<Shape>> NodeImport::intsFrom(std::string_view name, unsigned i) const {
+  if (std::optional<Shape> given = intsAttr(name))
+    return given;
+  if (!has(i))
+    return std::optional<Shape>();
+  TCC_TRY(values, ints(i));
+  return std::optional<Shape>(std::move(values));
+}
+
+Expected<int64_t> NodeImport::axis(int64_t given, int64_t rank) const {
+  if (given < -rank || given >= rank)
+    return plan::error("axis {} is outside of a tensor of rank {}", given, rank);
+  return given < 0 ? given + rank : given;
+}
+
+Expected<Shape> NodeImport::axes(llvm::ArrayRef<int64_t> given, int64_t rank) const {
+  Shape result;
+  for (int64_t one : given) {
+    TCC_TRY(dim, axis(one, rank));
+    if (llvm::is_contained(result, dim))
+      return plan::error("axis {} is given twice", one);
+    result.push_back(dim);
+  }
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+
+Type NodeImport::elementType(int32_t onnxType) const {
+  return importedElementType(builder.getContext(), onnxType, forceF64);
+}
+
+Value NodeImport::constant(llvm::ArrayRef<int64_t> shape, int32_t onnxType, llvm::StringRef bytes) const {
+  return train::ConstantOp::create(builder, loc,
+                                   importedElements(builder.getContext(), shape, onnxType, bytes, forceF64));
+}
+
+Value NodeImport::splat(llvm::ArrayRef<int64_t> shape, Type element, double value) const {
+  return train::splat(builder, loc, type(shape, element), value);
+}
+
+Value NodeImport::iota(llvm::ArrayRef<int64_t> shape, int64_t dim) const {
+  return train::IotaOp::create(builder, loc, type(shape, i64()), dim);
+}
+
+Value NodeImport::slice(Value x, int64_t dim, int64_t begin, int64_t size) const {
+  Shape shape(train::shapeOf(x));
+  if (begin == 0 && shape[dim] == size)
+    return x;
+  Shape starts(shape.size(), 0), steps(shape.size(), 1);
+  starts[dim] = begin;
+  shape[dim] = size;
+  return train::SliceOp::create(builder, loc, type(shape, train::elementTypeOf(x)), x, starts, steps);
+}
+
+Value NodeImport::dropDims(Value x, llvm::ArrayRef<int64_t> dims) const {
+  Shape shape;
+  for (auto [i, dim] : llvm::enumerate(train::shapeOf(x)))
+    if (!llvm::is_contained(dims, int64_t(i)))
+      shape.push_back(dim);
+  return reshape(x, shape);
+}
+
+Expected<std::pair<train::Expr, train::Expr>> NodeImport::common(Value x, Value y) const {
+  std::optional<Shape> shape = train::broadcastShapes(train::shapeOf(x), train::shapeOf(y));
+  if (!shape)
+    return plan::error("{} and {} do not broadcast together", typeText(x), typeText(y));
+  return std::pair(expr(broadcast(x, *shape)), expr(broadcast(y, *shape)));
+}
+
+Status NodeImport::set(unsigned i, Value value) {
+  if (i >= outputs.size())
+    outputs.resize(i + 1);
+  outputs[i] = Slot{value, std::nullopt};
+  return Status::success();
+}
+
+} // namespace tcc::frontend

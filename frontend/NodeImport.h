@@ -1,0 +1,130 @@
+//===- NodeImport.h - one ONNX node, as its importer sees it ----*- C++ -*-===//
+//
+// Importers read inputs and attributes here and build train ops with the builder; the driver folds what is constant after
+// each node, so that shape arithmetic arrives as train.constant. Inputs that are there are tensors (or sequences, for ops that
+// take them); the checker of the ONNX library has seen the node.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_NODEIMPORT_H
+#define TCC_FRONTEND_NODEIMPORT_H
+
+#include "compiler/dialect/Builders.h"
+#include "frontend/OpTable.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <onnx/onnx_pb.h>
+
+#include <functional>
+#include <optional>
+
+namespace tcc::frontend {
+
+using Shape = llvm::SmallVector<int64_t>;
+
+/// What an ONNX name stands for.
+struct Slot {
+  mlir::Value tensor;                                       ///< null for a sequence, and for an absent optional
+  std::optional<llvm::SmallVector<mlir::Value>> sequence;
+};
+
+class NodeImport {
+public:
+  NodeImport(const onnx::NodeProto &node, int64_t opset, mlir::OpBuilder &builder, mlir::Location loc, bool forceF64)
+      : node(node), opset(opset), builder(builder), loc(loc), forceF64(forceF64) {}
+
+  const onnx::NodeProto &node;
+  const int64_t opset;       ///< version of the op's domain in the model
+  mlir::OpBuilder &builder;
+  const mlir::Location loc;
+  const bool forceF64;
+  llvm::SmallVector<Slot> inputs, outputs;
+  /// Elements of a small tensor that is no trainable parameter; null where they are not known at compile time.
+  std::function<mlir::DenseElementsAttr(mlir::Value)> constantOf;
+
+  // Inputs.
+  bool has(unsigned i) const { return i < inputs.size() && (inputs[i].tensor || inputs[i].sequence); }
+  mlir::Value in(unsigned i) const { return inputs[i].tensor; }
+  train::Expr expr(unsigned i) const { return train::Expr(builder, loc, in(i)); }
+  train::Expr expr(mlir::Value value) const { return train::Expr(builder, loc, value); }
+  llvm::ArrayRef<int64_t> shape(unsigned i) const { return train::shapeOf(in(i)); }
+  int64_t rank(unsigned i) const { return int64_t(shape(i).size()); }
+  /// Elements of an integer (or boolean) input that must be known at compile time; the error names where it comes from.
+  plan::Expected<Shape> ints(unsigned i) const;
+  /// The same for one number of any type.
+  plan::Expected<double> number(unsigned i) const;
+
+  // Attributes, with their defaults.
+  const onnx::AttributeProto *attribute(std::string_view name) const;
+  int64_t intAttr(std::string_view name, int64_t otherwise) const;
+  double floatAttr(std::string_view name, double otherwise) const;
+  std::string stringAttr(std::string_view name, std::string_view otherwise) const;
+  std::optional<Shape> intsAttr(std::string_view name) const;
+  /// `attribute` where it is given, else input `i` where that is, else nothing.
+  plan::Expected<std::optional<Shape>> intsFrom(std::string_view attribute, unsigned i) const;
+
+  /// An axis in [0, rank): negative ones count from the end. Error: out of range.
+  plan::Expected<int64_t> axis(int64_t given, int64_t rank) const;
+  plan::Expected<Shape> axes(llvm::ArrayRef<int64_t> given, int64_t rank) const;
+
+  // Types.
+  mlir::RankedTensorType type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const {
+    return mlir::RankedTensorType::get(shape, element);
+  }
+  /// The element type for a TensorProto_DataType; null for what is not supported.
+  mlir::Type elementType(int32_t onnxType) const;
+  mlir::Type i1() const { return builder.getI1Type(); }
+  mlir::Type i64() const { return builder.getI64Type(); }
+
+  // Values.
+  /// A constant from little-endian bytes in storage order.
+  mlir::Value constant(llvm::ArrayRef<int64_t> shape, int32_t onnxType, llvm::StringRef bytes) const;
+  mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::Type element, double value) const;
+  mlir::Value iota(llvm::ArrayRef<int64_t> shape, int64_t dim) const; ///< i64
+  mlir::Value reshape(mlir::Value x, llvm::ArrayRef<int64_t> shape) const { return train::reshape(builder, loc, x, shape); }
+  mlir::Value broadcast(mlir::Value x, llvm::ArrayRef<int64_t> shape) const {
+    return train::broadcastTo(builder, loc, x, shape);
+  }
+  /// x[.., begin : begin + size, ..] along `dim`.
+  mlir::Value slice(mlir::Value x, int64_t dim, int64_t begin, int64_t size) const;
+  /// Removes (or keeps) the extents of 1 that reductions leave.
+  mlir::Value dropDims(mlir::Value x, llvm::ArrayRef<int64_t> dims) const;
+  /// Broadcasts both to their common shape. Error: there is none.
+  plan::Expected<std::pair<train::Expr, train::Expr>> common(mlir::Value x, mlir::Value y) const;
+
+  // Results.
+  plan::Status set(unsigned i, mlir::Value value);
+  plan::Status result(mlir::Value value) { return set(0, value); }
+  bool wants(unsigned i) const { return int(i) < node.output_size() && !node.output(int(i)).empty(); }
+
+private:
+  plan::Expected<mlir::DenseElementsAttr> elements(unsigned i) const;
+};
+
+/// "f32[4x64]", for messages.
+std::string typeText(mlir::Value value);
+inline std::string shapeText(llvm::ArrayRef<int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+/// The product of extents.
+inline int64_t countOf(llvm::ArrayRef<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t dim : shape)
+    count *= dim;
+  return count;
+}
+
+/// The element type for a TensorProto_DataType (f64 for every float where `forceF64`); null for what is not supported.
+mlir::Type importedElementType(mlir::MLIRContext *context, int32_t onnxType, bool forceF64);
+/// Bytes of an ONNX tensor as an attribute; converts to the imported element type.
+mlir::DenseElementsAttr importedElements(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> shape, int32_t onnxType,
+                                         llvm::StringRef bytes, bool forceF64);
+
+} // namespace tcc::frontend
+
+/// `name` becomes the value of an Expected, or its error is returned.
+#define TCC_TRY(name, expression)                                                                                      \
+  auto name##OrError = (expression);                                                                                   \
+  if (!name##OrError.ok())                                                                                             \
+    return name##OrError.status();                                                                                     \
+  auto name = name##OrError.take()
+
+#endif // TCC_FRONTEND_NODEIMPORT_H

@@ -1,0 +1,49 @@
+//===- OpTable.h - from ONNX op to train ops --------------------*- C++ -*-===//
+//
+// One line per op and range of versions. To add an op: write a function that builds train ops from a NodeImport, in the file
+// of its family under frontend/ops/, and add its line to the table at the end of that file.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_OPTABLE_H
+#define TCC_FRONTEND_OPTABLE_H
+
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tcc::frontend {
+
+class NodeImport;
+
+struct OpEntry {
+  std::string_view op;
+  int minInputs = 0;             ///< inputs that must be there
+  plan::Status (*import)(NodeImport &) = nullptr;
+  int64_t since = 1;             ///< first version of the domain's opset for which the function is right …
+  int64_t until = 28;            ///< … and the last
+  std::string_view domain = "";  ///< "" is ai.onnx
+  bool sequences = false;        ///< takes sequences of tensors as inputs
+};
+
+// The families.
+std::span<const OpEntry> activationOps();
+std::span<const OpEntry> arithmeticOps();
+std::span<const OpEntry> constantOps();
+std::span<const OpEntry> contractionOps();
+std::span<const OpEntry> indexingOps();
+std::span<const OpEntry> lossOps();
+std::span<const OpEntry> movementOps();
+std::span<const OpEntry> normalizationOps();
+std::span<const OpEntry> reductionOps();
+std::span<const OpEntry> sequenceOps();
+std::span<const OpEntry> shapeOps();
+std::span<const OpEntry> windowOps();
+
+/// The entry for an op at a version of its domain's opset; null if there is none.
+const OpEntry *findOp(std::string_view domain, std::string_view op, int64_t version);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_OPTABLE_H

@@ -1,0 +1,41 @@
+//===- Parameters.h - which initializers are trained ------------*- C++ -*-===//
+//
+// Every initializer becomes a parameter (trained), a frozen variable, or a constant of the program. The default set of
+// parameters is every floating-point initializer of rank 1 and more that is no running statistic and no lifted constant;
+// the recipe's model.trainable and model.frozen choose from it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_PARAMETERS_H
+#define TCC_FRONTEND_PARAMETERS_H
+
+#include "compiler/Recipe.h"
+#include "frontend/OnnxFile.h"
+
+namespace tcc::frontend {
+
+enum class Role { Parameter, Frozen, Constant };
+
+struct InitializerRole {
+  Role role = Role::Constant;
+  std::string display;           ///< the one parameter it was folded from, by the exporter's notes
+  std::string node;              ///< a node that reads it
+  std::vector<std::string> uses; ///< "bias", "norm", "embedding", "1d"
+  bool lifted = false;           ///< a lifted constant or running statistic
+};
+
+struct Roles {
+  std::map<std::string, InitializerRole> initializers;
+  std::vector<std::string> warnings;
+};
+
+/// Initializers up to this size (bytes) that are no parameters are constants of the program.
+constexpr uint64_t kConstantBytes = 64 * 1024;
+
+/// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and the
+/// nearest names.
+plan::Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
+                                  const std::map<std::string, std::string> &where);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_PARAMETERS_H

@@ -1,0 +1,170 @@
+//===- Activations.cpp - activation functions -----------------------------===//
+//
+// Where PyTorch has the function, derivatives at kinks follow from writing it with a select on the condition that PyTorch
+// tests.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/NodeImport.h"
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace activation { // a name, since files share a translation unit
+namespace {
+
+using plan::Status;
+using train::CompareKind;
+using train::Expr;
+
+template <typename OpTy> Expr call(const Expr &x) {
+  return x.with(OpTy::create(*x.builder, x.loc, x.value.getType(), x.value).getResult());
+}
+Expr tanhOf(const Expr &x) { return call<train::TanhOp>(x); }
+Expr sigmoidOf(const Expr &x) { return call<train::SigmoidOp>(x); }
+Expr reluOf(const Expr &x) { return call<train::ReluOp>(x); }
+Expr choose(const Expr &condition, const Expr &x, const Expr &y) { return condition.select(x, y); }
+Expr positive(const Expr &x) { return x.compare(CompareKind::gt, 0); }
+
+/// ln(1 + e^x), without overflow.
+Expr softplusOf(const Expr &x) {
+  return reluOf(x) + call<train::Log1pOp>((-call<train::AbsOp>(x)).exp());
+}
+/// e^x − 1 for x ≤ 0; what it gives above is not used, and must not overflow.
+Expr expm1Below(const Expr &x) { return choose(positive(x), x.like(0), x).exp() - 1.0; }
+/// Between two bounds; the derivative is 1 on them, and NaN stays.
+Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
+  return choose(x.compare(CompareKind::lt, low), low, choose(x.compare(CompareKind::gt, high), high, x));
+}
+Expr hardSigmoidOf(const Expr &x, double alpha, double beta) {
+  Expr line = x * alpha + beta;
+  return choose(line.compare(CompareKind::le, 0), x.like(0),
+                choose(line.compare(CompareKind::ge, 1), x.like(1), line));
+}
+
+template <typename OpTy> Status simple(NodeImport &n) { return n.result(call<OpTy>(n.expr(0))); }
+
+Status gelu(NodeImport &n) {
+  bool tanh = n.stringAttr("approximate", "none") == "tanh";
+  return n.result(train::GeluOp::create(n.builder, n.loc, n.in(0).getType(), n.in(0), tanh));
+}
+Status leakyRelu(NodeImport &n) {
+  Expr x = n.expr(0);
+  return n.result(choose(positive(x), x, x * n.floatAttr("alpha", 0.01)));
+}
+Status parametricRelu(NodeImport &n) {
+  Expr x = n.expr(0);
+  if (train::broadcastShapes(n.shape(0), n.shape(1)) != Shape(n.shape(0)))
+    return plan::error("slope {} does not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
+  return n.result(choose(positive(x), x, x * n.expr(1)));
+}
+Status elu(NodeImport &n) {
+  Expr x = n.expr(0);
+  return n.result(choose(positive(x), x, expm1Below(x) * n.floatAttr("alpha", 1)));
+}
+Status selu(NodeImport &n) {
+  Expr x = n.expr(0);
+  double alpha = n.floatAttr("alpha", 1.67326319217681884765625), gamma = n.floatAttr("gamma", 1.05070102214813232421875);
+  return n.result(choose(positive(x), x, expm1Below(x) * alpha) * gamma);
+}
+Status celu(NodeImport &n) {
+  Expr x = n.expr(0);
+  double alpha = n.floatAttr("alpha", 1);
+  return n.result(choose(positive(x), x, expm1Below(x / alpha) * alpha));
+}
+Status softplus(NodeImport &n) { return n.result(softplusOf(n.expr(0))); }
+Status softsign(NodeImport &n) { return n.result(n.expr(0) / (call<train::AbsOp>(n.expr(0)) + 1.0)); }
+Status mish(NodeImport &n) { return n.result(n.expr(0) * tanhOf(softplusOf(n.expr(0)))); }
+Status swish(NodeImport &n) {
+  Expr x = n.expr(0);
+  double alpha = n.floatAttr("alpha", 1);
+  return n.result(x * sigmoidOf(alpha == 1 ? x : x * alpha));
+}
+Status hardSigmoid(NodeImport &n) {
+  return n.result(hardSigmoidOf(n.expr(0), n.floatAttr("alpha", 0.2), n.floatAttr("beta", 0.5)));
+}
+Status hardSwish(NodeImport &n) { return n.result(n.expr(0) * hardSigmoidOf(n.expr(0), 1.0 / 6, 0.5)); }
+Status thresholdedRelu(NodeImport &n) {
+  Expr x = n.expr(0);
+  return n.result(choose(x.compare(CompareKind::gt, n.floatAttr("alpha", 1)), x, x.like(0)));
+}
+Status shrink(NodeImport &n) {
+  Expr x = n.expr(0);
+  double lambda = n.floatAttr("lambd", 0.5), bias = n.floatAttr("bias", 0);
+  return n.result(choose(x.compare(CompareKind::lt, -lambda), x + bias,
+                         choose(x.compare(CompareKind::gt, lambda), x - bias, x.like(0))));
+}
+
+/// Bounds as attributes up to opset 10, as optional scalar inputs from 11 on.
+Status clip(NodeImport &n) {
+  Expr x = n.expr(0);
+  std::optional<Expr> low, high;
+  if (n.attribute("min"))
+    low = x.like(n.floatAttr("min", 0));
+  if (n.attribute("max"))
+    high = x.like(n.floatAttr("max", 0));
+  auto bound = [&](unsigned i) { return n.expr(n.broadcast(n.reshape(n.in(i), {}), n.shape(0))); };
+  for (unsigned i : {1u, 2u})
+    if (n.has(i) && countOf(n.shape(i)) != 1)
+      return plan::error("a bound must be one number, not {}", typeText(n.in(i)));
+  if (n.has(1))
+    low = bound(1);
+  if (n.has(2))
+    high = bound(2);
+  if (low && high)
+    return n.result(clampOf(x, *low, *high));
+  if (low)
+    return n.result(choose(x.compare(CompareKind::lt, *low), *low, x));
+  if (high)
+    return n.result(choose(x.compare(CompareKind::gt, *high), *high, x));
+  return n.result(x);
+}
+
+/// In inference mode the identity; its mask is all true.
+Status dropout(NodeImport &n) {
+  if (n.has(2)) {
+    TCC_TRY(training, n.number(2));
+    double ratio = 0.5;
+    if (n.has(1)) {
+      TCC_TRY(given, n.number(1));
+      ratio = given;
+    }
+    if (training != 0 && ratio != 0)
+      return plan::error("Dropout in training mode is not supported by this version yet; export the model in eval() mode, "
+                         "or with a ratio of 0");
+  }
+  if (n.wants(1))
+    if (Status status = n.set(1, n.splat(n.shape(0), n.opset < 10 ? train::elementTypeOf(n.in(0)) : n.i1(), 1)); !status.ok())
+      return status;
+  return n.result(n.in(0));
+}
+
+constexpr OpEntry kTable[] = {
+    {"Relu", 1, simple<train::ReluOp>},
+    {"Tanh", 1, simple<train::TanhOp>},
+    {"Sigmoid", 1, simple<train::SigmoidOp>},
+    {"Erf", 1, simple<train::ErfOp>},
+    {"Gelu", 1, gelu},
+    {"LeakyRelu", 1, leakyRelu},
+    {"PRelu", 2, parametricRelu},
+    {"Elu", 1, elu},
+    {"Selu", 1, selu},
+    {"Celu", 1, celu},
+    {"Softplus", 1, softplus},
+    {"Softsign", 1, softsign},
+    {"Mish", 1, mish},
+    {"Swish", 1, swish},
+    {"HardSigmoid", 1, hardSigmoid},
+    {"HardSwish", 1, hardSwish},
+    {"ThresholdedRelu", 1, thresholdedRelu},
+    {"Shrink", 1, shrink},
+    {"Clip", 1, clip},
+    {"Dropout", 1, dropout},
+    {"Gelu", 1, gelu, 1, 1, "com.microsoft"},
+};
+
+} // namespace
+} // namespace activation
+
+std::span<const OpEntry> activationOps() { return activation::kTable; }
+
+} // namespace tcc::frontend

@@ -1,0 +1,139 @@
+//===- Constants.cpp - constants and what is made from positions ----------===//
+#include "frontend/NodeImport.h"
+#include "frontend/OnnxFile.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace constant_ops { // a name, since files share a translation unit
+namespace {
+
+using plan::Status;
+using train::CompareKind;
+using train::Expr;
+
+template <typename Number, typename Field> Status numbers(NodeImport &n, const Field &field, int32_t type, bool scalar) {
+  llvm::SmallVector<Number> values(field.begin(), field.end());
+  llvm::StringRef bytes(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(Number));
+  Shape shape;
+  if (!scalar)
+    shape.push_back(int64_t(values.size()));
+  return n.result(n.constant(shape, type, bytes));
+}
+
+Status constant(NodeImport &n) {
+  if (const onnx::AttributeProto *value = n.attribute("value")) {
+    if (!n.elementType(value->t().data_type()))
+      return plan::error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
+    TCC_TRY(bytes, tensorBytes(value->t()));
+    return n.result(n.constant(Shape(value->t().dims().begin(), value->t().dims().end()), value->t().data_type(), bytes));
+  }
+  if (const onnx::AttributeProto *value = n.attribute("value_int"))
+    return numbers<int64_t>(n, Shape{value->i()}, onnx::TensorProto::INT64, true);
+  if (const onnx::AttributeProto *value = n.attribute("value_ints"))
+    return numbers<int64_t>(n, value->ints(), onnx::TensorProto::INT64, false);
+  if (const onnx::AttributeProto *value = n.attribute("value_float"))
+    return numbers<float>(n, llvm::SmallVector<float>{value->f()}, onnx::TensorProto::FLOAT, true);
+  if (const onnx::AttributeProto *value = n.attribute("value_floats"))
+    return numbers<float>(n, value->floats(), onnx::TensorProto::FLOAT, false);
+  return plan::error("string and sparse constants are not supported; store the constant dense");
+}
+
+Status constantOfShape(NodeImport &n) {
+  TCC_TRY(shape, n.ints(0));
+  for (int64_t dim : shape)
+    if (dim < 0)
+      return plan::error("shape {} has a negative extent", shapeText(shape));
+  const onnx::AttributeProto *value = n.attribute("value");
+  if (!value)
+    return n.result(n.splat(shape, n.elementType(onnx::TensorProto::FLOAT), 0));
+  if (!n.elementType(value->t().data_type()))
+    return plan::error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
+  TCC_TRY(bytes, tensorBytes(value->t()));
+  return n.result(n.broadcast(n.reshape(n.constant({1}, value->t().data_type(), bytes), {}), shape));
+}
+
+/// start + i·delta. Values are needed at compile time for the extent alone.
+Status range(NodeImport &n) {
+  TCC_TRY(start, n.number(0));
+  TCC_TRY(limit, n.number(1));
+  TCC_TRY(delta, n.number(2));
+  if (delta == 0)
+    return plan::error("the step is 0");
+  double count = std::max(0.0, std::ceil((limit - start) / delta));
+  if (!(count < double(int64_t(1) << 40)))
+    return plan::error("{} elements are too many", count);
+  Type element = train::elementTypeOf(n.in(0));
+  Shape shape = {int64_t(count)};
+  Expr steps = n.expr(n.iota(shape, 0)).cast(element);
+  if (delta != 1)
+    steps = steps * n.expr(n.broadcast(n.reshape(n.in(2), {}), shape));
+  if (start != 0)
+    steps = steps + n.expr(n.broadcast(n.reshape(n.in(0), {}), shape));
+  return n.result(steps);
+}
+
+/// True on the diagonal `k`, and where asked above or below it.
+Expr diagonal(NodeImport &n, llvm::ArrayRef<int64_t> shape, CompareKind kind, int64_t k) {
+  int64_t rank = int64_t(shape.size());
+  Expr row = n.expr(n.iota(shape, rank - 2)), column = n.expr(n.iota(shape, rank - 1));
+  return (k ? column - double(k) : column).compare(kind, row);
+}
+
+Status trilu(NodeImport &n) {
+  if (n.rank(0) < 2)
+    return plan::error("Trilu needs a matrix, not {}", typeText(n.in(0)));
+  int64_t k = 0;
+  if (n.has(1)) {
+    TCC_TRY(given, n.ints(1));
+    if (given.size() != 1)
+      return plan::error("the diagonal must be one number");
+    k = std::clamp<int64_t>(given[0], -(int64_t(1) << 40), int64_t(1) << 40);
+  }
+  bool upper = n.intAttr("upper", 1);
+  Expr keep = diagonal(n, n.shape(0), upper ? CompareKind::ge : CompareKind::le, k);
+  return n.result(keep.select(n.expr(0), n.expr(0).like(0)));
+}
+
+Status eyeLike(NodeImport &n) {
+  if (n.rank(0) != 2)
+    return plan::error("EyeLike needs a matrix, not {}", typeText(n.in(0)));
+  Type element = train::elementTypeOf(n.in(0));
+  if (n.attribute("dtype"))
+    element = n.elementType(int32_t(n.intAttr("dtype", 1)));
+  if (!element)
+    return plan::error("this element type is not supported");
+  return n.result(diagonal(n, n.shape(0), CompareKind::eq, n.intAttr("k", 0)).cast(element));
+}
+
+Status oneHot(NodeImport &n) {
+  TCC_TRY(depthNumber, n.number(1));
+  int64_t depth = int64_t(depthNumber), rank = n.rank(0);
+  if (depth < 1)
+    return plan::error("depth is {}; it must be at least 1", depth);
+  TCC_TRY(axis, n.axis(n.intAttr("axis", -1), rank + 1));
+  Shape shape(n.shape(0)), withOne(shape);
+  withOne.insert(withOne.begin() + axis, 1);
+  shape.insert(shape.begin() + axis, depth);
+  Expr index = n.expr(n.reshape(n.expr(0).cast(n.i64()), withOne));
+  index = index.compare(CompareKind::lt, 0).select(index + double(depth), index).broadcast(shape);
+  Expr hot = index.compare(CompareKind::eq, n.expr(n.iota(shape, axis)));
+  if (n.rank(2) != 1 || n.shape(2)[0] != 2)
+    return plan::error("values must be [off, on], not {}", typeText(n.in(2)));
+  auto value = [&](int64_t i) { return n.expr(n.broadcast(n.reshape(n.slice(n.in(2), 0, i, 1), {}), shape)); };
+  return n.result(hot.select(value(1), value(0)));
+}
+
+constexpr OpEntry kTable[] = {
+    {"Constant", 0, constant}, {"ConstantOfShape", 1, constantOfShape}, {"Range", 3, range},
+    {"Trilu", 1, trilu},       {"EyeLike", 1, eyeLike},                 {"OneHot", 3, oneHot},
+};
+
+} // namespace
+} // namespace constant_ops
+
+std::span<const OpEntry> constantOps() { return constant_ops::kTable; }
+
+} // namespace tcc::frontend

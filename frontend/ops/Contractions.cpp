@@ -1,0 +1,340 @@
+//===- Contractions.cpp - MatMul, Gemm, Einsum ----------------------------===//
+//
+// train.matmul is [B, M, K] × [B, K, N] with a transposition flag for each operand. Leading dimensions of the left operand
+// become rows where the right one is a single matrix: one large product instead of many small ones. A transposition of the
+// last two dimensions that feeds an operand becomes its flag; it is looked for behind reshapes of leading dimensions and
+// behind products with one constant, which change neither.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/NodeImport.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace contraction { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::Expr;
+
+bool swapsLastTwo(llvm::ArrayRef<int64_t> order) {
+  int64_t rank = int64_t(order.size());
+  for (int64_t i = 0; i + 2 < rank; ++i)
+    if (order[size_t(i)] != i)
+      return false;
+  return rank >= 2 && order[size_t(rank - 2)] == rank - 1 && order[size_t(rank - 1)] == rank - 2;
+}
+
+bool isSplatConstant(Value value) {
+  auto constant = value.getDefiningOp<train::ConstantOp>();
+  auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+  return dense && dense.isSplat();
+}
+
+/// p such that x is p with its last two dimensions swapped, if that costs nothing; else null.
+Value untransposed(NodeImport &n, Value x) {
+  Operation *op = x.getDefiningOp();
+  if (!op)
+    return nullptr;
+  if (auto transpose = dyn_cast<train::TransposeOp>(op))
+    return swapsLastTwo(transpose.getPermutation()) ? transpose.getInput() : Value();
+  if (auto reshape = dyn_cast<train::ReshapeOp>(op)) {
+    llvm::ArrayRef<int64_t> from = train::shapeOf(reshape.getInput()), to = train::shapeOf(x);
+    if (from.size() < 2 || to.size() < 2 || from.take_back(2) != to.take_back(2))
+      return nullptr;
+    Value inner = untransposed(n, reshape.getInput());
+    if (!inner)
+      return nullptr;
+    Shape shape(to.drop_back(2));
+    shape.append({to[to.size() - 1], to[to.size() - 2]});
+    // A reshape of a reshape is one, or none.
+    if (auto before = inner.getDefiningOp<train::ReshapeOp>())
+      inner = before.getInput();
+    return n.reshape(inner, shape);
+  }
+  if (isa<train::MulOp, train::DivOp>(op)) {
+    bool product = isa<train::MulOp>(op);
+    for (unsigned side : {0u, 1u}) {
+      if ((side == 1 && !product) || !isSplatConstant(op->getOperand(1 - side)))
+        continue;
+      Value inner = untransposed(n, op->getOperand(side));
+      if (!inner)
+        return nullptr;
+      auto constant = op->getOperand(1 - side).getDefiningOp<train::ConstantOp>();
+      auto value = cast<DenseElementsAttr>(constant.getValue()).resizeSplat(cast<RankedTensorType>(inner.getType()));
+      Value factor = train::ConstantOp::create(n.builder, constant.getLoc(), value);
+      if (product)
+        return train::MulOp::create(n.builder, op->getLoc(), inner.getType(), inner, factor);
+      return train::DivOp::create(n.builder, op->getLoc(), inner.getType(), inner, factor);
+    }
+  }
+  return nullptr;
+}
+
+/// The product of two rank-3 operands.
+Value product(NodeImport &n, Value x, Value y, bool transX, bool transY) {
+  llvm::ArrayRef<int64_t> xs = train::shapeOf(x), ys = train::shapeOf(y);
+  Type type = n.type({xs[0], transX ? xs[2] : xs[1], transY ? ys[1] : ys[2]}, train::elementTypeOf(x));
+  return train::MatMulOp::create(n.builder, n.loc, type, x, y, transX, transY);
+}
+
+struct Operand {
+  Value value;
+  bool transposed = false;
+  llvm::ArrayRef<int64_t> shape() const { return train::shapeOf(value); }
+  llvm::ArrayRef<int64_t> batch() const { return shape().drop_back(2); }
+  int64_t rows() const { return shape()[shape().size() - (transposed ? 1 : 2)]; }
+  int64_t columns() const { return shape()[shape().size() - (transposed ? 2 : 1)]; }
+};
+
+Operand lookThrough(NodeImport &n, Value x) {
+  if (Value inner = untransposed(n, x))
+    return {inner, true};
+  return {x, false};
+}
+
+Value asRank3(NodeImport &n, const Operand &operand, llvm::ArrayRef<int64_t> batch) {
+  Shape full(batch);
+  full.append(operand.shape().take_back(2).begin(), operand.shape().take_back(2).end());
+  Value spread = n.broadcast(operand.value, full);
+  return n.reshape(spread, {countOf(batch), full[full.size() - 2], full[full.size() - 1]});
+}
+
+/// numpy's matmul of two operands with at least two dimensions.
+Expected<Value> multiply(NodeImport &n, Value left, Value right) {
+  Operand x = lookThrough(n, left), y = lookThrough(n, right);
+  if (x.columns() != y.rows())
+    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(left), typeText(right), x.columns(),
+                       y.rows());
+  std::optional<Shape> batch = train::broadcastShapes(x.batch(), y.batch());
+  if (!batch)
+    return plan::error("the leading dimensions of {} and {} do not broadcast together", typeText(left), typeText(right));
+  Shape result = *batch;
+  result.append({x.rows(), y.columns()});
+  if (countOf(y.batch()) == 1) {
+    // One matrix on the right: all leading dimensions of the left are rows.
+    if (x.transposed && countOf(x.batch()) != 1)
+      x = {left, false};
+    Value rows = n.reshape(x.value, x.transposed ? Shape{1, x.shape()[x.shape().size() - 2], x.rows()}
+                                                 : Shape{1, countOf(x.batch()) * x.rows(), x.columns()});
+    return n.reshape(product(n, rows, asRank3(n, y, {1}), x.transposed, y.transposed), result);
+  }
+  Value value = product(n, asRank3(n, x, *batch), asRank3(n, y, *batch), x.transposed, y.transposed);
+  return n.reshape(value, result);
+}
+
+Status matmul(NodeImport &n) {
+  Value x = n.in(0), y = n.in(1);
+  if (n.rank(0) == 0 || n.rank(1) == 0)
+    return plan::error("a scalar does not multiply as a matrix: {} and {}", typeText(x), typeText(y));
+  bool row = n.rank(0) == 1, column = n.rank(1) == 1;
+  if (row)
+    x = n.reshape(x, {1, n.shape(0)[0]});
+  if (column)
+    y = n.reshape(y, {n.shape(1)[0], 1});
+  TCC_TRY(value, multiply(n, x, y));
+  Shape shape(train::shapeOf(value));
+  if (column)
+    shape.pop_back();
+  if (row)
+    shape.erase(shape.end() - (column ? 1 : 2));
+  return n.result(n.reshape(value, shape));
+}
+
+/// alpha·A'·B' + beta·C.
+Status gemm(NodeImport &n) {
+  if (n.rank(0) != 2 || n.rank(1) != 2)
+    return plan::error("Gemm needs matrices, not {} and {}", typeText(n.in(0)), typeText(n.in(1)));
+  auto read = [&](unsigned i, const char *flag) {
+    Operand operand = lookThrough(n, n.in(i));
+    operand.transposed ^= n.intAttr(flag, 0) != 0;
+    return operand;
+  };
+  Operand x = read(0, "transA"), y = read(1, "transB");
+  if (x.columns() != y.rows())
+    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
+                       x.columns(), y.rows());
+  Shape shape = {x.rows(), y.columns()};
+  Expr result = n.expr(
+      n.reshape(product(n, asRank3(n, x, {1}), asRank3(n, y, {1}), x.transposed, y.transposed), shape));
+  if (double alpha = n.floatAttr("alpha", 1); alpha != 1)
+    result = result * alpha;
+  double beta = n.floatAttr("beta", 1);
+  if (!n.has(2) || beta == 0)
+    return n.result(result);
+  if (train::broadcastShapes(n.shape(2), shape) != shape)
+    return plan::error("{} does not broadcast to {}", typeText(n.in(2)), shapeText(shape));
+  Expr addend = n.expr(2);
+  return n.result(result + (beta == 1 ? addend : addend * beta).broadcast(shape));
+}
+
+//===----------------------------------------------------------------------===//
+// Einsum
+//===----------------------------------------------------------------------===//
+
+/// A tensor whose dimensions have labels: letters, or 256 + i for the i-th dimension from the right of an ellipsis.
+struct Labelled {
+  Value value;
+  llvm::SmallVector<int> labels;
+  bool has(int label) const { return llvm::is_contained(labels, label); }
+};
+
+Expected<llvm::SmallVector<int>> parseTerm(std::string_view term, int64_t rank) {
+  llvm::SmallVector<int> labels;
+  size_t dots = term.find("...");
+  int64_t letters = int64_t(term.size()) - (dots == term.npos ? 0 : 3);
+  if (letters > rank || (dots == term.npos && letters != rank))
+    return plan::error("term \"{}\" does not fit an operand of rank {}", term, rank);
+  for (size_t i = 0; i < term.size(); ++i) {
+    if (i == dots) {
+      for (int64_t k = rank - letters; k-- > 0;)
+        labels.push_back(256 + int(k));
+      i += 2;
+    } else if (!std::isalpha(static_cast<unsigned char>(term[i]))) {
+      return plan::error("\"{}\" is no label", term[i]);
+    } else {
+      labels.push_back(term[i]);
+    }
+  }
+  return labels;
+}
+
+Labelled sumOut(NodeImport &n, const Labelled &x, llvm::function_ref<bool(int)> keep) {
+  Shape dims;
+  Labelled result;
+  for (auto [i, label] : llvm::enumerate(x.labels)) {
+    if (keep(label))
+      result.labels.push_back(label);
+    else
+      dims.push_back(int64_t(i));
+  }
+  result.value = dims.empty() ? x.value : n.dropDims(train::reduceSum(n.builder, n.loc, x.value, dims), dims);
+  return result;
+}
+
+Value arrange(NodeImport &n, const Labelled &x, llvm::ArrayRef<int> order) {
+  Shape permutation;
+  for (int label : order)
+    permutation.push_back(llvm::find(x.labels, label) - x.labels.begin());
+  return train::transpose(n.builder, n.loc, x.value, permutation);
+}
+
+/// The product of two labelled tensors, summed over common labels that are not kept.
+Labelled contract(NodeImport &n, Labelled x, Labelled y, llvm::function_ref<bool(int)> keep) {
+  x = sumOut(n, x, [&](int label) { return keep(label) || y.has(label); });
+  y = sumOut(n, y, [&](int label) { return keep(label) || x.has(label); });
+  // Ellipsis dimensions broadcast.
+  auto extent = [](const Labelled &t, int label) {
+    return train::shapeOf(t.value)[size_t(llvm::find(t.labels, label) - t.labels.begin())];
+  };
+  auto stretch = [&](Labelled &t, const Labelled &other) {
+    Shape shape(train::shapeOf(t.value));
+    for (auto [i, label] : llvm::enumerate(t.labels))
+      if (other.has(label))
+        shape[i] = std::max(shape[i], extent(other, label));
+    t.value = n.broadcast(t.value, shape);
+  };
+  stretch(x, y);
+  stretch(y, x);
+  llvm::SmallVector<int> batch, rows, columns, inner;
+  for (int label : x.labels)
+    (!y.has(label) ? rows : keep(label) ? batch : inner).push_back(label);
+  for (int label : y.labels)
+    if (!x.has(label))
+      columns.push_back(label);
+  auto joined = [](llvm::ArrayRef<int> a, llvm::ArrayRef<int> b, llvm::ArrayRef<int> c) {
+    llvm::SmallVector<int> all(a);
+    all.append(b.begin(), b.end());
+    all.append(c.begin(), c.end());
+    return all;
+  };
+  auto count = [&](const Labelled &t, llvm::ArrayRef<int> labels) {
+    int64_t product = 1;
+    for (int label : labels)
+      product *= extent(t, label);
+    return product;
+  };
+  int64_t b = count(x, batch), m = count(x, rows), k = count(x, inner), c = count(y, columns);
+  bool transX = x.labels == joined(batch, inner, rows), transY = y.labels == joined(batch, columns, inner);
+  Value left = arrange(n, x, transX ? joined(batch, inner, rows) : joined(batch, rows, inner));
+  Value right = arrange(n, y, transY ? joined(batch, columns, inner) : joined(batch, inner, columns));
+  left = n.reshape(left, transX ? Shape{b, k, m} : Shape{b, m, k});
+  right = n.reshape(right, transY ? Shape{b, c, k} : Shape{b, k, c});
+  Labelled result;
+  result.labels = joined(batch, rows, columns);
+  Shape shape;
+  for (int label : result.labels)
+    shape.push_back(x.has(label) ? extent(x, label) : extent(y, label));
+  result.value = n.reshape(product(n, left, right, transX, transY), shape);
+  return result;
+}
+
+Status einsum(NodeImport &n) {
+  std::string equation = n.stringAttr("equation", "");
+  std::erase(equation, ' ');
+  size_t arrow = equation.find("->");
+  std::string left = equation.substr(0, arrow);
+  llvm::SmallVector<Labelled> operands;
+  llvm::SmallVector<llvm::StringRef> terms;
+  llvm::StringRef(left).split(terms, ',');
+  if (terms.size() != n.inputs.size())
+    return plan::error("equation \"{}\" has {} terms for {} inputs", equation, terms.size(), n.inputs.size());
+  std::map<int, int64_t> extents;
+  std::map<int, int> uses;
+  for (auto [i, term] : llvm::enumerate(terms)) {
+    TCC_TRY(labels, parseTerm(std::string_view(term.data(), term.size()), n.rank(unsigned(i))));
+    for (auto [d, label] : llvm::enumerate(labels)) {
+      if (llvm::count(labels, label) > 1)
+        return plan::error("equation \"{}\": a diagonal is not supported by this version yet", equation);
+      int64_t size = n.shape(unsigned(i))[d];
+      auto [entry, inserted] = extents.emplace(label, size);
+      if (!inserted && entry->second != size && (label < 256 || (entry->second != 1 && size != 1)))
+        return plan::error("equation \"{}\": extents {} and {} of one label differ", equation, entry->second, size);
+      entry->second = std::max(entry->second, size);
+      ++uses[label];
+    }
+    operands.push_back({n.in(unsigned(i)), labels});
+  }
+  llvm::SmallVector<int> output;
+  int64_t ellipsis = llvm::count_if(extents, [](const auto &entry) { return entry.first >= 256; });
+  if (arrow == equation.npos) {
+    for (int64_t k = ellipsis; k-- > 0;)
+      output.push_back(256 + int(k));
+    for (auto [label, count] : uses)
+      if (label < 256 && count == 1)
+        output.push_back(label);
+  } else {
+    std::string right = equation.substr(arrow + 2);
+    int64_t letters = int64_t(right.size()) - (right.find("...") == right.npos ? 0 : 3);
+    bool dots = right.find("...") != right.npos;
+    TCC_TRY(labels, parseTerm(right, letters + (dots ? ellipsis : 0)));
+    output = labels;
+    for (int label : output)
+      if (!extents.count(label) || llvm::count(output, label) > 1)
+        return plan::error("equation \"{}\": its output names a label that no input has, or twice", equation);
+  }
+  Labelled result = operands[0];
+  for (size_t i = 1; i < operands.size(); ++i)
+    result = contract(n, result, operands[i], [&](int label) {
+      return llvm::is_contained(output, label) ||
+             std::any_of(operands.begin() + ptrdiff_t(i) + 1, operands.end(), [&](const Labelled &t) { return t.has(label); });
+    });
+  result = sumOut(n, result, [&](int label) { return llvm::is_contained(output, label); });
+  return n.result(arrange(n, result, output));
+}
+
+constexpr OpEntry kTable[] = {
+    {"MatMul", 2, matmul},
+    {"Gemm", 2, gemm},
+    {"Einsum", 1, einsum},
+};
+
+} // namespace
+} // namespace contraction
+
+std::span<const OpEntry> contractionOps() { return contraction::kTable; }
+
+} // namespace tcc::frontend

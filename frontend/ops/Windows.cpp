@@ -1,0 +1,232 @@
+//===- Windows.cpp - convolution and pooling ------------------------------===//
+#include "frontend/NodeImport.h"
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace windows { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::Expr;
+
+/// A window over the spatial dimensions, in ONNX's terms.
+struct Window {
+  Shape kernel, strides, dilations, padsBegin, padsEnd, output;
+  size_t rank() const { return kernel.size(); }
+  int64_t reach(size_t i) const { return (kernel[i] - 1) * dilations[i] + 1; }
+};
+
+Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t otherwise, int64_t least) {
+  Shape values = n.intsAttr(name).value_or(Shape(rank, otherwise));
+  if (values.size() != rank)
+    return plan::error("{} {} has not one entry for each of the {} spatial dimensions", name, shapeText(values), rank);
+  for (int64_t value : values)
+    if (value < least)
+      return plan::error("{} {} holds a number below {}", name, shapeText(values), least);
+  return values;
+}
+
+/// Strides, dilations, padding (auto_pad included) and the output's extents, for an input of these spatial extents.
+Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel) {
+  size_t rank = spatial.size();
+  if (rank < 1 || rank > 3)
+    return plan::error("{} spatial dimensions; this version does 1 to 3", rank);
+  if (kernel.size() != rank)
+    return plan::error("kernel {} for {} spatial dimensions", shapeText(kernel), rank);
+  Window w;
+  w.kernel.assign(kernel.begin(), kernel.end());
+  TCC_TRY(strides, perAxis(n, "strides", rank, 1, 1));
+  TCC_TRY(dilations, perAxis(n, "dilations", rank, 1, 1));
+  TCC_TRY(pads, perAxis(n, "pads", 2 * rank, 0, 0));
+  w.strides = strides;
+  w.dilations = dilations;
+  w.padsBegin.assign(pads.begin(), pads.begin() + ptrdiff_t(rank));
+  w.padsEnd.assign(pads.begin() + ptrdiff_t(rank), pads.end());
+  std::string automatic = n.stringAttr("auto_pad", "NOTSET");
+  bool ceiling = n.intAttr("ceil_mode", 0);
+  for (size_t i = 0; i < rank; ++i) {
+    if (w.kernel[i] < 1)
+      return plan::error("kernel {} holds a number below 1", shapeText(kernel));
+    if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
+      int64_t wanted = (spatial[i] + w.strides[i] - 1) / w.strides[i];
+      int64_t total = std::max<int64_t>(0, (wanted - 1) * w.strides[i] + w.reach(i) - spatial[i]);
+      w.padsBegin[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+      w.padsEnd[i] = total - w.padsBegin[i];
+    } else if (automatic == "VALID") {
+      w.padsBegin[i] = w.padsEnd[i] = 0;
+    } else if (automatic != "NOTSET") {
+      return plan::error("auto_pad \"{}\" is not valid", automatic);
+    }
+    int64_t room = spatial[i] + w.padsBegin[i] + w.padsEnd[i] - w.reach(i);
+    if (room < 0)
+      return plan::error("the window ({} elements) is larger than spatial dimension {} with its padding ({})", w.reach(i),
+                         i, room + w.reach(i));
+    int64_t count = (ceiling ? (room + w.strides[i] - 1) / w.strides[i] : room / w.strides[i]) + 1;
+    // The last window starts inside the input or the padding before it.
+    if (ceiling && (count - 1) * w.strides[i] >= spatial[i] + w.padsBegin[i])
+      --count;
+    w.output.push_back(count);
+  }
+  return w;
+}
+
+Expr addBias(NodeImport &n, const Expr &x, Value bias) {
+  Shape shape(train::shapeOf(x).size(), 1);
+  shape[1] = train::shapeOf(x)[1];
+  return x + n.expr(n.reshape(bias, shape));
+}
+
+Status conv(NodeImport &n) {
+  if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
+    return plan::error("{} and weight {} are not [N, C, spatial…] and [M, C/groups, kernel…]", typeText(n.in(0)),
+                       typeText(n.in(1)));
+  llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
+  TCC_TRY(window, readWindow(n, x.drop_front(2), weight.drop_front(2)));
+  int64_t groups = n.intAttr("group", 1);
+  if (groups < 1 || weight[1] * groups != x[1] || weight[0] % groups)
+    return plan::error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
+  Shape shape = {x[0], weight[0]};
+  shape.append(window.output);
+  Expr result = n.expr(train::ConvOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))), n.in(0),
+                                             n.in(1), window.strides, window.dilations, window.padsBegin, window.padsEnd,
+                                             uint64_t(groups))
+                           .getResult());
+  if (n.has(2) && countOf(n.shape(2)) != weight[0])
+    return plan::error("bias {} has not one element for each of the {} channels", typeText(n.in(2)), weight[0]);
+  return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
+}
+
+/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own.
+Status convTranspose(NodeImport &n) {
+  if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
+    return plan::error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
+                       typeText(n.in(1)));
+  llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
+  size_t rank = x.size() - 2;
+  if (rank > 3)
+    return plan::error("{} spatial dimensions; this version does 1 to 3", rank);
+  int64_t groups = n.intAttr("group", 1);
+  if (groups < 1 || weight[0] != x[1] || x[1] % groups)
+    return plan::error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
+  TCC_TRY(strides, perAxis(n, "strides", rank, 1, 1));
+  TCC_TRY(dilations, perAxis(n, "dilations", rank, 1, 1));
+  TCC_TRY(extra, perAxis(n, "output_padding", rank, 0, 0));
+  TCC_TRY(pads, perAxis(n, "pads", 2 * rank, 0, 0));
+  std::optional<Shape> wanted = n.intsAttr("output_shape");
+  std::string automatic = n.stringAttr("auto_pad", "NOTSET");
+  Shape begin(pads.begin(), pads.begin() + ptrdiff_t(rank)), end(pads.begin() + ptrdiff_t(rank), pads.end());
+  Shape shape = {x[0], weight[1] * groups};
+  for (size_t i = 0; i < rank; ++i) {
+    int64_t full = strides[i] * (x[i + 2] - 1) + extra[i] + (weight[i + 2] - 1) * dilations[i] + 1;
+    int64_t extent = full - begin[i] - end[i];
+    bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
+    if (wanted || same) {
+      extent = wanted ? (*wanted)[i + wanted->size() - rank] : x[i + 2] * strides[i];
+      int64_t total = full - extent;
+      begin[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+      end[i] = total - begin[i];
+    }
+    if (extent < 1 || begin[i] < 0 || end[i] < 0)
+      return plan::error("this padding is not supported by this version yet: {} to {} for an extent of {}", begin[i],
+                         end[i], extent);
+    if (extra[i] >= strides[i])
+      return plan::error("output padding {} is not below the stride {}", extra[i], strides[i]);
+    shape.push_back(extent);
+  }
+  Expr result = n.expr(train::ConvInputGradOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
+                                                      n.in(0), n.in(1), strides, dilations, begin, end, uint64_t(groups))
+                           .getResult());
+  return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
+}
+
+Status maxPool(NodeImport &n) {
+  if (n.rank(0) < 3)
+    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+  llvm::ArrayRef<int64_t> x = n.shape(0);
+  TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
+  for (size_t i = 0; i < window.rank(); ++i)
+    if (window.padsBegin[i] >= window.reach(i) || window.padsEnd[i] >= window.reach(i))
+      return plan::error("padding {} and {} leaves windows without an element", shapeText(window.padsBegin),
+                         shapeText(window.padsEnd));
+  Shape shape = {x[0], x[1]};
+  shape.append(window.output);
+  auto op = train::MaxPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
+                                     n.type(shape, n.builder.getI32Type()), n.in(0), window.kernel, window.strides,
+                                     window.dilations, window.padsBegin);
+  if (n.wants(1)) {
+    // ONNX counts over the whole tensor, ours over one channel.
+    if (n.intAttr("storage_order", 0))
+      return plan::error("column-major indices are not supported by this version yet");
+    int64_t area = countOf(x.drop_front(2));
+    Expr channel = n.expr(n.iota(shape, 0)) * double(x[1]) + n.expr(n.iota(shape, 1));
+    (void)n.set(1, n.expr(op.getIndices()).cast(n.i64()) + channel * double(area));
+  }
+  return n.result(op.getResult());
+}
+
+/// How many elements each window counts: those of the input, or with `padding` those within the padding too.
+Value windowCounts(NodeImport &n, const Window &w, llvm::ArrayRef<int64_t> spatial, bool padding, Type element) {
+  Shape shape = {1, 1};
+  shape.append(w.output);
+  Expr counts = n.expr(n.splat(shape, element, 1));
+  for (size_t i = 0; i < w.rank(); ++i) {
+    Shape along(shape.size(), 1);
+    along[i + 2] = w.output[i];
+    llvm::SmallVector<int64_t> values;
+    for (int64_t o = 0; o < w.output[i]; ++o) {
+      int64_t count = 0;
+      for (int64_t k = 0; k < w.kernel[i]; ++k) {
+        int64_t position = o * w.strides[i] - w.padsBegin[i] + k * w.dilations[i];
+        bool inside = padding ? position < spatial[i] + w.padsEnd[i] : position >= 0 && position < spatial[i];
+        count += inside;
+      }
+      values.push_back(std::max<int64_t>(count, 1));
+    }
+    if (llvm::all_equal(values))
+      counts = counts * double(values[0]);
+    else
+      counts = counts * n.expr(n.reshape(train::vectorOf(n.builder, n.loc, values), along)).cast(element);
+  }
+  return counts;
+}
+
+Status averagePool(NodeImport &n) {
+  if (n.rank(0) < 3)
+    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+  llvm::ArrayRef<int64_t> x = n.shape(0);
+  TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
+  Shape shape = {x[0], x[1]};
+  shape.append(window.output);
+  Type element = train::elementTypeOf(n.in(0));
+  Expr sum = n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, element), n.in(0), window.kernel,
+                                             window.strides, window.dilations, window.padsBegin)
+                        .getResult());
+  return n.result(sum / n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
+}
+
+template <bool largest> Status globalPool(NodeImport &n) {
+  if (n.rank(0) < 3)
+    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+  Shape dims;
+  for (int64_t i = 2; i < n.rank(0); ++i)
+    dims.push_back(i);
+  return n.result(largest ? n.expr(0).max(dims) : n.expr(0).mean(dims));
+}
+
+constexpr OpEntry kTable[] = {
+    {"Conv", 2, conv},
+    {"ConvTranspose", 2, convTranspose},
+    {"MaxPool", 1, maxPool},
+    {"AveragePool", 1, averagePool},
+    {"GlobalAveragePool", 1, globalPool<false>},
+    {"GlobalMaxPool", 1, globalPool<true>},
+};
+
+} // namespace
+} // namespace windows
+
+std::span<const OpEntry> windowOps() { return windows::kTable; }
+
+} // namespace tcc::frontend
