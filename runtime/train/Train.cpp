@@ -1,0 +1,457 @@
+//===- Train.cpp - the training loop -------------------------------------===//
+//
+// An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
+// `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights. Where training
+// stands is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/train/Train.h"
+#include "runtime/data/Sampler.h"
+#include "runtime/state/Checkpoint.h"
+#include "runtime/state/Export.h"
+#include "runtime/state/Weights.h"
+#include "runtime/train/Evaluate.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/RunFolder.h"
+#include "runtime/train/Scalars.h"
+#include "runtime/train/Signals.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// An entry that gives loss_sum and loss_weight.
+struct LossRunner {
+  EntryRunner runner;
+  int sum, weight, norm;
+
+  LossRunner(Device &device, const plan::Entry &entry)
+      : runner(device, entry), sum(runner.outputIndex("loss_sum")), weight(runner.outputIndex("loss_weight")),
+        norm(runner.outputIndex("grad_norm")) {}
+};
+
+class Trainer {
+public:
+  Trainer(Session &session, const TrainOptions &options) : session(session), options(options) {}
+  plan::Status run();
+
+private:
+  plan::Status findEntries();
+  plan::Status openData();
+  plan::Status planRun();
+  plan::Status openRun();
+  void report();
+  plan::Status loop();
+  /// One update; `finite` says whether it was applied.
+  plan::Status update(UpdateMetrics &metrics, bool &finite);
+  plan::Status microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum, double &weight);
+  plan::Status evaluateNow();
+  plan::Status checkpoint();
+  plan::Status stopNonFinite(const UpdateMetrics &metrics);
+  plan::Status release();
+  plan::Status finish(int signal);
+
+  Session &session;
+  const TrainOptions &options;
+  std::unique_ptr<LossRunner> step, first, next;
+  std::unique_ptr<EntryRunner> updateEntry, evaluateEntry;
+  EntryData data, evalData;
+  std::optional<Sampler> sampler;
+  std::optional<ScalarBlock> scalars;
+  std::optional<LearningSchedule> schedule;
+  std::optional<MetricsFile> metricsFile;
+  std::optional<Progress> progress;
+  std::vector<uint64_t> indices;
+  TrainingPosition position;
+  std::string run_;
+  uint64_t totalSteps = 0, accumulate = 1, lastWindow = 0;
+  std::optional<uint64_t> checkpointed, evaluated;
+  std::set<uint64_t> bestOnly;
+  bool resuming = false;
+};
+} // namespace
+
+plan::Status Trainer::findEntries() {
+  const plan::Plan &plan = session.plan();
+  accumulate = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
+  auto require = [&](const char *name) -> plan::Expected<const plan::Entry *> {
+    if (const plan::Entry *entry = findEntry(plan, name))
+      return entry;
+    return plan::error("{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train,evaluate",
+                       session.reader.path(), name);
+  };
+  auto make = [&](const char *name, std::unique_ptr<LossRunner> &runner) -> plan::Status {
+    auto entry = require(name);
+    if (!entry)
+      return entry.status();
+    runner = std::make_unique<LossRunner>(*session.device, **entry);
+    if (runner->sum < 0 || runner->weight < 0)
+      return plan::error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(), name);
+    return plan::Status();
+  };
+  if (accumulate == 1)
+    return make("step", step);
+  plan::Status status = make("accumulate_first", first);
+  if (status.ok())
+    status = make("accumulate_next", next);
+  if (!status.ok())
+    return status;
+  auto entry = require("update");
+  if (!entry)
+    return entry.status();
+  updateEntry = std::make_unique<EntryRunner>(*session.device, **entry);
+  return plan::Status();
+}
+
+plan::Status Trainer::openData() {
+  const plan::Entry &entry = (step ? step : first)->runner.entry();
+  bool split = evalSplitOf(session) > 0 && options.evalData.empty();
+  std::optional<std::vector<uint32_t>> vocabulary;
+  if (!options.resume.empty()) {
+    auto known = readVocabulary(parseRunReference(options.resume).run);
+    if (!known)
+      return known.status();
+    vocabulary = known.take();
+  }
+  auto opened = openEntryData(session, entry, options.data,
+                              {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, vocabulary});
+  if (!opened)
+    return opened.status();
+  data = opened.take();
+  if (options.evalData.empty() && !split)
+    return plan::Status();
+  const plan::Entry *evaluate = findEntry(session.plan(), "evaluate");
+  if (!evaluate)
+    return plan::error("{}: the plan has no entry 'evaluate'; compile with tcc --entry train,evaluate, or leave the "
+                       "evaluation data out", session.reader.path());
+  vocabulary.reset();
+  if (!data.dataset->vocabulary.empty())
+    vocabulary = data.dataset->vocabulary;
+  opened = openEntryData(session, *evaluate, split ? options.data : options.evalData,
+                         {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, vocabulary});
+  if (!opened)
+    return opened.status();
+  evalData = opened.take();
+  if (!split && evalData.dataset->classes != data.dataset->classes)
+    return plan::error("{}: its class folders differ from those of {}, so labels would mean other things",
+                       options.evalData, options.data);
+  evaluateEntry = std::make_unique<EntryRunner>(*session.device, *evaluate);
+  return plan::Status();
+}
+
+plan::Status Trainer::planRun() {
+  if (!options.resume.empty()) {
+    auto checkpoint = findCheckpoint(parseRunReference(options.resume));
+    if (!checkpoint)
+      return checkpoint.status();
+    auto stored = readPosition(*checkpoint);
+    if (!stored)
+      return stored.status();
+    position = stored.take();
+    if (options.seed && *options.seed != position.seed)
+      return plan::Status(fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed,
+                                      position.seed), plan::kExitUsage);
+    if (options.shuffle && *options.shuffle != position.shuffle)
+      return plan::Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
+                                      position.shuffle ? "" : "not "), plan::kExitUsage);
+    if (plan::Status status = loadCheckpoint(*checkpoint, session.plan(), *session.device); !status.ok())
+      return status;
+    resuming = true;
+  } else {
+    position.seed = options.seed.value_or(session.training.seed());
+    position.shuffle = options.shuffle.value_or(true);
+  }
+  position.settings = options.settings;
+  DataMap settings(session.data.settings().begin(), session.data.settings().end());
+  bool pad = settingText(settings, "last") == "pad";
+  uint64_t samples = data.reader->samples(), batch = data.reader->batch();
+  uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
+  if (pad && epochSamples % batch != 0 && !data.reader->maskable())
+    return plan::error("{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
+                       "targets); leave it out, and the last {} samples of an epoch are dropped", options.data,
+                       epochSamples % batch);
+  SampleOrder order = data.dataset->epochSamples ? SampleOrder::Random
+                      : position.shuffle         ? SampleOrder::Shuffled
+                                                 : SampleOrder::Ordered;
+  sampler.emplace(samples, epochSamples, batch, order, position.seed, pad);
+  uint64_t batches = sampler->batchesPerEpoch();
+  if (batches == 0)
+    return plan::error("{}: too few samples: {}, but a batch takes {}; compile with a smaller batch, or pad with --set "
+                       "data.last=pad", options.data, epochSamples, batch);
+  uint64_t perEpoch = (batches + accumulate - 1) / accumulate;
+  totalSteps = options.steps ? *options.steps : options.epochs.value_or(1) * perEpoch;
+  indices.reserve(batch);
+  bool inEpochs = session.training.schedule().per() == "epoch";
+  if (!resuming)
+    position.scheduleTotal =
+        static_cast<double>(inEpochs ? options.epochs.value_or((totalSteps + perEpoch - 1) / perEpoch) : totalSteps);
+  auto made = LearningSchedule::create(session.training.schedule(), position.scheduleTotal);
+  if (!made)
+    return made.status();
+  schedule = made.take();
+  auto block = ScalarBlock::create(session.training, *schedule);
+  if (!block)
+    return block.status();
+  scalars.emplace(block.take());
+  if (position.batch > batches)
+    return plan::error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data", options.data,
+                       batches, position.batch);
+  std::span<float> values = step ? step->runner.scalars() : updateEntry->scalars();
+  if (!values.empty() && values.size() < scalars->size())
+    return plan::error("{}: the plan's scalar block is too small; compile again", session.reader.path());
+  return plan::Status();
+}
+
+plan::Status Trainer::openRun() {
+  std::string resumed = options.resume.empty() ? "" : parseRunReference(options.resume).run;
+  run_ = !options.out.empty() ? options.out : resuming ? resumed : freeRunName(session.reader.path());
+  std::error_code code;
+  bool sameRun = resuming && (run_ == resumed || std::filesystem::equivalent(run_, resumed, code));
+  if (!sameRun) {
+    if (plan::Status status = createRunFolder(run_, session.reader); !status.ok())
+      return status;
+    if (plan::Status status = writeDataNotes(run_, *data.dataset); !status.ok())
+      return status;
+  } else {
+    checkpointed = position.step;
+  }
+  auto opened = MetricsFile::open(run_ + "/metrics.jsonl", position.step);
+  if (!opened)
+    return opened.status();
+  metricsFile.emplace(opened.take());
+  progress.emplace(totalSteps, position.step, options.logEvery, options.terminal, options.messages);
+  if (plan::Status status = progress->openLog(run_ + "/log.txt"); !status.ok())
+    return status;
+  if (resuming && !isPlanOfRun(resumed, session.reader))
+    progress->note(fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed));
+  return plan::Status();
+}
+
+void Trainer::report() {
+  const plan::Plan &plan = session.plan();
+  uint64_t dataBytes = data.dataset->hostBytes() + (evalData.dataset ? evalData.dataset->hostBytes() : 0);
+  progress->note(fmt::format("{}: {} samples, {} a batch{}, {} updates{}, seed {}{}", plan.model(),
+                             data.reader->samples(), data.reader->batch(),
+                             accumulate > 1 ? fmt::format(" x {} accumulated", accumulate) : "", totalSteps,
+                             resuming ? fmt::format(" of which {} are done", position.step) : "", position.seed,
+                             position.shuffle ? "" : ", not shuffled"));
+  if (!data.dataset->vocabulary.empty())
+    progress->note(fmt::format("vocabulary: {} characters", data.dataset->vocabulary.size()));
+  if (!data.dataset->classes.empty())
+    progress->note(fmt::format("classes: {}", data.dataset->classes.size()));
+  progress->note(fmt::format("memory: resident {}, transient {}, together {} on the device; host: data {}, plan {} (mapped)",
+                             formatBytes(session.device->residentBytes()), formatBytes(session.device->transientBytes()),
+                             formatBytes(session.device->residentBytes() + session.device->transientBytes()),
+                             formatBytes(dataBytes), formatBytes(session.reader.fileBytes())));
+}
+
+plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum,
+                                 double &weight) {
+  sampler->batchOf(position.epoch, number, indices);
+  plan::Status status = data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs());
+  if (status.ok())
+    status = entry.runner.run();
+  sum += entry.runner.scalarOutput(entry.sum);
+  weight += entry.runner.scalarOutput(entry.weight);
+  metrics.samples += indices.size();
+  metrics.tokens += indices.size() * data.reader->tokensPerSample();
+  return status;
+}
+
+plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
+  uint64_t count = schedule->perEpoch() ? position.epoch : position.step;
+  metrics = {};
+  metrics.step = position.step + 1;
+  metrics.epoch = position.epoch + 1;
+  metrics.learningRate = scalars->learningRate(count);
+  double sum = 0, weight = 0;
+  plan::Status status;
+  // A device without memory computes nothing that could be finite or not.
+  auto good = [&](double value) { return std::isfinite(value) || !session.hasMemory(); };
+  if (step) {
+    lastWindow = 1;
+    if (!step->runner.scalars().empty())
+      scalars->compute(metrics.step, count, step->runner.scalars());
+    status = microBatch(*step, position.batch, metrics, sum, weight);
+    metrics.gradientNorm = step->runner.scalarOutput(step->norm);
+    metrics.loss = sum / weight;
+    finite = good(metrics.loss) && good(metrics.gradientNorm);
+    return status;
+  }
+  lastWindow = std::min(accumulate, sampler->batchesPerEpoch() - position.batch);
+  for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
+    status = microBatch(i == 0 ? *first : *next, position.batch + i, metrics, sum, weight);
+  metrics.loss = sum / weight;
+  finite = good(metrics.loss);
+  if (!status.ok() || !finite)
+    return status;
+  if (!updateEntry->scalars().empty())
+    scalars->compute(metrics.step, count, updateEntry->scalars());
+  status = updateEntry->run();
+  metrics.gradientNorm = updateEntry->scalarOutput(updateEntry->outputIndex("grad_norm"));
+  finite = good(metrics.gradientNorm);
+  return status;
+}
+
+plan::Status Trainer::checkpoint() {
+  if (!session.hasMemory() || checkpointed == position.step)
+    return plan::Status();
+  plan::Status status = writeCheckpoint(run_, session.plan(), *session.device, position);
+  if (status.ok())
+    checkpointed = position.step;
+  return status;
+}
+
+plan::Status Trainer::evaluateNow() {
+  if (!evaluateEntry || !session.hasMemory() || evaluated == position.step)
+    return plan::Status();
+  double start = monotonicSeconds();
+  auto result = evaluate(*evaluateEntry, *evalData.reader);
+  if (!result)
+    return result.status().withContext("evaluation");
+  evaluated = position.step;
+  plan::Status status = metricsFile->evaluation(position.step, position.epoch + (position.batch ? 1 : 0), result->loss,
+                                                result->accuracy, monotonicSeconds() - start);
+  progress->note(fmt::format("step {}/{}  eval_loss {:.6g}{}", position.step, totalSteps, result->loss,
+                             result->accuracy ? fmt::format("  eval_accuracy {:.4f}", *result->accuracy) : ""));
+  bool better = std::isfinite(result->loss) && (position.bestStep == 0 || result->loss < position.bestLoss);
+  if (!status.ok() || !better)
+    return status;
+  uint64_t before = position.bestStep;
+  position.bestStep = position.step;
+  position.bestLoss = result->loss;
+  bool only = checkpointed != position.step &&
+              (options.checkpointEvery == 0 || position.step % options.checkpointEvery != 0);
+  if (status = checkpoint(); !status.ok())
+    return status;
+  if (status = markBest(run_, position.step, result->loss); !status.ok())
+    return status;
+  if (bestOnly.erase(before)) {
+    std::error_code code;
+    std::filesystem::remove_all(fmt::format("{}/checkpoints/step-{}", run_, before), code);
+  }
+  if (only)
+    bestOnly.insert(position.step);
+  return status;
+}
+
+plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
+  // The plan leaves the state alone where loss or norm are not finite: this is the state of the last good update.
+  if (plan::Status status = checkpoint(); !status.ok())
+    return status;
+  // Diagnosis: the same micro-batches again, observed. The first that goes wrong names its node.
+  std::string node;
+  uint64_t begin = position.batch, end = begin + lastWindow;
+  for (uint64_t number = begin; number < end && node.empty(); ++number) {
+    LossRunner &entry = step ? *step : number == begin ? *first : *next;
+    sampler->batchOf(position.epoch, number, indices);
+    if (step && !step->runner.scalars().empty())
+      scalars->compute(metrics.step, schedule->perEpoch() ? position.epoch : position.step, step->runner.scalars());
+    if (data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs()).ok())
+      node = entry.runner.findNonFinite();
+  }
+  std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
+                                                 : fmt::format("the loss is {}", metrics.loss);
+  std::string text =
+      fmt::format("step {}: {}{}; training stopped before the update; {}/checkpoints/step-{} holds the weights before it; "
+                  "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
+                  metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), run_,
+                  position.step);
+  progress->note("error: " + text);
+  return plan::Status(text, plan::kExitNonFinite);
+}
+
+plan::Status Trainer::release() {
+  std::map<std::string, int> byName;
+  for (int i = 0; i < session.plan().variables_size(); ++i)
+    byName[session.plan().variables(i).name()] = i;
+  std::vector<bool> written = writtenVariables(session.plan());
+  auto trained = [&](const plan::Variable &variable) -> std::span<const std::byte> {
+    int index = byName[variable.name()];
+    if (variable.role() != plan::PARAMETER && !written[static_cast<size_t>(index)])
+      return {};
+    const auto *bytes = static_cast<const std::byte *>(session.device->variableData(static_cast<uint32_t>(index)));
+    return {bytes, plan::tensorBytes(variable.type()).value_or(0)};
+  };
+  ExportOptions exportOptions;
+  exportOptions.planFolder = session.reader.folder();
+  return exportWeights(session.reader, trained, run_ + "/model.onnx", exportOptions);
+}
+
+plan::Status Trainer::finish(int signal) {
+  if (signal == 0)
+    if (plan::Status status = evaluateNow(); !status.ok())
+      return status;
+  if (plan::Status status = checkpoint(); !status.ok())
+    return status;
+  bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.hasMemory();
+  bool released = signal == 0 && options.release && hasModel;
+  if (released)
+    if (plan::Status status = release(); !status.ok())
+      return status;
+  if (signal != 0)
+    progress->note(fmt::format("stopped by signal {} after update {}; go on with --resume {}", signal, position.step, run_));
+  return plan::Status();
+}
+
+plan::Status Trainer::loop() {
+  SignalWatch signals;
+  UpdateMetrics metrics;
+  uint64_t batches = sampler->batchesPerEpoch();
+  double start = monotonicSeconds(), before = start;
+  while (position.step < totalSteps && signals.received() == 0) {
+    if (position.batch >= batches) {
+      position.batch = 0;
+      ++position.epoch;
+    }
+    bool finite = true;
+    if (plan::Status status = update(metrics, finite); !status.ok())
+      return status.withContext(fmt::format("step {}", metrics.step));
+    if (!finite)
+      return stopNonFinite(metrics);
+    ++position.step;
+    position.batch += lastWindow;
+    double now = monotonicSeconds();
+    metrics.seconds = now - before;
+    if (plan::Status status = metricsFile->update(metrics); !status.ok())
+      return status;
+    progress->update(metrics);
+    if (options.evalEvery != 0 && position.step % options.evalEvery == 0)
+      if (plan::Status status = evaluateNow(); !status.ok())
+        return status;
+    if (options.checkpointEvery != 0 && position.step % options.checkpointEvery == 0)
+      if (plan::Status status = checkpoint(); !status.ok())
+        return status;
+    before = monotonicSeconds();
+  }
+  int signal = position.step < totalSteps ? signals.received() : 0;
+  if (plan::Status status = finish(signal); !status.ok())
+    return status;
+  progress->note(fmt::format("{} updates in {:.1f} s; {}", position.step, monotonicSeconds() - start, run_));
+  return plan::Status();
+}
+
+plan::Status Trainer::run() {
+  for (auto stage : {&Trainer::findEntries, &Trainer::openData})
+    if (plan::Status status = (this->*stage)(); !status.ok())
+      return status;
+  if (!options.init.empty()) {
+    auto loaded = loadWeights(session.plan(), *session.device, options.init);
+    if (!loaded)
+      return loaded.status();
+  }
+  for (auto stage : {&Trainer::planRun, &Trainer::openRun})
+    if (plan::Status status = (this->*stage)(); !status.ok())
+      return status;
+  report();
+  return loop();
+}
+
+plan::Status tcc::runtime::train(Session &session, const TrainOptions &options) {
+  return Trainer(session, options).run();
+}

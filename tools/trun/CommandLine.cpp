@@ -1,0 +1,191 @@
+//===- CommandLine.cpp - what trun understands ---------------------------===//
+#include "runtime/state/Weights.h"
+#include "tools/trun/Commands.h"
+
+#include <CLI/CLI.hpp>
+#include <cstring>
+#include <unistd.h>
+
+using namespace tcc;
+using namespace tcc::tools;
+
+namespace {
+struct Raw {
+  int64_t workers = 0, processes = 1;
+  bool noRelease = false, shuffle = false, noShuffle = false;
+  int64_t steps = -1, epochs = -1, seed = -1;
+};
+
+void addDevice(CLI::App &app, Options &options) {
+  app.add_option("--device", options.session.device, "cpu (default), or null: check everything, compute nothing");
+  app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
+      ->check(CLI::Range(0u, 4096u));
+}
+
+void addSettings(CLI::App &app, Options &options) {
+  app.add_option("--set", options.session.settings, "KEY=VALUE: change a recipe key that needs no compilation")
+      ->allow_extra_args(false);
+}
+
+void addPlan(CLI::App &app, Options &options) {
+  app.add_option("PLAN", options.session.planPath, "the plan that tcc wrote")->required();
+}
+
+void addFrom(CLI::App &app, Options &options) {
+  app.add_option("--from", options.from, "RUN[@STEP|@best|@last], or WEIGHTS.safetensors; default: the initial weights");
+  app.add_flag("--ema", options.ema, "the averaged weights");
+}
+
+void addTrain(CLI::App &app, Options &options, Raw &raw) {
+  runtime::TrainOptions &train = options.train;
+  addPlan(app, options);
+  app.add_option("--data", train.data, "training data: a file, a folder, or the start of IDX names")->required();
+  app.add_option("--eval-data", train.evalData, "data to evaluate on");
+  auto *steps = app.add_option("--steps", raw.steps, "updates in all")->check(CLI::NonNegativeNumber);
+  app.add_option("--epochs", raw.epochs, "passes over the data in all; default 1")->check(CLI::NonNegativeNumber)->excludes(steps);
+  app.add_option("--out", train.out, "run folder to make; default: a new one, MODEL.run");
+  app.add_option("--resume", train.resume, "RUN[@STEP]: go on where it stopped");
+  app.add_option("--init", train.init, "WEIGHTS.safetensors to start from");
+  auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
+  app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
+  app.add_option("--seed", raw.seed, "of the order; default: the recipe's")->check(CLI::NonNegativeNumber);
+  app.add_option("--eval-every", train.evalEvery, "updates between evaluations; default: at the end");
+  app.add_option("--checkpoint-every", train.checkpointEvery, "updates between checkpoints; default: at the end");
+  app.add_option("--log-every", train.logEvery, "updates between progress lines");
+  app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
+  app.add_option("--workers", raw.workers, "loader threads: only 0, the training thread reads");
+  app.add_option("--nproc", raw.processes, "processes: only 1");
+  addSettings(app, options);
+  addDevice(app, options);
+}
+
+void addIo(CLI::App &app, Options &options) {
+  addPlan(app, options);
+  app.add_option("--inputs", options.inputs, "tensors by input name, e.g. IN.safetensors")->required();
+  app.add_option("--outputs", options.outputs, "file to write, .safetensors")->required();
+  addFrom(app, options);
+  addSettings(app, options);
+  addDevice(app, options);
+}
+
+/// "--stepz" → the known flag nearest to it.
+std::string nearestFlag(const CLI::App &app, const std::string &flag) {
+  std::vector<std::string> known;
+  for (const CLI::Option *option : app.get_options())
+    for (const std::string &name : option->get_lnames())
+      known.push_back("--" + name);
+  return runtime::nearestName(flag.substr(0, flag.find('=')), known);
+}
+
+int wrongUsage(const std::string &text) {
+  std::fprintf(stderr, "trun: %s\n", text.c_str());
+  return plan::kExitUsage;
+}
+
+std::optional<int> check(Options &options, const Raw &raw) {
+  runtime::TrainOptions &train = options.train;
+  if (options.command != Options::Command::Train)
+    return std::nullopt;
+  if (raw.processes != 1)
+    return wrongUsage("--nproc: training on several processes is not there yet; use 1");
+  if (raw.workers != 0)
+    return wrongUsage("--workers: data is read by the training thread, loader threads are not there yet; use 0");
+  if (raw.steps >= 0)
+    train.steps = static_cast<uint64_t>(raw.steps);
+  if (raw.epochs >= 0)
+    train.epochs = static_cast<uint64_t>(raw.epochs);
+  if (raw.seed >= 0)
+    train.seed = static_cast<uint64_t>(raw.seed);
+  if (raw.shuffle || raw.noShuffle)
+    train.shuffle = raw.shuffle;
+  if (!train.init.empty() && !train.resume.empty())
+    return wrongUsage("--init and --resume: a resumed run has its weights already; give one of them");
+  train.release = !raw.noRelease;
+  train.terminal = ::isatty(STDERR_FILENO) != 0;
+  return std::nullopt;
+}
+} // namespace
+
+Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
+  static constexpr std::pair<const char *, Options::Command> kCommands[] = {
+      {"train", Options::Command::Train},         {"eval", Options::Command::Eval},
+      {"predict", Options::Command::Predict},     {"gradients", Options::Command::Gradients},
+      {"export", Options::Command::Export},       {"verify", Options::Command::Verify}};
+  Parsed parsed;
+  Options &options = parsed.options;
+  Raw raw;
+  std::string word = argc > 1 ? argv[1] : "";
+  bool named = false;
+  for (const auto &[name, command] : kCommands)
+    if (word == name) {
+      options.command = command;
+      named = true;
+    }
+  CLI::App app("trun: runs the plans that tcc makes", named ? "trun " + word : "trun");
+  app.set_version_flag("--version", "trun " TCC_VERSION);
+  app.get_formatter()->column_width(30);
+  app.allow_extras();
+  switch (options.command) {
+  case Options::Command::Train:
+    app.description("trun PLAN --data PATH …: trains.\n"
+                    "Other commands: trun eval | predict | gradients | export | verify, each with its own --help.");
+    addTrain(app, options, raw);
+    break;
+  case Options::Command::Eval:
+    app.description("Loss and accuracy over a data set, as JSON on standard output.");
+    addPlan(app, options);
+    app.add_option("--data", options.train.data, "data to evaluate on")->required();
+    addFrom(app, options);
+    addSettings(app, options);
+    addDevice(app, options);
+    break;
+  case Options::Command::Predict:
+    app.description("Every output of the model for the given inputs.");
+    addIo(app, options);
+    break;
+  case Options::Command::Gradients:
+    app.description("Loss and every gradient of one batch.");
+    addIo(app, options);
+    break;
+  case Options::Command::Export:
+    app.description("Trained weights as model.onnx or weights.safetensors.");
+    app.add_option("RUN", options.run, "RUN[@STEP|@best|@last]")->required();
+    app.add_option("-o,--output", options.output, "file to write: .onnx or .safetensors")->required();
+    app.add_flag("--ema", options.ema, "the averaged weights");
+    app.add_flag("--keep-mode", options.keepMode, "keep BatchNormalization and Dropout in the mode of the import");
+    break;
+  case Options::Command::Verify:
+    app.description("Checks a plan with the verifier alone.");
+    addPlan(app, options);
+    break;
+  }
+  try {
+    int skip = named ? 1 : 0;
+    app.parse(argc - skip, argv + skip);
+  } catch (const CLI::ParseError &problem) {
+    bool informs = problem.get_exit_code() == 0; // --help, --version
+    if (informs) {
+      app.exit(problem);
+      parsed.exitStatus = plan::kExitDone;
+      return parsed;
+    }
+    // An unknown flag explains a missing argument better than the parser does.
+    std::vector<std::string> extras = app.remaining();
+    auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
+    if (flag == extras.end()) {
+      parsed.exitStatus = wrongUsage(fmt::format("{}; see {} --help", problem.what(), app.get_name()));
+      return parsed;
+    }
+  }
+  for (const std::string &extra : app.remaining()) {
+    std::string nearest = extra.starts_with("-") ? nearestFlag(app, extra) : "";
+    parsed.exitStatus =
+        wrongUsage(extra.starts_with("-")
+                       ? fmt::format("unknown option '{}'{}; see {} --help", extra,
+                                     nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), app.get_name())
+                       : fmt::format("unexpected argument '{}'; see {} --help", extra, app.get_name()));
+    return parsed;
+  }
+  parsed.exitStatus = check(options, raw);
+  return parsed;
+}

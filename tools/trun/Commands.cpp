@@ -1,0 +1,143 @@
+//===- Commands.cpp - the commands of trun -------------------------------===//
+#include "tools/trun/Commands.h"
+#include "runtime/plan/Verifier.h"
+#include "runtime/state/Checkpoint.h"
+#include "runtime/train/Evaluate.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/RunFolder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::tools;
+
+namespace {
+plan::Status checkEma(const Options &options) {
+  return options.ema ? plan::error("--ema: the run keeps no averaged weights; train a plan whose recipe has train.ema")
+                     : plan::Status();
+}
+
+/// An open session with an entry and its data.
+struct Prepared {
+  Session session;
+  EntryData data;
+  std::unique_ptr<EntryRunner> runner;
+};
+
+plan::Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
+  if (plan::Status status = checkEma(options); !status.ok())
+    return status;
+  auto session = openSession(options.session);
+  if (!session)
+    return session.status();
+  const plan::Entry *entry = findEntry(session->plan(), entryName);
+  if (!entry)
+    return plan::error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath, entryName,
+                       entryName);
+  EntryDataOptions dataOptions;
+  if (!options.from.empty()) {
+    if (plan::Status status = loadFrom(*session, options.from); !status.ok())
+      return status;
+    auto vocabulary = readVocabulary(parseRunReference(options.from).run);
+    if (!vocabulary)
+      return vocabulary.status();
+    dataOptions.vocabulary = vocabulary.take();
+  }
+  auto data = openEntryData(*session, *entry, dataPath, dataOptions);
+  if (!data)
+    return data.status();
+  Prepared prepared{session.take(), data.take(), nullptr};
+  prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
+  return prepared;
+}
+
+plan::Status evalCommand(const Options &options) {
+  auto prepared = prepare(options, "evaluate", options.train.data);
+  if (!prepared)
+    return prepared.status();
+  auto result = evaluate(*prepared->runner, *prepared->data.reader);
+  if (!result)
+    return result.status();
+  nlohmann::ordered_json line;
+  line["eval_loss"] = result->loss;
+  if (result->accuracy)
+    line["eval_accuracy"] = *result->accuracy;
+  line["samples"] = result->samples;
+  fmt::print("{}\n", line.dump());
+  return plan::Status();
+}
+
+plan::Status predictCommand(const Options &options) {
+  auto prepared = prepare(options, "predict", options.inputs);
+  return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
+}
+
+plan::Status gradientsCommand(const Options &options) {
+  auto prepared = prepare(options, "gradients", options.inputs);
+  return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
+}
+
+plan::Status exportCommand(const Options &options) {
+  if (plan::Status status = checkEma(options); !status.ok())
+    return status;
+  return exportRun(options.run, options.output, options.keepMode);
+}
+
+plan::Status verifyCommand(const Options &options) {
+  const std::string &path = options.session.planPath;
+  auto reader = plan::PlanReader::open(path);
+  if (!reader)
+    return reader.status();
+  std::vector<std::string> problems = plan::verifyPlan(reader->plan());
+  for (size_t i = 0; i + 1 < problems.size(); ++i)
+    fmt::print(stderr, "trun: {}: {}\n", path, problems[i]);
+  if (!problems.empty())
+    return plan::error("{}: {}", path, problems.back());
+  fmt::print("{}: {} entries, {} variables, {}: good\n", path, reader->plan().entries_size(),
+             reader->plan().variables_size(), formatBytes(reader->fileBytes()));
+  return plan::Status();
+}
+
+plan::Status trainCommand(const Options &options) {
+  SessionOptions sessionOptions = options.session;
+  TrainOptions trainOptions = options.train;
+  if (!trainOptions.resume.empty()) {
+    // The settings of the run go on to hold; what is given now comes after them.
+    auto checkpoint = findCheckpoint(parseRunReference(trainOptions.resume));
+    if (!checkpoint)
+      return checkpoint.status();
+    auto position = readPosition(*checkpoint);
+    if (!position)
+      return position.status();
+    std::vector<std::string> settings = position->settings;
+    for (const std::string &setting : sessionOptions.settings)
+      if (std::find(settings.begin(), settings.end(), setting) == settings.end())
+        settings.push_back(setting);
+    sessionOptions.settings = settings;
+  } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
+    return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
+                       trainOptions.out);
+  }
+  auto session = openSession(sessionOptions);
+  if (!session)
+    return session.status();
+  trainOptions.settings = sessionOptions.settings;
+  return train(*session, trainOptions);
+}
+} // namespace
+
+plan::Status tcc::tools::runCommand(const Options &options) {
+  switch (options.command) {
+  case Options::Command::Train: return trainCommand(options);
+  case Options::Command::Eval: return evalCommand(options);
+  case Options::Command::Predict: return predictCommand(options);
+  case Options::Command::Gradients: return gradientsCommand(options);
+  case Options::Command::Export: return exportCommand(options);
+  case Options::Command::Verify: return verifyCommand(options);
+  }
+  return plan::Status();
+}

@@ -1,0 +1,33 @@
+//===- Commands.h - the commands of trun ---------------------------------===//
+#ifndef TCC_TOOLS_TRUN_COMMANDS_H
+#define TCC_TOOLS_TRUN_COMMANDS_H
+
+#include "runtime/train/Train.h"
+
+#include <string>
+
+namespace tcc::tools {
+
+/// What was typed, for all commands; each uses its part.
+struct Options {
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify } command = Command::Train;
+  runtime::SessionOptions session;
+  runtime::TrainOptions train;
+  std::string from, inputs, outputs;    ///< eval, predict, gradients
+  std::string run, output;              ///< export
+  bool ema = false, keepMode = false;
+};
+
+/// Does what was asked; messages go to standard error, results to standard output.
+plan::Status runCommand(const Options &options);
+
+/// Reads the command line. The exit status ends the program where it is set: help, version, wrong usage.
+struct Parsed {
+  Options options;
+  std::optional<int> exitStatus;
+};
+Parsed parseCommandLine(int argc, char **argv);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TRUN_COMMANDS_H
