@@ -49,13 +49,15 @@ class CharGPT(nn.Module):
 
 @torch.no_grad()
 def initialise(model):
-    """GPT-2's initialisation, then a little noise on everything: an exporter merges tensors that are equal (all the ones
-    and zeros of the layer norms), and merged weights would be trained as one."""
+    """Normal weights, smaller where a block adds to the residual stream, as GPT-2 does; wider than GPT-2's, since the model
+    is narrower. Then a little noise on everything: an exporter merges tensors that are equal (all the ones and zeros of the
+    layer norms), and merged weights would be trained as one."""
     for name, p in model.named_parameters():
         if name.endswith("bias"):
             p.zero_()
         elif "ln_" not in name:
-            nn.init.normal_(p, std=0.02 / (2 * LAYERS) ** 0.5 if "c_proj" in name or "c_out" in name else 0.02)
+            residual = "c_proj" in name or "c_out" in name
+            nn.init.normal_(p, std=0.1 if name.startswith("w") else 0.05 / (2 * LAYERS) ** 0.5 if residual else 0.05)
         p += 1e-4 * torch.randn_like(p)
 
 

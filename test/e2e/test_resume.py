@@ -1,0 +1,73 @@
+"""A run that was stopped goes on where it stopped: same losses, same bits."""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import models
+from common import BIN, EndToEnd, case, metrics
+
+
+class Resume(EndToEnd):
+    def bits(self, run):
+        self.weights(run, f"{run.name}.safetensors")
+        return (self.folder / f"{run.name}.safetensors").read_bytes()
+
+    def go_on(self, plan, data, run, steps):
+        self.succeed("trun", plan, "--data", data, "--steps", steps, "--resume", run)
+
+    def test_in_two_parts(self):
+        """Shuffled, with accumulation, a schedule and an epoch's end inside: all of it has to be taken up again."""
+        model, recipe, data, _ = case("in-graph-loss")
+        plan = self.compile(model, "--recipe", recipe)
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.succeed("trun", plan, "--data", data, "--steps", 7, "--seed", 5, "--out", whole)
+        self.succeed("trun", plan, "--data", data, "--steps", 3, "--seed", 5, "--out", parts)
+        self.go_on(plan, data, parts, 7)
+        self.assertEqual([u["loss"] for u in metrics(whole)[0]], [u["loss"] for u in metrics(parts)[0]])
+        self.assertTrue(self.bits(whole) == self.bits(parts), "weights differ after a resume")
+
+    def test_the_seed_decides_the_order(self):
+        model, recipe, data, _ = case("mlp")
+        plan = self.compile(model, "--recipe", recipe)
+        losses = []
+        for out, seed in (("a", 1), ("b", 1), ("c", 2)):
+            self.succeed("trun", plan, "--data", data, "--steps", 4, "--seed", seed, "--out", out)
+            losses.append([u["loss"] for u in metrics(self.folder / out)[0]])
+        self.assertEqual(losses[0], losses[1])
+        self.assertNotEqual(losses[0], losses[2])
+
+    def test_after_a_signal(self):
+        plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe",
+                            self.write("r.toml", models.SQUARES + models.SGD))
+        data = self.save("d.safetensors", **models.mlp_data(32))
+        run, endless = self.folder / "run", 10**9
+        with open(self.folder / "output", "wb") as output:
+            process = subprocess.Popen([str(BIN / "trun"), str(plan), "--data", str(data), "--steps", str(endless), "--out",
+                                        str(run)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        self.addCleanup(process.kill)
+        while not (run / "metrics.jsonl").exists() or not (run / "metrics.jsonl").stat().st_size:
+            self.assertIsNone(process.poll(), (self.folder / "output").read_text())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 0, (self.folder / "output").read_text())
+        done = metrics(run)[0][-1]["step"]
+        self.assertTrue((run / "checkpoints" / f"step-{done}").is_dir(), os.listdir(run / "checkpoints"))
+        self.go_on(plan, data, run, done + 2)
+        self.assertEqual([u["step"] for u in metrics(run)[0]][-3:], [done, done + 1, done + 2])
+
+    def test_a_damaged_checkpoint_is_refused(self):
+        plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe",
+                            self.write("r.toml", models.SQUARES + models.SGD))
+        data = self.save("d.safetensors", **models.mlp_data(32))
+        run = self.train(plan, data, steps=2)
+        shard = next((run / "checkpoints" / "step-2").glob("*.safetensors"))
+        content = bytearray(shard.read_bytes())
+        content[-1] ^= 1
+        shard.write_bytes(bytes(content))
+        self.refuse(1, ["step-2"], "trun", plan, "--data", data, "--steps", 4, "--resume", run)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
