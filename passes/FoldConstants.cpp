@@ -20,6 +20,8 @@ struct FoldConstantsPass : impl::FoldConstantsPassBase<FoldConstantsPass> {
   void runOnOperation() override {
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
       function.walk([&](Operation *op) {
+        if (op->getNumOperands() == 0)
+          return; // a constant already, or an iota: cheaper to compute than to load
         OpBuilder builder(op);
         llvm::SmallVector<Value> constants = foldIfConstant(builder, op, maxBytes);
         if (constants.empty())

@@ -3,6 +3,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 
+#include "llvm/Support/Format.h"
 #include "llvm/Support/xxhash.h"
 
 using namespace mlir;

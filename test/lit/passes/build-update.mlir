@@ -1,0 +1,71 @@
+// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9,weight_decay=0.1 decay-exempt=@1d clip-norm=1" | FileCheck %s --check-prefix=SGD
+// RUN: tcc-opt %s --build-update="kind=adamw accumulate=2" | FileCheck %s --check-prefix=ACC
+// RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=wx*" 2>&1 | FileCheck %s --check-prefix=NO-MATCH
+// RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=@bia" 2>&1 | FileCheck %s --check-prefix=NO-SELECTOR
+// RUN: not tcc-opt %s --build-update="kind=sdg" 2>&1 | FileCheck %s --check-prefix=NO-KIND
+// RUN: not tcc-opt %s --build-update="kind=sgd nesterov" 2>&1 | FileCheck %s --check-prefix=NESTEROV
+
+train.variable @w : tensor<2x4xf32> {role = "parameter"}
+train.variable @b : tensor<4xf32> {role = "parameter"}
+train.variable @scale : tensor<f32> {role = "frozen"}
+
+func.func @forward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64}, %unused: tensor<3xf32> {train.name = "extra"})
+    -> (tensor<4xf32> {train.name = "y"}) {
+  return %x : tensor<4xf32>
+}
+func.func @loss(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<f32> {train.name = "correct"}, tensor<f32> {train.name = "counted"}) {
+  %s = train.read @scale : tensor<f32>
+  return %s, %s, %s, %s : tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>
+}
+func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<2x4xf32> {train.gradient_of = "w"}, tensor<4xf32> {train.gradient_of = "b"})
+    attributes {train.loss_name = "own"} {
+  %s = train.read @scale : tensor<f32>
+  %g = train.broadcast %x : tensor<4xf32> -> tensor<2x4xf32>
+  return %s, %s, %g, %x : tensor<f32>, tensor<f32>, tensor<2x4xf32>, tensor<4xf32>
+}
+
+// Two groups, their numbers in one vector of scalars; momentum is state.
+// SGD: train.groups = [{lr_scale = 1.000000e+00 : f64, name = "default", parameters = ["w"], weight_decay = 1.000000e-01 : f64}, {lr_scale = 1.000000e+00 : f64, name = "no weight decay", parameters = ["b"], weight_decay = 0.000000e+00 : f64}]
+// SGD-SAME: train.scalars = ["clip_norm",
+// SGD: train.variable @w : {{.*}}group = 0
+// SGD: train.variable @b : {{.*}}group = 1
+// SGD: train.variable @"w/momentum_buffer" : tensor<2x4xf32> {fill = 0.000000e+00 : f64, group = 0 : i64, role = "optimizer"}
+// SGD-NOT: func.func @forward
+// SGD-NOT: func.func @backward
+// SGD: func.func @step(%{{.*}}: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64}, %{{.*}}: tensor<f32> {train.variable = "scale"}
+// SGD-SAME: %[[W:[^ ]*]]: tensor<2x4xf32> {train.variable = "w"}
+// SGD-SAME: tensor<5xf32> {train.scalars}
+// SGD-SAME: (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<f32> {train.name = "grad_norm"}, tensor<2x4xf32> {train.variable = "w"}, tensor<2x4xf32> {train.variable = "w/momentum_buffer"}
+// SGD-SAME: attributes {train.entry = "step"}
+// The norm: rows first, then the rest; averaged, clipped; only a finite step is taken.
+// SGD: train.reduce sum %{{.*}} [1] : tensor<2x4xf32> -> tensor<2x1xf32>
+// SGD: %[[NORM:.*]] = train.sqrt
+// SGD: train.min
+// SGD: train.is_finite
+// SGD: %[[OK:.*]] = train.and
+// SGD: %[[OKS:.*]] = train.broadcast %[[OK]] : tensor<i1> -> tensor<2x4xi1>
+// SGD: train.select %[[OKS]], %{{.*}}, %[[W]] : tensor<2x4xi1>, tensor<2x4xf32>
+// SGD: func.func @evaluate({{.*}}train.name = "correct"
+// The graph's own outputs, under its own inputs, read or not.
+// SGD: func.func @predict({{.*}}train.name = "extra"{{.*}} -> (tensor<4xf32> {train.name = "y"})
+// SGD: func.func @gradients({{.*}} -> (tensor<f32> {train.name = "own"}, tensor<2x4xf32> {train.name = "gradient:w"}, tensor<4xf32> {train.name = "gradient:b"})
+
+// ACC: train.variable @"w/gradient" : tensor<2x4xf32> {{.*}}role = "accumulator"
+// ACC: train.variable @"loss/sum" : tensor<f32>
+// ACC: train.variable @"loss/weight" : tensor<f32>
+// The first micro-batch writes the accumulators, and so does not read them.
+// ACC: func.func @accumulate_first(
+// ACC-NOT: %{{.*}} {train.variable = "w/gradient"}, %
+// ACC-SAME: -> (
+// ACC-SAME: tensor<2x4xf32> {train.variable = "w/gradient"}
+// ACC: func.func @accumulate_next({{.*}}: tensor<2x4xf32> {train.variable = "w/gradient"}{{.*}} -> (
+// ACC: train.add
+// ACC: func.func @update({{.*}} -> ({{.*}}train.name = "grad_norm"
+// ACC-NOT: func.func @step
+
+// NO-MATCH: optimizer.decay_exempt: `wx*` matches no parameter; the nearest are
+// NO-SELECTOR: unknown selector `@bia`; known: @bias, @norm, @embedding, @1d
+// NO-KIND: unknown optimizer `sdg`; known: sgd, adam, adamw
+// NESTEROV: optimizer.nesterov needs momentum
