@@ -85,6 +85,18 @@ class BadData(Trained):
         self.rejected(self.data, "w1|b1|w2|b2", arguments=["--init", wrong])
 
 
+class BadSettings(Trained):
+    def test_unknown_device(self):
+        self.rejected(self.data, "tpu", r"\bcpu\b", status=2, arguments=["--device", "tpu"])
+
+    def test_settings_that_need_compilation(self):
+        self.rejected(self.data, "loss.kind", r"recompile with tcc --set loss\.kind=l1", status=2,
+                      arguments=["--set", "loss.kind=l1"])
+
+    def test_unknown_setting_names_the_nearest(self):
+        self.rejected(self.data, r"optimizer\.lrr", r"optimizer\.lr\b", status=2, arguments=["--set", "optimizer.lrr=1"])
+
+
 class NotFinite(Trained):
     def test_stops_before_the_update(self):
         """A NaN in the third batch: exit status 4, and the weights are those after two updates."""

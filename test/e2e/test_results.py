@@ -1,4 +1,5 @@
 """What leaves trun is right: gradients, predictions, evaluation and the exported models, against independent answers."""
+import json
 import math
 import subprocess
 import unittest
@@ -121,8 +122,11 @@ class Exports(EndToEnd):
         reported = evaluations[-1]["eval_loss"]
         self.assertAlmostEqual(float(np.mean(losses)), reported, delta=1e-5 * reported)
         self.assertLess(reported, 4.0)                    # untrained: 4.8
-        said = self.succeed("trun", "eval", plan, "--data", data, "--from", run).out
-        self.assertIn(f"{reported:.4f}"[:5], said)
+        said = json.loads(self.succeed("trun", "eval", plan, "--data", data, "--from", run).out)
+        self.assertEqual(said["eval_loss"], reported)
+        logits = np.concatenate([run_onnx(self.folder / "trained.onnx", ids=columns["ids"][k:k + 4])["logits"]
+                                 for k in range(0, 16, 4)])
+        self.assertAlmostEqual(said["eval_accuracy"], float((logits.argmax(-1) == columns["labels"]).mean()), delta=1e-9)
 
     def test_export_keeps_the_model(self):
         """Names, shapes, nodes' names and the exporter's notes are the model's own; only trained weights differ."""
