@@ -162,7 +162,7 @@ Status pad(NodeImport &n) {
   if (mode != "constant" || Shape(train::shapeOf(x)) == shape)
     return n.result(x);
   return n.result(train::PadOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x, low,
-                                       Shape(size_t(rank), 1), n.builder.getF64FloatAttr(value)));
+                                       Shape(size_t(rank), 1), llvm::APFloat(value)));
 }
 
 /// Nearest-neighbour Resize and Upsample, axis by axis, as gathers at indices that are known here.

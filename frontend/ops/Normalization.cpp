@@ -20,7 +20,7 @@ Value normalised(NodeImport &n, Value x, int64_t axis, double epsilon) {
   auto op = train::LayerNormOp::create(n.builder, n.loc, x.getType(), n.type(statistics, element),
                                        n.type(statistics, element), x,
                                        n.splat(shape.drop_front(size_t(axis)), element, 1), Value(), uint64_t(axis),
-                                       n.builder.getF64FloatAttr(epsilon));
+                                       llvm::APFloat(epsilon));
   return op.getResult();
 }
 
@@ -66,7 +66,7 @@ Status layerNorm(NodeImport &n) {
   }
   auto op = train::LayerNormOp::create(n.builder, n.loc, n.in(0).getType(), n.type(statistics, element),
                                        n.type(statistics, element), n.in(0), scale, bias, uint64_t(axis),
-                                       n.builder.getF64FloatAttr(epsilon));
+                                       llvm::APFloat(epsilon));
   // The statistics of 16-bit inputs are f32 by ONNX's stash_type.
   Type stash = n.forceF64 || n.intAttr("stash_type", 1) != 1 || element.isF64() ? element : Type(n.builder.getF32Type());
   if (n.wants(1))

@@ -1,0 +1,20 @@
+//===- EvaluateModel.h - an imported model through the naive evaluators -*- C++ -*-===//
+#ifndef TCC_TEST_SUPPORT_EVALUATEMODEL_H
+#define TCC_TEST_SUPPORT_EVALUATEMODEL_H
+
+#include "compiler/dialect/TrainDialect.h"
+#include "frontend/Import.h"
+
+#include <map>
+
+namespace tcc::test {
+
+using Tensors = std::map<std::string, train::HostTensor>;
+
+/// Runs @forward op by op with the ops' Reference evaluators, the variables at their initial values. `inputs` by graph input,
+/// the result by graph output.
+plan::Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs);
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_SUPPORT_EVALUATEMODEL_H
