@@ -18,6 +18,7 @@ constexpr double kCopyNsPerByte = 0.10;      // read strided, write dense, mostl
 constexpr double kTransposeNsPerByte = 0.05; // inside the library
 constexpr double kCallNs = 700.0;
 constexpr int64_t kCacheBytes = 1 << 20;
+constexpr int64_t kPartialElements = 1 << 16;    // larger results have tiles enough without partial sums
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
@@ -82,7 +83,7 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
     for (int64_t tileN : candidates(s.n, 1024, {64, 96, 128, 192, 256, 384, 512})) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
-      if (splitK && tiles < 8 && s.m * s.n * s.batch <= (1 << 20))
+      if (splitK && tiles < 8 && s.m * s.n * s.batch <= kPartialElements)
         for (int64_t chunks : {2, 4, 8, 16})
           if (s.k / chunks >= 512)
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));

@@ -1,0 +1,187 @@
+//===- CpuDeviceTest.cpp - plans that run, and plans that are refused ----===//
+#include "TestPlan.h"
+
+#include "runtime/Device.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+struct Folder {
+  std::filesystem::path path;
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "device-XXXXXX").string();
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    path = name;
+  }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+std::string kernels() {
+  std::ifstream file(TEST_KERNELS, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The test plan with its real code object in payload 0; `change` may damage it.
+template <typename Change> plan::PlanReader makeReader(Change change, const std::string &name = "test.tplan") {
+  plan::PlanWriter writer;
+  writer.addPayload(kernels());
+  plan::Plan plan = makeTestPlan();
+  change(plan, writer);
+  auto bytes = writer.toBuffer(plan);
+  EXPECT_TRUE(bytes.ok()) << bytes.message();
+  auto reader = plan::PlanReader::fromBuffer(bytes.take(), name);
+  EXPECT_TRUE(reader.ok()) << reader.message();
+  return reader.take();
+}
+plan::PlanReader goodReader() {
+  return makeReader([](plan::Plan &, plan::PlanWriter &) {});
+}
+
+/// Why a device cannot be made.
+template <typename Change> std::string refusal(Change change, const std::string &name = "test.tplan") {
+  auto device = runtime::createCpuDevice(makeReader(change, name), 2);
+  return device ? "" : device.message();
+}
+
+void expectContains(const std::string &message, std::initializer_list<const char *> texts) {
+  for (const char *text : texts)
+    EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' is missing in: " << message;
+}
+} // namespace
+
+TEST(CpuDevice, RunsAPlan) {
+  for (unsigned threads : {1u, 2u, 4u, 16u}) {
+    auto device = runtime::createCpuDevice(goodReader(), threads);
+    ASSERT_TRUE(device.ok()) << device.message();
+    EXPECT_EQ((*device)->residentBytes(), 2316u);
+    EXPECT_EQ((*device)->transientBytes(), goodReader().plan().transient_bytes());
+    auto *b = static_cast<float *>((*device)->variableData(1));
+    auto *z = static_cast<float *>((*device)->bufferData("step", kZ));
+    EXPECT_EQ(b[0], 3.0f);
+    EXPECT_EQ(static_cast<float *>((*device)->variableData(2))[2], 1.0f);
+    EXPECT_EQ((*device)->variableData(3), nullptr);
+    EXPECT_EQ((*device)->bufferData("step", 99), nullptr);
+    EXPECT_EQ((*device)->bufferData("other", 0), nullptr);
+    for (int run = 0; run < 3; ++run) {
+      auto *x = static_cast<float *>((*device)->bufferData("step", kX));
+      for (int i = 0; i < 64; ++i)
+        x[i] = static_cast<float>(i + run);
+      ASSERT_TRUE((*device)->run("step").ok());
+      float state = std::ldexp(3.0f, run); // b doubles in each run
+      for (int row = 0; row < 4; ++row) {
+        float sum = 0;
+        for (int k = 0; k < 16; ++k)
+          sum += 2 * (static_cast<float>(row * 16 + k + run) + state) * 0.5f;
+        for (int column = 0; column < 32; ++column)
+          ASSERT_EQ(z[row * 32 + column], sum) << row << ", " << column;
+      }
+      EXPECT_EQ(b[63], 2 * state);
+    }
+  }
+}
+
+TEST(CpuDevice, ObserverSeesEveryInstruction) {
+  auto device = runtime::createCpuDevice(goodReader(), 2);
+  ASSERT_TRUE(device.ok());
+  std::vector<uint32_t> seen;
+  ASSERT_TRUE((*device)->runObserved("step", [&](uint32_t at) { seen.push_back(at); }).ok());
+  EXPECT_EQ(seen, (std::vector<uint32_t>{0, 1, 2, 3, 4}));
+  expectContains((*device)->run("predict").message(), {"no entry 'predict'", "--entry"});
+}
+
+TEST(CpuDevice, SeveralDevicesKeepTheirOwnKernelsAndState) {
+  auto first = runtime::createCpuDevice(goodReader(), 1), second = runtime::createCpuDevice(goodReader(), 2);
+  ASSERT_TRUE(first.ok() && second.ok());
+  ASSERT_TRUE((*first)->run("step").ok());
+  EXPECT_EQ(static_cast<float *>((*first)->variableData(1))[0], 6.0f);
+  EXPECT_EQ(static_cast<float *>((*second)->variableData(1))[0], 3.0f);
+}
+
+TEST(CpuDevice, RefusesAnUnsafePlan) {
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
+                   plan.mutable_entries(0)->mutable_buffers(kY)->set_offset(64);
+                 }),
+                 {"test.tplan", "not safe to run", "'x'", "'y'", "overlap"});
+}
+
+TEST(CpuDevice, RefusesOtherLibraries) {
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) { plan.set_library("oneDNN 9.9.9"); }),
+                 {"oneDNN 9.9.9", runtime::libraryName().c_str(), "recompile"});
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
+                   plan.mutable_entries(0)->mutable_instructions(3)->mutable_matmul()->mutable_kernels(0)->set_implementation(
+                       "brg:other");
+                 }),
+                 {"instruction 3 (node 'node_matmul')", "brg:other", "recompile"});
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) { plan.set_target("cpu:v9"); }),
+                 {"unknown target 'cpu:v9'"});
+}
+
+TEST(CpuDevice, RefusesCodeItCannotLoad) {
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &writer) {
+                   plan.mutable_code_objects(0)->set_payload(writer.addPayload("no machine code"));
+                   plan.add_payloads()->set_bytes(15);
+                 }),
+                 {"code object 0", "cannot load the generated kernels"});
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
+                   plan.mutable_entries(0)->mutable_instructions(1)->mutable_kernel()->set_symbol("missing");
+                 }),
+                 {"instruction 1", "no kernel 'missing'"});
+}
+
+TEST(CpuDevice, InitialValuesFromPayloadAndFile) {
+  Folder folder;
+  std::vector<float> weights(512), bias(64);
+  for (int i = 0; i < 512; ++i)
+    weights[static_cast<size_t>(i)] = static_cast<float>(i);
+  for (int i = 0; i < 64; ++i)
+    bias[static_cast<size_t>(i)] = static_cast<float>(-i);
+  std::ofstream(folder.path / "weights.bin", std::ios::binary)
+      .write("0123456", 7)
+      .write(reinterpret_cast<const char *>(weights.data()), 2048);
+  auto change = [&](plan::Plan &plan, plan::PlanWriter &writer) {
+    plan::ExternalBytes &external = *plan.mutable_variables(0)->mutable_external();
+    external.set_path("weights.bin");
+    external.set_offset(7);
+    external.set_bytes(2048);
+    external.set_xxh3(plan::hashBytes(weights.data(), 2048));
+    plan.mutable_variables(1)->set_payload(writer.addPayload(bias.data(), 256));
+  };
+  std::string name = folder.path / "m.tplan";
+  auto device = runtime::createCpuDevice(makeReader(change, name), 2);
+  ASSERT_TRUE(device.ok()) << device.message();
+  EXPECT_EQ(static_cast<float *>((*device)->variableData(0))[511], 511.0f);
+  EXPECT_EQ(static_cast<float *>((*device)->variableData(1))[63], -63.0f);
+
+  // Other content, a file cut short, no file.
+  std::fstream file(folder.path / "weights.bin", std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(100).put('!');
+  file.close();
+  expectContains(refusal(change, name), {"variable 'w'", "weights.bin' has other content"});
+  std::filesystem::resize_file(folder.path / "weights.bin", 2054);
+  expectContains(refusal(change, name), {"variable 'w'", "2048 bytes at offset 7", "weights.bin' of 2054 bytes"});
+  std::filesystem::remove(folder.path / "weights.bin");
+  expectContains(refusal(change, name), {"variable 'w'", "weights.bin': No such file", "--embed-weights"});
+}
+
+TEST(NullDevice, WalksAPlanWithoutMemory) {
+  auto device = runtime::createNullDevice(goodReader());
+  ASSERT_TRUE(device.ok()) << device.message();
+  EXPECT_EQ((*device)->residentBytes(), 2316u);
+  EXPECT_EQ((*device)->variableData(0), nullptr);
+  std::vector<uint32_t> seen;
+  plan::Status status = (*device)->runObserved("step", [&](uint32_t at) { seen.push_back(at); });
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(seen.size(), 5u);
+  EXPECT_FALSE((*device)->run("predict").ok());
+}
+
+TEST(NullDevice, RefusesAnUnsafePlan) {
+  auto device = runtime::createNullDevice(makeReader(
+      [](plan::Plan &plan, plan::PlanWriter &) { plan.mutable_entries(0)->mutable_buffers(kY)->set_offset(64); }));
+  expectContains(device.message(), {"test.tplan", "overlap"});
+}

@@ -1,0 +1,120 @@
+//===- MatmulTest.cpp - products against a naive sum in f64 --------------===//
+#include "LibraryFixture.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+/// Each value may differ by the rounding of its k products and sums: k · 2^-24 · Σ|a b|, far above what is seen.
+void checkProduct(int64_t batch, int64_t m, int64_t n, int64_t k, bool transA, bool transB, unsigned threads = 2,
+                  plan::MatmulCall *filled = nullptr) {
+  Floats a = randomFloats(static_cast<size_t>(batch * m * k), 1), b = randomFloats(static_cast<size_t>(batch * k * n), 2);
+  Floats c(static_cast<size_t>(batch * m * n));
+  std::string what = fmt::format("{} x [{} x {} x {}]{}{}", batch, m, n, k, transA ? " A transposed" : "",
+                                 transB ? " B transposed" : "");
+  std::string problem = runCall(matmulCall(batch, m, n, k, transA, transB), a, b, c, threads, filled);
+  ASSERT_EQ(problem, "") << what;
+  for (int64_t p = 0; p < batch; ++p)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, size = 0;
+        for (int64_t q = 0; q < k; ++q) {
+          double product = double(a[p * m * k + (transA ? q * m + i : i * k + q)]) *
+                           double(b[p * k * n + (transB ? j * k + q : q * n + j)]);
+          sum += product;
+          size += std::fabs(product);
+        }
+        double bound = (std::sqrt(double(k)) + 2) * 0x1p-23 * size + 1e-30;
+        ASSERT_NEAR(c[p * m * n + i * n + j], sum, bound) << what << " at " << p << ", " << i << ", " << j;
+      }
+}
+
+void checkAllTranspositions(int64_t batch, int64_t m, int64_t n, int64_t k) {
+  for (bool transA : {false, true})
+    for (bool transB : {false, true})
+      checkProduct(batch, m, n, k, transA, transB);
+}
+} // namespace
+
+TEST(Matmul, SizeOneAndOdd) {
+  for (int64_t m : {1, 7, 33})
+    for (int64_t n : {1, 5, 17})
+      for (int64_t k : {1, 3, 65})
+        checkAllTranspositions(1, m, n, k);
+}
+
+TEST(Matmul, TilesWithTailsOnBothAxes) {
+  checkAllTranspositions(1, 131, 259, 67);
+  checkAllTranspositions(1, 257, 193, 300);
+}
+
+TEST(Matmul, WideAndTall) {
+  checkAllTranspositions(1, 3, 2051, 40);
+  checkAllTranspositions(1, 2051, 3, 40);
+}
+
+TEST(Matmul, LongKInBlocks) {
+  checkAllTranspositions(1, 129, 257, 1500);
+  checkAllTranspositions(1, 65, 2050, 1100);
+}
+
+TEST(Matmul, SmallBatchesShareTiles) {
+  checkAllTranspositions(13, 16, 16, 8);
+  checkAllTranspositions(7, 1, 64, 33);
+  checkAllTranspositions(301, 9, 5, 3);
+  plan::MatmulCall call;
+  checkProduct(48, 64, 64, 64, false, true, 2, &call);
+  EXPECT_GT(call.tile_batch(), 1) << "one library call for each small product";
+}
+
+TEST(Matmul, LargeBatches) { checkAllTranspositions(3, 150, 170, 90); }
+
+TEST(Matmul, SmallWeightGradientIsSplitAlongK) {
+  plan::MatmulCall call;
+  checkProduct(1, 10, 64, 8192, true, false, 3, &call);
+  EXPECT_LT(call.chunk_k(), 8192);
+  EXPECT_GE(8192 / call.chunk_k(), 2);
+  checkProduct(1, 10, 64, 8191, true, false, 3, &call); // the last chunk is shorter
+  checkProduct(2, 10, 20, 4500, true, false);
+}
+
+/// The plan's tiles come from the shape alone: same answers, always.
+TEST(Matmul, QueryIsDeterministic) {
+  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  plan::MatmulCall first = matmulCall(1, 256, 3072, 768, false, false), second = first;
+  ASSERT_TRUE(runtime::query(first).ok());
+  ASSERT_TRUE(runtime::query(second).ok());
+  EXPECT_EQ(first.SerializeAsString(), second.SerializeAsString());
+  EXPECT_GE(first.kernels_size(), 1);
+}
+
+TEST(Matmul, UnsupportedIsAnError) {
+  plan::MatmulCall call = matmulCall(1, 4, 4, 4, false, false);
+  call.set_dtype(plan::F64);
+  EXPECT_NE(runtime::query(call).message().find("no f64 matmul"), std::string::npos);
+  call = matmulCall(1, 4, 0, 4, false, false);
+  EXPECT_NE(runtime::query(call).message().find("n = 0"), std::string::npos);
+  EXPECT_FALSE(runtime::librarySupports(plan::I32));
+}
+
+TEST(Matmul, OtherKernelsThanThePlansAreRefused) {
+  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  plan::MatmulCall call = matmulCall(1, 64, 64, 64, false, false);
+  auto needs = runtime::query(call);
+  ASSERT_TRUE(needs.ok());
+  plan::MatmulCall other = call;
+  other.mutable_kernels(0)->set_implementation("brg:tomorrow");
+  auto refused = runtime::prepare(other, needs->scratchSlotBytes, 1);
+  EXPECT_NE(refused.message().find("brg:tomorrow"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("recompile"), std::string::npos);
+  other = call;
+  other.set_tile_m(call.tile_m() + 1);
+  EXPECT_NE(runtime::prepare(other, needs->scratchSlotBytes, 1).message().find("tiles"), std::string::npos);
+  plan::MatmulCall wide = matmulCall(1, 64, 64, 64, true, false);
+  needs = runtime::query(wide);
+  ASSERT_TRUE(needs.ok());
+  EXPECT_NE(runtime::prepare(wide, needs->scratchSlotBytes - 64, 1).message().find("scratch"), std::string::npos);
+}

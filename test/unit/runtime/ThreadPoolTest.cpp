@@ -1,0 +1,61 @@
+//===- ThreadPoolTest.cpp - every tile once, workers alike ---------------===//
+#include "runtime/cpu/ThreadPool.h"
+
+#include <gtest/gtest.h>
+#include <immintrin.h>
+#include <memory>
+#include <omp.h>
+
+using namespace tcc::runtime;
+
+TEST(ThreadPool, EveryTileOnceForAnyNumberOfThreads) {
+  for (unsigned threads : {1u, 2u, 3u, 8u}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (int64_t tiles : {0, 1, 2, 3, 7, 64, 1000}) {
+      auto seen = std::make_unique<std::atomic<int>[]>(static_cast<size_t>(tiles) + 1);
+      std::atomic<bool> workersInRange{true};
+      pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
+        if (worker >= threads || begin >= end)
+          workersInRange = false;
+        for (int64_t tile = begin; tile < end; ++tile)
+          seen[static_cast<size_t>(tile)].fetch_add(1);
+      });
+      EXPECT_TRUE(workersInRange);
+      for (int64_t tile = 0; tile < tiles; ++tile)
+        ASSERT_EQ(seen[static_cast<size_t>(tile)], 1) << "tile " << tile << " of " << tiles << ", " << threads << " threads";
+    }
+  }
+}
+
+/// Launches follow each other so closely that late workers of one meet the next.
+TEST(ThreadPool, ManyShortLaunches) {
+  ThreadPool pool(8);
+  int64_t expected = 0;
+  std::atomic<int64_t> total{0};
+  for (int launch = 0; launch < 20000; ++launch) {
+    int64_t tiles = 2 + launch % 13;
+    expected += tiles * launch;
+    pool.run(tiles, [&total, launch](unsigned, int64_t begin, int64_t end) { total.fetch_add((end - begin) * launch); });
+    ASSERT_EQ(total.load(), expected) << "after launch " << launch;
+  }
+}
+
+TEST(ThreadPool, WorkersShareOneFloatingPointAndOpenMpSetting) {
+  unsigned before = _mm_getcsr();
+  int ompBefore = omp_get_max_threads();
+  _mm_setcsr(before | 0x8040); // subnormals to zero: what the caller happens to have must not matter
+  {
+    WorkerScope scope;
+    ThreadPool pool(3);
+    std::atomic<int> wrong{0};
+    pool.run(3000, [&](unsigned, int64_t, int64_t) {
+      if ((_mm_getcsr() & ~0x3fu) != 0x1f80 || omp_get_max_threads() != 1)
+        ++wrong;
+    });
+    EXPECT_EQ(wrong, 0);
+  }
+  EXPECT_EQ(_mm_getcsr() & 0x8040, 0x8040u);
+  EXPECT_EQ(omp_get_max_threads(), ompBefore);
+  _mm_setcsr(before);
+}

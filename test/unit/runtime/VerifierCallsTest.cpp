@@ -1,0 +1,182 @@
+//===- VerifierCallsTest.cpp - calls, ports and size of damaged plans ----===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
+
+/// Instruction 3 replaced by a convolution z[1,2,8,8] = t[1,1,8,8] * w[2,1,3,3].
+plan::ConvolutionCall &makeConvolution(plan::Plan &plan) {
+  plan::Instruction &call = instruction(plan, 3);
+  plan::ConvolutionCall &conv = *call.mutable_convolution();
+  conv.set_dtype(plan::F32);
+  for (int64_t d : {1, 1, 8, 8})
+    conv.add_x_dims(d);
+  for (int64_t d : {2, 1, 3, 3})
+    conv.add_w_dims(d);
+  for (int64_t d : {1, 2, 8, 8})
+    conv.add_y_dims(d);
+  for (int i = 0; i < 2; ++i) {
+    conv.add_strides(1);
+    conv.add_dilations(1);
+    conv.add_pads_begin(1);
+    conv.add_pads_end(1);
+  }
+  conv.set_groups(1);
+  conv.set_tile_batch(1);
+  return conv;
+}
+} // namespace
+
+TEST(VerifierCalls, OperandOutOfBounds) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 0).mutable_operands(0)->set_buffer(42);
+  expectProblem(plan, {"instruction 0", "operand 0 is buffer 42, the entry has 8"});
+  plan = makeTestPlan();
+  instruction(plan, 1).mutable_operands(0)->set_byte_offset(256);
+  expectProblem(plan, {"instruction 1", "operand 0 starts at byte 256", "'y'"});
+}
+
+TEST(VerifierCalls, MatmulLargerThanItsBuffers) {
+  for (int which = 0; which < 3; ++which) {
+    plan::Plan plan = makeTestPlan();
+    plan::MatmulCall &matmul = *instruction(plan, 3).mutable_matmul();
+    matmul.set_chunk_k(100);
+    which == 0 ? matmul.set_k(17) : which == 1 ? matmul.set_n(33) : matmul.set_m(5);
+    expectProblem(plan, {"instruction 3 (node 'node_matmul')", "needs", "offers"});
+  }
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).mutable_matmul()->set_m(int64_t(1) << 39); // products beyond 64 bits
+  instruction(plan, 3).mutable_matmul()->set_k(int64_t(1) << 39);
+  instruction(plan, 3).mutable_matmul()->set_chunk_k(int64_t(1) << 39);
+  expectProblem(plan, {"instruction 3", "A needs"});
+}
+
+TEST(VerifierCalls, MatmulThroughAByteOffset) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).mutable_operands(0)->set_byte_offset(4);
+  expectProblem(plan, {"instruction 3", "A needs 256 bytes", "offers 252"});
+  instruction(plan, 3).mutable_operands(0)->set_byte_offset(2);
+  expectProblem(plan, {"instruction 3", "A starts inside an element"});
+}
+
+TEST(VerifierCalls, MatmulWithoutTilesOrPartialSums) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).mutable_matmul()->set_tile_m(0);
+  expectProblem(plan, {"instruction 3", "tile_m = 0"});
+  plan = makeTestPlan();
+  instruction(plan, 3).mutable_matmul()->set_chunk_k(8);
+  expectProblem(plan, {"instruction 3", "takes 4 operands, it has 3"});
+}
+
+TEST(VerifierCalls, OperandRoles) {
+  plan::Plan plan = makeTestPlan();
+  std::swap(*instruction(plan, 3).mutable_operands(1), *instruction(plan, 3).mutable_operands(2));
+  expectProblem(plan, {"instruction 3", "must be"});
+  plan = makeTestPlan();
+  instruction(plan, 0).mutable_operands()->RemoveLast();
+  expectProblem(plan, {"instruction 0", "a copy takes 2 operands, it has 1"});
+}
+
+TEST(VerifierCalls, Convolution) {
+  plan::Plan plan = makeTestPlan();
+  makeConvolution(plan);
+  step(plan).mutable_buffers(kZ)->mutable_type()->set_dims(0, 4);
+  for (const std::string &problem : plan::verifyPlan(plan))
+    ADD_FAILURE() << problem;
+
+  struct Case {
+    const char *text;
+    void (*damage)(plan::ConvolutionCall &);
+  };
+  const Case cases[] = {
+      {"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_strides(0, 2); }},
+      {"spatial axis 1 does not fit", [](plan::ConvolutionCall &c) { c.set_dilations(1, 3); }},
+      {"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_pads_begin(0, -1); }},
+      {"ranks do not fit", [](plan::ConvolutionCall &c) { c.mutable_strides()->RemoveLast(); }},
+      {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(2); }},
+      {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(0); }},
+      {"with a dimension of 0", [](plan::ConvolutionCall &c) { c.set_x_dims(0, 0); }},
+      {"tile_batch = 0", [](plan::ConvolutionCall &c) { c.set_tile_batch(0); }},
+      {"x needs 2560 bytes", [](plan::ConvolutionCall &c) {
+         c.set_x_dims(0, 10);
+         c.set_y_dims(0, 10);
+       }}};
+  for (const Case &damaged : cases) {
+    plan = makeTestPlan();
+    damaged.damage(makeConvolution(plan));
+    expectProblem(plan, {"instruction 3", damaged.text});
+  }
+}
+
+TEST(VerifierCalls, KernelsAndCode) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 1).mutable_kernel()->set_tiles(0);
+  expectProblem(plan, {"instruction 1", "a kernel of 0 tiles"});
+  instruction(plan, 1).mutable_kernel()->set_code(3);
+  expectProblem(plan, {"instruction 1", "code object 3 does not exist"});
+  plan = makeTestPlan();
+  plan.mutable_code_objects(0)->set_payload(7);
+  expectProblem(plan, {"code object 0", "payload 7 does not exist"});
+  plan.mutable_code_objects(0)->set_abi(plan::kKernelAbiVersion + 1);
+  expectProblem(plan, {"code object 0", "kernel ABI version 2", "version 1", "recompile"});
+  plan = makeTestPlan();
+  instruction(plan, 1).clear_call();
+  expectProblem(plan, {"instruction 1", "calls nothing"});
+}
+
+TEST(VerifierCalls, Ports) {
+  plan::Plan plan = makeTestPlan();
+  step(plan).mutable_inputs(0)->set_buffer(99);
+  expectProblem(plan, {"input 'x'", "buffer 99 does not exist"});
+  step(plan).mutable_inputs(0)->set_buffer(kY);
+  expectProblem(plan, {"input 'x'", "not of kind INPUT"});
+  step(plan).mutable_outputs(0)->set_buffer(kT);
+  expectProblem(plan, {"output 'z'", "dies at instruction 3"});
+  step(plan).mutable_outputs(0)->set_sample_axis(5);
+  expectProblem(plan, {"output 'z'", "sample axis 5"});
+  step(plan).set_scalars(kX);
+  expectProblem(plan, {"cannot hold the 0 run-time scalars"});
+}
+
+TEST(VerifierCalls, NamesUsedTwice) {
+  plan::Plan plan = makeTestPlan();
+  *plan.add_entries() = plan.entries(0);
+  expectProblem(plan, {"entry 'step'", "used twice"});
+  plan.mutable_variables(1)->set_name("w");
+  expectProblem(plan, {"variable 'w'", "used twice"});
+}
+
+TEST(VerifierCalls, MessagesAreLimited) {
+  plan::Plan plan = makeTestPlan();
+  for (int i = 0; i < 500; ++i)
+    addVariable(plan, "more", {1}, 0, 0);
+  EXPECT_EQ(plan::verifyPlan(plan, 7).size(), 7u);
+}
+
+/// Five thousand buffers, each living for a while beside others at its own place; then one is moved onto a neighbour.
+TEST(VerifierCalls, ManyBuffers) {
+  constexpr int count = 5000, ring = 64;
+  plan::Plan plan;
+  plan.set_max_workers(1);
+  plan.set_model_payload(-1);
+  plan.set_transient_bytes(ring * 64);
+  plan::Entry &entry = *plan.add_entries();
+  entry.set_name("step");
+  entry.set_scalars(-1);
+  entry.set_transient_bytes(ring * 64);
+  for (int i = 0; i < count; ++i) {
+    addBuffer(entry, "v" + std::to_string(i), {16}, plan::TRANSIENT, static_cast<uint64_t>(i % ring) * 64, i,
+              std::min(i + ring - 1, count));
+    plan::Instruction *fill = entry.add_instructions();
+    fill->mutable_fill();
+    fill->set_scratch(-1);
+    addOperand(*fill, static_cast<uint32_t>(i), -1, 1);
+  }
+  EXPECT_TRUE(plan::verifyPlan(plan).empty()) << plan::verifyPlan(plan).front();
+  entry.mutable_buffers(2500)->set_offset(static_cast<uint64_t>(2499 % ring) * 64);
+  expectProblem(plan, {"'v2499'", "'v2500'", "overlap while both live, at instruction 2500"});
+}

@@ -1,0 +1,180 @@
+//===- VerifierTest.cpp - memory, versions and state of damaged plans ----===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+plan::Buffer &buffer(plan::Plan &plan, uint32_t index) { return *step(plan).mutable_buffers(static_cast<int>(index)); }
+plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
+} // namespace
+
+TEST(Verifier, AcceptsAGoodPlan) {
+  for (const std::string &problem : plan::verifyPlan(makeTestPlan()))
+    ADD_FAILURE() << problem;
+}
+
+TEST(Verifier, BufferOutsideItsArena) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kZ).set_offset(uint64_t(1) << 40);
+  expectProblem(plan, {"buffer 4 'z'", "node 'node_z'", "do not lie inside the transient arena"});
+  buffer(plan, kZ).set_offset(UINT64_MAX - 63); // offset + bytes wraps around 64 bits
+  expectProblem(plan, {"buffer 4 'z'", "do not lie inside"});
+}
+
+TEST(Verifier, MisalignedBuffer) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kY).set_offset(260);
+  expectProblem(plan, {"'y'", "offset 260 is not a multiple of 64"});
+}
+
+TEST(Verifier, TypeLargerThanItsBuffer) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kY).mutable_type()->set_dims(0, 65);
+  expectProblem(plan, {"'y'", "f32[65] does not fit its 256 bytes"});
+}
+
+TEST(Verifier, OverlapOfLiveBuffers) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kY).set_offset(64); // x lives at [0, 256) while y is written
+  expectProblem(plan, {"'x'", "'y'", "overlap while both live, at instruction 0"});
+}
+
+TEST(Verifier, OverlapWithALargerBufferBehind) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kScratch).set_offset(256); // swallows z at 512
+  expectProblem(plan, {"'z'", "'scratch'", "overlap"});
+}
+
+TEST(Verifier, InPlaceNeedsADeclaredPair) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 2).clear_in_place();
+  expectProblem(plan, {"'s'", "'t'", "overlap while both live, at instruction 2"});
+}
+
+TEST(Verifier, InPlaceNeedsTheSameBytes) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kT).set_offset(64);
+  expectProblem(plan, {"'s'", "'t'", "overlap"});
+}
+
+TEST(Verifier, InPlaceNeedsTheSourceToDie) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kS).set_last(3);
+  expectProblem(plan, {"'s'", "'t'", "overlap"});
+}
+
+TEST(Verifier, InPlaceIsForKernelsOnly) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 2).mutable_copy();
+  expectProblem(plan, {"'s'", "'t'", "overlap"});
+}
+
+TEST(Verifier, StateWrittenInPlaceNeedsAPair) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 4).clear_in_place();
+  expectProblem(plan, {"instruction 4", "'b'", "read and written without an in-place pair"});
+}
+
+TEST(Verifier, UseOutsideTheLiveInterval) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kY).set_last(0);
+  expectProblem(plan, {"instruction 1", "'y'", "used outside its life from 0 to 0"});
+}
+
+TEST(Verifier, IntervalOutsideTheEntry) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kZ).set_last(6);
+  expectProblem(plan, {"'z'", "lives from 3 to 6 in an entry of 5 instructions"});
+}
+
+TEST(Verifier, ReadBeforeWritten) {
+  plan::Plan plan = makeTestPlan();
+  std::swap(*instruction(plan, 0).mutable_operands(0), *instruction(plan, 1).mutable_operands(0));
+  buffer(plan, kX).set_last(1);
+  expectProblem(plan, {"instruction 0", "'y'", "read before anything is written"});
+}
+
+TEST(Verifier, ReadOfAnOverwrittenVersion) {
+  plan::Plan plan = makeTestPlan();
+  plan::Instruction late = plan.entries(0).instructions(1); // reads b at version 0, after b became version 1
+  late.mutable_operands(0)->set_buffer(kB);
+  late.mutable_operands(2)->set_buffer(kZ);
+  late.mutable_operands(2)->set_version_written(2);
+  *step(plan).add_instructions() = late;
+  for (plan::Buffer &b : *step(plan).mutable_buffers())
+    if (b.last() == 5)
+      b.set_last(6);
+  expectProblem(plan, {"instruction 5", "version 0 of buffer 6 'b'", "holds version 1, written by instruction 4"});
+}
+
+TEST(Verifier, WriteOfASkippedVersion) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 4).mutable_operands(1)->set_version_written(2);
+  expectProblem(plan, {"instruction 4", "version 2 of buffer 6 'b'", "after version 0"});
+}
+
+TEST(Verifier, VariablesThatOverlap) {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_variables(2)->set_offset(2048 + 192);
+  expectProblem(plan, {"variables 'b' and 'unused' overlap in the resident arena"});
+}
+
+TEST(Verifier, VariableOutsideTheResidentArena) {
+  plan::Plan plan = makeTestPlan();
+  plan.set_resident_bytes(2304 + 11);
+  expectProblem(plan, {"variable 'unused'", "do not lie inside the resident arena of 2315"});
+}
+
+TEST(Verifier, StateBufferThatIsNotItsVariable) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kB).set_offset(0);
+  expectProblem(plan, {"'b'", "are not variable 'b' at 2048"});
+}
+
+TEST(Verifier, ResidentBufferWithoutVariable) {
+  plan::Plan plan = makeTestPlan();
+  buffer(plan, kB).set_variable(-1);
+  expectProblem(plan, {"'b'", "only variables lie in the resident arena"});
+}
+
+TEST(Verifier, VariableWithoutInitialValue) {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_variables(0)->clear_fill();
+  expectProblem(plan, {"variable 'w'", "no initial value"});
+  plan.mutable_variables(0)->set_payload(0);
+  expectProblem(plan, {"variable 'w'", "payload 0 has 1 bytes", "2048"});
+  plan.mutable_variables(0)->set_payload(9);
+  expectProblem(plan, {"variable 'w'", "payload 9 does not exist"});
+}
+
+TEST(Verifier, TransientArenaIsTheLargestEntrys) {
+  plan::Plan plan = makeTestPlan();
+  plan.set_transient_bytes(plan.transient_bytes() + 64);
+  expectProblem(plan, {"the largest entry needs"});
+}
+
+TEST(Verifier, ScratchTooSmallForAllWorkers) {
+  plan::Plan plan = makeTestPlan();
+  plan.set_max_workers(5);
+  expectProblem(plan, {"instruction 3", "'scratch'", "5 workers need"});
+}
+
+TEST(Verifier, ScratchSlotSmallerThanTheLibraryKernels) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).mutable_matmul()->mutable_kernels(0)->set_scratch_bytes(1 << 20);
+  expectProblem(plan, {"instruction 3", "scratch slots"});
+}
+
+TEST(Verifier, ScratchMissingOrDead) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).set_scratch(-1);
+  expectProblem(plan, {"instruction 3", "no buffer"});
+  instruction(plan, 3).set_scratch(99);
+  expectProblem(plan, {"instruction 3", "its scratch is buffer 99"});
+  plan = makeTestPlan();
+  buffer(plan, kScratch).set_first(4);
+  buffer(plan, kScratch).set_last(4);
+  expectProblem(plan, {"instruction 3", "its scratch", "outside its life"});
+}
