@@ -25,6 +25,9 @@ WorkerScope::~WorkerScope() {
 ThreadPool::ThreadPool(unsigned count) {
   for (unsigned worker = 1; worker < count; ++worker)
     threads.emplace_back([this, worker] { work(worker); });
+  // What a thread allocates for itself it allocates now, not during the first steps.
+  for (uint32_t ready = started.load(); ready + 1 < count; ready = started.load())
+    started.wait(ready);
 }
 
 ThreadPool::~ThreadPool() {
@@ -65,6 +68,8 @@ void ThreadPool::takeTiles(unsigned worker) {
 
 void ThreadPool::work(unsigned worker) {
   WorkerScope scope;
+  started.fetch_add(1);
+  started.notify_all();
   uint32_t seen = 0;
   for (;;) {
     uint32_t now = generation.load(std::memory_order_acquire);

@@ -73,6 +73,7 @@ private:
   std::atomic<uint32_t> finished{0};               // the caller waits on it once it stops spinning
   std::atomic<bool> callerSleeps{false};
   std::atomic<bool> stop{false};
+  std::atomic<uint32_t> started{0};
 };
 
 } // namespace tcc::runtime
