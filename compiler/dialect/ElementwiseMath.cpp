@@ -1,11 +1,61 @@
+//===- ElementwiseMath.cpp - our own scalar functions -----------*- C++ -*-===//
 #include "compiler/dialect/ElementwiseMath.h"
+
 #include "compiler/dialect/Lane.h"
+#include "compiler/dialect/ScalarFunctions.h"
+
 using namespace mlir;
+
 namespace tcc::train {
-#define U(N, O) Value emit##N(ElementBuilder &b, Value x) { return math::O::create(b.builder, b.loc, x); }
-U(Exp, ExpOp) U(Log, LogOp) U(Log1p, Log1pOp) U(Tanh, TanhOp) U(Erf, ErfOp) U(Sin, SinOp) U(Cos, CosOp)
-Value emitSigmoid(ElementBuilder &b, Value v) { Lane x(b, v); return 1.0 / (1.0 + x.with(emitExp(b, -x))); }
-Value emitPow(ElementBuilder &b, Value x, Value y) { return math::PowFOp::create(b.builder, b.loc, x, y); }
-Value emitFmod(ElementBuilder &b, Value x, Value y) { return arith::RemFOp::create(b.builder, b.loc, x, y); }
-Value emitRoundToOdd(ElementBuilder &b, Value x) { Lane l(b, x); return l.isDouble() ? l.toSingle() : l; }
+
+Value emitExp(ElementBuilder &b, Value x) { return scalar::exp(Lane(b, x)); }
+Value emitLog(ElementBuilder &b, Value x) { return scalar::log(Lane(b, x)); }
+Value emitLog1p(ElementBuilder &b, Value x) { return scalar::log1p(Lane(b, x)); }
+Value emitTanh(ElementBuilder &b, Value x) { return scalar::tanh(Lane(b, x)); }
+Value emitSigmoid(ElementBuilder &b, Value x) { return scalar::sigmoid(Lane(b, x)); }
+Value emitErf(ElementBuilder &b, Value x) { return scalar::erf(Lane(b, x)); }
+Value emitSin(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 0); }
+Value emitCos(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 1); }
+Value emitPow(ElementBuilder &b, Value x, Value y) { return scalar::pow(Lane(b, x), Lane(b, y)); }
+
+Value emitRoundToOdd(ElementBuilder &b, Value value) {
+  Lane x(b, value);
+  return x.isDouble() ? scalar::roundToOdd(x) : x;
+}
+
+/// Biased exponent of x ≥ 0, of subnormal numbers as if they were normal.
+static Lane exponentOf(Lane x) {
+  Lane subnormal = less(x, 0x1p-1022);
+  Lane field = subnormal.select(x * 0x1p54, x).bits().shiftRightUnsigned(52);
+  return subnormal.select(field - field.likeInt(54), field);
+}
+
+/// Long division in f64: each round takes the quotient's next bits off the remainder, exactly, since what is left has no
+/// more bits than the divisor. Rounds are as many as the widest quotient needs.
+Value emitFmod(ElementBuilder &b, Value left, Value right) {
+  Lane x(b, left), y(b, right);
+  bool wide = x.isDouble();
+  if (!wide) {
+    x = x.toDouble();
+    y = y.toDouble();
+  }
+  int64_t bitsPerRound = wide ? 50 : 26, rounds = wide ? 43 : 12;
+  Lane divisor = y.abs();
+  Lane valid = less(x.abs(), HUGE_VAL) & greater(divisor, 0);
+  divisor = (valid & less(divisor, HUGE_VAL)).select(divisor, divisor.like(1));
+  Lane start = valid.select(x.abs(), x.like(0)), divisorExponent = exponentOf(divisor);
+  Value remainder = b.loop(0, rounds, start.value, [&](Value, ValueRange carried) -> llvm::SmallVector<Value> {
+    Lane r(b, carried[0]);
+    Lane shift = exponentOf(r) - divisorExponent - divisorExponent.likeInt(bitsPerRound), zero = shift.likeInt(0);
+    Lane scaled = scalar::scale(divisor, less(shift, zero).select(zero, shift));
+    Lane quotient = (r / scaled).floor(), rest = (-quotient).fma(scaled, r);
+    return {less(rest, 0).select(rest + scaled, rest).value};
+  })[0];
+  Lane result = Lane(b, remainder).copySign(x);
+  result = equal(y.abs(), HUGE_VAL).select(x, result);
+  result = valid.select(result, x.like(NAN));
+  result = isNan(y).select(y, result);
+  return wide ? result : result.toSingle();
+}
+
 } // namespace tcc::train

@@ -102,6 +102,8 @@ inline Lane greater(Lane x, Lane y) { return less(y, x); }
 inline Lane less(Lane x, double y) { return less(x, x.like(y)); }
 inline Lane equal(Lane x, double y) { return equal(x, x.like(y)); }
 inline Lane greater(Lane x, double y) { return greater(x, x.like(y)); }
+/// The opposite of an i1.
+inline Lane isFalse(Lane x) { return x ^ x.likeInt(1); }
 inline Lane isNan(Lane x) { return x.compare(mlir::arith::CmpFPredicate::UNO, x); }
 
 } // namespace tcc::train

@@ -1,0 +1,286 @@
+//===- ScalarFunctions.h - transcendental functions from arithmetic -*- C++ -*-===//
+//
+// The programs behind ElementwiseMath.h, over any `T` with the operators of `Lane`: kernels build IR with them, a test runs
+// them on the host, over every f32. No branches, no tables: both sides of a condition are computed, then selected.
+//
+// Method: Cody and Waite's range reduction with fused multiply-adds, then polynomials: Moshier's Cephes (exp, tanh, sin,
+// cos in f32), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where it is short enough.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_SCALARFUNCTIONS_H
+#define TCC_DIALECT_SCALARFUNCTIONS_H
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+namespace tcc::train::scalar {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// Horner's rule, highest coefficient first.
+template <typename T> T polynomial(T x, std::initializer_list<double> coefficients) {
+  auto next = coefficients.begin();
+  T sum = x.like(*next++);
+  for (; next != coefficients.end(); ++next)
+    sum = sum.fma(x, x.like(*next));
+  return sum;
+}
+
+template <typename T> T clamp(T x, double low, double high) { // NaN stays
+  x = greater(x, high).select(x.like(high), x);
+  return less(x, low).select(x.like(low), x);
+}
+
+/// 2^n for an integer n whose power is a normal number.
+template <typename T> T powerOfTwo(T n) {
+  return n.width() == 64 ? (n + n.likeInt(1023)).shiftLeft(52).asFloat() : (n + n.likeInt(127)).shiftLeft(23).asFloat();
+}
+
+/// x·2^n in two steps, so that results below the normal range come out.
+template <typename T> T scale(T x, T n) {
+  T half = n.shiftRight(1);
+  return x * powerOfTwo(half) * powerOfTwo(n - half);
+}
+
+/// Nearest integer to x·factor as a float, and as an integer: adding 1.5·2^(mantissa bits) pushes the fraction out.
+template <typename T> struct Rounded {
+  T value, integer;
+};
+template <typename T> Rounded<T> roundProduct(T x, double factor) {
+  T magic = x.like(x.isDouble() ? 0x1.8p52 : 0x1.8p23f);
+  T shifted = x.fma(x.like(factor), magic);
+  return {shifted - magic, shifted.bits() - magic.bits()};
+}
+
+/// e^(x + tail), where the tail is small beside x.
+template <typename T> T expWithTail(T x, const T *tail) {
+  bool wide = x.isDouble();
+  x = wide ? clamp(x, -746, 710) : clamp(x, -104.5, 89);
+  Rounded<T> n = roundProduct(x, 1.44269504088896340736);
+  T r = wide ? n.value.fma(x.like(-6.93147180369123816490e-01), x) : n.value.fma(x.like(-0.693359375), x);
+  r = wide ? n.value.fma(x.like(-1.90821492927058770002e-10), r) : n.value.fma(x.like(2.12194440e-4), r);
+  if (tail)
+    r = r + *tail;
+  T p = wide ? polynomial(r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
+                              1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
+             : polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
+  T e = (r * r).fma(p, r) + 1.0;
+  return scale(e, n.integer);
+}
+template <typename T> T exp(T x) { return expWithTail<T>(x, nullptr); }
+
+/// x = 2^exponent·(1 + fraction) with 1 + fraction in [√½, √2); for normal x > 0.
+template <typename T> struct Decomposed {
+  T exponent, fraction;
+};
+template <typename T> Decomposed<T> decompose(T x) {
+  bool wide = x.isDouble();
+  T bits = x.bits();
+  int64_t one = wide ? 0x3ff0000000000000 : 0x3f800000, half = wide ? 0x3fe6a09e667f3bcd : 0x3f3504f3;
+  int64_t mask = wide ? 0x000fffffffffffff : 0x7fffff;
+  T shifted = bits + bits.likeInt(one - half);
+  T exponent = shifted.shiftRightUnsigned(wide ? 52 : 23) - bits.likeInt(wide ? 1023 : 127);
+  T mantissa = ((shifted & bits.likeInt(mask)) + bits.likeInt(half)).asFloat();
+  return {exponent.toFloat(), mantissa - 1.0};
+}
+
+/// ln(1 + f) + k·ln 2 + correction, |f| small: fdlibm's series in s = f/(2 + f).
+template <typename T> T logSeries(T f, T k, T correction) {
+  bool wide = f.isDouble();
+  T s = f / (f + 2.0), z = s * s, w = z * z, halfSquare = 0.5 * f * f;
+  T odd = wide ? w * polynomial(w, {1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01})
+               : w * polynomial(w, {0.24279078841, 0.40000972152});
+  T even = wide ? z * polynomial(w, {1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01})
+                : z * polynomial(w, {0.28498786688, 0.66666662693});
+  T low = k * (wide ? 1.90821492927058770002e-10 : 9.0580006145e-06) + correction;
+  T high = k * (wide ? 6.93147180369123816490e-01 : 6.9313812256e-01);
+  return s * (halfSquare + odd + even) + low - halfSquare + f + high;
+}
+
+template <typename T> T smallestNormal(T x) { return x.like(x.isDouble() ? 0x1p-1022 : 0x1p-126); }
+
+template <typename T> T log(T x) {
+  bool wide = x.isDouble();
+  T subnormal = less(x, smallestNormal(x));
+  double shift = wide ? 54 : 25;
+  Decomposed<T> parts = decompose(subnormal.select(x * std::ldexp(1.0, int(shift)), x));
+  T k = subnormal.select(parts.exponent - shift, parts.exponent);
+  T result = logSeries(parts.fraction, k, x.like(0));
+  result = equal(x, 0).select(x.like(-kInfinity), less(x, 0).select(x.like(kNaN), result));
+  return less(x, kInfinity).select(result, x); // +∞ and NaN
+}
+
+template <typename T> T log1p(T x) {
+  // Near 0 the series takes x itself; elsewhere what 1 + x loses by rounding comes back as a correction.
+  T near = greater(x, -0.2928) & less(x, 0.4142), u = near.select(x.like(1), x + 1.0);
+  Decomposed<T> parts = decompose(u);
+  T lost = greater(x, 1).select(1.0 - (u - x), x - (u - 1.0)) / u;
+  T zero = x.like(0);
+  T result = logSeries(near.select(x, parts.fraction), near.select(zero, parts.exponent), near.select(zero, lost));
+  result = equal(x, -1).select(x.like(-kInfinity), less(x, -1).select(x.like(kNaN), result));
+  result = less(x.abs(), x.isDouble() ? 0x1p-54 : 0x1p-25).select(x, result);
+  return less(x, kInfinity).select(result, x);
+}
+
+template <typename T> T tanh(T x) {
+  T a = x.abs(), z = x * x;
+  T small = x.isDouble()
+                ? x + x * z * (polynomial(z, {-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3}) /
+                               polynomial(z, {1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3}))
+                : (x * z).fma(polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1}), x);
+  T large = (1.0 - 2.0 / (exp(a + a) + 1.0)).copySign(x);
+  return less(a, 0.625).select(small.copySign(x), large);
+}
+
+template <typename T> T sigmoid(T x) {
+  // e^−|x| neither overflows nor loses what a very negative x leaves.
+  T e = exp(-x.abs()), negative = less(x, 0), q = negative.select(e, x.like(1)) / (1.0 + e);
+  // e/(1 + e) = e − e·q, where the errors of q count less.
+  return negative.select((-e).fma(q, e), q);
+}
+
+template <typename T> T erfSingle(T x) {
+  T t = clamp(x.abs(), 0, 4.25), s = t * t;
+  T r = t.like(-1.72853470e-5).fma(t, t.like(3.83197126e-4)), u = t.like(-3.88396438e-3).fma(t, t.like(2.42546219e-2));
+  r = r.fma(s, u).fma(t, t.like(-1.06777877e-1)).fma(t, t.like(-6.34846687e-1)).fma(t, t.like(-1.28717512e-1)).fma(t, -t);
+  T large = (1.0 - exp(r)).copySign(x);
+  T p = polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
+  return greater(x.abs(), 0.927734375).select(large, p.fma(x, x));
+}
+
+template <typename T> T erfDouble(T x) {
+  T a = clamp(x.abs(), 0, 6.5), z = a * a;
+  T tiny = polynomial(z, {-2.37630166566501626084e-05, -5.77027029648944159157e-03, -2.84817495755985104766e-02, -3.25042107247001499370e-01,
+                          1.28379167095512558561e-01}) /
+           polynomial(z, {-3.96022827877536812320e-06, 1.32494738004321644526e-04, 5.08130628187576562776e-03, 6.50222499887672944485e-02,
+                          3.97917223959155352819e-01, 1.0});
+  T s = a - 1.0;
+  T middle = 8.45062911510467529297e-01 +
+             polynomial(s, {-2.16637559486879084300e-03, 3.54783043256182359371e-02, -1.10894694282396677476e-01, 3.18346619901161753674e-01,
+                            -3.72207876035701323847e-01, 4.14856118683748331666e-01, -2.36211856075265944077e-03}) /
+                 polynomial(s, {1.19844998467991074170e-02, 1.36370839120290507362e-02, 1.26171219808761642112e-01, 7.18286544141962662868e-02,
+                                5.40397917702171048937e-01, 1.06420880400844228286e-01, 1.0});
+  T w = 1.0 / z;
+  T near = polynomial(w, {-9.81432934416914548592e+00, -8.12874355063065934246e+01, -1.84605092906711035994e+02, -1.62396669462573470355e+02,
+                          -6.23753324503260060396e+01, -1.05586262253232909814e+01, -6.93858572707181764372e-01, -9.86494403484714822705e-03}) /
+           polynomial(w, {-6.04244152148580987438e-02, 6.57024977031928170135e+00, 1.08635005541779435134e+02, 4.29008140027567833386e+02,
+                          6.45387271733267880336e+02, 4.34565877475229228821e+02, 1.37657754143519042600e+02, 1.96512716674392571292e+01, 1.0});
+  T far = polynomial(w, {-4.83519191608651397019e+02, -1.02509513161107724954e+03, -6.37566443368389627722e+02, -1.60636384855821916062e+02,
+                         -1.77579549177547519889e+01, -7.99283237680523006574e-01, -9.86494292470009928597e-03}) /
+          polynomial(w, {-2.24409524465858183362e+01, 4.74528541206955367215e+02, 2.55305040643316442583e+03, 3.19985821950859553908e+03,
+                         1.53672958608443695994e+03, 3.25792512996573918826e+02, 3.03380607434824582924e+01, 1.0});
+  T tail = 1.0 - exp(less(a, 1 / 0.35).select(near, far) - z - 0.5625) / a;
+  T large = less(a, 1.25).select(middle, tail).copySign(x);
+  return less(x.abs(), 0.84375).select(x + x * tiny, isNan(x).select(x, large));
+}
+template <typename T> T erf(T x) { return x.isDouble() ? erfDouble(x) : erfSingle(x); }
+
+/// sin x, or cos x where `shift` is 1: x = n·π/2 + r, |r| ≤ π/4. The reduction is in f64 for both types.
+template <typename T> T sinOrCos(T x, int64_t shift) {
+  bool wide = x.isDouble();
+  T d = wide ? x : x.toDouble();
+  Rounded<T> n = roundProduct(d, 0.63661977236758134308);
+  T r = n.value.fma(d.like(-1.57079632679489655800), d);
+  r = n.value.fma(d.like(-6.12323399573676603587e-17), r);
+  r = n.value.fma(d.like(1.49738490485916983e-33), r);
+  T quadrant = n.integer + n.integer.likeInt(shift), one = quadrant.likeInt(1), zero = quadrant.likeInt(0);
+  T useCos = equal(quadrant & one, one), negate = equal(quadrant & quadrant.likeInt(2), zero);
+  r = wide ? r : r.toSingle();
+  T z = r * r;
+  T sine = wide ? polynomial(z, {1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06, -1.98412698298579493134e-04,
+                                 8.33333333332248946124e-03, -1.66666666666666324348e-01})
+                : polynomial(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
+  sine = (z * r).fma(sine, r);
+  T cosine = wide ? polynomial(z, {-1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07, 2.48015872894767294178e-05,
+                                   -1.38888888888741095749e-03, 4.16666666666666019037e-02})
+                  : polynomial(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
+  cosine = (z * z).fma(cosine, 1.0 - 0.5 * z);
+  T value = useCos.select(cosine, sine);
+  value = negate.select(value, -value);
+  if (shift == 0)
+    value = equal(x, 0).select(x, value); // −0 stays −0
+  return less(x.abs(), 0x1p51).select(value, x.like(kNaN));
+}
+
+/// A number as an unevaluated sum.
+template <typename T> struct Pair {
+  T high, low;
+};
+template <typename T> Pair<T> fastTwoSum(T x, T y) { // |x| ≥ |y|
+  T sum = x + y;
+  return {sum, y - (sum - x)};
+}
+template <typename T> Pair<T> twoSum(T x, T y) {
+  T sum = x + y, part = sum - x;
+  return {sum, (x - (sum - part)) + (y - part)};
+}
+
+/// ln x to about 65 bits, x > 0 and finite: 2·atanh(s), s = f/(2 + f), whose first two terms are kept as pairs.
+template <typename T> Pair<T> logPair(T x) {
+  T subnormal = less(x, smallestNormal(x));
+  Decomposed<T> parts = decompose(subnormal.select(x * 0x1p54, x));
+  T k = subnormal.select(parts.exponent - 54.0, parts.exponent), f = parts.fraction;
+  Pair<T> d = twoSum(x.like(2), f);
+  T s = f / d.high, sLow = ((-s).fma(d.high, f) - s * d.low) / d.high;
+  T z = s * s, zLow = s.fma(s, -z) + 2.0 * s * sLow;
+  T tail = z * polynomial(z, {2.0 / 21, 2.0 / 19, 2.0 / 17, 2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9, 2.0 / 7, 2.0 / 5});
+  Pair<T> q = fastTwoSum(x.like(2.0 / 3), tail);
+  q.low = q.low + x.like(3.7007434154171886e-17); // 2/3 − the double 2/3
+  T sz = s * z, szLow = s.fma(z, -sz) + s * zLow + sLow * z;
+  T cubic = sz * q.high, cubicLow = sz.fma(q.high, -cubic) + sz * q.low + szLow * q.high;
+  Pair<T> sum = fastTwoSum(s + s, cubic);
+  sum.low = sum.low + (sLow + sLow + cubicLow);
+  // k·(the first 32 bits of ln 2) is exact.
+  T high = k * 6.93147180369123816490e-01, low = k * 1.90821492927058770002e-10;
+  T lowRest = k.fma(x.like(1.90821492927058770002e-10), -low) + k * -1.0386900539998183e-26;
+  Pair<T> withHigh = twoSum(high, sum.high), withLow = twoSum(withHigh.high, low);
+  Pair<T> result = twoSum(withLow.high, withHigh.low + withLow.low + sum.low + lowRest);
+  return result;
+}
+
+/// a^y for a > 0, both finite, in f64: e^(y·ln a) with the product as a pair.
+template <typename T> T powCore(T a, T y, bool single) {
+  if (single)
+    return exp(y * log(a));
+  Pair<T> l = logPair(a);
+  T p = y * l.high, low = y.fma(l.high, -p) + y * l.low;
+  low = less(p.abs(), 1000).select(low, low.like(0));
+  return expWithTail(p, &low);
+}
+
+/// C's pow in f64; `single`: to the accuracy of f32.
+template <typename T> T powDouble(T x, T y, bool single) {
+  T a = x.abs(), zero = x.like(0), one = x.like(1), infinity = x.like(kInfinity);
+  T yNegative = less(y, 0);
+  T aOrdinary = greater(a, 0) & less(a, kInfinity), yOrdinary = less(y.abs(), kInfinity);
+  T result = powCore(aOrdinary.select(a, one), yOrdinary.select(y, one), single);
+  result = equal(a, 0).select(yNegative.select(infinity, zero), result);
+  result = equal(a, kInfinity).select(yNegative.select(zero, infinity), result);
+  T grows = (less(a, 1) & yNegative) | (greater(a, 1) & greater(y, 0));
+  T atInfinity = equal(a, 1).select(one, grows.select(infinity, zero));
+  result = equal(y.abs(), kInfinity).select(atInfinity, result);
+  // The sign: that of an odd power of a negative number; no real power where y is not whole.
+  T half = y * 0.5, whole = equal(y.floor(), y), odd = whole & isFalse(equal(half.floor(), half));
+  T negative = equal(one.copySign(x), -1);
+  result = (negative & odd).select(-result, result);
+  result = (less(x, 0) & isFalse(whole) & yOrdinary & aOrdinary).select(x.like(kNaN), result);
+  result = (isNan(x) | isNan(y)).select(x + y, result);
+  return (equal(y, 0) | equal(x, 1)).select(one, result);
+}
+template <typename T> T pow(T x, T y) {
+  return x.isDouble() ? powDouble(x, y, false) : powDouble(x.toDouble(), y.toDouble(), true).toSingle();
+}
+
+/// f32 from f64, an inexact result with its last bit set: what rounds it again to fewer bits sees on which side it was.
+template <typename T> T roundToOdd(T x) {
+  T near = x.toSingle(), back = near.toDouble(), bits = near.bits();
+  T even = equal(bits & bits.likeInt(1), bits.likeInt(0)), inexact = less(back, x) | less(x, back);
+  T step = greater(back.abs(), x.abs()).select(bits.likeInt(-1), bits.likeInt(1));
+  return (even & inexact).select(bits + step, bits).asFloat();
+}
+
+} // namespace tcc::train::scalar
+
+#endif // TCC_DIALECT_SCALARFUNCTIONS_H
