@@ -104,6 +104,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
                                               const BindOptions &options) {
   BatchReader reader;
   reader.path = dataset.path;
+  reader.ignoreIndex = options.ignoreIndex;
   reader.batchSize = static_cast<uint64_t>(std::max<int64_t>(entry.batch(), 1));
   for (const auto &[input, column] : options.map) {
     bool known = false;
@@ -155,11 +156,19 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     input.raw.resize(count * plan::dtypeBytes(input.column->type().dtype()));
     input.converted.resize(count * plan::dtypeBytes(input.dtype));
     bool integer = !plan::isFloatingPoint(input.dtype);
+    if (input.name == options.target && integer && options.classes) {
+      input.classes = *options.classes;
+      std::span<const std::byte> all = input.column->contiguous();
+      plan::DType dtype = input.column->type().dtype();
+      input.checked = !all.empty();
+      if (plan::Status status = reader.checkClasses(input, all.data(), dtype, all.size() / plan::dtypeBytes(dtype), 0);
+          !status.ok())
+        return status;
+    }
     if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
       std::byte probe[8];
       if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype, 1)) {
         reader.maskedInput = static_cast<int>(i);
-        reader.ignoreIndex = *options.ignoreIndex;
       }
     }
     const plan::TensorType &type = input.column->type();
@@ -169,18 +178,36 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
   return reader;
 }
 
+plan::Status BatchReader::checkClasses(const Input &input, const std::byte *values, plan::DType dtype, uint64_t count,
+                                       uint64_t sample) const {
+  uint64_t perSample = input.sampled ? input.outer * input.inner : count;
+  for (uint64_t i = 0; i < count; ++i) {
+    int64_t value = integerElement(values, dtype, i);
+    if ((value < 0 || value >= input.classes) && value != ignoreIndex)
+      return plan::error("{}: column '{}': value {} of sample {} names no class of the model's input '{}': classes are 0 "
+                         "to {}{}", path, input.column->name(), value, sample + i / std::max<uint64_t>(perSample, 1),
+                         input.name, input.classes - 1,
+                         ignoreIndex ? fmt::format(", and {} is not counted", *ignoreIndex) : "");
+  }
+  return plan::Status();
+}
+
 plan::Status BatchReader::readSample(Input &input, uint64_t index, bool ignore) {
   uint64_t count = input.outer * input.inner;
   plan::DType from = input.column->type().dtype();
   if (ignore) {
     for (uint64_t i = 0; i < count; ++i)
-      (void)convertElements(reinterpret_cast<const std::byte *>(&ignoreIndex), plan::I64,
+      (void)convertElements(reinterpret_cast<const std::byte *>(&*ignoreIndex), plan::I64,
                             input.converted.data() + i * plan::dtypeBytes(input.dtype), input.dtype, 1);
     return plan::Status();
   }
   bool direct = from == input.dtype && from != plan::I1;
   if (plan::Status status = input.column->read(index, direct ? input.converted.data() : input.raw.data()); !status.ok())
     return status;
+  if (input.classes != 0 && !input.checked)
+    if (plan::Status status = checkClasses(input, direct ? input.converted.data() : input.raw.data(), from, count, index);
+        !status.ok())
+      return status;
   if (direct)
     return plan::Status();
   if (auto bad = convertElements(input.raw.data(), from, input.converted.data(), input.dtype, count))

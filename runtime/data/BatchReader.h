@@ -21,6 +21,8 @@ struct BindOptions {
   std::string target;
   /// The target value that the loss does not count, where the loss has one and the target is an integer.
   std::optional<int64_t> ignoreIndex;
+  /// Classes that the target may name, from 0; a value outside would make the kernels read outside their buffers.
+  std::optional<int64_t> classes;
 };
 
 class BatchReader {
@@ -53,18 +55,23 @@ private:
     uint64_t outer = 1;        ///< blocks before the sample axis
     uint64_t inner = 1;        ///< elements after it
     uint64_t elements = 1;     ///< of the whole input
+    int64_t classes = 0;       ///< values must be below; 0: any
+    bool checked = false;      ///< all values were checked when the column was bound
     std::vector<std::byte> raw, converted;
   };
 
   static plan::Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                          const Column &column);
+  /// Error: a value that names no class. `sample` is the first one's number.
+  plan::Status checkClasses(const Input &input, const std::byte *values, plan::DType dtype, uint64_t count,
+                            uint64_t sample) const;
   plan::Status readSample(Input &input, uint64_t index, bool ignore);
 
   std::string path;
   std::vector<Input> inputs;
   uint64_t sampleCount = 0, batchSize = 1, tokens = 0;
   int maskedInput = -1;
-  int64_t ignoreIndex = 0;
+  std::optional<int64_t> ignoreIndex;
 };
 
 } // namespace tcc::runtime

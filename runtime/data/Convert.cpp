@@ -90,6 +90,10 @@ std::optional<uint64_t> tcc::runtime::convertElements(const std::byte *source, p
   return std::nullopt;
 }
 
+int64_t tcc::runtime::integerElement(const std::byte *source, plan::DType dtype, uint64_t index) {
+  return static_cast<int64_t>(loadInteger(source, dtype, index));
+}
+
 std::string tcc::runtime::elementText(const std::byte *source, plan::DType dtype, uint64_t index) {
   if (dtype == plan::F32)
     return std::to_string(load<float>(source, index));

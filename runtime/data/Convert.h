@@ -27,6 +27,9 @@ bool alwaysFits(plan::DType from, plan::DType to);
 std::optional<uint64_t> convertElements(const std::byte *source, plan::DType from, std::byte *destination,
                                         plan::DType to, uint64_t count);
 
+/// An integer element (values above INT64_MAX wrap).
+int64_t integerElement(const std::byte *source, plan::DType dtype, uint64_t index);
+
 /// Element `index` as text, for messages; integers and f32, f64.
 std::string elementText(const std::byte *source, plan::DType dtype, uint64_t index);
 

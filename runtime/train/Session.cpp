@@ -72,6 +72,7 @@ plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, co
   bind.map.insert(session.data.map().begin(), session.data.map().end());
   bind.target = session.training.target();
   bind.ignoreIndex = ignoreIndexOf(session.plan());
+  bind.classes = classesOf(session.plan());
   auto reader = BatchReader::bind(entry, *result.dataset, bind);
   if (!reader)
     return reader.status();

@@ -1,6 +1,7 @@
 //===- Settings.cpp - what --set may change without compiling ------------===//
 #define TOML_EXCEPTIONS 0
 #include "runtime/train/Settings.h"
+#include "runtime/plan/DType.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/Schedule.h"
 
@@ -214,9 +215,41 @@ plan::Status tcc::runtime::applySettings(const std::vector<std::string> &setting
   return plan::Status();
 }
 
+namespace {
+bool isClassification(const plan::Plan &plan) {
+  return plan.training().loss_kind() == "cross_entropy" || plan.training().loss_kind() == "nll";
+}
+} // namespace
+
+std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
+  toml::parse_result recipe = toml::parse(plan.recipe());
+  if (!isClassification(plan) || !recipe)
+    return std::nullopt;
+  std::string of = recipe.table().at_path("loss.of").value_or(std::string());
+  int64_t axis = recipe.table().at_path("loss.class_axis").value_or(int64_t(1));
+  for (const plan::Entry &entry : plan.entries()) {
+    if (entry.name() != "predict")
+      continue;
+    const plan::TensorType *scores = nullptr;
+    int candidates = 0;
+    for (const plan::Port &port : entry.outputs()) {
+      const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
+      if (of.empty() ? plan::isFloatingPoint(type.dtype()) : port.name() == of) {
+        scores = &type;
+        ++candidates;
+      }
+    }
+    if (candidates != 1)
+      return std::nullopt;
+    int64_t position = axis < 0 ? axis + scores->dims_size() : axis;
+    if (position >= 0 && position < scores->dims_size())
+      return scores->dims(static_cast<int>(position));
+  }
+  return std::nullopt;
+}
+
 std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
-  const std::string &kind = plan.training().loss_kind();
-  if (kind != "cross_entropy" && kind != "nll")
+  if (!isClassification(plan))
     return std::nullopt;
   toml::parse_result recipe = toml::parse(plan.recipe());
   if (recipe)

@@ -20,6 +20,10 @@ plan::Status applySettings(const std::vector<std::string> &settings, plan::Train
 /// where the loss is a classification; else nothing.
 std::optional<int64_t> ignoreIndexOf(const plan::Plan &plan);
 
+/// The number of classes that an integer target of a classification may name: the size of the class axis of the graph
+/// output that the loss reads, where the plan's entry `predict` shows it; else nothing.
+std::optional<int64_t> classesOf(const plan::Plan &plan);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_TRAIN_SETTINGS_H
