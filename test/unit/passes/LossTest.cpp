@@ -1,0 +1,86 @@
+//===- LossTest.cpp - built-in losses against PyTorch -----------------------===//
+//
+// The prediction is a parameter, so that its gradient is the loss's own. In f64: the formulas are tested, not the rounding.
+//
+//===----------------------------------------------------------------------===//
+#include "test/unit/passes/LossValues.h"
+#include "test/unit/passes/Program.h"
+
+#include <gtest/gtest.h>
+
+namespace tcc::test {
+namespace {
+
+class Loss : public testing::TestWithParam<LossCase> {};
+
+/// The module of a case: the target is an input of the graph where the case says so.
+std::string moduleOf(const LossCase &test) {
+  std::string text = parameterModule(test.shape), target = test.targetShape;
+  if (!target.empty())
+    text.replace(text.find("@forward("), 9, "@forward(%t: tensor<" + target + "xf64> {train.name = \"target\"}");
+  return text;
+}
+
+TEST_P(Loss, IsPyTorchsWithItsGradient) {
+  const LossCase &test = GetParam();
+  Program program(moduleOf(test));
+  ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
+    auto attach = train::createAttachLossPass();
+    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " of=y target=target", [](const llvm::Twine &) {
+      return mlir::failure();
+    })));
+    manager.addPass(std::move(attach));
+    manager.addPass(train::createDifferentiatePass());
+    train::BuildUpdateOptions options;
+    Recipe recipe;
+    options.recipe = &recipe;
+    options.train = false;
+    manager.addPass(train::createBuildUpdatePass(options));
+  })) << program.messages;
+  Tensors arguments{{"p", program.tensor("p", test.prediction)}, {"target", program.tensor("target", test.target)}};
+
+  Tensors gradients = program.call("gradients", arguments);
+  expectNear(gradients["loss"], {test.loss}, 1e-12);
+  expectNear(gradients["gradient:p"], test.gradient, 1e-12);
+
+  Tensors evaluated = program.call("evaluate", arguments);
+  expectNear(evaluated["loss_sum"], {test.loss * evaluated["loss_weight"].getDouble(0)}, 1e-6);
+  if (test.counted >= 0) {
+    expectNear(evaluated["correct"], {test.correct}, 0);
+    expectNear(evaluated["counted"], {test.counted}, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Loss, testing::ValuesIn(kLossCases),
+                         [](const testing::TestParamInfo<LossCase> &info) { return std::string(info.param.name); });
+
+/// A saturated probability has a finite loss and gradient.
+TEST(BinaryCrossEntropy, StaysFiniteWhereSaturated) {
+  Program program(parameterModule("2"));
+  Recipe recipe;
+  recipe.loss.kind = "bce";
+  ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
+    manager.addPass(train::createAttachLossPass(recipe));
+    manager.addPass(train::createDifferentiatePass());
+  }));
+  Tensors results =
+      program.call("backward", {{"p", program.tensor("p", {0, 1})}, {"target", program.tensor("target", {1, 0})}});
+  expectNear(results["loss_sum"], {200}, 0); // torch.nn.functional.binary_cross_entropy clamps each logarithm at -100
+  expectNear(results["gradient:p"], {0, 0}, 0);
+}
+
+TEST(AttachLoss, NamesTheRecipesLine) {
+  Program program(parameterModule("2x3"));
+  Recipe recipe;
+  recipe.file = "recipe.toml";
+  recipe.loss.kind = "cross_entropy";
+  recipe.loss.of = "logits";
+  recipe.where["loss.of"] = "recipe.toml:3:1";
+  EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
+  EXPECT_NE(program.messages.find("recipe.toml:3:1: loss.of: the graph has no output `logits`; the nearest is `y`"),
+            std::string::npos)
+      << program.messages;
+}
+
+} // namespace
+} // namespace tcc::test

@@ -1,0 +1,87 @@
+//===- ParameterGroupsTest.cpp - globs, selectors, first match ---------------===//
+#include "passes/ParameterGroups.h"
+
+#include "test/unit/passes/Program.h"
+
+#include <gtest/gtest.h>
+
+namespace tcc::test {
+namespace {
+
+const char *kVariables = R"(
+train.variable @layers.0.weight : tensor<4x4xf32> {role = "parameter"}
+train.variable @layers.0.bias : tensor<4xf32> {role = "parameter"}
+train.variable @layers.1.weight : tensor<4x4xf32> {role = "parameter"}
+train.variable @onnx_MatMul_7 : tensor<4x4xf32> {role = "parameter"}
+train.variable @ln.weight : tensor<4xf32> {role = "parameter"}
+train.variable @mask : tensor<4xf32> {role = "frozen"})";
+
+struct Groups : testing::Test {
+  Program program{kVariables};
+  Recipe recipe;
+  std::map<std::string, frontend::Initializer> initializers;
+
+  void SetUp() override {
+    initializers["layers.0.bias"].uses = {"bias"};
+    initializers["ln.weight"].uses = {"norm"};
+    initializers["onnx_MatMul_7"].display = "head.weight";
+  }
+
+  plan::Expected<std::vector<train::ParameterGroup>> make() {
+    std::vector<train::VariableOp> parameters, others;
+    for (auto variable : program.module->getOps<train::VariableOp>())
+      (variable.getRole() == "parameter" ? parameters : others).push_back(variable);
+    return train::groupParameters(parameters, others, recipe, &initializers, 0.1);
+  }
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(Groups, DefaultHoldsEverything) {
+  auto groups = make();
+  ASSERT_TRUE(groups) << groups.message();
+  ASSERT_EQ(groups->size(), 1u);
+  EXPECT_EQ((*groups)[0].name, "default");
+  EXPECT_EQ((*groups)[0].parameters.size(), 5u);
+}
+
+TEST_F(Groups, SelectorsAskWhatReadsTheParameter) {
+  recipe.optimizer.decayExempt = {"@bias", "@norm", "@embedding"}; // no embedding here: an intention, not a slip
+  auto groups = make();
+  ASSERT_TRUE(groups) << groups.message();
+  ASSERT_EQ(groups->size(), 2u);
+  EXPECT_EQ((*groups)[1].parameters, (Names{"layers.0.bias", "ln.weight"}));
+  EXPECT_EQ((*groups)[1].weightDecay, 0);
+}
+
+TEST_F(Groups, FirstMatchDecidesAndExporterNamesCount) {
+  recipe.optimizer.decayExempt = {"*.bias"};
+  recipe.optimizer.groups = {{{"layers.0.*"}, 0.5, {}, "recipe.toml:9:1"},
+                             {{"layers.*", "head.*"}, 2, 0.3, "recipe.toml:13:1"}};
+  auto groups = make();
+  ASSERT_TRUE(groups) << groups.message();
+  ASSERT_EQ(groups->size(), 4u);
+  EXPECT_EQ((*groups)[0].parameters, (Names{"ln.weight"}));
+  EXPECT_EQ((*groups)[1].parameters, (Names{"layers.0.weight"}));
+  EXPECT_EQ((*groups)[1].lrScale, 0.5);
+  EXPECT_EQ((*groups)[1].weightDecay, 0.1);
+  EXPECT_EQ((*groups)[2].parameters, (Names{"layers.0.bias"})); // its group says nothing of decay: exempt
+  EXPECT_EQ((*groups)[2].weightDecay, 0);
+  EXPECT_EQ((*groups)[3].name, "layers.*, head.*");
+  EXPECT_EQ((*groups)[3].parameters, (Names{"layers.1.weight", "onnx_MatMul_7"}));
+  EXPECT_EQ((*groups)[3].weightDecay, 0.3);
+}
+
+TEST_F(Groups, AGlobThatMatchesNothingIsAnError) {
+  recipe.optimizer.groups = {{{"layer.0.weight"}, 1, {}, "recipe.toml:9:1"}};
+  auto groups = make();
+  ASSERT_FALSE(groups);
+  EXPECT_EQ(groups.message(), "recipe.toml:9:1: optimizer.group.match: `layer.0.weight` matches no parameter; the nearest are "
+                              "`layers.0.weight`, `layers.1.weight`, `layers.0.bias`");
+  recipe.optimizer.groups = {};
+  recipe.optimizer.decayExempt = {"mask"}; // a frozen one is there, though nothing updates it
+  EXPECT_TRUE(make());
+}
+
+} // namespace
+} // namespace tcc::test
