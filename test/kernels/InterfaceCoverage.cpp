@@ -1,0 +1,133 @@
+//===- InterfaceCoverage.cpp - no op without what it needs ------*- C++ -*-===//
+//
+// Walks all registered ops of the dialect: a new op fails here until it says how it is evaluated, costed, differentiated and
+// computed, and until the table of cases tests it. Also: what a composite is decomposed into is what it is worth.
+//
+//===----------------------------------------------------------------------===//
+#include "test/support/Cases.h"
+#include "test/support/Evaluate.h"
+
+#include "mlir/IR/Verifier.h"
+#include "llvm/ADT/StringSet.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+using namespace mlir;
+using namespace tcc;
+
+namespace {
+
+/// Ops that hold, move or group values and compute nothing themselves.
+bool isStructural(llvm::StringRef name) {
+  static const llvm::StringSet<> names = {"train.variable", "train.read", "train.write", "train.fused",
+                                          "train.yield",    "train.fill", "train.copy"};
+  return names.contains(name);
+}
+
+std::vector<RegisteredOperationName> computingOps() {
+  std::vector<RegisteredOperationName> ops;
+  for (RegisteredOperationName name : test::testContext().getRegisteredOperationsByDialect("train"))
+    if (!isStructural(name.getStringRef()))
+      ops.push_back(name);
+  return ops;
+}
+
+TEST(Interfaces, EveryOpIsEvaluatedAndCosted) {
+  ASSERT_GT(computingOps().size(), 40u);
+  for (RegisteredOperationName op : computingOps()) {
+    EXPECT_TRUE(op.hasInterface<train::Reference>()) << op.getStringRef().str() << " has no Reference";
+    EXPECT_TRUE(op.hasInterface<train::Cost>()) << op.getStringRef().str() << " has no Cost";
+  }
+}
+
+TEST(Interfaces, EveryOpSaysWhetherItIsDifferentiable) {
+  for (RegisteredOperationName op : computingOps())
+    EXPECT_NE(op.hasInterface<train::Differentiable>(), op.hasTrait<train::NotDifferentiable>())
+        << op.getStringRef().str() << " needs Differentiable or the trait NotDifferentiable, not both";
+}
+
+TEST(Interfaces, EveryOpCanBeComputed) {
+  for (RegisteredOperationName op : computingOps())
+    EXPECT_TRUE(op.hasInterface<train::Fusible>() || op.hasInterface<train::LoopKernel>() ||
+                op.hasInterface<train::Decomposable>() || op.hasTrait<train::View>())
+        << op.getStringRef().str() << " needs Fusible, LoopKernel, Decomposable or the trait View";
+}
+
+TEST(Interfaces, EveryOpHasACase) {
+  llvm::StringSet<> covered;
+  for (const test::Case &c : test::allCases())
+    for (const std::string &type : c.elementTypes()) {
+      OwningOpRef<ModuleOp> module = test::parseCase(c, type);
+      ASSERT_TRUE(module) << c.name << " in " << type;
+      module->walk([&](Operation *op) { covered.insert(op->getName().getStringRef()); });
+    }
+  for (RegisteredOperationName op : computingOps())
+    EXPECT_TRUE(covered.contains(op.getStringRef())) << op.getStringRef().str() << " has no case in test/support";
+}
+
+TEST(Cases, HaveNamesOfTheirOwn) {
+  llvm::StringSet<> names;
+  for (const test::Case &c : test::allCases())
+    EXPECT_TRUE(names.insert(c.name).second) << c.name;
+}
+
+TEST(Cases, HaveFiniteCosts) {
+  for (const test::Case &c : test::allCases()) {
+    OwningOpRef<ModuleOp> module = test::parseCase(c, c.elementTypes().front());
+    ASSERT_TRUE(module) << c.name;
+    module->walk([&](train::Cost op) { EXPECT_TRUE(std::isfinite(op.getFlops()) && op.getFlops() >= 0) << c.name; });
+  }
+}
+
+TEST(Composites, AreWorthTheirParts) {
+  int tested = 0;
+  for (const test::Case &c : test::allCases()) {
+    std::string type = c.elementTypes().front();
+    OwningOpRef<ModuleOp> module = test::parseCase(c, type);
+    ASSERT_TRUE(module) << c.name;
+    llvm::SmallVector<train::Decomposable> composites;
+    module->walk([&](train::Decomposable op) { composites.push_back(op); });
+    if (composites.empty())
+      continue;
+    auto function = *module->getOps<func::FuncOp>().begin();
+    std::vector<train::HostTensor> arguments = test::argumentsOf(c, function);
+    std::vector<train::HostTensor> whole = test::evaluate(function, arguments);
+    for (train::Decomposable op : composites) {
+      OpBuilder builder(op);
+      op->replaceAllUsesWith(op.decompose(builder));
+      op->erase();
+    }
+    ASSERT_TRUE(succeeded(verify(*module))) << c.name;
+    std::vector<train::HostTensor> parts = test::evaluate(function, arguments);
+    for (auto [expected, actual] : llvm::zip_equal(whole, parts)) {
+      // The parts of 16-bit and 32-bit composites are rounded to f32 one by one.
+      double tolerance = expected.elementType().isF64() ? 1e-12 : expected.elementType().isF32() ? 1e-5 : 1e-2;
+      for (int64_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(actual.getDouble(i), expected.getDouble(i), tolerance * std::max(1.0, std::fabs(expected.getDouble(i)))) << c.name;
+    }
+    ++tested;
+  }
+  EXPECT_GE(tested, 10);
+}
+
+TEST(Composites, SurviveRowsWithoutFiniteElements) {
+  // A row of −∞ alone, as a fully masked one: −∞, not NaN.
+  test::Case c{"logsumexp_masked", "() -> tensor<1x1xf64>",
+               "%x = train.constant dense<0xFFF0000000000000> : tensor<1x3xf64>\n"
+               "%r = train.logsumexp %x dim = 1 : tensor<1x3xf64> -> tensor<1x1xf64>",
+               test::Types::None};
+  OwningOpRef<ModuleOp> module = test::parseCase(c, "");
+  ASSERT_TRUE(module);
+  auto function = *module->getOps<func::FuncOp>().begin();
+  EXPECT_EQ(test::evaluate(function, {})[0].getDouble(0), -HUGE_VAL);
+  train::Decomposable op = nullptr;
+  module->walk([&](train::Decomposable found) { op = found; });
+  OpBuilder builder(op);
+  op->replaceAllUsesWith(op.decompose(builder));
+  op->erase();
+  EXPECT_EQ(test::evaluate(function, {})[0].getDouble(0), -HUGE_VAL);
+}
+
+} // namespace

@@ -1,0 +1,116 @@
+//===- CaseTableContraction.cpp - products, windows, indices ----*- C++ -*-===//
+#include "test/support/Cases.h"
+
+namespace tcc::test {
+
+static std::string tensor(const std::string &shape, const std::string &element = "$T") {
+  return "tensor<" + shape + "x" + element + ">";
+}
+
+void addIndexingCases(std::vector<Case> &cases) {
+  struct Shape {
+    const char *name, *input, *indices, *axis, *result;
+  };
+  const Shape shapes[] = {{"rows", "7x19", "5", "0", "5x19"},   {"rows_2d", "7x3", "2x4", "0", "2x4x3"},
+                          {"columns", "3x7", "9", "1", "3x9"},  {"middle", "2x5x3", "4", "1", "2x4x3"},
+                          {"vector", "7", "11", "0", "11"},     {"wide", "3x130", "4", "0", "4x130"}};
+  for (const char *index : {"i64", "i32", "ui8"})
+    for (const Shape &s : shapes) {
+      std::string in = tensor(s.input), at = tensor(s.indices, index), out = tensor(s.result), suffix = std::string(s.name) + "_" + index;
+      // Negative indices count from the end; those beyond either end are clamped.
+      cases.push_back({"gather_" + suffix, "(%x: " + in + ", %i: " + at + ") -> " + out,
+                       "%r = train.gather %x, %i axis = " + std::string(s.axis) + " : (" + in + ", " + at + ") -> " + out, Types::All,
+                       {{-9, 9}, {-4, 8}}});
+      cases.push_back({"scatter_add_" + suffix, "(%x: " + in + ", %i: " + at + ", %u: " + out + ") -> " + in,
+                       "%r = train.scatter_add %x, %i, %u axis = " + std::string(s.axis) + " : (" + in + ", " + at + ", " + out + ") -> " + in,
+                       Types::All, {{-9, 9}, {-4, 8}, {-9, 9}}, "%r", true, 8});
+    }
+  struct Pick {
+    const char *input, *indices, *dim;
+  };
+  for (Pick s : {Pick{"5x7", "5x1", "1"}, {"7x5", "1x5", "0"}, {"3x4x17", "3x1x17", "1"}}) {
+    std::string in = tensor(s.input), at = tensor(s.indices, "i64"), out = tensor(s.indices);
+    cases.push_back({std::string("pick_") + s.input, "(%x: " + in + ", %i: " + at + ") -> " + out,
+                     "%r = train.pick %x, %i dim = " + std::string(s.dim) + " : (" + in + ", " + at + ") -> " + out, Types::All, {{-9, 9}, {-2, 7}}});
+  }
+}
+
+static void addMatmuls(std::vector<Case> &cases) {
+  for (bool transA : {false, true})
+    for (bool transB : {false, true})
+      for (auto [batch, m, n, k] : {std::array{1, 3, 5, 7}, {2, 1, 17, 3}, {3, 4, 1, 1}, {1, 19, 33, 5}}) {
+        auto matrix = [&](int rows, int columns, bool transposed) {
+          if (transposed)
+            std::swap(rows, columns);
+          return tensor(std::to_string(batch) + "x" + std::to_string(rows) + "x" + std::to_string(columns));
+        };
+        std::string a = matrix(m, k, transA), b = matrix(k, n, transB), c = matrix(m, n, false);
+        std::string flags = std::string("{transA = ") + (transA ? "true" : "false") + ", transB = " + (transB ? "true" : "false") + "}";
+        cases.push_back({"matmul_" + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + (transA ? "_transA" : "") + (transB ? "_transB" : ""),
+                         "(%a: " + a + ", %b: " + b + ") -> " + c, "%r = train.matmul %a, %b " + flags + " : (" + a + ", " + b + ") -> " + c,
+                         Types::All, {{-3, 3}}, "%r", true, 8});
+      }
+}
+
+static void addConvolutions(std::vector<Case> &cases) {
+  struct Shape {
+    const char *name, *x, *w, *y, *window;
+  };
+  const Shape shapes[] = {
+      {"1d", "2x3x9", "4x3x3", "2x4x7", "strides = array<i64: 1>, dilations = array<i64: 1>, padsBegin = array<i64: 0>, padsEnd = array<i64: 0>"},
+      {"2d_padded", "1x2x5x7", "3x2x3x3", "1x3x5x7",
+       "strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>"},
+      {"2d_strided", "2x2x7x8", "2x2x3x2", "2x2x4x4",
+       "strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 0>, padsEnd = array<i64: 1, 0>"},
+      {"2d_dilated_grouped", "1x4x7x7", "6x2x2x3", "1x6x5x3",
+       "strides = array<i64: 1, 2>, dilations = array<i64: 2, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, groups = 2 : i64"},
+      {"depthwise", "2x3x4x17", "3x1x1x3", "2x3x4x17",
+       "strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 1>, padsEnd = array<i64: 0, 1>, groups = 3 : i64"},
+      {"pointwise", "1x3x1x5", "2x3x1x1", "1x2x1x5",
+       "strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>"},
+      {"3d_left_over", "1x1x4x3x6", "1x1x2x2x2", "1x1x2x2x3",
+       "strides = array<i64: 3, 1, 2>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 1, 0, 0>, padsEnd = array<i64: 1, 0, 0>"},
+  };
+  for (const Shape &s : shapes)
+    for (auto [op, first, second, result] : {std::array{"conv", s.x, s.w, s.y}, {"conv_input_grad", s.y, s.w, s.x}, {"conv_weight_grad", s.x, s.y, s.w}}) {
+      std::string a = tensor(first), b = tensor(second), c = tensor(result);
+      cases.push_back({std::string(op) + "_" + s.name, "(%a: " + a + ", %b: " + b + ") -> " + c,
+                       std::string("%r = train.") + op + " %a, %b {" + s.window + "} : (" + a + ", " + b + ") -> " + c, Types::Floats, {{-1, 1}},
+                       "%r", true, 16});
+    }
+}
+
+static void addPools(std::vector<Case> &cases) {
+  struct Shape {
+    const char *name, *x, *y, *window;
+  };
+  const Shape shapes[] = {
+      {"1d", "2x3x9", "2x3x4", "kernel = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, padsBegin = array<i64: 0>"},
+      {"2d_overlapping", "1x2x7x8", "1x2x4x4",
+       "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>"},
+      {"2d_dilated", "2x1x7x17", "2x1x5x13", "kernel = array<i64: 2, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 2, 2>, padsBegin = array<i64: 0, 0>"},
+      {"3d", "1x1x3x4x5", "1x1x2x2x5",
+       "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
+  };
+  for (const Shape &s : shapes) {
+    std::string x = tensor(s.x), y = tensor(s.y), i = tensor(s.y, "i32"), window = std::string(" {") + s.window + "} : ";
+    cases.push_back({std::string("max_pool_") + s.name, "(%x: " + x + ") -> (" + y + ", " + i + ")",
+                     "%r, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")", Types::All, {{-9, 9}}, "%r, %i"});
+    cases.push_back({std::string("sum_pool_") + s.name, "(%x: " + x + ") -> " + y, "%r = train.sum_pool %x" + window + "(" + x + ") -> " + y,
+                     Types::All, {{-3, 3}}, "%r", true, 4});
+    cases.push_back({std::string("sum_pool_grad_") + s.name, "(%g: " + y + ") -> " + x, "%r = train.sum_pool_grad %g" + window + "(" + y + ") -> " + x,
+                     Types::All, {{-3, 3}}, "%r", true, 4});
+    cases.push_back({std::string("max_pool_grad_") + s.name, "(%x: " + x + ", %g: " + y + ") -> " + x,
+                     "%m, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")\n%r = train.max_pool_grad %g, %i" + window +
+                         "(" + y + ", " + i + ") -> " + x,
+                     Types::All, {{-9, 9}, {-3, 3}}, "%r", true, 4});
+  }
+}
+
+void addContractionCases(std::vector<Case> &cases) {
+  addMatmuls(cases);
+  addConvolutions(cases);
+  addPools(cases);
+}
+
+} // namespace tcc::test

@@ -1,0 +1,56 @@
+//===- Cases.h - one table of op cases for every test of ops ----*- C++ -*-===//
+//
+// A case is a function @f of one op under test, as MLIR text in which $T stands for the element type. Gradients are tested
+// on the cases in f64, kernels on all element types that a case allows.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TEST_SUPPORT_CASES_H
+#define TCC_TEST_SUPPORT_CASES_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::test {
+
+enum class Types { Floats, Integers, All, None }; ///< what $T may be; None: the text names its types
+
+struct Range {
+  double low = -2, high = 2;
+};
+
+struct Case {
+  std::string name;      ///< letters, digits and underscores
+  std::string signature; ///< "(%x: tensor<2x$T>) -> tensor<2x$T>"
+  std::string body;      ///< ops; the results are named %r, or as in `results`
+  Types types = Types::Floats;
+  std::vector<Range> ranges = {}; ///< values of each argument, the last one also of all further ones
+  std::string results = "%r";
+  bool gradient = true; ///< false where finite differences say nothing (ties, steps)
+  double slack = 1;     ///< factor on the tolerance of kernels: long sums, steep functions
+
+  /// The names of the element types that $T stands for, or one empty name.
+  std::vector<std::string> elementTypes() const;
+};
+void PrintTo(const Case &c, std::ostream *out);
+
+/// All cases: every op of the dialect that computes has at least one.
+const std::vector<Case> &allCases();
+
+/// A context with the dialects that cases use.
+mlir::MLIRContext &testContext();
+
+/// The module of a case for one element type; null, with diagnostics, where it does not parse or verify.
+mlir::OwningOpRef<mlir::ModuleOp> parseCase(const Case &c, const std::string &elementType);
+
+/// Deterministic arguments for @f: floats uniform in their range, integers from it, unsigned ones never negative.
+std::vector<train::HostTensor> argumentsOf(const Case &c, mlir::func::FuncOp function);
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_SUPPORT_CASES_H
