@@ -31,8 +31,9 @@ public:
 
   LogicalResult run() {
     if (!settings.kind.empty() && !settings.output.empty())
-      return fail("loss.output") << "loss.output names the graph's own loss and loss.kind asks for a built-in one: give one of "
-                                    "the two";
+      return fail("loss.output")
+             << "loss.output names the graph's own loss and loss.kind asks for a built-in one: give one of "
+                "the two";
     FailureOr<unsigned> output = settings.kind.empty() ? findGraphLoss() : findPrediction();
     if (failed(output))
       return failure();
@@ -42,8 +43,8 @@ public:
     cloneForward();
     Value prediction = returned[*output];
     OpBuilder builder = OpBuilder::atBlockEnd(&loss.getBody().front());
-    std::optional<LossResult> result = kind ? buildLoss(builder, *kind, *output, prediction)
-                                            : std::optional(graphLoss(builder, prediction));
+    std::optional<LossResult> result =
+        kind ? buildLoss(builder, *kind, *output, prediction) : std::optional(graphLoss(builder, prediction));
     if (!result) {
       loss.erase();
       return failure();
@@ -81,8 +82,8 @@ private:
         return i;
       known.push_back(outputName(i));
     }
-    fail(key) << key << ": the graph has no output `" << name << "`; the nearest is " << nearestNames(name, known) << "; "
-              << listOutputs();
+    fail(key) << key << ": the graph has no output `" << name << "`; the nearest is " << nearestNames(name, known)
+              << "; " << listOutputs();
     return failure();
   }
 
@@ -90,7 +91,8 @@ private:
     if (!settings.output.empty()) {
       FailureOr<unsigned> output = findOutput("loss.output", settings.output);
       if (succeeded(output) && !isScalarLoss(*output)) {
-        fail("loss.output") << "loss.output: `" << settings.output << "` is " << typeText(forward.getResultTypes()[*output])
+        fail("loss.output") << "loss.output: `" << settings.output << "` is "
+                            << typeText(forward.getResultTypes()[*output])
                             << ", not a scalar of floating point; name a scalar output, or give loss.kind and loss.of; "
                             << listOutputs();
         return failure();
@@ -105,7 +107,8 @@ private:
       return candidates.front();
     fail("loss") << (candidates.empty() ? "the graph has no scalar floating-point output that could be the loss"
                                         : "several outputs of the graph could be the loss")
-                 << ": set loss.output to one, or loss.kind, loss.of and loss.target for a built-in loss; " << listOutputs();
+                 << ": set loss.output to one, or loss.kind, loss.of and loss.target for a built-in loss; "
+                 << listOutputs();
     return failure();
   }
 
@@ -145,9 +148,7 @@ private:
     return elementTypeOf(value).isF64() ? value : value.cast(value.builder->getF32Type());
   }
 
-  Location lossLoc(llvm::StringRef name) {
-    return NameLoc::get(StringAttr::get(module.getContext(), name));
-  }
+  Location lossLoc(llvm::StringRef name) { return NameLoc::get(StringAttr::get(module.getContext(), name)); }
 
   /// Samples of a batch: the extent of the first sampled input.
   int64_t batchSize() {
@@ -171,8 +172,8 @@ private:
     llvm::SmallVector<int64_t> shape(shapeOf(value)), starts(shape.size(), 0), steps(shape.size(), 1);
     shape[1] -= 1;
     starts[1] = first ? 1 : 0;
-    return value.with(SliceOp::create(*value.builder, value.loc, RankedTensorType::get(shape, elementTypeOf(value)), value,
-                                      starts, steps));
+    return value.with(SliceOp::create(*value.builder, value.loc, RankedTensorType::get(shape, elementTypeOf(value)),
+                                      value, starts, steps));
   }
 
   /// The graph input of this name, or a new one of type `type`.
@@ -185,11 +186,12 @@ private:
         continue;
       auto found = cast<RankedTensorType>(loss.getArgument(i).getType());
       bool floating = isa<FloatType>(found.getElementType());
-      bool asProbabilities = kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
+      bool asProbabilities =
+          kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
       if (found.getShape() != type.getShape() && !asProbabilities) {
         fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
-                            << kind.name << " of " << typeText(predictionType) << " needs the shape of " << typeText(type)
-                            << (kind.hasClasses ? "; is loss.class_axis right?" : "");
+                            << kind.name << " of " << typeText(predictionType) << " needs the shape of "
+                            << typeText(type) << (kind.hasClasses ? "; is loss.class_axis right?" : "");
         return failure();
       }
       if (kind.hasClasses && !asProbabilities && (floating || found.getElementType().isInteger(1))) {
@@ -199,8 +201,9 @@ private:
       }
       return Value(loss.getArgument(i));
     }
-    auto attributes = builder.getDictionaryAttr({builder.getNamedAttr(names::kName, builder.getStringAttr(name)),
-                                                 builder.getNamedAttr(names::kSampleAxis, builder.getI64IntegerAttr(0))});
+    auto attributes =
+        builder.getDictionaryAttr({builder.getNamedAttr(names::kName, builder.getStringAttr(name)),
+                                   builder.getNamedAttr(names::kSampleAxis, builder.getI64IntegerAttr(0))});
     unsigned position = loss.getNumArguments();
     if (failed(loss.insertArgument(position, type, attributes, lossLoc(name))))
       return failure();
@@ -212,15 +215,17 @@ private:
     int64_t rank = type.getRank(), axis = settings.classAxis < 0 ? settings.classAxis + rank : settings.classAxis;
     auto describe = [&] { return "`" + outputName(output) + "` is " + typeText(type); };
     if (kind.hasClasses && (axis < 0 || axis >= rank)) {
-      fail("loss.class_axis") << "loss.class_axis: " << settings.classAxis << " is no axis of the prediction: " << describe()
-                              << "; use one from " << -rank << " to " << rank - 1;
+      fail("loss.class_axis") << "loss.class_axis: " << settings.classAxis
+                              << " is no axis of the prediction: " << describe() << "; use one from " << -rank << " to "
+                              << rank - 1;
       return std::nullopt;
     }
     if (settings.shift && (!kind.hasClasses || rank < 2 || axis == 1 || type.getDimSize(1) < 2)) {
-      fail("loss.shift") << "loss.shift drops a position of axis 1, which needs a loss over classes on another axis and at "
-                            "least two positions: "
-                         << describe() << ", class_axis is " << settings.classAxis
-                         << "; for [batch, sequence, vocabulary] set loss.class_axis = -1";
+      fail("loss.shift")
+          << "loss.shift drops a position of axis 1, which needs a loss over classes on another axis and at "
+             "least two positions: "
+          << describe() << ", class_axis is " << settings.classAxis
+          << "; for [batch, sequence, vocabulary] set loss.class_axis = -1";
       return std::nullopt;
     }
     llvm::SmallVector<int64_t> shape(type.getShape());
@@ -260,7 +265,8 @@ private:
     func::ReturnOp::create(builder, forward.getLoc(), values);
     llvm::SmallVector<Attribute> resultAttributes;
     for (llvm::StringRef name : resultNames)
-      resultAttributes.push_back(builder.getDictionaryAttr(builder.getNamedAttr(names::kName, builder.getStringAttr(name))));
+      resultAttributes.push_back(
+          builder.getDictionaryAttr(builder.getNamedAttr(names::kName, builder.getStringAttr(name))));
     loss.setType(FunctionType::get(module.getContext(), loss.getArgumentTypes(), ValueRange(values).getTypes()));
     loss.setResAttrsAttr(builder.getArrayAttr(resultAttributes));
     loss->setAttr(names::kLossName, builder.getStringAttr(lossName));

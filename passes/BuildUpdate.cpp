@@ -1,7 +1,8 @@
 //===- BuildUpdate.cpp - the entry functions --------------------------------===//
 //
-// @backward yields gradients of a sum. Here they are averaged (one division by the weight of the whole window), measured,
-// clipped and given to the optimizer; with accumulation the sums live in state variables between the micro-batches.
+// @backward yields gradients of a sum. Here they are averaged (one division by the weight of the whole window),
+// measured, clipped and given to the optimizer; with accumulation the sums live in state variables between the
+// micro-batches.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -77,7 +78,8 @@ private:
   LogicalResult prepareTraining() {
     optimizer = findOptimizer(recipe.optimizer.kind);
     if (!optimizer)
-      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind << "`; known: " << optimizerKinds();
+      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
+                                    << "`; known: " << optimizerKinds();
     numbers = optimizerNumbers(*optimizer, recipe.optimizer);
     if (optimizer->check)
       if (std::string problem = optimizer->check(numbers, recipe.optimizer.nesterov); !problem.empty())
@@ -87,11 +89,13 @@ private:
     for (unsigned i = 2; i < backward.getNumResults(); ++i)
       parameters.push_back(module.lookupSymbol<VariableOp>(gradientName(i)));
     for (VariableOp variable : module.getOps<VariableOp>())
-      if (!llvm::is_contained(parameters, variable) && (variable.getRole() == "parameter" || variable.getRole() == "frozen"))
+      if (!llvm::is_contained(parameters, variable) &&
+          (variable.getRole() == "parameter" || variable.getRole() == "frozen"))
         others.push_back(variable);
     if (parameters.empty())
-      return fail("model.trainable") << "there is nothing to train: the loss reaches no trainable parameter; see model.trainable "
-                                        "and model.frozen, or compile with --entry evaluate,predict";
+      return fail("model.trainable")
+             << "there is nothing to train: the loss reaches no trainable parameter; see model.trainable "
+                "and model.frozen, or compile with --entry evaluate,predict";
     auto grouped = groupParameters(parameters, others, recipe, options.initializers, numbers.at("weight_decay"));
     if (!grouped)
       return mlir::emitError(module.getLoc()) << grouped.message();
@@ -120,8 +124,8 @@ private:
   Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
 
   void declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
-    VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role, builder.getF64FloatAttr(fill),
-                       nullptr, group);
+    VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
+                       builder.getF64FloatAttr(fill), nullptr, group);
   }
 
   void declareStates(VariableOp parameter) {
@@ -140,10 +144,11 @@ private:
     llvm::SmallVector<Attribute> entries;
     for (const ParameterGroup &group : groups) {
       llvm::SmallVector<llvm::StringRef> members(group.parameters.begin(), group.parameters.end());
-      entries.push_back(builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
-                                                   builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
-                                                   builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
-                                                   builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
+      entries.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
+                                     builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
+                                     builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
+                                     builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
     }
     module->setAttr(names::kGroups, builder.getArrayAttr(entries));
   }
@@ -226,7 +231,8 @@ private:
     return value.with(IsFiniteOp::create(*value.builder, value.loc, type, value));
   }
 
-  void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale, const Expr &sound) {
+  void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale,
+                       const Expr &sound) {
     Type element = parameter.type.getElementType(), compute = computeType(element);
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
     auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
@@ -277,7 +283,8 @@ private:
     Expr scale = weight.like(1) / weight;
     for (unsigned i = 2; i < values.size(); ++i) {
       Expr gradient = place(entry, values[i], gradientName(i));
-      entry.output(("gradient:" + gradientName(i)).str(), gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
+      entry.output(("gradient:" + gradientName(i)).str(),
+                   gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
     }
     entry.finish();
   }

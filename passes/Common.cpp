@@ -32,9 +32,8 @@ std::vector<VariableOp> trainableParameters(ModuleOp module) {
 
 bool isUnusedParameter(ModuleOp module, llvm::StringRef name) {
   auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
-  return list && llvm::any_of(list.getAsRange<DictionaryAttr>(), [&](DictionaryAttr entry) {
-           return entry.getAs<StringAttr>("name").getValue() == name;
-         });
+  return list && llvm::any_of(list.getAsRange<DictionaryAttr>(),
+                              [&](DictionaryAttr entry) { return entry.getAs<StringAttr>("name").getValue() == name; });
 }
 
 void addUnusedParameter(ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node) {

@@ -19,18 +19,19 @@ namespace tcc::train {
 
 namespace names {
 // On arguments and results.
-inline constexpr llvm::StringLiteral kName = "train.name";             ///< string: graph input or output
+inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
-inline constexpr llvm::StringLiteral kVariable = "train.variable";     ///< string: the state that it is
+inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the state that it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
-inline constexpr llvm::StringLiteral kScalars = "train.scalars";       ///< unit; on the module: names, in order
+inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< unit; on the module: names, in order
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On the module.
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node
-inline constexpr llvm::StringLiteral kGroups = "train.groups";            ///< dictionaries: name, lr_scale, weight_decay, parameters
-inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept";     ///< dictionaries: parameter, bytes, reason
+inline constexpr llvm::StringLiteral kGroups =
+    "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
+inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 } // namespace names
 

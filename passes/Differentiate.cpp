@@ -1,9 +1,10 @@
 //===- Differentiate.cpp - gradients by reverse mode -----------------------===//
 //
-// Activity analysis (Hascoët and Pascual, "The Tapenade automatic differentiation tool", TOMS 2013): a value varies if it
-// depends on a trainable parameter, and is useful if the loss depends on it, both through ops with derivatives. Gradients
-// are built for what is both, by one sweep over the ops from last to first. Nothing here knows any op: derivatives come from
-// `Differentiable`. Contributions to one value are added in the order of the sweep, so that the sum is the same every time.
+// Activity analysis (Hascoët and Pascual, "The Tapenade automatic differentiation tool", TOMS 2013): a value varies if
+// it depends on a trainable parameter, and is useful if the loss depends on it, both through ops with derivatives.
+// Gradients are built for what is both, by one sweep over the ops from last to first. Nothing here knows any op:
+// derivatives come from `Differentiable`. Contributions to one value are added in the order of the sweep, so that the
+// sum is the same every time.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -164,7 +165,8 @@ private:
       auto differentiable = dyn_cast<Differentiable>(op);
       if (!differentiable)
         return op->emitError("the loss depends on trainable parameters through `")
-               << describe(op) << "` (" << op->getName() << "), which has no derivative; freeze the parameters before it "
+               << describe(op) << "` (" << op->getName()
+               << "), which has no derivative; freeze the parameters before it "
                << "(model.frozen) or take the node out of the graph";
       stamp.loc = op->getLoc();
       llvm::SmallVector<Value> operandGradients(op->getNumOperands());
@@ -174,8 +176,9 @@ private:
         if (!gradient || !activity.isActive(operand))
           continue;
         if (gradient.getType() != operand.getType())
-          return op->emitError("internal error: the gradient of `") << describe(op) << "` has type " << gradient.getType()
-                                                                   << " for an operand of type " << operand.getType();
+          return op->emitError("internal error: the gradient of `")
+                 << describe(op) << "` has type " << gradient.getType() << " for an operand of type "
+                 << operand.getType();
         gradients.contribute(operand, gradient);
       }
     }
@@ -206,7 +209,8 @@ private:
       }
     }
     terminator->setOperands(results);
-    backward.setType(FunctionType::get(module.getContext(), backward.getArgumentTypes(), ValueRange(results).getTypes()));
+    backward.setType(
+        FunctionType::get(module.getContext(), backward.getArgumentTypes(), ValueRange(results).getTypes()));
     backward.setResAttrsAttr(builder.getArrayAttr(attributes));
     eraseDeadOps(backward);
   }

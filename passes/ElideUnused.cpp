@@ -1,7 +1,7 @@
 //===- ElideUnused.cpp - remove what nobody reads --------------------------===//
 //
-// Dead code falls by itself once the loss alone is asked for. What is worth a pass is the proof that a parameter gets no
-// gradient, with the node that read it for an output that training has no use for.
+// Dead code falls by itself once the loss alone is asked for. What is worth a pass is the proof that a parameter gets
+// no gradient, with the node that read it for an output that training has no use for.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

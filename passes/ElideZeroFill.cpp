@@ -1,7 +1,8 @@
 //===- ElideZeroFill.cpp - gradients start by being written ----------------===//
 //
-// The gradient of a gather is a scatter into zeros. Where another gradient of the same parameter is added to it anyway (a
-// tied weight, an accumulator), the scatter goes into that one. What no rewrite removes is listed, with its bytes and why.
+// The gradient of a gather is a scatter into zeros. Where another gradient of the same parameter is added to it anyway
+// (a tied weight, an accumulator), the scatter goes into that one. What no rewrite removes is listed, with its bytes
+// and why.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -34,8 +35,8 @@ ScatterAddOp scatterIntoZeros(Value value) {
   return scatter && scatter.getResult().hasOneUse() && isZeroFill(scatter.getInit()) ? scatter : ScatterAddOp();
 }
 
-/// The parameter whose gradient `value` becomes part of: the first result it reaches that is one's gradient, accumulator or
-/// next value.
+/// The parameter whose gradient `value` becomes part of: the first result it reaches that is one's gradient,
+/// accumulator or next value.
 std::string parameterOf(Value value, func::FuncOp function) {
   llvm::SetVector<Value> reached;
   reached.insert(value);
@@ -147,9 +148,10 @@ private:
     Builder builder(module.getContext());
     llvm::SmallVector<Attribute> entries;
     for (const auto &[parameter, entry] : notes)
-      entries.push_back(builder.getDictionaryAttr({builder.getNamedAttr("parameter", builder.getStringAttr(parameter)),
-                                                   builder.getNamedAttr("bytes", builder.getI64IntegerAttr(entry.bytes)),
-                                                   builder.getNamedAttr("reason", builder.getStringAttr(entry.reason))}));
+      entries.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("parameter", builder.getStringAttr(parameter)),
+                                     builder.getNamedAttr("bytes", builder.getI64IntegerAttr(entry.bytes)),
+                                     builder.getNamedAttr("reason", builder.getStringAttr(entry.reason))}));
     return builder.getArrayAttr(entries);
   }
 

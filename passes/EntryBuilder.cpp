@@ -63,8 +63,8 @@ Value EntryBuilder::scalar(llvm::StringRef name) {
   if (!scalars)
     scalars = body->addArgument(RankedTensorType::get({1}, f32), NameLoc::get(builder.getStringAttr("scalars")));
   scalars.setType(RankedTensorType::get({position + 1}, f32));
-  Value slice = SliceOp::create(builder, loc, RankedTensorType::get({1}, f32), scalars, llvm::ArrayRef<int64_t>{position},
-                                llvm::ArrayRef<int64_t>{1});
+  Value slice = SliceOp::create(builder, loc, RankedTensorType::get({1}, f32), scalars,
+                                llvm::ArrayRef<int64_t>{position}, llvm::ArrayRef<int64_t>{1});
   return value = reshape(builder, loc, slice, {});
 }
 

@@ -1,8 +1,8 @@
 //===- ParameterGroups.cpp - which optimizer group a parameter is in -------===//
 //
-// Patterns are globs on the initializer's name (or the exporter's name for it) and selectors (@bias @norm @embedding @1d)
-// on what reads it. A glob that matches nothing is a slip of the pen, and an error; a selector states an intention that
-// holds for a model without such parameters too.
+// Patterns are globs on the initializer's name (or the exporter's name for it) and selectors (@bias @norm @embedding
+// @1d) on what reads it. A glob that matches nothing is a slip of the pen, and an error; a selector states an intention
+// that holds for a model without such parameters too.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/ParameterGroups.h"
@@ -81,7 +81,8 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
       checkPatterns(settings.decayExempt, recipe.at("optimizer.decay_exempt"), "optimizer.decay_exempt", all, matcher);
   for (const OptimizerGroupSettings &group : settings.groups)
     if (status.ok())
-      status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all, matcher);
+      status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all,
+                             matcher);
   if (!status.ok())
     return status;
 
@@ -94,7 +95,9 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
     bool exempt = matcher.matchesAny(settings.decayExempt, parameter);
     double lrScale = given ? given->lrScale : 1;
     double decay = given && given->weightDecay ? *given->weightDecay : exempt ? 0 : weightDecay;
-    std::string name = given ? fmt::format("{}", fmt::join(given->match, ", ")) : exempt ? "no weight decay" : "default";
+    std::string name = given    ? fmt::format("{}", fmt::join(given->match, ", "))
+                       : exempt ? "no weight decay"
+                                : "default";
     auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup &candidate) {
       return candidate.lrScale == lrScale && candidate.weightDecay == decay;
     });

@@ -19,9 +19,10 @@ struct ParameterGroup {
   std::vector<std::string> parameters;
 };
 
-/// Sorts `parameters` into groups, one for each distinct (lr_scale, weight_decay), the default one first. The first group of
-/// the recipe whose globs match decides; decay_exempt sets weight decay to 0 unless that group gives one. Globs match names
-/// among `parameters` and `others` (state that is not updated). Errors: a glob that matches nothing, an unknown selector.
+/// Sorts `parameters` into groups, one for each distinct (lr_scale, weight_decay), the default one first. The first
+/// group of the recipe whose globs match decides; decay_exempt sets weight decay to 0 unless that group gives one.
+/// Globs match names among `parameters` and `others` (state that is not updated). Errors: a glob that matches nothing,
+/// an unknown selector.
 plan::Expected<std::vector<ParameterGroup>>
 groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
                 const std::map<std::string, frontend::Initializer> *initializers, double weightDecay);

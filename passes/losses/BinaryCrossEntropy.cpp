@@ -28,13 +28,14 @@ std::string checkBinary(const LossInputs &inputs) {
 
 LossResult reduceWeighted(const LossInputs &inputs, Expr loss) {
   if (!inputs.settings.weight.empty())
-    loss = loss * constantVector(loss, inputs.settings.weight, elementTypeOf(loss)).reshape(
-                      shapeOf(loss).empty() ? llvm::ArrayRef<int64_t>() : llvm::ArrayRef<int64_t>(inputs.settings.weight.size()));
+    loss = loss * constantVector(loss, inputs.settings.weight, elementTypeOf(loss))
+                      .reshape(shapeOf(loss).empty() ? llvm::ArrayRef<int64_t>()
+                                                     : llvm::ArrayRef<int64_t>(inputs.settings.weight.size()));
   return reduceElements(loss, inputs.settings);
 }
 
-/// −y·ln x − (1 − y)·ln(1 − x), each logarithm at least −100. Where a logarithm has no finite value the derivative is 0:
-/// PyTorch divides by 1e-12 there, which the derivative of a saturated sigmoid before it turns into 0 as well.
+/// −y·ln x − (1 − y)·ln(1 − x), each logarithm at least −100. Where a logarithm has no finite value the derivative is
+/// 0: PyTorch divides by 1e-12 there, which the derivative of a saturated sigmoid before it turns into 0 as well.
 LossResult buildBce(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   auto clampedLog = [](const Expr &value) {
@@ -46,8 +47,8 @@ LossResult buildBce(const LossInputs &inputs) {
   return reduceWeighted(inputs, -(y * clampedLog(x) + (1.0 - y) * clampedLog(1.0 - x)));
 }
 
-/// (1 − y)·x − (1 + (p − 1)·y)·ln σ(x), with ln σ(x) = min(x, 0) − ln(1 + e^−|x|), written so that its derivative at 0 is
-/// 1/2: a last layer that starts at zero gives such logits.
+/// (1 − y)·x − (1 + (p − 1)·y)·ln σ(x), with ln σ(x) = min(x, 0) − ln(1 + e^−|x|), written so that its derivative at 0
+/// is 1/2: a last layer that starts at zero gives such logits.
 LossResult buildBceWithLogits(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   Expr negative = x.compare(CompareKind::lt, 0);

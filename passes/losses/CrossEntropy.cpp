@@ -1,8 +1,8 @@
 //===- CrossEntropy.cpp - losses over classes ------------------------------===//
 //
-// torch.nn.functional.cross_entropy and nll_loss. The score of the target is picked and compared with the logarithm of the
-// sum of exponentials, rather than taken from a log-softmax of all classes: the gradient is then
-// exp(x − lse)·g − onehot(target)·g, and no second tensor of the size of the logits exists.
+// torch.nn.functional.cross_entropy and nll_loss. The score of the target is picked and compared with the logarithm of
+// the sum of exponentials, rather than taken from a log-softmax of all classes: the gradient is then exp(x − lse)·g −
+// onehot(target)·g, and no second tensor of the size of the logits exists.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -36,8 +36,8 @@ Expr logSumExp(const LossInputs &inputs) {
 }
 
 Expr argMax(const LossInputs &inputs, const Expr &of) {
-  return of.with(ArgMaxOp::create(*of.builder, of.loc, RankedTensorType::get(rowShape(inputs), of.builder->getI64Type()),
-                                  of, inputs.classAxis));
+  return of.with(ArgMaxOp::create(
+      *of.builder, of.loc, RankedTensorType::get(rowShape(inputs), of.builder->getI64Type()), of, inputs.classAxis));
 }
 
 /// Targets that count, and for each of them the weight of its class.
@@ -53,8 +53,8 @@ CountedTargets countTargets(const LossInputs &inputs) {
   CountedTargets targets{index, index.compare(CompareKind::ne, ignored), {}};
   if (!inputs.settings.weight.empty()) {
     Expr weights = constantVector(x, inputs.settings.weight, elementTypeOf(x));
-    targets.weight = x.with(
-        GatherOp::create(*x.builder, x.loc, RankedTensorType::get(rowShape(inputs), elementTypeOf(x)), weights, index, 0));
+    targets.weight = x.with(GatherOp::create(
+        *x.builder, x.loc, RankedTensorType::get(rowShape(inputs), elementTypeOf(x)), weights, index, 0));
   }
   return targets;
 }
@@ -66,8 +66,8 @@ LossResult reduceTargets(const LossInputs &inputs, const CountedTargets &targets
   Expr weight = targets.weight ? sumAll(targets.valid.select(*targets.weight, zero)) : counted;
   if (inputs.settings.reduction == "sum")
     weight = sum.like(1);
-  Expr hit = argMax(inputs, inputs.prediction)
-                 .compare(CompareKind::eq, targets.index.cast(elements.builder->getI64Type()));
+  Expr hit =
+      argMax(inputs, inputs.prediction).compare(CompareKind::eq, targets.index.cast(elements.builder->getI64Type()));
   Expr correct = sumAll(targets.valid.select(hit.cast(elementTypeOf(elements)), zero));
   return {sum, weight, correct, counted};
 }

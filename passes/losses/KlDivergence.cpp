@@ -1,7 +1,7 @@
 //===- KlDivergence.cpp - the Kullback–Leibler divergence ------------------===//
 //
-// torch.nn.functional.kl_div: the prediction is in log space, the target is unless log_target. "batchmean" divides by the
-// samples.
+// torch.nn.functional.kl_div: the prediction is in log space, the target is unless log_target. "batchmean" divides by
+// the samples.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/losses/Loss.h"

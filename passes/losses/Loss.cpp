@@ -7,8 +7,8 @@ using namespace mlir;
 
 namespace tcc::train {
 
-static const LossKind *const kLossKinds[] = {&kCrossEntropy, &kNll,           &kMse,  &kL1,    &kHuber,
-                                             &kSmoothL1,     &kBceWithLogits, &kBce,  &kKlDiv};
+static const LossKind *const kLossKinds[] = {&kCrossEntropy, &kNll,           &kMse, &kL1,   &kHuber,
+                                             &kSmoothL1,     &kBceWithLogits, &kBce, &kKlDiv};
 
 const LossKind *findLoss(llvm::StringRef name) {
   for (const LossKind *kind : kLossKinds)

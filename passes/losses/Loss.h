@@ -1,7 +1,7 @@
 //===- Loss.h - the built-in losses -----------------------------*- C++ -*-===//
 //
-// Each kind is one declaration: what its target looks like, and its numerator and denominator as PyTorch's function of the
-// same name computes them. Gradients come from differentiating them.
+// Each kind is one declaration: what its target looks like, and its numerator and denominator as PyTorch's function of
+// the same name computes them. Gradients come from differentiating them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_LOSSES_LOSS_H

@@ -1,9 +1,9 @@
 //===- Optimizer.h - what an optimizer is -----------------------*- C++ -*-===//
 //
-// An optimizer is one declaration in one file: its numbers and their defaults (PyTorch's), the state that each parameter
-// gets, the run-time scalars that its formula reads, and the formula. Numbers that change during a run (learning rate, bias
-// corrections) are scalars that the runtime fills in; whether a term is there at all (momentum, weight decay) is decided when
-// the plan is made.
+// An optimizer is one declaration in one file: its numbers and their defaults (PyTorch's), the state that each
+// parameter gets, the run-time scalars that its formula reads, and the formula. Numbers that change during a run
+// (learning rate, bias corrections) are scalars that the runtime fills in; whether a term is there at all (momentum,
+// weight decay) is decided when the plan is made.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_OPTIMIZERS_OPTIMIZER_H
@@ -31,11 +31,11 @@ struct OptimizerState {
 /// One parameter's update while it is being built. Values are f32 (f64 for a model of f64).
 struct UpdateStep {
   Expr weight;
-  Expr gradient;             ///< averaged and clipped
-  std::vector<Expr> states;  ///< current values; the rule assigns the next ones
+  Expr gradient;            ///< averaged and clipped
+  std::vector<Expr> states; ///< current values; the rule assigns the next ones
   const OptimizerNumbers &numbers;
   bool nesterov;
-  double weightDecay;        ///< of the parameter's group
+  double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
 };

@@ -33,7 +33,8 @@ static Expr updateSgd(UpdateStep &step) {
 
 static std::string checkSgd(const OptimizerNumbers &numbers, bool nesterov) {
   if (nesterov && (numbers.at("momentum") <= 0 || numbers.at("dampening") != 0))
-    return "optimizer.nesterov needs momentum and no dampening: set optimizer.momentum above 0 and optimizer.dampening to 0";
+    return "optimizer.nesterov needs momentum and no dampening: set optimizer.momentum above 0 and optimizer.dampening "
+           "to 0";
   return "";
 }
 

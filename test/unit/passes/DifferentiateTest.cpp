@@ -1,7 +1,7 @@
 //===- DifferentiateTest.cpp - whole gradients against finite differences ----===//
 //
-// A causal attention block with an embedding that is also the output projection, so that a gradient is a sum of a product
-// and a scatter. All in f64; differences are central.
+// A causal attention block with an embedding that is also the output projection, so that a gradient is a sum of a
+// product and a scatter. All in f64; differences are central.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/passes/Program.h"
@@ -121,7 +121,8 @@ TEST(Differentiate, LaterPassesKeepTheGradients) {
     manager.addPass(mlir::createCanonicalizerPass());
     manager.addPass(mlir::createCSEPass());
   })) << program.messages;
-  program.module->walk([](train::Decomposable op) { ADD_FAILURE() << op->getName().getStringRef().str() << " is left"; });
+  program.module->walk(
+      [](train::Decomposable op) { ADD_FAILURE() << op->getName().getStringRef().str() << " is left"; });
   Tensors after = program.call("backward", arguments);
   ASSERT_EQ(before.size(), after.size());
   for (auto &[name, value] : before) {

@@ -1,6 +1,7 @@
 //===- LossTest.cpp - built-in losses against PyTorch -----------------------===//
 //
-// The prediction is a parameter, so that its gradient is the loss's own. In f64: the formulas are tested, not the rounding.
+// The prediction is a parameter, so that its gradient is the loss's own. In f64: the formulas are tested, not the
+// rounding.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/passes/LossValues.h"
@@ -26,9 +27,8 @@ TEST_P(Loss, IsPyTorchsWithItsGradient) {
   Program program(moduleOf(test));
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
     auto attach = train::createAttachLossPass();
-    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " of=y target=target", [](const llvm::Twine &) {
-      return mlir::failure();
-    })));
+    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " of=y target=target",
+                                                    [](const llvm::Twine &) { return mlir::failure(); })));
     manager.addPass(std::move(attach));
     manager.addPass(train::createDifferentiatePass());
     train::BuildUpdateOptions options;

@@ -109,8 +109,8 @@ std::vector<std::string> Program::scalars() {
 }
 
 std::string parameterModule(const std::string &shape) {
-  return "train.variable @p : tensor<" + shape + "xf64> {role = \"parameter\"}\n" +                            //
-         "func.func @forward() -> (tensor<" + shape + "xf64> {train.name = \"y\"}) {\n" +                      //
+  return "train.variable @p : tensor<" + shape + "xf64> {role = \"parameter\"}\n" +       //
+         "func.func @forward() -> (tensor<" + shape + "xf64> {train.name = \"y\"}) {\n" + //
          "  %p = train.read @p : tensor<" + shape + "xf64>\n  return %p : tensor<" + shape + "xf64>\n}\n";
 }
 
@@ -124,7 +124,8 @@ Numbers values(const HostTensor &tensor) {
 void expectNear(const HostTensor &actual, const Numbers &expected, double tolerance, double floor) {
   ASSERT_EQ(size_t(actual.size()), expected.size());
   for (size_t i = 0; i < expected.size(); ++i)
-    EXPECT_NEAR(actual.getDouble(i), expected[i], tolerance * std::max(std::abs(expected[i]), floor)) << "element " << i;
+    EXPECT_NEAR(actual.getDouble(i), expected[i], tolerance * std::max(std::abs(expected[i]), floor))
+        << "element " << i;
 }
 
 } // namespace tcc::test

@@ -37,12 +37,12 @@ public:
   /// Runs passes; false where one fails.
   bool run(const std::function<void(mlir::PassManager &)> &addPasses);
 
-  /// A tensor of the type that `function` declares for the argument of this name (train.name, train.variable, or "scalars")
-  /// or of the variable of this name.
+  /// A tensor of the type that `function` declares for the argument of this name (train.name, train.variable, or
+  /// "scalars") or of the variable of this name.
   HostTensor tensor(const std::string &name, const Numbers &values);
 
-  /// Calls a function. Arguments and results by train.name, train.variable, train.gradient_of ("gradient:" before it) or
-  /// "scalars"; reads of variables take theirs from `arguments` too.
+  /// Calls a function. Arguments and results by train.name, train.variable, train.gradient_of ("gradient:" before it)
+  /// or "scalars"; reads of variables take theirs from `arguments` too.
   Tensors call(const std::string &function, const Tensors &arguments);
 
   /// Names of the run-time scalars, in order.
