@@ -25,8 +25,9 @@ plan::Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   uint64_t extra = bytes >= kHugePageBytes ? kHugePageBytes : 0;
   void *start = ::mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED)
-    return plan::error("cannot allocate the {} arena of {} bytes: {}; recompile with a smaller --memory-budget or batch",
-                       what, bytes, std::strerror(errno));
+    return plan::error(
+        "cannot allocate the {} arena of {} bytes: {}; recompile with a smaller --memory-budget or batch", what, bytes,
+        std::strerror(errno));
   char *aligned = static_cast<char *>(start);
   if (extra) {
     aligned = reinterpret_cast<char *>(roundUp(reinterpret_cast<uintptr_t>(start), kHugePageBytes));

@@ -1,10 +1,10 @@
 //===- Convolution.cpp - convolutions by one-thread oneDNN primitives ----===//
 //
-// A tile is a few samples. The library chooses the layouts; where they are not the plan's plain NCHW, a tile reorders its
-// samples and the weights into its worker's scratch, computes there, and reorders the result back. A layout choice for
-// which the library only has its gemm-based kernel, which allocates megabytes at each call, gives way to channels last,
-// then to one call for each group. The weight gradient sums over samples: each tile is a chunk of the batch with a partial
-// sum of its own, and these are added in order.
+// A tile is a few samples. The library chooses the layouts; where they are not the plan's plain NCHW, a tile reorders
+// its samples and the weights into its worker's scratch, computes there, and reorders the result back. A layout choice
+// for which the library only has its gemm-based kernel, which allocates megabytes at each call, gives way to channels
+// last, then to one call for each group. The weight gradient sums over samples: each tile is a chunk of the batch with
+// a partial sum of its own, and these are added in order.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -39,7 +39,7 @@ struct Design {
   Layout layout = Layout::Any;
   int64_t tileBatch = 0;
   Role inputs[2] = {X, W}, result = Y;
-  int arguments[3] = {0, 0, 0}; // the library's argument numbers by role
+  int arguments[3] = {0, 0, 0};  // the library's argument numbers by role
   std::vector<Variant> variants; // full tile, then the rest
   uint64_t offset[3] = {0, 0, 0}, slotBytes = 0;
   std::string layouts;
@@ -191,8 +191,8 @@ plan::Expected<Variant> makeVariant(const Design &design, int64_t samples) {
 int64_t chooseTileBatch(const plan::ConvolutionCall &call) {
   constexpr double flopsPerNs = 105.0, reorderNsPerElement = 0.8, callNs = 4000;
   int64_t batch = call.x_dims(0);
-  double perSample = 2.0 * static_cast<double>(product(call.y_dims(), 1)) * static_cast<double>(product(call.w_dims(), 1)) /
-                         flopsPerNs +
+  double perSample = 2.0 * static_cast<double>(product(call.y_dims(), 1)) *
+                         static_cast<double>(product(call.w_dims(), 1)) / flopsPerNs +
                      reorderNsPerElement * static_cast<double>(product(call.x_dims(), 1) + product(call.y_dims(), 1));
   auto weights = static_cast<double>(product(call.w_dims(), 0));
   bool gradient = call.kind() == Kind::WEIGHT_GRADIENT;
@@ -222,8 +222,8 @@ plan::Status checkShape(const plan::ConvolutionCall &call) {
   if (rank < 3 || rank > 5 || call.w_dims_size() != rank || call.y_dims_size() != rank ||
       call.strides_size() != spatial || call.dilations_size() != spatial || call.pads_begin_size() != spatial ||
       call.pads_end_size() != spatial)
-    return plan::error("a convolution of 1 to 3 spatial dimensions needs operands of one rank; x has {}, w {}, y {}", rank,
-                       call.w_dims_size(), call.y_dims_size());
+    return plan::error("a convolution of 1 to 3 spatial dimensions needs operands of one rank; x has {}, w {}, y {}",
+                       rank, call.w_dims_size(), call.y_dims_size());
   for (const auto *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()})
     for (int64_t dim : *dims)
       if (dim < 1 || dim >= (int64_t(1) << 31))
@@ -234,8 +234,8 @@ plan::Status checkShape(const plan::ConvolutionCall &call) {
                        fmt::join(call.w_dims(), "x"), fmt::join(call.y_dims(), "x"), call.groups());
   for (int i = 0; i < spatial; ++i)
     if (call.strides(i) < 1 || call.dilations(i) < 1 || call.pads_begin(i) < 0 || call.pads_end(i) < 0)
-      return plan::error("spatial axis {}: stride {}, dilation {}, pads {} and {} are not supported", i, call.strides(i),
-                         call.dilations(i), call.pads_begin(i), call.pads_end(i));
+      return plan::error("spatial axis {}: stride {}, dilation {}, pads {} and {} are not supported", i,
+                         call.strides(i), call.dilations(i), call.pads_begin(i), call.pads_end(i));
   return plan::Status::success();
 }
 
@@ -269,7 +269,8 @@ plan::Expected<Layout> chooseLayout(Design design) {
 
 plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   if (call.dtype() != plan::F32)
-    return plan::error("oneDNN is not used for {} convolutions: the call must be compiled", plan::dtypeName(call.dtype()));
+    return plan::error("oneDNN is not used for {} convolutions: the call must be compiled",
+                       plan::dtypeName(call.dtype()));
   if (plan::Status status = checkShape(call); !status.ok())
     return status;
   Design design;
@@ -310,8 +311,8 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   }
   design.slotBytes = at;
   const Variant &first = design.variants.front();
-  design.layouts = fmt::format("x:{} w:{} y:{}", layoutName(first.asked[X]), layoutName(first.asked[W]),
-                               layoutName(first.asked[Y]));
+  design.layouts =
+      fmt::format("x:{} w:{} y:{}", layoutName(first.asked[X]), layoutName(first.asked[W]), layoutName(first.asked[Y]));
   return design;
 }
 
@@ -445,9 +446,10 @@ plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall
   if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
   if (design->slotBytes > slotBytes)
-    return plan::error("the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
-                       "tcc",
-                       slotBytes, design->slotBytes);
+    return plan::error(
+        "the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
+        "tcc",
+        slotBytes, design->slotBytes);
   return ConvolutionRunner::create(design.take(), workers);
 }
 

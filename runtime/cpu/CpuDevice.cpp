@@ -1,7 +1,7 @@
 //===- CpuDevice.cpp - running plans on this machine's cores -------------===//
 //
-// When the device is created each instruction becomes a step with its addresses, tiles and function resolved; running an
-// entry walks the steps. Nothing is allocated, looked up or locked on the way.
+// When the device is created each instruction becomes a step with its addresses, tiles and function resolved; running
+// an entry walks the steps. Nothing is allocated, looked up or locked on the way.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/Device.h"
@@ -29,9 +29,9 @@ struct Step {
   int64_t tiles = 0;
   char *scratch = nullptr;
   uint64_t slotBytes = 0;
-  uint64_t bytes = 0;                     // of a copy or fill
-  double value = 0;                       // of a fill
-  plan::DType dtype = plan::DTYPE_NONE;   // of a fill
+  uint64_t bytes = 0;                   // of a copy or fill
+  double value = 0;                     // of a fill
+  plan::DType dtype = plan::DTYPE_NONE; // of a fill
   const plan::Instruction *source = nullptr;
 };
 
@@ -126,7 +126,8 @@ private:
       const plan::KernelCall &call = instruction.kernel();
       step.kernel = objects[call.code()].find(call.symbol());
       if (!step.kernel)
-        return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(), call.symbol());
+        return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(),
+                           call.symbol());
       step.tiles = call.tiles();
       break;
     }
@@ -195,9 +196,11 @@ private:
       return step.library->run(pool, step.pointers.data(), step.scratch, step.slotBytes);
     constexpr uint64_t piece = uint64_t(1) << 20; // a multiple of every element
     pool.run(static_cast<int64_t>((step.bytes + piece - 1) / piece), [&step](unsigned, int64_t begin, int64_t end) {
-      uint64_t from = static_cast<uint64_t>(begin) * piece, to = std::min(static_cast<uint64_t>(end) * piece, step.bytes);
+      uint64_t from = static_cast<uint64_t>(begin) * piece,
+               to = std::min(static_cast<uint64_t>(end) * piece, step.bytes);
       if (step.dtype == plan::DTYPE_NONE)
-        std::memmove(static_cast<char *>(step.pointers[1]) + from, static_cast<char *>(step.pointers[0]) + from, to - from);
+        std::memmove(static_cast<char *>(step.pointers[1]) + from, static_cast<char *>(step.pointers[0]) + from,
+                     to - from);
       else if (step.value == 0)
         std::memset(static_cast<char *>(step.pointers[0]) + from, 0, to - from);
       else

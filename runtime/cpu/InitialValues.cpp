@@ -1,7 +1,7 @@
 //===- InitialValues.cpp - what the variables hold before training -------===//
 //
-// Variables are independent, so the pool's workers share them. External weights are hashed piece by piece while they are
-// read into the arena: each byte passes through the cache once.
+// Variables are independent, so the pool's workers share them. External weights are hashed piece by piece while they
+// are read into the arena: each byte passes through the cache once.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/InitialValues.h"
@@ -34,9 +34,10 @@ public:
       return it->second;
     int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0)
-      return plan::error("cannot open the external weights '{}': {}; the plan refers to the model's own file, keep it there "
-                         "or compile with --embed-weights",
-                         path, std::strerror(errno));
+      return plan::error(
+          "cannot open the external weights '{}': {}; the plan refers to the model's own file, keep it there "
+          "or compile with --embed-weights",
+          path, std::strerror(errno));
     open[path] = file;
     return file;
   }
@@ -65,9 +66,10 @@ plan::Status readHashed(int file, const std::string &path, const plan::ExternalB
     done += static_cast<uint64_t>(got);
   }
   if (XXH3_64bits_digest(&state) != source.xxh3())
-    return plan::error("'{}' has other content than when the plan was compiled ({} bytes at offset {}); compile again, or "
-                       "bring the file back",
-                       path, source.bytes(), source.offset());
+    return plan::error(
+        "'{}' has other content than when the plan was compiled ({} bytes at offset {}); compile again, or "
+        "bring the file back",
+        path, source.bytes(), source.offset());
   return plan::Status::success();
 }
 } // namespace
@@ -89,9 +91,10 @@ plan::Status loadInitialValues(const plan::PlanReader &reader, char *resident, T
     const plan::ExternalBytes &source = variable.external();
     uint64_t length = ::fstat(*file, &information) == 0 ? static_cast<uint64_t>(information.st_size) : 0;
     if (source.offset() > length || source.bytes() > length - source.offset())
-      return plan::error("variable '{}': {} bytes at offset {} do not lie inside '{}' of {} bytes; the file is cut short or "
-                         "not the one the plan was compiled with",
-                         variable.name(), source.bytes(), source.offset(), path, length);
+      return plan::error(
+          "variable '{}': {} bytes at offset {} do not lie inside '{}' of {} bytes; the file is cut short or "
+          "not the one the plan was compiled with",
+          variable.name(), source.bytes(), source.offset(), path, length);
     descriptors[static_cast<size_t>(i)] = *file;
   }
   std::vector<plan::Status> results(static_cast<size_t>(count));
@@ -104,8 +107,8 @@ plan::Status loadInitialValues(const plan::PlanReader &reader, char *resident, T
         if (!bytes.empty())
           std::memcpy(destination, bytes.data(), bytes.size());
       } else if (variable.has_external()) {
-        results[i] = readHashed(descriptors[i], resolve(reader, variable.external().path()), variable.external(),
-                                destination);
+        results[i] =
+            readHashed(descriptors[i], resolve(reader, variable.external().path()), variable.external(), destination);
       } else if (variable.fill() != 0) { // the arena starts as zeros
         plan::fillElements(destination, variable.type().dtype(), plan::elementCount(variable.type()).value_or(0),
                            variable.fill());

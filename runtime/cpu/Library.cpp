@@ -56,7 +56,8 @@ plan::Status selectLevel(const std::string &target) {
     if (selected)
       return plan::error("this process runs library kernels for {}, it cannot switch to {}", selected->name, target);
     // The caller's word outranks the environment's: the same plan gives the same kernels everywhere.
-    if (dnnl_set_max_cpu_isa(level.isa) != dnnl_success || dnnl_set_cpu_isa_hints(dnnl_cpu_isa_no_hints) != dnnl_success)
+    if (dnnl_set_max_cpu_isa(level.isa) != dnnl_success ||
+        dnnl_set_cpu_isa_hints(dnnl_cpu_isa_no_hints) != dnnl_success)
       return plan::error("oneDNN was used before its level could be set to {}", target);
     selected = &level;
     return plan::Status::success();

@@ -43,9 +43,10 @@ public:
   PrimitiveDesc() = default;
   explicit PrimitiveDesc(dnnl_primitive_desc_t owned) : desc(owned, dnnl_primitive_desc_destroy) {}
 
-  /// From an operation descriptor; `accumulate` adds to the destination instead of overwriting it; `hint` is the forward
-  /// description that gradients ask for, or null.
-  static plan::Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate, const PrimitiveDesc *hint);
+  /// From an operation descriptor; `accumulate` adds to the destination instead of overwriting it; `hint` is the
+  /// forward description that gradients ask for, or null.
+  static plan::Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate,
+                                              const PrimitiveDesc *hint);
 
   static plan::Expected<PrimitiveDesc> reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
 
@@ -89,13 +90,14 @@ class LibraryCall {
 public:
   virtual ~LibraryCall() = default;
 
-  /// Runs on all workers. `pointers` follow the instruction's operands; worker w uses scratch + w · slotBytes. False: the
-  /// library refused.
+  /// Runs on all workers. `pointers` follow the instruction's operands; worker w uses scratch + w · slotBytes. False:
+  /// the library refused.
   virtual bool run(ThreadPool &pool, void *const *pointers, char *scratch, uint64_t slotBytes) const = 0;
 };
 
 /// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others.
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes, unsigned workers);
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes,
+                                                     unsigned workers);
 plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, uint64_t slotBytes,
                                                      unsigned workers);
 

@@ -1,9 +1,9 @@
 //===- Matmul.cpp - batched products by one-thread oneDNN primitives -----===//
 //
 // oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
-// copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C out:
-// the work that a library does inside, with memory that the plan knows. Long K is taken in blocks that stay in cache, the
-// later ones adding to C.
+// copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
+// out: the work that a library does inside, with memory that the plan knows. Long K is taken in blocks that stay in
+// cache, the later ones adding to C.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -99,15 +99,15 @@ plan::Status makeDesc(Design &design, const Variant &v) {
 
 plan::Expected<Design> makeDesign(const plan::MatmulCall &call) {
   if (!librarySupports(call.dtype()))
-    return plan::error("oneDNN has no {} matmul on this level: the call must be compiled", plan::dtypeName(call.dtype()));
+    return plan::error("oneDNN has no {} matmul on this level: the call must be compiled",
+                       plan::dtypeName(call.dtype()));
   constexpr int64_t limit = int64_t(1) << 31;
-  for (auto [name, value] :
-       {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
+  for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
     if (value < 1 || value >= limit)
       return plan::error("a matmul with {} = {} is not supported", name, value);
   Design design;
-  design.shape = {call.batch(), call.m(), call.n(), call.k(), call.trans_a(), call.trans_b(),
-                  plan::dtypeBytes(call.dtype())};
+  design.shape = {
+      call.batch(), call.m(), call.n(), call.k(), call.trans_a(), call.trans_b(), plan::dtypeBytes(call.dtype())};
   design.tiling = chooseTiling(design.shape);
   design.type = libraryType(call.dtype());
   const MatmulShape &s = design.shape;
@@ -251,11 +251,13 @@ plan::Expected<LibraryNeeds> query(plan::MatmulCall &call) {
   LibraryNeeds needs;
   needs.scratchSlotBytes = design->slotBytes;
   if (design->partial())
-    needs.partialBytes = static_cast<uint64_t>(design->tiling.chunks(design->shape) * call.batch() * call.m() * call.n()) * 4;
+    needs.partialBytes =
+        static_cast<uint64_t>(design->tiling.chunks(design->shape) * call.batch() * call.m() * call.n()) * 4;
   return needs;
 }
 
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes, unsigned workers) {
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes,
+                                                     unsigned workers) {
   auto design = makeDesign(call);
   if (!design)
     return design.status();
@@ -264,9 +266,10 @@ plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &cal
   if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
   if (design->slotBytes > slotBytes)
-    return plan::error("the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
-                       "tcc",
-                       slotBytes, design->slotBytes);
+    return plan::error(
+        "the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
+        "tcc",
+        slotBytes, design->slotBytes);
   return MatmulRunner::create(design.take(), workers);
 }
 

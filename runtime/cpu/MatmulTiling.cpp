@@ -1,9 +1,9 @@
 //===- MatmulTiling.cpp - how a product is cut, from its shape alone -----===//
 //
 // A small model of what a tiling costs: arithmetic at the rate of one core, copies of operands that are not dense, the
-// library's own transposition, a fixed cost per call, and idle workers where tiles do not divide evenly among few or many
-// workers. The cheapest of a list of candidates is taken, the first of equals. The constants are measured on one core of
-// Zen 4; they decide speed, never results between machines of one plan.
+// library's own transposition, a fixed cost per call, and idle workers where tiles do not divide evenly among few or
+// many workers. The cheapest of a list of candidates is taken, the first of equals. The constants are measured on one
+// core of Zen 4; they decide speed, never results between machines of one plan.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/MatmulTiling.h"
@@ -14,11 +14,14 @@ namespace tcc::runtime {
 
 namespace {
 constexpr double kFlopsPerNs = 115.0;
-constexpr double kCopyNsPerByte = 0.10;      // read strided, write dense, mostly from the second and third cache
+constexpr double kCopyNsPerByte = 0.07;      // read strided, write dense, mostly from the second and third cache
 constexpr double kTransposeNsPerByte = 0.05; // inside the library
 constexpr double kCallNs = 700.0;
+constexpr double kStreamNsPerByte = 0.08; // from memory, where an operand is larger than the last cache
+constexpr int64_t kLastCacheBytes = 24 << 20;
 constexpr int64_t kCacheBytes = 1 << 20;
-constexpr int64_t kPartialElements = 1 << 16;    // larger results have tiles enough without partial sums
+constexpr int64_t kCopyBytes = 3 << 19;       // copies of a worker: planned memory, so kept small
+constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
@@ -29,14 +32,19 @@ double imbalance(int64_t tiles, int64_t workers) {
 }
 
 /// Tile sizes worth trying along an axis: the whole axis, then fixed widths.
-std::vector<int64_t> candidates(int64_t size, int64_t wholeLimit, std::initializer_list<int64_t> widths) {
-  std::vector<int64_t> result;
-  if (size <= wholeLimit)
-    result.push_back(size);
+std::vector<int64_t> candidates(int64_t size, std::initializer_list<int64_t> widths) {
+  std::vector<int64_t> result = {size};
   for (int64_t width : widths)
     if (width < size)
       result.push_back(width);
   return result;
+}
+
+/// What a worker needs for copies.
+int64_t copiedBytes(const MatmulShape &s, const MatmulTiling &t) {
+  return ((t.packA(s) ? t.tileM * t.blockK : 0) + (t.packB(s) ? t.tileN * t.blockK : 0) +
+          (t.packC(s) ? t.tileM * t.tileN : 0)) *
+         static_cast<int64_t>(s.elementBytes);
 }
 
 double cost(const MatmulShape &s, const MatmulTiling &t) {
@@ -51,15 +59,20 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
     time *= 1.15;
   else if (working > kCacheBytes + kCacheBytes / 4)
     time *= 1.04;
-  if (!s.transB && !t.packB(s) && s.n >= 1024 && s.k >= 256)
-    time *= 1.3; // columns of a wide matrix in place: every row is another page
+  if (!s.transB && !t.packB(s) && s.n >= 1024)
+    time *= 1.02; // columns of a wide matrix in place: every row is another page
+  auto streamed = [&](int64_t columns) {
+    return columns * s.k * static_cast<int64_t>(s.elementBytes) > kLastCacheBytes;
+  };
+  time += ((streamed(s.m) ? m * k : 0) + (streamed(s.n) ? n * k : 0)) * size * kStreamNsPerByte;
   double copied = (t.packA(s) ? m * k : 0) + (t.packB(s) ? n * k : 0) + (t.packC(s) ? m * n : 0);
   double transposed = (s.transA ? m * k : 0) + (s.transB ? n * k : 0);
-  time += size * (copied * kCopyNsPerByte + transposed * kTransposeNsPerByte) + (blocks > 1 ? blocks * m * n * 0.05 : 0);
-  double tiles = static_cast<double>(s.m) / m * static_cast<double>(s.n) / n;
-  int64_t count = s.batch * ceilDiv(s.m, t.tileM) * ceilDiv(s.n, t.tileN) * t.chunks(s);
-  // A tail costs as if its share of a full tile, never less than a call.
-  return time * tiles * static_cast<double>(s.k) / k * (0.75 * imbalance(count, 2) + 0.25 * imbalance(count, 16));
+  time +=
+      size * (copied * kCopyNsPerByte + transposed * kTransposeNsPerByte) + (blocks > 1 ? blocks * m * n * 0.05 : 0);
+  int64_t whole = ceilDiv(s.m, t.tileM) * ceilDiv(s.n, t.tileN), count = s.batch * whole * t.chunks(s);
+  // A tail costs more than its share of a full tile, and less than a full one.
+  double tiles = 0.5 * (static_cast<double>(s.m) / m * static_cast<double>(s.n) / n + static_cast<double>(whole));
+  return time * tiles * static_cast<double>(s.k) / k * (0.9 * imbalance(count, 2) + 0.1 * imbalance(count, 8));
 }
 } // namespace
 
@@ -70,7 +83,8 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
   // Small products: several whole ones a tile, of about 6 MFLOP each.
   if (s.batch > 1 && flops < 4e6) {
     int64_t wanted = std::max<int64_t>(1, static_cast<int64_t>(6e6 / flops));
-    int64_t tiles = std::max<int64_t>(ceilDiv(s.batch, wanted), std::min<int64_t>(s.batch, flops * s.batch > 4e6 ? 16 : 1));
+    int64_t tiles =
+        std::max<int64_t>(ceilDiv(s.batch, wanted), std::min<int64_t>(s.batch, flops * s.batch > 4e6 ? 16 : 1));
     return {ceilDiv(s.batch, tiles), s.m, s.n, s.k, s.k};
   }
   // A single small product is one tile; waking workers would cost more.
@@ -79,8 +93,8 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
 
   MatmulTiling best{};
   double bestCost = 0;
-  for (int64_t tileM : candidates(s.m, 1024, {32, 64, 96, 128, 192, 256, 384, 512}))
-    for (int64_t tileN : candidates(s.n, 1024, {64, 96, 128, 192, 256, 384, 512})) {
+  for (int64_t tileM : candidates(s.m, {32, 64, 96, 128, 192, 256, 384, 512}))
+    for (int64_t tileN : candidates(s.n, {64, 96, 128, 192, 256, 384, 512})) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
       if (splitK && tiles < 8 && s.m * s.n * s.batch <= kPartialElements)
@@ -90,11 +104,13 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
       for (int64_t chunkK : chunkSizes) {
         std::vector<int64_t> blockSizes = {chunkK};
         if (splitK)
-          for (int64_t block : {512, 768, 1024})
+          for (int64_t block : {256, 512, 1024})
             if (chunkK > block)
               blockSizes.push_back(roundUp(ceilDiv(chunkK, ceilDiv(chunkK, block)), 16));
         for (int64_t blockK : blockSizes) {
           MatmulTiling t{1, tileM, tileN, chunkK, blockK};
+          if (copiedBytes(s, t) > kCopyBytes)
+            continue;
           double value = cost(s, t);
           // Partial sums are written and read again.
           if (int64_t chunks = t.chunks(s); chunks > 1)

@@ -1,9 +1,9 @@
 //===- ThreadPool.h - fixed tiles on persistent threads ------------------===//
 //
-// A launch hands out tiles 0 … tiles-1 from one atomic word, generation and next tile together: a worker that wakes late
-// sees another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin briefly, then
-// sleep on a futex. A launch allocates nothing and takes no lock. Which worker runs a tile is left to chance, so tiles
-// must be independent; then the number of threads changes no result.
+// A launch hands out tiles 0 … tiles-1 from one atomic word, generation and next tile together: a worker that wakes
+// late sees another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin
+// briefly, then sleep on a futex. A launch allocates nothing and takes no lock. Which worker runs a tile is left to
+// chance, so tiles must be independent; then the number of threads changes no result.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_THREADPOOL_H
@@ -16,8 +16,8 @@
 
 namespace tcc::runtime {
 
-/// Sets this thread up as every worker is: round to nearest, subnormals kept, no exceptions; one OpenMP thread. Restores
-/// what was there at the end of the scope.
+/// Sets this thread up as every worker is: round to nearest, subnormals kept, no exceptions; one OpenMP thread.
+/// Restores what was there at the end of the scope.
 class WorkerScope {
 public:
   WorkerScope();
@@ -43,8 +43,8 @@ public:
 
   unsigned size() const { return static_cast<unsigned>(threads.size()) + 1; }
 
-  /// Runs all tiles and returns when the last is done. One caller at a time, not from within a tile. A single tile runs on
-  /// the caller, without waking anybody. Tiles: at most 2^31 - 1.
+  /// Runs all tiles and returns when the last is done. One caller at a time, not from within a tile. A single tile runs
+  /// on the caller, without waking anybody. Tiles: at most 2^31 - 1.
   void launch(int64_t tiles, Function function, void *context);
 
   /// The same for a callable fn(worker, begin, end), which must not throw.
@@ -70,7 +70,7 @@ private:
   alignas(64) std::atomic<int64_t> remaining{0};   // tiles not finished yet
   alignas(64) std::atomic<uint32_t> generation{0}; // sleepers wait on it
   std::atomic<uint32_t> sleepers{0};
-  std::atomic<uint32_t> finished{0};               // the caller waits on it once it stops spinning
+  std::atomic<uint32_t> finished{0}; // the caller waits on it once it stops spinning
   std::atomic<bool> callerSleeps{false};
   std::atomic<bool> stop{false};
   std::atomic<uint32_t> started{0};

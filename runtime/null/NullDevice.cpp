@@ -1,8 +1,8 @@
 //===- NullDevice.cpp - executes nothing, checks everything --------------===//
 //
-// Walks an entry as the executor would and keeps, for each byte range that is written, which buffer and version it holds:
-// a read must find its own buffer's bytes, so a plan whose buffers were laid over each other is caught in the act, by
-// another way than the verifier's reasoning about live ranges.
+// Walks an entry as the executor would and keeps, for each byte range that is written, which buffer and version it
+// holds: a read must find its own buffer's bytes, so a plan whose buffers were laid over each other is caught in the
+// act, by another way than the verifier's reasoning about live ranges.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/Device.h"
@@ -93,7 +93,9 @@ private:
     }
     for (int at = 0; at < entry.instructions_size(); ++at) {
       const plan::Instruction &instruction = entry.instructions(at);
-      auto where = [&] { return fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), at, instruction.node()); };
+      auto where = [&] {
+        return fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), at, instruction.node());
+      };
       for (const plan::Operand &operand : instruction.operands()) {
         int index = static_cast<int>(operand.buffer());
         const plan::Buffer &buffer = entry.buffers(index);
@@ -120,7 +122,8 @@ private:
           uint64_t from = version[operand.buffer()] == 0 ? 0 : operand.byte_offset();
           version[operand.buffer()] = operand.version_written();
           if (buffer.arena() == plan::TRANSIENT)
-            transient.write(buffer.offset() + from, buffer.offset() + buffer.bytes(), static_cast<int>(operand.buffer()));
+            transient.write(buffer.offset() + from, buffer.offset() + buffer.bytes(),
+                            static_cast<int>(operand.buffer()));
         }
       if (after)
         after(static_cast<uint32_t>(at));

@@ -48,7 +48,7 @@ uint16_t toF16(double value) {
   if (magnitude < 0x1p-14)
     return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24));
   int exponent;
-  double fraction = std::frexp(magnitude, &exponent); // in [0.5, 1)
+  double fraction = std::frexp(magnitude, &exponent);                       // in [0.5, 1)
   auto mantissa = static_cast<uint32_t>(std::nearbyint(fraction * 2048.0)); // in [1024, 2048]
   return sign | static_cast<uint16_t>(((exponent + 14) << 10) + (mantissa - 1024));
 }

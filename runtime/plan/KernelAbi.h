@@ -1,7 +1,7 @@
 //===- KernelAbi.h - the contract between generated kernels and the runtime -===//
 //
-// A generated kernel is a C function in a shared object without imports. It keeps no state and calls nothing. Shapes are
-// compiled in; run-time scalars (learning rate, step) arrive in an ordinary buffer, so that a device program can be
+// A generated kernel is a C function in a shared object without imports. It keeps no state and calls nothing. Shapes
+// are compiled in; run-time scalars (learning rate, step) arrive in an ordinary buffer, so that a device program can be
 // captured once.
 //
 //===----------------------------------------------------------------------===//
@@ -18,8 +18,8 @@ inline constexpr uint32_t kKernelAbiVersion = 1;
 /// Version of the plan file's format. Defined here and nowhere else.
 inline constexpr uint32_t kPlanFormatVersion = 1;
 
-/// Runs tiles [tileBegin, tileEnd) of a kernel. `pointers` follow the instruction's operands in order; `scratch` is this
-/// worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.
+/// Runs tiles [tileBegin, tileEnd) of a kernel. `pointers` follow the instruction's operands in order; `scratch` is
+/// this worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.
 using KernelFunction = void (*)(void *const *pointers, int64_t tileBegin, int64_t tileEnd, void *scratch);
 
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.

@@ -1,8 +1,8 @@
 //===- PlanFile.h - writing and reading plan files -----------------------===//
 //
 // A plan file is a 16-byte preamble (magic, format version, header length), the serialised Plan message, the XXH3-64 of
-// both, then payloads at multiples of 64 bytes with zeros between them. Every byte is covered: by the header's checksum,
-// by a payload's, or by the rule that padding is zero and the file ends with its last payload.
+// both, then payloads at multiples of 64 bytes with zeros between them. Every byte is covered: by the header's
+// checksum, by a payload's, or by the rule that padding is zero and the file ends with its last payload.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_PLANFILE_H

@@ -100,9 +100,10 @@ Status PlanReader::check() {
     return error("header: the plan is cut short after {} bytes; compile again", bytes);
   uint32_t version = readU32(data + 8);
   if (version > kPlanFormatVersion)
-    return error("the plan has format version {}, newer than {}, the newest that this program reads; recompile the model "
-                 "with the tcc that came with this trun, or update trun",
-                 version, kPlanFormatVersion);
+    return error(
+        "the plan has format version {}, newer than {}, the newest that this program reads; recompile the model "
+        "with the tcc that came with this trun, or update trun",
+        version, kPlanFormatVersion);
   uint64_t length = readU32(data + 12);
   if (kPreambleBytes + length + sizeof(uint64_t) > bytes)
     return error("header: the plan is cut short: its header takes {} bytes, the file has {}; compile again",
@@ -129,8 +130,8 @@ Status PlanReader::check() {
     if (payload.offset() % kAlignmentBytes != 0 || payload.offset() < at)
       return error("payload {}: offset {} is not allowed", i, payload.offset());
     if (payload.offset() > bytes || payload.bytes() > bytes - payload.offset())
-      return error("payload {}: the plan is cut short: {} bytes at offset {} are beyond the file's {}; compile again", i,
-                   payload.bytes(), payload.offset(), bytes);
+      return error("payload {}: the plan is cut short: {} bytes at offset {} are beyond the file's {}; compile again",
+                   i, payload.bytes(), payload.offset(), bytes);
     if (!allZero(data + at, data + payload.offset()))
       return error("payload {}: the padding before it is not zero, the file is damaged; compile again", i);
     if (hashBytes(data + payload.offset(), payload.bytes()) != payload.xxh3())

@@ -1,7 +1,7 @@
 //===- Status.h - errors as values ---------------------------------------===//
 //
-// The runtime reports what goes wrong by value: a message for the user (what, where, a way out) and the exit status that
-// a command ends with. Nothing in the runtime throws or ends the process on bad input.
+// The runtime reports what goes wrong by value: a message for the user (what, where, a way out) and the exit status
+// that a command ends with. Nothing in the runtime throws or ends the process on bad input.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_STATUS_H
@@ -18,10 +18,10 @@ namespace tcc::plan {
 /// Exit statuses of the commands.
 enum ExitCode : int {
   kExitDone = 0,
-  kExitFault = 1,       ///< the input, the data or the machine is at fault
-  kExitUsage = 2,       ///< wrong usage
-  kExitOverBudget = 3,  ///< no plan fits the budget
-  kExitNonFinite = 4,   ///< training stopped on a non-finite loss
+  kExitFault = 1,      ///< the input, the data or the machine is at fault
+  kExitUsage = 2,      ///< wrong usage
+  kExitOverBudget = 3, ///< no plan fits the budget
+  kExitNonFinite = 4,  ///< training stopped on a non-finite loss
 };
 
 /// Success, or a message and an exit code. A default-made Status is success.
@@ -37,9 +37,7 @@ public:
   int exitCode() const { return code; }
 
   /// The same error with "prefix: " in front; success stays success.
-  Status withContext(const std::string &prefix) const {
-    return ok() ? *this : Status(prefix + ": " + text, code);
-  }
+  Status withContext(const std::string &prefix) const { return ok() ? *this : Status(prefix + ": " + text, code); }
 
 private:
   std::string text;
@@ -55,9 +53,7 @@ template <typename... Args> Status error(fmt::format_string<Args...> format, Arg
 template <typename T> class [[nodiscard]] Expected {
 public:
   Expected(T result) : value(std::move(result)) {}
-  Expected(Status failure) : problem(std::move(failure)) {
-    assert(!problem.ok() && "success needs a value");
-  }
+  Expected(Status failure) : problem(std::move(failure)) { assert(!problem.ok() && "success needs a value"); }
 
   bool ok() const { return value.has_value(); }
   explicit operator bool() const { return ok(); }

@@ -13,8 +13,8 @@
 
 namespace tcc::plan {
 
-/// What is wrong with the plan, one message each, naming entry, instruction, buffer and ONNX node; empty for a good plan.
-/// At most `limit` messages are made. Runs in O(n log n) of the number of buffers and operands.
+/// What is wrong with the plan, one message each, naming entry, instruction, buffer and ONNX node; empty for a good
+/// plan. At most `limit` messages are made. Runs in O(n log n) of the number of buffers and operands.
 std::vector<std::string> verifyPlan(const Plan &plan, size_t limit = 100);
 
 } // namespace tcc::plan

@@ -55,9 +55,14 @@ void verifyKernel(const Call &call, const KernelCall &kernel) {
 }
 
 void verifyMatmul(const Call &call, const MatmulCall &matmul) {
-  for (auto [name, value] : {std::pair{"batch", matmul.batch()}, {"m", matmul.m()}, {"n", matmul.n()},
-                             {"k", matmul.k()}, {"tile_m", matmul.tile_m()}, {"tile_n", matmul.tile_n()},
-                             {"tile_batch", matmul.tile_batch()}, {"chunk_k", matmul.chunk_k()}})
+  for (auto [name, value] : {std::pair{"batch", matmul.batch()},
+                             {"m", matmul.m()},
+                             {"n", matmul.n()},
+                             {"k", matmul.k()},
+                             {"tile_m", matmul.tile_m()},
+                             {"tile_n", matmul.tile_n()},
+                             {"tile_batch", matmul.tile_batch()},
+                             {"chunk_k", matmul.chunk_k()}})
     if (value <= 0 || value > kMaxDim) {
       call.report("{}: a matmul with {} = {}", call.where(), name, value);
       return;
@@ -84,8 +89,8 @@ bool convolutionShapesFit(const Call &call, const ConvolutionCall &conv) {
   if (rank < 3 || rank > 5 || conv.w_dims_size() != rank || conv.y_dims_size() != rank ||
       conv.strides_size() != spatial || conv.dilations_size() != spatial || conv.pads_begin_size() != spatial ||
       conv.pads_end_size() != spatial) {
-    call.report("{}: the convolution's ranks do not fit: x {}, w {}, y {}, {} strides, {} dilations", call.where(), rank,
-                conv.w_dims_size(), conv.y_dims_size(), conv.strides_size(), conv.dilations_size());
+    call.report("{}: the convolution's ranks do not fit: x {}, w {}, y {}, {} strides, {} dilations", call.where(),
+                rank, conv.w_dims_size(), conv.y_dims_size(), conv.strides_size(), conv.dilations_size());
     return false;
   }
   for (const auto *dims : {&conv.x_dims(), &conv.w_dims(), &conv.y_dims()})
@@ -96,7 +101,8 @@ bool convolutionShapesFit(const Call &call, const ConvolutionCall &conv) {
       }
   int64_t groups = conv.groups();
   if (groups <= 0 || conv.x_dims(1) % groups != 0 || conv.w_dims(0) % groups != 0 ||
-      conv.w_dims(1) != conv.x_dims(1) / groups || conv.y_dims(1) != conv.w_dims(0) || conv.y_dims(0) != conv.x_dims(0)) {
+      conv.w_dims(1) != conv.x_dims(1) / groups || conv.y_dims(1) != conv.w_dims(0) ||
+      conv.y_dims(0) != conv.x_dims(0)) {
     call.report("{}: batch or channels do not fit: x {}, w {}, y {}, groups {}", call.where(),
                 fmt::join(conv.x_dims(), "x"), fmt::join(conv.w_dims(), "x"), fmt::join(conv.y_dims(), "x"), groups);
     return false;

@@ -1,7 +1,7 @@
 //===- VerifierEntry.cpp - buffers, versions and ports of one entry ------===//
 //
-// Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map by
-// offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
+// Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map
+// by offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/VerifierImpl.h"
@@ -70,7 +70,8 @@ private:
           b.bytes() < tensorBytes(variable.type()).value_or(UINT64_MAX))
         fail("{} bytes at {} of the {} arena are not variable '{}' at {} of the resident one", b.bytes(), b.offset(),
              b.arena() == RESIDENT ? "resident" : "transient", variable.name(), variable.offset());
-      else if (uint64_t padded = (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
+      else if (uint64_t padded =
+                   (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
                b.bytes() > padded)
         fail("{} bytes reach beyond variable '{}' of {}", b.bytes(), variable.name(), padded);
       if (b.first() != -1 || b.last() != count)
@@ -109,7 +110,8 @@ private:
     };
     bool any = false;
     for (int i = 0; i < instruction.operands_size(); ++i)
-      if (instruction.operands(i).buffer() == from && instruction.operands(i).read() && !instruction.operands(i).write()) {
+      if (instruction.operands(i).buffer() == from && instruction.operands(i).read() &&
+          !instruction.operands(i).write()) {
         if (named(i))
           any = true;
         else if (everyRead)
@@ -124,8 +126,10 @@ private:
       if (usable[i] && buffer(i).arena() == TRANSIENT && buffer(i).bytes() > 0)
         born.push_back(i);
     dying = born;
-    std::stable_sort(born.begin(), born.end(), [&](uint32_t a, uint32_t b) { return buffer(a).first() < buffer(b).first(); });
-    std::stable_sort(dying.begin(), dying.end(), [&](uint32_t a, uint32_t b) { return buffer(a).last() < buffer(b).last(); });
+    std::stable_sort(born.begin(), born.end(),
+                     [&](uint32_t a, uint32_t b) { return buffer(a).first() < buffer(b).first(); });
+    std::stable_sort(dying.begin(), dying.end(),
+                     [&](uint32_t a, uint32_t b) { return buffer(a).last() < buffer(b).last(); });
     std::map<uint64_t, uint32_t> alive; // by offset
     size_t nextDying = 0;
     for (uint32_t index : born) {
@@ -297,9 +301,9 @@ private:
     auto index = static_cast<uint32_t>(entry.scalars());
     if (!exists(index))
       report("entry '{}': its scalars are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
-    else if (const Buffer &b = buffer(index); b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
-                                              elementCount(b.type()).value_or(0) <
-                                                  static_cast<uint64_t>(plan.training().scalars_size()))
+    else if (const Buffer &b = buffer(index);
+             b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
+             elementCount(b.type()).value_or(0) < static_cast<uint64_t>(plan.training().scalars_size()))
       report("entry '{}': {} cannot hold the {} run-time scalars", entry.name(), describe(entry, index),
              plan.training().scalars_size());
   }

@@ -1,7 +1,7 @@
 //===- AllocationTest.cpp - running a plan allocates nothing of ours -----===//
 //
-// The test's own malloc and the library's functions that run during a step stand in front of the real ones: each allocation is counted as the
-// library's, if it happens inside a call of it on that thread, or as ours.
+// The test's own malloc and the library's functions that run during a step stand in front of the real ones: each
+// allocation is counted as the library's, if it happens inside a call of it on that thread, or as ours.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -136,7 +136,11 @@ void checkConvolution(const ConvolutionShape &shape) {
       size_t x = elements(call.x_dims()), w = elements(call.w_dims()), y = elements(call.y_dims());
       bool forward = kind == Kind::FORWARD, toInput = kind == Kind::INPUT_GRADIENT;
       check(fmt::format("convolution {} kind {}, {} threads", fmt::join(shape.w, "x"), static_cast<int>(kind), threads),
-            call, toInput ? y : x, forward || toInput ? w : y, forward ? y : toInput ? x : w, threads);
+            call, toInput ? y : x, forward || toInput ? w : y,
+            forward   ? y
+            : toInput ? x
+                      : w,
+            threads);
     }
 }
 } // namespace

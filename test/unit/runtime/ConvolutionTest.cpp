@@ -24,7 +24,8 @@ void forEachProduct(const Kind &call, const std::function<void(size_t, size_t, s
     dilation[at] = call.dilations(i);
     pad[at] = call.pads_begin(i);
   }
-  int64_t channels = call.x_dims(1), outputs = call.w_dims(0), inner = call.w_dims(1), perGroup = outputs / call.groups();
+  int64_t channels = call.x_dims(1), outputs = call.w_dims(0), inner = call.w_dims(1),
+          perGroup = outputs / call.groups();
   for (int64_t n = 0; n < call.x_dims(0); ++n)
     for (int64_t o = 0; o < outputs; ++o)
       for (int64_t y = 0; y < ys[0] * ys[1] * ys[2]; ++y)
@@ -68,10 +69,10 @@ void check(const ConvolutionShape &shape, unsigned threads = 2) {
       else
         add(wi, double(x[xi]) * y[yi]);
     });
-    std::string what = fmt::format("kind {}, x {}, w {}, groups {}", static_cast<int>(kind),
-                                   fmt::join(shape.x, "x"), fmt::join(shape.w, "x"), shape.groups);
-    std::string problem = runCall(call, kind == Kind::INPUT_GRADIENT ? y : x, kind == Kind::WEIGHT_GRADIENT ? y : w,
-                                  result, threads);
+    std::string what = fmt::format("kind {}, x {}, w {}, groups {}", static_cast<int>(kind), fmt::join(shape.x, "x"),
+                                   fmt::join(shape.w, "x"), shape.groups);
+    std::string problem =
+        runCall(call, kind == Kind::INPUT_GRADIENT ? y : x, kind == Kind::WEIGHT_GRADIENT ? y : w, result, threads);
     ASSERT_EQ(problem, "") << what;
     for (size_t i = 0; i < sum.size(); ++i)
       ASSERT_NEAR(result[i], sum[i], (std::sqrt(double(terms[i])) + 2) * 0x1p-23 * size[i] + 1e-30)

@@ -112,11 +112,12 @@ TEST(CpuDevice, RefusesAnUnsafePlan) {
 TEST(CpuDevice, RefusesOtherLibraries) {
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) { plan.set_library("oneDNN 9.9.9"); }),
                  {"oneDNN 9.9.9", runtime::libraryName().c_str(), "recompile"});
-  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
-                   plan.mutable_entries(0)->mutable_instructions(3)->mutable_matmul()->mutable_kernels(0)->set_implementation(
-                       "brg:other");
-                 }),
-                 {"instruction 3 (node 'node_matmul')", "brg:other", "recompile"});
+  expectContains(
+      refusal([](plan::Plan &plan, plan::PlanWriter &) {
+        plan.mutable_entries(0)->mutable_instructions(3)->mutable_matmul()->mutable_kernels(0)->set_implementation(
+            "brg:other");
+      }),
+      {"instruction 3 (node 'node_matmul')", "brg:other", "recompile"});
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) { plan.set_target("cpu:v9"); }),
                  {"unknown target 'cpu:v9'"});
 }

@@ -15,7 +15,8 @@ template <typename Call>
 bool print(const std::string &name, const Call &call, size_t first, size_t second, size_t result, unsigned threads) {
   Floats a = randomFloats(first, 1), b = randomFloats(second, 2), c(result);
   std::string problem = runCall(call, a, b, c, threads);
-  fmt::print("{}: {}\n", name, problem.empty() ? fmt::format("{:016x}", plan::hashBytes(c.get(), result * 4)) : problem);
+  fmt::print("{}: {}\n", name,
+             problem.empty() ? fmt::format("{:016x}", plan::hashBytes(c.get(), result * 4)) : problem);
   return problem.empty();
 }
 
@@ -33,7 +34,11 @@ bool convolution(const ConvolutionShape &shape, unsigned threads) {
     size_t x = elements(call.x_dims()), w = elements(call.w_dims()), y = elements(call.y_dims());
     bool forward = kind == plan::ConvolutionCall::FORWARD, toInput = kind == plan::ConvolutionCall::INPUT_GRADIENT;
     good &= print(fmt::format("convolution {} kind {}", fmt::join(shape.w, "x"), static_cast<int>(kind)), call,
-                  toInput ? y : x, forward || toInput ? w : y, forward ? y : toInput ? x : w, threads);
+                  toInput ? y : x, forward || toInput ? w : y,
+                  forward   ? y
+                  : toInput ? x
+                            : w,
+                  threads);
   }
   return good;
 }

@@ -11,7 +11,8 @@ namespace {
 /// Each value may differ by the rounding of its k products and sums: k · 2^-24 · Σ|a b|, far above what is seen.
 void checkProduct(int64_t batch, int64_t m, int64_t n, int64_t k, bool transA, bool transB, unsigned threads = 2,
                   plan::MatmulCall *filled = nullptr) {
-  Floats a = randomFloats(static_cast<size_t>(batch * m * k), 1), b = randomFloats(static_cast<size_t>(batch * k * n), 2);
+  Floats a = randomFloats(static_cast<size_t>(batch * m * k), 1),
+         b = randomFloats(static_cast<size_t>(batch * k * n), 2);
   Floats c(static_cast<size_t>(batch * m * n));
   std::string what = fmt::format("{} x [{} x {} x {}]{}{}", batch, m, n, k, transA ? " A transposed" : "",
                                  transB ? " B transposed" : "");

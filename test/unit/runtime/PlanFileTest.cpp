@@ -119,10 +119,10 @@ TEST(PlanFile, FlippedByteAnywhere) {
       damaged[at] = static_cast<char>(damaged[at] ^ flip);
       std::string message = messageOf(damaged);
       ASSERT_NE(message, "") << "byte " << at << " flipped";
-      const char *place = at >= second.offset()                                                ? "payload 1:"
-                          : at >= first.offset() && at < first.offset() + first.bytes()        ? "payload 0:"
-                          : at >= 16 && at < first.offset() - 64                               ? "header:"
-                                                                                               : "";
+      const char *place = at >= second.offset()                                         ? "payload 1:"
+                          : at >= first.offset() && at < first.offset() + first.bytes() ? "payload 0:"
+                          : at >= 16 && at < first.offset() - 64                        ? "header:"
+                                                                                        : "";
       EXPECT_NE(message.find(place), std::string::npos) << message << " for byte " << at;
     }
 }

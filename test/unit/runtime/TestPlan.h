@@ -20,8 +20,8 @@
 
 namespace tcc::test {
 
-inline plan::Buffer *addBuffer(plan::Entry &entry, const std::string &name, std::vector<int64_t> dims, plan::Arena arena,
-                               uint64_t offset, int first, int last, int variable = -1) {
+inline plan::Buffer *addBuffer(plan::Entry &entry, const std::string &name, std::vector<int64_t> dims,
+                               plan::Arena arena, uint64_t offset, int first, int last, int variable = -1) {
   plan::Buffer *buffer = entry.add_buffers();
   buffer->set_name(name);
   buffer->set_node("node_" + name);
@@ -51,8 +51,8 @@ inline void addOperand(plan::Instruction &instruction, uint32_t buffer, int read
   operand->set_version_written(writtenVersion >= 0 ? writtenVersion : 0);
 }
 
-inline plan::Variable *addVariable(plan::Plan &plan, const std::string &name, std::vector<int64_t> dims, uint64_t offset,
-                                   double fill) {
+inline plan::Variable *addVariable(plan::Plan &plan, const std::string &name, std::vector<int64_t> dims,
+                                   uint64_t offset, double fill) {
   plan::Variable *variable = plan.add_variables();
   variable->set_name(name);
   variable->mutable_type()->set_dtype(plan::F32);
@@ -106,8 +106,8 @@ inline plan::Plan makeTestPlan() {
   entry.set_batch(4);
   addBuffer(entry, "x", {64}, plan::TRANSIENT, 0, -1, 0)->set_kind(plan::Buffer::INPUT);
   addBuffer(entry, "y", {64}, plan::TRANSIENT, 256, 0, 1);
-  addBuffer(entry, "s", {64}, plan::TRANSIENT, 0, 1, 2);          // in x's place: it is dead
-  addBuffer(entry, "t", {4, 16}, plan::TRANSIENT, 0, 2, 3);       // in s's place, by a declared pair
+  addBuffer(entry, "s", {64}, plan::TRANSIENT, 0, 1, 2);    // in x's place: it is dead
+  addBuffer(entry, "t", {4, 16}, plan::TRANSIENT, 0, 2, 3); // in s's place, by a declared pair
   addBuffer(entry, "z", {4, 32}, plan::TRANSIENT, 512, 3, 5)->set_kind(plan::Buffer::OUTPUT);
   addBuffer(entry, "w", {16, 32}, plan::RESIDENT, 0, -1, 5, 0);
   addBuffer(entry, "b", {64}, plan::RESIDENT, 2048, -1, 5, 1);

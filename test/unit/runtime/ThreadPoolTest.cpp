@@ -23,7 +23,8 @@ TEST(ThreadPool, EveryTileOnceForAnyNumberOfThreads) {
       });
       EXPECT_TRUE(workersInRange);
       for (int64_t tile = 0; tile < tiles; ++tile)
-        ASSERT_EQ(seen[static_cast<size_t>(tile)], 1) << "tile " << tile << " of " << tiles << ", " << threads << " threads";
+        ASSERT_EQ(seen[static_cast<size_t>(tile)], 1)
+            << "tile " << tile << " of " << tiles << ", " << threads << " threads";
     }
   }
 }
@@ -36,7 +37,8 @@ TEST(ThreadPool, ManyShortLaunches) {
   for (int launch = 0; launch < 20000; ++launch) {
     int64_t tiles = 2 + launch % 13;
     expected += tiles * launch;
-    pool.run(tiles, [&total, launch](unsigned, int64_t begin, int64_t end) { total.fetch_add((end - begin) * launch); });
+    pool.run(tiles,
+             [&total, launch](unsigned, int64_t begin, int64_t end) { total.fetch_add((end - begin) * launch); });
     ASSERT_EQ(total.load(), expected) << "after launch " << launch;
   }
 }

@@ -92,19 +92,18 @@ TEST(VerifierCalls, Convolution) {
     const char *text;
     void (*damage)(plan::ConvolutionCall &);
   };
-  const Case cases[] = {
-      {"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_strides(0, 2); }},
-      {"spatial axis 1 does not fit", [](plan::ConvolutionCall &c) { c.set_dilations(1, 3); }},
-      {"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_pads_begin(0, -1); }},
-      {"ranks do not fit", [](plan::ConvolutionCall &c) { c.mutable_strides()->RemoveLast(); }},
-      {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(2); }},
-      {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(0); }},
-      {"with a dimension of 0", [](plan::ConvolutionCall &c) { c.set_x_dims(0, 0); }},
-      {"tile_batch = 0", [](plan::ConvolutionCall &c) { c.set_tile_batch(0); }},
-      {"x needs 2560 bytes", [](plan::ConvolutionCall &c) {
-         c.set_x_dims(0, 10);
-         c.set_y_dims(0, 10);
-       }}};
+  const Case cases[] = {{"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_strides(0, 2); }},
+                        {"spatial axis 1 does not fit", [](plan::ConvolutionCall &c) { c.set_dilations(1, 3); }},
+                        {"spatial axis 0 does not fit", [](plan::ConvolutionCall &c) { c.set_pads_begin(0, -1); }},
+                        {"ranks do not fit", [](plan::ConvolutionCall &c) { c.mutable_strides()->RemoveLast(); }},
+                        {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(2); }},
+                        {"batch or channels do not fit", [](plan::ConvolutionCall &c) { c.set_groups(0); }},
+                        {"with a dimension of 0", [](plan::ConvolutionCall &c) { c.set_x_dims(0, 0); }},
+                        {"tile_batch = 0", [](plan::ConvolutionCall &c) { c.set_tile_batch(0); }},
+                        {"x needs 2560 bytes", [](plan::ConvolutionCall &c) {
+                           c.set_x_dims(0, 10);
+                           c.set_y_dims(0, 10);
+                         }}};
   for (const Case &damaged : cases) {
     plan = makeTestPlan();
     damaged.damage(makeConvolution(plan));
