@@ -1,0 +1,154 @@
+//===- ArrayFormatsTest.cpp - safetensors, npy, npz, CSV -----------------===//
+#include "test/unit/data/DataFixture.h"
+
+#include "runtime/data/Dataset.h"
+#include "runtime/plan/PlanFile.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::test;
+
+namespace {
+class ArrayFormats : public FolderTest {
+protected:
+  static std::string npy(const std::string &descriptor, const std::string &shape, const std::string &data,
+                         const std::string &order = "False") {
+    std::string header = "{'descr': '" + descriptor + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
+    header.append(63 - (10 + header.size()) % 64, ' ');
+    header += '\n';
+    auto length = static_cast<uint16_t>(header.size());
+    return std::string("\x93NUMPY\x01\x00", 8) + std::string(reinterpret_cast<char *>(&length), 2) + header + data;
+  }
+  template <typename T> static std::string bytesOf(const std::vector<T> &values) {
+    return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T)};
+  }
+  std::string npz(const std::string &name, const std::map<std::string, std::string> &members) {
+    std::unique_ptr<archive, int (*)(archive *)> writer(archive_write_new(), archive_write_free);
+    archive_write_set_format_zip(writer.get());
+    archive_write_open_filename(writer.get(), at(name).c_str());
+    for (const auto &[member, content] : members) {
+      std::unique_ptr<archive_entry, void (*)(archive_entry *)> entry(archive_entry_new(), archive_entry_free);
+      archive_entry_set_pathname(entry.get(), member.c_str());
+      archive_entry_set_size(entry.get(), static_cast<int64_t>(content.size()));
+      archive_entry_set_filetype(entry.get(), AE_IFREG);
+      archive_write_header(writer.get(), entry.get());
+      archive_write_data(writer.get(), content.data(), content.size());
+    }
+    archive_write_close(writer.get());
+    return at(name);
+  }
+};
+} // namespace
+
+TEST_F(ArrayFormats, SafetensorsReadsBackWhatWasWritten) {
+  std::vector<float> x = {1, 2, 3, 4, 5, 6};
+  std::vector<uint8_t> flags = {1, 0, 1};
+  std::vector<int64_t> labels = {7, 8, 9};
+  auto hash = writeSafetensors(at("d.safetensors"), {tensorOf("x", plan::F32, {3, 2}, x), tensorOf("flag", plan::I1, {3}, flags),
+                                                     tensorOf("label", plan::I64, {3}, labels)}, {{"note", "hello"}});
+  ASSERT_TRUE(hash.ok()) << hash.message();
+  auto file = SafetensorsFile::open(at("d.safetensors"));
+  ASSERT_TRUE(file.ok()) << file.message();
+  EXPECT_EQ(file->metadata().at("note"), "hello");
+  EXPECT_EQ(*hash, plan::hashBytes(file->file()->bytes().data(), file->file()->bytes().size()));
+  auto data = openDataset(at("d.safetensors"), {});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(plan::typeName(data->find("flag")->type()), "i1[3]");
+  EXPECT_EQ(readSample<float>(*data->find("x"), 1), (std::vector<float>{3, 4}));
+  EXPECT_EQ(readSample<int64_t>(*data->find("label"), 2), std::vector<int64_t>{9});
+}
+
+TEST_F(ArrayFormats, SafetensorsFaults) {
+  std::vector<float> x = {1, 2, 3, 4};
+  ASSERT_TRUE(writeSafetensors(at("d.safetensors"), {tensorOf("x", plan::F32, {2, 2}, x)}).ok());
+  auto whole = readFile(at("d.safetensors"));
+  for (size_t length : {size_t(0), size_t(5), size_t(20), whole->size() - 1})
+    expectError(openDataset(write("cut.safetensors", whole->substr(0, length)), {}), {"cut.safetensors", "truncated"});
+  expectError(openDataset(write("long.safetensors", *whole + "1234"), {}), {"damaged"});
+  expectError(openDataset(write("text.safetensors", "this is no tensor file at all"), {}), {"not a safetensors file"});
+  auto withHeader = [&](std::string header, const std::string &data) {
+    uint64_t length = header.size();
+    return write("h.safetensors", std::string(reinterpret_cast<char *>(&length), 8) + header + data);
+  };
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", "1234"), {}),
+              {"tensor 'x'", "F8_E4M3"});
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", "1234"), {}),
+              {"tensor 'x'", "data_offsets", "f32[2]"});
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", "1234"), {}),
+              {"tensor 'x'", "dimension"});
+  expectError(openDataset(withHeader(R"({"x":{"shape":[1]}})", "1234"), {}), {"tensor 'x'", "lacks"});
+  expectError(openDataset(withHeader("{oops}", ""), {}), {"JSON"});
+}
+
+TEST_F(ArrayFormats, NpyAndFolder) {
+  write("f/x.npy", npy("<f4", "(2, 3)", bytesOf<float>({1, 2, 3, 4, 5, 6})));
+  write("f/y.npy", npy("<i8", "(2,)", bytesOf<int64_t>({5, 6})));
+  auto data = openDataset(at("f"), {});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(plan::typeName(data->find("x")->type()), "f32[2x3]");
+  EXPECT_EQ(readSample<float>(*data->find("x"), 1), (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(readSample<int64_t>(*data->find("y"), 0), std::vector<int64_t>{5});
+  ASSERT_TRUE(openDataset(at("f/x.npy"), {}).ok());
+}
+
+TEST_F(ArrayFormats, NpyFaults) {
+  expectError(openDataset(write("a.npy", "no numpy"), {}), {"a.npy", "not an .npy file"});
+  expectError(openDataset(write("b.npy", npy("<f4", "(4,)", "1234")), {}), {"b.npy", "truncated", "f32[4]"});
+  expectError(openDataset(write("c.npy", npy("<f4", "(1, 1)", "1234", "True")), {}), {"Fortran", "ascontiguousarray"});
+  expectError(openDataset(write("d.npy", npy(">f4", "(1,)", "1234")), {}), {">f4", "not supported"});
+  expectError(openDataset(write("e.npy", npy("<U4", "(1,)", "1234")), {}), {"<U4", "not supported"});
+}
+
+TEST_F(ArrayFormats, Npz) {
+  auto data = openDataset(npz("d.npz", {{"x.npy", npy("<f4", "(2,)", bytesOf<float>({1.5f, 2.5f}))},
+                                        {"flag.npy", npy("|b1", "(2,)", std::string("\1\0", 2))}}), {});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(readSample<float>(*data->find("x"), 1), std::vector<float>{2.5f});
+  EXPECT_EQ(data->find("flag")->type().dtype(), plan::I1);
+  EXPECT_GT(data->hostBytes(), 0u);
+  auto whole = readFile(at("d.npz"));
+  expectError(openDataset(write("cut.npz", whole->substr(0, whole->size() / 2)), {}), {"cut.npz"});
+  expectError(openDataset(write("text.npz", "no zip at all, just words"), {}), {"text.npz"});
+}
+
+TEST_F(ArrayFormats, Csv) {
+  auto data = openDataset(write("d.csv", "x.0,x.1,\"label\"\n1.5,2,0\r\n -3,4e1,1\n\n"), {});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(plan::typeName(data->find("x")->type()), "f64[2x2]");
+  EXPECT_EQ(readSample<double>(*data->find("x"), 1), (std::vector<double>{-3, 40}));
+  EXPECT_EQ(plan::typeName(data->find("label")->type()), "i64[2]");
+  EXPECT_TRUE(data->find("x")->isText());
+}
+
+TEST_F(ArrayFormats, CsvFaults) {
+  expectError(openDataset(write("a.csv", "x,y\n1,2\n3\n"), {}), {"a.csv:3", "1 fields", "2"});
+  expectError(openDataset(write("b.csv", "x,y\n1,blue\n"), {}), {"b.csv:2", "'y'", "'blue'"});
+  expectError(openDataset(write("c.csv", "x,y\n"), {}), {"c.csv", "no rows"});
+  expectError(openDataset(write("d.csv", "x.0,x.2\n1,2\n"), {}), {"d.csv", "gaps"});
+}
+
+TEST_F(ArrayFormats, UnknownPlaces) {
+  expectError(openDataset(at("nowhere"), {}), {"nowhere", "no such file"});
+  expectError(openDataset(write("d.xyz", "1"), {}), {"d.xyz", ".safetensors"});
+  std::filesystem::create_directory(at("empty"));
+  expectError(openDataset(at("empty"), {}), {"empty", "no data that is known"});
+}
+
+TEST_F(ArrayFormats, EvalSplitTakesTheTail) {
+  std::vector<float> x = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  ASSERT_TRUE(writeSafetensors(at("d.safetensors"), {tensorOf("x", plan::F32, {10}, x)}).ok());
+  DatasetOptions head, tail;
+  head.evalSplit = tail.evalSplit = 0.3;
+  head.part = DatasetOptions::Part::Head;
+  tail.part = DatasetOptions::Part::Tail;
+  auto first = openDataset(at("d.safetensors"), head), second = openDataset(at("d.safetensors"), tail);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(first->find("x")->samples(), 7u);
+  EXPECT_EQ(second->find("x")->samples(), 3u);
+  EXPECT_EQ(readSample<float>(*second->find("x"), 0), std::vector<float>{7});
+  tail.evalSplit = 0.99;
+  expectError(openDataset(at("d.safetensors"), tail), {"eval_split", "no sample"});
+}

@@ -1,0 +1,79 @@
+//===- SamplerTest.cpp - orders are complete, different, and the same every time -===//
+#include "runtime/data/Sampler.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <set>
+
+using namespace tcc::runtime;
+
+namespace {
+std::vector<uint64_t> epochOf(const Sampler &sampler, uint64_t epoch) {
+  std::vector<uint64_t> all, indices;
+  for (uint64_t batch = 0; batch < sampler.batchesPerEpoch(); ++batch) {
+    sampler.batchOf(epoch, batch, indices);
+    all.insert(all.end(), indices.begin(), indices.end());
+  }
+  return all;
+}
+} // namespace
+
+TEST(Permutation, IsOneForEverySize) {
+  for (uint64_t count : {1, 2, 3, 4, 5, 16, 17, 100, 255, 256, 257, 1000}) {
+    Permutation permutation(count, 42);
+    std::set<uint64_t> images;
+    for (uint64_t i = 0; i < count; ++i)
+      images.insert(permutation(i));
+    EXPECT_EQ(images.size(), count);
+    EXPECT_LT(*images.rbegin(), count);
+  }
+}
+
+TEST(Sampler, ShuffleReadsEverySampleOnce) {
+  Sampler sampler(64, 64, 8, SampleOrder::Shuffled, 1, false);
+  std::vector<uint64_t> order = epochOf(sampler, 0);
+  EXPECT_EQ(std::set<uint64_t>(order.begin(), order.end()).size(), 64u);
+  EXPECT_NE(order, epochOf(sampler, 1)) << "another epoch, another order";
+  EXPECT_EQ(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 1, false), 0));
+  EXPECT_NE(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 2, false), 0)) << "another seed, another order";
+}
+
+/// Released models were trained with this order: a change of it changes results that users compare.
+TEST(Sampler, TheAlgorithmIsFrozen) {
+  EXPECT_EQ(mixBits(0x9e3779b97f4a7c15ull), 0xe220a8397b1dcdafull); // SplitMix64's first output from state 0
+  Sampler sampler(10, 10, 10, SampleOrder::Shuffled, 7, false);
+  std::vector<uint64_t> first = epochOf(sampler, 0), again = epochOf(sampler, 0);
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(first, (std::vector<uint64_t>{5, 6, 2, 7, 8, 0, 3, 4, 1, 9}));
+}
+
+TEST(Sampler, OrderedStartsOverAtTheEnd) {
+  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, false);
+  EXPECT_EQ(epochOf(sampler, 0), (std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7})) << "the last, shorter batch is dropped";
+  EXPECT_EQ(epochOf(sampler, 5), epochOf(sampler, 0));
+}
+
+TEST(Sampler, PaddedEpochEndsWithAShorterBatch) {
+  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, true);
+  EXPECT_EQ(sampler.batchesPerEpoch(), 3u);
+  std::vector<uint64_t> indices;
+  sampler.batchOf(0, 2, indices);
+  EXPECT_EQ(indices, (std::vector<uint64_t>{8, 9}));
+}
+
+TEST(Sampler, TooFewSamplesMakeNoBatch) {
+  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, false).batchesPerEpoch(), 0u);
+  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, true).batchesPerEpoch(), 1u);
+}
+
+TEST(Sampler, RandomDrawsSpreadOverAllStarts) {
+  Sampler sampler(1000, 10000, 100, SampleOrder::Random, 3, false);
+  std::vector<uint64_t> draws = epochOf(sampler, 0);
+  ASSERT_EQ(draws.size(), 10000u);
+  double mean = std::accumulate(draws.begin(), draws.end(), 0.0) / 10000;
+  EXPECT_NEAR(mean, 499.5, 12); // four standard errors of a uniform draw
+  EXPECT_LT(*std::max_element(draws.begin(), draws.end()), 1000u);
+  EXPECT_GT(std::set<uint64_t>(draws.begin(), draws.end()).size(), 990u);
+  EXPECT_NE(draws, epochOf(sampler, 1));
+}
