@@ -1,9 +1,8 @@
 """Models and recipes that cannot be compiled: what tcc says, and its exit status."""
 import unittest
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import models
 from common import EndToEnd
@@ -90,12 +89,11 @@ class BadModels(EndToEnd):
         nodes = [helper.make_node("Frobnicate", ["x"], ["a"], "first_frob", domain="com.example"),
                  helper.make_node("Gemm", ["a", "w", "b"], ["g"], "fine", transB=1),
                  helper.make_node("Twiddle", ["g"], ["t"], "one_twiddle", domain="com.example"),
-                 helper.make_node("StringConcat", ["s", "s"], ["unused"], "strings"),
+                 helper.make_node("Unique", ["t"], ["unused"], "distinct"),
                  helper.make_node("Identity", ["t"], ["prediction"], "last")]
         models.save(self.folder / "odd.onnx", nodes, {"x": [8, 5]}, {"prediction": [8, 1]},
-                    {"w": models.random(1, 1, 5), "b": models.random(2, 1), "s": np.array(["a", "b"], object)}, opset=20,
-                    extra_opsets=["com.example"])
-        self.rejected("odd.onnx", "first_frob", "Frobnicate", "one_twiddle", "Twiddle", "strings", "StringConcat")
+                    {"w": models.random(1, 1, 5), "b": models.random(2, 1)}, opset=20, extra_opsets=["com.example"])
+        self.rejected("odd.onnx", "first_frob", "Frobnicate", "one_twiddle", "Twiddle", "distinct", "Unique")
 
     def test_unbound_dimension(self):
         nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["prediction"], "only", transB=1)]
@@ -127,8 +125,8 @@ class BadRecipes(EndToEnd):
         self.refuse(1, patterns, "tcc", self.model, "--recipe", "recipe.toml", "-o", "out.tplan", *arguments)
 
     def test_unknown_keys_name_the_nearest(self):
-        self.rejected(models.SQUARES + "[optimizer]\nkind = 'sgd'\nlerning_rate = 1\nmomentun = 0.9\n",
-                      r"recipe\.toml:8", "momentun", r"momentum")
+        self.rejected(models.SQUARES + "[optimizer]\nkind = 'sgd'\nmomentun = 0.9\n",
+                      r"recipe\.toml:7", "momentun", r"momentum")
         self.rejected(models.SQUARES + "[optimiser]\nlr = 1\n", r"recipe\.toml:5", "optimiser", "optimizer")
         self.rejected(models.SQUARES, "optimizer.lrr", r"optimizer\.lr\b", arguments=["--set", "optimizer.lrr=1"])
 
@@ -161,7 +159,7 @@ class WrongUsage(EndToEnd):
         for words in ([], ["--nonsense"], ["m.onnx", "--threads", "many"], ["m.onnx", "--dim", "N"], ["report"],
                       ["m.onnx", "--target", "gpu:9"]):
             with self.subTest(words=words):
-                self.refuse(2, ["--help"], "tcc", *words)
+                self.refuse(2, ["--[a-z]+"], "tcc", *words)
 
     def test_trun(self):
         for words in ([], ["--nonsense"], ["p.tplan"], ["p.tplan", "--data", "d", "--steps", "1", "--epochs", "1"],
