@@ -1,0 +1,74 @@
+//===- DTypeTest.cpp - element sizes, names and fills --------------------===//
+#include "runtime/plan/DType.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+
+using namespace tcc::plan;
+
+namespace {
+template <typename T> T filled(DType dtype, double value) {
+  T result[3] = {};
+  fillElements(result, dtype, 2, value);
+  EXPECT_EQ(result[0], result[1]);
+  EXPECT_EQ(result[2], T{}) << "it wrote too far";
+  return result[0];
+}
+} // namespace
+
+TEST(DType, NamesAndSizesAgree) {
+  for (int i = F64; i <= I1; ++i) {
+    auto dtype = static_cast<DType>(i);
+    EXPECT_GT(dtypeBytes(dtype), 0u);
+    EXPECT_EQ(dtypeFromName(dtypeName(dtype)), dtype);
+  }
+  EXPECT_EQ(dtypeBytes(DTYPE_NONE), 0u);
+  EXPECT_FALSE(dtypeFromName("float32").has_value());
+  EXPECT_EQ(dtypeName(BF16), "bf16");
+}
+
+TEST(DType, TensorSizes) {
+  TensorType type;
+  type.set_dtype(F32);
+  EXPECT_EQ(tensorBytes(type), 4u); // a scalar
+  for (int64_t dim : {3, 1, 5})
+    type.add_dims(dim);
+  EXPECT_EQ(tensorBytes(type), 60u);
+  EXPECT_EQ(typeName(type), "f32[3x1x5]");
+  type.set_dims(0, -3);
+  EXPECT_FALSE(tensorBytes(type).has_value());
+  type.set_dims(0, int64_t(1) << 40);
+  type.set_dims(1, int64_t(1) << 40); // beyond 64 bits
+  EXPECT_FALSE(tensorBytes(type).has_value());
+}
+
+/// Half precision: ties to even, subnormals, the largest value, overflow, signed zero.
+TEST(DType, FillsRoundToNearestEven) {
+  EXPECT_EQ(filled<uint16_t>(F16, 1.0), 0x3c00);
+  EXPECT_EQ(filled<uint16_t>(F16, -2.5), 0xc100);
+  EXPECT_EQ(filled<uint16_t>(F16, 65504), 0x7bff);
+  EXPECT_EQ(filled<uint16_t>(F16, 65519.9), 0x7bff);
+  EXPECT_EQ(filled<uint16_t>(F16, 65520), 0x7c00);
+  EXPECT_EQ(filled<uint16_t>(F16, 0x1p-24), 0x0001);
+  EXPECT_EQ(filled<uint16_t>(F16, 0x1p-25), 0x0000);
+  EXPECT_EQ(filled<uint16_t>(F16, 1 + 0x1p-11), 0x3c00);
+  EXPECT_EQ(filled<uint16_t>(F16, 1 + 3 * 0x1p-11), 0x3c02);
+  EXPECT_EQ(filled<uint16_t>(F16, 2 - 0x1p-12), 0x4000); // the mantissa overflows into the exponent
+  EXPECT_EQ(filled<uint16_t>(F16, -0.0), 0x8000);
+  EXPECT_EQ(filled<uint16_t>(BF16, 1.0), 0x3f80);
+  EXPECT_EQ(filled<uint16_t>(BF16, 1 + 0x1p-8), 0x3f80);
+  EXPECT_EQ(filled<uint16_t>(BF16, 1 + 3 * 0x1p-8), 0x3f82);
+  EXPECT_EQ(filled<uint16_t>(BF16, std::nan("")) & 0x7fc0, 0x7fc0);
+}
+
+TEST(DType, FillsOfIntegersSaturate) {
+  EXPECT_EQ(filled<int8_t>(I8, 300), 127);
+  EXPECT_EQ(filled<int8_t>(I8, -300), -128);
+  EXPECT_EQ(filled<uint8_t>(U8, -1), 0);
+  EXPECT_EQ(filled<int64_t>(I64, 1e30), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(filled<int64_t>(I64, -3.7), -3);
+  EXPECT_EQ(filled<int32_t>(I32, std::nan("")), 0);
+  EXPECT_EQ(filled<uint8_t>(I1, 2), 1);
+  EXPECT_EQ(filled<double>(F64, 0.1), 0.1);
+}
