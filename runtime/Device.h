@@ -32,8 +32,8 @@ public:
   /// device).
   virtual void *variableData(uint32_t variable) = 0;
 
-  /// Address of a buffer of an entry, for inputs before a run and outputs after it: valid until another entry runs, since
-  /// entries share the transient arena. Null as variableData.
+  /// Address of a buffer of an entry, for inputs before a run and outputs after it: valid until another entry runs,
+  /// since entries share the transient arena. Null as variableData.
   virtual void *bufferData(const std::string &entry, uint32_t buffer) = 0;
 
   /// Runs an entry to its end. Error: no such entry; a library call failed (named by node).
