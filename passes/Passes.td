@@ -17,7 +17,8 @@ def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
   let summary = "evaluate what depends on constants alone";
   let description = [{
     Ops whose operands are all constants are evaluated by their own naive evaluator (`Reference`). Results larger than
-    `max-bytes` are left to run, since a constant has to be stored in the plan; so is iota, which costs nothing.
+    `max-bytes` are left to run, since a constant has to be stored in the plan; so is iota, which costs nothing. A gather
+    whose constant indices count up evenly becomes a slice.
 
     ```mlir
     %0 = train.constant dense<2> : tensor<2xi64>

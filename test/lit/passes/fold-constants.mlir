@@ -28,3 +28,16 @@ func.func @splat() -> (tensor<1024x1024xf32>, tensor<4xi64>) {
   %2 = train.iota dim = 0 : tensor<4xi64>
   return %1, %2 : tensor<1024x1024xf32>, tensor<4xi64>
 }
+
+// Position embeddings are looked up at 0, 1, 2 …: a slice. Other indices stay a gather.
+// CHECK-LABEL: func @positions
+// CHECK: %[[S:.*]] = train.slice %{{.*}} starts [1, 0] steps [2, 1] : tensor<8x4xf32> -> tensor<3x4xf32>
+// CHECK: train.reshape %[[S]] : tensor<3x4xf32> -> tensor<1x3x4xf32>
+// CHECK: train.gather
+func.func @positions(%table: tensor<8x4xf32>) -> (tensor<1x3x4xf32>, tensor<3x4xf32>) {
+  %0 = train.constant dense<[[1, 3, -3]]> : tensor<1x3xi64>
+  %1 = train.gather %table, %0 axis = 0 : (tensor<8x4xf32>, tensor<1x3xi64>) -> tensor<1x3x4xf32>
+  %2 = train.constant dense<[2, 1, 0]> : tensor<3xi64>
+  %3 = train.gather %table, %2 axis = 0 : (tensor<8x4xf32>, tensor<3xi64>) -> tensor<3x4xf32>
+  return %1, %3 : tensor<1x3x4xf32>, tensor<3x4xf32>
+}
