@@ -396,7 +396,7 @@ private:
   void mergeSiblings() {
     llvm::MapVector<Value, SmallVector<Group *>> readers;
     for (auto &group : groups)
-      if (group->hasReduction && !isSoleKernel(group->ops.front()))
+      if (!group->ops.empty() && group->hasReduction && !isSoleKernel(group->ops.front()))
         for (Operation *op : group->ops)
           for (Value operand : op->getOperands())
             if (dimsOf(operand) == group->space && !group->ops.contains(operand.getDefiningOp()) &&

@@ -1,0 +1,252 @@
+//===- Pipeline.cpp - the order of passes, and why ------------------------===//
+//
+// Each phase ends with the module verified. What a phase leaves behind is said where it is added.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/Pipeline.h"
+
+#include "compiler/Recipe.h"
+#include "compiler/codegen/ObjectCode.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "compiler/emit/Emit.h"
+#include "frontend/Import.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/Passes.h"
+#include "runtime/cpu/Library.h"
+#include "runtime/plan/Verifier.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+#include <chrono>
+#include <thread>
+
+using namespace mlir;
+
+namespace tcc {
+
+namespace {
+
+class Compiler {
+public:
+  Compiler(MLIRContext &context, const CompileOptions &options) : context(context), options(options) {}
+
+  plan::Expected<CompiledModel> run() {
+    plan::Expected<Recipe> read = readRecipe(options.recipePath, options.settings);
+    if (!read)
+      return read.status();
+    recipe = read.take();
+    if (plan::Status status = chooseTarget(); !status.ok())
+      return status;
+    if (plan::Status status = importModel(); !status.ok())
+      return status;
+    // Diagnostics of passes are for the user: they become the error's text.
+    std::string messages;
+    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+        return failure();
+      if (!messages.empty())
+        messages += "\n";
+      std::string place;
+      if (auto name = dyn_cast<NameLoc>(diagnostic.getLocation()))
+        place = "node " + name.getName().str() + ": ";
+      messages += place + diagnostic.str();
+      return success();
+    });
+    for (auto &[name, build] : phases())
+      if (failed(runPhase(name, build)))
+        return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages);
+    return emitPlan(messages);
+  }
+
+private:
+  plan::Status chooseTarget() {
+    target = options.target;
+    if (target.empty() || target == "cpu") {
+      plan::Expected<std::string> level = codegen::machineLevel();
+      if (!level)
+        return level.status();
+      target = *level;
+    }
+    if (target != "cpu:v3" && target != "cpu:v4")
+      return plan::Status("--target " + target + ": this version compiles for cpu, cpu:v3 and cpu:v4", plan::kExitUsage);
+    return runtime::selectLevel(target);
+  }
+
+  plan::Status importModel() {
+    Clock clock(*this, "import");
+    frontend::ImportOptions import;
+    import.dims = recipe.model.dims;
+    for (const auto &[name, extent] : options.dims)
+      import.dims[name] = extent;
+    import.shapes = options.shapes;
+    import.model = recipe.model;
+    import.recipeFile = recipe.file;
+    import.forceF64 = options.forceF64;
+    plan::Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
+    if (!imported)
+      return imported.status();
+    model = imported.take();
+    dump("import");
+    return plan::Status::success();
+  }
+
+  bool wants(StringRef entry) const { return options.entries.empty() || llvm::is_contained(options.entries, entry); }
+  bool wantsLoss() const { return wants("train") || wants("evaluate") || wants("gradients"); }
+  bool wantsGradients() const { return wants("train") || wants("gradients"); }
+
+  using Phase = std::pair<std::string, std::function<void(OpPassManager &)>>;
+  std::vector<Phase> phases() {
+    std::vector<Phase> list;
+    // Shape arithmetic of exporters is constant by now: evaluate it, so that later phases see only the mathematics.
+    list.push_back({"fold", [](OpPassManager &passes) {
+                      passes.addPass(train::createFoldConstantsPass());
+                      passes.addPass(createCanonicalizerPass());
+                      passes.addPass(createCSEPass());
+                    }});
+    // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for them.
+    if (wantsLoss())
+      list.push_back({"loss", [this](OpPassManager &passes) {
+                        passes.addPass(train::createAttachLossPass(recipe));
+                        passes.addPass(train::createElideUnusedPass());
+                      }});
+    if (wantsGradients())
+      list.push_back({"differentiate", [](OpPassManager &passes) {
+                        passes.addPass(train::createDifferentiatePass());
+                        passes.addPass(createCanonicalizerPass());
+                        passes.addPass(createCSEPass());
+                      }});
+    list.push_back({"update", [this](OpPassManager &passes) {
+                      train::BuildUpdateOptions update;
+                      update.recipe = &recipe;
+                      update.initializers = &model.initializers;
+                      update.train = wants("train");
+                      update.evaluate = wants("evaluate");
+                      update.predict = wants("predict");
+                      update.gradients = wants("gradients");
+                      passes.addPass(train::createBuildUpdatePass(update));
+                    }});
+    // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.
+    list.push_back({"decompose", [](OpPassManager &passes) {
+                      passes.addPass(train::createDecomposeCompositesPass());
+                      passes.addPass(train::createElideZeroFillPass());
+                      passes.addPass(train::createFoldConstantsPass());
+                      passes.addPass(createCanonicalizerPass());
+                      passes.addPass(createCSEPass());
+                    }});
+    // What the library takes is no candidate for fusion, so it is chosen first. Buffers are made once kernels stand, the
+    // order once buffers stand, offsets once the order stands.
+    list.push_back({"kernels", [this](OpPassManager &passes) {
+                      train::SelectKernelsPassOptions select;
+                      select.library = options.libraryKernels;
+                      passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
+                      train::FuseKernelsPassOptions fuse;
+                      fuse.fuse = recipe.fuse;
+                      passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
+                    }});
+    list.push_back({"memory", [](OpPassManager &passes) {
+                      passes.addPass(train::createMaterializeBuffersPass());
+                      passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
+                      passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
+                    }});
+    return list;
+  }
+
+  LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
+    Clock clock(*this, name);
+    if (name == "memory")
+      model.module->getOperation()->setAttr(train::names::kMaxWorkers, Builder(&context).getI64IntegerAttr(maxWorkers()));
+    PassManager passes(&context);
+    build(passes);
+    LogicalResult result = passes.run(*model.module);
+    dump(name);
+    return result;
+  }
+
+  uint32_t maxWorkers() const {
+    return options.maxWorkers ? options.maxWorkers : std::max(8u, std::thread::hardware_concurrency());
+  }
+
+  plan::Expected<CompiledModel> emitPlan(std::string &messages) {
+    CompiledModel compiled;
+    {
+      Clock clock(*this, "emit");
+      emit::EmitOptions emit;
+      emit.recipe = &recipe;
+      emit.model = &model;
+      emit.target = target;
+      emit.maxWorkers = maxWorkers();
+      emit.embedWeights = options.embedWeights;
+      emit.planFolder = options.planFolder;
+      plan::Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
+      if (!plan)
+        return messages.empty() ? plan.status() : plan::Status(messages + "\n" + plan.message());
+      compiled.plan = plan.take();
+    }
+    compiled.warnings = model.warnings;
+    compiled.timings = timings;
+    compiled.storage = model.storage;
+    return compiled;
+  }
+
+  void dump(const std::string &phase) {
+    if (options.dumpFolder.empty())
+      return;
+    llvm::sys::fs::create_directories(options.dumpFolder);
+    llvm::SmallString<128> path(options.dumpFolder);
+    llvm::sys::path::append(path, std::to_string(++dumped) + "-" + phase + ".mlir");
+    std::error_code code;
+    llvm::raw_fd_ostream file(path, code);
+    OpPrintingFlags flags;
+    flags.elideLargeElementsAttrs(32);
+    flags.enableDebugInfo(true, false);
+    if (!code)
+      model.module->print(file, flags);
+  }
+
+  struct Clock {
+    Clock(Compiler &compiler, std::string name)
+        : compiler(compiler), name(std::move(name)), start(std::chrono::steady_clock::now()) {}
+    ~Clock() {
+      compiler.timings.push_back({name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+    }
+    Compiler &compiler;
+    std::string name;
+    std::chrono::steady_clock::time_point start;
+  };
+
+  MLIRContext &context;
+  const CompileOptions &options;
+  Recipe recipe;
+  std::string target;
+  frontend::ImportedModel model;
+  std::vector<std::pair<std::string, double>> timings;
+  unsigned dumped = 0;
+};
+
+} // namespace
+
+void registerDialects(DialectRegistry &registry) {
+  registry.insert<train::TrainDialect, func::FuncDialect, arith::ArithDialect, scf::SCFDialect, math::MathDialect,
+                  vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+}
+
+plan::Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {
+  context.loadAllAvailableDialects();
+  return Compiler(context, options).run();
+}
+
+} // namespace tcc

@@ -1,0 +1,57 @@
+//===- Pipeline.h - from a model to a plan ----------------------*- C++ -*-===//
+#ifndef TCC_COMPILER_PIPELINE_H
+#define TCC_COMPILER_PIPELINE_H
+
+#include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace mlir {
+class MLIRContext;
+class DialectRegistry;
+} // namespace mlir
+
+namespace tcc {
+
+struct Recipe;
+
+/// What `tcc MODEL.onnx` was asked for.
+struct CompileOptions {
+  std::string modelPath;
+  std::string recipePath;
+  std::vector<std::string> settings;                  ///< --set KEY=VALUE
+  std::map<std::string, int64_t> dims;                ///< --dim NAME=N
+  std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
+  std::string target;                                 ///< cpu | cpu:v3 | cpu:v4; empty: this machine's
+  uint32_t maxWorkers = 0;                            ///< --threads; 0: the larger of 8 and this machine's processors
+  std::vector<std::string> entries;                   ///< train, evaluate, predict, gradients; empty: all that can be made
+  bool embedWeights = false;
+  bool libraryKernels = true;                         ///< false: generated kernels for everything
+  bool forceF64 = false;                              ///< gradcheck
+  std::string planFolder;                             ///< where the plan will lie; external weights are relative to it
+  std::string dumpFolder;                             ///< --dump-phases-to
+};
+
+/// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
+struct CompiledModel {
+  plan::Plan plan;
+  plan::PlanWriter writer;
+  std::vector<std::string> warnings;
+  std::vector<std::pair<std::string, double>> timings; ///< seconds per phase
+  std::shared_ptr<void> storage;
+};
+
+/// Registers what the compiler uses.
+void registerDialects(mlir::DialectRegistry &registry);
+
+/// Compiles a model. Everything the user got wrong comes back as located errors.
+plan::Expected<CompiledModel> compileModel(mlir::MLIRContext &context, const CompileOptions &options);
+
+} // namespace tcc
+
+#endif // TCC_COMPILER_PIPELINE_H

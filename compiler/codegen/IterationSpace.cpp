@@ -1,0 +1,124 @@
+//===- IterationSpace.cpp -------------------------------------------------===//
+#include "compiler/codegen/IterationSpace.h"
+
+#include <algorithm>
+#include <numeric>
+
+using namespace mlir;
+
+namespace tcc::codegen {
+
+namespace {
+
+/// Elements that a tile is meant to visit: enough to hide the hand-out of tiles, few enough to balance two to eight workers.
+constexpr int64_t kElementsPerTile = 32768;
+constexpr int64_t kMostTiles = 256;
+/// Rows of a pure elementwise kernel longer than this are cut into blocks of it.
+constexpr int64_t kLongestLaneBlock = 8192;
+
+ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
+
+struct ReductionKey {
+  SmallVector<int64_t> shape, dims;
+  bool operator==(const ReductionKey &) const = default;
+};
+
+} // namespace
+
+unsigned IterationSpace::levelOf(Value value) const {
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return 0;
+  for (unsigned level = 0; level < levels.size(); ++level)
+    if (llvm::is_contained(levels[level], op))
+      return level + 1;
+  unsigned most = 0;
+  for (Value operand : op->getOperands())
+    most = std::max(most, levelOf(operand));
+  return most;
+}
+
+bool IterationSpace::isRowShape(ArrayRef<int64_t> shape) const {
+  if (levels.empty() || shape.size() != dims.size())
+    return false;
+  for (auto [extent, full, isReduced] : llvm::zip(shape, dims, reduced))
+    if (extent != (isReduced ? 1 : full))
+      return false;
+  return true;
+}
+
+IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
+  IterationSpace space;
+  Block &body = fused.getBody().front();
+  // The reductions over the largest tensor are staged; any other one is computed per element.
+  std::optional<ReductionKey> key;
+  int64_t largest = -1;
+  for (Operation &op : body)
+    if (auto reducible = dyn_cast<train::Reducible>(&op)) {
+      int64_t size = cast<RankedTensorType>(op.getOperand(0).getType()).getNumElements();
+      if (size > largest) {
+        largest = size;
+        key = ReductionKey{SmallVector<int64_t>(shapeOf(op.getOperand(0))), reducible.getReducedDims()};
+      }
+    }
+  if (key) {
+    space.dims = key->shape;
+    space.reduced.assign(space.dims.size(), false);
+    for (int64_t dim : key->dims)
+      space.reduced[dim] = true;
+    llvm::DenseMap<Value, unsigned> level;
+    for (Operation &op : body) {
+      unsigned needed = 0;
+      for (Value operand : op.getOperands())
+        needed = std::max(needed, level.lookup(operand));
+      auto reducible = dyn_cast<train::Reducible>(&op);
+      bool staged = reducible && ReductionKey{SmallVector<int64_t>(shapeOf(op.getOperand(0))),
+                                              reducible.getReducedDims()} == *key;
+      if (staged) {
+        space.levels.resize(std::max<size_t>(space.levels.size(), needed + 1));
+        space.levels[needed].push_back(&op);
+      }
+      for (Value result : op.getResults())
+        level[result] = needed + staged;
+    }
+  } else {
+    Value root;
+    for (Value value : body.getTerminator()->getOperands())
+      if (!root || cast<RankedTensorType>(value.getType()).getNumElements() >
+                       cast<RankedTensorType>(root.getType()).getNumElements())
+        root = value;
+    space.dims.assign(shapeOf(root).begin(), shapeOf(root).end());
+    space.reduced.assign(space.dims.size(), false);
+  }
+  if (space.dims.empty()) {
+    space.dims.push_back(1);
+    space.reduced.push_back(false);
+  }
+
+  space.laneDim = space.dims.size() - 1;
+  while (space.laneDim > 0 && space.dims[space.laneDim] == 1)
+    --space.laneDim;
+  int64_t laneExtent = space.dims[space.laneDim];
+  space.lanes = laneExtent == 1 ? 1 : lanes;
+  bool laneParallel = !space.reduced[space.laneDim];
+  if (!laneParallel)
+    space.laneBlock = laneExtent;
+  else if (!space.levels.empty())
+    space.laneBlock = space.lanes;
+  else
+    space.laneBlock = std::min(laneExtent, kLongestLaneBlock);
+  space.laneBlock = std::max<int64_t>(space.laneBlock, 1);
+
+  int64_t rows = 1, elements = 1;
+  for (auto [dim, extent] : llvm::enumerate(space.dims)) {
+    elements *= extent;
+    if (!space.reduced[dim] && dim != space.laneDim)
+      rows *= extent;
+  }
+  space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
+  int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
+  space.unitsPerTile = std::max<int64_t>({1, kElementsPerTile / perUnit, (space.units + kMostTiles - 1) / kMostTiles});
+  return space;
+}
+
+} // namespace tcc::codegen

@@ -1,0 +1,497 @@
+//===- KernelEmitter.cpp --------------------------------------------------===//
+#include "compiler/codegen/KernelEmitter.h"
+
+#include "compiler/codegen/ElementEmitter.h"
+#include "compiler/codegen/LoopEmitter.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using tcc::train::Coord;
+
+namespace tcc::codegen {
+
+int64_t vectorLanes(StringRef target) { return target == "cpu:v3" ? 16 : 32; }
+
+namespace {
+
+/// Where adjacent dimensions can be walked as one: an elementwise region over [4, 64, 768] whose operands are all dense or
+/// all repeated there is a region over [256, 768]. Only for regions without reductions, whose tree would change.
+/// Rewrites the clone's types; memory does not change.
+void collapseDims(train::FusedOp fused) {
+  Block &body = fused.getBody().front();
+  auto shapeOf = [](Value value) { return cast<RankedTensorType>(value.getType()).getShape(); };
+  auto yield = cast<train::YieldOp>(body.getTerminator());
+  if (yield.getValues().empty())
+    return;
+  SmallVector<int64_t> shape(shapeOf(yield.getValues()[0]));
+  if (shape.size() < 2)
+    return;
+  for (Value value : yield.getValues())
+    if (shapeOf(value) != ArrayRef<int64_t>(shape))
+      return;
+  auto isSmall = [&](Value value) { return cast<RankedTensorType>(value.getType()).getNumElements() == 1; };
+  SmallVector<bool> mergeable(shape.size() - 1, true); // with the next dimension
+  for (Operation &op : body.without_terminator()) {
+    if (op.hasTrait<train::Pointwise>() || isa<train::ConstantOp>(op)) {
+      if (shapeOf(op.getResult(0)) != ArrayRef<int64_t>(shape) && !isSmall(op.getResult(0)))
+        return;
+      continue;
+    }
+    auto broadcast = dyn_cast<train::BroadcastOp>(&op);
+    bool smallOnly = llvm::all_of(op.getResults(), isSmall) && llvm::all_of(op.getOperands(), isSmall);
+    if (smallOnly || (broadcast && isSmall(broadcast.getInput()) && shapeOf(op.getResult(0)).size() == shape.size() &&
+                      cast<RankedTensorType>(broadcast.getInput().getType()).getRank() <= 1))
+      continue;
+    if (isa<train::SliceOp>(op) && isSmall(op.getResult(0)))
+      continue; // a scalar out of the block of scalars
+    if (!broadcast || !isa<BlockArgument>(broadcast.getInput()) || !broadcast.getInput().hasOneUse() ||
+        shapeOf(op.getResult(0)) != ArrayRef<int64_t>(shape))
+      return;
+    ArrayRef<int64_t> from = shapeOf(broadcast.getInput());
+    auto repeated = [&](size_t dim) {
+      int64_t lead = shape.size() - from.size();
+      return int64_t(dim) < lead || (from[dim - lead] == 1 && shape[dim] != 1);
+    };
+    for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
+      if (repeated(dim) != repeated(dim + 1) && shape[dim] != 1 && shape[dim + 1] != 1)
+        mergeable[dim] = false;
+  }
+  auto merge = [&](ArrayRef<int64_t> extents) {
+    SmallVector<int64_t> merged{extents[0]};
+    for (size_t dim = 1; dim < extents.size(); ++dim) {
+      if (mergeable[dim - 1])
+        merged.back() *= extents[dim];
+      else
+        merged.push_back(extents[dim]);
+    }
+    return merged;
+  };
+  if (!llvm::is_contained(mergeable, true))
+    return;
+  auto retype = [&](Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getShape() == ArrayRef<int64_t>(shape))
+      value.setType(RankedTensorType::get(merge(type.getShape()), type.getElementType()));
+  };
+  for (Operation &op : body.without_terminator())
+    if (auto broadcast = dyn_cast<train::BroadcastOp>(&op); broadcast && !isSmall(broadcast.getInput())) {
+      auto type = cast<RankedTensorType>(broadcast.getInput().getType());
+      SmallVector<int64_t> padded(shape.size() - type.getRank(), 1);
+      llvm::append_range(padded, type.getShape());
+      broadcast.getInput().setType(RankedTensorType::get(merge(padded), type.getElementType()));
+    }
+  SmallVector<Value> values;
+  for (BlockArgument argument : body.getArguments())
+    values.push_back(argument);
+  for (Operation &op : body.without_terminator())
+    llvm::append_range(values, op.getResults());
+  // Constants carry their type in the attribute as well.
+  for (Value value : values) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getShape() != ArrayRef<int64_t>(shape))
+      continue;
+    retype(value);
+    if (auto constant = value.getDefiningOp<train::ConstantOp>())
+      constant.setValueAttr(cast<DenseElementsAttr>(constant.getValue()).resizeSplat(cast<ShapedType>(value.getType())));
+  }
+}
+
+/// Emits the loops of one kernel.
+class Nest {
+public:
+  Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs)
+      : fused(fused), space(space), emitter(emitter), outputs(outputs) {}
+
+  void emitTiles(Value begin, Value end) {
+    emitter.loop(begin, end, 1, {}, [&](Value tile, ValueRange) {
+      OpBuilder &b = emitter.builder;
+      Location loc = emitter.loc;
+      if (space.unitsPerTile == 1) {
+        emitUnit(tile);
+        return SmallVector<Value>();
+      }
+      Value first = arith::MulIOp::create(b, loc, tile, emitter.i64(space.unitsPerTile));
+      Value last = arith::AddIOp::create(b, loc, first, emitter.i64(space.unitsPerTile));
+      if (space.units % space.unitsPerTile)
+        last = arith::MinSIOp::create(b, loc, last, emitter.i64(space.units));
+      emitter.loop(first, last, 1, {}, [&](Value unit, ValueRange) {
+        emitUnit(unit);
+        return SmallVector<Value>();
+      });
+      return SmallVector<Value>();
+    });
+  }
+
+private:
+  void emitUnit(Value unit) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    unsigned rank = space.dims.size();
+    coords.assign(rank, emitter.uniform(int64_t(0)));
+    Value rest = unit, block;
+    if (int64_t blocks = space.laneBlocks(); blocks > 1) {
+      block = arith::RemUIOp::create(b, loc, rest, emitter.i64(blocks));
+      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(blocks));
+    }
+    int first = -1;
+    for (unsigned dim = 0; dim < rank; ++dim)
+      if (!space.reduced[dim] && dim != space.laneDim && space.dims[dim] != 1) {
+        first = dim;
+        break;
+      }
+    for (int dim = int(rank) - 1; dim >= 0; --dim) {
+      if (space.reduced[dim] || unsigned(dim) == space.laneDim || space.dims[dim] == 1)
+        continue;
+      if (dim == first) {
+        coords[dim] = emitter.uniform(rest);
+        break;
+      }
+      coords[dim] = emitter.uniform(arith::RemUIOp::create(b, loc, rest, emitter.i64(space.dims[dim])).getResult());
+      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(space.dims[dim]));
+    }
+    Value start = block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
+    emitter.rowValues.clear();
+    if (space.levels.empty())
+      emitElementwise(start);
+    else if (space.lanesReduced())
+      emitRow();
+    else
+      emitLaneParallel(start);
+  }
+
+  /// Calls `body` for the lanes from `start` on, `extent` of them in all; a block ends at min(start + laneBlock, extent).
+  void overLanes(Value start, SmallVector<Value> &carried, bool masked,
+                 function_ref<SmallVector<Value>(ValueRange carried, Value mask)> body) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    int64_t extent = space.dims[space.laneDim], lanes = space.lanes;
+    auto at = [&](Value position, ValueRange values, Value mask) {
+      SmallVector<Value> next;
+      emitter.withLanes(lanes, mask, [&] {
+        coords[space.laneDim] = Coord{position, lanes == 1 ? 0 : 1, nullptr};
+        next = body(values, mask);
+      });
+      return next;
+    };
+    if (lanes == 1) {
+      carried = at(start, carried, nullptr);
+      return;
+    }
+    int64_t block = space.laneBlock;
+    bool single = space.laneBlocks() == 1;
+    int64_t tail = extent % lanes;
+    Value end, mainEnd;
+    if (single) {
+      end = emitter.i64(extent);
+      mainEnd = emitter.i64(extent - tail);
+    } else {
+      end = arith::MinSIOp::create(b, loc, arith::AddIOp::create(b, loc, start, emitter.i64(block)), emitter.i64(extent));
+      Value length = arith::SubIOp::create(b, loc, end, start);
+      Value odd = arith::RemUIOp::create(b, loc, length, emitter.i64(lanes));
+      mainEnd = arith::SubIOp::create(b, loc, end, odd);
+    }
+    if (!single || extent >= lanes)
+      carried = emitter.loop(start, mainEnd, lanes, carried,
+                             [&](Value position, ValueRange values) { return at(position, values, nullptr); });
+    if (!tail)
+      return;
+    auto emitTail = [&](ValueRange values) {
+      SmallVector<Value> next;
+      emitter.withLanes(lanes, nullptr, [&] {
+        Value count = arith::SubIOp::create(b, loc, end, mainEnd);
+        Value mask = emitter.laneMask(single ? emitter.i64(tail) : count);
+        next = at(mainEnd, values, mask);
+      });
+      return next;
+    };
+    if (single) {
+      carried = emitTail(carried);
+      return;
+    }
+    // Only the last block has a tail; no reduction runs over blocks.
+    Value hasTail = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, mainEnd, end);
+    auto branch = scf::IfOp::create(b, loc, hasTail, /*withElse=*/false);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    emitTail({});
+  }
+
+  void storeOutputs(function_ref<bool(unsigned)> wanted) {
+    for (auto [index, value] : llvm::enumerate(yielded()))
+      if (wanted(index)) {
+        SmallVector<Coord> at = coordsFor(value);
+        emitter.store(outputs[index], at, emitter.get(value, at));
+      }
+  }
+
+  SmallVector<Coord> coordsFor(Value value) {
+    size_t rank = cast<RankedTensorType>(value.getType()).getRank();
+    return rank == coords.size() ? coords : SmallVector<Coord>();
+  }
+
+  OperandRange yielded() { return cast<train::YieldOp>(fused.getBody().front().getTerminator()).getValues(); }
+
+  bool isRow(unsigned output) {
+    return space.isRowShape(cast<RankedTensorType>(yielded()[output].getType()).getShape()) && !isFull(output);
+  }
+  bool isFull(unsigned output) {
+    return cast<RankedTensorType>(yielded()[output].getType()).getShape() == ArrayRef<int64_t>(space.dims);
+  }
+
+  void emitElementwise(Value start) {
+    SmallVector<Value> none;
+    overLanes(start, none, true, [&](ValueRange, Value) {
+      storeOutputs([](unsigned) { return true; });
+      return SmallVector<Value>();
+    });
+  }
+
+  /// Loops over the reduced dimensions other than the lanes, from `dim` on.
+  SmallVector<Value> overReduced(unsigned dim, SmallVector<Value> carried,
+                                 function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
+    while (dim < space.dims.size() && (!space.reduced[dim] || dim == space.laneDim || space.dims[dim] == 1))
+      ++dim;
+    if (dim == space.dims.size())
+      return body(carried);
+    return emitter.loop(emitter.i64(0), emitter.i64(space.dims[dim]), 1, carried, [&](Value i, ValueRange values) {
+      coords[dim] = emitter.uniform(i);
+      SmallVector<Value> next = overReduced(dim + 1, SmallVector<Value>(values), body);
+      coords[dim] = emitter.uniform(int64_t(0));
+      return next;
+    });
+  }
+
+  /// The staged reductions of one level: identities to start from.
+  SmallVector<Value> identities(ArrayRef<Operation *> reductions) {
+    SmallVector<Value> values;
+    for (Operation *op : reductions)
+      values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
+    return values;
+  }
+  SmallVector<Value> accumulate(ArrayRef<Operation *> reductions, ValueRange carried, Value mask) {
+    SmallVector<Value> next;
+    for (auto [op, sum] : llvm::zip(reductions, carried)) {
+      auto reducible = cast<train::Reducible>(op);
+      Value element = emitter.get(op->getOperand(0), coordsFor(op->getOperand(0)));
+      if (mask)
+        element = arith::SelectOp::create(emitter.builder, emitter.loc, mask, element,
+                                          emitter.splat(reducible.emitIdentity(emitter)));
+      next.push_back(reducible.emitCombine(emitter, sum, element));
+    }
+    return next;
+  }
+
+  /// Halves a vector until one element is left.
+  Value combineLanes(Operation *op, Value vector) {
+    OpBuilder &b = emitter.builder;
+    for (int64_t half = space.lanes / 2; half >= 1; half /= 2) {
+      SmallVector<int32_t> low(half), high(half);
+      for (int32_t lane = 0; lane < half; ++lane) {
+        low[lane] = lane;
+        high[lane] = lane + half;
+      }
+      Value left = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, low);
+      Value right = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, high);
+      emitter.withLanes(half, nullptr, [&] {
+        if (half == 1) {
+          left = LLVM::ExtractElementOp::create(b, emitter.loc, left, emitter.i64(0));
+          right = LLVM::ExtractElementOp::create(b, emitter.loc, right, emitter.i64(0));
+        }
+        vector = cast<train::Reducible>(op).emitCombine(emitter, left, right);
+      });
+    }
+    return vector;
+  }
+
+  void setRow(Operation *op, Value value) {
+    Type element = cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
+    emitter.rowValues[op] = emitter.rounded(value, element);
+  }
+
+  bool outputInLevel(unsigned output, unsigned level) {
+    if (!isFull(output))
+      return false;
+    unsigned needed = space.levelOf(yielded()[output]);
+    return needed == level;
+  }
+
+  void emitRow() {
+    emitter.rowCoords.assign(coords.begin(), coords.end());
+    Value zero = emitter.i64(0);
+    for (unsigned level = 0; level <= space.levels.size(); ++level) {
+      bool last = level == space.levels.size();
+      ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+      bool stores = false;
+      for (unsigned output = 0; output < yielded().size(); ++output)
+        stores |= outputInLevel(output, level);
+      if (!last || stores) {
+        SmallVector<Value> carried;
+        emitter.withLanes(space.lanes, nullptr, [&] { carried = identities(reductions); });
+        carried = overReduced(0, carried, [&](SmallVector<Value> values) {
+          overLanes(zero, values, true, [&](ValueRange now, Value mask) {
+            SmallVector<Value> next = accumulate(reductions, now, mask);
+            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+            return next;
+          });
+          return values;
+        });
+        coords[space.laneDim] = emitter.uniform(int64_t(0));
+        for (auto [op, value] : llvm::zip(reductions, carried))
+          setRow(op, space.lanes == 1 ? value : combineLanes(op, value));
+      }
+    }
+    emitter.withLanes(1, nullptr, [&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
+  }
+
+  void emitLaneParallel(Value start) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    int64_t extent = space.dims[space.laneDim];
+    emitter.withLanes(space.lanes, nullptr, [&] {
+      Value mask;
+      if (space.lanes > 1 && extent % space.lanes)
+        mask = emitter.laneMask(arith::SubIOp::create(b, loc, emitter.i64(extent), start));
+      emitter.withLanes(space.lanes, mask, [&] {
+        coords[space.laneDim] = Coord{start, space.lanes == 1 ? 0 : 1, nullptr};
+        emitter.rowCoords.assign(coords.begin(), coords.end());
+        for (unsigned level = 0; level <= space.levels.size(); ++level) {
+          bool last = level == space.levels.size();
+          ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+          bool stores = false;
+          for (unsigned output = 0; output < yielded().size(); ++output)
+            stores |= outputInLevel(output, level);
+          if (last && !stores)
+            break;
+          SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
+            SmallVector<Value> next = accumulate(reductions, values, nullptr);
+            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+            return next;
+          });
+          for (auto [op, value] : llvm::zip(reductions, carried))
+            setRow(op, value);
+        }
+        storeOutputs([&](unsigned output) { return isRow(output); });
+      });
+    });
+  }
+
+  train::FusedOp fused;
+  const IterationSpace &space;
+  ElementEmitter &emitter;
+  ArrayRef<Memory> outputs;
+  SmallVector<Coord> coords;
+};
+
+train::LoopKernel loopKernel(train::FusedOp fused) {
+  for (Operation &op : fused.getBody().front())
+    if (auto kernel = dyn_cast<train::LoopKernel>(&op))
+      return kernel;
+  return nullptr;
+}
+
+/// A copy of the region that may be rewritten, freed at the end of the scope.
+struct Scratch {
+  explicit Scratch(train::FusedOp fused) : copy(cast<train::FusedOp>(fused->clone())) { collapse(); }
+  ~Scratch() { copy->destroy(); }
+  void collapse() {
+    for (Operation &op : copy.getBody().front())
+      if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
+        return;
+    collapseDims(copy);
+  }
+  train::FusedOp copy;
+};
+
+} // namespace
+
+int64_t countTiles(train::FusedOp fused, int64_t lanes) {
+  if (auto kernel = loopKernel(fused))
+    return kernel.getTileCount();
+  Scratch scratch(fused);
+  return analyzeIterationSpace(scratch.copy, lanes).tiles();
+}
+
+FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, int64_t lanes) {
+  Scratch scratch(original);
+  train::FusedOp fused = scratch.copy;
+  MLIRContext *context = module.getContext();
+  Location loc = UnknownLoc::get(context);
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  Type pointer = LLVM::LLVMPointerType::get(context), i64 = b.getI64Type();
+  Type nothing = LLVM::LLVMVoidType::get(context);
+  unsigned inputs = fused.getInputs().size(), results = fused.getResults().size();
+  auto targetAttributes = [&](LLVM::LLVMFuncOp function, bool inlined) {
+    SmallVector<Attribute> attributes{b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
+                                      b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
+                                      b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
+    if (inlined)
+      attributes.push_back(b.getStringAttr("alwaysinline"));
+    function.setPassthroughAttr(b.getArrayAttr(attributes));
+  };
+
+  // The body takes each pointer as an argument of its own: what cannot overlap the outputs says so.
+  SmallVector<Type> bodyTypes(inputs + results, pointer);
+  bodyTypes.append({i64, i64});
+  auto bodyFunction = LLVM::LLVMFuncOp::create(b, loc, (symbol + "_body").str(),
+                                               LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
+  targetAttributes(bodyFunction, true);
+  SmallVector<bool> mayOverlap(inputs, false);
+  for (auto [operand, result] : original.getInPlacePairs())
+    mayOverlap[operand] = true;
+  bool loops = bool(loopKernel(fused));
+  for (unsigned i = 0; i < inputs; ++i)
+    if (!mayOverlap[i] && !loops)
+      bodyFunction.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
+  Block *entry = bodyFunction.addEntryBlock(b);
+  {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(entry);
+    Block &region = fused.getBody().front();
+    SmallVector<Memory> outputs;
+    for (auto [index, value] : llvm::enumerate(cast<train::YieldOp>(region.getTerminator()).getValues()))
+      outputs.push_back({entry->getArgument(inputs + index), cast<RankedTensorType>(value.getType())});
+    Value begin = entry->getArgument(inputs + results), end = entry->getArgument(inputs + results + 1);
+    if (train::LoopKernel kernel = loopKernel(fused)) {
+      SmallVector<Memory> operands;
+      for (Value operand : kernel->getOperands()) {
+        auto argument = dyn_cast<BlockArgument>(operand);
+        if (!argument)
+          return kernel->emitError("is fused with a producer, but its loops are its own");
+        operands.push_back({entry->getArgument(argument.getArgNumber()), cast<RankedTensorType>(operand.getType())});
+      }
+      LoopEmitter emitter(b, loc, operands, outputs, lanes);
+      emitter.forTiles(begin, end, [&](Value tile) { kernel.emitTile(emitter, tile); });
+    } else {
+      IterationSpace space = analyzeIterationSpace(fused, lanes);
+      ElementEmitter emitter(b, loc);
+      for (BlockArgument argument : region.getArguments())
+        emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
+                                      cast<RankedTensorType>(argument.getType())};
+      emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
+      Nest(fused, space, emitter, outputs).emitTiles(begin, end);
+      if (emitter.failed)
+        return original->emitError("no kernel can be generated for ") << emitter.failed->getName();
+    }
+    LLVM::ReturnOp::create(b, loc, ValueRange());
+  }
+
+  auto function = LLVM::LLVMFuncOp::create(b, loc, symbol,
+                                           LLVM::LLVMFunctionType::get(nothing, {pointer, i64, i64, pointer}));
+  targetAttributes(function, false);
+  Block *block = function.addEntryBlock(b);
+  b.setInsertionPointToStart(block);
+  SmallVector<Value> arguments;
+  for (unsigned i = 0; i < inputs + results; ++i) {
+    Value index = LLVM::ConstantOp::create(b, loc, i64, b.getI64IntegerAttr(i));
+    Value slot = LLVM::GEPOp::create(b, loc, pointer, pointer, block->getArgument(0), ValueRange{index});
+    arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
+  }
+  arguments.append({block->getArgument(1), block->getArgument(2)});
+  LLVM::CallOp::create(b, loc, bodyFunction, arguments);
+  LLVM::ReturnOp::create(b, loc, ValueRange());
+  return countTiles(original, lanes);
+}
+
+} // namespace tcc::codegen

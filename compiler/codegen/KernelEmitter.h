@@ -1,0 +1,30 @@
+//===- KernelEmitter.h - a fused region as a loop nest ----------*- C++ -*-===//
+//
+// Emits one kernel into a module: functions of the LLVM dialect whose bodies use scf, arith, math and vector. Elements are
+// asked for from the outputs backwards; each op's own body (Fusible) asks for its operands. What was computed for the same
+// coordinates in an enclosing loop is reused.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_CODEGEN_KERNELEMITTER_H
+#define TCC_CODEGEN_KERNELEMITTER_H
+
+#include "compiler/codegen/IterationSpace.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+
+namespace tcc::codegen {
+
+/// Lanes of every kernel's vectors at a machine level ("cpu:v3", "cpu:v4"): two registers of f32.
+int64_t vectorLanes(llvm::StringRef target);
+
+/// Emits `fused` as `symbol` at the end of `module`. Returns the number of tiles, or failure after a diagnostic.
+mlir::FailureOr<int64_t> emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module, int64_t lanes);
+
+/// Tiles of a kernel without emitting it.
+int64_t countTiles(train::FusedOp fused, int64_t lanes);
+
+} // namespace tcc::codegen
+
+#endif // TCC_CODEGEN_KERNELEMITTER_H

@@ -1,0 +1,58 @@
+//===- LoopEmitter.cpp ----------------------------------------------------===//
+#include "compiler/codegen/LoopEmitter.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using tcc::train::Coord;
+
+namespace tcc::codegen {
+
+namespace {
+
+/// The memory as one dimension, so that a linear index is its coordinate.
+Memory flat(const Memory &memory) {
+  return {memory.pointer, RankedTensorType::get({std::max<int64_t>(2, memory.type.getNumElements())}, memory.type.getElementType())};
+}
+
+} // namespace
+
+Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value active) {
+  ElementEmitter emitter(builder, loc);
+  Value value;
+  emitter.withLanes(count, nullptr, [&] {
+    Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
+    emitter.withLanes(count, mask, [&] { value = emitter.load(flat(memory), {Coord{index, count == 1 ? 0 : 1, nullptr}}); });
+  });
+  return value;
+}
+
+void LoopEmitter::store(unsigned result, Value index, Value value, Value active) {
+  int64_t count = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
+  ElementEmitter emitter(builder, loc);
+  emitter.withLanes(count, nullptr, [&] {
+    Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
+    emitter.withLanes(count, mask, [&] { emitter.store(flat(results[result]), {Coord{index, count == 1 ? 0 : 1, nullptr}}, value); });
+  });
+}
+
+SmallVector<Value> LoopEmitter::loop(Value lower, Value upper, int64_t step, ValueRange inits,
+                                     function_ref<SmallVector<Value>(Value, ValueRange)> body) {
+  Value stepValue = arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(step));
+  auto loopOp = scf::ForOp::create(builder, loc, lower, upper, stepValue, inits);
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPointToStart(loopOp.getBody());
+  SmallVector<Value> next = body(loopOp.getInductionVar(), loopOp.getRegionIterArgs());
+  if (!inits.empty())
+    scf::YieldOp::create(builder, loc, next);
+  return SmallVector<Value>(loopOp.getResults());
+}
+
+void LoopEmitter::forTiles(Value begin, Value end, function_ref<void(Value)> body) {
+  loop(begin, end, 1, {}, [&](Value tile, ValueRange) {
+    body(tile);
+    return SmallVector<Value>();
+  });
+}
+
+} // namespace tcc::codegen

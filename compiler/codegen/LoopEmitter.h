@@ -1,0 +1,39 @@
+//===- LoopEmitter.h - kernels whose loops are their op's own ---*- C++ -*-===//
+#ifndef TCC_CODEGEN_LOOPEMITTER_H
+#define TCC_CODEGEN_LOOPEMITTER_H
+
+#include "compiler/codegen/ElementEmitter.h"
+
+namespace tcc::codegen {
+
+/// The CPU schedule's LoopBuilder: elements at linear indices, masked vectors.
+class LoopEmitter : public train::LoopBuilder {
+public:
+  LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<Memory> operands,
+              llvm::ArrayRef<Memory> results, int64_t vectorLanes)
+      : LoopBuilder(builder, loc), operands(operands), results(results), vectorLanes(vectorLanes) {}
+
+  int64_t lanes(mlir::Type element) const override { return vectorLanes; }
+  mlir::Value load(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override {
+    return read(operands[operand], index, count, active);
+  }
+  mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count, mlir::Value active) override {
+    return read(results[result], index, count, active);
+  }
+  void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active) override;
+  llvm::SmallVector<mlir::Value>
+  loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
+       llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;
+
+  void forTiles(mlir::Value begin, mlir::Value end, llvm::function_ref<void(mlir::Value)> body);
+
+private:
+  mlir::Value read(const Memory &memory, mlir::Value index, int64_t count, mlir::Value active);
+
+  llvm::ArrayRef<Memory> operands, results;
+  int64_t vectorLanes;
+};
+
+} // namespace tcc::codegen
+
+#endif // TCC_CODEGEN_LOOPEMITTER_H

@@ -1,0 +1,196 @@
+//===- ObjectCode.cpp -----------------------------------------------------===//
+#include "compiler/codegen/ObjectCode.h"
+
+#include "lld/Common/Driver.h"
+#include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
+#include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
+#include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
+#include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/Threading.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+
+#include <mutex>
+
+LLD_HAS_DRIVER(elf)
+
+using namespace mlir;
+
+namespace tcc::codegen {
+
+namespace {
+
+constexpr const char *kTriple = "x86_64-unknown-linux-gnu";
+
+std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const std::string &target) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  });
+  std::string problem;
+  llvm::Triple triple(kTriple);
+  const llvm::Target *backend = llvm::TargetRegistry::lookupTarget(triple, problem);
+  if (!backend)
+    return nullptr;
+  // Product and sum are fused only where an op says so.
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  bool v4 = target == "cpu:v4";
+  return std::unique_ptr<llvm::TargetMachine>(
+      backend->createTargetMachine(triple, v4 ? "x86-64-v4" : "x86-64-v3", v4 ? "-prefer-256-bit" : "", options,
+                                   llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+}
+
+void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  llvm::PipelineTuningOptions tuning;
+  // Loops are vector loops already.
+  tuning.LoopVectorization = false;
+  tuning.SLPVectorization = false;
+  llvm::PassBuilder builder(&machine, tuning);
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager graphs;
+  llvm::ModuleAnalysisManager modules;
+  // No loop may turn into a call of memset or memcpy: kernels import nothing.
+  llvm::TargetLibraryInfoImpl library(llvm::Triple(module.getTargetTriple()));
+  library.disableAllFunctions();
+  functions.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(graphs);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, graphs, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+}
+
+} // namespace
+
+plan::Expected<std::string> machineLevel() {
+  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  auto all = [&](std::initializer_list<const char *> names) {
+    return llvm::all_of(names, [&](const char *name) { return features.lookup(name); });
+  };
+  if (!all({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}))
+    return plan::error("this machine is below x86-64-v3 (AVX2 and FMA), the lowest level that kernels are generated for");
+  return std::string(all({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? "cpu:v4" : "cpu:v3");
+}
+
+plan::Expected<std::vector<std::string>> compileToObjects(ModuleOp parent, const std::string &target) {
+  MLIRContext *mlirContext = parent.getContext();
+  // The pass manager runs the modules in parallel; translation shares the context's tables, so it does not.
+  PassManager passes(mlirContext);
+  OpPassManager &nested = passes.nest<ModuleOp>();
+  nested.addPass(createCSEPass());
+  nested.addPass(createSCFToControlFlowPass());
+  nested.addPass(createConvertVectorToLLVMPass());
+  nested.addPass(createConvertMathToLLVMPass());
+  nested.addPass(createArithToLLVMConversionPass());
+  nested.addPass(createConvertControlFlowToLLVMPass());
+  nested.addPass(createReconcileUnrealizedCastsPass());
+  if (failed(passes.run(parent)))
+    return plan::error("internal error: a kernel cannot be lowered to LLVM");
+  struct Unit {
+    llvm::LLVMContext context;
+    std::unique_ptr<llvm::Module> code;
+    std::unique_ptr<llvm::TargetMachine> machine;
+    std::string object;
+  };
+  std::vector<std::unique_ptr<Unit>> units;
+  for (auto module : parent.getOps<ModuleOp>()) {
+    auto unit = std::make_unique<Unit>();
+    std::string name = "kernels" + std::to_string(units.size());
+    unit->code = translateModuleToLLVMIR(module, unit->context, name);
+    unit->machine = makeTargetMachine(target);
+    if (!unit->code || !unit->machine)
+      return plan::error("internal error: {} cannot be translated to LLVM IR", name);
+    unit->code->setTargetTriple(unit->machine->getTargetTriple());
+    unit->code->setDataLayout(unit->machine->createDataLayout());
+    unit->code->setSourceFileName(name);
+    units.push_back(std::move(unit));
+  }
+  parallelFor(mlirContext, 0, units.size(), [&](size_t i) {
+    Unit &unit = *units[i];
+    optimize(*unit.code, *unit.machine);
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::legacy::PassManager emitter;
+    if (unit.machine->addPassesToEmitFile(emitter, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+      return;
+    emitter.run(*unit.code);
+    unit.object.assign(bytes.begin(), bytes.end());
+  });
+  std::vector<std::string> objects;
+  for (auto &unit : units) {
+    if (unit->object.empty())
+      return plan::error("internal error: LLVM cannot emit objects for {}", target);
+    objects.push_back(std::move(unit->object));
+  }
+  return objects;
+}
+
+plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) {
+  llvm::SmallString<128> folder;
+  if (std::error_code code = llvm::sys::fs::createUniqueDirectory("tcc-link", folder))
+    return plan::error("cannot make a temporary folder for linking: {}; set TMPDIR to a writable one", code.message());
+  struct Cleanup {
+    llvm::SmallString<128> &folder;
+    ~Cleanup() { llvm::sys::fs::remove_directories(folder); }
+  } cleanup{folder};
+  std::vector<std::string> arguments{"ld.lld", "-shared", "--no-undefined", "-s", "--build-id=none", "-z", "noexecstack",
+                                     "-z", "separate-code", "--hash-style=gnu", "--threads=1"};
+  for (size_t i = 0; i < objects.size(); ++i) {
+    llvm::SmallString<128> path(folder);
+    llvm::sys::path::append(path, "kernels" + std::to_string(i) + ".o");
+    std::error_code code;
+    llvm::raw_fd_ostream file(path, code);
+    if (!code) {
+      file << objects[i];
+      file.close();
+      code = file.error();
+      file.clear_error();
+    }
+    if (code)
+      return plan::error("cannot write {}: {}; set TMPDIR to a folder with room", path.str().str(), code.message());
+    arguments.push_back(path.str().str());
+  }
+  llvm::SmallString<128> output(folder);
+  llvm::sys::path::append(output, "kernels.so");
+  arguments.insert(arguments.end(), {"-o", output.str().str()});
+  std::vector<const char *> pointers;
+  for (const std::string &argument : arguments)
+    pointers.push_back(argument.c_str());
+  std::string messages;
+  llvm::raw_string_ostream stream(messages);
+  static std::mutex linking; // lld keeps global state
+  std::lock_guard<std::mutex> lock(linking);
+  lld::Result result = lld::lldMain(pointers, stream, stream, {{lld::Gnu, &lld::elf::link}});
+  if (result.retCode != 0)
+    return plan::error("internal error: generated kernels do not link: {}", messages);
+  auto buffer = llvm::MemoryBuffer::getFile(output);
+  if (!buffer)
+    return plan::error("cannot read {}: {}", output.str().str(), buffer.getError().message());
+  return (*buffer)->getBuffer().str();
+}
+
+} // namespace tcc::codegen

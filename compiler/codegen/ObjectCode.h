@@ -1,0 +1,30 @@
+//===- ObjectCode.h - kernels as machine code -------------------*- C++ -*-===//
+//
+// Lowers modules of kernels through LLVM for one machine level and links them into one shared object without imports.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_CODEGEN_OBJECTCODE_H
+#define TCC_CODEGEN_OBJECTCODE_H
+
+#include "runtime/plan/Status.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::codegen {
+
+/// Lowers the modules inside `parent` (scf, arith, math, vector and LLVM dialects), in parallel, to one relocatable object
+/// each for `target` ("cpu:v3", "cpu:v4").
+plan::Expected<std::vector<std::string>> compileToObjects(mlir::ModuleOp parent, const std::string &target);
+
+/// Links objects into a shared object in memory. A symbol that is still undefined is an error: kernels call nothing.
+plan::Expected<std::string> linkShared(const std::vector<std::string> &objects);
+
+/// The best level of this machine: "cpu:v4" or "cpu:v3". Error: a machine below x86-64-v3.
+plan::Expected<std::string> machineLevel();
+
+} // namespace tcc::codegen
+
+#endif // TCC_CODEGEN_OBJECTCODE_H

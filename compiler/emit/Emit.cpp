@@ -1,0 +1,387 @@
+//===- Emit.cpp -----------------------------------------------------------===//
+#include "compiler/emit/Emit.h"
+
+#include "compiler/codegen/KernelSet.h"
+#include "compiler/dialect/PlanTypes.h"
+#include "compiler/emit/EmitVariables.h"
+#include "compiler/emit/LibraryCalls.h"
+#include "passes/Buffers.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "runtime/cpu/Library.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace tcc::emit {
+
+namespace {
+
+using train::EntryBuffer;
+using train::EntryBuffers;
+namespace names = train::names;
+
+/// ONNX nodes that an op came from, in order, each once.
+std::vector<std::string> nodesOf(Operation *op) {
+  llvm::SetVector<StringAttr> found;
+  auto visit = [&](auto &&self, Location loc) -> void {
+    if (auto name = dyn_cast<NameLoc>(loc))
+      found.insert(name.getName());
+    else if (auto fused = dyn_cast<FusedLoc>(loc))
+      for (Location part : fused.getLocations())
+        self(self, part);
+  };
+  visit(visit, op->getLoc());
+  std::vector<std::string> nodes;
+  for (StringAttr name : found)
+    nodes.push_back(name.str());
+  return nodes;
+}
+
+double flopsOf(Operation *op) {
+  if (auto fused = dyn_cast<train::FusedOp>(op)) {
+    double flops = 0;
+    for (Operation &inner : fused.getBody().front())
+      flops += flopsOf(&inner);
+    return flops;
+  }
+  auto cost = dyn_cast<train::Cost>(op);
+  return cost ? cost.getFlops() : 0;
+}
+
+class EntryEmitter {
+public:
+  EntryEmitter(func::FuncOp function, codegen::KernelSet &kernels, LibraryCalls &library,
+               const std::map<std::string, uint32_t> &variables, const plan::Plan &plan, plan::Entry &entry)
+      : function(function), kernels(kernels), library(library), variables(variables), plan(plan), entry(entry),
+        buffers(function) {}
+
+  plan::Status run() {
+    entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
+    entry.set_transient_bytes(integer(function->getAttr(names::kTransientBytes)));
+    entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) + plan.resident_bytes());
+    entry.set_scalars(-1);
+    emitBuffers();
+    for (Operation *op : buffers.instructions)
+      if (plan::Status status = emitInstruction(op); !status.ok())
+        return status;
+    emitPorts();
+    measurePeak();
+    return plan::Status::success();
+  }
+
+private:
+  static int64_t integer(Attribute attribute) { return attribute ? cast<IntegerAttr>(attribute).getInt() : 0; }
+
+  void emitBuffers() {
+    int64_t count = buffers.instructions.size();
+    std::vector<int64_t> offsets(buffers.buffers.size(), -1);
+    for (BlockArgument argument : function.getArguments())
+      if (Attribute offset = function.getArgAttr(argument.getArgNumber(), names::kOffset))
+        offsets[buffers.bufferOf(argument)] = integer(offset);
+    for (Operation *op : buffers.instructions)
+      for (auto [id, offset] :
+           llvm::zip(buffers.definedBy(op), op->getAttrOfType<DenseI64ArrayAttr>(names::kOffsets).asArrayRef()))
+        offsets[id] = offset;
+    for (unsigned id = 0; id < buffers.buffers.size(); ++id) {
+      const EntryBuffer &source = buffers.buffers[id];
+      plan::Buffer &buffer = *entry.add_buffers();
+      buffer.set_bytes(source.bytes);
+      buffer.set_first(source.first);
+      buffer.set_last(source.last);
+      buffer.set_variable(-1);
+      Type type = source.value ? source.value.getType() : Type();
+      if (source.owner) {
+        std::vector<std::string> nodes = nodesOf(source.owner);
+        buffer.set_node(nodes.empty() ? "" : nodes.back());
+      }
+      if (source.kind == EntryBuffer::kState) {
+        uint32_t variable = variables.at(source.variable);
+        buffer.set_kind(plan::Buffer::STATE);
+        buffer.set_arena(plan::RESIDENT);
+        buffer.set_variable(variable);
+        buffer.set_name(source.variable);
+        buffer.set_offset(plan.variables(variable).offset());
+        *buffer.mutable_type() = plan.variables(variable).type();
+        buffer.set_why_alive("state");
+        continue;
+      }
+      buffer.set_arena(plan::TRANSIENT);
+      buffer.set_offset(offsets[id]);
+      if (type) {
+        auto tensor = cast<RankedTensorType>(type);
+        buffer.mutable_type()->set_dtype(train::toPlan(tensor.getElementType()));
+        for (int64_t extent : tensor.getShape())
+          buffer.mutable_type()->add_dims(extent);
+      } else {
+        buffer.mutable_type()->set_dtype(plan::U8);
+        buffer.mutable_type()->add_dims(source.bytes);
+      }
+      static constexpr plan::Buffer::Kind kinds[] = {plan::Buffer::VALUE,  plan::Buffer::STATE,   plan::Buffer::INPUT,
+                                                     plan::Buffer::OUTPUT, plan::Buffer::SCRATCH, plan::Buffer::SCRATCH,
+                                                     plan::Buffer::SCALARS};
+      buffer.set_kind(kinds[source.kind]);
+      buffer.set_name(bufferName(source, id));
+      if (source.kind == EntryBuffer::kScratch || source.kind == EntryBuffer::kPartial)
+        buffer.set_why_alive("used by one instruction");
+      else if (source.last == count)
+        buffer.set_why_alive("a result of the entry");
+      else if (source.lastReader) {
+        std::vector<std::string> nodes = nodesOf(source.lastReader);
+        buffer.set_why_alive("read by " + (nodes.empty() ? std::string("the update") : nodes.back()));
+      }
+    }
+  }
+
+  std::string bufferName(const EntryBuffer &buffer, unsigned id) {
+    if (auto argument = dyn_cast_or_null<BlockArgument>(buffer.value)) {
+      auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kName);
+      return name ? name.str() : "scalars";
+    }
+    std::vector<std::string> nodes = nodesOf(buffer.owner);
+    std::string base = nodes.empty() ? "value" : nodes.back();
+    const char *suffix = buffer.kind == EntryBuffer::kScratch ? " scratch" : buffer.kind == EntryBuffer::kPartial ? " partial sums" : "";
+    return base + suffix + " #" + std::to_string(id);
+  }
+
+  plan::Status emitInstruction(Operation *op) {
+    plan::Instruction instruction;
+    SmallVector<Value> reads(op->getOperands());
+    if (auto fused = dyn_cast<train::FusedOp>(op)) {
+      codegen::KernelSet::Kernel kernel = kernels.add(fused);
+      instruction.mutable_kernel()->set_code(0);
+      instruction.mutable_kernel()->set_symbol(kernel.symbol);
+      instruction.mutable_kernel()->set_tiles(kernel.tiles);
+      for (auto [operand, result] : fused.getInPlacePairs())
+        if (shareMemory(op->getOperand(operand), op->getResult(result))) {
+          plan::InPlace &pair = *instruction.add_in_place();
+          pair.set_source(operand);
+          pair.set_destination(reads.size() + result);
+        }
+    } else if (op->hasAttr(names::kLibrary)) {
+      std::optional<LibraryCallPlan> call = library.find(op);
+      if (!call)
+        return plan::error("internal error: the library no longer takes {}", op->getName().getStringRef().str());
+      instruction = call->instruction;
+    } else if (auto fill = dyn_cast<train::FillOp>(op)) {
+      instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
+    } else if (isa<train::CopyOp>(op)) {
+      instruction.mutable_copy();
+    } else {
+      return plan::error("internal error: {} reached emit", op->getName().getStringRef().str());
+    }
+    uint64_t bytes = 0;
+    for (Value value : reads) {
+      plan::Operand &operand = *instruction.add_operands();
+      unsigned id = buffers.bufferOf(value);
+      operand.set_buffer(id);
+      operand.set_read(true);
+      operand.set_version(versions[id]);
+      bytes += train::tensorBytes(value.getType());
+    }
+    instruction.set_scratch(-1);
+    for (unsigned id : buffers.definedBy(op)) {
+      const EntryBuffer &buffer = buffers.buffers[id];
+      if (buffer.kind == EntryBuffer::kScratch) {
+        instruction.set_scratch(id);
+        instruction.set_scratch_slot_bytes(integer(op->getAttr(names::kScratchSlotBytes)));
+        continue;
+      }
+      plan::Operand &operand = *instruction.add_operands();
+      operand.set_buffer(id);
+      operand.set_write(true);
+      operand.set_version_written(++versions[id]);
+      bytes += buffer.bytes;
+    }
+    std::vector<std::string> nodes = nodesOf(op);
+    if (!nodes.empty())
+      instruction.set_node(nodes.back());
+    for (const std::string &node : nodes)
+      instruction.add_nodes(node);
+    instruction.set_flops(flopsOf(op));
+    instruction.set_bytes(bytes);
+    entry.set_flops(entry.flops() + instruction.flops());
+    *entry.add_instructions() = std::move(instruction);
+    return plan::Status::success();
+  }
+
+  bool shareMemory(Value operand, Value result) {
+    unsigned from = buffers.bufferOf(operand), to = buffers.bufferOf(result);
+    return from == to || buffers.buffers[to].inPlaceOf == int(from);
+  }
+
+  void emitPorts() {
+    for (BlockArgument argument : function.getArguments()) {
+      unsigned number = argument.getArgNumber(), id = buffers.bufferOf(argument);
+      if (function.getArgAttr(number, names::kScalars)) {
+        entry.set_scalars(id);
+        continue;
+      }
+      auto name = function.getArgAttrOfType<StringAttr>(number, names::kName);
+      if (!name)
+        continue;
+      plan::Port &port = *entry.add_inputs();
+      port.set_name(name.str());
+      port.set_buffer(id);
+      auto axis = function.getArgAttrOfType<IntegerAttr>(number, names::kSampleAxis);
+      port.set_sample_axis(axis ? axis.getInt() : 0);
+      auto type = cast<RankedTensorType>(argument.getType());
+      if (port.sample_axis() >= 0 && port.sample_axis() < type.getRank() && !entry.batch())
+        entry.set_batch(type.getDimSize(port.sample_axis()));
+    }
+    if (!entry.batch())
+      entry.set_batch(1);
+    for (OpOperand &operand : function.getBody().front().getTerminator()->getOpOperands()) {
+      auto name = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kName);
+      if (!name)
+        continue;
+      plan::Port &port = *entry.add_outputs();
+      port.set_name(name.str());
+      port.set_buffer(buffers.bufferOf(operand.get()));
+      port.set_sample_axis(-1);
+    }
+  }
+
+  void measurePeak() {
+    int64_t count = buffers.instructions.size(), live = plan.resident_bytes(), most = live;
+    std::vector<int64_t> change(count + 3, 0);
+    for (const EntryBuffer &buffer : buffers.buffers) {
+      if (buffer.kind == EntryBuffer::kState)
+        continue;
+      // What takes over another buffer's memory is not counted twice at the instruction where both live.
+      int64_t first = buffer.first + 1 + (buffer.inPlaceOf >= 0);
+      change[first] += buffer.bytes;
+      change[std::max(first, buffer.last + 2)] -= buffer.bytes;
+    }
+    for (int64_t delta : change)
+      most = std::max(most, live += delta);
+    entry.set_peak_live_bytes(most);
+  }
+
+  func::FuncOp function;
+  codegen::KernelSet &kernels;
+  LibraryCalls &library;
+  const std::map<std::string, uint32_t> &variables;
+  const plan::Plan &plan;
+  plan::Entry &entry;
+  EntryBuffers buffers;
+  std::map<unsigned, uint32_t> versions;
+};
+
+void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
+  plan::Training &training = *plan.mutable_training();
+  plan::Optimizer &optimizer = *training.mutable_optimizer();
+  optimizer.set_kind(recipe.optimizer.kind);
+  for (const auto &[name, value] : recipe.optimizer.numbers)
+    (*optimizer.mutable_numbers())[name] = value;
+  optimizer.set_nesterov(recipe.optimizer.nesterov);
+  if (auto groups = module->getAttrOfType<ArrayAttr>(names::kGroups))
+    for (Attribute attribute : groups) {
+      auto group = cast<DictionaryAttr>(attribute);
+      plan::OptimizerGroup &target = *optimizer.add_groups();
+      plan::Decisions::GroupMembers &members = *plan.mutable_decisions()->add_groups();
+      target.set_name(group.getAs<StringAttr>("name").str());
+      target.set_lr_scale(group.getAs<FloatAttr>("lr_scale").getValueAsDouble());
+      target.set_weight_decay(group.getAs<FloatAttr>("weight_decay").getValueAsDouble());
+      members.set_name(target.name());
+      if (auto parameters = group.getAs<ArrayAttr>("parameters"))
+        for (Attribute parameter : parameters)
+          members.add_parameters(cast<StringAttr>(parameter).str());
+    }
+  plan::Schedule &schedule = *training.mutable_schedule();
+  schedule.set_kind(recipe.schedule.kind);
+  for (const auto &[name, value] : recipe.schedule.numbers)
+    (*schedule.mutable_numbers())[name] = value;
+  schedule.set_per(recipe.schedule.per);
+  schedule.set_warmup_from(recipe.schedule.warmupFrom);
+  training.set_accumulate(recipe.train.accumulate);
+  training.set_has_clip_norm(recipe.train.clipNorm.has_value());
+  training.set_clip_norm(recipe.train.clipNorm.value_or(0));
+  training.set_seed(recipe.train.seed);
+  if (auto scalars = module->getAttrOfType<ArrayAttr>(names::kScalars))
+    for (Attribute name : scalars)
+      training.add_scalars(cast<StringAttr>(name).str());
+  training.set_loss_kind(recipe.loss.kind.empty() ? "graph" : recipe.loss.kind);
+  training.set_loss_output(recipe.loss.output);
+  training.set_target(recipe.loss.target);
+  training.set_shift(recipe.loss.shift);
+  for (const auto &[input, column] : recipe.dataMap)
+    (*plan.mutable_data()->mutable_map())[input] = column;
+  for (const auto &[key, value] : recipe.dataSettings)
+    (*plan.mutable_data()->mutable_settings())[key] = value;
+}
+
+void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::Plan &plan) {
+  plan::Decisions &decisions = *plan.mutable_decisions();
+  auto each = [&](StringRef name, auto visit) {
+    if (auto list = module->getAttrOfType<ArrayAttr>(name))
+      for (Attribute attribute : list)
+        visit(cast<DictionaryAttr>(attribute));
+  };
+  auto text = [](DictionaryAttr entry, StringRef key) {
+    auto value = entry.getAs<StringAttr>(key);
+    return value ? value.str() : std::string();
+  };
+  each(names::kUnused, [&](DictionaryAttr entry) {
+    plan::Decisions::Unused &unused = *decisions.add_unused_parameters();
+    unused.set_name(text(entry, "name"));
+    unused.set_reason(text(entry, "reason"));
+    unused.set_node(text(entry, "node"));
+  });
+  auto zeroFill = [&](DictionaryAttr entry, plan::Decisions::ZeroFill &fill) {
+    fill.set_parameter(text(entry, "parameter"));
+    fill.set_reason(text(entry, "reason"));
+    if (auto bytes = entry.getAs<IntegerAttr>("bytes"))
+      fill.set_bytes(bytes.getInt());
+  };
+  each(names::kZeroFillKept, [&](DictionaryAttr entry) { zeroFill(entry, *decisions.add_zero_fill_kept()); });
+  each(names::kZeroFillElided, [&](DictionaryAttr entry) { zeroFill(entry, *decisions.add_zero_fill_elided()); });
+  for (const std::string &warning : model.warnings) {
+    plan::Decisions::Note &note = *decisions.add_notes();
+    note.set_kind("import");
+    note.set_text(warning);
+  }
+}
+
+} // namespace
+
+plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const EmitOptions &options) {
+  plan::Plan plan;
+  plan.set_producer("tcc " TCC_VERSION);
+  plan.set_model(options.model->name);
+  plan.set_target(options.target);
+  plan.set_max_workers(options.maxWorkers);
+  plan.set_library(runtime::libraryName());
+  plan.set_recipe(options.recipe->text);
+  emitTraining(module, *options.recipe, plan);
+  emitDecisions(module, *options.model, plan);
+  auto variables = emitVariables(module, writer, options, plan);
+  if (!variables)
+    return variables.status();
+
+  codegen::KernelSet kernels(options.target);
+  LibraryCalls library;
+  uint64_t transient = 0;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (!function->hasAttr(names::kEntry))
+      continue;
+    plan::Entry &entry = *plan.add_entries();
+    if (plan::Status status = EntryEmitter(function, kernels, library, *variables, plan, entry).run(); !status.ok())
+      return status;
+    transient = std::max<uint64_t>(transient, entry.transient_bytes());
+  }
+  plan.set_transient_bytes(transient);
+  if (kernels.size()) {
+    plan::Expected<std::string> code = kernels.compile();
+    if (!code)
+      return code.status();
+    plan::CodeObject &object = *plan.add_code_objects();
+    object.set_payload(writer.addPayload(*code));
+    object.set_abi(plan::kKernelAbiVersion);
+  }
+  plan.set_model_payload(options.model->strippedModel.empty() ? -1 : int(writer.addPayload(options.model->strippedModel)));
+  return plan;
+}
+
+} // namespace tcc::emit

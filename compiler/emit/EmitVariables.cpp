@@ -1,0 +1,122 @@
+//===- EmitVariables.cpp --------------------------------------------------===//
+#include "compiler/emit/EmitVariables.h"
+
+#include "compiler/dialect/PlanTypes.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/DType.h"
+
+#include "llvm/Support/MemoryBuffer.h"
+
+#include <cstring>
+#include <filesystem>
+
+using namespace mlir;
+
+namespace tcc::emit {
+
+namespace {
+
+plan::VariableRole roleOf(StringRef role) {
+  if (role == "parameter")
+    return plan::PARAMETER;
+  if (role == "optimizer")
+    return plan::OPTIMIZER;
+  if (role == "accumulator")
+    return plan::ACCUMULATOR;
+  if (role == "constant")
+    return plan::CONSTANT;
+  return plan::FROZEN;
+}
+
+/// A part of a file, mapped.
+plan::Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
+  auto buffer = llvm::MemoryBuffer::getFileSlice(initializer.file, initializer.bytes, initializer.offset);
+  if (!buffer)
+    return plan::error("{}: cannot read the weights of `{}` ({} bytes from offset {}): {}", initializer.file,
+                       initializer.name, initializer.bytes, initializer.offset, buffer.getError().message());
+  if ((*buffer)->getBufferSize() < initializer.bytes)
+    return plan::error("{}: ends before the weights of `{}` do ({} bytes from offset {}); copy the file again",
+                       initializer.file, initializer.name, initializer.bytes, initializer.offset);
+  return std::move(*buffer);
+}
+
+/// Converts stored floats to the variable's type, where an analysis runs the model in another precision.
+std::string convert(const char *data, const frontend::Initializer &initializer, RankedTensorType type) {
+  MLIRContext *context = type.getContext();
+  Type from = initializer.type.dtype() == plan::F64    ? Type(Float64Type::get(context))
+              : initializer.type.dtype() == plan::BF16 ? Type(BFloat16Type::get(context))
+              : initializer.type.dtype() == plan::F16  ? Type(Float16Type::get(context))
+                                                       : Type(Float32Type::get(context));
+  train::HostTensor source(RankedTensorType::get(type.getShape(), from)), target(type);
+  std::memcpy(source.data(), data, source.sizeBytes());
+  for (int64_t i = 0; i < source.size(); ++i)
+    target.setDouble(i, source.getDouble(i));
+  return std::string(target.data(), target.sizeBytes());
+}
+
+} // namespace
+
+plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
+                                                              const EmitOptions &options, plan::Plan &plan) {
+  std::map<std::string, uint32_t> indices;
+  uint64_t total = 0, offset = 0;
+  for (const auto &[name, initializer] : options.model->initializers)
+    total += initializer.bytes;
+  bool inside = options.embedWeights || total <= kEmbeddedWeightsBytes;
+  for (auto op : module.getOps<train::VariableOp>()) {
+    plan::Variable &variable = *plan.add_variables();
+    auto type = cast<RankedTensorType>(op.getType());
+    std::string name = op.getSymName().str();
+    indices[name] = plan.variables_size() - 1;
+    variable.set_name(name);
+    variable.mutable_type()->set_dtype(train::toPlan(type.getElementType()));
+    for (int64_t extent : type.getShape())
+      variable.mutable_type()->add_dims(extent);
+    variable.set_role(roleOf(op.getRole()));
+    variable.set_group(op.getGroup());
+    variable.set_offset(offset);
+    uint64_t bytes = train::tensorBytes(type);
+    offset += (bytes + plan::kAlignmentBytes - 1) / plan::kAlignmentBytes * plan::kAlignmentBytes;
+    auto found = options.model->initializers.find(name);
+    if (op.getFill()) {
+      variable.set_fill(op.getFill()->convertToDouble());
+    } else if (op.getValue()) {
+      train::HostTensor value = train::HostTensor::fromAttribute(*op.getValue());
+      variable.set_payload(writer.addPayload(value.data(), value.sizeBytes()));
+    } else if (found == options.model->initializers.end()) {
+      return plan::error("internal error: variable `{}` has no first value", name);
+    } else {
+      const frontend::Initializer &initializer = found->second;
+      variable.set_node(initializer.node);
+      variable.set_display(initializer.display);
+      bool sameType = initializer.type.dtype() == variable.type().dtype();
+      if (initializer.data) {
+        variable.set_payload(sameType ? writer.addPayloadView(initializer.data, initializer.bytes)
+                                      : writer.addPayload(convert(initializer.data, initializer, type)));
+        continue;
+      }
+      plan::Expected<std::unique_ptr<llvm::MemoryBuffer>> file = mapWeights(initializer);
+      if (!file)
+        return file.status();
+      const char *data = (*file)->getBufferStart();
+      if (!sameType) {
+        variable.set_payload(writer.addPayload(convert(data, initializer, type)));
+      } else if (inside) {
+        variable.set_payload(writer.addPayload(data, initializer.bytes));
+      } else {
+        plan::ExternalBytes &external = *variable.mutable_external();
+        std::error_code code;
+        std::filesystem::path folder = options.planFolder.empty() ? "." : options.planFolder;
+        std::filesystem::path path = std::filesystem::relative(initializer.file, folder, code);
+        external.set_path(code || path.empty() ? initializer.file : path.string());
+        external.set_offset(initializer.offset);
+        external.set_bytes(initializer.bytes);
+        external.set_xxh3(plan::hashBytes(data, initializer.bytes));
+      }
+    }
+  }
+  plan.set_resident_bytes(offset);
+  return indices;
+}
+
+} // namespace tcc::emit

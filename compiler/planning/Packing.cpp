@@ -1,0 +1,108 @@
+//===- Packing.cpp --------------------------------------------------------===//
+#include "compiler/planning/Packing.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+namespace tcc::planning {
+
+namespace {
+
+Bytes roundUp(Bytes bytes, Bytes alignment) { return (bytes + alignment - 1) / alignment * alignment; }
+
+bool overlapInTime(const PackingBuffer &a, const PackingBuffer &b) { return a.first <= b.last && b.first <= a.last; }
+
+Bytes mostLive(const PackingProblem &problem) {
+  std::map<Time, int64_t> change;
+  for (const PackingBuffer &buffer : problem.buffers) {
+    int64_t bytes = roundUp(buffer.bytes, problem.alignment);
+    change[buffer.first] += bytes;
+    change[buffer.last + 1] -= bytes;
+  }
+  int64_t live = 0, most = 0;
+  for (auto &[time, delta] : change)
+    most = std::max(most, live += delta);
+  return most;
+}
+
+/// Places buffers in `order`, each into the smallest gap between its already placed neighbours in time that holds it.
+PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order) {
+  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  PackingSolution solution;
+  solution.offsets.assign(buffers.size(), 0);
+  std::vector<size_t> placed; // by offset
+  for (size_t index : order) {
+    Bytes bytes = roundUp(buffers[index].bytes, problem.alignment);
+    Bytes end = 0, best = 0, bestGap = ~Bytes(0);
+    bool found = false;
+    for (size_t other : placed) {
+      if (!overlapInTime(buffers[index], buffers[other]))
+        continue;
+      Bytes start = solution.offsets[other];
+      if (start > end && start - end >= bytes && start - end < bestGap) {
+        found = true;
+        best = end;
+        bestGap = start - end;
+      }
+      end = std::max(end, start + roundUp(buffers[other].bytes, problem.alignment));
+    }
+    Bytes offset = found ? best : end;
+    solution.offsets[index] = offset;
+    solution.bytes = std::max(solution.bytes, offset + bytes);
+    auto at = std::upper_bound(placed.begin(), placed.end(), index, [&](size_t a, size_t b) {
+      return solution.offsets[a] != solution.offsets[b] ? solution.offsets[a] < solution.offsets[b] : a < b;
+    });
+    placed.insert(at, index);
+  }
+  return solution;
+}
+
+} // namespace
+
+PackingSolution pack(const PackingProblem &problem) {
+  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  std::vector<size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  auto length = [&](size_t i) { return double(buffers[i].last - buffers[i].first + 1); };
+  auto by = [&](auto key) {
+    std::vector<size_t> sorted = order;
+    std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return key(a) > key(b); });
+    return sorted;
+  };
+  Bytes bound = mostLive(problem);
+  PackingSolution best;
+  bool first = true;
+  for (const std::vector<size_t> &candidate :
+       {by([&](size_t i) { return double(buffers[i].bytes); }), by([&](size_t i) { return buffers[i].bytes * length(i); }),
+        by([&](size_t i) { return length(i); }), by([&](size_t i) { return -double(buffers[i].first); })}) {
+    PackingSolution solution = placeInOrder(problem, candidate);
+    if (first || solution.bytes < best.bytes)
+      best = std::move(solution);
+    first = false;
+    if (best.bytes == bound)
+      break;
+  }
+  best.lowerBound = bound;
+  return best;
+}
+
+std::string validate(const PackingProblem &problem, const PackingSolution &solution) {
+  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  if (solution.offsets.size() != buffers.size())
+    return "the solution has " + std::to_string(solution.offsets.size()) + " offsets for " +
+           std::to_string(buffers.size()) + " buffers";
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    if (solution.offsets[i] % problem.alignment)
+      return buffers[i].name + " is not aligned";
+    if (solution.offsets[i] + buffers[i].bytes > solution.bytes)
+      return buffers[i].name + " ends beyond the arena";
+    for (size_t j = i + 1; j < buffers.size(); ++j)
+      if (overlapInTime(buffers[i], buffers[j]) && solution.offsets[i] < solution.offsets[j] + buffers[j].bytes &&
+          solution.offsets[j] < solution.offsets[i] + buffers[i].bytes)
+        return buffers[i].name + " and " + buffers[j].name + " live at the same time and overlap";
+  }
+  return "";
+}
+
+} // namespace tcc::planning
