@@ -115,8 +115,9 @@ Expected<toml::table> parseSetting(const std::string &setting) {
   toml::parse_result parsed = toml::parse(key + " = " + value);
   if (parsed)
     return std::move(parsed).table();
-  const size_t first = value.find_first_not_of(" \t");
-  const bool bare = first == std::string::npos || std::string_view("[{\"'").find(value[first]) == std::string_view::npos;
+  value.erase(0, value.find_first_not_of(" \t"));
+  value.erase(value.find_last_not_of(" \t") + 1);
+  const bool bare = value.empty() || std::string_view("[{\"'").find(value[0]) == std::string_view::npos;
   if (bare) {
     std::string quoted;
     for (char c : value)

@@ -310,7 +310,7 @@ std::vector<Key> makeKeys() {
        [](Recipe &recipe, const toml::node &node) { return readNumbers(node, kNotNegative, recipe.loss.weight); }},
       {"loss.pos_weight",
        [](Recipe &recipe, const toml::node &node) { return readNumbers(node, kNotNegative, recipe.loss.posWeight); }},
-      {"loss.reduction", choice(&Recipe::loss, &L::reduction, {"mean", "sum"}, {"none", "batchmean"})},
+      {"loss.reduction", choice(&Recipe::loss, &L::reduction, {"mean", "sum", "batchmean"}, {"none"})},
       {"loss.delta", number(&Recipe::loss, &L::delta, kPositive)},
       {"loss.beta", number(&Recipe::loss, &L::beta, kNotNegative)},
       {"loss.log_target", flag(&Recipe::loss, &L::logTarget)},
@@ -337,8 +337,7 @@ std::vector<Key> makeKeys() {
 
       {"schedule.kind", choice(&Recipe::schedule, &S::kind,
                                {"constant", "linear", "cosine", "step", "multi_step", "exponential", "polynomial",
-                                "inverse_sqrt"},
-                               {"one_cycle"})},
+                                "inverse_sqrt", "one_cycle"})},
       {"schedule.warmup_steps", scheduleCount("warmup_steps", 0)},
       {"schedule.total_steps", scheduleCount("total_steps", 1)},
       {"schedule.min_lr_scale", scheduleNumber("min_lr_scale", kNotNegative)},
@@ -350,10 +349,18 @@ std::vector<Key> makeKeys() {
        [](Recipe &recipe, const toml::node &node) { return readIntegers(node, 0, recipe.schedule.milestones); }},
       {"schedule.gamma", scheduleNumber("gamma", kNotNegative)},
       {"schedule.power", scheduleNumber("power", kNotNegative)},
-      {"schedule.max_lr", later},
-      {"schedule.pct_start", later},
-      {"schedule.div_factor", later},
-      {"schedule.final_div_factor", later},
+      {"schedule.pct_start", scheduleNumber("pct_start", kUnit)},
+      {"schedule.div_factor", scheduleNumber("div_factor", kPositive)},
+      {"schedule.final_div_factor", scheduleNumber("final_div_factor", kPositive)},
+      {"schedule.base_momentum", scheduleNumber("base_momentum", kBelowOne)},
+      {"schedule.max_momentum", scheduleNumber("max_momentum", kBelowOne)},
+      {"schedule.cycle_momentum",
+       [](Recipe &recipe, const toml::node &node) {
+         bool cycle = true;
+         Status status = readBool(node, cycle);
+         recipe.schedule.numbers["cycle_momentum"] = cycle;
+         return status;
+       }},
 
       {"train.accumulate",
        [](Recipe &recipe, const toml::node &node) {
@@ -379,6 +386,7 @@ std::vector<Key> makeKeys() {
        [](Recipe &recipe, const toml::node &node) { return readIntegerTable(node, -1, recipe.dataBatchAxis); }},
       {"data.tokens", dataText("tokens", {"uint16", "uint32", "bytes", "chars"})},
       {"data.windows", dataText("windows", {"consecutive", "random"})},
+      {"data.format", dataText("format", {"cifar10", "cifar100"})},
       {"data.last", dataText("last", {"drop", "pad"})},
       {"data.eval_split",
        [](Recipe &recipe, const toml::node &node) {
@@ -431,6 +439,15 @@ size_t editDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// True for a key of the file that a kind chosen by --set leaves without meaning: it goes with the kind it was written for.
+static bool isOverridden(const Recipe &recipe, const std::string &key, const char *kindKey) {
+  auto place = [&](const std::string &name) {
+    auto found = recipe.where.find(name);
+    return found == recipe.where.end() ? std::string() : found->second;
+  };
+  return place(kindKey) == "--set" && place(key) != "--set";
+}
+
 Status finishOptimizer(Recipe &recipe) {
   OptimizerSettings &optimizer = recipe.optimizer;
   // PyTorch's defaults, torch.optim.{SGD,Adam,AdamW}.
@@ -439,12 +456,19 @@ Status finishOptimizer(Recipe &recipe) {
     defaults.insert({{"momentum", 0}, {"dampening", 0}});
   else
     defaults.insert({{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
-  for (const auto &[name, value] : optimizer.numbers)
-    if (!defaults.count(name)) {
-      std::string key = "optimizer." + (name == "beta1" || name == "beta2" ? std::string("betas") : name);
-      return plan::error("{}{} does not apply to {}: remove it or choose another optimizer.kind", recipe.at(key),
-                         key, optimizer.kind);
-    }
+  for (auto number = optimizer.numbers.begin(); number != optimizer.numbers.end();) {
+    const std::string &name = number->first;
+    std::string key = "optimizer." + (name == "beta1" || name == "beta2" ? std::string("betas") : name);
+    if (defaults.count(name))
+      ++number;
+    else if (isOverridden(recipe, key, "optimizer.kind"))
+      number = optimizer.numbers.erase(number);
+    else
+      return plan::error("{}{} does not apply to {}: remove it or choose another optimizer.kind", recipe.at(key), key,
+                         optimizer.kind);
+  }
+  if (optimizer.kind != "sgd" && isOverridden(recipe, "optimizer.nesterov", "optimizer.kind"))
+    optimizer.nesterov = false;
   optimizer.numbers.insert(defaults.begin(), defaults.end());
   if (optimizer.nesterov) {
     if (optimizer.kind != "sgd")
@@ -458,7 +482,12 @@ Status finishOptimizer(Recipe &recipe) {
 }
 
 Status finishLossAndSchedule(Recipe &recipe) {
-  const LossSettings &loss = recipe.loss;
+  LossSettings &loss = recipe.loss;
+  // --set loss.output replaces a loss that the file makes, and the other way round.
+  if (!loss.output.empty() && isOverridden(recipe, "loss.kind", "loss.output"))
+    loss.kind.clear();
+  if (!loss.kind.empty() && isOverridden(recipe, "loss.output", "loss.kind"))
+    loss.output.clear();
   if (!loss.output.empty() && !loss.kind.empty())
     return plan::error("{}loss.output and loss.kind exclude each other: the loss is a graph output, or made from one",
                        recipe.at("loss.output"));
@@ -480,24 +509,52 @@ Status finishLossAndSchedule(Recipe &recipe) {
       {"loss.log_target", {"kl_div"}},
   };
   for (const Needs &needs : table) {
-    if (!recipe.where.count(needs.key))
+    if (!recipe.where.count(needs.key) || isOverridden(recipe, needs.key, "loss.output"))
       continue;
     if (loss.kind.empty())
       return plan::error("{}{} needs loss.kind ({})", recipe.at(needs.key), needs.key,
                          fmt::join(needs.kinds, ", "));
-    if (std::find(needs.kinds.begin(), needs.kinds.end(), loss.kind) == needs.kinds.end())
+    if (std::find(needs.kinds.begin(), needs.kinds.end(), loss.kind) == needs.kinds.end() &&
+        !isOverridden(recipe, needs.key, "loss.kind"))
       return plan::error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, loss.kind,
                          fmt::join(needs.kinds, ", "));
   }
   if (!loss.kind.empty() && loss.target.empty())
     return plan::error("{}loss.kind needs loss.target: the graph input, or data column, that it compares with",
                        recipe.at("loss.kind"));
+  if (loss.reduction == "batchmean" && loss.kind != "kl_div")
+    return plan::error("{}loss.reduction \"batchmean\" belongs to kl_div", recipe.at("loss.reduction"));
   const ScheduleSettings &schedule = recipe.schedule;
   auto given = [&](const char *name) { return schedule.numbers.count(name) != 0; };
+  const std::string kindPlace = recipe.at("schedule.kind");
   if (schedule.kind == "step" && !given("step_size"))
-    return plan::error("{}schedule.kind \"step\" needs schedule.step_size", recipe.at("schedule.kind"));
+    return plan::error("{}schedule.kind \"step\" needs schedule.step_size", kindPlace);
   if (schedule.kind == "multi_step" && schedule.milestones.empty())
-    return plan::error("{}schedule.kind \"multi_step\" needs schedule.milestones", recipe.at("schedule.kind"));
+    return plan::error("{}schedule.kind \"multi_step\" needs schedule.milestones", kindPlace);
+  if (schedule.kind == "exponential" && !given("gamma"))
+    return plan::error("{}schedule.kind \"exponential\" needs schedule.gamma", kindPlace);
+  if (schedule.kind == "one_cycle" && given("warmup_steps"))
+    return plan::error("{}schedule.kind \"one_cycle\" warms up by itself: remove schedule.warmup_steps",
+                       recipe.at("schedule.warmup_steps"));
+  const Needs scheduleTable[] = {
+      {"schedule.min_lr_scale", {"linear", "cosine", "polynomial"}},
+      {"schedule.floor", {"polynomial"}},
+      {"schedule.power", {"polynomial"}},
+      {"schedule.step_size", {"step"}},
+      {"schedule.milestones", {"multi_step"}},
+      {"schedule.gamma", {"step", "multi_step", "exponential"}},
+      {"schedule.pct_start", {"one_cycle"}},
+      {"schedule.div_factor", {"one_cycle"}},
+      {"schedule.final_div_factor", {"one_cycle"}},
+      {"schedule.base_momentum", {"one_cycle"}},
+      {"schedule.max_momentum", {"one_cycle"}},
+      {"schedule.cycle_momentum", {"one_cycle"}},
+  };
+  for (const Needs &needs : scheduleTable)
+    if (recipe.where.count(needs.key) && !isOverridden(recipe, needs.key, "schedule.kind") &&
+        std::find(needs.kinds.begin(), needs.kinds.end(), schedule.kind) == needs.kinds.end())
+      return plan::error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, schedule.kind,
+                         fmt::join(needs.kinds, ", "));
   return Status::success();
 }
 

@@ -16,6 +16,7 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+#include <cstring>
 #include <llvm/ADT/StringMap.h>
 #include <llvm/Support/raw_ostream.h>
 
@@ -72,6 +73,7 @@ private:
   DenseElementsAttr constantOf(Value value);
   Status importNode(const onnx::NodeProto &node);
   Status foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> outputs);
+  void shrinkConstants();
   Status finish();
 
   MLIRContext &context;
@@ -286,6 +288,44 @@ Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> ou
 // The whole
 //===----------------------------------------------------------------------===//
 
+/// A constant that repeats along a dimension (a mask for each sample, say) is stored once and broadcast.
+void GraphImport::shrinkConstants() {
+  for (auto constant : llvm::make_early_inc_range(function.getBody().front().getOps<train::ConstantOp>())) {
+    auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+    if (!dense || dense.isSplat() || dense.getNumElements() < 64)
+      continue;
+    train::HostTensor tensor = train::HostTensor::fromAttribute(dense);
+    const int64_t element = train::elementBytes(tensor.elementType());
+    Shape shape(tensor.shape());
+    std::string bytes(tensor.data(), tensor.sizeBytes());
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      const int64_t extent = shape[dim], outer = countOf(llvm::ArrayRef(shape).take_front(dim));
+      const size_t inner = size_t(countOf(llvm::ArrayRef(shape).drop_front(dim + 1)) * element);
+      bool repeats = extent > 1;
+      for (int64_t o = 0; repeats && o < outer; ++o)
+        for (int64_t i = 1; repeats && i < extent; ++i)
+          repeats = !std::memcmp(&bytes[size_t(o * extent + i) * inner], &bytes[size_t(o * extent) * inner], inner);
+      if (!repeats)
+        continue;
+      std::string kept;
+      for (int64_t o = 0; o < outer; ++o)
+        kept.append(bytes, size_t(o * extent) * inner, inner);
+      bytes.swap(kept);
+      shape[dim] = 1;
+    }
+    if (llvm::ArrayRef<int64_t>(shape) == tensor.shape())
+      continue;
+    train::HostTensor small(RankedTensorType::get(shape, tensor.elementType()));
+    std::memcpy(small.data(), bytes.data(), bytes.size());
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(constant);
+    Value stored = train::ConstantOp::create(builder, constant.getLoc(), small.toAttribute());
+    Value spread = train::BroadcastOp::create(builder, constant.getLoc(), constant.getType(), stored);
+    constant.replaceAllUsesWith(spread);
+    constant.erase();
+  }
+}
+
 Status GraphImport::finish() {
   llvm::SmallVector<Value> results;
   llvm::SmallVector<Attribute> names;
@@ -317,6 +357,7 @@ Status GraphImport::finish() {
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))
       op.erase();
+  shrinkConstants();
   diagnostics.clear();
   if (failed(verify(*module)))
     return plan::error("{}: the imported program is not valid: {}", file.path, diagnostics);

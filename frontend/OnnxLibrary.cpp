@@ -98,6 +98,8 @@ std::string helpFor(const std::string &domain, const std::string &op) {
       return "its output's shape depends on data; leave it out of the trained part of the model";
     return "not supported by this version yet; express it by other ops, or export with another opset";
   }
+  if (domain.starts_with("ai.onnx.preview.training"))
+    return "the optimizer is tcc's part: export the forward graph alone";
   if (domain == "ai.onnx.ml")
     return "classical machine-learning ops are not trained; export the neural part alone";
   return "not a standard ONNX op; export it as a model-local function, or with standard ops";
@@ -145,23 +147,52 @@ std::vector<UnsupportedOp> findUnsupported(const onnx::ModelProto &model, const 
   return result;
 }
 
-/// Replaces calls of standard ops that the table lacks by the bodies in their schemas.
-void inlineBodies(onnx::ModelProto &model, const std::map<std::string, int64_t> &opsets, const PrepareOptions &options) {
+/// Writes out the attributes that a call leaves to their defaults: the inliner does not know these.
+void addDefaults(onnx::NodeProto &node, const onnx::OpSchema &schema) {
+  // In the order of names, whatever the order of the schema's map.
+  std::map<std::string, onnx::AttributeProto> defaults;
+  for (const auto &[name, attribute] : schema.attributes())
+    if (attribute.default_value.has_name())
+      defaults.emplace(name, attribute.default_value);
+  for (const onnx::AttributeProto &given : node.attribute())
+    defaults.erase(given.name());
+  for (const auto &[name, value] : defaults)
+    *node.add_attribute() = value;
+}
+
+/// Replaces calls of standard ops that the table lacks by the bodies in their schemas. Where the library cannot, the calls
+/// stay, and its reason goes into `problems` by op.
+void inlineBodies(const std::string &path, onnx::ModelProto &model, const std::map<std::string, int64_t> &opsets,
+                  const PrepareOptions &options, std::map<std::string, std::string> &problems) {
   // Bodies may call ops with bodies in turn; a chain of more than a few does not exist in the standard.
   for (int round = 0; round < 8; ++round) {
     std::set<std::pair<std::string, std::string>> calls;
-    for (const onnx::NodeProto &node : model.graph().node()) {
+    for (onnx::NodeProto &node : *model.mutable_graph()->mutable_node()) {
       std::string domain = canonicalDomain(node.domain());
       auto version = opsets.find(domain);
-      if (version == opsets.end() || options.knows(domain, node.op_type(), version->second))
+      if (version == opsets.end() || problems.count(node.op_type()) ||
+          options.knows(domain, node.op_type(), version->second))
         continue;
-      if (hasBody(schemaOf(domain, node.op_type(), version->second)))
-        calls.emplace(domain, node.op_type());
+      const onnx::OpSchema *schema = schemaOf(domain, node.op_type(), version->second);
+      if (!hasBody(schema))
+        continue;
+      addDefaults(node, *schema);
+      calls.emplace(domain, node.op_type());
     }
     if (calls.empty())
       return;
-    auto set = onnx::inliner::FunctionIdSet::Create({calls.begin(), calls.end()});
-    onnx::inliner::InlineSelectedFunctions(model, *set, nullptr);
+    for (const auto &call : calls) {
+      onnx::ModelProto attempt = model;
+      Status status = guarded(path, "inlining", [&] {
+        auto set = onnx::inliner::FunctionIdSet::Create({call});
+        onnx::inliner::InlineSelectedFunctions(attempt, *set, nullptr);
+      });
+      if (status.ok())
+        model.Swap(&attempt);
+      else
+        problems[call.second] = "not supported in this form by this version yet (optional inputs left out, or types that "
+                                "are not known)";
+    }
   }
 }
 
@@ -303,7 +334,13 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
 
   prepared.unsupported = findUnsupported(model, prepared.opsets, options, true);
   Status checked = guarded(file.path, "the ONNX checker refuses the model", [&] {
-    onnx::checker::check_model(model, /*full_check=*/false, /*skip_opset_compatibility_check=*/true);
+    // A missing shape is common, and found out by the import itself.
+    onnx::ModelProto shaped = model;
+    for (auto *values : {shaped.mutable_graph()->mutable_input(), shaped.mutable_graph()->mutable_output()})
+      for (onnx::ValueInfoProto &value : *values)
+        if (value.type().has_tensor_type())
+          value.mutable_type()->mutable_tensor_type()->mutable_shape();
+    onnx::checker::check_model(shaped, /*full_check=*/false, /*skip_opset_compatibility_check=*/true);
   });
   // The checker stops at the first op it does not know; the list of them all says more.
   if (!prepared.unsupported.empty()) {
@@ -320,21 +357,25 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     return status;
   if (!prepared.unbound.empty() && options.requireBound)
     return unboundError(file, prepared.unbound);
-  if (Status status = guarded(file.path, "shape inference",
-                              [&] {
-                                onnx::ShapeInferenceOptions settings(/*check_type=*/true, /*strict_mode=*/1,
-                                                                     /*data_prop=*/true);
-                                onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), settings);
-                              });
-      !status.ok())
-    return status;
-  if (Status status =
-          guarded(file.path, "inlining function bodies", [&] { inlineBodies(model, prepared.opsets, options); });
-      !status.ok())
-    return status;
+  // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
+  // only if the lenient mode agrees. The importer checks every node's shapes again.
+  auto infer = [&](int strictness) {
+    return guarded(file.path, "shape inference", [&] {
+      onnx::ShapeInferenceOptions settings(/*check_type=*/true, strictness, /*data_prop=*/true);
+      onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), settings);
+    });
+  };
+  if (!infer(1).ok())
+    if (Status status = infer(0); !status.ok())
+      return status;
+  std::map<std::string, std::string> problems;
+  inlineBodies(file.path, model, prepared.opsets, options, problems);
   // A call that is left has a function of another opset than the model's; it is listed as unsupported.
   model.clear_functions();
   prepared.unsupported = findUnsupported(model, prepared.opsets, options, false);
+  for (UnsupportedOp &op : prepared.unsupported)
+    if (auto found = problems.find(op.op); found != problems.end())
+      op.help = found->second;
   prepared.graph.Swap(model.mutable_graph());
   prepared.graph.clear_initializer();
   return prepared;

@@ -31,9 +31,10 @@ Expr softplusOf(const Expr &x) {
 }
 /// e^x − 1 for x ≤ 0; what it gives above is not used, and must not overflow.
 Expr expm1Below(const Expr &x) { return choose(positive(x), x.like(0), x).exp() - 1.0; }
-/// Between two bounds; the derivative is 1 on them, and NaN stays.
+/// Between two bounds, of which the upper wins; the derivative is 1 on them, and NaN stays.
 Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
-  return choose(x.compare(CompareKind::lt, low), low, choose(x.compare(CompareKind::gt, high), high, x));
+  Expr raised = choose(x.compare(CompareKind::lt, low), low, x);
+  return choose(raised.compare(CompareKind::gt, high), high, raised);
 }
 Expr hardSigmoidOf(const Expr &x, double alpha, double beta) {
   Expr line = x * alpha + beta;

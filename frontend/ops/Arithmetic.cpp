@@ -56,8 +56,6 @@ Status mod(NodeImport &n) {
   Type element = train::elementTypeOf(x);
   if (n.intAttr("fmod", 0) || element.isUnsignedInteger())
     return n.result(remainder);
-  if (isa<FloatType>(element))
-    return plan::error("floating-point Mod needs fmod = 1");
   Expr wrong = apply<train::XorOp>(n, remainder.compare(train::CompareKind::lt, 0), y.compare(train::CompareKind::lt, 0));
   Expr uneven = remainder.compare(train::CompareKind::ne, 0);
   return n.result(apply<train::AndOp>(n, wrong, uneven).select(remainder + y, remainder));

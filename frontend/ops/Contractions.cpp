@@ -97,10 +97,12 @@ Operand lookThrough(NodeImport &n, Value x) {
 }
 
 Value asRank3(NodeImport &n, const Operand &operand, llvm::ArrayRef<int64_t> batch) {
+  int64_t rows = operand.shape()[operand.shape().size() - 2], columns = operand.shape().back();
   Shape full(batch);
-  full.append(operand.shape().take_back(2).begin(), operand.shape().take_back(2).end());
-  Value spread = n.broadcast(operand.value, full);
-  return n.reshape(spread, {countOf(batch), full[full.size() - 2], full[full.size() - 1]});
+  full.append({rows, columns});
+  // Where nothing repeats, a view.
+  Value spread = countOf(operand.batch()) == countOf(batch) ? operand.value : n.broadcast(operand.value, full);
+  return n.reshape(spread, {countOf(batch), rows, columns});
 }
 
 /// numpy's matmul of two operands with at least two dimensions.

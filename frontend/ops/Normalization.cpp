@@ -1,4 +1,4 @@
-//===- Normalization.cpp - layer, rms, instance, group and batch norm -----===//
+//===- Normalization.cpp - layer, rms, instance, group, batch norm and kin ===//
 #include "frontend/NodeImport.h"
 
 using namespace mlir;
@@ -141,7 +141,37 @@ Status lpNormalization(NodeImport &n) {
   int64_t p = n.intAttr("p", 2);
   Expr x = n.expr(0);
   Expr norm = p == 1 ? x.apply<train::AbsOp>().sum({axis}) : (x * x).sum({axis}).apply<train::SqrtOp>();
-  return n.result(x / norm);
+  // A vector of zeros stays one.
+  Expr zero = norm.compare(train::CompareKind::eq, 0);
+  return n.result(x / zero.select(norm.like(1), norm));
+}
+
+/// (x − mean) / (√variance + 1e-9) over the axes, by default all but the channels'.
+Status meanVariance(NodeImport &n) {
+  TCC_TRY(axes, n.axes(n.intsAttr("axes").value_or(Shape{0, 2, 3}), n.rank(0)));
+  Expr x = n.expr(0), centred = x - x.mean(axes).broadcast(n.shape(0));
+  return n.result(centred / ((centred * centred).mean(axes).apply<train::SqrtOp>() + 1e-9));
+}
+
+/// x / (bias + alpha/size · Σ x² over neighbouring channels)^beta.
+Status localResponse(NodeImport &n) {
+  if (n.rank(0) < 2)
+    return plan::error("LRN needs a channel dimension, not {}", typeText(n.in(0)));
+  int64_t size = n.intAttr("size", 1), before = (size - 1) / 2, channels = n.shape(0)[1];
+  if (size < 1)
+    return plan::error("a size of {}", size);
+  Expr x = n.expr(0), square = x * x, sum = x.like(0);
+  Shape padded(n.shape(0)), low(size_t(n.rank(0)), 0);
+  padded[1] = channels + size - 1;
+  low[1] = before;
+  Value around = train::PadOp::create(n.builder, n.loc, n.type(padded, train::elementTypeOf(x)), square.value, low,
+                                      Shape(size_t(n.rank(0)), 1), llvm::APFloat(0.0));
+  for (int64_t k = 0; k < size; ++k)
+    sum = sum + n.expr(n.slice(around, 1, k, channels));
+  Expr scale = sum * (n.floatAttr("alpha", 1e-4) / double(size)) + n.floatAttr("bias", 1);
+  Expr power = scale.like(n.floatAttr("beta", 0.75));
+  return n.result(x / n.expr(train::PowOp::create(n.builder, n.loc, scale.value.getType(), scale.value, power.value)
+                                 .getResult()));
 }
 
 constexpr OpEntry kTable[] = {
@@ -152,6 +182,8 @@ constexpr OpEntry kTable[] = {
     {"GroupNormalization", 3, groupNorm},
     {"BatchNormalization", 5, batchNorm},
     {"LpNormalization", 1, lpNormalization},
+    {"MeanVarianceNormalization", 1, meanVariance},
+    {"LRN", 1, localResponse},
 };
 
 } // namespace

@@ -150,7 +150,9 @@ Status spaceToDepth(NodeImport &n) {
     return plan::error("{} has not 4 dimensions and a multiple of {} rows and columns", typeText(n.in(0)), block);
   llvm::ArrayRef<int64_t> s = n.shape(0);
   Value split = n.reshape(n.in(0), {s[0], s[1], s[2] / block, block, s[3] / block, block});
-  Value moved = train::transpose(n.builder, n.loc, split, {0, 3, 5, 1, 2, 4});
+  bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";
+  Shape order = columnFirst ? Shape{0, 1, 3, 5, 2, 4} : Shape{0, 3, 5, 1, 2, 4};
+  Value moved = train::transpose(n.builder, n.loc, split, order);
   return n.result(n.reshape(moved, {s[0], s[1] * block * block, s[2] / block, s[3] / block}));
 }
 

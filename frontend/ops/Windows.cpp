@@ -206,6 +206,26 @@ Status averagePool(NodeImport &n) {
   return n.result(sum / n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
 }
 
+/// (Σ |x|^p)^(1/p) over each window.
+Status lpPool(NodeImport &n) {
+  if (n.rank(0) < 3)
+    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+  llvm::ArrayRef<int64_t> x = n.shape(0);
+  TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
+  Shape shape = {x[0], x[1]};
+  shape.append(window.output);
+  auto power = [&](const Expr &base, double exponent) {
+    return n.expr(train::PowOp::create(n.builder, n.loc, base.value.getType(), base.value, base.like(exponent).value)
+                      .getResult());
+  };
+  double p = double(n.intAttr("p", 2));
+  Expr powers = p == 2 ? n.expr(0) * n.expr(0) : power(n.expr(0).apply<train::AbsOp>(), p);
+  Expr sum = n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(powers)), powers.value,
+                                             window.kernel, window.strides, window.dilations, window.padsBegin)
+                        .getResult());
+  return n.result(p == 2 ? sum.apply<train::SqrtOp>() : power(sum, 1 / p));
+}
+
 template <bool largest> Status globalPool(NodeImport &n) {
   if (n.rank(0) < 3)
     return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
@@ -220,6 +240,7 @@ constexpr OpEntry kTable[] = {
     {"ConvTranspose", 2, convTranspose},
     {"MaxPool", 1, maxPool},
     {"AveragePool", 1, averagePool},
+    {"LpPool", 1, lpPool},
     {"GlobalAveragePool", 1, globalPool<false>},
     {"GlobalMaxPool", 1, globalPool<true>},
 };

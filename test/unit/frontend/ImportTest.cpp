@@ -1,0 +1,217 @@
+//===- ImportTest.cpp - whole graphs: variables, folding, locations, errors -===//
+#include "test/unit/frontend/Importing.h"
+
+using namespace tcc;
+using namespace tcc::test;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace {
+
+class Import : public Importing {
+protected:
+  /// The roles of the module's variables, "name:role".
+  std::vector<std::string> variables(frontend::ImportedModel &model) {
+    std::vector<std::string> found;
+    for (auto variable : model.module->getOps<train::VariableOp>())
+      found.push_back(variable.getSymName().str() + ":" + variable.getRole().str());
+    return found;
+  }
+  static OnnxModel linear() {
+    OnnxModel m;
+    m.input("x", {"batch", "2"}).output("y");
+    m.floats("fc.weight", {3, 2}, {1, 2, 3, 4, 5, 6}).floats("fc.bias", {3}, {1, 1, 1}).floats("scale", {}, {2});
+    set(m.node("Gemm", {"x", "fc.weight", "fc.bias"}, {"h"}, "fc"), "transB", int64_t(1));
+    m.node("Mul", {"h", "scale"}, {"y"}, "scaled");
+    return m;
+  }
+  static frontend::ImportOptions batch(int64_t size) {
+    frontend::ImportOptions options;
+    options.dims = {{"batch", size}};
+    return options;
+  }
+};
+
+TEST_F(Import, VariablesArgumentsAndNames) {
+  auto model = import(linear(), batch(4));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(variables(*model), ElementsAre("fc.bias:parameter", "fc.weight:parameter"));
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("%arg0: tensor<4x2xf32> {train.name = \"x\", train.sample_axis = 0 : i64}"),
+                                  HasSubstr("(tensor<4x3xf32> {train.name = \"y\"})")));
+  EXPECT_EQ(model->name, "m.onnx");
+  const frontend::Initializer &bias = model->initializers.at("fc.bias");
+  EXPECT_THAT(bias.uses, ElementsAre("1d", "bias"));
+  EXPECT_EQ(bias.node, "fc");
+  EXPECT_EQ(bias.type.dtype(), plan::F32);
+  EXPECT_EQ(bias.bytes, 12u);
+  EXPECT_EQ(reinterpret_cast<const float *>(model->initializers.at("fc.weight").data)[5], 6);
+  auto function = model->module->lookupSymbol<mlir::func::FuncOp>("forward");
+  function.walk([](mlir::Operation *op) {
+    if (mlir::isa<train::MatMulOp>(op)) {
+      auto location = mlir::dyn_cast<mlir::NameLoc>(op->getLoc());
+      ASSERT_TRUE(location);
+      EXPECT_EQ(location.getName().str(), "fc");
+    }
+  });
+}
+
+TEST_F(Import, GradcheckImportsEverythingInF64) {
+  frontend::ImportOptions options = batch(4);
+  options.forceF64 = true;
+  auto model = import(linear(), options);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("f64"), Not(HasSubstr("f32"))));
+}
+
+TEST_F(Import, TheRecipeChoosesWhatIsTrained) {
+  frontend::ImportOptions options = batch(4);
+  options.model.trainable = std::vector<std::string>{"fc.*"};
+  options.model.frozen = {"@bias"};
+  EXPECT_THAT(variables(*import(linear(), options)), ElementsAre("fc.bias:frozen", "fc.weight:parameter"));
+  options.model.trainable = std::vector<std::string>{"scale"}; // an exact name adds what the default set leaves out
+  options.model.frozen = {};
+  EXPECT_THAT(variables(*import(linear(), options)),
+              ElementsAre("fc.bias:frozen", "fc.weight:frozen", "scale:parameter"));
+  options.model.trainable = std::vector<std::string>{"fc.weigth"};
+  options.where = {{"model.trainable", "r.toml:2:1"}};
+  EXPECT_THAT(problem(linear(), options), AllOf(HasSubstr("r.toml:2:1: model.trainable: \"fc.weigth\" matches no"),
+                                                HasSubstr("nearest: fc.weight")));
+  options.model.trainable.reset();
+  options.model.frozen = {"sc?le.*"};
+  EXPECT_THAT(problem(linear(), options), HasSubstr("model.frozen: \"sc?le.*\" matches no"));
+}
+
+TEST_F(Import, TheExportersNotesTellParametersFromConstants) {
+  OnnxModel m;
+  m.input("x", {"2", "2"}).output("y").floats("val_1", {2, 2}, {1, 2, 3, 4}).floats("val_2", {2}, {1, 2});
+  m.node("MatMul", {"x", "val_1"}, {"h"});
+  m.node("Mul", {"h", "val_2"}, {"y"});
+  for (const auto &[name, sources] : {std::pair("val_1", "['w', 'val_0']"), std::pair("val_2", "['arange', 'cos']")}) {
+    onnx::ValueInfoProto &value = *m.graph().add_value_info();
+    value.set_name(name);
+    value.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
+    auto &note = *value.add_metadata_props();
+    note.set_key("pkg.onnxscript.optimizer.folded_from");
+    note.set_value(sources);
+  }
+  auto model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(variables(*model), ElementsAre("val_1:parameter", "val_2:frozen"));
+  EXPECT_EQ(model->initializers.at("val_1").display, "w");
+  EXPECT_TRUE(model->initializers.at("val_2").constant);
+}
+
+TEST_F(Import, ShapeArithmeticFoldsAway) {
+  OnnxModel m;
+  m.input("x", {"batch", "6"}).output("y").ints("zero", {1}, {0}).ints("tail", {2}, {2, -1});
+  m.node("Shape", {"x"}, {"s"});
+  m.node("Gather", {"s", "zero"}, {"n"});
+  set(m.node("Concat", {"n", "tail"}, {"target"}), "axis", int64_t(0));
+  m.node("Reshape", {"x", "target"}, {"y"});
+  auto model = import(m, batch(4));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("tensor<4x6xf32> -> tensor<4x2x3xf32>"), Not(HasSubstr("train.gather")),
+                                  Not(HasSubstr("train.concat"))));
+}
+
+TEST_F(Import, RepeatedConstantsAreStoredOnce) {
+  OnnxModel m;
+  m.input("x", {"8", "16"}).output("y").ints("shape", {2}, {8, 16});
+  std::vector<int64_t> row;
+  for (int64_t i = 0; i < 16; ++i)
+    row.push_back(i);
+  m.ints("row", {16}, row);
+  m.node("Expand", {"row", "shape"}, {"rows"});
+  set(m.node("Cast", {"rows"}, {"floats"}), "to", int64_t(onnx::TensorProto::FLOAT));
+  m.node("Add", {"x", "floats"}, {"y"});
+  EXPECT_THAT(text(*import(m)), HasSubstr("tensor<1x16xf32> -> tensor<8x16xf32>"));
+}
+
+TEST_F(Import, AShapeThatDependsOnDataIsAnError) {
+  OnnxModel m;
+  m.input("x", {"4"}).input("n", {"1"}, onnx::TensorProto::INT64).output("y", {"a"});
+  m.node("Reshape", {"x", "n"}, {"y"}, "reshape");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("node reshape (Reshape, opset 20)"), HasSubstr("input \"n\""),
+                                HasSubstr("depends on graph input n")));
+}
+
+TEST_F(Import, ShapesThatDoNotFitAreErrors) {
+  OnnxModel m;
+  m.input("x", {"4", "3"}).output("y").ints("s", {2}, {5, 2});
+  m.node("Reshape", {"x", "s"}, {"y"}, "view");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("node view"), HasSubstr("f32[4x3] does not fit into shape [5, 2]")));
+}
+
+TEST_F(Import, UnsupportedOpsAreListedTogether) {
+  OnnxModel m;
+  m.input("x", {"4"}).output("y");
+  m.node("NonZero", {"x"}, {"i"}, "where");
+  m.node("Det", {"x"}, {"y"}, "det");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("2 of its nodes are not supported"), HasSubstr("where: NonZero (opset 20): its "
+                                                                                         "output's shape depends on data"),
+                                HasSubstr("det: Det (opset 20)")));
+}
+
+TEST_F(Import, TrainingModeIsRefused) {
+  OnnxModel m;
+  m.input("x", {"4"}).output("y").floats("ratio", {}, {0.5});
+  onnx::TensorProto &flag = *m.graph().add_initializer();
+  flag.set_name("training");
+  flag.set_data_type(onnx::TensorProto::BOOL);
+  flag.add_int32_data(1);
+  m.node("Dropout", {"x", "ratio", "training"}, {"y"}, "drop");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("node drop"), HasSubstr("training mode is not supported by this version yet")));
+}
+
+TEST_F(Import, ReshapedStaticExportNamesWhatResists) {
+  OnnxModel m;
+  m.input("x", {"4", "3"}).output("y", {"4", "3"}).ints("s", {2}, {4, 3});
+  m.node("Reshape", {"x", "s"}, {"y"}, "view");
+  frontend::ImportOptions options;
+  options.shapes = {{"x", {8, 3}}};
+  EXPECT_THAT(problem(m, options), AllOf(HasSubstr("node view"), HasSubstr("(input \"s\")"), HasSubstr("--shape")));
+  m.graph().mutable_initializer(0)->set_int64_data(0, -1);
+  auto model = import(m, options);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), HasSubstr("tensor<8x3xf32>"));
+}
+
+TEST_F(Import, SampleAxisByNameAndByRecipe) {
+  OnnxModel m;
+  m.input("x", {"seq", "batch"}).input("c", {}).output("y");
+  m.node("Add", {"x", "c"}, {"y"});
+  frontend::ImportOptions options;
+  options.dims = {{"seq", 2}, {"batch", 3}};
+  EXPECT_THAT(text(*import(m, options)), AllOf(HasSubstr("train.name = \"x\", train.sample_axis = 1 : i64"),
+                                               HasSubstr("train.name = \"c\", train.sample_axis = -1 : i64")));
+  options.batchAxis = {{"x", 0}};
+  EXPECT_THAT(text(*import(m, options)), HasSubstr("train.name = \"x\", train.sample_axis = 0 : i64"));
+}
+
+TEST_F(Import, InspectSaysWhatIsThere) {
+  OnnxModel m = linear();
+  m.save(folder + "/m.onnx");
+  auto report = frontend::inspectModel(context, folder + "/m.onnx", {});
+  ASSERT_TRUE(report) << report.message();
+  EXPECT_THAT(*report, AllOf(HasSubstr("opset 20"), HasSubstr("[batch, 2]"), HasSubstr("parameters: 2 tensors, 9 elements, 36 B"),
+                             HasSubstr("input x, axis 0: batch"), HasSubstr("Gemm"), HasSubstr("every op is supported")));
+}
+
+class Zoo : public Importing, public testing::WithParamInterface<const char *> {};
+TEST_P(Zoo, Imports) {
+  auto model = frontend::importModel(context, std::string(TCC_ZOO) + "/" + GetParam() + "/model.onnx", {});
+  ASSERT_TRUE(model) << model.message();
+  // Frozen shape arithmetic and masks are constants: every variable is a parameter.
+  for (auto variable : model->module->getOps<train::VariableOp>())
+    EXPECT_EQ(variable.getRole(), "parameter") << variable.getSymName().str();
+}
+INSTANTIATE_TEST_SUITE_P(Models, Zoo, testing::Values("mlp", "small-cnn", "nano-gpt", "hf-gpt2-tiny", "in-graph-loss"),
+                         [](const auto &info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+} // namespace

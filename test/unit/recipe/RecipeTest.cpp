@@ -1,0 +1,187 @@
+//===- RecipeTest.cpp - recipes: values, defaults, and every kind of mistake -===//
+#include "compiler/Recipe.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace tcc;
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace {
+
+class RecipeFile : public testing::Test {
+protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "recipe-XXXXXX";
+    folder = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  plan::Expected<Recipe> read(const std::string &text, const std::vector<std::string> &settings = {}) {
+    std::ofstream(path()) << text;
+    return readRecipe(path(), settings);
+  }
+  /// The message without the folder in front of the file's name.
+  std::string problem(const std::string &text, const std::vector<std::string> &settings = {}) {
+    plan::Expected<Recipe> recipe = read(text, settings);
+    if (recipe)
+      return "accepted";
+    std::string message = recipe.message();
+    for (size_t at; (at = message.find(folder + "/")) != message.npos;)
+      message.erase(at, folder.size() + 1);
+    return message;
+  }
+  std::string path() const { return folder + "/recipe.toml"; }
+  std::string folder;
+};
+
+TEST_F(RecipeFile, ReadsEverySection) {
+  auto recipe = read(R"([model]
+dims = { batch = 8 }
+frozen = "embed.*"
+[loss]
+kind = "cross_entropy"
+of = "logits"
+target = "labels"
+class_axis = -1
+[optimizer]
+lr = 3e-4
+betas = [0.9, 0.95]
+decay_exempt = ["@bias", "@norm"]
+[[optimizer.group]]
+match = ["head.*"]
+lr_scale = 0.1
+weight_decay = 0
+[schedule]
+kind = "cosine"
+warmup_steps = 100
+[train]
+accumulate = 4
+clip_norm = 1
+[data.map]
+ids = "tokens"
+)");
+  ASSERT_TRUE(recipe) << recipe.message();
+  EXPECT_EQ(recipe->model.dims.at("batch"), 8);
+  EXPECT_EQ(recipe->model.frozen, std::vector<std::string>{"embed.*"});
+  EXPECT_EQ(recipe->loss.kind, "cross_entropy");
+  EXPECT_EQ(recipe->loss.classAxis, -1);
+  EXPECT_EQ(recipe->optimizer.kind, "adamw");
+  EXPECT_EQ(recipe->optimizer.numbers.at("lr"), 3e-4);
+  EXPECT_EQ(recipe->optimizer.numbers.at("beta2"), 0.95);
+  ASSERT_EQ(recipe->optimizer.groups.size(), 1u);
+  EXPECT_EQ(recipe->optimizer.groups[0].lrScale, 0.1);
+  EXPECT_EQ(recipe->optimizer.groups[0].weightDecay, 0);
+  EXPECT_EQ(recipe->optimizer.groups[0].where, path() + ":13:1");
+  EXPECT_EQ(recipe->schedule.numbers.at("warmup_steps"), 100);
+  EXPECT_EQ(recipe->train.accumulate, 4);
+  EXPECT_EQ(recipe->train.clipNorm, 1.0);
+  EXPECT_EQ(recipe->dataMap.at("ids"), "tokens");
+  EXPECT_EQ(recipe->at("train.accumulate"), path() + ":21:1: ");
+  EXPECT_EQ(recipe->at("train.seed"), "");
+}
+
+TEST(Recipe, DefaultsArePyTorchs) {
+  auto adamw = readRecipe("", {});
+  ASSERT_TRUE(adamw) << adamw.message();
+  using Numbers = std::map<std::string, double>;
+  EXPECT_EQ(adamw->optimizer.numbers,
+            (Numbers{{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 1e-2}}));
+  auto adam = readRecipe("", {"optimizer.kind=adam"});
+  EXPECT_EQ(adam->optimizer.numbers.at("weight_decay"), 0);
+  auto sgd = readRecipe("", {"optimizer.kind=sgd"});
+  EXPECT_EQ(sgd->optimizer.numbers, (Numbers{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}}));
+}
+
+TEST_F(RecipeFile, SettingsWinAndAreTomlOrBareWords) {
+  auto recipe = read("[optimizer]\nlr = 1\n", {"optimizer.lr=0.5", "optimizer.kind=sgd", "model.frozen=[\"a\", \"b.*\"]",
+                                                "data.map.x = col", "optimizer.decay_exempt=*.bias"});
+  ASSERT_TRUE(recipe) << recipe.message();
+  EXPECT_EQ(recipe->optimizer.numbers.at("lr"), 0.5);
+  EXPECT_EQ(recipe->optimizer.kind, "sgd");
+  EXPECT_EQ(recipe->model.frozen, (std::vector<std::string>{"a", "b.*"}));
+  EXPECT_EQ(recipe->optimizer.decayExempt, std::vector<std::string>{"*.bias"});
+  EXPECT_EQ(recipe->at("optimizer.lr"), "--set: ");
+  EXPECT_THAT(recipe->text, HasSubstr("0.5"));
+  // The text reads back as the same recipe.
+  auto again = read(recipe->text);
+  ASSERT_TRUE(again) << again.message();
+  EXPECT_EQ(again->optimizer.numbers, recipe->optimizer.numbers);
+  EXPECT_EQ(again->dataMap.at("x"), "col");
+}
+
+TEST_F(RecipeFile, AnotherKindBySettingDropsTheFilesNumbersOfTheOldOne) {
+  auto recipe = read("[optimizer]\nkind = \"adamw\"\nbetas = [0.9, 0.95]\n", {"optimizer.kind=sgd"});
+  ASSERT_TRUE(recipe) << recipe.message();
+  EXPECT_EQ(recipe->optimizer.numbers.count("beta1"), 0u);
+}
+
+TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
+  EXPECT_EQ(problem("[optimizer]\nweight_decya = 0.1\n"),
+            "recipe.toml:2:1: unknown key optimizer.weight_decya; the nearest known one is optimizer.weight_decay");
+  EXPECT_EQ(problem("a = 1\n[optimizer]\n"), "recipe.toml:1:1: unknown key a; the nearest known one is loss.of");
+  EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
+  EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest"));
+  EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");
+}
+
+TEST_F(RecipeFile, TypesAndRangesAreChecked) {
+  EXPECT_EQ(problem("[optimizer]\nlr = \"fast\"\n"),
+            "recipe.toml:2:1: optimizer.lr: expected a number, found a string");
+  EXPECT_EQ(problem("[optimizer]\nlr = -1\n"), "recipe.toml:2:1: optimizer.lr: -1 is out of range: a number at least 0");
+  EXPECT_THAT(problem("[optimizer]\nlr = nan\n"), HasSubstr("out of range"));
+  EXPECT_THAT(problem("[optimizer]\nbetas = [0.9]\n"), HasSubstr("expected two numbers, found 1"));
+  EXPECT_THAT(problem("[optimizer]\nbetas = [0.9, 1.0]\n"), HasSubstr("1 is out of range"));
+  EXPECT_EQ(problem("[train]\naccumulate = 0\n"),
+            "recipe.toml:2:1: train.accumulate: 0 is out of range: an integer from 1 to 2147483648");
+  EXPECT_EQ(problem("[train]\naccumulate = 1.5\n"),
+            "recipe.toml:2:1: train.accumulate: expected an integer, found a number with a fraction");
+  EXPECT_EQ(problem("train = 3\n"), "recipe.toml:1:1: train: expected a table, found an integer");
+  EXPECT_THAT(problem("[model]\ndims = { batch = 0 }\n"), AllOf(HasSubstr("model.dims"), HasSubstr("batch")));
+  EXPECT_THAT(problem("[loss]\nkind = \"cross_entrpy\"\ntarget = \"y\"\n"), HasSubstr("the nearest is \"cross_entropy\""));
+  EXPECT_THAT(problem("[[optimizer.group]]\nlr_scale = 2\n"), AllOf(HasSubstr("recipe.toml:1:1"), HasSubstr("no `match`")));
+  EXPECT_THAT(problem("[[optimizer.group]]\nmatch = \"a\"\nlr = 2\n"), HasSubstr("a group has match, lr_scale"));
+}
+
+TEST_F(RecipeFile, WhatThisVersionDoesNotDoIsRefused) {
+  for (const char *text : {"[train]\nema = { decay = 0.99 }\n", "[model]\nbatch_norm = \"train\"\n",
+                           "[model]\ndropout = 0.1\n", "[optimizer]\nlayer_decay = { rate = 0.9 }\n",
+                           "[optimizer]\nkind = \"muon\"\n", "[train]\nprecision = \"bf16\"\n",
+                           "[evaluate]\ndims = { s = 1 }\n", "[compiler]\nattention = \"fused\"\n"})
+    EXPECT_THAT(problem(text), AllOf(HasSubstr("recipe.toml:2:1: "), HasSubstr("not supported by this version yet"))) << text;
+}
+
+TEST_F(RecipeFile, KeysThatDoNotGoTogether) {
+  EXPECT_EQ(problem("[optimizer]\nkind = \"adam\"\nmomentum = 0.9\n"),
+            "recipe.toml:3:1: optimizer.momentum does not apply to adam: remove it or choose another optimizer.kind");
+  EXPECT_THAT(problem("[optimizer]\nkind = \"sgd\"\nnesterov = true\n"), HasSubstr("momentum above 0"));
+  EXPECT_THAT(problem("[loss]\noutput = \"loss\"\nkind = \"mse\"\ntarget = \"y\"\n"), HasSubstr("exclude each other"));
+  EXPECT_THAT(problem("[loss]\nkind = \"mse\"\n"), HasSubstr("needs loss.target"));
+  EXPECT_THAT(problem("[loss]\nkind = \"mse\"\ntarget = \"y\"\nshift = true\n"),
+              HasSubstr("recipe.toml:4:1: loss.shift does not apply to mse"));
+  EXPECT_THAT(problem("[schedule]\nkind = \"step\"\n"), HasSubstr("needs schedule.step_size"));
+}
+
+TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
+  EXPECT_THAT(problem("[optimizer\nlr = 1\n"), HasSubstr("recipe.toml:1:"));
+  EXPECT_THAT(readRecipe(folder + "/none.toml", {}).message(), AllOf(HasSubstr("none.toml"), HasSubstr("No such file")));
+  EXPECT_THAT(readRecipe(folder, {}).message(), HasSubstr("is a folder"));
+  auto usage = readRecipe("", {"optimizer.lr"});
+  EXPECT_THAT(usage.message(), HasSubstr("expected KEY=VALUE"));
+  EXPECT_EQ(usage.status().exitCode(), plan::kExitUsage);
+  EXPECT_THAT(readRecipe("", {"optimizer.betas=[0.9,"}).message(), HasSubstr("--set optimizer.betas=[0.9,: "));
+}
+
+TEST(Globs, MatchAsTheShellDoes) {
+  EXPECT_TRUE(matchesGlob("h.*.weight", "h.0.attn.weight"));
+  EXPECT_TRUE(matchesGlob("h.[01].b?as", "h.1.bias"));
+  EXPECT_FALSE(matchesGlob("h.[01].bias", "h.2.bias"));
+  EXPECT_FALSE(matchesGlob("H.*", "h.0"));
+  EXPECT_TRUE(matchesGlob("*", "/0/Gemm.weight"));
+}
+
+} // namespace
