@@ -15,7 +15,9 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--expect", type=float, help="the loss that the trainer reports for the same windows")
     options = parser.parse_args()
-    session = onnxruntime.InferenceSession(options.model, providers=["CPUExecutionProvider"])
+    settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3
+    session = onnxruntime.InferenceSession(options.model, settings, providers=["CPUExecutionProvider"])
     _, _, ids, labels = samples()
     loss = mean_cross_entropy(lambda batch: session.run(["logits"], {"ids": batch})[0], ids, labels)
     print(f"onnxruntime: validation loss {loss:.6f} over {labels.size:,} characters")

@@ -163,6 +163,15 @@ def limit_files(size):
 
 
 class Unwritable(Trained):
+    """A disk with room for kernels, but not for the weights of this model (450 KB)."""
+
+    ROOM = 200_000
+
+    def setUp(self):
+        super().setUp()
+        self.model = models.mlp(self.folder / "mlp.onnx", width=16384)
+        self.plan = self.compile(self.model, "--recipe", self.recipe)
+
     def nothing_left(self, *names):
         for name in names:
             self.assertEqual(list(self.folder.glob(name)), [], f"{name}: half a file was left behind")
@@ -173,12 +182,12 @@ class Unwritable(Trained):
         self.refuse(1, [r"/proc/p\.tplan"], "tcc", self.model, "--recipe", self.recipe, "-o", "/proc/p.tplan")
 
     def test_plan_onto_a_full_disk(self):
-        self.refuse(1, [r"full\.tplan"], "tcc", self.model, "--recipe", self.recipe, "-o", "full.tplan", prepare=limit_files(4096))
+        self.refuse(1, [r"full\.tplan"], "tcc", self.model, "--recipe", self.recipe, "-o", "full.tplan", prepare=limit_files(self.ROOM))
         self.nothing_left("full*")
 
     def test_a_failed_compilation_keeps_the_old_plan(self):
         before = self.plan.read_bytes()
-        self.refuse(1, [r"plan\.tplan"], "tcc", self.model, "--recipe", self.recipe, "-o", "plan.tplan", prepare=limit_files(4096))
+        self.refuse(1, [r"plan\.tplan"], "tcc", self.model, "--recipe", self.recipe, "-o", "plan.tplan", prepare=limit_files(self.ROOM))
         self.assertTrue(self.plan.read_bytes() == before)
 
     def test_run_folder(self):
@@ -186,13 +195,13 @@ class Unwritable(Trained):
         self.refuse(1, [r"mlp\.onnx/run"], "trun", self.plan, "--data", self.data, "--steps", 1, "--out", "mlp.onnx/run")
 
     def test_run_onto_a_full_disk(self):
-        self.rejected(self.data, r"\brun/", prepare=limit_files(512))
+        self.rejected(self.data, r"\brun/", prepare=limit_files(self.ROOM))
 
     def test_export_onto_a_full_disk(self):
         self.train(self.plan, self.data)
         for name in ("full.onnx", "full.safetensors"):
             with self.subTest(name=name):
-                self.refuse(1, [name.replace(".", r"\.")], "trun", "export", "run", "-o", name, prepare=limit_files(200))
+                self.refuse(1, [name.replace(".", r"\.")], "trun", "export", "run", "-o", name, prepare=limit_files(self.ROOM))
                 self.nothing_left("full*")
 
     def test_outputs_of_predict_and_gradients(self):
