@@ -1,6 +1,7 @@
 //===- Reductions.cpp - reductions, arg-reductions, scans, softmax --------===//
 #include "frontend/NodeImport.h"
 
+#include <limits>
 #include <numeric>
 
 using namespace mlir;
@@ -41,9 +42,12 @@ plan::Expected<Expr> euclidean(NodeImport &n, const Expr &x, llvm::ArrayRef<int6
 }
 plan::Expected<Expr> logOfSum(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) { return x.sum(dims).log(); }
 plan::Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+  Shape shape(train::shapeOf(x));
+  for (int64_t dim : dims)
+    shape[size_t(dim)] = 1;
+  if (countOf(train::shapeOf(x)) == 0)
+    return x.with(n.splat(shape, train::elementTypeOf(x), -std::numeric_limits<double>::infinity()));
   if (dims.size() == 1) {
-    Shape shape(train::shapeOf(x));
-    shape[size_t(dims[0])] = 1;
     return x.with(train::LogSumExpOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x.value, dims[0]));
   }
   Expr largest = x.max(dims);
