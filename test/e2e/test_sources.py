@@ -1,7 +1,7 @@
 """Rules of the source tree that a build cannot state: `test_sources.py BUILD`.
 
 A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most 35.
-Nothing but the compiler may include MLIR or LLVM. Every package that is installed is explained in DEPENDENCIES.md.
+Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name. Every package that is installed is explained in DEPENDENCIES.md.
 """
 import re
 import subprocess
@@ -44,6 +44,13 @@ class Sources(unittest.TestCase):
                  for h in headers if h.startswith(str(ROOT)) and
                  h[len(str(ROOT)) + 1:].split("/")[0] in ("compiler", "passes", "frontend")]
         self.assertEqual(wrong, [])
+
+    def test_every_pass_has_a_file_and_a_test_of_its_name(self):
+        passes = [n for f in (ROOT / "passes").glob("*.td") for n in re.findall(r'Pass<"([a-z0-9-]+)"', f.read_text())]
+        self.assertGreater(len(passes), 0)
+        for name in passes:
+            self.assertTrue((ROOT / "passes" / ("".join(map(str.title, name.split("-"))) + ".cpp")).is_file(), name)
+            self.assertTrue((ROOT / "test" / "lit" / "passes" / f"{name}.mlir").is_file(), f"no test of --{name}")
 
     def test_every_package_is_explained(self):
         text = (ROOT / "DEPENDENCIES.md").read_text()
