@@ -60,6 +60,7 @@ struct Group {
   Shape reducedDims;         // empty: elementwise
   bool hasReduction = false;
   unsigned levels = 0;
+  unsigned first = 0, last = 0; // positions in the block
 };
 
 class Fuser {
@@ -69,6 +70,7 @@ public:
   void run() {
     if (fuse)
       repeatCheapChains();
+    sinkToUsers();
     makeGroups();
     if (fuse) {
       mergeAlongEdges();
@@ -118,6 +120,19 @@ private:
     return length;
   }
 
+  /// Cheap ops that computing `op` from memory again would take, counted up to kLongestRepeatedChain + 1.
+  unsigned treeSize(Operation *op) {
+    unsigned size = 1;
+    for (Value operand : op->getOperands()) {
+      Operation *producer = operand.getDefiningOp();
+      if (producer && isFusable(producer) && !isa<Reducible>(producer))
+        size += treeSize(producer);
+      if (size > kLongestRepeatedChain)
+        break;
+    }
+    return size;
+  }
+
   void repeatCheapChains() {
     // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
     SmallVector<Operation *> ops;
@@ -127,7 +142,9 @@ private:
       if (!isFusable(op) || isa<Reducible>(op) || op->getNumResults() != 1)
         continue;
       Value result = op->getResult(0);
-      bool trivial = isa<ConstantOp>(op) || op->getNumOperands() == 0 || sizeOf(result) == 1;
+      bool trivial = op->getNumOperands() == 0 || (sizeOf(result) == 1 && treeSize(op) <= kLongestRepeatedChain);
+      if (!trivial && sizeOf(result) == 1)
+        continue;
       if (!trivial) {
         std::optional<Value> leaf = singleLeaf(op);
         if (!leaf || chainLength(result) > kLongestRepeatedChain)
@@ -161,6 +178,34 @@ private:
     }
   }
 
+  /// Cheap ops stand right before their first reader, so that a kernel's ops stand close together.
+  void sinkToUsers() {
+    SmallVector<Operation *> order, ops;
+    llvm::DenseSet<Operation *> placed;
+    for (Operation &op : block.without_terminator())
+      ops.push_back(&op);
+    auto sinks = [](Operation *op) { return isFusable(op) && !isa<Reducible>(op); };
+    auto place = [&](auto &&self, Operation *op) -> void {
+      if (!placed.insert(op).second)
+        return;
+      for (Value operand : op->getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          self(self, producer);
+      order.push_back(op);
+    };
+    for (Operation *op : ops)
+      if (!sinks(op))
+        place(place, op);
+    for (Value returned : block.getTerminator()->getOperands())
+      if (Operation *producer = returned.getDefiningOp())
+        place(place, producer);
+    for (Operation *op : order)
+      op->moveBefore(block.getTerminator());
+    for (Operation *op : llvm::reverse(ops))
+      if (!placed.contains(op) && op->use_empty())
+        op->erase();
+  }
+
   //===-- Groups -----------------------------------------------------------===//
 
   void makeGroups() {
@@ -171,6 +216,7 @@ private:
         continue;
       auto group = std::make_unique<Group>();
       group->ops.insert(&op);
+      group->first = group->last = positions[&op];
       if (auto reducible = dyn_cast<Reducible>(&op); reducible && isFusable(&op)) {
         group->space = dimsOf(op.getOperand(0));
         group->reducedDims = reducible.getReducedDims();
@@ -318,13 +364,13 @@ private:
 
   /// True if a path leads from `from` to `to` through an op outside both.
   bool pathAround(const Group &from, const Group &to) {
-    unsigned last = 0;
-    for (Operation *op : to.ops)
-      last = std::max(last, positions[op]);
+    unsigned limit = lastReturn(to.last);
     SmallVector<Operation *> work;
     llvm::SmallPtrSet<Operation *, 32> seen;
     llvm::SmallPtrSet<Group *, 16> seenGroups;
     auto push = [&](Operation *op) {
+      if (Group *group = groupOf.lookup(op); group && group->first > limit)
+        return;
       auto visit = [&](Operation *next) {
         if (next && seen.insert(next).second)
           work.push_back(next);
@@ -349,11 +395,21 @@ private:
           return true;
         if (from.ops.contains(user))
           continue;
-        if (user->getBlock() == &block && (positions[user] <= last || groupOf.lookup(user)))
+        if (positions[user] <= limit || groupOf.lookup(user))
           push(user);
       }
     }
     return false;
+  }
+
+  /// The last position from which a path can still lead back to `position`: edges only go forward, but reaching one op of
+  /// a kernel reaches all of them.
+  unsigned lastReturn(unsigned position) {
+    unsigned limit = position;
+    for (auto &group : groups)
+      if (!group->ops.empty() && group->first <= position)
+        limit = std::max(limit, group->last);
+    return limit;
   }
 
   void merge(Group *from, Group *to) {
@@ -362,6 +418,8 @@ private:
       to->reducedDims = from->reducedDims;
     }
     to->levels += from->levels;
+    to->first = std::min(to->first, from->first);
+    to->last = std::max(to->last, from->last);
     to->hasReduction |= from->hasReduction;
     for (Operation *op : from->ops) {
       to->ops.insert(op);
@@ -384,13 +442,23 @@ private:
         for (Value operand : op->getOperands()) {
           Group *from = groupOf.lookup(operand.getDefiningOp());
           to = groupOf.lookup(op);
-          if (!from || from == to || !compatible(*from, *to, operand) || pathAround(*from, *to))
+          if (!from || from == to || isKnownBlocked(from, to) || !compatible(*from, *to, operand))
             continue;
+          if (pathAround(*from, *to)) {
+            blocked[{from, to}] = {from->ops.size(), to->ops.size()};
+            continue;
+          }
           merge(from, to);
           changed = true;
         }
       }
     }
+  }
+
+  /// True if a path around was found and neither group has grown since: merges of others never remove it.
+  bool isKnownBlocked(Group *from, Group *to) {
+    auto found = blocked.find({from, to});
+    return found != blocked.end() && found->second == std::pair(from->ops.size(), to->ops.size());
   }
 
   void mergeSiblings() {
@@ -494,6 +562,7 @@ private:
   bool fuse;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<Operation *, Group *> groupOf;
+  llvm::DenseMap<std::pair<Group *, Group *>, std::pair<size_t, size_t>> blocked; // sizes when a path was found
   llvm::DenseMap<Operation *, unsigned> positions;
 };
 

@@ -52,6 +52,9 @@ Type withLanes(Type element, int64_t lanes) { return lanes == 1 ? element : Type
 } // namespace
 
 Type storedType(Type element) {
+  // LLVM widens some vectors of bf16 through calls of its library; their bits it leaves alone.
+  if (element.isBF16())
+    return IntegerType::get(element.getContext(), 16);
   auto integer = dyn_cast<IntegerType>(element);
   if (!integer)
     return element;
@@ -224,8 +227,7 @@ Value ElementEmitter::fromStored(Value stored, Type element) {
     int64_t lanes = isa<VectorType>(stored.getType()) ? cast<VectorType>(stored.getType()).getNumElements() : 1;
     if (element.isF16())
       return arith::ExtFOp::create(builder, loc, codegen::withLanes(builder.getF32Type(), lanes), stored);
-    Value bits = arith::BitcastOp::create(builder, loc, codegen::withLanes(builder.getI16Type(), lanes), stored);
-    Value wide = arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI32Type(), lanes), bits);
+    Value wide = arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI32Type(), lanes), stored);
     TypedAttr sixteen = builder.getI32IntegerAttr(16);
     if (lanes > 1)
       sixteen = DenseElementsAttr::get(cast<ShapedType>(wide.getType()), Attribute(sixteen));
@@ -240,7 +242,7 @@ Value ElementEmitter::toStored(Value value, Type element) {
   if (element.isInteger(1))
     return arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI8Type(), lanes), value);
   if (element.isBF16())
-    return arith::BitcastOp::create(builder, loc, codegen::withLanes(element, lanes), roundToBf16Bits(builder, loc, value));
+    return roundToBf16Bits(builder, loc, value);
   if (element.isF16())
     return arith::TruncFOp::create(builder, loc, codegen::withLanes(element, lanes), value);
   return value;
