@@ -1,5 +1,5 @@
 //===- CommandLine.cpp - what trun understands ---------------------------===//
-#include "runtime/state/Weights.h"
+#include "tools/common/CommandLine.h"
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
@@ -68,15 +68,6 @@ void addIo(CLI::App &app, Options &options) {
   addDevice(app, options);
 }
 
-/// "--stepz" → the known flag nearest to it.
-std::string nearestFlag(const CLI::App &app, const std::string &flag) {
-  std::vector<std::string> known;
-  for (const CLI::Option *option : app.get_options())
-    for (const std::string &name : option->get_lnames())
-      known.push_back("--" + name);
-  return runtime::nearestName(flag.substr(0, flag.find('=')), known);
-}
-
 int wrongUsage(const std::string &text) {
   std::fprintf(stderr, "trun: %s\n", text.c_str());
   return plan::kExitUsage;
@@ -124,7 +115,6 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   CLI::App app("trun: runs the plans that tcc makes", named ? "trun " + word : "trun");
   app.set_version_flag("--version", "trun " TCC_VERSION);
   app.get_formatter()->column_width(30);
-  app.allow_extras();
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
@@ -159,33 +149,14 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addPlan(app, options);
     break;
   }
-  try {
-    int skip = named ? 1 : 0;
-    app.parse(argc - skip, argv + skip);
-  } catch (const CLI::ParseError &problem) {
-    bool informs = problem.get_exit_code() == 0; // --help, --version
-    if (informs) {
-      app.exit(problem);
-      parsed.exitStatus = plan::kExitDone;
-      return parsed;
-    }
-    // An unknown flag explains a missing argument better than the parser does.
-    std::vector<std::string> extras = app.remaining();
-    auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
-    if (flag == extras.end()) {
-      parsed.exitStatus = wrongUsage(fmt::format("{}; see {} --help", problem.what(), app.get_name()));
-      return parsed;
-    }
-  }
-  for (const std::string &extra : app.remaining()) {
-    std::string nearest = extra.starts_with("-") ? nearestFlag(app, extra) : "";
-    parsed.exitStatus =
-        wrongUsage(extra.starts_with("-")
-                       ? fmt::format("unknown option '{}'{}; see {} --help", extra,
-                                     nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest), app.get_name())
-                       : fmt::format("unexpected argument '{}'; see {} --help", extra, app.get_name()));
+  int skip = named ? 1 : 0;
+  Arguments arguments = readArguments(app, argc - skip, argv + skip);
+  if (arguments.answered)
+    parsed.exitStatus = plan::kExitDone;
+  else if (!arguments.status.ok())
+    parsed.exitStatus = wrongUsage(arguments.status.message());
+  if (parsed.exitStatus)
     return parsed;
-  }
   parsed.exitStatus = check(options, raw);
   return parsed;
 }

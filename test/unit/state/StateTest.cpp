@@ -1,0 +1,209 @@
+//===- StateTest.cpp - checkpoints, weights, exports ---------------------===//
+#include "runtime/state/AtomicFile.h"
+#include "runtime/state/Checkpoint.h"
+#include "runtime/state/Export.h"
+#include "runtime/state/Weights.h"
+#include "runtime/train/Evaluate.h"
+#include "runtime/train/RunFolder.h"
+#include "test/unit/train/TrainFixture.h"
+
+#include <csignal>
+#include <sys/resource.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::test;
+
+namespace {
+class State : public TrainTest {
+protected:
+  void SetUp() override {
+    TrainTest::SetUp();
+    plan = writeRegressionPlan(at("p.tplan"));
+    data = writeRegressionData(at("d.safetensors"), 8);
+  }
+  void makeRun() {
+    TrainOptions every = options(data, 4, "run");
+    every.checkpointEvery = 2;
+    ASSERT_TRUE(train(plan, every).ok());
+  }
+  onnx::ModelProto readModel(const std::string &name) {
+    onnx::ModelProto model;
+    EXPECT_TRUE(model.ParseFromString(*readFile(at(name))));
+    return model;
+  }
+  static std::vector<float> floats(std::string_view bytes) {
+    std::vector<float> values(bytes.size() / 4);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  }
+  std::string plan, data;
+};
+} // namespace
+
+TEST_F(State, RunReferences) {
+  EXPECT_EQ(parseRunReference("a/b").run, "a/b");
+  EXPECT_EQ(parseRunReference("a/b").selector, "last");
+  EXPECT_EQ(parseRunReference("a@120").selector, "120");
+  EXPECT_EQ(parseRunReference("a@best").selector, "best");
+  EXPECT_EQ(parseRunReference("me@home").run, "me@home");
+}
+
+TEST_F(State, CheckpointsAreFoundAndListed) {
+  makeRun();
+  EXPECT_EQ(checkpointSteps(at("run")), (std::vector<uint64_t>{2, 4}));
+  EXPECT_TRUE(findCheckpoint({at("run"), "last"})->ends_with("step-4"));
+  EXPECT_TRUE(findCheckpoint({at("run"), "2"})->ends_with("step-2"));
+  expectError(findCheckpoint({at("run"), "3"}), {"step 3", "2, 4"});
+  expectError(findCheckpoint({at("run"), "best"}), {"never evaluated", "--eval-data"});
+  expectError(findCheckpoint({at("no-run"), "last"}), {"no-run", "no such run"});
+  auto position = readPosition(at("run/checkpoints/step-4"));
+  ASSERT_TRUE(position.ok()) << position.message();
+  EXPECT_EQ(position->step, 4u);
+  EXPECT_EQ(position->epoch * 2 + position->batch, 4u);
+}
+
+TEST_F(State, DamagedCheckpointsAreRefused) {
+  makeRun();
+  std::string state = at("run/checkpoints/step-4/state.safetensors"), bytes = *readFile(state);
+  bytes.back() ^= 1;
+  write("run/checkpoints/step-4/state.safetensors", bytes);
+  auto session = openSession({plan, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok()) << session.message();
+  expectError(loadCheckpoint(at("run/checkpoints/step-4"), session->plan(), *session->device), {"step-4", "checksum"});
+  EXPECT_TRUE(loadCheckpoint(at("run/checkpoints/step-2"), session->plan(), *session->device).ok());
+  write("run/checkpoints/step-2/manifest.json", "{}");
+  expectError(readPosition(at("run/checkpoints/step-2")), {"manifest.json", "damaged"});
+  write("run/checkpoints/step-2/manifest.json",
+        R"({"version":99,"step":2,"epoch":0,"batch":0,"seed":0,"settings":[]})");
+  expectError(readPosition(at("run/checkpoints/step-2")), {"99", "newer"});
+}
+
+TEST_F(State, CheckpointOfAnotherModelIsRefused) {
+  makeRun();
+  std::string other = writeRegressionPlan(at("other.tplan"), 1, [](plan::Plan &changed) {
+    changed.mutable_variables(kWeight)->set_name("v");
+  });
+  auto session = openSession({other, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok()) << session.message();
+  expectError(loadCheckpoint(at("run/checkpoints/step-4"), session->plan(), *session->device), {"'v'", "plan"});
+}
+
+TEST_F(State, ExportSafetensors) {
+  makeRun();
+  plan::Status status = exportRun(at("run"), at("w.safetensors"), false);
+  ASSERT_TRUE(status.ok()) << status.message();
+  auto file = SafetensorsFile::open(at("w.safetensors"));
+  ASSERT_TRUE(file.ok()) << file.message();
+  ASSERT_EQ(file->tensors().size(), 2u) << "initializers only: no optimizer state";
+  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("w")->bytes.data()), 12}), weights("run/checkpoints/step-4"));
+  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("frozen")->bytes.data()), 8}), (std::vector<float>{5, 5}));
+  ASSERT_TRUE(exportRun(at("run") + "@2", at("w2.safetensors"), false).ok());
+  EXPECT_NE(*readFile(at("w.safetensors")), *readFile(at("w2.safetensors")));
+}
+
+TEST_F(State, ExportOnnx) {
+  makeRun();
+  plan::Status status = exportRun(at("run"), at("m.onnx"), false);
+  ASSERT_TRUE(status.ok()) << status.message();
+  onnx::ModelProto model = readModel("m.onnx");
+  EXPECT_EQ(floats(model.graph().initializer(0).raw_data()), weights("run/checkpoints/step-4"));
+  EXPECT_EQ(floats(model.graph().initializer(1).raw_data()), (std::vector<float>{5, 5}));
+  EXPECT_EQ(model.graph().node(0).op_type(), "MatMul");
+  EXPECT_EQ(*readFile(at("run/model.onnx")), *readFile(at("m.onnx"))) << "what the end of the run wrote";
+  EXPECT_EQ(exportRun(at("run"), at("m.pt"), false).exitCode(), plan::kExitUsage);
+}
+
+TEST_F(State, LargeWeightsLieBesideTheModel) {
+  auto reader = plan::PlanReader::open(writeRegressionPlan(at("big.tplan"), 1, nullptr, 400));
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  ExportOptions options;
+  options.externalAbove = 100;
+  auto trained = [](const plan::Variable &) { return std::span<const std::byte>(); };
+  plan::Status status = exportWeights(*reader, trained, at("x.onnx"), options);
+  ASSERT_TRUE(status.ok()) << status.message();
+  onnx::ModelProto model = readModel("x.onnx");
+  EXPECT_EQ(model.graph().initializer(0).raw_data().size(), 12u) << "small ones stay inside";
+  const onnx::TensorProto &large = model.graph().initializer(1);
+  EXPECT_EQ(large.data_location(), onnx::TensorProto::EXTERNAL);
+  EXPECT_EQ(large.external_data(0).value(), "x.onnx.data");
+  EXPECT_EQ(large.external_data(2).value(), "1600");
+  EXPECT_EQ(floats(*readFile(at("x.onnx.data"))), std::vector<float>(400, 5));
+}
+
+TEST_F(State, ModelAndPlanMustAgree) {
+  auto reader = plan::PlanReader::open(writeRegressionPlan(at("odd.tplan"), 1, [](plan::Plan &changed) {
+    *changed.mutable_variables(kFrozen)->mutable_type() = typeOf(plan::F32, {1, 2});
+  }));
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  auto trained = [](const plan::Variable &) { return std::span<const std::byte>(); };
+  ExportOptions options;
+  options.externalAbove = 1;
+  expectError(exportWeights(*reader, trained, at("x.onnx"), options), {"'frozen'", "f32[2]", "f32[1x2]"});
+  EXPECT_FALSE(std::filesystem::exists(at("x.onnx")));
+  EXPECT_FALSE(std::filesystem::exists(at("x.onnx.data"))) << "nothing half done stays";
+}
+
+TEST_F(State, InitialWeightsByName) {
+  auto session = openSession({plan, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok());
+  std::vector<float> w = {7, 8, 9};
+  auto save = [&](const std::string &name, std::vector<int64_t> dims) {
+    EXPECT_TRUE(writeSafetensors(at("w.safetensors"), {tensorOf(name, plan::F32, dims, w)}).ok());
+    return loadWeights(session->plan(), *session->device, at("w.safetensors"));
+  };
+  auto loaded = save("w", {3});
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_EQ(*loaded, 1u);
+  EXPECT_EQ(static_cast<float *>(session->device->variableData(kWeight))[2], 9);
+  expectError(save("frozne", {3}), {"'frozne'", "did you mean 'frozen'?"});
+  expectError(save("w", {1, 3}), {"'w'", "f32[1x3]", "f32[3]"});
+}
+
+TEST_F(State, PredictAndGradients) {
+  auto session = openSession({plan, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok());
+  float *w = static_cast<float *>(session->device->variableData(kWeight));
+  w[0] = 1, w[1] = -2, w[2] = 3; // the weights that made the data
+  std::string six = writeRegressionData(at("six.safetensors"), 6);
+  EntryRunner runner(*session->device, *findEntry(session->plan(), "predict"));
+  auto inputs = openEntryData(*session, runner.entry(), six, {});
+  ASSERT_TRUE(inputs.ok()) << inputs.message();
+  ASSERT_TRUE(predict(runner, *inputs->reader, at("out.safetensors")).ok());
+  auto out = SafetensorsFile::open(at("out.safetensors"));
+  auto in = SafetensorsFile::open(six);
+  EXPECT_EQ(plan::typeName(out->find("prediction")->type), "f32[6]") << "two calls, put together";
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_NEAR(floats({reinterpret_cast<const char *>(out->find("prediction")->bytes.data()), 24})[i],
+                floats({reinterpret_cast<const char *>(in->find("y")->bytes.data()), 24})[i], 1e-5);
+  EntryRunner gradients(*session->device, *findEntry(session->plan(), "gradients"));
+  auto wrong = openEntryData(*session, gradients.entry(), six, {});
+  expectError(writeGradients(gradients, *wrong->reader, at("g.safetensors")), {"6 samples", "exactly 4"});
+  auto four = openEntryData(*session, gradients.entry(), writeRegressionData(at("four.safetensors"), 4), {});
+  w[0] = 2;
+  ASSERT_TRUE(writeGradients(gradients, *four->reader, at("g.safetensors")).ok());
+  auto g = SafetensorsFile::open(at("g.safetensors"));
+  ASSERT_NE(g->find("w"), nullptr) << "under the initializer's name";
+  // Errors are x0: the loss is the mean of x0 squared, x0 = -1/2, -1/4, 0, 1/4.
+  EXPECT_NEAR(floats({reinterpret_cast<const char *>(g->find("loss")->bytes.data()), 4})[0], 0.375 / 4, 1e-6);
+}
+
+TEST_F(State, AtomicFilesAreWholeOrAbsent) {
+  expectError(writeFileAtomically(at("nowhere/f"), "x"), {"nowhere/f", "cannot write"});
+  expectError(writeFileAtomically("/proc/f", "x"), {"/proc/f", "cannot write"});
+  ASSERT_TRUE(writeFileAtomically(at("f"), "old").ok());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small{100, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small); // as a full disk
+  plan::Status status = writeFileAtomically(at("f"), std::string(1000, 'x'));
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  expectError(status, {"f: cannot write"});
+  EXPECT_EQ(*readFile(at("f")), "old");
+  size_t files = 0;
+  for (const auto &entry : std::filesystem::directory_iterator(folder))
+    files += entry.path().filename().string().find(".tmp") != std::string::npos;
+  EXPECT_EQ(files, 0u) << "no temporary file stays";
+}

@@ -1,0 +1,61 @@
+//===- TrainFixture.h - runs of the hand-made plan -----------------------===//
+#ifndef TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H
+#define TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H
+
+#include "runtime/train/Train.h"
+#include "test/unit/train/RegressionPlan.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tcc::test {
+
+class TrainTest : public FolderTest {
+protected:
+  void SetUp() override {
+    FolderTest::SetUp();
+    messages = std::fopen(at("messages").c_str(), "w");
+  }
+  void TearDown() override {
+    std::fclose(messages);
+    FolderTest::TearDown();
+  }
+
+  runtime::TrainOptions options(const std::string &data, uint64_t steps, const std::string &run) {
+    runtime::TrainOptions result;
+    result.data = data;
+    result.steps = steps;
+    result.out = at(run);
+    result.shuffle = false;
+    result.messages = messages;
+    return result;
+  }
+
+  plan::Status train(const std::string &plan, const runtime::TrainOptions &options, const std::string &device = "cpu") {
+    auto session = runtime::openSession({plan, device, 1, options.settings});
+    return session ? runtime::train(*session, options) : session.status();
+  }
+
+  std::vector<nlohmann::json> metrics(const std::string &run) {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(at(run) + "/metrics.jsonl");
+    for (std::string line; std::getline(file, line);)
+      lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  std::vector<float> weights(const std::string &checkpoint, const std::string &name = "w") {
+    auto file = runtime::SafetensorsFile::open(at(checkpoint) + "/state.safetensors");
+    EXPECT_TRUE(file.ok()) << file.message();
+    const runtime::Tensor *tensor = file ? file->find(name) : nullptr;
+    std::vector<float> values(3);
+    if (tensor)
+      std::memcpy(values.data(), tensor->bytes.data(), std::min<size_t>(12, tensor->bytes.size()));
+    return values;
+  }
+
+  std::FILE *messages = nullptr;
+};
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H

@@ -1,0 +1,196 @@
+//===- TrainTest.cpp - the loop on a plan made by hand -------------------===//
+#include "runtime/state/Checkpoint.h"
+#include "test/unit/train/TrainFixture.h"
+
+#include <cmath>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::test;
+
+namespace {
+/// The plan's mathematics once more, in double.
+struct Reference {
+  double w[3] = {}, m[3] = {};
+  bool first = true;
+
+  /// One update on samples [begin, begin + count) of writeRegressionData; returns (loss, gradient norm).
+  std::pair<double, double> update(const std::vector<float> &x, const std::vector<float> &y, size_t begin, size_t count,
+                                   double rate = 0.1) {
+    double g[3] = {}, loss = 0, norm = 0;
+    for (size_t s = begin; s < begin + count; ++s) {
+      double error = -y[s];
+      for (size_t i = 0; i < 3; ++i)
+        error += x[3 * s + i] * w[i];
+      loss += error * error / static_cast<double>(count);
+      for (size_t i = 0; i < 3; ++i)
+        g[i] += 2 * error * x[3 * s + i] / static_cast<double>(count);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      norm += g[i] * g[i];
+      m[i] = first ? g[i] : 0.9 * m[i] + g[i];
+      w[i] -= rate * m[i];
+    }
+    first = false;
+    return {loss, std::sqrt(norm)};
+  }
+};
+
+class Train : public TrainTest {
+protected:
+  void load(const std::string &path) {
+    auto file = SafetensorsFile::open(path);
+    ASSERT_TRUE(file.ok());
+    for (auto [name, values] : {std::pair("x", &x), std::pair("y", &y)}) {
+      std::span<const std::byte> bytes = file->find(name)->bytes;
+      values->resize(bytes.size() / 4);
+      std::memcpy(values->data(), bytes.data(), bytes.size());
+    }
+  }
+  std::vector<float> x, y;
+};
+} // namespace
+
+TEST_F(Train, UpdatesAreThoseOfTheOptimizer) {
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
+  plan::Status status = train(plan, options(data, 5, "run"));
+  ASSERT_TRUE(status.ok()) << status.message();
+  load(data);
+  Reference reference;
+  std::vector<nlohmann::json> lines = metrics("run");
+  ASSERT_EQ(lines.size(), 5u);
+  for (size_t step = 0; step < 5; ++step) {
+    auto [loss, norm] = reference.update(x, y, 4 * (step % 2), 4); // two batches an epoch, the third is too short
+    EXPECT_NEAR(lines[step]["loss"].get<double>(), loss, 1e-5 * loss) << step;
+    EXPECT_NEAR(lines[step]["grad_norm"].get<double>(), norm, 1e-5 * norm) << step;
+    EXPECT_EQ(lines[step]["step"], step + 1);
+    EXPECT_EQ(lines[step]["epoch"], step / 2 + 1);
+    EXPECT_EQ(lines[step]["lr"], 0.1);
+  }
+  std::vector<float> w = weights("run/checkpoints/step-5");
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(w[i], reference.w[i], 1e-5);
+  for (const char *name : {"plan.tplan", "log.txt", "model.onnx", "source.json"})
+    EXPECT_TRUE(std::filesystem::exists(at("run") + "/" + name)) << name;
+}
+
+TEST_F(Train, AccumulationWeighsWindowsAndEndsThemWithTheEpoch) {
+  std::string plan = writeRegressionPlan(at("p.tplan"), 2), data = writeRegressionData(at("d.safetensors"), 12);
+  TrainOptions two = options(data, 0, "run");
+  two.steps.reset();
+  two.epochs = 2;
+  plan::Status status = train(plan, two);
+  ASSERT_TRUE(status.ok()) << status.message();
+  load(data);
+  Reference reference;
+  std::vector<nlohmann::json> lines = metrics("run");
+  ASSERT_EQ(lines.size(), 4u) << "three micro-batches make two updates an epoch";
+  for (size_t step = 0; step < 4; ++step) {
+    auto [loss, norm] = step % 2 == 0 ? reference.update(x, y, 0, 8) : reference.update(x, y, 8, 4);
+    EXPECT_NEAR(lines[step]["loss"].get<double>(), loss, 1e-5 * loss) << step;
+    EXPECT_NEAR(lines[step]["grad_norm"].get<double>(), norm, 1e-5 * norm) << step;
+  }
+}
+
+TEST_F(Train, ResumeGoesOnBitForBit) {
+  for (int64_t accumulate : {1, 2}) {
+    std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
+                data = writeRegressionData(at("d.safetensors"), 20);
+    auto shuffled = [&](uint64_t steps, const std::string &run) {
+      TrainOptions result = options(data, steps, run);
+      result.shuffle.reset();
+      result.settings = {"schedule.kind=cosine", "schedule.warmup_steps=2", "train.seed=3", "schedule.total_steps=9"};
+      return result;
+    };
+    ASSERT_TRUE(train(plan, shuffled(9, "whole" + name)).ok());
+    ASSERT_TRUE(train(plan, shuffled(4, "parts" + name)).ok());
+    TrainOptions rest = shuffled(9, "parts" + name);
+    rest.resume = rest.out;
+    rest.out.clear();
+    plan::Status status = train(plan, rest);
+    ASSERT_TRUE(status.ok()) << status.message();
+    std::vector<nlohmann::json> whole = metrics("whole" + name), parts = metrics("parts" + name);
+    ASSERT_EQ(parts.size(), 9u);
+    for (size_t i = 0; i < 9; ++i)
+      EXPECT_EQ(whole[i]["loss"], parts[i]["loss"]) << i;
+    EXPECT_EQ(weights("whole" + name + "/checkpoints/step-9"), weights("parts" + name + "/checkpoints/step-9"));
+    EXPECT_EQ(weights("whole" + name + "/checkpoints/step-9", "w/momentum_buffer"),
+              weights("parts" + name + "/checkpoints/step-9", "w/momentum_buffer"));
+    rest.seed = 4;
+    EXPECT_EQ(train(plan, rest).exitCode(), plan::kExitUsage) << "another seed is refused";
+  }
+}
+
+TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
+  for (int64_t accumulate : {1, 2}) {
+    std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
+                data = writeRegressionData(at("d.safetensors"), 16);
+    std::string bytes = *readFile(data);
+    float nan = NAN; // sample 13 of y: the last batch; in steps of two batches the second update
+    std::memcpy(bytes.data() + bytes.size() - 3 * 4, &nan, 4);
+    write("bad.safetensors", bytes);
+    uint64_t good = accumulate == 1 ? 3 : 1;
+    plan::Status status = train(plan, options(at("bad.safetensors"), 8, "run" + name));
+    EXPECT_EQ(status.exitCode(), plan::kExitNonFinite);
+    for (const std::string &text : {"step " + std::to_string(good + 1), std::string("nan"),
+                                    std::string(accumulate == 1 ? "node_step" : "node_accumulate_next")})
+      EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+    ASSERT_TRUE(train(plan, options(data, good, "good" + name)).ok());
+    std::string step = "/checkpoints/step-" + std::to_string(good);
+    EXPECT_EQ(weights("run" + name + step), weights("good" + name + step));
+    EXPECT_EQ(metrics("run" + name).size(), good);
+    EXPECT_FALSE(std::filesystem::exists(at("run" + name) + "/model.onnx"));
+  }
+}
+
+TEST_F(Train, EvaluationReadsEverySampleOnce) {
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
+  TrainOptions evaluated = options(data, 3, "run");
+  evaluated.evalData = data; // 10 samples in batches of 4: the last has two, padded by copies that are subtracted again
+  evaluated.evalEvery = 2;
+  plan::Status status = train(plan, evaluated);
+  ASSERT_TRUE(status.ok()) << status.message();
+  load(data);
+  Reference reference;
+  std::vector<nlohmann::json> lines = metrics("run");
+  ASSERT_EQ(lines.size(), 5u) << "three updates, evaluated after 2 and at the end";
+  auto mean = [&] {
+    Reference copy = reference;
+    return copy.update(x, y, 0, 10).first;
+  };
+  reference.update(x, y, 0, 4);
+  reference.update(x, y, 4, 4);
+  EXPECT_NEAR(lines[2]["eval_loss"].get<double>(), mean(), 1e-5 * mean());
+  reference.update(x, y, 0, 4);
+  EXPECT_NEAR(lines[4]["eval_loss"].get<double>(), mean(), 1e-5 * mean());
+  auto best = findCheckpoint(parseRunReference(at("run") + "@best"));
+  ASSERT_TRUE(best.ok()) << best.message();
+  EXPECT_TRUE(best->ends_with(lines[2]["eval_loss"] < lines[4]["eval_loss"] ? "step-2" : "step-3"));
+}
+
+TEST_F(Train, Refusals) {
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
+  std::filesystem::create_directory(at("there"));
+  expectError(train(plan, options(data, 1, "there")), {"there", "--resume"});
+  expectError(train(plan, options(writeRegressionData(at("few.safetensors"), 3), 1, "a")), {"few.safetensors", "3", "4"});
+  TrainOptions padded = options(data, 1, "b");
+  padded.settings = {"data.last=pad"};
+  expectError(train(plan, padded), {"data.last", "cross_entropy"});
+  std::string blind = writeRegressionPlan(at("blind.tplan"), 1, [](plan::Plan &plan) { plan.mutable_entries(0)->set_name("stop"); });
+  expectError(train(blind, options(data, 1, "c")), {"'step'", "--entry train"});
+  std::string newer = writeRegressionPlan(at("newer.tplan"), 1, [](plan::Plan &plan) { plan.mutable_training()->set_scalars(1, "warp"); });
+  expectError(train(newer, options(data, 1, "d")), {"'warp'", "compile"});
+  EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").exitCode(), plan::kExitUsage);
+  expectError(train(plan, options(data, 1, "nowhere/f/" + std::string(300, 'x'))), {"nowhere"});
+  for (const char *run : {"a", "b", "c", "d", "e"})
+    EXPECT_FALSE(std::filesystem::exists(at(run))) << "a refused run leaves no folder";
+}
+
+TEST_F(Train, NullDeviceWalksThePlan) {
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
+  plan::Status status = train(plan, options(data, 3, "run"), "null");
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(metrics("run").size(), 3u);
+  EXPECT_TRUE(metrics("run")[0]["loss"].is_null());
+  EXPECT_TRUE(checkpointSteps(at("run")).empty());
+}
