@@ -219,6 +219,18 @@ namespace {
 bool isClassification(const plan::Plan &plan) {
   return plan.training().loss_kind() == "cross_entropy" || plan.training().loss_kind() == "nll";
 }
+/// Is the target of some entry shaped as the scores without their class axis? (Entries may have other dimensions.)
+bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int classAxis) {
+  std::vector<int64_t> dims(scores.dims().begin(), scores.dims().end());
+  dims.erase(dims.begin() + classAxis);
+  for (const plan::Entry &entry : plan.entries())
+    for (const plan::Port &port : entry.inputs()) {
+      const auto &target = entry.buffers(static_cast<int>(port.buffer())).type().dims();
+      if (port.name() == plan.training().target() && std::equal(dims.begin(), dims.end(), target.begin(), target.end()))
+        return true;
+    }
+  return false;
+}
 } // namespace
 
 std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
@@ -242,7 +254,7 @@ std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
     if (candidates != 1)
       return std::nullopt;
     int64_t position = axis < 0 ? axis + scores->dims_size() : axis;
-    if (position >= 0 && position < scores->dims_size())
+    if (position >= 0 && position < scores->dims_size() && isShapeOfTarget(plan, *scores, static_cast<int>(position)))
       return scores->dims(static_cast<int>(position));
   }
   return std::nullopt;

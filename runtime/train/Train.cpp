@@ -15,6 +15,7 @@
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Scalars.h"
 #include "runtime/train/Signals.h"
+#include "runtime/train/TensorBoard.h"
 
 #include <algorithm>
 #include <cmath>
@@ -52,6 +53,7 @@ private:
   plan::Status microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum, double &weight);
   plan::Status evaluateNow();
   plan::Status checkpoint();
+  plan::Status record(const UpdateMetrics &metrics);
   plan::Status stopNonFinite(const UpdateMetrics &metrics);
   plan::Status release();
   plan::Status finish(int signal);
@@ -65,6 +67,7 @@ private:
   std::optional<ScalarBlock> scalars;
   std::optional<LearningSchedule> schedule;
   std::optional<MetricsFile> metricsFile;
+  std::optional<TensorBoardFile> events;
   std::optional<Progress> progress;
   std::vector<uint64_t> indices;
   TrainingPosition position;
@@ -224,6 +227,10 @@ plan::Status Trainer::openRun() {
   if (!opened)
     return opened.status();
   metricsFile.emplace(opened.take());
+  auto board = TensorBoardFile::create(run_);
+  if (!board)
+    return board.status();
+  events.emplace(board.take());
   progress.emplace(totalSteps, position.step, options.logEvery, options.terminal, options.messages);
   if (plan::Status status = progress->openLog(run_ + "/log.txt"); !status.ok())
     return status;
@@ -307,6 +314,15 @@ plan::Status Trainer::checkpoint() {
   return status;
 }
 
+plan::Status Trainer::record(const UpdateMetrics &metrics) {
+  plan::Status status = metricsFile->update(metrics);
+  for (auto [tag, value] : {std::pair("train/loss", metrics.loss), std::pair("train/lr", metrics.learningRate),
+                            std::pair("train/grad_norm", metrics.gradientNorm)})
+    if (status.ok())
+      status = events->scalar(tag, metrics.step, value);
+  return status.ok() ? events->flush() : status;
+}
+
 plan::Status Trainer::evaluateNow() {
   if (!evaluateEntry || !session.hasMemory() || evaluated == position.step)
     return plan::Status();
@@ -317,6 +333,10 @@ plan::Status Trainer::evaluateNow() {
   evaluated = position.step;
   plan::Status status = metricsFile->evaluation(position.step, position.epoch + (position.batch ? 1 : 0), result->loss,
                                                 result->accuracy, monotonicSeconds() - start);
+  if (status.ok())
+    status = events->scalar("eval/loss", position.step, result->loss);
+  if (status.ok() && result->accuracy)
+    status = events->scalar("eval/accuracy", position.step, *result->accuracy);
   progress->note(fmt::format("step {}/{}  eval_loss {:.6g}{}", position.step, totalSteps, result->loss,
                              result->accuracy ? fmt::format("  eval_accuracy {:.4f}", *result->accuracy) : ""));
   bool better = std::isfinite(result->loss) && (position.bestStep == 0 || result->loss < position.bestLoss);
@@ -418,7 +438,7 @@ plan::Status Trainer::loop() {
     position.batch += lastWindow;
     double now = monotonicSeconds();
     metrics.seconds = now - before;
-    if (plan::Status status = metricsFile->update(metrics); !status.ok())
+    if (plan::Status status = record(metrics); !status.ok())
       return status;
     progress->update(metrics);
     if (options.evalEvery != 0 && position.step % options.evalEvery == 0)

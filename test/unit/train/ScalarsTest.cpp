@@ -151,5 +151,11 @@ TEST(Settings, ClassificationsKnowWhatIsNotCounted) {
   entry.add_outputs()->set_name("logits");
   for (int64_t dim : {4, 32, 65})
     (entry.buffers_size() ? entry.mutable_buffers(0) : entry.add_buffers())->mutable_type()->add_dims(dim);
+  EXPECT_FALSE(classesOf(plan).has_value()) << "there is no target of that shape";
+  plan.mutable_training()->set_target("labels");
+  plan::Entry &step = *plan.add_entries();
+  step.add_inputs()->set_name("labels");
+  step.add_buffers()->mutable_type()->add_dims(4);
+  step.mutable_buffers(0)->mutable_type()->add_dims(32);
   EXPECT_EQ(classesOf(plan), 65);
 }

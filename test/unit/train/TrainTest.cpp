@@ -1,5 +1,6 @@
 //===- TrainTest.cpp - the loop on a plan made by hand -------------------===//
 #include "runtime/state/Checkpoint.h"
+#include "runtime/train/TensorBoard.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <cmath>
@@ -166,6 +167,36 @@ TEST_F(Train, EvaluationReadsEverySampleOnce) {
   auto best = findCheckpoint(parseRunReference(at("run") + "@best"));
   ASSERT_TRUE(best.ok()) << best.message();
   EXPECT_TRUE(best->ends_with(lines[2]["eval_loss"] < lines[4]["eval_loss"] ? "step-2" : "step-3"));
+}
+
+/// Records of an events file: length, checksum, bytes, checksum.
+TEST_F(Train, TensorBoardReadsTheEvents) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u); // the check value of CRC-32C
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
+  ASSERT_TRUE(train(plan, options(data, 2, "run")).ok());
+  std::string content;
+  for (const auto &entry : std::filesystem::directory_iterator(at("run")))
+    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+      content = *readFile(entry.path().string());
+  std::vector<std::string> records;
+  for (size_t place = 0; place + 12 <= content.size();) {
+    uint64_t length = 0;
+    uint32_t check = 0;
+    std::memcpy(&length, content.data() + place, 8);
+    ASSERT_LE(place + 16 + length, content.size());
+    records.push_back(content.substr(place + 12, length));
+    std::memcpy(&check, content.data() + place + 12 + length, 4);
+    uint32_t crc = crc32c(records.back().data(), length);
+    EXPECT_EQ(check, (crc >> 15 | crc << 17) + 0xa282ead8u);
+    place += 16 + length;
+  }
+  ASSERT_EQ(records.size(), 7u) << "the version, and three values of two updates";
+  EXPECT_NE(records[0].find("brain.Event:2"), std::string::npos);
+  size_t loss = records[1].find("train/loss");
+  ASSERT_NE(loss, std::string::npos);
+  float value = 0;
+  std::memcpy(&value, records[1].data() + records[1].size() - 4, 4);
+  EXPECT_EQ(value, static_cast<float>(metrics("run")[0]["loss"].get<double>()));
 }
 
 TEST_F(Train, Refusals) {
