@@ -1,0 +1,60 @@
+//===- CommandLine.cpp ----------------------------------------------------===//
+#include "tools/common/CommandLine.h"
+#include "runtime/state/Weights.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <vector>
+
+namespace tcc::tools {
+
+namespace {
+
+plan::Status wrongUsage(const CLI::App &app, const std::string &text) {
+  return plan::Status(fmt::format("{}; see {} --help", text, app.get_name()), plan::kExitUsage);
+}
+
+/// "--stepz" → the known option nearest to it.
+std::string nearestOption(const CLI::App &app, const std::string &given) {
+  std::vector<std::string> known;
+  for (const CLI::Option *option : app.get_options())
+    for (const std::string &name : option->get_lnames())
+      known.push_back("--" + name);
+  return runtime::nearestName(given.substr(0, given.find('=')), known);
+}
+
+} // namespace
+
+Arguments readArguments(CLI::App &app, int argc, char **argv) {
+  app.allow_extras();
+  Arguments arguments;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError &problem) {
+    if (problem.get_exit_code() == 0) {
+      app.exit(problem);
+      arguments.answered = true;
+      return arguments;
+    }
+    // An unknown option explains a missing argument better than the parser does.
+    std::vector<std::string> extras = app.remaining();
+    if (std::none_of(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); })) {
+      arguments.status = wrongUsage(app, problem.what());
+      return arguments;
+    }
+  }
+  std::vector<std::string> extras = app.remaining();
+  // Words that follow an unknown option are most likely its values: the option is what is wrong.
+  auto option = std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
+  if (option != extras.end()) {
+    std::string nearest = nearestOption(app, *option);
+    arguments.status = wrongUsage(app, fmt::format("unknown option '{}'{}", *option,
+                                                   nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
+  } else if (!extras.empty()) {
+    arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
+  }
+  return arguments;
+}
+
+} // namespace tcc::tools
