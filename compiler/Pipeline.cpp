@@ -30,13 +30,15 @@
 #include "llvm/Support/Path.h"
 
 #include <chrono>
-#include <thread>
 
 using namespace mlir;
 
 namespace tcc {
 
 namespace {
+
+/// Workers that a plan has scratch for unless asked otherwise. A constant: a plan does not depend on the host.
+constexpr uint32_t kDefaultMaxWorkers = 8;
 
 class Compiler {
 public:
@@ -93,6 +95,8 @@ private:
     import.shapes = options.shapes;
     import.model = recipe.model;
     import.recipeFile = recipe.file;
+    import.where = recipe.where;
+    import.batchAxis = recipe.dataBatchAxis;
     import.forceF64 = options.forceF64;
     plan::Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)
@@ -175,7 +179,7 @@ private:
   }
 
   uint32_t maxWorkers() const {
-    return options.maxWorkers ? options.maxWorkers : std::max(8u, std::thread::hardware_concurrency());
+    return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers;
   }
 
   plan::Expected<CompiledModel> emitPlan(std::string &messages) {

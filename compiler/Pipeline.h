@@ -28,7 +28,7 @@ struct CompileOptions {
   std::map<std::string, int64_t> dims;                ///< --dim NAME=N
   std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
   std::string target;                                 ///< cpu | cpu:v3 | cpu:v4; empty: this machine's
-  uint32_t maxWorkers = 0;                            ///< --threads; 0: the larger of 8 and this machine's processors
+  uint32_t maxWorkers = 0;                            ///< --threads; 0: 8
   std::vector<std::string> entries;                   ///< train, evaluate, predict, gradients; empty: all that can be made
   bool embedWeights = false;
   bool libraryKernels = true;                         ///< false: generated kernels for everything

@@ -15,7 +15,7 @@ using namespace mlir;
 namespace tcc::train {
 
 template <typename Float, typename Int>
-static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float onFloat, Int onInt) {
+static void mapPairs(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float onFloat, Int onInt) {
   for (int64_t i = 0; i < result.size(); ++i)
     if (operands[0].isFloat())
       result.setDouble(i, onFloat(operands[0].getDouble(i), operands[1].getDouble(i)));
@@ -28,7 +28,7 @@ static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float o
   TCC_POINTWISE(OP, FLOPS)                                                                                             \
   void OP::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {                  \
     [[maybe_unused]] bool isUnsigned = elementTypeOf(getLhs()).isUnsignedInteger();                                    \
-    map(                                                                                                               \
+    mapPairs(                                                                                                               \
         operands, results[0], [&](double a, double b) -> double { return VALUE; },                                     \
         [&](int64_t a, int64_t b) -> int64_t { return INT_VALUE; });                                                   \
   }                                                                                                                    \

@@ -238,8 +238,14 @@ private:
         continue;
       plan::Port &port = *entry.add_outputs();
       port.set_name(name.str());
-      port.set_buffer(buffers.bufferOf(operand.get()));
+      unsigned id = buffers.bufferOf(operand.get());
+      port.set_buffer(id);
       port.set_sample_axis(-1);
+      // The graph's shape, where the value was returned through a view.
+      plan::TensorType &type = *entry.mutable_buffers(id)->mutable_type();
+      type.clear_dims();
+      for (int64_t extent : cast<RankedTensorType>(operand.get().getType()).getShape())
+        type.add_dims(extent);
     }
   }
 
@@ -293,6 +299,10 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   schedule.set_kind(recipe.schedule.kind);
   for (const auto &[name, value] : recipe.schedule.numbers)
     (*schedule.mutable_numbers())[name] = value;
+  for (auto [index, update] : llvm::enumerate(recipe.schedule.milestones))
+    (*schedule.mutable_numbers())["milestone." + std::to_string(index)] = update;
+  if (recipe.schedule.floor == "clamp")
+    (*schedule.mutable_numbers())["floor_clamp"] = 1;
   schedule.set_per(recipe.schedule.per);
   schedule.set_warmup_from(recipe.schedule.warmupFrom);
   training.set_accumulate(recipe.train.accumulate);
