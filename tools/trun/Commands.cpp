@@ -21,6 +21,25 @@ plan::Status checkEma(const Options &options) {
                      : plan::Status();
 }
 
+/// A run that was trained with --set data.… is used with the same, unless told otherwise.
+plan::Status addDataSettings(const std::string &from, std::vector<std::string> &settings) {
+  if (from.empty() || from.ends_with(".safetensors"))
+    return plan::Status();
+  auto checkpoint = findCheckpoint(parseRunReference(from));
+  if (!checkpoint)
+    return checkpoint.status();
+  auto position = readPosition(*checkpoint);
+  if (!position)
+    return position.status();
+  std::vector<std::string> all;
+  for (const std::string &setting : position->settings)
+    if (setting.starts_with("data."))
+      all.push_back(setting);
+  all.insert(all.end(), settings.begin(), settings.end());
+  settings = std::move(all);
+  return plan::Status();
+}
+
 /// An open session with an entry and its data.
 struct Prepared {
   Session session;
@@ -31,7 +50,10 @@ struct Prepared {
 plan::Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
   if (plan::Status status = checkEma(options); !status.ok())
     return status;
-  auto session = openSession(options.session);
+  SessionOptions sessionOptions = options.session;
+  if (plan::Status status = addDataSettings(options.from, sessionOptions.settings); !status.ok())
+    return status;
+  auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
   const plan::Entry *entry = findEntry(session->plan(), entryName);
