@@ -66,7 +66,8 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   input.dtype = type.dtype();
   if (!mayConvert(have.dtype(), type.dtype(), column.isText()))
     return plan::error("{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
-                       "data", dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
+                       "data",
+                       dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
                        plan::dtypeName(have.dtype()), plan::dtypeName(type.dtype()));
   int axis = port.sample_axis();
   bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
@@ -75,8 +76,9 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   if (!input.sampled && !sameDims(have, type)) {
     if (canSample)
       return plan::error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
-                         "[samples]{}", dataset.path, column.name(), plan::typeName(have), port.name(),
-                         plan::typeName(sample), sample.dims_size() ? " followed by that shape" : "");
+                         "[samples]{}",
+                         dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
+                         sample.dims_size() ? " followed by that shape" : "");
     return plan::error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
                        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type));
   }
@@ -94,7 +96,8 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
       if (convertElements(all.data() + i * width, have.dtype(), value, type.dtype(), 1))
         return plan::error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'",
                            dataset.path, column.name(), elementText(all.data(), have.dtype(), i),
-                           have.dims_size() ? i / std::max<uint64_t>(count / std::max<uint64_t>(column.samples(), 1), 1) : 0,
+                           have.dims_size() ? i / std::max<uint64_t>(count / std::max<uint64_t>(column.samples(), 1), 1)
+                                            : 0,
                            plan::dtypeName(type.dtype()), port.name());
   }
   return input;
@@ -167,7 +170,8 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     }
     if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
       std::byte probe[8];
-      if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype, 1)) {
+      if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype,
+                           1)) {
         reader.maskedInput = static_cast<int>(i);
       }
     }
@@ -184,10 +188,11 @@ plan::Status BatchReader::checkClasses(const Input &input, const std::byte *valu
   for (uint64_t i = 0; i < count; ++i) {
     int64_t value = integerElement(values, dtype, i);
     if ((value < 0 || value >= input.classes) && value != ignoreIndex)
-      return plan::error("{}: column '{}': value {} of sample {} names no class of the model's input '{}': classes are 0 "
-                         "to {}{}", path, input.column->name(), value, sample + i / std::max<uint64_t>(perSample, 1),
-                         input.name, input.classes - 1,
-                         ignoreIndex ? fmt::format(", and {} is not counted", *ignoreIndex) : "");
+      return plan::error(
+          "{}: column '{}': value {} of sample {} names no class of the model's input '{}': classes are 0 "
+          "to {}{}",
+          path, input.column->name(), value, sample + i / std::max<uint64_t>(perSample, 1), input.name,
+          input.classes - 1, ignoreIndex ? fmt::format(", and {} is not counted", *ignoreIndex) : "");
   }
   return plan::Status();
 }
@@ -205,7 +210,8 @@ plan::Status BatchReader::readSample(Input &input, uint64_t index, bool ignore) 
   if (plan::Status status = input.column->read(index, direct ? input.converted.data() : input.raw.data()); !status.ok())
     return status;
   if (input.classes != 0 && !input.checked)
-    if (plan::Status status = checkClasses(input, direct ? input.converted.data() : input.raw.data(), from, count, index);
+    if (plan::Status status =
+            checkClasses(input, direct ? input.converted.data() : input.raw.data(), from, count, index);
         !status.ok())
       return status;
   if (direct)
@@ -227,7 +233,8 @@ plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std
       std::span<const std::byte> all = input.column->contiguous();
       if (all.empty() && input.elements != 0)
         return plan::error("{}: column '{}' cannot be a constant", path, input.column->name());
-      if (auto bad = convertElements(all.data(), input.column->type().dtype(), destination, input.dtype, input.elements))
+      if (auto bad =
+              convertElements(all.data(), input.column->type().dtype(), destination, input.dtype, input.elements))
         return plan::error("{}: column '{}': value {} does not fit the {} of the model's input '{}'", path,
                            input.column->name(), elementText(all.data(), input.column->type().dtype(), *bad),
                            plan::dtypeName(input.dtype), input.name);
@@ -237,7 +244,11 @@ plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std
     for (uint64_t slot = 0; slot < batchSize; ++slot) {
       bool padded = slot >= indices.size(), ignore = padded && mask && static_cast<int>(i) == maskedInput;
       if (!padded || slot == indices.size())
-        if (plan::Status status = readSample(input, indices.empty() ? 0 : padded ? indices.back() : indices[slot], ignore);
+        if (plan::Status status = readSample(input,
+                                             indices.empty() ? 0
+                                             : padded        ? indices.back()
+                                                             : indices[slot],
+                                             ignore);
             !status.ok())
           return status;
       for (uint64_t outer = 0; outer < input.outer; ++outer)

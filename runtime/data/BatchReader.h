@@ -1,7 +1,7 @@
 //===- BatchReader.h - columns become the inputs of an entry -------------===//
 //
-// Binds each input of an entry to a column of a data set, checks types and shapes once, and then fills the input buffers
-// of one call after the other without allocating.
+// Binds each input of an entry to a column of a data set, checks types and shapes once, and then fills the input
+// buffers of one call after the other without allocating.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_BATCHREADER_H
@@ -28,9 +28,9 @@ struct BindOptions {
 class BatchReader {
 public:
   /// Each input must find its column: by `map`, by its own name, or in a token file by its role (the target gets
-  /// `targets`, the only other integer input of rank 2 `tokens`). Columns must have the input's sample shape, or exactly
-  /// the input's: then it is a constant, given to every call. Every error says which columns there are.
-  /// The data set must outlive the reader.
+  /// `targets`, the only other integer input of rank 2 `tokens`). Columns must have the input's sample shape, or
+  /// exactly the input's: then it is a constant, given to every call. Every error says which columns there are. The
+  /// data set must outlive the reader.
   static plan::Expected<BatchReader> bind(const plan::Entry &entry, const Dataset &dataset, const BindOptions &options);
 
   /// Samples that all sampled columns have; a call's batch where no column is sampled.
@@ -52,11 +52,11 @@ private:
     const Column *column = nullptr;
     plan::DType dtype = plan::DTYPE_NONE;
     bool sampled = false;
-    uint64_t outer = 1;        ///< blocks before the sample axis
-    uint64_t inner = 1;        ///< elements after it
-    uint64_t elements = 1;     ///< of the whole input
-    int64_t classes = 0;       ///< values must be below; 0: any
-    bool checked = false;      ///< all values were checked when the column was bound
+    uint64_t outer = 1;    ///< blocks before the sample axis
+    uint64_t inner = 1;    ///< elements after it
+    uint64_t elements = 1; ///< of the whole input
+    int64_t classes = 0;   ///< values must be below; 0: any
+    bool checked = false;  ///< all values were checked when the column was bound
     std::vector<std::byte> raw, converted;
   };
 

@@ -1,7 +1,7 @@
 //===- Column.h - one named column of a data set -------------------------===//
 //
-// A data set is a set of named columns whose first axis is the sample. A column hands out one sample at a time, by index,
-// so that a shuffle costs no memory and images can stay compressed until they are needed.
+// A data set is a set of named columns whose first axis is the sample. A column hands out one sample at a time, by
+// index, so that a shuffle costs no memory and images can stay compressed until they are needed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_COLUMN_H
@@ -67,8 +67,8 @@ private:
 
 /// A memory column over values that it takes over.
 template <typename T>
-std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values,
-                                    bool text = false) {
+std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::vector<int64_t> dims,
+                                    std::vector<T> values, bool text = false) {
   plan::TensorType type;
   type.set_dtype(dtype);
   for (int64_t dim : dims)

@@ -19,16 +19,26 @@ template <typename T> T load(const std::byte *source, uint64_t index) {
 
 Wide loadInteger(const std::byte *source, plan::DType dtype, uint64_t i) {
   switch (dtype) {
-  case plan::I64: return load<int64_t>(source, i);
-  case plan::I32: return load<int32_t>(source, i);
-  case plan::I16: return load<int16_t>(source, i);
-  case plan::I8: return load<int8_t>(source, i);
-  case plan::U64: return load<uint64_t>(source, i);
-  case plan::U32: return load<uint32_t>(source, i);
-  case plan::U16: return load<uint16_t>(source, i);
-  case plan::U8: return load<uint8_t>(source, i);
-  case plan::I1: return load<uint8_t>(source, i) != 0;
-  default: return 0;
+  case plan::I64:
+    return load<int64_t>(source, i);
+  case plan::I32:
+    return load<int32_t>(source, i);
+  case plan::I16:
+    return load<int16_t>(source, i);
+  case plan::I8:
+    return load<int8_t>(source, i);
+  case plan::U64:
+    return load<uint64_t>(source, i);
+  case plan::U32:
+    return load<uint32_t>(source, i);
+  case plan::U16:
+    return load<uint16_t>(source, i);
+  case plan::U8:
+    return load<uint8_t>(source, i);
+  case plan::I1:
+    return load<uint8_t>(source, i) != 0;
+  default:
+    return 0;
   }
 }
 
@@ -38,15 +48,24 @@ template <typename T> std::pair<Wide, Wide> rangeOf() {
 
 std::pair<Wide, Wide> integerRange(plan::DType dtype) {
   switch (dtype) {
-  case plan::I64: return rangeOf<int64_t>();
-  case plan::I32: return rangeOf<int32_t>();
-  case plan::I16: return rangeOf<int16_t>();
-  case plan::I8: return rangeOf<int8_t>();
-  case plan::U64: return rangeOf<uint64_t>();
-  case plan::U32: return rangeOf<uint32_t>();
-  case plan::U16: return rangeOf<uint16_t>();
-  case plan::U8: return rangeOf<uint8_t>();
-  default: return {0, 1};
+  case plan::I64:
+    return rangeOf<int64_t>();
+  case plan::I32:
+    return rangeOf<int32_t>();
+  case plan::I16:
+    return rangeOf<int16_t>();
+  case plan::I8:
+    return rangeOf<int8_t>();
+  case plan::U64:
+    return rangeOf<uint64_t>();
+  case plan::U32:
+    return rangeOf<uint32_t>();
+  case plan::U16:
+    return rangeOf<uint16_t>();
+  case plan::U8:
+    return rangeOf<uint8_t>();
+  default:
+    return {0, 1};
   }
 }
 
@@ -65,8 +84,8 @@ bool tcc::runtime::alwaysFits(plan::DType from, plan::DType to) {
   return fromLeast >= toLeast && fromMost <= toMost;
 }
 
-std::optional<uint64_t> tcc::runtime::convertElements(const std::byte *source, plan::DType from,
-                                                      std::byte *destination, plan::DType to, uint64_t count) {
+std::optional<uint64_t> tcc::runtime::convertElements(const std::byte *source, plan::DType from, std::byte *destination,
+                                                      plan::DType to, uint64_t count) {
   uint64_t width = plan::dtypeBytes(to);
   if (from == to && from != plan::I1) {
     std::memcpy(destination, source, count * width);

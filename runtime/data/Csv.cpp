@@ -1,7 +1,7 @@
 //===- Csv.cpp - tables of numbers as text -------------------------------===//
 //
-// The first line names the columns. A column whose every field is an integer is i64, else f64; being text, it may become
-// any element type that holds its values. Columns `x.0`, `x.1`, … together are one column `x` of vectors.
+// The first line names the columns. A column whose every field is an integer is i64, else f64; being text, it may
+// become any element type that holds its values. Columns `x.0`, `x.1`, … together are one column `x` of vectors.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -55,8 +55,7 @@ std::optional<std::pair<std::string, size_t>> splitName(const std::string &name)
   return std::make_pair(name.substr(0, dot), number);
 }
 
-template <typename T>
-std::vector<T> interleave(const std::vector<const std::vector<T> *> &parts) {
+template <typename T> std::vector<T> interleave(const std::vector<const std::vector<T> *> &parts) {
   std::vector<T> values;
   values.reserve(parts.size() * parts.front()->size());
   for (size_t row = 0; row < parts.front()->size(); ++row)
@@ -130,9 +129,8 @@ plan::Expected<Dataset> formats::openCsv(const std::string &path) {
       integers.push_back(&table[column].integers);
     }
     auto width = static_cast<int64_t>(parts.size());
-    dataset.columns.push_back(
-        real ? ownedColumn<double>(name, plan::F64, {rows, width}, interleave(reals), true)
-             : ownedColumn<int64_t>(name, plan::I64, {rows, width}, interleave(integers), true));
+    dataset.columns.push_back(real ? ownedColumn<double>(name, plan::F64, {rows, width}, interleave(reals), true)
+                                   : ownedColumn<int64_t>(name, plan::I64, {rows, width}, interleave(integers), true));
   }
   return dataset;
 }

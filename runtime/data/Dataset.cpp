@@ -15,7 +15,9 @@ std::string lower(std::string text) {
   return text;
 }
 
-bool isIdxImages(const std::string &name) { return name.find("images-idx") != std::string::npos || name.find("images.idx") != std::string::npos; }
+bool isIdxImages(const std::string &name) {
+  return name.find("images-idx") != std::string::npos || name.find("images.idx") != std::string::npos;
+}
 
 /// "…images-idx3-ubyte.gz" → "…labels-idx1-ubyte.gz", compressed or not, whichever exists.
 std::string labelsOf(const std::string &images) {
@@ -63,7 +65,8 @@ plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions
   if (folders)
     return formats::openImageFolder(path);
   return plan::error("{}: the folder holds no data that is known: .npy files, IDX files, data_batch*.bin, or class "
-                     "folders of images", path);
+                     "folders of images",
+                     path);
 }
 
 plan::Expected<Dataset> openFile(const std::string &path, const DatasetOptions &options) {
@@ -92,12 +95,14 @@ plan::Expected<Dataset> openFile(const std::string &path, const DatasetOptions &
   if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
     return formats::openImageTar(path);
   return plan::error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
-                     "CIFAR files, and folders", path);
+                     "CIFAR files, and folders",
+                     path);
 }
 
 /// A path that names no file may be the start of an IDX pair's names: "mnist/train".
 std::optional<std::string> idxByPrefix(const std::string &path) {
-  for (const char *suffix : {"-images-idx3-ubyte", "-images-idx3-ubyte.gz", "-images.idx3-ubyte", "-images.idx3-ubyte.gz"})
+  for (const char *suffix :
+       {"-images-idx3-ubyte", "-images-idx3-ubyte.gz", "-images.idx3-ubyte", "-images.idx3-ubyte.gz"})
     if (fs::exists(path + suffix))
       return path + suffix;
   return std::nullopt;

@@ -40,8 +40,8 @@ struct Dataset {
   std::string path;
   std::string format; ///< for messages: "safetensors", "text", …
   std::vector<std::unique_ptr<Column>> columns = {};
-  std::vector<uint32_t> vocabulary = {};  ///< of a character text: code point of token i
-  std::vector<std::string> classes = {};  ///< of class folders: name of label i
+  std::vector<uint32_t> vocabulary = {}; ///< of a character text: code point of token i
+  std::vector<std::string> classes = {}; ///< of class folders: name of label i
   /// Samples that one epoch holds where that is not the number of samples: random windows.
   uint64_t epochSamples = 0;
 

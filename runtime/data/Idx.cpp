@@ -1,7 +1,7 @@
 //===- Idx.cpp - IDX (MNIST) and CIFAR's binary records ------------------===//
 //
-// IDX: two zero bytes, element type, rank, big-endian sizes, elements (yann.lecun.com/exdb/mnist); gzip is undone on the
-// way. CIFAR: records of a label (CIFAR-100: coarse, fine) and 3·32·32 bytes, plane by plane
+// IDX: two zero bytes, element type, rank, big-endian sizes, elements (yann.lecun.com/exdb/mnist); gzip is undone on
+// the way. CIFAR: records of a label (CIFAR-100: coarse, fine) and 3·32·32 bytes, plane by plane
 // (cs.toronto.edu/~kriz/cifar.html). Both give `image` f32 NCHW in [0, 1] and `label` i64.
 //
 //===----------------------------------------------------------------------===//
@@ -149,8 +149,8 @@ plan::Expected<Dataset> formats::openCifar(const std::vector<std::string> &files
     labels.push_back(static_cast<unsigned char>(content[static_cast<uint64_t>(i) * record + (hundred ? 1 : 0)]));
   Dataset dataset{.path = files.front(), .format = "CIFAR"};
   dataset.columns.push_back(std::make_unique<ByteImageColumn>("image", imageType(samples, 3, 32, 32),
-                                                              std::make_shared<const std::string>(std::move(content)), 0,
-                                                              record, record - kPixels));
+                                                              std::make_shared<const std::string>(std::move(content)),
+                                                              0, record, record - kPixels));
   dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {samples}, std::move(labels)));
   return dataset;
 }

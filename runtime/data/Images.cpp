@@ -47,8 +47,8 @@ void onJpegMessage(j_common_ptr info, int level) {
     onJpegError(info);
 }
 
-/// Fills `pixels`; the message of the library where the bytes are no good JPEG. No object with a destructor lives across
-/// the jump: the row buffer is the caller's.
+/// Fills `pixels`; the message of the library where the bytes are no good JPEG. No object with a destructor lives
+/// across the jump: the row buffer is the caller's.
 bool decodeJpeg(const std::string &bytes, Pixels &pixels, JpegError &error) {
   jpeg_decompress_struct info;
   info.err = jpeg_std_error(&error.manager);
@@ -102,17 +102,16 @@ plan::Status decode(const std::string &where, const std::string &bytes, Pixels &
   }
   if (bytes.size() > 8 && std::memcmp(bytes.data(), "\x89PNG", 4) == 0) {
     std::string message;
-    return decodePng(bytes, pixels, message) ? plan::Status()
-                                             : plan::error("{}: damaged PNG: {}", where, message);
+    return decodePng(bytes, pixels, message) ? plan::Status() : plan::error("{}: damaged PNG: {}", where, message);
   }
   return plan::error("{}: neither JPEG nor PNG, whatever its name says", where);
 }
 
 /// Where the compressed bytes of a sample come from.
 struct ImageSource {
-  std::string name;    ///< for messages: file, or tar and member
-  std::string bytes;   ///< of a tar's member; empty for a file, which is read when needed
-  std::string folder;  ///< class
+  std::string name;   ///< for messages: file, or tar and member
+  std::string bytes;  ///< of a tar's member; empty for a file, which is read when needed
+  std::string folder; ///< class
 };
 
 class ImageColumn : public Column {
@@ -158,7 +157,8 @@ private:
 
 bool isImageName(const std::string &name) {
   std::string extension = std::filesystem::path(name).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](unsigned char c) { return std::tolower(c); });
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 

@@ -54,7 +54,8 @@ plan::Expected<std::unique_ptr<Column>> parse(const std::string &where, std::str
   std::string_view header = text.substr(start, headerLength), descriptor = valueOf(header, "descr"),
                    order = valueOf(header, "fortran_order"), shape = valueOf(header, "shape");
   if (descriptor.size() < 5 || descriptor[0] != '\'' || order.empty() || shape.empty() || shape[0] != '(')
-    return plan::error("{}: its header is no plain array: structured types are not supported; save the fields apart", where);
+    return plan::error("{}: its header is no plain array: structured types are not supported; save the fields apart",
+                       where);
   std::string_view element = descriptor.substr(1, descriptor.find('\'', 1) - 1);
   plan::TensorType type;
   type.set_dtype(dtypeOfDescriptor(element.substr(1)));
@@ -80,8 +81,8 @@ plan::Expected<std::unique_ptr<Column>> parse(const std::string &where, std::str
   if (!expected || data.size() < *expected)
     return plan::error("{}: truncated: {} takes {} bytes, the file holds {}", where, plan::typeName(type),
                        expected.value_or(0), data.size());
-  return std::unique_ptr<Column>(std::make_unique<MemoryColumn>(std::move(name), type, data.first(*expected),
-                                                                std::move(owner), false, owned));
+  return std::unique_ptr<Column>(
+      std::make_unique<MemoryColumn>(std::move(name), type, data.first(*expected), std::move(owner), false, owned));
 }
 
 std::string stem(const std::string &path) { return std::filesystem::path(path).stem().string(); }
@@ -133,8 +134,8 @@ plan::Expected<Dataset> formats::openNpz(const std::string &path) {
       return plan::error("{}: member {}: damaged or truncated: {}", path, member, archive_error_string(reader.get()));
     if (!member.ends_with(".npy"))
       continue;
-    auto column = parse(fmt::format("{}: member {}", path, member), member.substr(0, member.size() - 4), *content,
-                        content, true);
+    auto column =
+        parse(fmt::format("{}: member {}", path, member), member.substr(0, member.size() - 4), *content, content, true);
     if (!column)
       return column.status();
     dataset.columns.push_back(column.take());
@@ -152,7 +153,6 @@ plan::Expected<Dataset> formats::openSafetensors(const std::string &path) {
     return file.status();
   Dataset dataset{.path = path, .format = "safetensors"};
   for (const Tensor &tensor : file->tensors())
-    dataset.columns.push_back(
-        std::make_unique<MemoryColumn>(tensor.name, tensor.type, tensor.bytes, file->file()));
+    dataset.columns.push_back(std::make_unique<MemoryColumn>(tensor.name, tensor.type, tensor.bytes, file->file()));
   return dataset;
 }

@@ -1,10 +1,11 @@
 //===- Sampler.h - which samples make which batch ------------------------===//
 //
-// The order of an epoch is a function of (seed, epoch): nothing is drawn from a stream, so any batch can be found from its
-// number, and a resumed run goes on where it stopped.
-//   Shuffled: a permutation of [0, n) by a Feistel network of six rounds over the smallest even number of bits that holds
-//     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with arbitrary
-//     finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
+// The order of an epoch is a function of (seed, epoch): nothing is drawn from a stream, so any batch can be found from
+// its number, and a resumed run goes on where it stopped.
+//   Shuffled: a permutation of [0, n) by a Feistel network of six rounds over the smallest even number of bits that
+//   holds
+//     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
+//     arbitrary finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
 //   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product.
 //
 //===----------------------------------------------------------------------===//

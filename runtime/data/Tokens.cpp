@@ -48,8 +48,10 @@ plan::Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &optio
     count -= boundary;
   }
   if (options.windowLength < 1)
-    return plan::error("{}: a token file needs a model with an integer input of rank 2, [batch, sequence]: its sequence "
-                       "length is the window", dataset.path);
+    return plan::error(
+        "{}: a token file needs a model with an integer input of rank 2, [batch, sequence]: its sequence "
+        "length is the window",
+        dataset.path);
   uint64_t length = static_cast<uint64_t>(options.windowLength), after = options.sameWindow ? 0 : 1;
   if (count < length + after)
     return plan::error("{}: too few tokens: one window takes {}, {} holds {}", dataset.path, length + after,
@@ -97,8 +99,8 @@ plan::Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options
   auto tokens = std::make_shared<std::vector<Token>>();
   tokens->reserve(points.size());
   for (uint32_t point : points)
-    tokens->push_back(static_cast<Token>(
-        std::lower_bound(dataset.vocabulary.begin(), dataset.vocabulary.end(), point) - dataset.vocabulary.begin()));
+    tokens->push_back(static_cast<Token>(std::lower_bound(dataset.vocabulary.begin(), dataset.vocabulary.end(), point) -
+                                         dataset.vocabulary.begin()));
   std::span<const std::byte> bytes = std::as_bytes(std::span<const Token>(*tokens));
   return makeWindows(std::move(dataset), options, dtype, bytes, tokens, true);
 }
@@ -151,7 +153,8 @@ plan::Expected<Dataset> formats::openText(const std::string &path, const Dataset
   for (size_t at = 0; at < text.size();) {
     auto point = decodeUtf8(text, at);
     if (!point)
-      return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
+      return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path,
+                         at);
     points.push_back(*point);
   }
   if (options.vocabulary) {
@@ -159,7 +162,8 @@ plan::Expected<Dataset> formats::openText(const std::string &path, const Dataset
     for (size_t i = 0; i < points.size(); ++i)
       if (!std::binary_search(dataset.vocabulary.begin(), dataset.vocabulary.end(), points[i]))
         return plan::error("{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or "
-                           "train on a text that has it", path, i + 1, encodeUtf8(points[i]), points[i]);
+                           "train on a text that has it",
+                           path, i + 1, encodeUtf8(points[i]), points[i]);
   } else {
     dataset.vocabulary = points;
     std::sort(dataset.vocabulary.begin(), dataset.vocabulary.end());

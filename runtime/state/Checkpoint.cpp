@@ -79,7 +79,8 @@ plan::Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &ref
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run)))
       return plan::error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
-                         "--eval-data", reference.run);
+                         "--eval-data",
+                         reference.run);
     auto best = readJson(bestFileOf(reference.run));
     if (!best)
       return best.status();
@@ -102,8 +103,7 @@ plan::Status tcc::runtime::writeCheckpoint(const std::string &run, const plan::P
     const plan::Variable &variable = plan.variables(i);
     const auto *data = static_cast<const std::byte *>(device.variableData(static_cast<uint32_t>(i)));
     if (data && isCheckpointed(variable, written[static_cast<size_t>(i)]))
-      tensors.push_back(
-          {variable.name(), variable.type(), {data, plan::tensorBytes(variable.type()).value_or(0)}});
+      tensors.push_back({variable.name(), variable.type(), {data, plan::tensorBytes(variable.type()).value_or(0)}});
   }
   std::string place = fmt::format("{}/step-{}", folderOf(run), position.step);
   std::string temporary = fmt::format("{}/.step-{}.tmp", folderOf(run), position.step);

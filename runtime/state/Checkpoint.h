@@ -1,8 +1,8 @@
 //===- Checkpoint.h - a run's state on the disk --------------------------===//
 //
 // A run folder holds `checkpoints/step-N/` with `state.safetensors` (every variable that training changes) and
-// `manifest.json` (where training stood, and the files' checksums). A checkpoint is written beside its place and renamed:
-// it is there whole, or not at all.
+// `manifest.json` (where training stood, and the files' checksums). A checkpoint is written beside its place and
+// renamed: it is there whole, or not at all.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_CHECKPOINT_H
@@ -19,14 +19,14 @@ namespace tcc::runtime {
 
 /// Where training stands between two updates.
 struct TrainingPosition {
-  uint64_t step = 0;          ///< updates done
-  uint64_t epoch = 0;         ///< the epoch that the next batch belongs to, from 0
-  uint64_t batch = 0;         ///< micro-batches of that epoch that are done
+  uint64_t step = 0;  ///< updates done
+  uint64_t epoch = 0; ///< the epoch that the next batch belongs to, from 0
+  uint64_t batch = 0; ///< micro-batches of that epoch that are done
   uint64_t seed = 0;
   bool shuffle = true;
-  double scheduleTotal = 0;   ///< the schedule's total_steps, fixed when the run started (in its own unit)
+  double scheduleTotal = 0;          ///< the schedule's total_steps, fixed when the run started (in its own unit)
   std::vector<std::string> settings; ///< --set KEY=VALUE of the run
-  uint64_t bestStep = 0;      ///< 0: no evaluation yet
+  uint64_t bestStep = 0;             ///< 0: no evaluation yet
   double bestLoss = 0;
 };
 
@@ -36,8 +36,8 @@ struct RunReference {
 };
 RunReference parseRunReference(const std::string &text);
 
-/// The folder of the checkpoint, e.g. "RUN/checkpoints/step-120". Error: no such run or checkpoint; those that are there
-/// are listed.
+/// The folder of the checkpoint, e.g. "RUN/checkpoints/step-120". Error: no such run or checkpoint; those that are
+/// there are listed.
 plan::Expected<std::string> findCheckpoint(const RunReference &reference);
 
 /// Steps of the run's checkpoints, ascending.

@@ -21,20 +21,34 @@ using namespace tcc::runtime;
 namespace {
 plan::DType dtypeOf(int onnxType) {
   switch (onnxType) {
-  case onnx::TensorProto::DOUBLE: return plan::F64;
-  case onnx::TensorProto::FLOAT: return plan::F32;
-  case onnx::TensorProto::BFLOAT16: return plan::BF16;
-  case onnx::TensorProto::FLOAT16: return plan::F16;
-  case onnx::TensorProto::INT64: return plan::I64;
-  case onnx::TensorProto::INT32: return plan::I32;
-  case onnx::TensorProto::INT16: return plan::I16;
-  case onnx::TensorProto::INT8: return plan::I8;
-  case onnx::TensorProto::UINT64: return plan::U64;
-  case onnx::TensorProto::UINT32: return plan::U32;
-  case onnx::TensorProto::UINT16: return plan::U16;
-  case onnx::TensorProto::UINT8: return plan::U8;
-  case onnx::TensorProto::BOOL: return plan::I1;
-  default: return plan::DTYPE_NONE;
+  case onnx::TensorProto::DOUBLE:
+    return plan::F64;
+  case onnx::TensorProto::FLOAT:
+    return plan::F32;
+  case onnx::TensorProto::BFLOAT16:
+    return plan::BF16;
+  case onnx::TensorProto::FLOAT16:
+    return plan::F16;
+  case onnx::TensorProto::INT64:
+    return plan::I64;
+  case onnx::TensorProto::INT32:
+    return plan::I32;
+  case onnx::TensorProto::INT16:
+    return plan::I16;
+  case onnx::TensorProto::INT8:
+    return plan::I8;
+  case onnx::TensorProto::UINT64:
+    return plan::U64;
+  case onnx::TensorProto::UINT32:
+    return plan::U32;
+  case onnx::TensorProto::UINT16:
+    return plan::U16;
+  case onnx::TensorProto::UINT8:
+    return plan::U8;
+  case onnx::TensorProto::BOOL:
+    return plan::I1;
+  default:
+    return plan::DTYPE_NONE;
   }
 }
 
@@ -150,7 +164,8 @@ plan::Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
   return model;
 }
 
-plan::Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable, const std::string &path) {
+plan::Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable,
+                              const std::string &path) {
   plan::TensorType type;
   type.set_dtype(dtypeOf(tensor.data_type()));
   for (int64_t dim : tensor.dims())
@@ -190,7 +205,8 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     if (found == byName.end())
       return hasBytes(tensor) ? plan::Status()
                               : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
-                                            "model again", path, tensor.name());
+                                            "model again",
+                                            path, tensor.name());
     const plan::Variable &variable = *found->second;
     exported.insert(variable.name());
     if (hasBytes(tensor) && !values.isTrained(variable))
@@ -231,7 +247,8 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
   for (const auto &[name, variable] : byName)
     if (variable->role() == plan::PARAMETER && !exported.count(name))
       return plan::error("{}: parameter '{}' is no initializer of the model inside the plan; export to .safetensors "
-                         "instead", path, name);
+                         "instead",
+                         path, name);
   if (!options.keepMode)
     setInferenceMode(*model->mutable_graph());
   auto file = AtomicFile::create(path);

@@ -13,14 +13,15 @@ namespace tcc::runtime {
 using TrainedValues = std::function<std::span<const std::byte>(const plan::Variable &)>;
 
 struct ExportOptions {
-  std::string planFolder;  ///< where the plan was compiled: external weights are relative to it
-  bool keepMode = false;   ///< leave BatchNormalization and Dropout in training mode where the model has them so
+  std::string planFolder; ///< where the plan was compiled: external weights are relative to it
+  bool keepMode = false;  ///< leave BatchNormalization and Dropout in training mode where the model has them so
   uint64_t externalAbove = 1'500'000'000; ///< bytes; protobuf messages end at 2 GiB
 };
 
 /// Writes `path`, by its extension: `.safetensors` holds every initializer by name; `.onnx` is the imported model with
-/// the trained values in it; above `externalAbove` bytes they lie beside it in `<path>.data`. Errors: another extension,
-/// a plan without a model inside, a parameter that is no initializer of the model, external weights that are gone.
+/// the trained values in it; above `externalAbove` bytes they lie beside it in `<path>.data`. Errors: another
+/// extension, a plan without a model inside, a parameter that is no initializer of the model, external weights that are
+/// gone.
 plan::Status exportWeights(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &path,
                            const ExportOptions &options);
 

@@ -14,9 +14,19 @@ using nlohmann::json;
 
 namespace {
 constexpr std::array<std::pair<std::string_view, plan::DType>, 13> kNames = {{
-    {"F64", plan::F64}, {"F32", plan::F32}, {"BF16", plan::BF16}, {"F16", plan::F16}, {"I64", plan::I64},
-    {"I32", plan::I32}, {"I16", plan::I16}, {"I8", plan::I8},     {"U64", plan::U64}, {"U32", plan::U32},
-    {"U16", plan::U16}, {"U8", plan::U8},   {"BOOL", plan::I1},
+    {"F64", plan::F64},
+    {"F32", plan::F32},
+    {"BF16", plan::BF16},
+    {"F16", plan::F16},
+    {"I64", plan::I64},
+    {"I32", plan::I32},
+    {"I16", plan::I16},
+    {"I8", plan::I8},
+    {"U64", plan::U64},
+    {"U32", plan::U32},
+    {"U16", plan::U16},
+    {"U8", plan::U8},
+    {"BOOL", plan::I1},
 }};
 
 std::optional<plan::DType> dtypeOf(std::string_view name) {
@@ -47,8 +57,8 @@ plan::Expected<Tensor> parseTensor(const std::string &path, const std::string &n
   if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets") ||
       !entry["dtype"].is_string() || !entry["shape"].is_array() || !entry["data_offsets"].is_array() ||
       entry["data_offsets"].size() != 2)
-    return plan::error("{}: tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew", path,
-                       name);
+    return plan::error("{}: tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew",
+                       path, name);
   std::string dtypeText = entry["dtype"].get<std::string>();
   auto dtype = dtypeOf(dtypeText);
   if (!dtype)
@@ -140,9 +150,8 @@ plan::Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path,
     if (header.contains(tensor.name))
       return plan::error("{}: two tensors are called '{}'", path, tensor.name);
     std::vector<int64_t> dims(tensor.type.dims().begin(), tensor.type.dims().end());
-    header[tensor.name] = {{"dtype", nameOf(tensor.type.dtype())},
-                           {"shape", dims},
-                           {"data_offsets", {offset, offset + *bytes}}};
+    header[tensor.name] = {
+        {"dtype", nameOf(tensor.type.dtype())}, {"shape", dims}, {"data_offsets", {offset, offset + *bytes}}};
     offset += *bytes;
   }
   std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);

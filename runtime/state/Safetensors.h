@@ -1,7 +1,7 @@
 //===- Safetensors.h - the tensor format of data, weights and checkpoints -===//
 //
-// A safetensors file is u64 header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}}, then the bytes of
-// all tensors without gaps (https://github.com/huggingface/safetensors, format section).
+// A safetensors file is u64 header length, a JSON header {"name": {"dtype", "shape", "data_offsets"}}, then the bytes
+// of all tensors without gaps (https://github.com/huggingface/safetensors, format section).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_SAFETENSORS_H

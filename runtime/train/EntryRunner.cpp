@@ -18,11 +18,16 @@ template <typename T> T load(const void *data, uint64_t index) {
 
 double loadElement(const void *data, plan::DType dtype, uint64_t index) {
   switch (dtype) {
-  case plan::F64: return load<double>(data, index);
-  case plan::F32: return load<float>(data, index);
-  case plan::I64: return static_cast<double>(load<int64_t>(data, index));
-  case plan::I32: return load<int32_t>(data, index);
-  default: return std::numeric_limits<double>::quiet_NaN();
+  case plan::F64:
+    return load<double>(data, index);
+  case plan::F32:
+    return load<float>(data, index);
+  case plan::I64:
+    return static_cast<double>(load<int64_t>(data, index));
+  case plan::I32:
+    return load<int32_t>(data, index);
+  default:
+    return std::numeric_limits<double>::quiet_NaN();
   }
 }
 
@@ -68,8 +73,9 @@ double EntryRunner::scalarOutput(int index) const {
   if (index < 0)
     return 0;
   const void *data = outputBuffers[static_cast<size_t>(index)];
-  return data ? loadElement(data, program->buffers(static_cast<int>(program->outputs(index).buffer())).type().dtype(), 0)
-              : std::numeric_limits<double>::quiet_NaN();
+  return data
+             ? loadElement(data, program->buffers(static_cast<int>(program->outputs(index).buffer())).type().dtype(), 0)
+             : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::span<const std::byte> EntryRunner::outputBytes(int index) const {

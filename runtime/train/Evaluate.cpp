@@ -75,8 +75,9 @@ plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, con
     int axis = entry.outputs(i).sample_axis();
     if (!single) {
       if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != static_cast<int64_t>(batch))
-        return plan::error("output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}",
-                           entry.outputs(i).name(), plan::typeName(type), batch, samples);
+        return plan::error(
+            "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}",
+            entry.outputs(i).name(), plan::typeName(type), batch, samples);
       type.set_dims(axis, static_cast<int64_t>(samples));
     }
     values[static_cast<size_t>(i)].resize(plan::tensorBytes(type).value_or(0));

@@ -1,9 +1,9 @@
 //===- Evaluate.h - loss and accuracy over a whole data set --------------===//
 //
 // Every sample counts once. A last, shorter batch is padded: where the loss can leave targets out, padding is left out.
-// Else the last sample stands in for it, and its known share is subtracted again: with r samples and B slots, the sums of
-// [r samples, B - r copies] minus (B - r)/B of the sums of [B copies]. That is exact up to rounding for every loss that is
-// a sum over samples, or their mean; evaluation runs in inference mode, so samples do not see each other.
+// Else the last sample stands in for it, and its known share is subtracted again: with r samples and B slots, the sums
+// of [r samples, B - r copies] minus (B - r)/B of the sums of [B copies]. That is exact up to rounding for every loss
+// that is a sum over samples, or their mean; evaluation runs in inference mode, so samples do not see each other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_EVALUATE_H

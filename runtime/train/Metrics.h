@@ -18,9 +18,9 @@
 namespace tcc::runtime {
 
 struct UpdateMetrics {
-  uint64_t step = 0, epoch = 0;  ///< both from 1
+  uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
-  double seconds = 0;            ///< of this update
+  double seconds = 0; ///< of this update
   uint64_t samples = 0, tokens = 0;
 };
 

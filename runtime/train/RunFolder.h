@@ -1,7 +1,7 @@
 //===- RunFolder.h - the folder that a training run leaves ---------------===//
 //
-// RUN/plan.tplan (the plan; a hard link where the disk allows), source.json (where the plan was compiled, so that external
-// weights are found), vocabulary.json or classes.json (what the data's numbers mean), metrics.jsonl, log.txt,
+// RUN/plan.tplan (the plan; a hard link where the disk allows), source.json (where the plan was compiled, so that
+// external weights are found), vocabulary.json or classes.json (what the data's numbers mean), metrics.jsonl, log.txt,
 // checkpoints/, model.onnx.
 //
 //===----------------------------------------------------------------------===//

@@ -22,15 +22,20 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
   block.momentum = number("momentum");
   block.dampening = number("dampening");
   block.clipNorm = training.clip_norm();
-  static constexpr std::pair<std::string_view, Name> kGlobal[] = {
-      {"beta1", Name::Beta1}, {"one_minus_beta1", Name::OneMinusBeta1}, {"beta2", Name::Beta2},
-      {"one_minus_beta2", Name::OneMinusBeta2}, {"eps", Name::Eps},
-      {"bias_correction2_sqrt", Name::BiasCorrection2Sqrt}, {"momentum", Name::Momentum},
-      {"one_minus_dampening", Name::OneMinusDampening}, {"first_update", Name::FirstUpdate},
-      {"clip_norm", Name::ClipNorm}};
-  static constexpr std::pair<std::string_view, Name> kGroup[] = {
-      {"lr", Name::GroupRate}, {"weight_decay", Name::GroupWeightDecay}, {"decay", Name::GroupDecay},
-      {"step_size", Name::GroupStepSize}};
+  static constexpr std::pair<std::string_view, Name> kGlobal[] = {{"beta1", Name::Beta1},
+                                                                  {"one_minus_beta1", Name::OneMinusBeta1},
+                                                                  {"beta2", Name::Beta2},
+                                                                  {"one_minus_beta2", Name::OneMinusBeta2},
+                                                                  {"eps", Name::Eps},
+                                                                  {"bias_correction2_sqrt", Name::BiasCorrection2Sqrt},
+                                                                  {"momentum", Name::Momentum},
+                                                                  {"one_minus_dampening", Name::OneMinusDampening},
+                                                                  {"first_update", Name::FirstUpdate},
+                                                                  {"clip_norm", Name::ClipNorm}};
+  static constexpr std::pair<std::string_view, Name> kGroup[] = {{"lr", Name::GroupRate},
+                                                                 {"weight_decay", Name::GroupWeightDecay},
+                                                                 {"decay", Name::GroupDecay},
+                                                                 {"step_size", Name::GroupStepSize}};
   for (const std::string &text : training.scalars()) {
     Item item{};
     bool known = false;
@@ -44,13 +49,17 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
     if (!known && text.starts_with('g') && dot != std::string::npos &&
         std::from_chars(text.data() + 1, text.data() + dot, group).ptr == text.data() + dot)
       for (const auto &[name, value] : kGroup)
-        if (std::string_view(text).substr(dot + 1) == name && group >= 0 && group < training.optimizer().groups_size()) {
-          item = {value, training.optimizer().groups(group).lr_scale(), training.optimizer().groups(group).weight_decay()};
+        if (std::string_view(text).substr(dot + 1) == name && group >= 0 &&
+            group < training.optimizer().groups_size()) {
+          item = {value, training.optimizer().groups(group).lr_scale(),
+                  training.optimizer().groups(group).weight_decay()};
           known = true;
         }
     if (!known)
-      return plan::error("the plan reads a run-time scalar '{}' that this program does not know; use the trun that came "
-                         "with the compiler, or compile the model again", text);
+      return plan::error(
+          "the plan reads a run-time scalar '{}' that this program does not know; use the trun that came "
+          "with the compiler, or compile the model again",
+          text);
     block.items.push_back(item);
   }
   return block;
@@ -65,20 +74,48 @@ void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out)
     const Item &item = items[i];
     double groupRate = scheduled * item.scale, value = 0;
     switch (item.name) {
-    case Name::GroupRate: value = groupRate; break;
-    case Name::GroupWeightDecay: value = item.decay; break;
-    case Name::GroupDecay: value = 1 - groupRate * item.decay; break;
-    case Name::GroupStepSize: value = groupRate / (1 - std::pow(firstBeta, t)); break;
-    case Name::Beta1: value = firstBeta; break;
-    case Name::OneMinusBeta1: value = 1 - firstBeta; break;
-    case Name::Beta2: value = beta2; break;
-    case Name::OneMinusBeta2: value = 1 - beta2; break;
-    case Name::Eps: value = eps; break;
-    case Name::BiasCorrection2Sqrt: value = std::sqrt(1 - std::pow(beta2, t)); break;
-    case Name::Momentum: value = velocity; break;
-    case Name::OneMinusDampening: value = 1 - dampening; break;
-    case Name::FirstUpdate: value = update == 1 ? 1 : 0; break;
-    case Name::ClipNorm: value = clipNorm; break;
+    case Name::GroupRate:
+      value = groupRate;
+      break;
+    case Name::GroupWeightDecay:
+      value = item.decay;
+      break;
+    case Name::GroupDecay:
+      value = 1 - groupRate * item.decay;
+      break;
+    case Name::GroupStepSize:
+      value = groupRate / (1 - std::pow(firstBeta, t));
+      break;
+    case Name::Beta1:
+      value = firstBeta;
+      break;
+    case Name::OneMinusBeta1:
+      value = 1 - firstBeta;
+      break;
+    case Name::Beta2:
+      value = beta2;
+      break;
+    case Name::OneMinusBeta2:
+      value = 1 - beta2;
+      break;
+    case Name::Eps:
+      value = eps;
+      break;
+    case Name::BiasCorrection2Sqrt:
+      value = std::sqrt(1 - std::pow(beta2, t));
+      break;
+    case Name::Momentum:
+      value = velocity;
+      break;
+    case Name::OneMinusDampening:
+      value = 1 - dampening;
+      break;
+    case Name::FirstUpdate:
+      value = update == 1 ? 1 : 0;
+      break;
+    case Name::ClipNorm:
+      value = clipNorm;
+      break;
     }
     out[i] = static_cast<float>(value);
   }

@@ -29,9 +29,20 @@ public:
 
 private:
   enum class Name {
-    GroupRate, GroupWeightDecay, GroupDecay, GroupStepSize,
-    Beta1, OneMinusBeta1, Beta2, OneMinusBeta2, Eps, BiasCorrection2Sqrt,
-    Momentum, OneMinusDampening, FirstUpdate, ClipNorm
+    GroupRate,
+    GroupWeightDecay,
+    GroupDecay,
+    GroupStepSize,
+    Beta1,
+    OneMinusBeta1,
+    Beta2,
+    OneMinusBeta2,
+    Eps,
+    BiasCorrection2Sqrt,
+    Momentum,
+    OneMinusDampening,
+    FirstUpdate,
+    ClipNorm
   };
   struct Item {
     Name name;

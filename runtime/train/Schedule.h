@@ -19,9 +19,9 @@ namespace tcc::runtime {
 
 class LearningSchedule {
 public:
-  /// `runTotal` is the run's length in the schedule's unit (updates, or epochs where per is "epoch"); it counts where the
-  /// schedule names no total_steps of its own. Milestones are the numbers `milestone.0`, `milestone.1`, …; floor = "clamp"
-  /// is the number floor_clamp = 1. Errors: unknown kind; a number that the kind needs is missing or senseless.
+  /// `runTotal` is the run's length in the schedule's unit (updates, or epochs where per is "epoch"); it counts where
+  /// the schedule names no total_steps of its own. Milestones are the numbers `milestone.0`, `milestone.1`, …; floor =
+  /// "clamp" is the number floor_clamp = 1. Errors: unknown kind; a number that the kind needs is missing or senseless.
   static plan::Expected<LearningSchedule> create(const plan::Schedule &schedule, double runTotal);
 
   /// Factor of the learning rate at count t (updates, or epochs, from 0).

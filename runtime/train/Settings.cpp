@@ -14,20 +14,72 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-const std::vector<std::string> kRunTime = {
-    "optimizer.lr", "optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "optimizer.momentum",
-    "optimizer.dampening", "schedule.kind", "schedule.warmup_steps", "schedule.total_steps", "schedule.min_lr_scale",
-    "schedule.per", "schedule.warmup_from", "schedule.floor", "schedule.step_size", "schedule.milestones",
-    "schedule.gamma", "schedule.power", "schedule.pct_start", "schedule.div_factor", "schedule.final_div_factor",
-    "schedule.base_momentum", "schedule.max_momentum", "train.seed", "train.clip_norm", "data.tokens", "data.windows",
-    "data.last", "data.eval_split", "data.format", "data.transform"};
-const std::vector<std::string> kCompiled = {
-    "model.dims", "model.trainable", "model.frozen", "model.batch_norm", "model.dropout", "evaluate.dims",
-    "predict.dims", "loss.output", "loss.kind", "loss.of", "loss.target", "loss.class_axis", "loss.shift",
-    "loss.ignore_index", "loss.label_smoothing", "loss.weight", "loss.pos_weight", "loss.reduction", "loss.delta",
-    "loss.beta", "loss.log_target", "optimizer.kind", "optimizer.nesterov", "optimizer.alpha", "optimizer.centered",
-    "optimizer.lr_decay", "optimizer.amsgrad", "optimizer.decay_exempt", "optimizer.group", "optimizer.layer_decay",
-    "train.accumulate", "train.clip_value", "train.precision", "train.ema", "compiler.fuse", "compiler.attention"};
+const std::vector<std::string> kRunTime = {"optimizer.lr",
+                                           "optimizer.betas",
+                                           "optimizer.eps",
+                                           "optimizer.weight_decay",
+                                           "optimizer.momentum",
+                                           "optimizer.dampening",
+                                           "schedule.kind",
+                                           "schedule.warmup_steps",
+                                           "schedule.total_steps",
+                                           "schedule.min_lr_scale",
+                                           "schedule.per",
+                                           "schedule.warmup_from",
+                                           "schedule.floor",
+                                           "schedule.step_size",
+                                           "schedule.milestones",
+                                           "schedule.gamma",
+                                           "schedule.power",
+                                           "schedule.pct_start",
+                                           "schedule.div_factor",
+                                           "schedule.final_div_factor",
+                                           "schedule.base_momentum",
+                                           "schedule.max_momentum",
+                                           "train.seed",
+                                           "train.clip_norm",
+                                           "data.tokens",
+                                           "data.windows",
+                                           "data.last",
+                                           "data.eval_split",
+                                           "data.format",
+                                           "data.transform"};
+const std::vector<std::string> kCompiled = {"model.dims",
+                                            "model.trainable",
+                                            "model.frozen",
+                                            "model.batch_norm",
+                                            "model.dropout",
+                                            "evaluate.dims",
+                                            "predict.dims",
+                                            "loss.output",
+                                            "loss.kind",
+                                            "loss.of",
+                                            "loss.target",
+                                            "loss.class_axis",
+                                            "loss.shift",
+                                            "loss.ignore_index",
+                                            "loss.label_smoothing",
+                                            "loss.weight",
+                                            "loss.pos_weight",
+                                            "loss.reduction",
+                                            "loss.delta",
+                                            "loss.beta",
+                                            "loss.log_target",
+                                            "optimizer.kind",
+                                            "optimizer.nesterov",
+                                            "optimizer.alpha",
+                                            "optimizer.centered",
+                                            "optimizer.lr_decay",
+                                            "optimizer.amsgrad",
+                                            "optimizer.decay_exempt",
+                                            "optimizer.group",
+                                            "optimizer.layer_decay",
+                                            "train.accumulate",
+                                            "train.clip_value",
+                                            "train.precision",
+                                            "train.ema",
+                                            "compiler.fuse",
+                                            "compiler.attention"};
 
 plan::Status usage(std::string text) { return plan::Status(std::move(text), plan::kExitUsage); }
 
@@ -42,7 +94,7 @@ bool listed(const plan::Training &training, const std::string &suffix) {
 }
 
 struct Value {
-  std::string text;              ///< a word or a quoted string
+  std::string text; ///< a word or a quoted string
   std::optional<double> number;
   std::vector<double> list;
 };

@@ -11,8 +11,8 @@
 
 namespace tcc::runtime {
 
-/// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. What is compiled in is
-/// refused with "recompile with tcc --set …", an unknown key with the nearest known one; both are wrong usage.
+/// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. What is compiled in
+/// is refused with "recompile with tcc --set …", an unknown key with the nearest known one; both are wrong usage.
 plan::Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
                            plan::DataSettings &data);
 

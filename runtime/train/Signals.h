@@ -1,6 +1,7 @@
 //===- Signals.h - a polite end ------------------------------------------===//
 //
-// SIGINT and SIGTERM ask the loop to finish its update and to write a checkpoint. A second one ends the process at once.
+// SIGINT and SIGTERM ask the loop to finish its update and to write a checkpoint. A second one ends the process at
+// once.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SIGNALS_H
@@ -37,7 +38,8 @@ private:
     static volatile std::sig_atomic_t number = 0;
     return number;
   }
-  struct sigaction oldInterrupt {}, oldTerminate {};
+  struct sigaction oldInterrupt {
+  }, oldTerminate{};
 };
 
 } // namespace tcc::runtime

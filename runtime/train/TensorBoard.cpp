@@ -111,5 +111,6 @@ plan::Status TensorBoardFile::scalar(std::string_view tag, uint64_t step, double
 }
 
 plan::Status TensorBoardFile::flush() {
-  return std::fflush(file.get()) == 0 ? plan::Status() : plan::error("{}: cannot write: {}", path, std::strerror(errno));
+  return std::fflush(file.get()) == 0 ? plan::Status()
+                                      : plan::error("{}: cannot write: {}", path, std::strerror(errno));
 }

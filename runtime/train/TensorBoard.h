@@ -1,8 +1,8 @@
 //===- TensorBoard.h - scalars for TensorBoard ---------------------------===//
 //
-// An events file is a sequence of records: u64 length, masked CRC-32C of it, the bytes of an Event message, masked CRC-32C
-// of them (tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto). The few fields that scalars need are
-// encoded here.
+// An events file is a sequence of records: u64 length, masked CRC-32C of it, the bytes of an Event message, masked
+// CRC-32C of them (tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto). The few fields that
+// scalars need are encoded here.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_TENSORBOARD_H

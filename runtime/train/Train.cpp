@@ -1,8 +1,8 @@
 //===- Train.cpp - the training loop -------------------------------------===//
 //
 // An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
-// `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights. Where training
-// stands is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
+// `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights. Where
+// training stands is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
@@ -94,7 +94,8 @@ plan::Status Trainer::findEntries() {
       return entry.status();
     runner = std::make_unique<LossRunner>(*session.device, **entry);
     if (runner->sum < 0 || runner->weight < 0)
-      return plan::error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(), name);
+      return plan::error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(),
+                         name);
     return plan::Status();
   };
   if (accumulate == 1)
@@ -131,7 +132,8 @@ plan::Status Trainer::openData() {
   const plan::Entry *evaluate = findEntry(session.plan(), "evaluate");
   if (!evaluate)
     return plan::error("{}: the plan has no entry 'evaluate'; compile with tcc --entry train,evaluate, or leave the "
-                       "evaluation data out", session.reader.path());
+                       "evaluation data out",
+                       session.reader.path());
   vocabulary.reset();
   if (!data.dataset->vocabulary.empty())
     vocabulary = data.dataset->vocabulary;
@@ -157,11 +159,13 @@ plan::Status Trainer::planRun() {
       return stored.status();
     position = stored.take();
     if (options.seed && *options.seed != position.seed)
-      return plan::Status(fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed,
-                                      position.seed), plan::kExitUsage);
+      return plan::Status(
+          fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed, position.seed),
+          plan::kExitUsage);
     if (options.shuffle && *options.shuffle != position.shuffle)
-      return plan::Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
-                                      position.shuffle ? "" : "not "), plan::kExitUsage);
+      return plan::Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled",
+                                      *options.shuffle ? "" : "no-", position.shuffle ? "" : "not "),
+                          plan::kExitUsage);
     if (plan::Status status = loadCheckpoint(*checkpoint, session.plan(), *session.device); !status.ok())
       return status;
     resuming = true;
@@ -175,9 +179,10 @@ plan::Status Trainer::planRun() {
   uint64_t samples = data.reader->samples(), batch = data.reader->batch();
   uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
   if (pad && epochSamples % batch != 0 && !data.reader->maskable())
-    return plan::error("{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
-                       "targets); leave it out, and the last {} samples of an epoch are dropped", options.data,
-                       epochSamples % batch);
+    return plan::error(
+        "{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
+        "targets); leave it out, and the last {} samples of an epoch are dropped",
+        options.data, epochSamples % batch);
   SampleOrder order = data.dataset->epochSamples ? SampleOrder::Random
                       : position.shuffle         ? SampleOrder::Shuffled
                                                  : SampleOrder::Ordered;
@@ -185,7 +190,8 @@ plan::Status Trainer::planRun() {
   uint64_t batches = sampler->batchesPerEpoch();
   if (batches == 0)
     return plan::error("{}: too few samples: {}, but a batch takes {}; compile with a smaller batch, or pad with --set "
-                       "data.last=pad", options.data, epochSamples, batch);
+                       "data.last=pad",
+                       options.data, epochSamples, batch);
   uint64_t perEpoch = (batches + accumulate - 1) / accumulate;
   totalSteps = options.steps ? *options.steps : options.epochs.value_or(1) * perEpoch;
   indices.reserve(batch);
@@ -202,8 +208,8 @@ plan::Status Trainer::planRun() {
     return block.status();
   scalars.emplace(block.take());
   if (position.batch > batches)
-    return plan::error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data", options.data,
-                       batches, position.batch);
+    return plan::error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data",
+                       options.data, batches, position.batch);
   std::span<float> values = step ? step->runner.scalars() : updateEntry->scalars();
   if (!values.empty() && values.size() < scalars->size())
     return plan::error("{}: the plan's scalar block is too small; compile again", session.reader.path());
@@ -251,10 +257,11 @@ void Trainer::report() {
     progress->note(fmt::format("vocabulary: {} characters", data.dataset->vocabulary.size()));
   if (!data.dataset->classes.empty())
     progress->note(fmt::format("classes: {}", data.dataset->classes.size()));
-  progress->note(fmt::format("memory: resident {}, transient {}, together {} on the device; host: data {}, plan {} (mapped)",
-                             formatBytes(session.device->residentBytes()), formatBytes(session.device->transientBytes()),
-                             formatBytes(session.device->residentBytes() + session.device->transientBytes()),
-                             formatBytes(dataBytes), formatBytes(session.reader.fileBytes())));
+  progress->note(
+      fmt::format("memory: resident {}, transient {}, together {} on the device; host: data {}, plan {} (mapped)",
+                  formatBytes(session.device->residentBytes()), formatBytes(session.device->transientBytes()),
+                  formatBytes(session.device->residentBytes() + session.device->transientBytes()),
+                  formatBytes(dataBytes), formatBytes(session.reader.fileBytes())));
 }
 
 plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum,
@@ -345,8 +352,8 @@ plan::Status Trainer::evaluateNow() {
   uint64_t before = position.bestStep;
   position.bestStep = position.step;
   position.bestLoss = result->loss;
-  bool only = checkpointed != position.step &&
-              (options.checkpointEvery == 0 || position.step % options.checkpointEvery != 0);
+  bool only =
+      checkpointed != position.step && (options.checkpointEvery == 0 || position.step % options.checkpointEvery != 0);
   if (status = checkpoint(); !status.ok())
     return status;
   if (status = markBest(run_, position.step, result->loss); !status.ok())
@@ -361,9 +368,12 @@ plan::Status Trainer::evaluateNow() {
 }
 
 plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
-  // The plan leaves the state alone where loss or norm are not finite: this is the state of the last good update.
-  if (plan::Status status = checkpoint(); !status.ok())
-    return status;
+  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping, accumulation):
+  // then this is the state of the last good update. Otherwise only the last checkpoint is.
+  bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
+  if (unchanged)
+    if (plan::Status status = checkpoint(); !status.ok())
+      return status;
   // Diagnosis: the same micro-batches again, observed. The first that goes wrong names its node.
   std::string node;
   uint64_t begin = position.batch, end = begin + lastWindow;
@@ -377,11 +387,10 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   }
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
                                                  : fmt::format("the loss is {}", metrics.loss);
-  std::string text =
-      fmt::format("step {}: {}{}; training stopped before the update; {}/checkpoints/step-{} holds the weights before it; "
-                  "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
-                  metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), run_,
-                  position.step);
+  std::string text = fmt::format(
+      "step {}: {}{}; training stopped before the update; {}/checkpoints/step-{} holds the weights before it; "
+      "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
+      metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), run_, position.step);
   progress->note("error: " + text);
   return plan::Status(text, plan::kExitNonFinite);
 }
@@ -415,7 +424,8 @@ plan::Status Trainer::finish(int signal) {
     if (plan::Status status = release(); !status.ok())
       return status;
   if (signal != 0)
-    progress->note(fmt::format("stopped by signal {} after update {}; go on with --resume {}", signal, position.step, run_));
+    progress->note(
+        fmt::format("stopped by signal {} after update {}; go on with --resume {}", signal, position.step, run_));
   return plan::Status();
 }
 

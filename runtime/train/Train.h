@@ -12,17 +12,18 @@ struct TrainOptions {
   std::string data, evalData;
   std::optional<uint64_t> steps, epochs; ///< totals, a resumed part included; neither: one epoch
   std::string out, resume, init;
-  std::optional<bool> shuffle;           ///< default: yes, or as the resumed run
+  std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
-  std::vector<std::string> settings;     ///< already applied to the session; kept in the checkpoints
+  std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
   uint64_t evalEvery = 0, checkpointEvery = 0, logEvery = 0; ///< updates; 0: at the end, at the end, by itself
-  bool release = true;                   ///< write model.onnx at the end
-  bool terminal = false;                 ///< messages go to a terminal
+  bool release = true;                                       ///< write model.onnx at the end
+  bool terminal = false;                                     ///< messages go to a terminal
   std::FILE *messages = stderr;
 };
 
-/// Trains until the steps or epochs are done, a signal (SIGINT, SIGTERM) or a non-finite loss (exit status 4) ends it; in
-/// every case the run folder holds a checkpoint of the last good state. After the first update a step allocates nothing.
+/// Trains until the steps or epochs are done, a signal (SIGINT, SIGTERM) or a non-finite loss (exit status 4) ends it;
+/// in every case the run folder holds a checkpoint of the last good state. After the first update a step allocates
+/// nothing.
 plan::Status train(Session &session, const TrainOptions &options);
 
 } // namespace tcc::runtime

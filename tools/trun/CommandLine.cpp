@@ -32,7 +32,8 @@ void addPlan(CLI::App &app, Options &options) {
 }
 
 void addFrom(CLI::App &app, Options &options) {
-  app.add_option("--from", options.from, "RUN[@STEP|@best|@last], or WEIGHTS.safetensors; default: the initial weights");
+  app.add_option("--from", options.from,
+                 "RUN[@STEP|@best|@last], or WEIGHTS.safetensors; default: the initial weights");
   app.add_flag("--ema", options.ema, "the averaged weights");
 }
 
@@ -42,7 +43,9 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--data", train.data, "training data: a file, a folder, or the start of IDX names")->required();
   app.add_option("--eval-data", train.evalData, "data to evaluate on");
   auto *steps = app.add_option("--steps", raw.steps, "updates in all")->check(CLI::NonNegativeNumber);
-  app.add_option("--epochs", raw.epochs, "passes over the data in all; default 1")->check(CLI::NonNegativeNumber)->excludes(steps);
+  app.add_option("--epochs", raw.epochs, "passes over the data in all; default 1")
+      ->check(CLI::NonNegativeNumber)
+      ->excludes(steps);
   app.add_option("--out", train.out, "run folder to make; default: a new one, MODEL.run");
   app.add_option("--resume", train.resume, "RUN[@STEP]: go on where it stopped");
   app.add_option("--init", train.init, "WEIGHTS.safetensors to start from");
@@ -99,9 +102,9 @@ std::optional<int> check(Options &options, const Raw &raw) {
 
 Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   static constexpr std::pair<const char *, Options::Command> kCommands[] = {
-      {"train", Options::Command::Train},         {"eval", Options::Command::Eval},
-      {"predict", Options::Command::Predict},     {"gradients", Options::Command::Gradients},
-      {"export", Options::Command::Export},       {"verify", Options::Command::Verify}};
+      {"train", Options::Command::Train},     {"eval", Options::Command::Eval},
+      {"predict", Options::Command::Predict}, {"gradients", Options::Command::Gradients},
+      {"export", Options::Command::Export},   {"verify", Options::Command::Verify}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;

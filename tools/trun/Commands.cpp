@@ -58,8 +58,8 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
     return session.status();
   const plan::Entry *entry = findEntry(session->plan(), entryName);
   if (!entry)
-    return plan::error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath, entryName,
-                       entryName);
+    return plan::error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath,
+                       entryName, entryName);
   EntryDataOptions dataOptions;
   if (!options.from.empty()) {
     if (plan::Status status = loadFrom(*session, options.from); !status.ok())
@@ -154,12 +154,18 @@ plan::Status trainCommand(const Options &options) {
 
 plan::Status tcc::tools::runCommand(const Options &options) {
   switch (options.command) {
-  case Options::Command::Train: return trainCommand(options);
-  case Options::Command::Eval: return evalCommand(options);
-  case Options::Command::Predict: return predictCommand(options);
-  case Options::Command::Gradients: return gradientsCommand(options);
-  case Options::Command::Export: return exportCommand(options);
-  case Options::Command::Verify: return verifyCommand(options);
+  case Options::Command::Train:
+    return trainCommand(options);
+  case Options::Command::Eval:
+    return evalCommand(options);
+  case Options::Command::Predict:
+    return predictCommand(options);
+  case Options::Command::Gradients:
+    return gradientsCommand(options);
+  case Options::Command::Export:
+    return exportCommand(options);
+  case Options::Command::Verify:
+    return verifyCommand(options);
   }
   return plan::Status();
 }

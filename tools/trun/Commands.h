@@ -13,8 +13,8 @@ struct Options {
   enum class Command { Train, Eval, Predict, Gradients, Export, Verify } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
-  std::string from, inputs, outputs;    ///< eval, predict, gradients
-  std::string run, output;              ///< export
+  std::string from, inputs, outputs; ///< eval, predict, gradients
+  std::string run, output;           ///< export
   bool ema = false, keepMode = false;
 };
 

@@ -47,8 +47,10 @@ TEST_F(ArrayFormats, SafetensorsReadsBackWhatWasWritten) {
   std::vector<float> x = {1, 2, 3, 4, 5, 6};
   std::vector<uint8_t> flags = {1, 0, 1};
   std::vector<int64_t> labels = {7, 8, 9};
-  auto hash = writeSafetensors(at("d.safetensors"), {tensorOf("x", plan::F32, {3, 2}, x), tensorOf("flag", plan::I1, {3}, flags),
-                                                     tensorOf("label", plan::I64, {3}, labels)}, {{"note", "hello"}});
+  auto hash = writeSafetensors(at("d.safetensors"),
+                               {tensorOf("x", plan::F32, {3, 2}, x), tensorOf("flag", plan::I1, {3}, flags),
+                                tensorOf("label", plan::I64, {3}, labels)},
+                               {{"note", "hello"}});
   ASSERT_TRUE(hash.ok()) << hash.message();
   auto file = SafetensorsFile::open(at("d.safetensors"));
   ASSERT_TRUE(file.ok()) << file.message();
@@ -104,7 +106,8 @@ TEST_F(ArrayFormats, NpyFaults) {
 
 TEST_F(ArrayFormats, Npz) {
   auto data = openDataset(npz("d.npz", {{"x.npy", npy("<f4", "(2,)", bytesOf<float>({1.5f, 2.5f}))},
-                                        {"flag.npy", npy("|b1", "(2,)", std::string("\1\0", 2))}}), {});
+                                        {"flag.npy", npy("|b1", "(2,)", std::string("\1\0", 2))}}),
+                          {});
   ASSERT_TRUE(data.ok()) << data.message();
   EXPECT_EQ(readSample<float>(*data->find("x"), 1), std::vector<float>{2.5f});
   EXPECT_EQ(data->find("flag")->type().dtype(), plan::I1);

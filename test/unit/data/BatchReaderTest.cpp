@@ -8,13 +8,14 @@ using namespace tcc::test;
 namespace {
 class Batches : public ::testing::Test {
 protected:
-  template <typename T> void add(const std::string &name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values) {
+  template <typename T>
+  void add(const std::string &name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values) {
     data.path = "d";
     data.columns.push_back(ownedColumn<T>(name, dtype, dims, std::move(values)));
   }
   template <typename T>
-  std::vector<T> fill(BatchReader &reader, std::vector<uint64_t> indices, size_t count, bool mask = false, size_t input = 0,
-                      size_t inputs = 1) {
+  std::vector<T> fill(BatchReader &reader, std::vector<uint64_t> indices, size_t count, bool mask = false,
+                      size_t input = 0, size_t inputs = 1) {
     std::vector<T> values(count);
     std::vector<void *> buffers(inputs, nullptr);
     buffers[input] = values.data();
@@ -72,7 +73,8 @@ TEST_F(Batches, IntegersConvertWhereTheyFit) {
 
 TEST_F(Batches, NothingElseConverts) {
   add<double>("x", plan::F64, {2}, {1, 2});
-  expectError(BatchReader::bind(entryOf(2, {{"x", plan::F32, {2}, 0}}), data, {}), {"d: ", "'x'", "f64", "f32", "convert"});
+  expectError(BatchReader::bind(entryOf(2, {{"x", plan::F32, {2}, 0}}), data, {}),
+              {"d: ", "'x'", "f64", "f32", "convert"});
   expectError(BatchReader::bind(entryOf(2, {{"x", plan::I64, {2}, 0}}), data, {}), {"f64", "i64"});
   data.columns.clear();
   add<int64_t>("x", plan::I64, {2}, {1, 2});
@@ -94,7 +96,8 @@ TEST_F(Batches, MissingColumnListsThoseThatAreThere) {
   options.map["image"] = "picture";
   EXPECT_TRUE(BatchReader::bind(entryOf(2, {{"image", plan::F32, {2, 2}, 0}}), data, options).ok());
   options.map["image"] = "photo";
-  expectError(BatchReader::bind(entryOf(2, {{"image", plan::F32, {2, 2}, 0}}), data, options), {"'photo'", "'picture'"});
+  expectError(BatchReader::bind(entryOf(2, {{"image", plan::F32, {2, 2}, 0}}), data, options),
+              {"'photo'", "'picture'"});
 }
 
 TEST_F(Batches, ShapesAndLengthsMustAgree) {
@@ -128,7 +131,8 @@ TEST_F(Batches, TargetsMustNameAClass) {
   options.classes = 4;
   EXPECT_TRUE(BatchReader::bind(entryOf(2, {{"y", plan::I64, {2, 2}, 0}}), data, options).ok());
   options.classes = 3;
-  expectError(BatchReader::bind(entryOf(2, {{"y", plan::I64, {2, 2}, 0}}), data, options), {"'y'", "value 3", "sample 1", "0 to 2"});
+  expectError(BatchReader::bind(entryOf(2, {{"y", plan::I64, {2, 2}, 0}}), data, options),
+              {"'y'", "value 3", "sample 1", "0 to 2"});
 }
 
 TEST_F(Batches, TokenWindowsGoByTheirRole) {

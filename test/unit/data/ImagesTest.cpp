@@ -103,7 +103,8 @@ TEST_F(Images, ClassFolders) {
 }
 
 TEST_F(Images, Tar) {
-  auto data = openDataset(tar("d.tar", {{"./b/1.png", png(2, 2)}, {"./a/1.png", png(2, 2)}, {"./a/0.png", png(2, 2)}}), {});
+  auto data =
+      openDataset(tar("d.tar", {{"./b/1.png", png(2, 2)}, {"./a/1.png", png(2, 2)}, {"./a/0.png", png(2, 2)}}), {});
   ASSERT_TRUE(data.ok()) << data.message();
   EXPECT_EQ(data->classes, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(readSample<int64_t>(*data->find("label"), 2), std::vector<int64_t>{1});
@@ -132,7 +133,8 @@ TEST_F(Images, Faults) {
 }
 
 TEST_F(Images, Idx) {
-  write("m/train-images-idx3-ubyte", idx({2, 2, 3}, std::string("\x00\x33\x66\x99\xcc\xff", 6) + std::string(6, '\x11')));
+  write("m/train-images-idx3-ubyte",
+        idx({2, 2, 3}, std::string("\x00\x33\x66\x99\xcc\xff", 6) + std::string(6, '\x11')));
   write("m/train-labels-idx1-ubyte", idx({2}, std::string("\x07\x03", 2)));
   for (const char *path : {"m", "m/train", "m/train-images-idx3-ubyte"}) {
     auto data = openDataset(at(path), {});
@@ -168,7 +170,8 @@ TEST_F(Images, CompressedIdx) {
 }
 
 TEST_F(Images, Cifar) {
-  std::string record = std::string(1, '\x05') + std::string(1024, '\x00') + std::string(1024, '\x33') + std::string(1024, '\xff');
+  std::string record =
+      std::string(1, '\x05') + std::string(1024, '\x00') + std::string(1024, '\x33') + std::string(1024, '\xff');
   write("c/data_batch_1.bin", record);
   write("c/data_batch_2.bin", record);
   auto data = openDataset(at("c"), {});

@@ -50,7 +50,8 @@ TEST(Sampler, TheAlgorithmIsFrozen) {
 
 TEST(Sampler, OrderedStartsOverAtTheEnd) {
   Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, false);
-  EXPECT_EQ(epochOf(sampler, 0), (std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7})) << "the last, shorter batch is dropped";
+  EXPECT_EQ(epochOf(sampler, 0), (std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}))
+      << "the last, shorter batch is dropped";
   EXPECT_EQ(epochOf(sampler, 5), epochOf(sampler, 0));
 }
 

@@ -104,7 +104,9 @@ TEST_F(Tokens, TheRunsVocabularyHoldsForOtherText) {
 TEST_F(Tokens, BytesAreTheirOwnTokens) {
   DatasetOptions options = windows(2);
   options.settings["tokens"] = "\"bytes\""; // quotes of a recipe's value do not matter
-  auto data = openDataset(write("d.txt", "\xff" "AB"), options);
+  auto data = openDataset(write("d.txt", "\xff"
+                                         "AB"),
+                          options);
   ASSERT_TRUE(data.ok()) << data.message();
   EXPECT_TRUE(data->vocabulary.empty());
   EXPECT_EQ(readSample<uint8_t>(*data->find("tokens"), 0), (std::vector<uint8_t>{0xff, 'A'}));

@@ -81,9 +81,8 @@ TEST_F(State, DamagedCheckpointsAreRefused) {
 
 TEST_F(State, CheckpointOfAnotherModelIsRefused) {
   makeRun();
-  std::string other = writeRegressionPlan(at("other.tplan"), 1, [](plan::Plan &changed) {
-    changed.mutable_variables(kWeight)->set_name("v");
-  });
+  std::string other = writeRegressionPlan(
+      at("other.tplan"), 1, [](plan::Plan &changed) { changed.mutable_variables(kWeight)->set_name("v"); });
   auto session = openSession({other, "cpu", 1, {}});
   ASSERT_TRUE(session.ok()) << session.message();
   expectError(loadCheckpoint(at("run/checkpoints/step-4"), session->plan(), *session->device), {"'v'", "plan"});
@@ -96,8 +95,10 @@ TEST_F(State, ExportSafetensors) {
   auto file = SafetensorsFile::open(at("w.safetensors"));
   ASSERT_TRUE(file.ok()) << file.message();
   ASSERT_EQ(file->tensors().size(), 2u) << "initializers only: no optimizer state";
-  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("w")->bytes.data()), 12}), weights("run/checkpoints/step-4"));
-  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("frozen")->bytes.data()), 8}), (std::vector<float>{5, 5}));
+  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("w")->bytes.data()), 12}),
+            weights("run/checkpoints/step-4"));
+  EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("frozen")->bytes.data()), 8}),
+            (std::vector<float>{5, 5}));
   ASSERT_TRUE(exportRun(at("run") + "@2", at("w2.safetensors"), false).ok());
   EXPECT_NE(*readFile(at("w.safetensors")), *readFile(at("w2.safetensors")));
 }

@@ -50,7 +50,8 @@ TEST(CommandLine, Training) {
 }
 
 TEST(CommandLine, OtherCommands) {
-  Options options = parse({"predict", "p.tplan", "--inputs", "i", "--outputs", "o", "--from", "run@best"}).parsed.options;
+  Options options =
+      parse({"predict", "p.tplan", "--inputs", "i", "--outputs", "o", "--from", "run@best"}).parsed.options;
   EXPECT_EQ(options.command, Options::Command::Predict);
   EXPECT_EQ(options.from, "run@best");
   options = parse({"export", "run@3", "-o", "m.onnx", "--keep-mode"}).parsed.options;
@@ -112,14 +113,17 @@ TEST_F(Commands, FromTrainingToExport) {
   EXPECT_EQ(line["samples"], 8);
   EXPECT_GT(line["eval_loss"].get<double>(), 0);
   // What was set for the data of the run holds for its evaluation too.
-  ASSERT_TRUE(run({plan, "--data", data, "--steps", "1", "--out", at("mapped"), "--set", "data.map.y=y", "--set", "data.last=drop"}).ok());
+  ASSERT_TRUE(run({plan, "--data", data, "--steps", "1", "--out", at("mapped"), "--set", "data.map.y=y", "--set",
+                   "data.last=drop"})
+                  .ok());
   nlohmann::json manifest = nlohmann::json::parse(*runtime::readFile(at("mapped/checkpoints/step-1/manifest.json")));
   manifest["settings"][0] = "data.map.y=nothing";
   write("mapped/checkpoints/step-1/manifest.json", manifest.dump());
   expectError(run({"eval", plan, "--data", data, "--from", at("mapped")}), {"'nothing'"});
   EXPECT_TRUE(run({"eval", plan, "--data", data, "--from", at("mapped"), "--set", "data.map.y=y"}).ok());
   ASSERT_TRUE(run({"export", at("run"), "-o", at("w.safetensors")}).ok());
-  ASSERT_TRUE(run({"predict", plan, "--inputs", data, "--outputs", at("o.safetensors"), "--from", at("w.safetensors")}).ok());
+  ASSERT_TRUE(
+      run({"predict", plan, "--inputs", data, "--outputs", at("o.safetensors"), "--from", at("w.safetensors")}).ok());
   expectError(run({"predict", plan, "--inputs", data, "--outputs", at("o.safetensors"), "--ema"}), {"--ema"});
   expectError(run({"predict", plan, "--inputs", at("none.safetensors"), "--outputs", at("o.safetensors")}), {"none"});
   expectError(run({"eval", at("none.tplan"), "--data", data}), {"none.tplan"});

@@ -1,5 +1,5 @@
-/* Linear regression y ~ x . w with B = 4 samples of N = 3 numbers, as the compiler would emit it: the loss is the sum of
-   squared errors with weight B, updates keep the old state where loss or gradient are not finite. */
+/* Linear regression y ~ x . w with B = 4 samples of N = 3 numbers, as the compiler would emit it: the loss is the sum
+   of squared errors with weight B, updates keep the old state where loss or gradient are not finite. */
 #include <stdint.h>
 
 enum { B = 4, N = 3 };
@@ -21,8 +21,8 @@ static void gradients(const float *x, const float *y, const float *w, float *sum
 }
 
 /* scalars: g0.lr, momentum, first_update */
-static void apply(const float *scalars, const float *g, float weight, float sum, const float *m, float *mOut, const float *w,
-                  float *wOut, float *norm) {
+static void apply(const float *scalars, const float *g, float weight, float sum, const float *m, float *mOut,
+                  const float *w, float *wOut, float *norm) {
   float mean[N], squares = 0;
   for (int i = 0; i < N; ++i) {
     mean[i] = g[i] / weight;

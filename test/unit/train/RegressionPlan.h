@@ -174,8 +174,7 @@ inline std::string regressionModel(int64_t frozen) {
 
 /// Writes the plan; `change` may alter it before. `frozen` is the size of the frozen weight.
 inline std::string writeRegressionPlan(const std::string &path, int64_t accumulate = 1,
-                                       const std::function<void(plan::Plan &)> &change = nullptr,
-                                       int64_t frozen = 2) {
+                                       const std::function<void(plan::Plan &)> &change = nullptr, int64_t frozen = 2) {
   plan::Plan plan;
   plan.set_producer("test");
   plan.set_model("regression.onnx");
@@ -226,11 +225,13 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
 inline std::string writeRegressionData(const std::string &path, int64_t samples) {
   std::vector<float> x, y;
   for (int64_t i = 0; i < samples; ++i) {
-    float row[3] = {static_cast<float>(i % 5) / 4 - 0.5f, static_cast<float>(i % 3) - 1, static_cast<float>(i % 7) / 6 - 0.4f};
+    float row[3] = {static_cast<float>(i % 5) / 4 - 0.5f, static_cast<float>(i % 3) - 1,
+                    static_cast<float>(i % 7) / 6 - 0.4f};
     x.insert(x.end(), row, row + 3);
     y.push_back(row[0] - 2 * row[1] + 3 * row[2]);
   }
-  auto hash = runtime::writeSafetensors(path, {tensorOf("x", plan::F32, {samples, 3}, x), tensorOf("y", plan::F32, {samples}, y)});
+  auto hash = runtime::writeSafetensors(
+      path, {tensorOf("x", plan::F32, {samples, 3}, x), tensorOf("y", plan::F32, {samples}, y)});
   EXPECT_TRUE(hash.ok()) << hash.message();
   return path;
 }

@@ -12,9 +12,9 @@ namespace {
 plan::Training training(std::vector<std::string> scalars) {
   plan::Training result;
   plan::Optimizer &optimizer = *result.mutable_optimizer();
-  for (auto [name, value] : {std::pair("lr", 3e-4), std::pair("beta1", 0.9), std::pair("beta2", 0.999),
-                             std::pair("eps", 1e-8), std::pair("weight_decay", 0.1), std::pair("momentum", 0.8),
-                             std::pair("dampening", 0.25)})
+  for (auto [name, value] :
+       {std::pair("lr", 3e-4), std::pair("beta1", 0.9), std::pair("beta2", 0.999), std::pair("eps", 1e-8),
+        std::pair("weight_decay", 0.1), std::pair("momentum", 0.8), std::pair("dampening", 0.25)})
     (*optimizer.mutable_numbers())[name] = value;
   for (auto [name, scale, decay] : {std::tuple("default", 1.0, 0.1), std::tuple("no decay", 0.5, 0.0)}) {
     plan::OptimizerGroup &group = *optimizer.add_groups();
@@ -51,10 +51,12 @@ void expectUsage(const plan::Status &status, std::initializer_list<std::string> 
 } // namespace
 
 TEST(Scalars, GroupsAndBetas) {
-  std::vector<float> values = compute(
-      training({"g0.lr", "g1.lr", "g0.weight_decay", "g0.decay", "g1.decay", "beta1", "one_minus_beta1", "beta2",
-                "one_minus_beta2", "eps", "momentum", "one_minus_dampening", "clip_norm"}), 3);
-  std::vector<double> expected = {3e-4, 1.5e-4, 0.1, 1 - 3e-4 * 0.1, 1, 0.9, 1 - 0.9, 0.999, 1 - 0.999, 1e-8, 0.8, 0.75, 1.5};
+  std::vector<float> values =
+      compute(training({"g0.lr", "g1.lr", "g0.weight_decay", "g0.decay", "g1.decay", "beta1", "one_minus_beta1",
+                        "beta2", "one_minus_beta2", "eps", "momentum", "one_minus_dampening", "clip_norm"}),
+              3);
+  std::vector<double> expected = {3e-4,      1.5e-4, 0.1, 1 - 3e-4 * 0.1, 1,  0.9, 1 - 0.9, 0.999,
+                                  1 - 0.999, 1e-8,   0.8, 0.75,           1.5};
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_EQ(values[i], static_cast<float>(expected[i])) << i;
 }
@@ -90,7 +92,8 @@ TEST(Scalars, UnknownNamesAreRefused) {
 
 TEST(Settings, OptimizerNumbers) {
   plan::Training settings = training({"g0.lr", "g0.decay", "beta1", "eps"});
-  ASSERT_TRUE(apply({"optimizer.lr=1e-2", "optimizer.betas=[0.8, 0.95]", "optimizer.weight_decay = 0.3"}, settings).ok());
+  ASSERT_TRUE(
+      apply({"optimizer.lr=1e-2", "optimizer.betas=[0.8, 0.95]", "optimizer.weight_decay = 0.3"}, settings).ok());
   EXPECT_EQ(settings.optimizer().numbers().at("lr"), 1e-2);
   EXPECT_EQ(settings.optimizer().numbers().at("beta2"), 0.95);
   EXPECT_EQ(settings.optimizer().groups(0).weight_decay(), 0.3);
@@ -124,9 +127,10 @@ TEST(Settings, WrongWords) {
 TEST(Settings, ScheduleAndData) {
   plan::Training settings = training({"g0.lr", "clip_norm"});
   plan::DataSettings data;
-  plan::Status status = applySettings({"schedule.kind=\"multi_step\"", "schedule.milestones=[2, 5]", "schedule.floor=clamp",
-                                       "schedule.per=epoch", "train.seed=7", "train.clip_norm=0.5", "data.tokens=bytes",
-                                       "data.map.x=picture", "data.eval_split=0.25"}, settings, data);
+  plan::Status status = applySettings(
+      {"schedule.kind=\"multi_step\"", "schedule.milestones=[2, 5]", "schedule.floor=clamp", "schedule.per=epoch",
+       "train.seed=7", "train.clip_norm=0.5", "data.tokens=bytes", "data.map.x=picture", "data.eval_split=0.25"},
+      settings, data);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(settings.schedule().numbers().at("milestone.1"), 5);
   EXPECT_EQ(settings.schedule().numbers().at("floor_clamp"), 1);

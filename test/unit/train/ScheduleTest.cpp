@@ -44,7 +44,8 @@ TEST(Schedule, Linear) {
 
 TEST(Schedule, Cosine) {
   // CosineAnnealingLR(T_max = 4, eta_min = 0.1) from rate 1.
-  expectFactors(make("cosine", {{"min_lr_scale", 0.1}}, 4), {1, 0.8681980515339464, 0.55, 0.2318019484660536, 0.1, 0.1});
+  expectFactors(make("cosine", {{"min_lr_scale", 0.1}}, 4),
+                {1, 0.8681980515339464, 0.55, 0.2318019484660536, 0.1, 0.1});
   expectFactors(make("cosine", {{"warmup_steps", 5}}, 5), {0.2, 0.4, 0.6, 0.8, 1, 0}); // no room after warm-up
 }
 
@@ -55,8 +56,18 @@ TEST(Schedule, FloorByClamping) {
 TEST(Schedule, OneCycleIsPyTorchs) {
   // OneCycleLR(SGD(momentum = 0.9), max_lr = 1, total_steps = 10): rate and momentum.
   LearningSchedule schedule = make("one_cycle", {}, 10);
-  expectFactors(schedule, {0.040000000000000036, 0.52, 1.0, 0.9504846320134737, 0.8117456539497631, 0.6112620219362893, 0.38874197806371075, 0.18825834605023697, 0.049519367986526286, 4e-06});
-  std::vector<double> momenta = {0.95, 0.8999999999999999, 0.85, 0.854951556604879, 0.8688255099070633, 0.8888739533021842, 0.9111260466978157, 0.9311744900929366, 0.945048443395121, 0.95};
+  expectFactors(schedule, {0.040000000000000036, 0.52, 1.0, 0.9504846320134737, 0.8117456539497631, 0.6112620219362893,
+                           0.38874197806371075, 0.18825834605023697, 0.049519367986526286, 4e-06});
+  std::vector<double> momenta = {0.95,
+                                 0.8999999999999999,
+                                 0.85,
+                                 0.854951556604879,
+                                 0.8688255099070633,
+                                 0.8888739533021842,
+                                 0.9111260466978157,
+                                 0.9311744900929366,
+                                 0.945048443395121,
+                                 0.95};
   for (size_t t = 0; t < momenta.size(); ++t)
     EXPECT_NEAR(*schedule.momentum(t), momenta[t], 1e-12) << "at " << t;
   EXPECT_NEAR(schedule.factor(50), schedule.factor(9), 1e-15);
@@ -72,7 +83,8 @@ TEST(Schedule, Steps) {
 
 TEST(Schedule, PolynomialAndInverseSquareRoot) {
   expectFactors(make("polynomial", {{"power", 2}}, 4), {1, 0.5625, 0.25, 0.0625, 0, 0});
-  expectFactors(make("inverse_sqrt", {{"warmup_steps", 4}}), {0.25, 0.5, 0.75, 1, 1, std::sqrt(4 / 5.), std::sqrt(4 / 6.)});
+  expectFactors(make("inverse_sqrt", {{"warmup_steps", 4}}),
+                {0.25, 0.5, 0.75, 1, 1, std::sqrt(4 / 5.), std::sqrt(4 / 6.)});
   expectFactors(make("inverse_sqrt", {}), {1, std::sqrt(1 / 2.), std::sqrt(1 / 3.)});
 }
 

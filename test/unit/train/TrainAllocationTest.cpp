@@ -1,7 +1,7 @@
 //===- TrainAllocationTest.cpp - an update allocates nothing -------------===//
 //
-// This program's malloc stands in front of the real one and counts. A run of 300 updates must make exactly as many calls
-// as one of 100: all of them belong to its start and its end.
+// This program's malloc stands in front of the real one and counts. A run of 300 updates must make exactly as many
+// calls as one of 100: all of them belong to its start and its end.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/train/TrainFixture.h"

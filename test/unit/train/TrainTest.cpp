@@ -203,13 +203,16 @@ TEST_F(Train, Refusals) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
   std::filesystem::create_directory(at("there"));
   expectError(train(plan, options(data, 1, "there")), {"there", "--resume"});
-  expectError(train(plan, options(writeRegressionData(at("few.safetensors"), 3), 1, "a")), {"few.safetensors", "3", "4"});
+  expectError(train(plan, options(writeRegressionData(at("few.safetensors"), 3), 1, "a")),
+              {"few.safetensors", "3", "4"});
   TrainOptions padded = options(data, 1, "b");
   padded.settings = {"data.last=pad"};
   expectError(train(plan, padded), {"data.last", "cross_entropy"});
-  std::string blind = writeRegressionPlan(at("blind.tplan"), 1, [](plan::Plan &plan) { plan.mutable_entries(0)->set_name("stop"); });
+  std::string blind =
+      writeRegressionPlan(at("blind.tplan"), 1, [](plan::Plan &plan) { plan.mutable_entries(0)->set_name("stop"); });
   expectError(train(blind, options(data, 1, "c")), {"'step'", "--entry train"});
-  std::string newer = writeRegressionPlan(at("newer.tplan"), 1, [](plan::Plan &plan) { plan.mutable_training()->set_scalars(1, "warp"); });
+  std::string newer = writeRegressionPlan(at("newer.tplan"), 1,
+                                          [](plan::Plan &plan) { plan.mutable_training()->set_scalars(1, "warp"); });
   expectError(train(newer, options(data, 1, "d")), {"'warp'", "compile"});
   EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").exitCode(), plan::kExitUsage);
   expectError(train(plan, options(data, 1, "nowhere/f/" + std::string(300, 'x'))), {"nowhere"});
