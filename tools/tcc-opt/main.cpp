@@ -3,6 +3,7 @@
 // MlirOptMain with the train dialect and every pass of the compiler: for tests, and to try one pass by hand.
 //
 //===----------------------------------------------------------------------===//
+#include "passes/Lowering.h"
 #include "passes/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -15,6 +16,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<tcc::train::TrainDialect, mlir::func::FuncDialect, mlir::arith::ArithDialect>();
   tcc::train::registerTccPasses();
+  tcc::train::registerTccLoweringPasses();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "tcc-opt: passes of the training compiler\n", registry));
 }

@@ -1,9 +1,12 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
+#include "runtime/state/Weights.h"
 #include "tools/tcc/Commands.h"
 
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
+#include <vector>
 
 using namespace tcc;
 
@@ -20,6 +23,16 @@ constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report
                                                                        {"inspect", tools::inspectCommand},
                                                                        {"frontier", frontierCommand}};
 
+/// The command that a first word means, if it is neither a file nor an option; else empty.
+std::string misspelt(const std::string &word) {
+  if (word.starts_with("-") || word.find_first_of("./") != std::string::npos || std::filesystem::exists(word))
+    return "";
+  std::vector<std::string> names;
+  for (auto [name, run] : kCommands)
+    names.push_back(name);
+  return runtime::nearestName(word, names);
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -28,6 +41,9 @@ int main(int argc, char **argv) {
     for (auto [name, run] : kCommands)
       if (argc > 1 && std::string(argv[1]) == name)
         return run(argc - 1, argv + 1);
+    if (std::string meant = argc > 1 ? misspelt(argv[1]) : ""; !meant.empty())
+      return tools::printError(plan::Status(
+          fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), plan::kExitUsage));
     return tools::compileCommand(argc, argv);
   } catch (const std::bad_alloc &) {
     return tools::printError(plan::error("out of memory"));

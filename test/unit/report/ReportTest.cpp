@@ -1,0 +1,142 @@
+//===- ReportTest.cpp - the report's numbers, and its keys ----------------===//
+#include "test/unit/report/HandMadePlan.h"
+#include "tools/tcc/Report.h"
+
+#include <gtest/gtest.h>
+
+using namespace tcc;
+using namespace tcc::report;
+using namespace tcc::test;
+
+namespace {
+
+std::vector<uint64_t> liveOf(const ProgramMemory &program) {
+  std::vector<uint64_t> live;
+  for (const TimelineRow &row : program.timeline)
+    live.push_back(row.liveBytes);
+  return live;
+}
+
+/// A second program, of entry predict: one instruction, `bytes` live.
+void addPredict(plan::Plan &plan, uint64_t bytes) {
+  plan::Entry &predict = *plan.add_entries();
+  predict.set_name("predict");
+  predict.set_transient_bytes(bytes);
+  predict.set_scalars(-1);
+  addBuffer(predict, "y", 0, bytes, 0, 1);
+  addInstruction(predict, "only", 7, 8).mutable_copy();
+}
+
+} // namespace
+
+TEST(Report, TheTimelineCountsEveryByteOnce) {
+  plan::Plan plan = handMadePlan();
+  Report report = analyzePlan(plan, 0);
+  ASSERT_EQ(report.entries.size(), 1u);
+  EXPECT_EQ(report.entries[0].name, "train");
+  const ProgramMemory &step = report.entries[0].programs.at(0);
+  EXPECT_EQ(liveOf(step), (std::vector<uint64_t>{192 + 128, 192 + 1192, 192 + 128, 192 + 128}));
+  EXPECT_EQ(report.peakBytes(), 192u + 1192);
+  EXPECT_EQ(report.lowerBoundBytes(), report.peakBytes());
+  EXPECT_EQ(step.timeline[1].node, "product");
+  EXPECT_EQ(step.timeline[1].instruction, "matmul brg:avx2");
+}
+
+TEST(Report, InputsThatNobodyReadsCountAtTheStart) {
+  plan::Plan plan = handMadePlan();
+  addBuffer(*plan.mutable_entries(0), "unread", 4096, 32, -1, -1);
+  EXPECT_EQ(liveOf(analyzePlan(plan, 0).entries[0].programs[0])[0], 192u + 128 + 32);
+}
+
+TEST(Report, TheLargestProgramIsTheOneInDetail) {
+  plan::Plan plan = handMadePlan();
+  addPredict(plan, 5000);
+  Report report = analyzePlan(plan, 0);
+  EXPECT_EQ(report.peakBytes(), 192u + 5000);
+  nlohmann::ordered_json json = reportJson(report);
+  EXPECT_EQ(json["entries"], (nlohmann::ordered_json{"train", "predict"}));
+  EXPECT_EQ(json["memory"]["program"], "predict");
+  EXPECT_EQ(json["memory"]["timeline"].size(), 1u);
+  EXPECT_EQ(json["memory"]["entries"]["train"]["peak_bytes"], 192 + 1192);
+  EXPECT_EQ(json["memory"]["entries"]["train"]["programs"]["step"]["batch"], 8);
+  EXPECT_EQ(json["memory"]["entries"]["predict"]["peak_bytes"], 192 + 5000);
+}
+
+TEST(Report, KernelsOfOneNameAreOneRow) {
+  plan::Plan plan = handMadePlan();
+  addPredict(plan, 64); // not part of an update
+  Report report = analyzePlan(plan, 0);
+  EXPECT_EQ(report.flopsPerStep, 1020);
+  ASSERT_EQ(report.kernels.size(), 3u);
+  EXPECT_EQ(report.kernels[0].name, "matmul brg:avx2"); // most operations first
+  const KernelUse &same = report.kernels[1];
+  EXPECT_EQ(same.name, "k_same");
+  EXPECT_EQ(same.count, 2u);
+  EXPECT_EQ(same.flops, 20);
+  EXPECT_EQ(same.bytes, 128u + 256);
+  EXPECT_EQ(same.nodes, (std::vector<std::string>{"first", "third"}));
+  EXPECT_TRUE(same.generated);
+  EXPECT_FALSE(report.kernels[0].generated);
+}
+
+TEST(Report, AnUpdateOfSeveralMicroBatchesCountsThemAll) {
+  plan::Plan plan = handMadePlan();
+  plan.mutable_training()->set_accumulate(4);
+  plan.mutable_entries(0)->set_name("accumulate_first");
+  *plan.add_entries() = plan.entries(0);
+  plan.mutable_entries(1)->set_name("accumulate_next");
+  plan::Entry &update = *plan.add_entries();
+  update.set_name("update");
+  addInstruction(update, "norm", 5, 1).mutable_fill();
+  Report report = analyzePlan(plan, 0);
+  EXPECT_EQ(report.flopsPerStep, 4 * 1020 + 5);
+  EXPECT_EQ(report.kernels[0].count, 4u);
+  EXPECT_EQ(report.entries.size(), 1u);
+  EXPECT_EQ(report.entries[0].programs.size(), 3u);
+}
+
+TEST(Report, WithoutTrainingTheKernelsAreAnotherEntrys) {
+  plan::Plan plan = handMadePlan();
+  plan.clear_entries();
+  addPredict(plan, 64);
+  Report report = analyzePlan(plan, 0);
+  EXPECT_EQ(report.flopsPerStep, 0);
+  EXPECT_EQ(report.counted, "one call of predict");
+  EXPECT_EQ(report.kernels.at(0).name, "copy");
+}
+
+TEST(Report, MemoryKeys) {
+  plan::Plan plan = handMadePlan();
+  nlohmann::ordered_json memory = reportJson(analyzePlan(plan, 100))["memory"];
+  EXPECT_EQ(memory["arena_bytes"], 1280);
+  EXPECT_EQ(memory["resident_bytes"], 192);
+  EXPECT_EQ(memory["peak_bytes"], 192 + 1192);
+  EXPECT_EQ(memory["without_recompute_bytes"], memory["peak_bytes"]);
+  EXPECT_EQ(memory["host_bytes"], 100);
+  EXPECT_EQ(memory["library_bytes"], 0);
+  EXPECT_TRUE(memory["budget_bytes"].is_null());
+  EXPECT_EQ(memory["resident"]["optimizer"], 64);
+  EXPECT_EQ(memory["resident"]["parameters"], 64 + 16);
+  const auto &b = memory["buffers"].at(2);
+  EXPECT_EQ(b.dump(), R"({"name":"b","node":"node_b","bytes":128,"offset":128,"first":1,"last":2,)"
+                      R"("why_alive":"read by node_after_b","arena":"transient"})");
+  EXPECT_EQ(memory["buffers"].at(5)["arena"], "resident");
+  plan.set_budget_bytes(4096);
+  EXPECT_EQ(reportJson(analyzePlan(plan, 0))["memory"]["budget_bytes"], 4096);
+}
+
+TEST(Report, ParametersAreListedOnce) {
+  plan::Plan plan = handMadePlan();
+  nlohmann::ordered_json parameters = reportJson(analyzePlan(plan, 0))["parameters"];
+  EXPECT_EQ(parameters["trainable"].dump(), R"(["w"])");
+  EXPECT_EQ(parameters["frozen"].dump(), R"(["mean"])");
+  EXPECT_EQ(parameters["unused"].dump(), R"([{"name":"dead","reason":"its branch is read by nobody","node":"dead_branch"}])");
+  EXPECT_EQ(parameters["groups"].dump(), R"([{"name":"default","lr_scale":1.0,"weight_decay":0.5,"parameters":["w"]}])");
+}
+
+TEST(Report, APlanWithoutEntriesHasAReportToo) {
+  plan::Plan plan;
+  Report report = analyzePlan(plan, 0);
+  EXPECT_EQ(reportJson(report)["memory"]["timeline"].size(), 0u);
+  EXPECT_NE(reportText(report).find("memory"), std::string::npos);
+}

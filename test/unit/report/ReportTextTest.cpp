@@ -1,0 +1,75 @@
+//===- ReportTextTest.cpp - the report for people -------------------------===//
+#include "test/unit/report/HandMadePlan.h"
+#include "tools/tcc/Report.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+using namespace tcc;
+using namespace tcc::report;
+using namespace tcc::test;
+
+namespace {
+
+void expectLine(const std::string &text, std::initializer_list<std::string> words) {
+  std::stringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    size_t at = 0;
+    for (const std::string &word : words)
+      if (at != std::string::npos)
+        at = line.find(word, at);
+    if (at != std::string::npos)
+      return;
+  }
+  ADD_FAILURE() << "no line with '" << *words.begin() << "' … in\n" << text;
+}
+
+} // namespace
+
+TEST(ReportText, Bytes) {
+  EXPECT_EQ(formatBytes(0), "0 B");
+  EXPECT_EQ(formatBytes(1023), "1023 B");
+  EXPECT_EQ(formatBytes(1024), "1.0 KiB");
+  EXPECT_EQ(formatBytes(1536), "1.5 KiB");
+  EXPECT_EQ(formatBytes((1 << 20) - 1), "1.0 MiB"); // not 1024.0 KiB
+  EXPECT_EQ(formatBytes(uint64_t(5) << 30), "5.00 GiB");
+  EXPECT_EQ(formatBytes(uint64_t(5) << 40), "5120.00 GiB");
+}
+
+TEST(ReportText, SaysWhatTakesMemoryAndWhy) {
+  plan::Plan plan = handMadePlan();
+  std::string text = reportText(analyzePlan(plan, 100));
+  expectLine(text, {"hand.onnx", "cpu:v3", "2 workers"});
+  expectLine(text, {"trun allocates", "1.4 KiB", "1472 B"});
+  expectLine(text, {"resident", "192 B", "parameters 80 B", "optimizer 64 B", "alignment 40 B"});
+  expectLine(text, {"peak", "1.4 KiB", "step, instruction 1 of 4, node product"});
+  expectLine(text, {"train", "step", "8", "4", "1.4 KiB", "1.2 KiB", "1.074"}); // 1280 ÷ 1192
+  expectLine(text, {"largest of 3 buffers", "instruction 1"});
+  expectLine(text, {"128 B", "128", "1–2", "node_b", "u8[128]", "read by node_after_b"});
+  expectLine(text, {"1000 B", "scratch"});
+}
+
+TEST(ReportText, NamesParametersAndReasons) {
+  plan::Plan plan = handMadePlan();
+  std::string text = reportText(analyzePlan(plan, 0));
+  expectLine(text, {"trainable: 1 tensor, 16 elements, 64 B"});
+  expectLine(text, {"group \"default\"", "weight decay 0.5"});
+  expectLine(text, {"dead", "dead_branch", "its branch is read by nobody"});
+  expectLine(text, {"kept: 1 buffer, 64 B"});
+  expectLine(text, {"w", "64 B", "scattered into"});
+  expectLine(text, {"matmul brg:avx2", "1", "1.0 KFLOP", "98.0 %", "192 B", "product"});
+  expectLine(text, {"k_same", "2", "20 FLOP", "first, third"});
+}
+
+TEST(ReportText, LongListsAreCut) {
+  plan::Plan plan = handMadePlan();
+  for (int i = 0; i < 40; ++i)
+    plan.mutable_decisions()->mutable_groups(0)->add_parameters("w");
+  expectLine(reportText(analyzePlan(plan, 0)), {"w, w,", "and 29 more"});
+}
+
+TEST(ReportText, LinesHaveNoTrailingSpaces) {
+  plan::Plan plan = handMadePlan();
+  EXPECT_EQ(reportText(analyzePlan(plan, 0)).find(" \n"), std::string::npos);
+}

@@ -1,0 +1,43 @@
+//===- Commands.h - the commands of tcc -------------------------*- C++ -*-===//
+#ifndef TCC_TOOLS_TCC_COMMANDS_H
+#define TCC_TOOLS_TCC_COMMANDS_H
+
+#include "compiler/Pipeline.h"
+#include "runtime/plan/Status.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+} // namespace CLI
+
+namespace tcc::tools {
+
+// Each reads its own command line, writes results to standard output and messages to standard error, and returns the
+// exit status.
+int compileCommand(int argc, char **argv);
+int inspectCommand(int argc, char **argv);
+int reportCommand(int argc, char **argv);
+int gradcheckCommand(int argc, char **argv);
+
+/// The options of every command that reads a model.
+struct ModelArguments {
+  std::string model, recipe;
+  std::vector<std::string> settings, dims, shapes;
+
+  void add(CLI::App &app);
+  /// Fills in model, recipe, settings, dims and shapes. Errors name the option.
+  plan::Status fill(CompileOptions &options) const;
+};
+
+/// "error: MESSAGE" on standard error, for each line of the message; returns the exit status.
+int printError(const plan::Status &status);
+
+/// Reads the command line of `app`, which gets --version too; the exit status where the command ends with that.
+std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TCC_COMMANDS_H

@@ -1,0 +1,130 @@
+//===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
+#include "frontend/Import.h"
+#include "runtime/plan/Verifier.h"
+#include "tools/tcc/Commands.h"
+#include "tools/tcc/Report.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <CLI/CLI.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace tcc::tools {
+
+namespace {
+
+plan::Status writeTimings(const std::string &path, const std::vector<std::pair<std::string, double>> &timings) {
+  std::ofstream file(path);
+  file << "{";
+  for (size_t i = 0; i < timings.size(); ++i)
+    file << fmt::format("{}\"{}\": {:.6f}", i ? ", " : "", timings[i].first, timings[i].second);
+  file << "}\n";
+  if (!file.flush())
+    return plan::error("{}: cannot be written", path);
+  return plan::Status::success();
+}
+
+/// What the plan on the disk says, read back: the verifier sees what trun will see.
+plan::Status verifyWritten(const std::string &path) {
+  plan::Expected<plan::PlanReader> written = plan::PlanReader::open(path);
+  if (!written)
+    return written.status();
+  if (std::vector<std::string> problems = plan::verifyPlan(written->plan()); !problems.empty()) {
+    std::filesystem::remove(path);
+    return plan::error("internal error: the plan does not verify: {}", problems.front());
+  }
+  return plan::Status::success();
+}
+
+} // namespace
+
+int compileCommand(int argc, char **argv) {
+  CLI::App app("Compiles an ONNX forward graph into a training plan.\n"
+               "Other commands: tcc report | gradcheck | inspect, each with its own --help.",
+               "tcc");
+  ModelArguments model;
+  model.add(app);
+  std::string output, entries, timings, precision = "f32", target, budget;
+  CompileOptions options;
+  bool quiet = false;
+  app.add_option("-o,--output", output, "the plan to write; default: MODEL.tplan");
+  app.add_option("--target", target, "cpu[:v3|:v4]; default: this machine's level");
+  app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--memory-budget", budget, "not in this version: plans take the least memory their order needs");
+  app.add_option("--precision", precision, "f32 | auto")->check(CLI::IsMember({"f32", "auto"}));
+  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
+  app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
+  app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
+  app.add_option("--timings", timings, "write seconds per phase to this file (JSON)");
+  app.add_flag("--quiet", quiet, "say nothing but errors");
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  options.target = target;
+  if (!budget.empty())
+    return printError(plan::Status("--memory-budget is not in this version: nothing is recomputed to save memory yet. "
+                                   "Compile without it; `tcc report` says what the plan takes",
+                                   plan::kExitUsage));
+  if (plan::Status status = model.fill(options); !status.ok())
+    return printError(status);
+  std::stringstream list(entries);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    if (entry != "train" && entry != "evaluate" && entry != "predict" && entry != "gradients")
+      return printError(plan::Status(
+          fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry), plan::kExitUsage));
+    options.entries.push_back(entry);
+  }
+  if (output.empty())
+    output = std::filesystem::path(model.model).replace_extension(".tplan").string();
+  options.planFolder = std::filesystem::path(output).parent_path().string();
+
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  plan::Expected<CompiledModel> compiled = compileModel(context, options);
+  if (!compiled)
+    return printError(compiled.status());
+  if (plan::Status status = compiled->writer.write(compiled->plan, output); !status.ok())
+    return printError(status);
+  if (plan::Status status = verifyWritten(output); !status.ok())
+    return printError(status);
+  if (!timings.empty())
+    if (plan::Status status = writeTimings(timings, compiled->timings); !status.ok())
+      return printError(status);
+  if (!quiet) {
+    for (const std::string &warning : compiled->warnings)
+      fmt::print(stderr, "warning: {}\n", warning);
+    const plan::Plan &plan = compiled->plan;
+    fmt::print(stderr, "{}: {} resident + {} transient\n", output, report::formatBytes(plan.resident_bytes()),
+               report::formatBytes(plan.transient_bytes()));
+  }
+  return plan::kExitDone;
+}
+
+int inspectCommand(int argc, char **argv) {
+  CLI::App app("Lists inputs, outputs, parameters, ops, and all that is unsupported.", "tcc inspect");
+  ModelArguments model;
+  model.add(app);
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  CompileOptions options;
+  if (plan::Status status = model.fill(options); !status.ok())
+    return printError(status);
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  context.loadAllAvailableDialects();
+  frontend::ImportOptions import;
+  import.dims = options.dims;
+  import.shapes = options.shapes;
+  plan::Expected<std::string> text = frontend::inspectModel(context, model.model, import);
+  if (!text)
+    return printError(text.status());
+  fmt::print("{}", *text);
+  return plan::kExitDone;
+}
+
+} // namespace tcc::tools

@@ -1,0 +1,225 @@
+//===- Gradcheck.cpp - tcc gradcheck --------------------------------------===//
+//
+// The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients) and
+// what it is checked against (its loss at moved parameters).
+//
+//===----------------------------------------------------------------------===//
+#include "tools/tcc/Gradcheck.h"
+
+#include "compiler/Recipe.h"
+#include "runtime/Device.h"
+#include "runtime/plan/DType.h"
+#include "runtime/plan/Verifier.h"
+#include "tools/tcc/CheckInputs.h"
+#include "tools/tcc/Commands.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <cstring>
+
+namespace tcc::gradcheck {
+
+namespace {
+
+constexpr char kEntry[] = "gradients", kGradient[] = "gradient:";
+
+/// The gradients program on a device.
+class Program {
+public:
+  Program(runtime::Device &device, const plan::Plan &plan, const plan::Entry &entry) : device(device), plan(plan), entry(entry) {
+    for (const plan::Port &port : entry.outputs())
+      if (!port.name().starts_with(kGradient))
+        lossBuffer = port.buffer();
+  }
+
+  void setInputs(InputValues given) { values = std::move(given); }
+
+  /// The loss; inputs are written anew, since a run uses their memory again.
+  plan::Expected<double> loss() {
+    for (int i = 0; i < entry.inputs_size(); ++i)
+      if (void *data = device.bufferData(kEntry, entry.inputs(i).buffer()))
+        std::memcpy(data, values[size_t(i)].data(), values[size_t(i)].size());
+    if (entry.scalars() >= 0)
+      if (void *data = device.bufferData(kEntry, uint32_t(entry.scalars())))
+        std::memset(data, 0, entry.buffers(entry.scalars()).bytes());
+    if (plan::Status status = device.run(kEntry); !status.ok())
+      return status;
+    double value = 0;
+    std::memcpy(&value, device.bufferData(kEntry, lossBuffer), sizeof value);
+    return value;
+  }
+
+  /// What the last run left.
+  plan::Expected<std::vector<Parameter>> parameters() {
+    std::map<std::string, int> variables;
+    for (int i = 0; i < plan.variables_size(); ++i)
+      variables[plan.variables(i).name()] = i;
+    std::vector<Parameter> list;
+    for (const plan::Port &port : entry.outputs()) {
+      if (!port.name().starts_with(kGradient))
+        continue;
+      std::string name = port.name().substr(sizeof kGradient - 1);
+      auto found = variables.find(name);
+      const plan::TensorType &type = entry.buffers(int(port.buffer())).type();
+      if (found == variables.end() || type.dtype() != plan::F64 || plan.variables(found->second).type().dtype() != plan::F64)
+        return plan::error("internal error: `{}` is not f64 in the program to be checked", name);
+      const plan::Variable &variable = plan.variables(found->second);
+      auto *data = static_cast<double *>(device.variableData(uint32_t(found->second)));
+      auto *gradient = static_cast<const double *>(device.bufferData(kEntry, port.buffer()));
+      uint64_t count = plan::elementCount(type).value_or(0);
+      list.push_back({name, variable.node(), {type.dims().begin(), type.dims().end()}, {data, count}, {gradient, gradient + count}});
+    }
+    return list;
+  }
+
+private:
+  runtime::Device &device;
+  const plan::Plan &plan;
+  const plan::Entry &entry;
+  uint32_t lossBuffer = 0;
+  InputValues values;
+};
+
+plan::Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options, const plan::Plan &plan,
+                                         const plan::Entry &entry, const ModelSettings &settings, bool positive) {
+  plan::Expected<std::map<std::string, IndexRange>> ranges = findIndexRanges(context, options);
+  if (!ranges)
+    return ranges.status();
+  if (settings.data.empty())
+    return drawInputs(entry, *ranges, settings.check.seed, positive);
+  std::map<std::string, std::string> columns(plan.data().map().begin(), plan.data().map().end());
+  return readInputs(entry, *ranges, settings.data, columns);
+}
+
+bool isWanted(const std::vector<std::string> &globs, const std::string &name) {
+  return globs.empty() || std::any_of(globs.begin(), globs.end(), [&](auto &glob) { return matchesGlob(glob, name); });
+}
+
+} // namespace
+
+plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options, const ModelSettings &settings) {
+  options.forceF64 = true;
+  options.embedWeights = true;
+  options.entries = {kEntry};
+  plan::Expected<CompiledModel> compiled = compileModel(context, options);
+  if (!compiled)
+    return compiled.status();
+  plan::Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
+  if (!bytes)
+    return bytes.status();
+  plan::Expected<plan::PlanReader> reader = plan::PlanReader::fromBuffer(bytes.take(), options.modelPath);
+  if (!reader)
+    return reader.status();
+  const plan::Plan &plan = reader->plan();
+  const plan::Entry *entry = nullptr;
+  for (const plan::Entry &candidate : plan.entries())
+    if (candidate.name() == kEntry)
+      entry = &candidate;
+  if (!entry)
+    return plan::error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen", options.modelPath);
+  auto device = runtime::createCpuDevice(*reader, 0);
+  if (!device)
+    return device.status();
+
+  Program program(**device, plan, *entry);
+  ModelResults results;
+  results.plan = plan;
+  for (bool positive : {false, true}) {
+    plan::Expected<InputValues> inputs = chooseInputs(context, options, plan, *entry, settings, positive);
+    if (!inputs)
+      return inputs.status();
+    program.setInputs(inputs.take());
+    plan::Expected<double> loss = program.loss();
+    if (!loss)
+      return loss.status();
+    results.loss = *loss;
+    if (std::isfinite(*loss) || !settings.data.empty())
+      break;
+    if (!positive)
+      results.notes.push_back("the loss is not finite on normal inputs: inputs are drawn from [0.05, 0.95)");
+  }
+  if (!std::isfinite(results.loss))
+    return plan::error("{}: the loss is {} on {}; give data on which it is finite with --data FILE.safetensors",
+                       options.modelPath, results.loss, settings.data.empty() ? "random inputs" : settings.data);
+  plan::Expected<std::vector<Parameter>> parameters = program.parameters();
+  if (!parameters)
+    return parameters.status();
+  for (const Parameter &parameter : *parameters) {
+    if (!isWanted(settings.parameters, parameter.name))
+      continue;
+    plan::Expected<ParameterResult> result =
+        checkParameter(parameter, [&] { return program.loss(); }, results.loss, settings.check);
+    if (!result)
+      return result.status();
+    results.parameters.push_back(result.take());
+  }
+  if (results.parameters.empty())
+    return plan::Status(fmt::format("--parameter {}: no trained parameter matches", fmt::join(settings.parameters, " ")),
+                        plan::kExitUsage);
+  return results;
+}
+
+} // namespace tcc::gradcheck
+
+namespace tcc::tools {
+
+int gradcheckCommand(int argc, char **argv) {
+  CLI::App app("Checks the gradients that tcc derives: the model is compiled in f64, and for each parameter the slope of the\n"
+               "loss by its gradient is compared with the slope by central differences, along the gradient, random directions\n"
+               "and single elements. Exit status 1 if any disagrees.\n"
+               "\n"
+               "Inputs are random: floats normal (uniform in [0.05, 0.95) where the loss would not be finite), integers from 0\n"
+               "to the smallest axis that the model indexes with them, 0 or 1 where it indexes nothing. If the model asks for\n"
+               "more of its inputs, give it a batch with --data.",
+               "tcc gradcheck");
+  ModelArguments model;
+  model.add(app);
+  gradcheck::ModelSettings settings;
+  app.add_option("--data", settings.data, "FILE.safetensors with a tensor for each input: its first samples are the batch");
+  app.add_option("--parameter", settings.parameters, "GLOB: check only these parameters; may be repeated")
+      ->expected(1)->allow_extra_args(false);
+  app.add_option("--seed", settings.check.seed, "of inputs and directions; default 0");
+  app.add_option("--directions", settings.check.directions, "random directions a parameter; default 3")
+      ->check(CLI::Range(0, 1000));
+  app.add_option("--elements", settings.check.elements, "single elements a parameter; default 3")->check(CLI::Range(0, 100000));
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  CompileOptions options;
+  if (plan::Status status = model.fill(options); !status.ok())
+    return printError(status);
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  plan::Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
+  if (!results)
+    return printError(results.status());
+
+  for (const std::string &note : results->notes)
+    fmt::print("note: {}\n", note);
+  fmt::print("loss {:.15g} on {}, seed {}\n\n{}", results->loss,
+             settings.data.empty() ? "random inputs" : settings.data, settings.check.seed,
+             gradcheck::resultsText(results->parameters));
+  for (const plan::Decisions::Unused &unused : results->plan.decisions().unused_parameters())
+    fmt::print("no gradient: {} (node {}): {}\n", unused.name(), unused.node(), unused.reason());
+  size_t wrong = 0;
+  double worst = 0;
+  for (const gradcheck::ParameterResult &result : results->parameters) {
+    wrong += !result.agrees;
+    worst = std::max(worst, result.worst.error);
+  }
+  fmt::print("\n{} of {} gradients agree to {:g}; the largest relative error is {:.1e}\n",
+             results->parameters.size() - wrong, results->parameters.size(), settings.check.tolerance, worst);
+  std::fflush(stdout);
+  for (const gradcheck::ParameterResult &result : results->parameters)
+    if (!result.agrees)
+      printError(plan::error("the gradient of `{}` (node {}) is wrong along {}: it says {:.9e}, differences say {:.9e}",
+                             result.name, result.node, result.worst.where, result.worst.claimed, result.worst.measured));
+  return wrong ? plan::kExitFault : plan::kExitDone;
+}
+
+} // namespace tcc::tools

@@ -1,0 +1,86 @@
+//===- InputRanges.cpp ----------------------------------------------------===//
+#include "tools/tcc/InputRanges.h"
+
+#include "compiler/Recipe.h"
+#include "frontend/Import.h"
+#include "passes/Common.h"
+#include "passes/Passes.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Pass/PassManager.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace tcc::gradcheck {
+
+namespace {
+
+void narrow(std::optional<int64_t> &bound, Value indexed, int64_t axis) {
+  int64_t extent = cast<RankedTensorType>(indexed.getType()).getDimSize(axis);
+  bound = std::min(bound.value_or(extent), extent);
+}
+
+IndexRange follow(BlockArgument argument) {
+  IndexRange range;
+  llvm::SetVector<Value> reached;
+  reached.insert(argument);
+  for (size_t i = 0; i < reached.size(); ++i)
+    for (OpOperand &use : reached[i].getUses()) {
+      Operation *user = use.getOwner();
+      if (auto gather = dyn_cast<train::GatherOp>(user); gather && use.get() == gather.getIndices())
+        narrow(range.rows, gather.getInput(), gather.getAxis());
+      else if (auto scatter = dyn_cast<train::ScatterAddOp>(user); scatter && use.get() == scatter.getIndices())
+        narrow(range.rows, scatter.getInit(), scatter.getAxis());
+      else if (auto pick = dyn_cast<train::PickOp>(user); pick && use.get() == pick.getIndices())
+        narrow(range.classes, pick.getInput(), pick.getDim());
+      else
+        for (Value result : user->getResults())
+          if (auto type = dyn_cast<RankedTensorType>(result.getType()))
+            if (type.getElementType().isInteger() && !type.getElementType().isInteger(1))
+              reached.insert(result);
+    }
+  return range;
+}
+
+} // namespace
+
+plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context, const CompileOptions &options) {
+  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe)
+    return recipe.status();
+  frontend::ImportOptions import;
+  import.dims = recipe->model.dims;
+  for (const auto &[name, extent] : options.dims)
+    import.dims[name] = extent;
+  import.shapes = options.shapes;
+  import.model = recipe->model;
+  import.recipeFile = recipe->file;
+  import.where = recipe->where;
+  import.batchAxis = recipe->dataBatchAxis;
+  plan::Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
+  if (!model)
+    return model.status();
+  std::string messages;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+    messages += (messages.empty() ? "" : "\n") + diagnostic.str();
+    return success();
+  });
+  PassManager passes(&context);
+  passes.addPass(train::createFoldConstantsPass());
+  passes.addPass(train::createAttachLossPass(*recipe));
+  if (failed(passes.run(*model->module)))
+    return plan::Status(messages.empty() ? "internal error: attach-loss failed" : messages);
+  std::map<std::string, IndexRange> ranges;
+  if (func::FuncOp loss = train::lookupFunction(*model->module, "loss"))
+    for (BlockArgument argument : loss.getArguments()) {
+      auto name = loss.getArgAttrOfType<StringAttr>(argument.getArgNumber(), train::names::kName);
+      IndexRange range = follow(argument);
+      if (name && (range.rows || range.classes))
+        ranges[name.str()] = range;
+    }
+  return ranges;
+}
+
+} // namespace tcc::gradcheck

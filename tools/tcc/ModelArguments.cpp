@@ -1,0 +1,90 @@
+//===- ModelArguments.cpp - options that commands share -------------------===//
+#include "tools/common/CommandLine.h"
+#include "tools/tcc/Commands.h"
+
+#include <CLI/CLI.hpp>
+
+#include <charconv>
+#include <sstream>
+
+namespace tcc::tools {
+
+namespace {
+
+/// "NAME=VALUE" into its halves; an error names the option.
+plan::Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option, const std::string &text) {
+  size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size())
+    return plan::Status(fmt::format("{} {}: expected NAME=VALUE", option, text), plan::kExitUsage);
+  return std::pair(text.substr(0, at), text.substr(at + 1));
+}
+
+plan::Expected<int64_t> parseExtent(const std::string &option, const std::string &text) {
+  int64_t value = 0;
+  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (code != std::errc() || end != text.data() + text.size() || value < 0)
+    return plan::Status(fmt::format("{}: `{}` is not an extent", option, text), plan::kExitUsage);
+  return value;
+}
+
+} // namespace
+
+void ModelArguments::add(CLI::App &app) {
+  app.add_option("MODEL", model, "the ONNX forward graph")->required();
+  app.add_option("--recipe", recipe, "how to train it (TOML)");
+  app.add_option("--set", settings, "KEY=VALUE: a recipe key")->expected(1)->allow_extra_args(false);
+  app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->expected(1)->allow_extra_args(false);
+  app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->expected(1)->allow_extra_args(false);
+}
+
+plan::Status ModelArguments::fill(CompileOptions &options) const {
+  options.modelPath = model;
+  options.recipePath = recipe;
+  options.settings = settings;
+  for (const std::string &text : dims) {
+    auto pair = splitAssignment("--dim", text);
+    if (!pair)
+      return pair.status();
+    auto value = parseExtent("--dim", pair->second);
+    if (!value)
+      return value.status();
+    options.dims[pair->first] = *value;
+  }
+  for (const std::string &text : shapes) {
+    auto pair = splitAssignment("--shape", text);
+    if (!pair)
+      return pair.status();
+    std::vector<int64_t> shape;
+    std::stringstream stream(pair->second);
+    for (std::string part; std::getline(stream, part, 'x');) {
+      auto value = parseExtent("--shape", part);
+      if (!value)
+        return value.status();
+      shape.push_back(*value);
+    }
+    options.shapes[pair->first] = shape;
+  }
+  return plan::Status::success();
+}
+
+int printError(const plan::Status &status) {
+  // One line a problem: an import reports all that it finds.
+  std::stringstream lines(status.message());
+  for (std::string line; std::getline(lines, line);)
+    if (!line.empty())
+      fmt::print(stderr, "{}{}\n", line.starts_with(" ") ? "" : "error: ", line);
+  return status.exitCode();
+}
+
+std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv) {
+  app.set_version_flag("--version", "tcc " TCC_VERSION);
+  app.get_formatter()->column_width(30);
+  Arguments arguments = readArguments(app, argc, argv);
+  if (arguments.answered)
+    return plan::kExitDone;
+  if (!arguments.status.ok())
+    return printError(arguments.status);
+  return std::nullopt;
+}
+
+} // namespace tcc::tools

@@ -1,0 +1,146 @@
+//===- ReportJson.cpp - the report for programs ---------------------------===//
+//
+// Keys are a contract (docs/report.md). What this version cannot know is 0, an empty list or null, never left out.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/tcc/Report.h"
+
+#include <set>
+
+namespace tcc::report {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json memoryOf(const Report &report) {
+  const plan::Plan &plan = *report.plan;
+  Json memory;
+  memory["peak_bytes"] = report.peakBytes();
+  memory["arena_bytes"] = plan.transient_bytes();
+  memory["resident_bytes"] = plan.resident_bytes();
+  memory["host_bytes"] = report.hostBytes;
+  memory["library_bytes"] = 0;
+  memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);
+  memory["lower_bound_bytes"] = report.lowerBoundBytes();
+  memory["without_recompute_bytes"] = report.peakBytes();
+  auto role = [&](plan::VariableRole role) {
+    auto found = report.residentBytes.find(role);
+    return found == report.residentBytes.end() ? uint64_t(0) : found->second;
+  };
+  memory["resident"] = {{"parameters", role(plan::PARAMETER)},
+                        {"frozen", role(plan::FROZEN)},
+                        {"constants", role(plan::CONSTANT)},
+                        {"optimizer", role(plan::OPTIMIZER)},
+                        {"accumulators", role(plan::ACCUMULATOR)}};
+  memory["entries"] = Json::object();
+  for (const EntryMemory &entry : report.entries) {
+    Json &row = memory["entries"][entry.name];
+    row["peak_bytes"] = entry.peakBytes();
+    row["arena_bytes"] = entry.arenaBytes();
+    row["lower_bound_bytes"] = entry.lowerBoundBytes();
+    for (const ProgramMemory &program : entry.programs)
+      row["programs"][program.name] = {{"peak_bytes", program.peakBytes},
+                                       {"arena_bytes", program.arenaBytes},
+                                       {"lower_bound_bytes", program.lowerBoundBytes},
+                                       {"instructions", program.program->instructions_size()},
+                                       {"batch", program.program->batch()},
+                                       {"flops", program.program->flops()}};
+  }
+  const ProgramMemory *largest = report.largest();
+  memory["program"] = largest ? Json(largest->name) : Json(nullptr);
+  memory["timeline"] = Json::array();
+  memory["buffers"] = Json::array();
+  if (!largest)
+    return memory;
+  for (const TimelineRow &row : largest->timeline)
+    memory["timeline"].push_back({{"step", row.step},
+                                  {"live_bytes", row.liveBytes},
+                                  {"instruction", row.instruction},
+                                  {"node", row.node}});
+  for (const plan::Buffer &buffer : largest->program->buffers())
+    memory["buffers"].push_back({{"name", buffer.name()},
+                                 {"node", buffer.node()},
+                                 {"bytes", buffer.bytes()},
+                                 {"offset", buffer.offset()},
+                                 {"first", buffer.first()},
+                                 {"last", buffer.last()},
+                                 {"why_alive", buffer.why_alive()},
+                                 {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"}});
+  return memory;
+}
+
+Json zeroFill(const plan::Plan &plan) {
+  Json result = {{"elided", Json::array()}, {"kept", Json::array()}};
+  for (const plan::Decisions::ZeroFill &fill : plan.decisions().zero_fill_elided())
+    result["elided"].push_back({{"parameter", fill.parameter()}, {"bytes", fill.bytes()}, {"reason", fill.reason()}});
+  for (const plan::Decisions::ZeroFill &fill : plan.decisions().zero_fill_kept())
+    result["kept"].push_back({{"parameter", fill.parameter()}, {"bytes", fill.bytes()}, {"reason", fill.reason()}});
+  return result;
+}
+
+Json parameters(const plan::Plan &plan) {
+  std::set<std::string> unused;
+  Json result = {{"trainable", Json::array()}, {"frozen", Json::array()}, {"unused", Json::array()}, {"groups", Json::array()}};
+  for (const plan::Decisions::Unused &parameter : plan.decisions().unused_parameters()) {
+    unused.insert(parameter.name());
+    result["unused"].push_back({{"name", parameter.name()}, {"reason", parameter.reason()}, {"node", parameter.node()}});
+  }
+  for (const plan::Variable &variable : plan.variables()) {
+    if (unused.count(variable.name()))
+      continue;
+    if (variable.role() == plan::PARAMETER)
+      result["trainable"].push_back(variable.name());
+    else if (variable.role() == plan::FROZEN)
+      result["frozen"].push_back(variable.name());
+  }
+  const plan::Optimizer &optimizer = plan.training().optimizer();
+  for (int i = 0; i < optimizer.groups_size(); ++i) {
+    Json group = {{"name", optimizer.groups(i).name()},
+                  {"lr_scale", optimizer.groups(i).lr_scale()},
+                  {"weight_decay", optimizer.groups(i).weight_decay()},
+                  {"parameters", Json::array()}};
+    if (i < plan.decisions().groups_size())
+      for (const std::string &name : plan.decisions().groups(i).parameters())
+        group["parameters"].push_back(name);
+    result["groups"].push_back(std::move(group));
+  }
+  return result;
+}
+
+} // namespace
+
+Json reportJson(const Report &report) {
+  const plan::Plan &plan = *report.plan;
+  Json result;
+  result["version"] = 1;
+  result["model"] = plan.model();
+  result["target"] = plan.target();
+  result["producer"] = plan.producer();
+  result["library"] = plan.library();
+  result["max_workers"] = plan.max_workers();
+  result["entries"] = Json::array();
+  for (const EntryMemory &entry : report.entries)
+    result["entries"].push_back(entry.name);
+  result["memory"] = memoryOf(report);
+  result["recompute"] = {
+      {"extra_flops_fraction", 0.0}, {"bound_fraction", 0.0}, {"gap", 0.0}, {"tensors", Json::array()}};
+  result["attention"] = {
+      {"fused", Json::array()}, {"near_misses", Json::array()}, {"weights_elided", Json::array()}};
+  result["zero_fill"] = zeroFill(plan);
+  result["parameters"] = parameters(plan);
+  result["kernels"] = Json::array();
+  for (const KernelUse &kernel : report.kernels)
+    result["kernels"].push_back({{"name", kernel.name},
+                                 {"nodes", kernel.nodes},
+                                 {"flops", kernel.flops},
+                                 {"bytes", kernel.bytes},
+                                 {"count", kernel.count}});
+  result["flops_per_step"] = report.flopsPerStep;
+  result["notes"] = Json::array();
+  for (const plan::Decisions::Note &note : plan.decisions().notes())
+    result["notes"].push_back({{"kind", note.kind()}, {"subject", note.subject()}, {"text", note.text()}});
+  return result;
+}
+
+} // namespace tcc::report
