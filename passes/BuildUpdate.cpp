@@ -36,6 +36,7 @@ struct Trained {
 struct UpdateInputs {
   Value lossSum, lossWeight;
   llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter
+  bool gradientsAreState = false;     ///< they stay in memory whatever the order of the updates
 };
 
 class EntryMaker {
@@ -192,7 +193,7 @@ private:
       entry.finish();
     }
     EntryBuilder entry(module, "update");
-    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}};
+    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
     for (const Trained &parameter : trained)
       inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
     buildUpdate(entry, inputs);
@@ -215,7 +216,12 @@ private:
       scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
     }
     Expr finite = isFinite(sum);
-    Expr sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
+    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it or the
+    // gradients are state anyway. Otherwise a gradient dies as soon as its update has run, and a bad norm ends the run
+    // without a checkpoint.
+    Expr sound = finite;
+    if (recipe.train.clipNorm || inputs.gradientsAreState)
+      sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
     scalarOutput(entry, kGradNorm, norm);

@@ -70,7 +70,7 @@ private:
         fused->setOperand(operand, fill(builder, constant, value.getType()));
         continue;
       }
-      bool alone = value.hasOneUse() && value == root && root.getDefiningOp();
+      bool alone = root.getDefiningOp() && isReadOnce(value);
       // State that this kernel writes next may be updated where it lies.
       if (auto argument = dyn_cast<BlockArgument>(value))
         for (OpOperand &use : fused->getResult(0).getUses())
@@ -81,6 +81,17 @@ private:
       if (!alone)
         fused->setOperand(operand, copyBefore(fused, value));
     }
+  }
+
+  /// True if a value and whatever it is a view of have no other reader.
+  static bool isReadOnce(Value value) {
+    while (value.hasOneUse()) {
+      Operation *op = value.getDefiningOp();
+      if (!op || !op->hasTrait<View>())
+        return true;
+      value = op->getOperand(0);
+    }
+    return false;
   }
 
   static Value fill(OpBuilder &builder, ConstantOp constant, Type type) {
