@@ -1,7 +1,7 @@
 //===- Schedule.cpp -------------------------------------------------------===//
 //
 // Anchors (library calls, kernels of expensive ops) run in their order; what they need runs just before them; what frees
-// more than it takes runs as soon as it can. Edges from the readers of a variable to the op that writes its new value make
+// at least what it takes runs as soon as it can. Edges from the readers of a variable to the op that writes its new value make
 // updates in place possible.
 //
 //===----------------------------------------------------------------------===//
@@ -19,6 +19,8 @@ namespace tcc::train {
 #include "passes/LoweringPasses.h.inc"
 
 namespace {
+
+constexpr int64_t kNegligibleBytes = 256;
 
 class Scheduler {
 public:
@@ -171,7 +173,9 @@ private:
   void hoist() {
     while (true) {
       Operation *best = nullptr;
-      int64_t least = 0;
+      // What adds nothing to speak of may go, too: scalars that updates wait for, and an update before its gradient's last
+      // reader.
+      int64_t least = kNegligibleBytes + 1;
       for (Operation *op : ready) {
         if (isAnchor(op) || op->hasTrait<View>())
           continue;
