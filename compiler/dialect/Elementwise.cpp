@@ -99,6 +99,8 @@ TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x), g * (kTwoOverSqrtPi * (-(x * x)
 TCC_UNARY(SinOp, 20, std::sin(x), emitSin(b, x), g * x.apply<CosOp>())
 // −g·sin x
 TCC_UNARY(CosOp, 20, std::cos(x), emitCos(b, x), -(g * x.apply<SinOp>()))
+// g/(1 + x²)
+TCC_UNARY(AtanOp, 25, std::atan(x), emitAtan(b, x), g / (1.0 + x * x))
 // g where x > 0: y > 0 says the same, and y is more often at hand
 TCC_UNARY_ANY(ReluOp, 1, x < 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
               isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))

@@ -38,6 +38,7 @@ def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1 + e^−x)">;
 def Train_ErfOp : Train_Unary<"erf", "error function">;
 def Train_SinOp : Train_Unary<"sin", "sine">;
 def Train_CosOp : Train_Unary<"cos", "cosine">;
+def Train_AtanOp : Train_Unary<"atan", "arc tangent">;
 def Train_ReluOp : Train_UnaryAny<"relu", "max(x, 0); derivative 0 at 0">;
 def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation"> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);

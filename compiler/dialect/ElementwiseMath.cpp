@@ -16,6 +16,7 @@ Value emitSigmoid(ElementBuilder &b, Value x) { return scalar::sigmoid(Lane(b, x
 Value emitErf(ElementBuilder &b, Value x) { return scalar::erf(Lane(b, x)); }
 Value emitSin(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 0); }
 Value emitCos(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 1); }
+Value emitAtan(ElementBuilder &b, Value x) { return scalar::atan(Lane(b, x)); }
 Value emitPow(ElementBuilder &b, Value x, Value y) { return scalar::pow(Lane(b, x), Lane(b, y)); }
 
 Value emitRoundToOdd(ElementBuilder &b, Value value) {

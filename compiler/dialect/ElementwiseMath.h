@@ -23,6 +23,7 @@ mlir::Value emitSigmoid(ElementBuilder &b, mlir::Value x);
 mlir::Value emitErf(ElementBuilder &b, mlir::Value x);
 mlir::Value emitSin(ElementBuilder &b, mlir::Value x);
 mlir::Value emitCos(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAtan(ElementBuilder &b, mlir::Value x);
 /// C's pow, special cases included.
 mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
 /// C's fmod: exact.

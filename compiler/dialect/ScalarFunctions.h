@@ -4,7 +4,8 @@
 // them on the host, over every f32. No branches, no tables: both sides of a condition are computed, then selected.
 //
 // Method: Cody and Waite's range reduction with fused multiply-adds, then polynomials: Moshier's Cephes (exp, tanh, sin,
-// cos in f32), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where it is short enough.
+// cos in f32; atan in f64), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where it is
+// short enough.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_SCALARFUNCTIONS_H
@@ -202,6 +203,26 @@ template <typename T> T sinOrCos(T x, int64_t shift) {
   if (shift == 0)
     value = equal(x, 0).select(x, value); // −0 stays −0
   return less(x.abs(), 0x1p51).select(value, x.like(kNaN));
+}
+
+/// |x| is reduced to t = x, (x − 1)/(x + 1) or −1/x, which takes 0, π/4 or π/2 off the result; then t + t³·(a polynomial, or
+/// a quotient of two, in t²). That of f32 meets the function at Chebyshev's points of t² ≤ 1/4: above 1/2, x − 1 is exact.
+template <typename T> T atan(T x) {
+  bool wide = x.isDouble();
+  T a = x.abs(), one = x.like(1);
+  T large = greater(a, 2.41421356237309504880), middle = greater(a, wide ? 0.66 : 0.5); // tan 3π/8
+  T t = large.select(-one, middle.select(a - 1.0, a)) / large.select(a, middle.select(a + 1.0, one)), z = t * t;
+  T tail = wide ? z * (polynomial(z, {-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
+                                      -1.228866684490136173410e2, -6.485021904942025371773e1}) /
+                       polynomial(z, {1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
+                                      4.853903996359136964868e2, 1.945506571482613964425e2}))
+                : z * polynomial(z, {4.22568596302e-2, -8.23550576364e-2, 1.10068806813e-1, -1.42798010958e-1, 1.99998752498e-1,
+                                     -3.33333329015e-1});
+  T rest = large.select(x.like(1.57079632679489661923), middle.select(x.like(0.78539816339744830962), x.like(0)));
+  double half = wide ? 6.123233995736765886e-17 : -4.37113882867379e-8; // what π/2 loses by rounding
+  T lost = large.select(x.like(half), middle.select(x.like(half / 2), x.like(0)));
+  T sum = rest + (t.fma(tail, t) + lost);
+  return sum.copySign(x);
 }
 
 /// A number as an unevaluated sum.

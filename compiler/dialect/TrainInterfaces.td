@@ -55,7 +55,7 @@ def Train_Reducible : OpInterface<"Reducible"> {
   let cppNamespace = "::tcc::train";
   let description = [{
     A reduction over some dimensions of operand 0, which keep extent 1 in the result. Its tree is given by the shape alone:
-    see compiler/codegen/LoopNest.
+    see compiler/codegen/IterationSpace.h.
   }];
   let methods = [
     InterfaceMethod<"Reduced dimensions, ascending.", "::llvm::SmallVector<int64_t>", "getReducedDims", (ins)>,

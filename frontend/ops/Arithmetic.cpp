@@ -205,6 +205,7 @@ constexpr OpEntry kTable[] = {
     {"Sign", 1, unary<train::SignOp>},
     {"Sin", 1, unary<train::SinOp>},
     {"Cos", 1, unary<train::CosOp>},
+    {"Atan", 1, unary<train::AtanOp>},
     {"Tan", 1, tangent},
     {"Sinh", 1, hyperbolicSine},
     {"Cosh", 1, hyperbolicCosine},

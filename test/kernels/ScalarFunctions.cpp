@@ -100,6 +100,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tanh", train::scalar::tanh<HostLane>, tanhl, HUGE_VAL, HUGE_VAL},
                     Case{"sigmoid", train::scalar::sigmoid<HostLane>, exactSigmoid, HUGE_VAL, HUGE_VAL},
                     Case{"erf", train::scalar::erf<HostLane>, erfl, HUGE_VAL, HUGE_VAL},
+                    Case{"atan", train::scalar::atan<HostLane>, atanl, HUGE_VAL, HUGE_VAL},
                     Case{"sin", sine, sinl, 0x1p50, 0x1p30}, Case{"cos", cosine, cosl, 0x1p50, 0x1p30}),
     [](const testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
 

@@ -57,6 +57,12 @@ TEST_F(Ops, PowWithASmallConstantIsAProduct) {
   EXPECT_THAT(text(*import(m)), testing::Not(HasSubstr("train.pow")));
 }
 
+TEST_F(Ops, InverseTrigonometry) {
+  OnnxModel m = unary("Atan", {"3"}, 7);
+  EXPECT_THAT(evaluate(m, {{0, 1, -std::sqrt(3.0)}}), near({0, M_PI / 4, -M_PI / 3}));
+  EXPECT_THAT(text(*import(m)), HasSubstr("train.atan"));
+}
+
 TEST_F(Ops, ClipByAttributesAndByInputs) {
   OnnxModel old = unary("Clip", {"3"}, 7);
   onnx::AttributeProto &low = *old.graph().mutable_node(0)->add_attribute();
