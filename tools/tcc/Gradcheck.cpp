@@ -182,7 +182,7 @@ int gradcheckCommand(int argc, char **argv) {
   gradcheck::ModelSettings settings;
   app.add_option("--data", settings.data, "FILE.safetensors with a tensor for each input: its first samples are the batch");
   app.add_option("--parameter", settings.parameters, "GLOB: check only these parameters; may be repeated")
-      ->expected(1)->allow_extra_args(false);
+      ->allow_extra_args(false);
   app.add_option("--seed", settings.check.seed, "of inputs and directions; default 0");
   app.add_option("--directions", settings.check.directions, "random directions a parameter; default 3")
       ->check(CLI::Range(0, 1000));

@@ -32,9 +32,9 @@ plan::Expected<int64_t> parseExtent(const std::string &option, const std::string
 void ModelArguments::add(CLI::App &app) {
   app.add_option("MODEL", model, "the ONNX forward graph")->required();
   app.add_option("--recipe", recipe, "how to train it (TOML)");
-  app.add_option("--set", settings, "KEY=VALUE: a recipe key")->expected(1)->allow_extra_args(false);
-  app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->expected(1)->allow_extra_args(false);
-  app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->expected(1)->allow_extra_args(false);
+  app.add_option("--set", settings, "KEY=VALUE: a recipe key")->allow_extra_args(false);
+  app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
+  app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
 }
 
 plan::Status ModelArguments::fill(CompileOptions &options) const {
