@@ -1,9 +1,12 @@
 // Preloaded into trun: appends every anonymous mapping ("+ address bytes") and every unmapping ("- address bytes") that the
-// program asks for to the file named by TCC_MAPPINGS. What the C library maps for itself does not pass here.
+// program's own code asks for to the file named by TCC_MAPPINGS. What a library maps for itself (oneDNN: pages for the code
+// that it generates) is the library's: the caller's object decides.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -20,14 +23,21 @@ static void note(char sign, void *address, size_t bytes) {
   close(file);
 }
 
-void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {
+static int is_the_program(void *caller) {
+  Dl_info info;
+  return dladdr(caller, &info) && info.dli_fname && !strstr(info.dli_fname, ".so");
+}
+static void *map(void *address, size_t bytes, int protection, int flags, int file, off_t offset, void *caller) {
   void *result = (void *)syscall(SYS_mmap, address, bytes, protection, flags, file, offset);
-  if (result != MAP_FAILED && (flags & MAP_ANONYMOUS))
+  if (result != MAP_FAILED && (flags & MAP_ANONYMOUS) && is_the_program(caller))
     note('+', result, bytes);
   return result;
 }
+void *mmap(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {
+  return map(address, bytes, protection, flags, file, offset, __builtin_return_address(0));
+}
 void *mmap64(void *address, size_t bytes, int protection, int flags, int file, off_t offset) {
-  return mmap(address, bytes, protection, flags, file, offset);
+  return map(address, bytes, protection, flags, file, offset, __builtin_return_address(0));
 }
 int munmap(void *address, size_t bytes) {
   note('-', address, bytes);
