@@ -46,11 +46,13 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
   }
   std::vector<std::string> extras = app.remaining();
   // Words that follow an unknown option are most likely its values: the option is what is wrong.
-  auto option = std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
+  auto option =
+      std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
   if (option != extras.end()) {
     std::string nearest = nearestOption(app, *option);
-    arguments.status = wrongUsage(app, fmt::format("unknown option '{}'{}", *option,
-                                                   nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
+    arguments.status =
+        wrongUsage(app, fmt::format("unknown option '{}'{}", *option,
+                                    nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
   } else if (!extras.empty()) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
   }

@@ -13,7 +13,9 @@ namespace tcc::gradcheck {
 
 namespace {
 
-bool isInteger(plan::DType type) { return !plan::isFloatingPoint(type) && type != plan::I1 && type != plan::DTYPE_NONE; }
+bool isInteger(plan::DType type) {
+  return !plan::isFloatingPoint(type) && type != plan::I1 && type != plan::DTYPE_NONE;
+}
 
 /// A value of any element type; integers beyond 2^53 lose their last bits, which no index has.
 double load(const std::byte *data, plan::DType type) {
@@ -27,8 +29,10 @@ double load(const std::byte *data, plan::DType type) {
     return value;
   };
   switch (type) {
-  case plan::F64: return as(double());
-  case plan::F32: return as(float());
+  case plan::F64:
+    return as(double());
+  case plan::F32:
+    return as(float());
   case plan::BF16: {
     uint32_t wide = uint32_t(bits()) << 16;
     float value;
@@ -43,15 +47,25 @@ double load(const std::byte *data, plan::DType type) {
                                  : std::ldexp(fraction, -24);
     return half >> 15 ? -size : size;
   }
-  case plan::I64: return as(int64_t());
-  case plan::I32: return as(int32_t());
-  case plan::I16: return as(int16_t());
-  case plan::I8: return as(int8_t());
-  case plan::U64: return as(uint64_t());
-  case plan::U32: return as(uint32_t());
-  case plan::U16: return as(uint16_t());
-  case plan::U8: case plan::I1: return as(uint8_t());
-  default: return NAN;
+  case plan::I64:
+    return as(int64_t());
+  case plan::I32:
+    return as(int32_t());
+  case plan::I16:
+    return as(int16_t());
+  case plan::I8:
+    return as(int8_t());
+  case plan::U64:
+    return as(uint64_t());
+  case plan::U32:
+    return as(uint32_t());
+  case plan::U16:
+    return as(uint16_t());
+  case plan::U8:
+  case plan::I1:
+    return as(uint8_t());
+  default:
+    return NAN;
   }
 }
 
@@ -61,7 +75,8 @@ std::vector<std::byte> bytesFor(const plan::TensorType &type) {
 
 plan::Status checkIndex(double value, const IndexRange &range, const std::string &where) {
   if (range.rows && (value < -double(*range.rows) || value >= double(*range.rows)))
-    return plan::error("{}: value {:.0f} is outside of what the model indexes with it: 0 to {}", where, value, *range.rows - 1);
+    return plan::error("{}: value {:.0f} is outside of what the model indexes with it: 0 to {}", where, value,
+                       *range.rows - 1);
   return plan::Status::success();
 }
 
@@ -84,7 +99,7 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
     std::vector<std::byte> bytes = bytesFor(type);
     uint64_t size = plan::dtypeBytes(type.dtype()), count = plan::elementCount(type).value_or(0);
     for (uint64_t i = 0; i < count; ++i) {
-      double value = isInteger(type.dtype())     ? double(integer(random))
+      double value = isInteger(type.dtype())    ? double(integer(random))
                      : type.dtype() == plan::I1 ? double(random() & 1)
                      : positive                 ? uniform(random)
                                                 : normal(random);
@@ -112,7 +127,8 @@ plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<
     // As many samples as the program takes, from the front: the sample axis is the first.
     bool fits = tensor->type.dims_size() == type.dims_size();
     for (int i = 0; fits && i < type.dims_size(); ++i)
-      fits = i == 0 && port.sample_axis() == 0 ? tensor->type.dims(i) >= type.dims(i) : tensor->type.dims(i) == type.dims(i);
+      fits = i == 0 && port.sample_axis() == 0 ? tensor->type.dims(i) >= type.dims(i)
+                                               : tensor->type.dims(i) == type.dims(i);
     bool floats = plan::isFloatingPoint(type.dtype());
     if (!fits || floats != plan::isFloatingPoint(tensor->type.dtype()))
       return plan::error("{} is {}, the model's input '{}' takes {}", where, plan::typeName(tensor->type), port.name(),
@@ -129,7 +145,8 @@ plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<
         // Converted to double and back, it must be the same: else the type is too narrow.
         plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);
         if (load(bytes.data() + i * to, type.dtype()) != value)
-          return plan::error("{}: value {:.0f} does not fit the input's {}", where, value, plan::dtypeName(type.dtype()));
+          return plan::error("{}: value {:.0f} does not fit the input's {}", where, value,
+                             plan::dtypeName(type.dtype()));
         continue;
       }
       plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);

@@ -20,13 +20,14 @@ namespace tcc::gradcheck {
 /// Bytes of each input of an entry, in its order.
 using InputValues = std::vector<std::vector<std::byte>>;
 
-/// Random values: floats normal, or uniform in [0.05, 0.95) where `positive`; integers 0 … bound − 1, where the bound is
-/// what the input indexes (ranges), or 2 for one that indexes nothing; booleans either.
-InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges, uint64_t seed, bool positive);
+/// Random values: floats normal, or uniform in [0.05, 0.95) where `positive`; integers 0 … bound − 1, where the bound
+/// is what the input indexes (ranges), or 2 for one that indexes nothing; booleans either.
+InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges, uint64_t seed,
+                       bool positive);
 
-/// The first samples of a .safetensors file. `columns`: input → tensor, where names differ. Floats convert to the input's
-/// type, integers where every value fits. Errors name file and tensor: missing, of a wrong shape or type, an index outside
-/// of what it indexes.
+/// The first samples of a .safetensors file. `columns`: input → tensor, where names differ. Floats convert to the
+/// input's type, integers where every value fits. Errors name file and tensor: missing, of a wrong shape or type, an
+/// index outside of what it indexes.
 plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
                                        const std::string &path, const std::map<std::string, std::string> &columns);
 

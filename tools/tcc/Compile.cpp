@@ -73,8 +73,8 @@ int compileCommand(int argc, char **argv) {
   std::stringstream list(entries);
   for (std::string entry; std::getline(list, entry, ',');) {
     if (entry != "train" && entry != "evaluate" && entry != "predict" && entry != "gradients")
-      return printError(plan::Status(
-          fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry), plan::kExitUsage));
+      return printError(plan::Status(fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry),
+                                     plan::kExitUsage));
     options.entries.push_back(entry);
   }
   if (output.empty())

@@ -1,7 +1,7 @@
 //===- Gradcheck.cpp - tcc gradcheck --------------------------------------===//
 //
-// The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients) and
-// what it is checked against (its loss at moved parameters).
+// The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients)
+// and what it is checked against (its loss at moved parameters).
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Gradcheck.h"
@@ -19,8 +19,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace tcc::gradcheck {
 
@@ -31,7 +31,8 @@ constexpr char kEntry[] = "gradients", kGradient[] = "gradient:";
 /// The gradients program on a device.
 class Program {
 public:
-  Program(runtime::Device &device, const plan::Plan &plan, const plan::Entry &entry) : device(device), plan(plan), entry(entry) {
+  Program(runtime::Device &device, const plan::Plan &plan, const plan::Entry &entry)
+      : device(device), plan(plan), entry(entry) {
     for (const plan::Port &port : entry.outputs())
       if (!port.name().starts_with(kGradient))
         lossBuffer = port.buffer();
@@ -66,13 +67,18 @@ public:
       std::string name = port.name().substr(sizeof kGradient - 1);
       auto found = variables.find(name);
       const plan::TensorType &type = entry.buffers(int(port.buffer())).type();
-      if (found == variables.end() || type.dtype() != plan::F64 || plan.variables(found->second).type().dtype() != plan::F64)
+      if (found == variables.end() || type.dtype() != plan::F64 ||
+          plan.variables(found->second).type().dtype() != plan::F64)
         return plan::error("internal error: `{}` is not f64 in the program to be checked", name);
       const plan::Variable &variable = plan.variables(found->second);
       auto *data = static_cast<double *>(device.variableData(uint32_t(found->second)));
       auto *gradient = static_cast<const double *>(device.bufferData(kEntry, port.buffer()));
       uint64_t count = plan::elementCount(type).value_or(0);
-      list.push_back({name, variable.node(), {type.dims().begin(), type.dims().end()}, {data, count}, {gradient, gradient + count}});
+      list.push_back({name,
+                      variable.node(),
+                      {type.dims().begin(), type.dims().end()},
+                      {data, count},
+                      {gradient, gradient + count}});
     }
     return list;
   }
@@ -85,8 +91,9 @@ private:
   InputValues values;
 };
 
-plan::Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options, const plan::Plan &plan,
-                                         const plan::Entry &entry, const ModelSettings &settings, bool positive) {
+plan::Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options,
+                                         const plan::Plan &plan, const plan::Entry &entry,
+                                         const ModelSettings &settings, bool positive) {
   plan::Expected<std::map<std::string, IndexRange>> ranges = findIndexRanges(context, options);
   if (!ranges)
     return ranges.status();
@@ -102,7 +109,8 @@ bool isWanted(const std::vector<std::string> &globs, const std::string &name) {
 
 } // namespace
 
-plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options, const ModelSettings &settings) {
+plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+                                        const ModelSettings &settings) {
   options.forceF64 = true;
   options.embedWeights = true;
   options.entries = {kEntry};
@@ -121,7 +129,8 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
     if (candidate.name() == kEntry)
       entry = &candidate;
   if (!entry)
-    return plan::error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen", options.modelPath);
+    return plan::error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen",
+                       options.modelPath);
   auto device = runtime::createCpuDevice(*reader, 0);
   if (!device)
     return device.status();
@@ -152,15 +161,16 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
   for (const Parameter &parameter : *parameters) {
     if (!isWanted(settings.parameters, parameter.name))
       continue;
-    plan::Expected<ParameterResult> result =
-        checkParameter(parameter, [&] { return program.loss(); }, results.loss, settings.check);
+    plan::Expected<ParameterResult> result = checkParameter(
+        parameter, [&] { return program.loss(); }, results.loss, settings.check);
     if (!result)
       return result.status();
     results.parameters.push_back(result.take());
   }
   if (results.parameters.empty())
-    return plan::Status(fmt::format("--parameter {}: no trained parameter matches", fmt::join(settings.parameters, " ")),
-                        plan::kExitUsage);
+    return plan::Status(
+        fmt::format("--parameter {}: no trained parameter matches", fmt::join(settings.parameters, " ")),
+        plan::kExitUsage);
   return results;
 }
 
@@ -169,24 +179,27 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
 namespace tcc::tools {
 
 int gradcheckCommand(int argc, char **argv) {
-  CLI::App app("Checks the gradients that tcc derives: the model is compiled in f64, and for each parameter the slope of the\n"
-               "loss by its gradient is compared with the slope by central differences, along the gradient, random directions\n"
-               "and single elements. Exit status 1 if any disagrees.\n"
-               "\n"
-               "Inputs are random: floats normal (uniform in [0.05, 0.95) where the loss would not be finite), integers from 0\n"
-               "to the smallest axis that the model indexes with them, 0 or 1 where it indexes nothing. If the model asks for\n"
-               "more of its inputs, give it a batch with --data.",
-               "tcc gradcheck");
+  CLI::App app(
+      "Checks the gradients that tcc derives: the model is compiled in f64, and for each parameter the slope of the\n"
+      "loss by its gradient is compared with the slope by central differences, along the gradient, random directions\n"
+      "and single elements. Exit status 1 if any disagrees.\n"
+      "\n"
+      "Inputs are random: floats normal (uniform in [0.05, 0.95) where the loss would not be finite), integers from 0\n"
+      "to the smallest axis that the model indexes with them, 0 or 1 where it indexes nothing. If the model asks for\n"
+      "more of its inputs, give it a batch with --data.",
+      "tcc gradcheck");
   ModelArguments model;
   model.add(app);
   gradcheck::ModelSettings settings;
-  app.add_option("--data", settings.data, "FILE.safetensors with a tensor for each input: its first samples are the batch");
+  app.add_option("--data", settings.data,
+                 "FILE.safetensors with a tensor for each input: its first samples are the batch");
   app.add_option("--parameter", settings.parameters, "GLOB: check only these parameters; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--seed", settings.check.seed, "of inputs and directions; default 0");
   app.add_option("--directions", settings.check.directions, "random directions a parameter; default 3")
       ->check(CLI::Range(0, 1000));
-  app.add_option("--elements", settings.check.elements, "single elements a parameter; default 3")->check(CLI::Range(0, 100000));
+  app.add_option("--elements", settings.check.elements, "single elements a parameter; default 3")
+      ->check(CLI::Range(0, 100000));
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   CompileOptions options;
@@ -218,7 +231,8 @@ int gradcheckCommand(int argc, char **argv) {
   for (const gradcheck::ParameterResult &result : results->parameters)
     if (!result.agrees)
       printError(plan::error("the gradient of `{}` (node {}) is wrong along {}: it says {:.9e}, differences say {:.9e}",
-                             result.name, result.node, result.worst.where, result.worst.claimed, result.worst.measured));
+                             result.name, result.node, result.worst.where, result.worst.claimed,
+                             result.worst.measured));
   return wrong ? plan::kExitFault : plan::kExitDone;
 }
 

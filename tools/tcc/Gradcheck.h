@@ -23,9 +23,10 @@ struct ModelResults {
   plan::Plan plan; ///< of the f64 program: decisions.unused_parameters says who gets no gradient, and why
 };
 
-/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each parameter's. Errors: the model or recipe
-/// is at fault, the data does not fit, the loss is not finite.
-plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options, const ModelSettings &settings);
+/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each parameter's. Errors: the model or
+/// recipe is at fault, the data does not fit, the loss is not finite.
+plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+                                        const ModelSettings &settings);
 
 } // namespace tcc::gradcheck
 

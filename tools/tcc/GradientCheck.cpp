@@ -151,8 +151,8 @@ private:
 plan::Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
                                                const Settings &settings) {
   if (parameter.gradient.size() != parameter.values.size())
-    return plan::error("the gradient of `{}` has {} elements, the parameter {}", parameter.name, parameter.gradient.size(),
-                       parameter.values.size());
+    return plan::error("the gradient of `{}` has {} elements, the parameter {}", parameter.name,
+                       parameter.gradient.size(), parameter.values.size());
   return Checker(parameter, loss, base, settings).run();
 }
 

@@ -1,7 +1,7 @@
 //===- GradientCheck.h - a gradient against differences of its function -*- C++ -*-===//
 //
-// The loss is evaluated a little before and a little behind the point, along the gradient itself, along random directions
-// and along single elements; what it changes by must be what the gradient says. All in f64.
+// The loss is evaluated a little before and a little behind the point, along the gradient itself, along random
+// directions and along single elements; what it changes by must be what the gradient says. All in f64.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_GRADIENTCHECK_H
@@ -31,17 +31,17 @@ using Loss = std::function<plan::Expected<double>()>;
 
 /// One place where slopes were compared.
 struct Comparison {
-  std::string where;       ///< "gradient", "direction 2", "element [3, 5]"
-  double claimed = 0;      ///< slope by the gradient
-  double measured = 0;     ///< slope by differences
-  double error = 0;        ///< relative to the slope and, for slopes lost in it, to the rounding of the loss
+  std::string where;   ///< "gradient", "direction 2", "element [3, 5]"
+  double claimed = 0;  ///< slope by the gradient
+  double measured = 0; ///< slope by differences
+  double error = 0;    ///< relative to the slope and, for slopes lost in it, to the rounding of the loss
 };
 
 /// How well one parameter's gradient agrees.
 struct ParameterResult {
   std::string name, node;
   uint64_t elements = 0;
-  double norm = 0;         ///< of the gradient
+  double norm = 0; ///< of the gradient
   int comparisons = 0;
   Comparison worst;
   bool agrees = true;
@@ -55,9 +55,9 @@ struct Parameter {
   std::vector<double> gradient;
 };
 
-/// Compares along the gradient, `directions` random directions and `elements` elements. `base` is the loss at the present
-/// values; an error is the loss's own. Steps shrink where the first one crosses a kink (ReLU, max): a wrong gradient
-/// agrees at none of them.
+/// Compares along the gradient, `directions` random directions and `elements` elements. `base` is the loss at the
+/// present values; an error is the loss's own. Steps shrink where the first one crosses a kink (ReLU, max): a wrong
+/// gradient agrees at none of them.
 plan::Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
                                                const Settings &settings);
 

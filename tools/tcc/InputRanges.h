@@ -18,7 +18,8 @@ struct IndexRange {
 
 /// Follows every integer input of the loss through integer arithmetic and views to what it indexes. Inputs that index
 /// nothing are left out.
-plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context, const CompileOptions &options);
+plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context,
+                                                                  const CompileOptions &options);
 
 } // namespace tcc::gradcheck
 

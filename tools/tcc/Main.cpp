@@ -13,15 +13,16 @@ using namespace tcc;
 namespace {
 
 int frontierCommand(int, char **) {
-  return tools::printError(plan::Status("tcc frontier is not in this version: nothing is recomputed to save memory yet. "
-                                        "`tcc report` says what a plan takes and its lower bound",
-                                        plan::kExitUsage));
+  return tools::printError(
+      plan::Status("tcc frontier is not in this version: nothing is recomputed to save memory yet. "
+                   "`tcc report` says what a plan takes and its lower bound",
+                   plan::kExitUsage));
 }
 
 constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report", tools::reportCommand},
-                                                                       {"gradcheck", tools::gradcheckCommand},
-                                                                       {"inspect", tools::inspectCommand},
-                                                                       {"frontier", frontierCommand}};
+                                                                        {"gradcheck", tools::gradcheckCommand},
+                                                                        {"inspect", tools::inspectCommand},
+                                                                        {"frontier", frontierCommand}};
 
 /// The command that a first word means, if it is neither a file nor an option; else empty.
 std::string misspelt(const std::string &word) {

@@ -12,7 +12,8 @@ namespace tcc::tools {
 namespace {
 
 /// "NAME=VALUE" into its halves; an error names the option.
-plan::Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option, const std::string &text) {
+plan::Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option,
+                                                                    const std::string &text) {
   size_t at = text.find('=');
   if (at == std::string::npos || at == 0 || at + 1 == text.size())
     return plan::Status(fmt::format("{} {}: expected NAME=VALUE", option, text), plan::kExitUsage);

@@ -1,7 +1,7 @@
 //===- Report.cpp - numbers that follow from a plan -----------------------===//
 //
-// Live bytes are the union of the places of what lives: values that share a place by intent (a result in the place of its
-// operand) count once, and no pairing has to be believed. The planner's own sums are not used.
+// Live bytes are the union of the places of what lives: values that share a place by intent (a result in the place of
+// its operand) count once, and no pairing has to be believed. The planner's own sums are not used.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
@@ -51,8 +51,7 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &program)
     const plan::Instruction &instruction = program.instructions(step);
     // Inputs that nobody reads and outputs live outside the instructions: the first and the last stand for that.
     uint64_t live = unionOfLive(sorted, step == 0 ? -1 : step, step + 1 == count ? count : step);
-    memory.timeline.push_back(
-        {step, plan.resident_bytes() + live, instructionName(instruction), instruction.node()});
+    memory.timeline.push_back({step, plan.resident_bytes() + live, instructionName(instruction), instruction.node()});
     memory.peakBytes = std::max(memory.peakBytes, memory.timeline.back().liveBytes);
   }
   if (count == 0)
@@ -151,9 +150,15 @@ std::string instructionName(const plan::Instruction &instruction) {
   return "unknown";
 }
 
-uint64_t EntryMemory::peakBytes() const { return largestOf(programs, [](auto &p) { return p.peakBytes; }); }
-uint64_t EntryMemory::arenaBytes() const { return largestOf(programs, [](auto &p) { return p.arenaBytes; }); }
-uint64_t EntryMemory::lowerBoundBytes() const { return largestOf(programs, [](auto &p) { return p.lowerBoundBytes; }); }
+uint64_t EntryMemory::peakBytes() const {
+  return largestOf(programs, [](auto &p) { return p.peakBytes; });
+}
+uint64_t EntryMemory::arenaBytes() const {
+  return largestOf(programs, [](auto &p) { return p.arenaBytes; });
+}
+uint64_t EntryMemory::lowerBoundBytes() const {
+  return largestOf(programs, [](auto &p) { return p.lowerBoundBytes; });
+}
 
 const ProgramMemory *Report::largest() const {
   const ProgramMemory *most = nullptr;

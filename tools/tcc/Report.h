@@ -1,7 +1,7 @@
 //===- Report.h - what was decided, and why ---------------------*- C++ -*-===//
 //
-// Everything here follows from the plan: a report needs neither model nor compiler. `analyzePlan` works the numbers out,
-// `reportJson` and `reportText` say them to programs and to people (docs/report.md).
+// Everything here follows from the plan: a report needs neither model nor compiler. `analyzePlan` works the numbers
+// out, `reportJson` and `reportText` say them to programs and to people (docs/report.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORT_H
@@ -26,7 +26,7 @@ struct TimelineRow {
 
 /// The memory of one program of the plan: a static shape and an order of instructions.
 struct ProgramMemory {
-  std::string name;             ///< as in the plan: step, accumulate_first, …
+  std::string name; ///< as in the plan: step, accumulate_first, …
   const plan::Entry *program = nullptr;
   uint64_t arenaBytes = 0;      ///< what packing takes of the transient arena
   uint64_t peakBytes = 0;       ///< most that is live at once, resident arena included
@@ -45,9 +45,9 @@ struct EntryMemory {
 
 /// Instructions that run the same code.
 struct KernelUse {
-  std::string name;  ///< symbol of a generated kernel, or kind and implementation of a library call
+  std::string name; ///< symbol of a generated kernel, or kind and implementation of a library call
   std::vector<std::string> nodes;
-  double flops = 0;  ///< of all calls
+  double flops = 0;   ///< of all calls
   uint64_t bytes = 0; ///< read and written by all calls
   uint64_t count = 0; ///< calls
   bool generated = false;
@@ -57,7 +57,7 @@ struct Report {
   const plan::Plan *plan = nullptr;
   std::vector<EntryMemory> entries;
   std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
-  uint64_t hostBytes = 0;         ///< the plan file, mapped, and the loaded code
+  uint64_t hostBytes = 0;                               ///< the plan file, mapped, and the loaded code
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
   std::vector<KernelUse> kernels; ///< most operations first
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train

@@ -21,8 +21,9 @@ int reportCommand(int argc, char **argv) {
   if (!reader)
     return printError(reader.status());
   report::Report report = report::analyzePlan(reader->plan(), reader->fileBytes());
-  std::string text = json ? report::reportJson(report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-                          : report::reportText(report);
+  std::string text =
+      json ? report::reportJson(report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+           : report::reportText(report);
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     return printError(plan::error("standard output: cannot be written"));
   return plan::kExitDone;

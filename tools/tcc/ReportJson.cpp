@@ -13,6 +13,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// Live bytes at each instruction of a program.
+Json timelineOf(const ProgramMemory &program) {
+  Json rows = Json::array();
+  for (const TimelineRow &row : program.timeline)
+    rows.push_back(
+        {{"step", row.step}, {"live_bytes", row.liveBytes}, {"instruction", row.instruction}, {"node", row.node}});
+  return rows;
+}
+
+Json buffersOf(const ProgramMemory &program) {
+  Json rows = Json::array();
+  for (const plan::Buffer &buffer : program.program->buffers())
+    rows.push_back({{"name", buffer.name()},
+                    {"node", buffer.node()},
+                    {"bytes", buffer.bytes()},
+                    {"offset", buffer.offset()},
+                    {"first", buffer.first()},
+                    {"last", buffer.last()},
+                    {"why_alive", buffer.why_alive()},
+                    {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"}});
+  return rows;
+}
+
 Json memoryOf(const Report &report) {
   const plan::Plan &plan = *report.plan;
   Json memory;
@@ -45,28 +68,14 @@ Json memoryOf(const Report &report) {
                                        {"lower_bound_bytes", program.lowerBoundBytes},
                                        {"instructions", program.program->instructions_size()},
                                        {"batch", program.program->batch()},
-                                       {"flops", program.program->flops()}};
+                                       {"flops", program.program->flops()},
+                                       {"timeline", timelineOf(program)},
+                                       {"buffers", buffersOf(program)}};
   }
   const ProgramMemory *largest = report.largest();
   memory["program"] = largest ? Json(largest->name) : Json(nullptr);
-  memory["timeline"] = Json::array();
-  memory["buffers"] = Json::array();
-  if (!largest)
-    return memory;
-  for (const TimelineRow &row : largest->timeline)
-    memory["timeline"].push_back({{"step", row.step},
-                                  {"live_bytes", row.liveBytes},
-                                  {"instruction", row.instruction},
-                                  {"node", row.node}});
-  for (const plan::Buffer &buffer : largest->program->buffers())
-    memory["buffers"].push_back({{"name", buffer.name()},
-                                 {"node", buffer.node()},
-                                 {"bytes", buffer.bytes()},
-                                 {"offset", buffer.offset()},
-                                 {"first", buffer.first()},
-                                 {"last", buffer.last()},
-                                 {"why_alive", buffer.why_alive()},
-                                 {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"}});
+  memory["timeline"] = largest ? timelineOf(*largest) : Json::array();
+  memory["buffers"] = largest ? buffersOf(*largest) : Json::array();
   return memory;
 }
 
@@ -81,10 +90,12 @@ Json zeroFill(const plan::Plan &plan) {
 
 Json parameters(const plan::Plan &plan) {
   std::set<std::string> unused;
-  Json result = {{"trainable", Json::array()}, {"frozen", Json::array()}, {"unused", Json::array()}, {"groups", Json::array()}};
+  Json result = {
+      {"trainable", Json::array()}, {"frozen", Json::array()}, {"unused", Json::array()}, {"groups", Json::array()}};
   for (const plan::Decisions::Unused &parameter : plan.decisions().unused_parameters()) {
     unused.insert(parameter.name());
-    result["unused"].push_back({{"name", parameter.name()}, {"reason", parameter.reason()}, {"node", parameter.node()}});
+    result["unused"].push_back(
+        {{"name", parameter.name()}, {"reason", parameter.reason()}, {"node", parameter.node()}});
   }
   for (const plan::Variable &variable : plan.variables()) {
     if (unused.count(variable.name()))
@@ -125,8 +136,7 @@ Json reportJson(const Report &report) {
   result["memory"] = memoryOf(report);
   result["recompute"] = {
       {"extra_flops_fraction", 0.0}, {"bound_fraction", 0.0}, {"gap", 0.0}, {"tensors", Json::array()}};
-  result["attention"] = {
-      {"fused", Json::array()}, {"near_misses", Json::array()}, {"weights_elided", Json::array()}};
+  result["attention"] = {{"fused", Json::array()}, {"near_misses", Json::array()}, {"weights_elided", Json::array()}};
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
   result["kernels"] = Json::array();

@@ -45,7 +45,8 @@ public:
 private:
   /// Characters of a UTF-8 text: bytes that do not go on with another character.
   static size_t columns(const std::string &text) {
-    return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+    return std::count_if(text.begin(), text.end(),
+                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   }
 
   std::string alignments;
@@ -103,10 +104,10 @@ std::string memoryText(const Report &report) {
   sums.add({"trun allocates", formatBytes(total), fmt::format("{} B, once, before the first step", total)});
 
   static constexpr std::pair<plan::VariableRole, const char *> roles[] = {{plan::PARAMETER, "parameters"},
-                                                                         {plan::FROZEN, "frozen"},
-                                                                         {plan::CONSTANT, "constants"},
-                                                                         {plan::OPTIMIZER, "optimizer"},
-                                                                         {plan::ACCUMULATOR, "accumulated gradients"}};
+                                                                          {plan::FROZEN, "frozen"},
+                                                                          {plan::CONSTANT, "constants"},
+                                                                          {plan::OPTIMIZER, "optimizer"},
+                                                                          {plan::ACCUMULATOR, "accumulated gradients"}};
   std::vector<std::string> parts;
   uint64_t sum = 0;
   for (auto [role, name] : roles)
@@ -126,7 +127,8 @@ std::string memoryText(const Report &report) {
                             : fmt::format(", instruction {} of {}{}", peak->step, largest->timeline.size(),
                                           peak->node.empty() ? "" : ", node " + peak->node);
     sums.add({"peak", formatBytes(report.peakBytes()), fmt::format("live at once: {}{}", largest->name, where)});
-    sums.add({"lower bound", formatBytes(report.lowerBoundBytes()), "no placement of this order of instructions takes less"});
+    sums.add({"lower bound", formatBytes(report.lowerBoundBytes()),
+              "no placement of this order of instructions takes less"});
   }
   sums.add({"host", formatBytes(report.hostBytes), "the plan file, mapped, and loaded code"});
   if (plan.budget_bytes())
@@ -134,7 +136,8 @@ std::string memoryText(const Report &report) {
   std::string lines = sums.text();
   text += lines.substr(lines.find('\n') + 1) + "\n";
 
-  Table programs("<<>>>>>>", {"entry", "program", "batch", "instructions", "peak", "arena", "packed ÷ bound", "operations"});
+  Table programs("<<>>>>>>",
+                 {"entry", "program", "batch", "instructions", "peak", "arena", "packed ÷ bound", "operations"});
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
       uint64_t bound = program.lowerBoundBytes - plan.resident_bytes();
@@ -163,15 +166,15 @@ std::string buffersText(const Report &report) {
     if (buffer.arena() == plan::TRANSIENT && buffer.first() <= at && buffer.last() >= at)
       live.push_back(&buffer);
   std::stable_sort(live.begin(), live.end(), [](auto *a, auto *b) { return a->bytes() > b->bytes(); });
-  std::string text = fmt::format("\nlargest of {} at the peak ({}, instruction {})\n",
-                                 counted(live.size(), "buffer"), program.name(), at);
+  std::string text = fmt::format("\nlargest of {} at the peak ({}, instruction {})\n", counted(live.size(), "buffer"),
+                                 program.name(), at);
   Table table(">><<<<", {"bytes", "offset", "life", "node", "type", "why alive"});
   for (size_t i = 0; i < std::min(live.size(), kBuffersShown); ++i) {
     const plan::Buffer &buffer = *live[i];
     bool scratch = buffer.kind() == plan::Buffer::SCRATCH;
     table.add({formatBytes(buffer.bytes()), std::to_string(buffer.offset()), lifeText(buffer, count),
-               buffer.node().empty() ? buffer.name() : buffer.node(), scratch ? "scratch" : plan::typeName(buffer.type()),
-               buffer.why_alive()});
+               buffer.node().empty() ? buffer.name() : buffer.node(),
+               scratch ? "scratch" : plan::typeName(buffer.type()), buffer.why_alive()});
   }
   return text + table.text();
 }
@@ -186,7 +189,9 @@ std::string parametersText(const plan::Plan &plan) {
       bytes += plan::tensorBytes(variable.type()).value_or(0);
       names.push_back(variable.name());
     }
-    std::string text() const { return fmt::format("{}, {}, {}", counted(tensors, "tensor"), counted(elements, "element"), formatBytes(bytes)); }
+    std::string text() const {
+      return fmt::format("{}, {}, {}", counted(tensors, "tensor"), counted(elements, "element"), formatBytes(bytes));
+    }
   };
   std::set<std::string> unused;
   for (const plan::Decisions::Unused &parameter : plan.decisions().unused_parameters())
@@ -208,8 +213,9 @@ std::string parametersText(const plan::Plan &plan) {
     for (const std::string &name : plan.decisions().groups(i).parameters())
       if (byName.count(name))
         members.add(*byName[name]);
-    text += fmt::format("    group \"{}\": lr × {:g}, weight decay {:g}: {}\n      {}\n", group.name(), group.lr_scale(),
-                        group.weight_decay(), members.text(), listText(members.names, kNamesShown, 6));
+    text +=
+        fmt::format("    group \"{}\": lr × {:g}, weight decay {:g}: {}\n      {}\n", group.name(), group.lr_scale(),
+                    group.weight_decay(), members.text(), listText(members.names, kNamesShown, 6));
   }
   if (!optimizer.groups_size() && trained.tensors)
     text += fmt::format("    {}\n", listText(trained.names, kNamesShown, 4));
@@ -255,8 +261,8 @@ std::string kernelsText(const Report &report) {
     bytes += kernel.bytes;
     calls += kernel.count;
   }
-  std::string text = fmt::format("\nkernels: {} in {}: {}, {} read and written\n", counted(calls, "call"), report.counted,
-                                 flopText(flops), formatBytes(bytes));
+  std::string text = fmt::format("\nkernels: {} in {}: {}, {} read and written\n", counted(calls, "call"),
+                                 report.counted, flopText(flops), formatBytes(bytes));
   auto share = [](double part, double whole) { return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "-"; };
   auto table = [&](const std::string &title, auto key) {
     std::vector<const KernelUse *> sorted;
@@ -302,7 +308,8 @@ std::string reportText(const Report &report) {
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + buffersText(report) + parametersText(plan) + zeroFillText(plan) + kernelsText(report);
+  return text + memoryText(report) + buffersText(report) + parametersText(plan) + zeroFillText(plan) +
+         kernelsText(report);
 }
 
 } // namespace tcc::report

@@ -17,7 +17,9 @@ namespace {
 
 constexpr Bytes kUnit = 64;
 
-PackingProblem problemOf(std::vector<PackingBuffer> buffers, Bytes alignment = 64) { return {std::move(buffers), alignment}; }
+PackingProblem problemOf(std::vector<PackingBuffer> buffers, Bytes alignment = 64) {
+  return {std::move(buffers), alignment};
+}
 
 /// Bytes live at the busiest moment, by looking at every moment.
 Bytes busiest(const PackingProblem &problem) {
@@ -96,7 +98,8 @@ TEST(Packing, ASmallOneUsesTheGapThatFitsItBest) {
   //   eess
   //   ee..
   //   KKKK
-  PackingProblem problem = problemOf({{"K", kUnit, 0, 3}, {"e", 2 * kUnit, 0, 1}, {"L", kUnit, 0, 3}, {"s", kUnit, 2, 3}});
+  PackingProblem problem =
+      problemOf({{"K", kUnit, 0, 3}, {"e", 2 * kUnit, 0, 1}, {"L", kUnit, 0, 3}, {"s", kUnit, 2, 3}});
   PackingSolution solution = pack(problem);
   EXPECT_EQ(solution.bytes, 4 * kUnit);
   expectSound(problem, solution);

@@ -1,7 +1,7 @@
 //===- CheckInputsTest.cpp - values for the inputs of a check -------------===//
+#include "tools/tcc/CheckInputs.h"
 #include "runtime/plan/DType.h"
 #include "runtime/state/Safetensors.h"
-#include "tools/tcc/CheckInputs.h"
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ class DataFile : public ::testing::Test {
 protected:
   void TearDown() override { std::filesystem::remove(path); }
 
-  template <typename T> void add(const std::string &name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values) {
+  template <typename T>
+  void add(const std::string &name, plan::DType dtype, std::vector<int64_t> dims, std::vector<T> values) {
     kept.emplace_back(values.size() * sizeof(T));
     std::memcpy(kept.back().data(), values.data(), kept.back().size());
     tensors.push_back({name, typeOf(dtype, dims), {}});

@@ -27,7 +27,8 @@ struct Waves {
     return p;
   }
   ParameterResult check(const Parameter &p, Settings settings = {}) {
-    auto result = checkParameter(p, [&] { return plan::Expected<double>(value()); }, value(), settings);
+    auto result = checkParameter(
+        p, [&] { return plan::Expected<double>(value()); }, value(), settings);
     EXPECT_TRUE(result.ok()) << result.message();
     return *result;
   }

@@ -1,6 +1,6 @@
 //===- ReportTest.cpp - the report's numbers, and its keys ----------------===//
-#include "test/unit/report/HandMadePlan.h"
 #include "tools/tcc/Report.h"
+#include "test/unit/report/HandMadePlan.h"
 
 #include <gtest/gtest.h>
 
@@ -59,6 +59,8 @@ TEST(Report, TheLargestProgramIsTheOneInDetail) {
   EXPECT_EQ(json["memory"]["timeline"].size(), 1u);
   EXPECT_EQ(json["memory"]["entries"]["train"]["peak_bytes"], 192 + 1192);
   EXPECT_EQ(json["memory"]["entries"]["train"]["programs"]["step"]["batch"], 8);
+  EXPECT_EQ(json["memory"]["entries"]["train"]["programs"]["step"]["timeline"].size(), 4u);
+  EXPECT_EQ(json["memory"]["entries"]["train"]["programs"]["step"]["buffers"].size(), 6u);
   EXPECT_EQ(json["memory"]["entries"]["predict"]["peak_bytes"], 192 + 5000);
 }
 
@@ -130,8 +132,10 @@ TEST(Report, ParametersAreListedOnce) {
   nlohmann::ordered_json parameters = reportJson(analyzePlan(plan, 0))["parameters"];
   EXPECT_EQ(parameters["trainable"].dump(), R"(["w"])");
   EXPECT_EQ(parameters["frozen"].dump(), R"(["mean"])");
-  EXPECT_EQ(parameters["unused"].dump(), R"([{"name":"dead","reason":"its branch is read by nobody","node":"dead_branch"}])");
-  EXPECT_EQ(parameters["groups"].dump(), R"([{"name":"default","lr_scale":1.0,"weight_decay":0.5,"parameters":["w"]}])");
+  EXPECT_EQ(parameters["unused"].dump(),
+            R"([{"name":"dead","reason":"its branch is read by nobody","node":"dead_branch"}])");
+  EXPECT_EQ(parameters["groups"].dump(),
+            R"([{"name":"default","lr_scale":1.0,"weight_decay":0.5,"parameters":["w"]}])");
 }
 
 TEST(Report, APlanWithoutEntriesHasAReportToo) {
