@@ -82,7 +82,8 @@ private:
       target = *level;
     }
     if (target != "cpu:v3" && target != "cpu:v4")
-      return plan::Status("--target " + target + ": this version compiles for cpu, cpu:v3 and cpu:v4", plan::kExitUsage);
+      return plan::Status("--target " + target + ": this version compiles for cpu, cpu:v3 and cpu:v4",
+                          plan::kExitUsage);
     return runtime::selectLevel(target);
   }
 
@@ -119,7 +120,8 @@ private:
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
                     }});
-    // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for them.
+    // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for
+    // them.
     if (wantsLoss())
       list.push_back({"loss", [this](OpPassManager &passes) {
                         passes.addPass(train::createAttachLossPass(recipe));
@@ -149,8 +151,8 @@ private:
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
                     }});
-    // What the library takes is no candidate for fusion, so it is chosen first. Buffers are made once kernels stand, the
-    // order once buffers stand, offsets once the order stands.
+    // What the library takes is no candidate for fusion, so it is chosen first. Buffers are made once kernels stand,
+    // the order once buffers stand, offsets once the order stands.
     list.push_back({"kernels", [this](OpPassManager &passes) {
                       train::SelectKernelsPassOptions select;
                       select.library = options.libraryKernels;
@@ -170,7 +172,8 @@ private:
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
     Clock clock(*this, name);
     if (name == "memory")
-      model.module->getOperation()->setAttr(train::names::kMaxWorkers, Builder(&context).getI64IntegerAttr(maxWorkers()));
+      model.module->getOperation()->setAttr(train::names::kMaxWorkers,
+                                            Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
     build(passes);
     LogicalResult result = passes.run(*model.module);
@@ -178,9 +181,7 @@ private:
     return result;
   }
 
-  uint32_t maxWorkers() const {
-    return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers;
-  }
+  uint32_t maxWorkers() const { return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers; }
 
   plan::Expected<CompiledModel> emitPlan(std::string &messages) {
     CompiledModel compiled;
@@ -223,7 +224,8 @@ private:
     Clock(Compiler &compiler, std::string name)
         : compiler(compiler), name(std::move(name)), start(std::chrono::steady_clock::now()) {}
     ~Clock() {
-      compiler.timings.push_back({name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
+      compiler.timings.push_back(
+          {name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
     }
     Compiler &compiler;
     std::string name;

@@ -29,12 +29,12 @@ struct CompileOptions {
   std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
   std::string target;                                 ///< cpu | cpu:v3 | cpu:v4; empty: this machine's
   uint32_t maxWorkers = 0;                            ///< --threads; 0: 8
-  std::vector<std::string> entries;                   ///< train, evaluate, predict, gradients; empty: all that can be made
+  std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: all that can be made
   bool embedWeights = false;
-  bool libraryKernels = true;                         ///< false: generated kernels for everything
-  bool forceF64 = false;                              ///< gradcheck
-  std::string planFolder;                             ///< where the plan will lie; external weights are relative to it
-  std::string dumpFolder;                             ///< --dump-phases-to
+  bool libraryKernels = true; ///< false: generated kernels for everything
+  bool forceF64 = false;      ///< gradcheck
+  std::string planFolder;     ///< where the plan will lie; external weights are relative to it
+  std::string dumpFolder;     ///< --dump-phases-to
 };
 
 /// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.

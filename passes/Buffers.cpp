@@ -37,8 +37,8 @@ bool canWriteOver(Value value, BlockArgument argument) {
     if (EntryBuffers::root(operand.get()) != argument)
       continue;
     auto fused = dyn_cast<FusedOp>(producer);
-    if (!fused || !llvm::is_contained(fused.getInPlacePairs(),
-                                      std::pair<unsigned, unsigned>(operand.getOperandNumber(), result.getResultNumber())))
+    if (!fused || !llvm::is_contained(fused.getInPlacePairs(), std::pair<unsigned, unsigned>(operand.getOperandNumber(),
+                                                                                             result.getResultNumber())))
       return false;
   }
   return true;
@@ -71,7 +71,8 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
       buffer.variable = variable.str();
       buffer.last = count;
     } else {
-      buffer.kind = function.getArgAttr(argument.getArgNumber(), names::kScalars) ? EntryBuffer::kScalars : EntryBuffer::kInput;
+      buffer.kind =
+          function.getArgAttr(argument.getArgNumber(), names::kScalars) ? EntryBuffer::kScalars : EntryBuffer::kInput;
       buffer.last = 0;
     }
     unsigned id = add(buffer);
@@ -167,7 +168,8 @@ std::vector<unsigned> EntryBuffers::definedBy(Operation *op) const {
   for (OpResult result : op->getResults())
     ids.push_back(bufferOf(result));
   for (unsigned id = 0; id < buffers.size(); ++id)
-    if (buffers[id].owner == op && (buffers[id].kind == EntryBuffer::kScratch || buffers[id].kind == EntryBuffer::kPartial))
+    if (buffers[id].owner == op &&
+        (buffers[id].kind == EntryBuffer::kScratch || buffers[id].kind == EntryBuffer::kPartial))
       ids.push_back(id);
   return ids;
 }

@@ -21,12 +21,12 @@ namespace tcc::train {
 struct EntryBuffer {
   enum Kind { kValue, kState, kInput, kOutput, kScratch, kPartial, kScalars };
   Kind kind = kValue;
-  mlir::Value value;            ///< null for scratch and for state that is only written
+  mlir::Value value;                ///< null for scratch and for state that is only written
   mlir::Operation *owner = nullptr; ///< the op that defines it, or whose scratch it is
-  std::string variable;         ///< state: its name
+  std::string variable;             ///< state: its name
   int64_t bytes = 0;
-  int64_t first = 0, last = 0;  ///< instructions; −1: at entry, count: at exit
-  int inPlaceOf = -1;           ///< buffer whose memory it takes over when that one dies
+  int64_t first = 0, last = 0; ///< instructions; −1: at entry, count: at exit
+  int inPlaceOf = -1;          ///< buffer whose memory it takes over when that one dies
   mlir::Operation *lastReader = nullptr;
 };
 
@@ -52,7 +52,8 @@ bool isInstruction(mlir::Operation *op);
 /// The state argument that a returned new value replaces, by name; null where the entry only writes it.
 mlir::BlockArgument stateArgument(mlir::func::FuncOp function, llvm::StringRef variable);
 
-/// True if the producer of `value` may write it straight into the memory of `argument`, once all other readers are done.
+/// True if the producer of `value` may write it straight into the memory of `argument`, once all other readers are
+/// done.
 bool canWriteOver(mlir::Value value, mlir::BlockArgument argument);
 
 } // namespace tcc::train

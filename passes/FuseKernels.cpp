@@ -1,10 +1,10 @@
 //===- FuseKernels.cpp ----------------------------------------------------===//
 //
-// Gathers ops into train.fused regions, one generated kernel each. First, chains with one full-size operand are repeated
-// for each kernel that reads them: reading their operand costs what reading their result would. Then producers and consumers
-// are merged greedily in program order as long as one loop nest can compute them: same iteration space, a reduction's row
-// values read at their own row, no path between them through another kernel. Reductions of equal shape that share an
-// operand are merged as well. What the library computes stays as it is.
+// Gathers ops into train.fused regions, one generated kernel each. First, chains with one full-size operand are
+// repeated for each kernel that reads them: reading their operand costs what reading their result would. Then producers
+// and consumers are merged greedily in program order as long as one loop nest can compute them: same iteration space, a
+// reduction's row values read at their own row, no path between them through another kernel. Reductions of equal shape
+// that share an operand are merged as well. What the library computes stays as it is.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -56,8 +56,8 @@ bool isSoleKernel(Operation *op) {
 
 struct Group {
   llvm::SetVector<Operation *> ops;
-  Shape space;               // full shape
-  Shape reducedDims;         // empty: elementwise
+  Shape space;       // full shape
+  Shape reducedDims; // empty: elementwise
   bool hasReduction = false;
   unsigned levels = 0;
   unsigned first = 0, last = 0; // positions in the block
@@ -249,8 +249,8 @@ private:
       if (to.ops.contains(user))
         users.push_back(user);
     bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;
-    // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains that
-    // nobody else reads move through another index map.
+    // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains
+    // that nobody else reads move through another index map.
     if (from.hasReduction) {
       Shape row = rowShape(from);
       bool isRow = shape == row && shape != from.space;
@@ -402,8 +402,8 @@ private:
     return false;
   }
 
-  /// The last position from which a path can still lead back to `position`: edges only go forward, but reaching one op of
-  /// a kernel reaches all of them.
+  /// The last position from which a path can still lead back to `position`: edges only go forward, but reaching one op
+  /// of a kernel reaches all of them.
   unsigned lastReturn(unsigned position) {
     unsigned limit = position;
     for (auto &group : groups)
@@ -516,8 +516,8 @@ private:
       SmallVector<Location> locations;
       for (Operation *op : ops)
         locations.push_back(op->getLoc());
-      auto fused = FusedOp::create(builder, FusedLoc::get(builder.getContext(), locations), types,
-                                          inputs.getArrayRef());
+      auto fused =
+          FusedOp::create(builder, FusedLoc::get(builder.getContext(), locations), types, inputs.getArrayRef());
       Block *body = new Block;
       fused.getBody().push_back(body);
       IRMapping mapping;

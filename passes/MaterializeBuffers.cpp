@@ -119,7 +119,8 @@ private:
       BlockArgument argument = stateArgument(function, name);
       if (!argument) {
         unsigned at = function.getNumArguments();
-        auto attributes = builder.getDictionaryAttr({builder.getNamedAttr(names::kVariable, builder.getStringAttr(name))});
+        auto attributes =
+            builder.getDictionaryAttr({builder.getNamedAttr(names::kVariable, builder.getStringAttr(name))});
         if (failed(function.insertArgument(at, constant.getType(), attributes, constant.getLoc())))
           return signalPassFailure();
         argument = function.getArgument(at);
@@ -143,7 +144,8 @@ private:
     stream.write(tensor.data(), tensor.sizeBytes());
     auto hash = llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
     std::string name = "constant/";
-    llvm::raw_string_ostream(name) << llvm::format_hex_no_prefix(hash.high64, 16) << llvm::format_hex_no_prefix(hash.low64, 16);
+    llvm::raw_string_ostream(name) << llvm::format_hex_no_prefix(hash.high64, 16)
+                                   << llvm::format_hex_no_prefix(hash.low64, 16);
     return name;
   }
 };

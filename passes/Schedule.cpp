@@ -1,8 +1,8 @@
 //===- Schedule.cpp -------------------------------------------------------===//
 //
-// Anchors (library calls, kernels of expensive ops) run in their order; what they need runs just before them; what frees
-// at least what it takes runs as soon as it can. Edges from the readers of a variable to the op that writes its new value make
-// updates in place possible.
+// Anchors (library calls, kernels of expensive ops) run in their order; what they need runs just before them; what
+// frees at least what it takes runs as soon as it can. Edges from the readers of a variable to the op that writes its
+// new value make updates in place possible.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Buffers.h"
@@ -48,8 +48,8 @@ private:
       return false;
     // A kernel of one expensive op, such as pooling.
     for (Operation &inner : fused.getBody().front())
-      if (auto cost = dyn_cast<Cost>(&inner); cost && !isa<Reducible>(&inner) && !isa<ConstantOp>(&inner) &&
-                                               !cost.isCheapToRecompute())
+      if (auto cost = dyn_cast<Cost>(&inner);
+          cost && !isa<Reducible>(&inner) && !isa<ConstantOp>(&inner) && !cost.isCheapToRecompute())
         return true;
     return false;
   }
@@ -164,8 +164,7 @@ private:
   }
   bool isNewState(Value value) {
     for (OpOperand &use : value.getUses())
-      if (use.getOwner() == block.getTerminator() &&
-          function.getResultAttr(use.getOperandNumber(), names::kVariable))
+      if (use.getOwner() == block.getTerminator() && function.getResultAttr(use.getOperandNumber(), names::kVariable))
         return true;
     return false;
   }
@@ -173,8 +172,8 @@ private:
   void hoist() {
     while (true) {
       Operation *best = nullptr;
-      // What adds nothing to speak of may go, too: scalars that updates wait for, and an update before its gradient's last
-      // reader.
+      // What adds nothing to speak of may go, too: scalars that updates wait for, and an update before its gradient's
+      // last reader.
       int64_t least = kNegligibleBytes + 1;
       for (Operation *op : ready) {
         if (isAnchor(op) || op->hasTrait<View>())

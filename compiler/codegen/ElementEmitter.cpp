@@ -81,11 +81,14 @@ Value roundToBf16Bits(OpBuilder &b, Location loc, Value value) {
   return arith::TruncIOp::create(b, loc, withLanes(b.getI16Type(), lanes), top);
 }
 
-Value ElementEmitter::i64(int64_t value) { return arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(value)); }
+Value ElementEmitter::i64(int64_t value) {
+  return arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(value));
+}
 
 ElementEmitter::CoordKey ElementEmitter::coordKey(const Coord &coord) {
   LinearForm form = linearForm(coord.base);
-  return {form.root, form.scale, form.offset, coord.laneStride, coord.lanes ? coord.lanes.getAsOpaquePointer() : nullptr};
+  return {form.root, form.scale, form.offset, coord.laneStride,
+          coord.lanes ? coord.lanes.getAsOpaquePointer() : nullptr};
 }
 
 bool ElementEmitter::atRow(ArrayRef<Coord> coords) const {
@@ -145,7 +148,9 @@ Value ElementEmitter::rounded(Value value, Type element) {
   return element.isBF16() || element.isF16() ? fromStored(toStored(value, element), element) : value;
 }
 
-Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) { return get(current->getOperand(operand), coords); }
+Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {
+  return get(current->getOperand(operand), coords);
+}
 
 Value ElementEmitter::operandIf(unsigned operand, ArrayRef<Coord> coords, Value predicate, Value otherwise) {
   predicate = splat(predicate);
@@ -277,9 +282,11 @@ Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
   Value addresses = LLVM::GEPOp::create(builder, loc, pointers, stored, memory.pointer, ValueRange{offsets});
   Value all = mask;
   if (!all)
-    all = arith::ConstantOp::create(builder, loc, DenseElementsAttr::get(VectorType::get({laneCount}, builder.getI1Type()), true));
+    all = arith::ConstantOp::create(builder, loc,
+                                    DenseElementsAttr::get(VectorType::get({laneCount}, builder.getI1Type()), true));
   Value zero = LLVM::ZeroOp::create(builder, loc, vector);
-  return fromStored(LLVM::masked_gather::create(builder, loc, vector, addresses, all, ValueRange{zero}, alignment), element);
+  return fromStored(LLVM::masked_gather::create(builder, loc, vector, addresses, all, ValueRange{zero}, alignment),
+                    element);
 }
 
 void ElementEmitter::store(const Memory &memory, ArrayRef<Coord> coords, Value value) {

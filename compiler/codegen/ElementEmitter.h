@@ -1,7 +1,7 @@
 //===- ElementEmitter.h - the CPU schedule's element builder ----*- C++ -*-===//
 //
-// Values of a fused region, element by element: loads and stores of memory operands with masks, memoised per coordinates
-// and loop scope.
+// Values of a fused region, element by element: loads and stores of memory operands with masks, memoised per
+// coordinates and loop scope.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ELEMENTEMITTER_H

@@ -10,7 +10,8 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Elements that a tile is meant to visit: enough to hide the hand-out of tiles, few enough to balance two to eight workers.
+/// Elements that a tile is meant to visit: enough to hide the hand-out of tiles, few enough to balance two to eight
+/// workers.
 constexpr int64_t kElementsPerTile = 32768;
 constexpr int64_t kMostTiles = 256;
 /// Rows of a pure elementwise kernel longer than this are cut into blocks of it.
@@ -72,8 +73,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
       for (Value operand : op.getOperands())
         needed = std::max(needed, level.lookup(operand));
       auto reducible = dyn_cast<train::Reducible>(&op);
-      bool staged = reducible && ReductionKey{SmallVector<int64_t>(shapeOf(op.getOperand(0))),
-                                              reducible.getReducedDims()} == *key;
+      bool staged = reducible &&
+                    ReductionKey{SmallVector<int64_t>(shapeOf(op.getOperand(0))), reducible.getReducedDims()} == *key;
       if (staged) {
         space.levels.resize(std::max<size_t>(space.levels.size(), needed + 1));
         space.levels[needed].push_back(&op);

@@ -1,14 +1,15 @@
 //===- IterationSpace.h - the loop nest of a fused region -------*- C++ -*-===//
 //
-// All full-size values of a fused region have one shape, the iteration space. Its dimensions are parallel, or reduced by
-// the region's staged reductions, which run level by level for one row (one point of the parallel dimensions) after
+// All full-size values of a fused region have one shape, the iteration space. Its dimensions are parallel, or reduced
+// by the region's staged reductions, which run level by level for one row (one point of the parallel dimensions) after
 // another. Lanes run along the innermost dimension longer than 1. Three cases:
 //
 //   no reduction            for row: for lanes: outputs
 //   lanes are reduced       for row: for level: for reduced, lanes: accumulate; combine lanes; outputs
 //   lanes are parallel      for row, lanes: for level: for reduced: accumulate; outputs
 //
-// The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused with.
+// The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
+// with.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ITERATIONSPACE_H
@@ -21,14 +22,14 @@
 namespace tcc::codegen {
 
 struct IterationSpace {
-  llvm::SmallVector<int64_t> dims;   ///< at least one
-  llvm::SmallVector<bool> reduced;   ///< per dimension
+  llvm::SmallVector<int64_t> dims; ///< at least one
+  llvm::SmallVector<bool> reduced; ///< per dimension
   /// Staged reductions by level: level i needs only levels below i.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> levels;
   unsigned laneDim = 0;
-  int64_t lanes = 1;         ///< elements per vector
-  int64_t laneBlock = 1;     ///< lanes' extent that one unit covers
-  int64_t units = 1;         ///< independent pieces of work: rows × lane blocks
+  int64_t lanes = 1;     ///< elements per vector
+  int64_t laneBlock = 1; ///< lanes' extent that one unit covers
+  int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;
 
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }

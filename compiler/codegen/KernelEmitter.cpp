@@ -16,8 +16,8 @@ int64_t vectorLanes(StringRef target) { return target == "cpu:v3" ? 16 : 32; }
 
 namespace {
 
-/// Where adjacent dimensions can be walked as one: an elementwise region over [4, 64, 768] whose operands are all dense or
-/// all repeated there is a region over [256, 768]. Only for regions without reductions, whose tree would change.
+/// Where adjacent dimensions can be walked as one: an elementwise region over [4, 64, 768] whose operands are all dense
+/// or all repeated there is a region over [256, 768]. Only for regions without reductions, whose tree would change.
 /// Rewrites the clone's types; memory does not change.
 void collapseDims(train::FusedOp fused) {
   Block &body = fused.getBody().front();
@@ -94,7 +94,8 @@ void collapseDims(train::FusedOp fused) {
       continue;
     retype(value);
     if (auto constant = value.getDefiningOp<train::ConstantOp>())
-      constant.setValueAttr(cast<DenseElementsAttr>(constant.getValue()).resizeSplat(cast<ShapedType>(value.getType())));
+      constant.setValueAttr(
+          cast<DenseElementsAttr>(constant.getValue()).resizeSplat(cast<ShapedType>(value.getType())));
   }
 }
 
@@ -151,7 +152,8 @@ private:
       coords[dim] = emitter.uniform(arith::RemUIOp::create(b, loc, rest, emitter.i64(space.dims[dim])).getResult());
       rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(space.dims[dim]));
     }
-    Value start = block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
+    Value start =
+        block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
     emitter.rowValues.clear();
     if (space.levels.empty())
       emitElementwise(start);
@@ -161,7 +163,8 @@ private:
       emitLaneParallel(start);
   }
 
-  /// Calls `body` for the lanes from `start` on, `extent` of them in all; a block ends at min(start + laneBlock, extent).
+  /// Calls `body` for the lanes from `start` on, `extent` of them in all; a block ends at min(start + laneBlock,
+  /// extent).
   void overLanes(Value start, SmallVector<Value> &carried, bool masked,
                  function_ref<SmallVector<Value>(ValueRange carried, Value mask)> body) {
     OpBuilder &b = emitter.builder;
@@ -187,7 +190,8 @@ private:
       end = emitter.i64(extent);
       mainEnd = emitter.i64(extent - tail);
     } else {
-      end = arith::MinSIOp::create(b, loc, arith::AddIOp::create(b, loc, start, emitter.i64(block)), emitter.i64(extent));
+      end =
+          arith::MinSIOp::create(b, loc, arith::AddIOp::create(b, loc, start, emitter.i64(block)), emitter.i64(extent));
       Value length = arith::SubIOp::create(b, loc, end, start);
       Value odd = arith::RemUIOp::create(b, loc, length, emitter.i64(lanes));
       mainEnd = arith::SubIOp::create(b, loc, end, odd);
@@ -423,9 +427,10 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
   Type nothing = LLVM::LLVMVoidType::get(context);
   unsigned inputs = fused.getInputs().size(), results = fused.getResults().size();
   auto targetAttributes = [&](LLVM::LLVMFuncOp function, bool inlined) {
-    SmallVector<Attribute> attributes{b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
-                                      b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
-                                      b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
+    SmallVector<Attribute> attributes{
+        b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
+        b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
+        b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
     if (inlined)
       attributes.push_back(b.getStringAttr("alwaysinline"));
     function.setPassthroughAttr(b.getArrayAttr(attributes));
@@ -434,8 +439,8 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
   // The body takes each pointer as an argument of its own: what cannot overlap the outputs says so.
   SmallVector<Type> bodyTypes(inputs + results, pointer);
   bodyTypes.append({i64, i64});
-  auto bodyFunction = LLVM::LLVMFuncOp::create(b, loc, (symbol + "_body").str(),
-                                               LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
+  auto bodyFunction = LLVM::LLVMFuncOp::create(
+      b, loc, (symbol + "_body").str(), LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
   targetAttributes(bodyFunction, true);
   SmallVector<bool> mayOverlap(inputs, false);
   for (auto [operand, result] : original.getInPlacePairs())
@@ -477,8 +482,8 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
     LLVM::ReturnOp::create(b, loc, ValueRange());
   }
 
-  auto function = LLVM::LLVMFuncOp::create(b, loc, symbol,
-                                           LLVM::LLVMFunctionType::get(nothing, {pointer, i64, i64, pointer}));
+  auto function =
+      LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, {pointer, i64, i64, pointer}));
   targetAttributes(function, false);
   Block *block = function.addEntryBlock(b);
   b.setInsertionPointToStart(block);

@@ -1,8 +1,8 @@
 //===- KernelEmitter.h - a fused region as a loop nest ----------*- C++ -*-===//
 //
-// Emits one kernel into a module: functions of the LLVM dialect whose bodies use scf, arith, math and vector. Elements are
-// asked for from the outputs backwards; each op's own body (Fusible) asks for its operands. What was computed for the same
-// coordinates in an enclosing loop is reused.
+// Emits one kernel into a module: functions of the LLVM dialect whose bodies use scf, arith, math and vector. Elements
+// are asked for from the outputs backwards; each op's own body (Fusible) asks for its operands. What was computed for
+// the same coordinates in an enclosing loop is reused.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_KERNELEMITTER_H

@@ -45,7 +45,8 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
   std::string text = textOf(fused);
   auto found = kernels.find(text);
   if (found == kernels.end()) {
-    llvm::XXH128_hash_t hash = llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+    llvm::XXH128_hash_t hash =
+        llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
     std::string symbol;
     llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
                                      << llvm::format_hex_no_prefix(hash.low64, 16);

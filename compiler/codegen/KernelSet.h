@@ -1,7 +1,7 @@
 //===- KernelSet.h - the distinct kernels of a plan -------------*- C++ -*-===//
 //
-// Fused regions that are equal but for names and locations are one kernel: twelve layers, one kernel. Symbols follow from
-// the region's text, so they do not depend on the order of requests.
+// Fused regions that are equal but for names and locations are one kernel: twelve layers, one kernel. Symbols follow
+// from the region's text, so they do not depend on the order of requests.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_KERNELSET_H

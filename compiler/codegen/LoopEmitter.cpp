@@ -12,7 +12,8 @@ namespace {
 
 /// The memory as one dimension, so that a linear index is its coordinate.
 Memory flat(const Memory &memory) {
-  return {memory.pointer, RankedTensorType::get({std::max<int64_t>(2, memory.type.getNumElements())}, memory.type.getElementType())};
+  return {memory.pointer,
+          RankedTensorType::get({std::max<int64_t>(2, memory.type.getNumElements())}, memory.type.getElementType())};
 }
 
 } // namespace
@@ -22,7 +23,9 @@ Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value 
   Value value;
   emitter.withLanes(count, nullptr, [&] {
     Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
-    emitter.withLanes(count, mask, [&] { value = emitter.load(flat(memory), {Coord{index, count == 1 ? 0 : 1, nullptr}}); });
+    emitter.withLanes(count, mask, [&] {
+      value = emitter.load(flat(memory), {Coord{index, count == 1 ? 0 : 1, nullptr}});
+    });
   });
   return value;
 }
@@ -32,7 +35,9 @@ void LoopEmitter::store(unsigned result, Value index, Value value, Value active)
   ElementEmitter emitter(builder, loc);
   emitter.withLanes(count, nullptr, [&] {
     Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
-    emitter.withLanes(count, mask, [&] { emitter.store(flat(results[result]), {Coord{index, count == 1 ? 0 : 1, nullptr}}, value); });
+    emitter.withLanes(count, mask, [&] {
+      emitter.store(flat(results[result]), {Coord{index, count == 1 ? 0 : 1, nullptr}}, value);
+    });
   });
 }
 

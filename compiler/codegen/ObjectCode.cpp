@@ -92,7 +92,8 @@ plan::Expected<std::string> machineLevel() {
     return llvm::all_of(names, [&](const char *name) { return features.lookup(name); });
   };
   if (!all({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}))
-    return plan::error("this machine is below x86-64-v3 (AVX2 and FMA), the lowest level that kernels are generated for");
+    return plan::error(
+        "this machine is below x86-64-v3 (AVX2 and FMA), the lowest level that kernels are generated for");
   return std::string(all({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? "cpu:v4" : "cpu:v3");
 }
 
@@ -157,8 +158,9 @@ plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) 
     llvm::SmallString<128> &folder;
     ~Cleanup() { llvm::sys::fs::remove_directories(folder); }
   } cleanup{folder};
-  std::vector<std::string> arguments{"ld.lld", "-shared", "--no-undefined", "-s", "--build-id=none", "-z", "noexecstack",
-                                     "-z", "separate-code", "--hash-style=gnu", "--threads=1"};
+  std::vector<std::string> arguments{
+      "ld.lld", "-shared",       "--no-undefined",   "-s",         "--build-id=none", "-z", "noexecstack",
+      "-z",     "separate-code", "--hash-style=gnu", "--threads=1"};
   for (size_t i = 0; i < objects.size(); ++i) {
     llvm::SmallString<128> path(folder);
     llvm::sys::path::append(path, "kernels" + std::to_string(i) + ".o");

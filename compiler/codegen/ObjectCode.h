@@ -15,8 +15,8 @@
 
 namespace tcc::codegen {
 
-/// Lowers the modules inside `parent` (scf, arith, math, vector and LLVM dialects), in parallel, to one relocatable object
-/// each for `target` ("cpu:v3", "cpu:v4").
+/// Lowers the modules inside `parent` (scf, arith, math, vector and LLVM dialects), in parallel, to one relocatable
+/// object each for `target` ("cpu:v3", "cpu:v4").
 plan::Expected<std::vector<std::string>> compileToObjects(mlir::ModuleOp parent, const std::string &target);
 
 /// Links objects into a shared object in memory. A symbol that is still undefined is an error: kernels call nothing.

@@ -141,7 +141,9 @@ private:
     }
     std::vector<std::string> nodes = nodesOf(buffer.owner);
     std::string base = nodes.empty() ? "value" : nodes.back();
-    const char *suffix = buffer.kind == EntryBuffer::kScratch ? " scratch" : buffer.kind == EntryBuffer::kPartial ? " partial sums" : "";
+    const char *suffix = buffer.kind == EntryBuffer::kScratch   ? " scratch"
+                         : buffer.kind == EntryBuffer::kPartial ? " partial sums"
+                                                                : "";
     return base + suffix + " #" + std::to_string(id);
   }
 
@@ -390,7 +392,8 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     object.set_payload(writer.addPayload(*code));
     object.set_abi(plan::kKernelAbiVersion);
   }
-  plan.set_model_payload(options.model->strippedModel.empty() ? -1 : int(writer.addPayload(options.model->strippedModel)));
+  plan.set_model_payload(options.model->strippedModel.empty() ? -1
+                                                              : int(writer.addPayload(options.model->strippedModel)));
   return plan;
 }
 

@@ -74,8 +74,9 @@ PackingSolution pack(const PackingProblem &problem) {
   PackingSolution best;
   bool first = true;
   for (const std::vector<size_t> &candidate :
-       {by([&](size_t i) { return double(buffers[i].bytes); }), by([&](size_t i) { return buffers[i].bytes * length(i); }),
-        by([&](size_t i) { return length(i); }), by([&](size_t i) { return -double(buffers[i].first); })}) {
+       {by([&](size_t i) { return double(buffers[i].bytes); }),
+        by([&](size_t i) { return buffers[i].bytes * length(i); }), by([&](size_t i) { return length(i); }),
+        by([&](size_t i) { return -double(buffers[i].first); })}) {
     PackingSolution solution = placeInOrder(problem, candidate);
     if (first || solution.bytes < best.bytes)
       best = std::move(solution);

@@ -1,8 +1,8 @@
 //===- Packing.h - offsets for buffers of known lifetime --------*- C++ -*-===//
 //
-// Dynamic storage allocation: place buffers with known live ranges in one arena so that no two that live at the same time
-// overlap, and the arena is small. NP-hard (Garey and Johnson 1979, SR2); best-fit in several deterministic orders, the best
-// answer kept. The largest sum of live bytes bounds every answer from below.
+// Dynamic storage allocation: place buffers with known live ranges in one arena so that no two that live at the same
+// time overlap, and the arena is small. NP-hard (Garey and Johnson 1979, SR2); best-fit in several deterministic
+// orders, the best answer kept. The largest sum of live bytes bounds every answer from below.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PACKING_H
@@ -39,8 +39,8 @@ struct PackingSolution {
 /// Places every buffer. Time O(orders · n²) for n buffers; the same problem gives the same solution.
 PackingSolution pack(const PackingProblem &problem);
 
-/// Checks a solution by pairwise comparison, independently of how it was found. Empty if valid, else what is wrong, with the
-/// names of the two clashing buffers.
+/// Checks a solution by pairwise comparison, independently of how it was found. Empty if valid, else what is wrong,
+/// with the names of the two clashing buffers.
 std::string validate(const PackingProblem &problem, const PackingSolution &solution);
 
 } // namespace tcc::planning
