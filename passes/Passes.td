@@ -166,8 +166,10 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     From @forward, @loss and @backward come `step` (or, with accumulation, `accumulate_first`, `accumulate_next` and
     `update`), `evaluate`, `predict` and `gradients`. A state argument carries `train.variable`, and so does the result
     that is its next value; run-time numbers (learning rate and so on) come in one vector, named in order by the module
-    attribute `train.scalars`. Every next value is selected by `loss and gradient norm are finite`, so that a bad step
-    changes no bit. @forward, @loss and @backward are erased.
+    attribute `train.scalars`. Every next value is selected by `the loss is finite`, with clipping or accumulation also by
+    `the gradients' norm is finite`, so that a bad step changes no bit. (To wait for the norm is to keep every gradient
+    until the last is known. Where nothing else waits for it, gradients die one by one instead, and a norm that is not
+    finite ends the run without a checkpoint.) @forward, @loss and @backward are erased.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})

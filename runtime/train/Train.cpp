@@ -387,10 +387,15 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   }
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
                                                  : fmt::format("the loss is {}", metrics.loss);
+  std::string kept = "training stopped; no checkpoint had been written, --checkpoint-every N keeps some";
+  if (unchanged || checkpointed == position.step)
+    kept = fmt::format("training stopped before the update; {}/checkpoints/step-{} holds the weights before it", run_,
+                       position.step);
+  else if (checkpointed)
+    kept = fmt::format("training stopped; the last checkpoint is {}/checkpoints/step-{}", run_, *checkpointed);
   std::string text = fmt::format(
-      "step {}: {}{}; training stopped before the update; {}/checkpoints/step-{} holds the weights before it; "
-      "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
-      metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), run_, position.step);
+      "step {}: {}{}; {}; try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
+      metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), kept);
   progress->note("error: " + text);
   return plan::Status(text, plan::kExitNonFinite);
 }

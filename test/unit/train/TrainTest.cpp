@@ -144,6 +144,30 @@ TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
   }
 }
 
+/// Without clipping or accumulation the update does not wait for the norm: what it left is no checkpoint.
+TEST_F(Train, NonFiniteNormLeavesTheLastCheckpoint) {
+  std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 16);
+  std::string bytes = *readFile(data);
+  // The last of x: its square is finite at w = 0 alone, its product with the error never.
+  float large = 1e30f, error = 1e18f;
+  std::memcpy(bytes.data() + bytes.size() - 17 * 4, &large, 4);
+  std::memcpy(bytes.data() + bytes.size() - 4, &error, 4);
+  write("bad.safetensors", bytes);
+  TrainOptions none = options(at("bad.safetensors"), 8, "none");
+  none.settings = {"optimizer.lr=0"};
+  plan::Status status = train(plan, none);
+  EXPECT_EQ(status.exitCode(), plan::kExitNonFinite);
+  EXPECT_NE(status.message().find("the gradient's norm is inf"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("no checkpoint had been written"), std::string::npos) << status.message();
+  EXPECT_TRUE(std::filesystem::is_empty(at("none/checkpoints")));
+  TrainOptions some = none;
+  some.out = at("some");
+  some.checkpointEvery = 2;
+  status = train(plan, some);
+  EXPECT_NE(status.message().find("the last checkpoint is " + at("some/checkpoints/step-2")), std::string::npos) << status.message();
+  EXPECT_FALSE(std::filesystem::exists(at("some/checkpoints/step-3")));
+}
+
 TEST_F(Train, EvaluationReadsEverySampleOnce) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
   TrainOptions evaluated = options(data, 3, "run");
