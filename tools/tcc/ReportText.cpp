@@ -150,8 +150,8 @@ std::string memoryText(const Report &report) {
   return text + programs.text();
 }
 
-std::string buffersText(const Report &report) {
-  const ProgramMemory *largest = report.largest();
+/// What lives at the peak of one program.
+std::string buffersText(const ProgramMemory *largest) {
   if (!largest || largest->timeline.empty())
     return "";
   const plan::Entry &program = *largest->program;
@@ -177,6 +177,17 @@ std::string buffersText(const Report &report) {
                scratch ? "scratch" : plan::typeName(buffer.type()), buffer.why_alive()});
   }
   return text + table.text();
+}
+
+/// The program with the largest peak; where that is not training, the largest of training as well.
+std::string buffersText(const Report &report) {
+  const ProgramMemory *largest = report.largest(), *training = nullptr;
+  for (const EntryMemory &entry : report.entries)
+    if (entry.name == "train")
+      for (const ProgramMemory &program : entry.programs)
+        if (!training || program.peakBytes > training->peakBytes)
+          training = &program;
+  return buffersText(largest) + (training && training != largest ? buffersText(training) : "");
 }
 
 std::string parametersText(const plan::Plan &plan) {

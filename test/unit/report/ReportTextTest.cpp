@@ -62,6 +62,17 @@ TEST(ReportText, NamesParametersAndReasons) {
   expectLine(text, {"k_same", "2", "20 FLOP", "first, third"});
 }
 
+TEST(ReportText, TrainingIsShownBesideALargerProgram) {
+  plan::Plan plan = handMadePlan();
+  plan::Entry &predict = *plan.add_entries();
+  predict.set_name("predict");
+  addBuffer(predict, "y", 0, 9000, 0, 1);
+  addInstruction(predict, "only", 7, 8).mutable_copy();
+  std::string text = reportText(analyzePlan(plan, 0));
+  expectLine(text, {"largest of 1 buffer at the peak (predict, instruction 0)"});
+  expectLine(text, {"largest of 3 buffers at the peak (step, instruction 1)"});
+}
+
 TEST(ReportText, LongListsAreCut) {
   plan::Plan plan = handMadePlan();
   for (int i = 0; i < 40; ++i)
