@@ -61,7 +61,8 @@ public:
       if (!messages.empty())
         messages += "\n";
       std::string place;
-      if (auto name = dyn_cast<NameLoc>(diagnostic.getLocation()))
+      // A function's own location is no node.
+      if (auto name = dyn_cast<NameLoc>(diagnostic.getLocation()); name && name.getName() != "forward")
         place = "node " + name.getName().str() + ": ";
       messages += place + diagnostic.str();
       return success();
@@ -103,11 +104,30 @@ private:
     if (!imported)
       return imported.status();
     model = imported.take();
+    chooseEntries();
     dump("import");
     return plan::Status::success();
   }
 
-  bool wants(StringRef entry) const { return options.entries.empty() || llvm::is_contained(options.entries, entry); }
+  /// What was asked for, else all that can be made: without a loss, prediction.
+  void chooseEntries() {
+    entries = options.entries;
+    if (!entries.empty())
+      return;
+    entries = {"train", "evaluate", "predict", "gradients"};
+    func::FuncOp forward = train::lookupFunction(*model.module, "forward");
+    bool scalar = llvm::any_of(forward.getResultTypes(), [](Type type) {
+      auto tensor = cast<RankedTensorType>(type);
+      return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
+    });
+    if (recipe.loss.kind.empty() && recipe.loss.output.empty() && !scalar) {
+      entries = {"predict"};
+      model.warnings.push_back("no loss: the recipe has no [loss] and the graph no scalar output, so the plan can only "
+                               "predict; set loss.kind, loss.of and loss.target to train");
+    }
+  }
+
+  bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
   bool wantsLoss() const { return wants("train") || wants("evaluate") || wants("gradients"); }
   bool wantsGradients() const { return wants("train") || wants("gradients"); }
 
@@ -237,6 +257,7 @@ private:
   Recipe recipe;
   std::string target;
   frontend::ImportedModel model;
+  std::vector<std::string> entries;
   std::vector<std::pair<std::string, double>> timings;
   unsigned dumped = 0;
 };
