@@ -108,6 +108,14 @@ class Predictions(EndToEnd):
         self.agree("hf-gpt2-tiny", 4)
 
 
+    def test_without_a_loss_a_plan_only_predicts(self):
+        model, _, data, _ = case("small-cnn")
+        result = self.succeed("tcc", model, "-o", "plan.tplan")
+        self.assertIn("can only predict", result.err)
+        self.assertEqual(self.report(self.folder / "plan.tplan")["entries"], ["predict"])
+        self.refuse(1, ["no scalar floating-point output", "loss.kind"], "tcc", model, "-o", "p2.tplan", "--entry", "train")
+
+
 class Exports(EndToEnd):
     def test_trained_model_has_the_trained_loss_in_onnxruntime(self):
         """eval_loss of the run = loss of the exported ONNX over the same windows = trun eval from the run."""
