@@ -60,6 +60,7 @@ public:
 
   Expected<OwningOpRef<ModuleOp>> run();
   std::set<std::string> variables;
+  std::set<std::string> sampleDims; ///< symbols, as exported, of the axes that samples lie along
 
 private:
   Location locationOf(const std::string &name) { return NameLoc::get(StringAttr::get(&context, name)); }
@@ -131,6 +132,27 @@ int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) 
   return found;
 }
 
+/// The symbol of a dimension as it was exported; empty where it has none.
+std::string exportedDim(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> &values, const std::string &name,
+                        int64_t axis) {
+  for (const onnx::ValueInfoProto &value : values)
+    if (const auto &shape = value.type().tensor_type().shape(); value.name() == name && axis < shape.dim_size())
+      return shape.dim(int(axis)).dim_param();
+  return "";
+}
+
+/// The axis of an output that has the symbol of the inputs' samples; -1 where the export does not tell. Symbols with
+/// "batch" in them count before others, which a constant input's first axis may have brought in.
+int64_t outputSampleAxis(const OnnxFile &file, const std::string &output, int64_t rank, const std::set<std::string> &symbols) {
+  auto isBatch = [](const std::string &symbol) { return symbol.find("batch") != std::string::npos; };
+  bool batchOnly = llvm::any_of(symbols, isBatch);
+  for (int64_t axis = 0; axis < rank; ++axis)
+    if (std::string symbol = exportedDim(file.model.graph().output(), output, axis);
+        !symbol.empty() && symbols.count(symbol) && (!batchOnly || isBatch(symbol)))
+      return axis;
+  return -1;
+}
+
 Status GraphImport::createFunction() {
   llvm::SmallVector<Type> types;
   llvm::SmallVector<std::string> names;
@@ -153,6 +175,8 @@ Status GraphImport::createFunction() {
     if (axis < -1 || axis >= int64_t(shape.size()))
       return plan::error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
     axes.push_back(axis);
+    if (axis >= 0)
+      sampleDims.insert(exportedDim(file.model.graph().input(), input.name(), axis));
   }
   for (const auto &[name, axis] : options.batchAxis)
     if (!llvm::is_contained(names, name))
@@ -351,8 +375,13 @@ Status GraphImport::finish() {
   }
   func::ReturnOp::create(builder, locationOf("return"), results);
   function.setFunctionType(builder.getFunctionType(function.getArgumentTypes(), TypeRange(ValueRange(results))));
-  for (size_t i = 0; i < names.size(); ++i)
+  for (size_t i = 0; i < names.size(); ++i) {
     function.setResultAttr(unsigned(i), "train.name", names[i]);
+    int64_t rank = int64_t(train::shapeOf(results[i]).size());
+    int64_t axis = outputSampleAxis(file, model.graph.output(int(i)).name(), rank, sampleDims);
+    if (axis >= 0)
+      function.setResultAttr(unsigned(i), "train.sample_axis", builder.getI64IntegerAttr(axis));
+  }
   // What no output needs.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))

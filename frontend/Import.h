@@ -43,7 +43,7 @@ struct ImportOptions {
 ///
 /// The module holds `train.variable` symbols (named by initializer; role parameter or frozen) and one function @forward:
 /// arguments are the graph inputs (attributes train.name, train.sample_axis: i64, −1 for a constant), results the graph outputs
-/// (train.name). Every op's location is a NameLoc with the ONNX node's name (or "OpType → output" where it has none).
+/// (train.name; train.sample_axis where the export's symbols tell it). Every op's location is a NameLoc with the ONNX node's name (or "OpType → output" where it has none).
 struct ImportedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::map<std::string, Initializer> initializers;

@@ -274,7 +274,8 @@ private:
     llvm::SmallVector<Value> values = entry.inlineBody(forward, /*keepInputs=*/true);
     for (auto [i, value] : llvm::enumerate(values)) {
       auto name = forward.getResultAttrOfType<StringAttr>(i, names::kName);
-      entry.output(name ? name.str() : "output" + std::to_string(i), value);
+      entry.output(name ? name.str() : "output" + std::to_string(i), value,
+                   forward.getResultAttrOfType<IntegerAttr>(i, names::kSampleAxis));
     }
     entry.finish();
   }

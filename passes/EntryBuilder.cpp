@@ -68,7 +68,9 @@ Value EntryBuilder::scalar(llvm::StringRef name) {
   return value = reshape(builder, loc, slice, {});
 }
 
-void EntryBuilder::output(llvm::StringRef name, Value value) { outputs.emplace_back(name.str(), value); }
+void EntryBuilder::output(llvm::StringRef name, Value value, IntegerAttr sampleAxis) {
+  outputs.push_back({name.str(), value, sampleAxis});
+}
 
 void EntryBuilder::update(llvm::StringRef variable, Value next) { updates.emplace_back(variable.str(), next); }
 
@@ -82,9 +84,12 @@ func::FuncOp EntryBuilder::finish() {
     arguments.push_back(attribute(names::kVariable, builder.getStringAttr(variable)));
   if (scalars)
     arguments.push_back(attribute(names::kScalars, builder.getUnitAttr()));
-  for (auto &[name, value] : outputs) {
+  for (auto &[name, value, sampleAxis] : outputs) {
     results.push_back(value);
-    resultAttributes.push_back(attribute(names::kName, builder.getStringAttr(name)));
+    NamedAttrList attributes(attribute(names::kName, builder.getStringAttr(name)));
+    if (sampleAxis)
+      attributes.set(names::kSampleAxis, sampleAxis);
+    resultAttributes.push_back(attributes.getDictionary(builder.getContext()));
   }
   for (auto &[variable, value] : updates) {
     results.push_back(value);

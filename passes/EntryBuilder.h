@@ -35,7 +35,8 @@ public:
   /// Names of the scalars asked for, in the order of their vector.
   const std::vector<std::string> &scalarNames() const { return scalarOrder; }
 
-  void output(llvm::StringRef name, mlir::Value value);
+  /// A result; `sampleAxis`: where its samples lie, null where it has none.
+  void output(llvm::StringRef name, mlir::Value value, mlir::IntegerAttr sampleAxis = nullptr);
   /// The next value of a variable.
   void update(llvm::StringRef variable, mlir::Value next);
 
@@ -50,7 +51,13 @@ private:
   std::vector<std::string> stateOrder, scalarOrder;
   mlir::BlockArgument scalars;
   std::map<std::string, mlir::Value> scalarValues;
-  std::vector<std::pair<std::string, mlir::Value>> outputs, updates;
+  struct Output {
+    std::string name;
+    mlir::Value value;
+    mlir::IntegerAttr sampleAxis;
+  };
+  std::vector<Output> outputs;
+  std::vector<std::pair<std::string, mlir::Value>> updates;
 };
 
 } // namespace tcc::train

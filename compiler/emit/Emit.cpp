@@ -242,7 +242,8 @@ private:
       port.set_name(name.str());
       unsigned id = buffers.bufferOf(operand.get());
       port.set_buffer(id);
-      port.set_sample_axis(-1);
+      auto axis = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(), names::kSampleAxis);
+      port.set_sample_axis(axis ? axis.getInt() : -1);
       // The graph's shape, where the value was returned through a view.
       plan::TensorType &type = *entry.mutable_buffers(id)->mutable_type();
       type.clear_dims();

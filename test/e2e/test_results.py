@@ -108,6 +108,15 @@ class Predictions(EndToEnd):
         self.agree("hf-gpt2-tiny", 4)
 
 
+    def test_more_samples_than_a_batch(self):
+        """An export whose batch dimension has a name: 11 samples in batches of 4, the last one not full."""
+        model = models.mlp(self.folder / "named.onnx", batch="batch")
+        plan = self.compile(model, "--dim", "batch=4")
+        x = models.mlp_data(11)["x"]
+        self.succeed("trun", "predict", plan, "--inputs", self.save("in.safetensors", x=x), "--outputs", "out.safetensors")
+        got = safetensors.numpy.load_file(self.folder / "out.safetensors")["prediction"]
+        np.testing.assert_allclose(got, run_onnx(model, x=x)["prediction"], atol=1e-5)
+
     def test_without_a_loss_a_plan_only_predicts(self):
         model, _, data, _ = case("small-cnn")
         result = self.succeed("tcc", model, "-o", "plan.tplan")

@@ -180,12 +180,15 @@ TEST_F(Import, ReshapedStaticExportNamesWhatResists) {
 
 TEST_F(Import, SampleAxisByNameAndByRecipe) {
   OnnxModel m;
-  m.input("x", {"seq", "batch"}).input("c", {}).output("y");
+  m.input("x", {"seq", "batch"}).input("c", {}).output("y", {"seq", "batch"}).output("z", {"seq", ""});
   m.node("Add", {"x", "c"}, {"y"});
+  m.node("Neg", {"y"}, {"z"});
   frontend::ImportOptions options;
   options.dims = {{"seq", 2}, {"batch", 3}};
   EXPECT_THAT(text(*import(m, options)), AllOf(HasSubstr("train.name = \"x\", train.sample_axis = 1 : i64"),
-                                               HasSubstr("train.name = \"c\", train.sample_axis = -1 : i64")));
+                                               HasSubstr("train.name = \"c\", train.sample_axis = -1 : i64"),
+                                               HasSubstr("{train.name = \"y\", train.sample_axis = 1 : i64}"),
+                                               HasSubstr("{train.name = \"z\"}")));
   options.batchAxis = {{"x", 0}};
   EXPECT_THAT(text(*import(m, options)), HasSubstr("train.name = \"x\", train.sample_axis = 0 : i64"));
 }
