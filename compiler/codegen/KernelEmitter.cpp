@@ -52,11 +52,17 @@ void collapseDims(train::FusedOp fused) {
     ArrayRef<int64_t> from = shapeOf(broadcast.getInput());
     auto repeated = [&](size_t dim) {
       int64_t lead = shape.size() - from.size();
-      return int64_t(dim) < lead || (from[dim - lead] == 1 && shape[dim] != 1);
+      return int64_t(dim) < lead || from[dim - lead] == 1;
     };
-    for (size_t dim = 0; dim + 1 < shape.size(); ++dim)
-      if (repeated(dim) != repeated(dim + 1) && shape[dim] != 1 && shape[dim + 1] != 1)
-        mergeable[dim] = false;
+    // Dimensions of extent 1 go either way: what counts is the nearest dimension before them.
+    std::optional<bool> before;
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      if (shape[dim] == 1)
+        continue;
+      if (before && *before != repeated(dim))
+        mergeable[dim - 1] = false;
+      before = repeated(dim);
+    }
   }
   auto merge = [&](ArrayRef<int64_t> extents) {
     SmallVector<int64_t> merged{extents[0]};

@@ -107,6 +107,8 @@ void addShapes(Table &t) {
   t.movement("broadcast_column", "broadcast", "5x1x", "", "5x9x");
   t.movement("broadcast_scalar", "broadcast", "", "", "2x3x");
   t.movement("broadcast_middle", "broadcast", "3x1x5x", "", "2x3x4x5x");
+  t.movement("broadcast_past_unit", "broadcast", "4x1x1x6x", "", "4x1x5x6x");
+  t.movement("broadcast_before_unit", "broadcast", "4x1x1x6x", "", "4x5x1x6x");
   t.movement("slice_plain", "slice", "9x7x", "starts [2, 1] steps [1, 1]", "4x5x");
   t.movement("slice_strided", "slice", "11x9x", "starts [1, 0] steps [3, 2]", "4x5x");
   t.movement("slice_backwards", "slice", "11x9x", "starts [10, 8] steps [-2, -1]", "5x9x");
