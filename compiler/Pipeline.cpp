@@ -1,6 +1,7 @@
 //===- Pipeline.cpp - the order of passes, and why ------------------------===//
 //
-// Each phase ends with the module verified. What a phase leaves behind is said where it is added.
+// Each phase ends with the module verified, the later ones also with verify-phase. What a phase leaves behind is said where it
+// is added.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/Pipeline.h"
@@ -196,6 +197,11 @@ private:
                                             Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
     build(passes);
+    if (name == "decompose" || name == "kernels" || name == "memory") {
+      train::VerifyPhasePassOptions verify;
+      verify.phase = name;
+      passes.addNestedPass<func::FuncOp>(train::createVerifyPhasePass(verify));
+    }
     LogicalResult result = passes.run(*model.module);
     dump(name);
     return result;

@@ -91,4 +91,21 @@ def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   }];
 }
 
+def VerifyPhasePass : Pass<"verify-phase", "::mlir::func::FuncOp"> {
+  let summary = "Checks what a phase must leave behind";
+  let description = [{
+    Closes a phase of the pipeline: `decompose` leaves no composite and no read or write of a variable, `kernels` only
+    kernels, library calls, views and constants, `memory` only instructions with offsets, and views. What is illegal is
+    named, with the pass that should have converted it.
+
+    ```mlir
+    func.func @step(%x: tensor<4xf32>) -> tensor<4xf32> attributes {train.entry = "step"} {
+      %y = train.exp %x : tensor<4xf32>   // error after `kernels`: expected to have been converted by fuse-kernels
+      return %y : tensor<4xf32>
+    }
+    ```
+  }];
+  let options = [Option<"phase", "phase", "std::string", "\"decompose\"", "decompose, kernels or memory">];
+}
+
 #endif // TCC_PASSES_LOWERINGPASSES_TD
