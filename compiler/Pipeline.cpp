@@ -110,7 +110,8 @@ private:
     return plan::Status::success();
   }
 
-  /// What was asked for, else all that can be made: without a loss, prediction.
+  /// What was asked for, else all that can be made: without a recipe and a loss in the graph, prediction. A recipe means
+  /// training: there a missing loss is an error.
   void chooseEntries() {
     entries = options.entries;
     if (!entries.empty())
@@ -121,10 +122,10 @@ private:
       auto tensor = cast<RankedTensorType>(type);
       return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
     });
-    if (recipe.loss.kind.empty() && recipe.loss.output.empty() && !scalar) {
+    if (options.recipePath.empty() && options.settings.empty() && !scalar) {
       entries = {"predict"};
-      model.warnings.push_back("no loss: the recipe has no [loss] and the graph no scalar output, so the plan can only "
-                               "predict; set loss.kind, loss.of and loss.target to train");
+      model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
+                               "predict; give a recipe with loss.kind, loss.of and loss.target to train");
     }
   }
 
