@@ -147,7 +147,8 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
     if (!fused)
       continue;
     int required = fused.getRequiredInPlaceOperand();
-    for (auto [operand, result] : fused.getInPlacePairs()) {
+    SmallVector<std::pair<unsigned, unsigned>> pairs = fused.getInPlacePairs();
+    for (auto [operand, result] : pairs) {
       unsigned from = bufferOf(op->getOperand(operand)), to = bufferOf(op->getResult(result));
       EntryBuffer &source = buffers[from], &target = buffers[to];
       bool transient = source.kind == EntryBuffer::kValue &&
@@ -156,6 +157,13 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
           source.bytes != target.bytes)
         continue;
       if (required >= 0 && int(operand) != required)
+        continue;
+      // A view of the same memory may be read elsewhere than where the result is written.
+      bool everyReadInPlace = llvm::all_of(op->getOpOperands(), [&, target = result](OpOperand &read) {
+        return bufferOf(read.get()) != from ||
+               llvm::is_contained(pairs, std::pair<unsigned, unsigned>(read.getOperandNumber(), target));
+      });
+      if (!everyReadInPlace)
         continue;
       target.inPlaceOf = from;
       taken[from] = true;

@@ -78,4 +78,27 @@ func.func @predict(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 :
   }
   return %c : tensor<32xf32>
 }
+
+// The same memory is read at another element through a view: the sum may not lie over its operand.
+// CHECK-LABEL: func.func @read_through_a_view
+// CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: [[OPERAND:[0-9]+]]>}
+// CHECK-NOT: train.fused(%{{.*}}, %{{.*}}) {train.offsets = array<i64: [[OPERAND]]>}
+// CHECK: return
+func.func @read_through_a_view(%x: tensor<4x4xf32> {train.name = "x"}) -> (tensor<4x4xf32> {train.name = "y"})
+    attributes {train.entry = "predict"} {
+  %a = train.fused(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32> {
+  ^bb0(%p: tensor<4x4xf32>):
+    %0 = train.exp %p : tensor<4x4xf32>
+    train.yield %0 : tensor<4x4xf32>
+  }
+  %view = train.reshape %a : tensor<4x4xf32> -> tensor<16xf32>
+  %b = train.fused(%a, %view) : (tensor<4x4xf32>, tensor<16xf32>) -> tensor<4x4xf32> {
+  ^bb0(%p: tensor<4x4xf32>, %q: tensor<16xf32>):
+    %last = train.slice %q starts [12] steps [1] : tensor<16xf32> -> tensor<4xf32>
+    %rows = train.broadcast %last : tensor<4xf32> -> tensor<4x4xf32>
+    %0 = train.add %p, %rows : tensor<4x4xf32>
+    train.yield %0 : tensor<4x4xf32>
+  }
+  return %b : tensor<4x4xf32>
+}
 }
