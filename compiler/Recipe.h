@@ -1,7 +1,7 @@
 //===- Recipe.h - what the user wants, besides the model --------*- C++ -*-===//
 //
 // A recipe is a TOML file plus `--set KEY=VALUE`. Every key is optional; an unknown one is an error that names the nearest
-// known one, with file, line and column. The table of keys stands in Recipe.cpp, once.
+// known one, with file, line and column. The table of keys stands in RecipeKeys.cpp, once.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_RECIPE_H
