@@ -24,11 +24,12 @@ int gradcheckCommand(int argc, char **argv);
 
 /// The options of every command that reads a model.
 struct ModelArguments {
-  std::string model, recipe;
+  std::vector<std::string> models; ///< one, unless `several` are taken
+  std::string recipe;
   std::vector<std::string> settings, dims, shapes;
 
-  void add(CLI::App &app);
-  /// Fills in model, recipe, settings, dims and shapes. Errors name the option.
+  void add(CLI::App &app, bool several = false);
+  /// Fills in recipe, settings, dims, shapes, and the first model. Errors name the option.
   plan::Status fill(CompileOptions &options) const;
 };
 

@@ -39,6 +39,21 @@ plan::Status verifyWritten(const std::string &path) {
   return plan::Status::success();
 }
 
+/// Writes the plan, checks what was written, and says on standard error what the user should know.
+plan::Status writePlan(CompiledModel &compiled, const std::string &path, bool quiet) {
+  if (plan::Status status = compiled.writer.write(compiled.plan, path); !status.ok())
+    return status;
+  if (plan::Status status = verifyWritten(path); !status.ok())
+    return status;
+  if (quiet)
+    return plan::Status::success();
+  for (const std::string &warning : compiled.warnings)
+    fmt::print(stderr, "warning: {}\n", warning);
+  fmt::print(stderr, "{}: {} resident + {} transient\n", path, report::formatBytes(compiled.plan.resident_bytes()),
+             report::formatBytes(compiled.plan.transient_bytes()));
+  return plan::Status::success();
+}
+
 } // namespace
 
 int compileCommand(int argc, char **argv) {
@@ -46,11 +61,11 @@ int compileCommand(int argc, char **argv) {
                "Other commands: tcc report | gradcheck | inspect, each with its own --help.",
                "tcc");
   ModelArguments model;
-  model.add(app);
+  model.add(app, /*several=*/true);
   std::string output, entries, timings, precision = "f32", target, budget;
   CompileOptions options;
   bool quiet = false;
-  app.add_option("-o,--output", output, "the plan to write; default: MODEL.tplan");
+  app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
   app.add_option("--target", target, "cpu[:v3|:v4]; default: this machine's level");
   app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
       ->check(CLI::Range(1, 1024));
@@ -77,31 +92,31 @@ int compileCommand(int argc, char **argv) {
                                      plan::kExitUsage));
     options.entries.push_back(entry);
   }
-  if (output.empty())
-    output = std::filesystem::path(model.model).replace_extension(".tplan").string();
-  options.planFolder = std::filesystem::path(output).parent_path().string();
+  if (model.models.size() > 1 && !output.empty() && !std::filesystem::is_directory(output))
+    return printError(plan::Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
+                                   plan::kExitUsage));
+  if (model.models.size() > 1 && !timings.empty())
+    return printError(plan::Status("--timings is for one model at a time", plan::kExitUsage));
 
   mlir::DialectRegistry registry;
   registerDialects(registry);
-  mlir::MLIRContext context(registry);
-  plan::Expected<CompiledModel> compiled = compileModel(context, options);
-  if (!compiled)
-    return printError(compiled.status());
-  if (plan::Status status = compiled->writer.write(compiled->plan, output); !status.ok())
-    return printError(status);
-  if (plan::Status status = verifyWritten(output); !status.ok())
-    return printError(status);
-  if (!timings.empty())
-    if (plan::Status status = writeTimings(timings, compiled->timings); !status.ok())
-      return printError(status);
-  if (!quiet) {
-    for (const std::string &warning : compiled->warnings)
-      fmt::print(stderr, "warning: {}\n", warning);
-    const plan::Plan &plan = compiled->plan;
-    fmt::print(stderr, "{}: {} resident + {} transient\n", output, report::formatBytes(plan.resident_bytes()),
-               report::formatBytes(plan.transient_bytes()));
+  int exitStatus = plan::kExitDone;
+  for (const std::string &path : model.models) {
+    std::filesystem::path target = std::filesystem::path(path).replace_extension(".tplan");
+    if (!output.empty())
+      target = std::filesystem::is_directory(output) ? output / target.filename() : std::filesystem::path(output);
+    options.modelPath = path;
+    options.planFolder = target.parent_path().string();
+    // A context for each: what one model leaves there is not the next one's.
+    mlir::MLIRContext context(registry);
+    plan::Expected<CompiledModel> compiled = compileModel(context, options);
+    plan::Status status = compiled ? writePlan(*compiled, target.string(), quiet) : compiled.status();
+    if (status.ok() && !timings.empty())
+      status = writeTimings(timings, compiled->timings);
+    if (!status.ok())
+      exitStatus = std::max(exitStatus, printError(status));
   }
-  return plan::kExitDone;
+  return exitStatus;
 }
 
 int inspectCommand(int argc, char **argv) {
@@ -120,7 +135,7 @@ int inspectCommand(int argc, char **argv) {
   frontend::ImportOptions import;
   import.dims = options.dims;
   import.shapes = options.shapes;
-  plan::Expected<std::string> text = frontend::inspectModel(context, model.model, import);
+  plan::Expected<std::string> text = frontend::inspectModel(context, model.models.front(), import);
   if (!text)
     return printError(text.status());
   fmt::print("{}", *text);

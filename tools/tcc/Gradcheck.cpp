@@ -178,6 +178,36 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
 
 namespace tcc::tools {
 
+namespace {
+
+/// The table, what has no gradient, and the verdict; the exit status.
+int printResults(const gradcheck::ModelResults &results, const gradcheck::ModelSettings &settings) {
+  for (const std::string &note : results.notes)
+    fmt::print("note: {}\n", note);
+  fmt::print("loss {:.15g} on {}, seed {}\n\n{}", results.loss,
+             settings.data.empty() ? "random inputs" : settings.data, settings.check.seed,
+             gradcheck::resultsText(results.parameters));
+  for (const plan::Decisions::Unused &unused : results.plan.decisions().unused_parameters())
+    fmt::print("no gradient: {} (node {}): {}\n", unused.name(), unused.node(), unused.reason());
+  size_t wrong = 0;
+  double worst = 0;
+  for (const gradcheck::ParameterResult &result : results.parameters) {
+    wrong += !result.agrees;
+    worst = std::max(worst, result.worst.error);
+  }
+  fmt::print("\n{} of {} gradients agree to {:g}; the largest relative error is {:.1e}\n",
+             results.parameters.size() - wrong, results.parameters.size(), settings.check.tolerance, worst);
+  std::fflush(stdout);
+  for (const gradcheck::ParameterResult &result : results.parameters)
+    if (!result.agrees)
+      printError(plan::error("the gradient of `{}` (node {}) is wrong along {}: it says {:.9e}, differences say {:.9e}",
+                             result.name, result.node, result.worst.where, result.worst.claimed,
+                             result.worst.measured));
+  return wrong ? plan::kExitFault : plan::kExitDone;
+}
+
+} // namespace
+
 int gradcheckCommand(int argc, char **argv) {
   CLI::App app(
       "Checks the gradients that tcc derives: the model is compiled in f64, and for each parameter the slope of the\n"
@@ -189,7 +219,7 @@ int gradcheckCommand(int argc, char **argv) {
       "more of its inputs, give it a batch with --data.",
       "tcc gradcheck");
   ModelArguments model;
-  model.add(app);
+  model.add(app, /*several=*/true);
   gradcheck::ModelSettings settings;
   app.add_option("--data", settings.data,
                  "FILE.safetensors with a tensor for each input: its first samples are the batch");
@@ -207,33 +237,16 @@ int gradcheckCommand(int argc, char **argv) {
     return printError(status);
   mlir::DialectRegistry registry;
   registerDialects(registry);
-  mlir::MLIRContext context(registry);
-  plan::Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
-  if (!results)
-    return printError(results.status());
-
-  for (const std::string &note : results->notes)
-    fmt::print("note: {}\n", note);
-  fmt::print("loss {:.15g} on {}, seed {}\n\n{}", results->loss,
-             settings.data.empty() ? "random inputs" : settings.data, settings.check.seed,
-             gradcheck::resultsText(results->parameters));
-  for (const plan::Decisions::Unused &unused : results->plan.decisions().unused_parameters())
-    fmt::print("no gradient: {} (node {}): {}\n", unused.name(), unused.node(), unused.reason());
-  size_t wrong = 0;
-  double worst = 0;
-  for (const gradcheck::ParameterResult &result : results->parameters) {
-    wrong += !result.agrees;
-    worst = std::max(worst, result.worst.error);
+  int exitStatus = plan::kExitDone;
+  for (const std::string &path : model.models) {
+    options.modelPath = path;
+    mlir::MLIRContext context(registry);
+    if (model.models.size() > 1)
+      fmt::print("{}:\n", path);
+    plan::Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
+    exitStatus = std::max(exitStatus, results ? printResults(*results, settings) : printError(results.status()));
   }
-  fmt::print("\n{} of {} gradients agree to {:g}; the largest relative error is {:.1e}\n",
-             results->parameters.size() - wrong, results->parameters.size(), settings.check.tolerance, worst);
-  std::fflush(stdout);
-  for (const gradcheck::ParameterResult &result : results->parameters)
-    if (!result.agrees)
-      printError(plan::error("the gradient of `{}` (node {}) is wrong along {}: it says {:.9e}, differences say {:.9e}",
-                             result.name, result.node, result.worst.where, result.worst.claimed,
-                             result.worst.measured));
-  return wrong ? plan::kExitFault : plan::kExitDone;
+  return exitStatus;
 }
 
 } // namespace tcc::tools

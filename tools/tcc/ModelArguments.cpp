@@ -2,6 +2,7 @@
 #include "tools/common/CommandLine.h"
 #include "tools/tcc/Commands.h"
 
+#include <climits>
 #include <CLI/CLI.hpp>
 
 #include <charconv>
@@ -30,8 +31,10 @@ plan::Expected<int64_t> parseExtent(const std::string &option, const std::string
 
 } // namespace
 
-void ModelArguments::add(CLI::App &app) {
-  app.add_option("MODEL", model, "the ONNX forward graph")->required();
+void ModelArguments::add(CLI::App &app, bool several) {
+  app.add_option("MODEL", models, several ? "the ONNX forward graph; several are taken one after another" : "the ONNX forward graph")
+      ->required()
+      ->expected(1, several ? INT_MAX : 1);
   app.add_option("--recipe", recipe, "how to train it (TOML)");
   app.add_option("--set", settings, "KEY=VALUE: a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
@@ -39,7 +42,7 @@ void ModelArguments::add(CLI::App &app) {
 }
 
 plan::Status ModelArguments::fill(CompileOptions &options) const {
-  options.modelPath = model;
+  options.modelPath = models.front();
   options.recipePath = recipe;
   options.settings = settings;
   for (const std::string &text : dims) {
