@@ -108,6 +108,18 @@ def Train_Decomposable : OpInterface<"Decomposable"> {
   ];
 }
 
+def Train_ModeDependent : OpInterface<"ModeDependent"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    An op that does one thing in training and another in inference (dropout, batch norm). As it stands it trains; entries in
+    inference mode take what buildInference makes of it, and write no state.
+  }];
+  let methods = [
+    InterfaceMethod<"Builds the op's inference form from its operands; one value per result, of its type.",
+      "::llvm::SmallVector<::mlir::Value>", "buildInference", (ins "::mlir::OpBuilder &":$builder)>
+  ];
+}
+
 /// The op has no derivative: nothing flows through it.
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).

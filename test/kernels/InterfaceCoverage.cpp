@@ -21,7 +21,7 @@ namespace {
 
 /// Ops that hold, move or group values and compute nothing themselves.
 bool isStructural(llvm::StringRef name) {
-  static const llvm::StringSet<> names = {"train.variable", "train.read", "train.write", "train.fused",
+  static const llvm::StringSet<> names = {"train.variable", "train.read", "train.write", "train.fused", "train.random_key",
                                           "train.yield",    "train.fill", "train.copy"};
   return names.contains(name);
 }
