@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,14 +40,34 @@ struct OptimizerGroupSettings {
   std::string where;              ///< "recipe.toml:12:1", for messages
 };
 
+/// Rates that shrink from the last layer to the first.
+struct LayerDecaySettings {
+  std::string pattern;      ///< "layers.{}.": where the layer's number stands in a name
+  double rate = 1;          ///< layer i of n has lr_scale × rate^(n − 1 − i)
+  bool beforeFirst = false; ///< parameters read before the first layer have rate^n
+};
+
 struct OptimizerSettings {
   std::string kind = "adamw";
-  /// lr, beta1, beta2, eps, weight_decay, momentum, dampening: PyTorch's defaults of the kind where not given.
+  /// lr, beta1, beta2, eps, weight_decay, momentum …: the kind's defaults (optimizerKind) where not given.
   std::map<std::string, double> numbers;
   bool nesterov = false;
+  std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
+  std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
   std::vector<std::string> decayExempt;
   std::vector<OptimizerGroupSettings> groups;
+  std::optional<LayerDecaySettings> layerDecay;
 };
+
+/// What an optimizer takes: its numbers with their defaults (PyTorch's; lion's and lamb's papers'), and its flags.
+struct OptimizerKind {
+  std::string name;
+  std::map<std::string, double> numbers;
+  std::set<std::string> flags;
+};
+const std::vector<OptimizerKind> &optimizerKinds();
+/// The kind of this name, or null.
+const OptimizerKind *findOptimizerKind(const std::string &name);
 
 struct ScheduleSettings {
   std::string kind = "constant";
@@ -59,11 +80,16 @@ struct ModelSettings {
   std::map<std::string, int64_t> dims, evaluateDims, predictDims;
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
+  bool trainBatchNorm = false;   ///< model.batch_norm = "train": inference-mode nodes train
+  std::optional<double> dropout; ///< model.dropout: every node drops with this probability; none: as exported
+  bool tie = false;             ///< model.tie: weights that an exporter copied are one again
+  bool keepMerged = false;      ///< model.merged = "keep": weights that an exporter merged stay one
 };
 
 struct TrainSettings {
   int64_t accumulate = 1;
-  std::optional<double> clipNorm;
+  std::optional<double> clipNorm, clipValue;
+  std::optional<double> emaDecay; ///< train.ema.decay
   uint64_t seed = 0;
   std::string precision = "f32";
 };

@@ -1,166 +1,11 @@
 //===- RecipeKeys.cpp - the table of recipe keys --------------------------===//
 #include "compiler/RecipeKeys.h"
+#include "compiler/RecipeReaders.h"
 
-#include <algorithm>
-#include <cmath>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <limits>
 #include <numeric>
 
 namespace tcc::recipe {
 namespace {
-
-using plan::Status;
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-//===----------------------------------------------------------------------===//
-// Readers of one value
-//===----------------------------------------------------------------------===//
-
-Status expected(std::string_view what, const toml::node &node) {
-  return plan::error("expected {}, found {}", what, typeName(node));
-}
-
-struct Range {
-  double low = -kInfinity, high = kInfinity;
-  bool openLow = false, openHigh = false;
-
-  bool holds(double value) const {
-    return (openLow ? value > low : value >= low) && (openHigh ? value < high : value <= high);
-  }
-  std::string text() const {
-    if (high == kInfinity)
-      return fmt::format("{} {}", openLow ? "above" : "at least", low);
-    return fmt::format("from {} {}to {}{}", low, openLow ? "(excluded) " : "", high, openHigh ? " (excluded)" : "");
-  }
-};
-constexpr Range kAny{};
-constexpr Range kNotNegative{0, kInfinity};
-constexpr Range kPositive{0, kInfinity, true};
-constexpr Range kUnit{0, 1};
-constexpr Range kBelowOne{0, 1, false, true};
-
-Status readNumber(const toml::node &node, Range range, double &out) {
-  std::optional<double> value;
-  if (node.is_floating_point() || node.is_integer())
-    value = node.value<double>();
-  if (!value)
-    return expected("a number", node);
-  if (!std::isfinite(*value) || !range.holds(*value))
-    return plan::error("{} is out of range: a number {}", *value, range.text());
-  out = *value;
-  return Status::success();
-}
-
-Status readInteger(const toml::node &node, int64_t low, int64_t high, int64_t &out) {
-  if (!node.is_integer())
-    return expected("an integer", node);
-  int64_t value = *node.value<int64_t>();
-  if (value < low || value > high) {
-    if (high == std::numeric_limits<int64_t>::max())
-      return plan::error("{} is out of range: an integer, at least {}", value, low);
-    return plan::error("{} is out of range: an integer from {} to {}", value, low, high);
-  }
-  out = value;
-  return Status::success();
-}
-
-Status readBool(const toml::node &node, bool &out) {
-  if (!node.is_boolean())
-    return expected("true or false", node);
-  out = *node.value<bool>();
-  return Status::success();
-}
-
-Status readString(const toml::node &node, std::string &out) {
-  if (!node.is_string())
-    return expected("a string", node);
-  out = *node.value<std::string>();
-  return Status::success();
-}
-
-/// One of `supported`; a member of `later` is known, and refused as not done yet.
-Status readChoice(const toml::node &node, const std::vector<std::string> &supported,
-                  const std::vector<std::string> &later, std::string &out) {
-  std::string value;
-  if (Status status = readString(node, value); !status.ok())
-    return status;
-  if (std::find(later.begin(), later.end(), value) != later.end())
-    return plan::error("\"{}\" is not supported by this version yet; it does {}", value, fmt::join(supported, ", "));
-  if (std::find(supported.begin(), supported.end(), value) == supported.end()) {
-    std::vector<std::string> known = supported;
-    known.insert(known.end(), later.begin(), later.end());
-    auto nearest = std::min_element(known.begin(), known.end(), [&](const std::string &a, const std::string &b) {
-      return editDistance(a, value) < editDistance(b, value);
-    });
-    return plan::error("\"{}\" is unknown; the nearest is \"{}\" (known: {})", value, *nearest, fmt::join(known, ", "));
-  }
-  out = value;
-  return Status::success();
-}
-
-Status readStrings(const toml::node &node, std::vector<std::string> &out) {
-  out.clear();
-  if (node.is_string()) {
-    out.push_back(*node.value<std::string>());
-    return Status::success();
-  }
-  const toml::array *array = node.as_array();
-  if (!array)
-    return expected("a list of strings", node);
-  for (const toml::node &element : *array) {
-    if (!element.is_string())
-      return plan::error("expected a list of strings, found {} in it", typeName(element));
-    out.push_back(*element.value<std::string>());
-  }
-  return Status::success();
-}
-
-Status readNumbers(const toml::node &node, Range range, std::vector<double> &out) {
-  out.clear();
-  if (!node.is_array()) {
-    double value = 0;
-    Status status = readNumber(node, range, value);
-    out.push_back(value);
-    return status;
-  }
-  for (const toml::node &element : *node.as_array()) {
-    double value = 0;
-    if (Status status = readNumber(element, range, value); !status.ok())
-      return status;
-    out.push_back(value);
-  }
-  return Status::success();
-}
-
-Status readIntegers(const toml::node &node, int64_t low, std::vector<int64_t> &out) {
-  out.clear();
-  const toml::array *array = node.as_array();
-  if (!array)
-    return expected("a list of integers", node);
-  for (const toml::node &element : *array) {
-    int64_t value = 0;
-    if (Status status = readInteger(element, low, std::numeric_limits<int64_t>::max(), value); !status.ok())
-      return status;
-    out.push_back(value);
-  }
-  return Status::success();
-}
-
-Status readIntegerTable(const toml::node &node, int64_t low, std::map<std::string, int64_t> &out) {
-  const toml::table *table = node.as_table();
-  if (!table)
-    return expected("a table of integers", node);
-  for (const auto &[name, value] : *table) {
-    int64_t number = 0;
-    Status status = readInteger(value, low, std::numeric_limits<int64_t>::max(), number);
-    if (!status.ok())
-      return status.withContext(std::string(name.str()));
-    out[std::string(name.str())] = number;
-  }
-  return Status::success();
-}
 
 //===----------------------------------------------------------------------===//
 // Setters
@@ -189,6 +34,23 @@ Setter optimizerNumber(std::string name, Range range) {
   return [=](Recipe &recipe, const toml::node &node) {
     return readNumber(node, range, recipe.optimizer.numbers[name]);
   };
+}
+Setter optimizerFlag(std::string name) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    bool on = false;
+    Status status = readBool(node, on);
+    if (on)
+      recipe.optimizer.flags.insert(name);
+    else
+      recipe.optimizer.flags.erase(name);
+    return status;
+  };
+}
+std::vector<std::string> kindNames() {
+  std::vector<std::string> names;
+  for (const OptimizerKind &kind : optimizerKinds())
+    names.push_back(kind.name);
+  return names;
 }
 Setter scheduleNumber(std::string name, Range range) {
   return [=](Recipe &recipe, const toml::node &node) {
@@ -219,6 +81,47 @@ Status setBetas(Recipe &recipe, const toml::node &node) {
     return plan::error("expected two numbers, found {}", betas.size());
   recipe.optimizer.numbers["beta1"] = betas[0];
   recipe.optimizer.numbers["beta2"] = betas[1];
+  return Status::success();
+}
+
+Status setNewtonSchulz(Recipe &recipe, const toml::node &node) {
+  std::vector<double> values;
+  if (!node.is_array())
+    return expected("a list of three numbers", node);
+  if (Status status = readNumbers(node, kAny, values); !status.ok())
+    return status;
+  if (values.size() != 3)
+    return plan::error("expected three numbers, found {}", values.size());
+  recipe.optimizer.numbers["ns_a"] = values[0];
+  recipe.optimizer.numbers["ns_b"] = values[1];
+  recipe.optimizer.numbers["ns_c"] = values[2];
+  return Status::success();
+}
+
+Status setLayerDecay(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table with pattern and rate", node);
+  LayerDecaySettings decay;
+  for (const auto &[name, value] : *table) {
+    Status status;
+    std::string word;
+    if (name == "pattern")
+      status = readString(value, decay.pattern);
+    else if (name == "rate")
+      status = readNumber(value, kPositive, decay.rate);
+    else if (name == "before" && (status = readChoice(value, {"off", "on"}, {}, word)).ok())
+      decay.beforeFirst = word == "on";
+    else if (name != "before")
+      status = plan::error("unknown key; layer_decay has pattern, rate and before");
+    if (!status.ok())
+      return status.withContext(std::string(name.str()));
+  }
+  size_t at = decay.pattern.find("{}");
+  if (at == std::string::npos || decay.pattern.find("{}", at + 2) != std::string::npos || !table->contains("rate"))
+    return plan::error("it needs a rate, and a pattern with one {{}} where the layer's number stands, such as "
+                       "\"layers.{{}}.\"");
+  recipe.optimizer.layerDecay = decay;
   return Status::success();
 }
 
@@ -273,6 +176,15 @@ Setter dims(std::map<std::string, int64_t> ModelSettings::*field) {
   return [=](Recipe &recipe, const toml::node &node) { return readIntegerTable(node, 1, recipe.model.*field); };
 }
 
+Status setDropout(Recipe &recipe, const toml::node &node) {
+  if (node.is_string()) {
+    std::string mode;
+    recipe.model.dropout.reset();
+    return readChoice(node, {"as-exported"}, {}, mode);
+  }
+  return readNumber(node, Range{0, 1, false, true}, recipe.model.dropout.emplace());
+}
+
 std::vector<Key> makeKeys() {
   const Setter later = nullptr;
   using M = ModelSettings;
@@ -289,8 +201,22 @@ std::vector<Key> makeKeys() {
          return readStrings(node, recipe.model.trainable.emplace());
        }},
       {"model.frozen", strings(&Recipe::model, &M::frozen)},
-      {"model.batch_norm", later},
-      {"model.dropout", later},
+      {"model.tie", flag(&Recipe::model, &M::tie)},
+      {"model.merged",
+       [](Recipe &recipe, const toml::node &node) {
+         std::string word;
+         Status status = readChoice(node, {"split", "keep"}, {}, word);
+         recipe.model.keepMerged = word == "keep";
+         return status;
+       }},
+      {"model.batch_norm",
+       [](Recipe &recipe, const toml::node &node) {
+         std::string mode;
+         Status status = readChoice(node, {"as-exported", "train"}, {}, mode);
+         recipe.model.trainBatchNorm = mode == "train";
+         return status;
+       }},
+      {"model.dropout", setDropout},
 
       {"loss.output", text(&Recipe::loss, &L::output)},
       {"loss.kind", choice(&Recipe::loss, &L::kind, {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce",
@@ -315,8 +241,7 @@ std::vector<Key> makeKeys() {
       {"loss.beta", number(&Recipe::loss, &L::beta, kNotNegative)},
       {"loss.log_target", flag(&Recipe::loss, &L::logTarget)},
 
-      {"optimizer.kind", choice(&Recipe::optimizer, &O::kind, {"sgd", "adam", "adamw"},
-                                {"rmsprop", "adagrad", "muon", "lion", "lamb"})},
+      {"optimizer.kind", choice(&Recipe::optimizer, &O::kind, kindNames())},
       {"optimizer.lr", optimizerNumber("lr", kNotNegative)},
       {"optimizer.betas", setBetas},
       {"optimizer.eps", optimizerNumber("eps", kNotNegative)},
@@ -324,16 +249,25 @@ std::vector<Key> makeKeys() {
       {"optimizer.momentum", optimizerNumber("momentum", kNotNegative)},
       {"optimizer.dampening", optimizerNumber("dampening", kAny)},
       {"optimizer.nesterov", flag(&Recipe::optimizer, &O::nesterov)},
-      {"optimizer.alpha", later},
-      {"optimizer.centered", later},
-      {"optimizer.lr_decay", later},
-      {"optimizer.initial_accumulator_value", later},
-      {"optimizer.amsgrad", later},
-      {"optimizer.maximize", later},
-      {"optimizer.ns_steps", later},
+      {"optimizer.alpha", optimizerNumber("alpha", kNotNegative)},
+      {"optimizer.centered", optimizerFlag("centered")},
+      {"optimizer.lr_decay", optimizerNumber("lr_decay", kNotNegative)},
+      {"optimizer.initial_accumulator_value", optimizerNumber("initial_accumulator_value", kNotNegative)},
+      {"optimizer.amsgrad", optimizerFlag("amsgrad")},
+      {"optimizer.maximize", optimizerFlag("maximize")},
+      {"optimizer.ns_steps",
+       [](Recipe &recipe, const toml::node &node) {
+         int64_t steps = 0;
+         Status status = readInteger(node, 0, 99, steps);
+         recipe.optimizer.numbers["ns_steps"] = double(steps);
+         return status;
+       }},
+      {"optimizer.ns_coefficients", setNewtonSchulz},
+      {"optimizer.adjust_lr_fn",
+       choice(&Recipe::optimizer, &O::adjustLr, {"original", "match_rms_adamw", "spectral_unclamped"})},
       {"optimizer.decay_exempt", strings(&Recipe::optimizer, &O::decayExempt)},
       {"optimizer.group", setGroups},
-      {"optimizer.layer_decay", later},
+      {"optimizer.layer_decay", setLayerDecay},
 
       {"schedule.kind", choice(&Recipe::schedule, &S::kind,
                                {"constant", "linear", "cosine", "step", "multi_step", "exponential", "polynomial",
@@ -370,7 +304,10 @@ std::vector<Key> makeKeys() {
        [](Recipe &recipe, const toml::node &node) {
          return readNumber(node, kPositive, recipe.train.clipNorm.emplace());
        }},
-      {"train.clip_value", later},
+      {"train.clip_value",
+       [](Recipe &recipe, const toml::node &node) {
+         return readNumber(node, kPositive, recipe.train.clipValue.emplace());
+       }},
       {"train.seed",
        [](Recipe &recipe, const toml::node &node) {
          int64_t seed = 0;
@@ -437,125 +374,6 @@ size_t editDistance(std::string_view a, std::string_view b) {
     }
   }
   return row.back();
-}
-
-/// True for a key of the file that a kind chosen by --set leaves without meaning: it goes with the kind it was written for.
-static bool isOverridden(const Recipe &recipe, const std::string &key, const char *kindKey) {
-  auto place = [&](const std::string &name) {
-    auto found = recipe.where.find(name);
-    return found == recipe.where.end() ? std::string() : found->second;
-  };
-  return place(kindKey) == "--set" && place(key) != "--set";
-}
-
-Status finishOptimizer(Recipe &recipe) {
-  OptimizerSettings &optimizer = recipe.optimizer;
-  // PyTorch's defaults, torch.optim.{SGD,Adam,AdamW}.
-  std::map<std::string, double> defaults = {{"lr", 1e-3}, {"weight_decay", optimizer.kind == "adamw" ? 1e-2 : 0.0}};
-  if (optimizer.kind == "sgd")
-    defaults.insert({{"momentum", 0}, {"dampening", 0}});
-  else
-    defaults.insert({{"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
-  for (auto number = optimizer.numbers.begin(); number != optimizer.numbers.end();) {
-    const std::string &name = number->first;
-    std::string key = "optimizer." + (name == "beta1" || name == "beta2" ? std::string("betas") : name);
-    if (defaults.count(name))
-      ++number;
-    else if (isOverridden(recipe, key, "optimizer.kind"))
-      number = optimizer.numbers.erase(number);
-    else
-      return plan::error("{}{} does not apply to {}: remove it or choose another optimizer.kind", recipe.at(key), key,
-                         optimizer.kind);
-  }
-  if (optimizer.kind != "sgd" && isOverridden(recipe, "optimizer.nesterov", "optimizer.kind"))
-    optimizer.nesterov = false;
-  optimizer.numbers.insert(defaults.begin(), defaults.end());
-  if (optimizer.nesterov) {
-    if (optimizer.kind != "sgd")
-      return plan::error("{}optimizer.nesterov does not apply to {}", recipe.at("optimizer.nesterov"),
-                         optimizer.kind);
-    if (optimizer.numbers["momentum"] <= 0 || optimizer.numbers["dampening"] != 0)
-      return plan::error("{}optimizer.nesterov needs a momentum above 0 and no dampening",
-                         recipe.at("optimizer.nesterov"));
-  }
-  return Status::success();
-}
-
-Status finishLossAndSchedule(Recipe &recipe) {
-  LossSettings &loss = recipe.loss;
-  // --set loss.output replaces a loss that the file makes, and the other way round.
-  if (!loss.output.empty() && isOverridden(recipe, "loss.kind", "loss.output"))
-    loss.kind.clear();
-  if (!loss.kind.empty() && isOverridden(recipe, "loss.output", "loss.kind"))
-    loss.output.clear();
-  if (!loss.output.empty() && !loss.kind.empty())
-    return plan::error("{}loss.output and loss.kind exclude each other: the loss is a graph output, or made from one",
-                       recipe.at("loss.output"));
-  struct Needs {
-    const char *key;
-    std::vector<std::string> kinds;
-  };
-  const Needs table[] = {
-      {"loss.of", {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_with_logits", "kl_div"}},
-      {"loss.target", {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_with_logits", "kl_div"}},
-      {"loss.class_axis", {"cross_entropy", "nll"}},
-      {"loss.shift", {"cross_entropy", "nll"}},
-      {"loss.ignore_index", {"cross_entropy", "nll"}},
-      {"loss.label_smoothing", {"cross_entropy"}},
-      {"loss.weight", {"cross_entropy", "nll", "bce", "bce_with_logits"}},
-      {"loss.pos_weight", {"bce_with_logits"}},
-      {"loss.delta", {"huber"}},
-      {"loss.beta", {"smooth_l1"}},
-      {"loss.log_target", {"kl_div"}},
-  };
-  for (const Needs &needs : table) {
-    if (!recipe.where.count(needs.key) || isOverridden(recipe, needs.key, "loss.output"))
-      continue;
-    if (loss.kind.empty())
-      return plan::error("{}{} needs loss.kind ({})", recipe.at(needs.key), needs.key,
-                         fmt::join(needs.kinds, ", "));
-    if (std::find(needs.kinds.begin(), needs.kinds.end(), loss.kind) == needs.kinds.end() &&
-        !isOverridden(recipe, needs.key, "loss.kind"))
-      return plan::error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, loss.kind,
-                         fmt::join(needs.kinds, ", "));
-  }
-  if (!loss.kind.empty() && loss.target.empty())
-    return plan::error("{}loss.kind needs loss.target: the graph input, or data column, that it compares with",
-                       recipe.at("loss.kind"));
-  if (loss.reduction == "batchmean" && loss.kind != "kl_div")
-    return plan::error("{}loss.reduction \"batchmean\" belongs to kl_div", recipe.at("loss.reduction"));
-  const ScheduleSettings &schedule = recipe.schedule;
-  auto given = [&](const char *name) { return schedule.numbers.count(name) != 0; };
-  const std::string kindPlace = recipe.at("schedule.kind");
-  if (schedule.kind == "step" && !given("step_size"))
-    return plan::error("{}schedule.kind \"step\" needs schedule.step_size", kindPlace);
-  if (schedule.kind == "multi_step" && schedule.milestones.empty())
-    return plan::error("{}schedule.kind \"multi_step\" needs schedule.milestones", kindPlace);
-  if (schedule.kind == "exponential" && !given("gamma"))
-    return plan::error("{}schedule.kind \"exponential\" needs schedule.gamma", kindPlace);
-  if (schedule.kind == "one_cycle" && given("warmup_steps"))
-    return plan::error("{}schedule.kind \"one_cycle\" warms up by itself: remove schedule.warmup_steps",
-                       recipe.at("schedule.warmup_steps"));
-  const Needs scheduleTable[] = {
-      {"schedule.min_lr_scale", {"linear", "cosine", "polynomial"}},
-      {"schedule.floor", {"polynomial"}},
-      {"schedule.power", {"polynomial"}},
-      {"schedule.step_size", {"step"}},
-      {"schedule.milestones", {"multi_step"}},
-      {"schedule.gamma", {"step", "multi_step", "exponential"}},
-      {"schedule.pct_start", {"one_cycle"}},
-      {"schedule.div_factor", {"one_cycle"}},
-      {"schedule.final_div_factor", {"one_cycle"}},
-      {"schedule.base_momentum", {"one_cycle"}},
-      {"schedule.max_momentum", {"one_cycle"}},
-      {"schedule.cycle_momentum", {"one_cycle"}},
-  };
-  for (const Needs &needs : scheduleTable)
-    if (recipe.where.count(needs.key) && !isOverridden(recipe, needs.key, "schedule.kind") &&
-        std::find(needs.kinds.begin(), needs.kinds.end(), schedule.kind) == needs.kinds.end())
-      return plan::error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, schedule.kind,
-                         fmt::join(needs.kinds, ", "));
-  return Status::success();
 }
 
 } // namespace tcc::recipe

@@ -11,6 +11,8 @@
 #include "passes/Passes.h"
 #include "passes/optimizers/Optimizer.h"
 
+#include "llvm/ADT/StringSet.h"
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -60,7 +62,7 @@ public:
     if (options.evaluate && loss)
       makeEvaluate();
     if (options.predict && forward)
-      makePredict();
+      makePredictions();
     if (options.gradients && backward)
       makeGradients();
     for (func::FuncOp function : {forward, loss, backward})
@@ -81,9 +83,9 @@ private:
     if (!optimizer)
       return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
                                     << "`; known: " << optimizerKinds();
-    numbers = optimizerNumbers(*optimizer, recipe.optimizer);
+    settings = completeSettings(recipe.optimizer);
     if (optimizer->check)
-      if (std::string problem = optimizer->check(numbers, recipe.optimizer.nesterov); !problem.empty())
+      if (std::string problem = optimizer->check(settings); !problem.empty())
         return fail("optimizer.nesterov") << problem;
 
     std::vector<VariableOp> parameters, others;
@@ -97,7 +99,8 @@ private:
       return fail("model.trainable")
              << "there is nothing to train: the loss reaches no trainable parameter; see model.trainable "
                 "and model.frozen, or compile with --entry evaluate,predict";
-    auto grouped = groupParameters(parameters, others, recipe, options.initializers, numbers.at("weight_decay"));
+    auto grouped = groupParameters(parameters, others, recipe, options.initializers, settings.numbers.at("weight_decay"),
+                                   readOrder());
     if (!grouped)
       return mlir::emitError(module.getLoc()) << grouped.message();
     groups = grouped.take();
@@ -112,6 +115,16 @@ private:
       declare(kWeightState, backward.getResultTypes()[1], "accumulator", 0, -1);
     }
     return success();
+  }
+
+  /// Parameters in the order in which the model first reads them.
+  std::vector<std::string> readOrder() {
+    std::vector<std::string> order;
+    llvm::StringSet<> seen;
+    for (ReadOp read : backward.getBody().front().getOps<ReadOp>())
+      if (seen.insert(read.getVariable()).second)
+        order.push_back(read.getVariable().str());
+    return order;
   }
 
   llvm::StringRef gradientName(unsigned result) {
@@ -134,7 +147,7 @@ private:
     auto group = llvm::find_if(groups, [&](const ParameterGroup &g) { return llvm::is_contained(g.parameters, name); });
     Trained entry{name, cast<RankedTensorType>(parameter.getType()), unsigned(group - groups.begin()), {}};
     parameter.setGroup(entry.group);
-    for (const OptimizerState &state : optimizer->states(numbers)) {
+    for (const OptimizerState &state : optimizer->states(settings, entry.type.getShape())) {
       entry.states.push_back(name + "/" + state.name);
       declare(entry.states.back(), stateType(entry.type), "optimizer", state.fill, entry.group);
     }
@@ -190,6 +203,7 @@ private:
       for (auto [parameter, gradient] : llvm::zip_equal(trained, llvm::drop_begin(values, 2)))
         accumulate(gradientState(parameter.name),
                    place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType())));
+      writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
     }
     EntryBuilder entry(module, "update");
@@ -227,9 +241,18 @@ private:
     scalarOutput(entry, kGradNorm, norm);
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
+    writeState(entry, sound);
     llvm::SmallVector<llvm::StringRef> scalars(entry.scalarNames().begin(), entry.scalarNames().end());
     module->setAttr(names::kScalars, builder.getStrArrayAttr(scalars));
     entry.finish();
+  }
+
+  /// What the forward pass writes (running statistics) becomes the next value of its variable, where the step is sound.
+  void writeState(EntryBuilder &entry, const Expr &sound) {
+    for (const auto &[variable, value] : entry.written()) {
+      Expr next = place(entry, value, variable);
+      entry.update(variable, next.with(sound).select(next, next.with(entry.state(variable))));
+    }
   }
 
   static Expr isFinite(const Expr &value) {
@@ -243,11 +266,18 @@ private:
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
     auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
     std::string prefix = "g" + std::to_string(parameter.group) + ".";
+    Expr gradient = stored.with(gradientSum) * stored.with(scale).cast(compute);
+    if (recipe.train.clipValue) {
+      double most = *recipe.train.clipValue;
+      gradient = stored.with(MaxOp::create(entry.builder, stored.loc, gradient, gradient.like(-most)));
+      gradient = stored.with(MinOp::create(entry.builder, stored.loc, gradient, gradient.like(most)));
+    }
+    if (settings.flags.count("maximize"))
+      gradient = -gradient;
     UpdateStep step{stored.cast(compute),
-                    stored.with(gradientSum) * stored.with(scale).cast(compute),
+                    gradient,
                     {},
-                    numbers,
-                    recipe.optimizer.nesterov,
+                    settings,
                     groups[parameter.group].weightDecay,
                     scalar,
                     [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
@@ -263,15 +293,25 @@ private:
 
   void makeEvaluate() {
     EntryBuilder entry(module, "evaluate");
-    llvm::SmallVector<Value> values = entry.inlineBody(loss, /*keepInputs=*/false);
+    llvm::SmallVector<Value> values = entry.inlineBody(loss, /*keepInputs=*/false, EntryBuilder::Mode::Inference);
     for (auto [i, value] : llvm::enumerate(values))
       scalarOutput(entry, loss.getResultAttrOfType<StringAttr>(i, names::kName).getValue(), value);
     entry.finish();
   }
 
-  void makePredict() {
-    EntryBuilder entry(module, "predict");
-    llvm::SmallVector<Value> values = entry.inlineBody(forward, /*keepInputs=*/true);
+  /// A graph that is to be run as it stands still has an inference form, for weights that come from elsewhere.
+  void makePredictions() {
+    using Mode = EntryBuilder::Mode;
+    bool dependent = false;
+    forward.walk([&](ModeDependent) { dependent = true; });
+    makePredict("predict", options.predictAsExported ? Mode::Training : Mode::Inference);
+    if (options.predictAsExported && dependent)
+      makePredict("predict_inference", Mode::Inference);
+  }
+
+  void makePredict(llvm::StringRef entryName, EntryBuilder::Mode mode) {
+    EntryBuilder entry(module, entryName);
+    llvm::SmallVector<Value> values = entry.inlineBody(forward, /*keepInputs=*/true, mode);
     for (auto [i, value] : llvm::enumerate(values)) {
       auto name = forward.getResultAttrOfType<StringAttr>(i, names::kName);
       entry.output(name ? name.str() : "output" + std::to_string(i), value,
@@ -302,7 +342,7 @@ private:
   OpBuilder builder;
   func::FuncOp forward, loss, backward;
   const Optimizer *optimizer = nullptr;
-  OptimizerNumbers numbers;
+  OptimizerSettings settings; ///< complete
   std::vector<ParameterGroup> groups;
   std::vector<Trained> trained;
 };

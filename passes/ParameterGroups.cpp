@@ -10,8 +10,11 @@
 #include "passes/Common.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <optional>
+#include <set>
 
 using namespace mlir;
 
@@ -35,6 +38,15 @@ public:
     if (isSelector(pattern))
       return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
     return matchesGlob(pattern, name) || (known && !known->display.empty() && matchesGlob(pattern, known->display));
+  }
+
+  /// Its name, and the exporter's name for it where there is one.
+  std::vector<std::string> namesOf(VariableOp variable) const {
+    std::vector<std::string> names{variable.getSymName().str()};
+    if (initializers)
+      if (auto found = initializers->find(names[0]); found != initializers->end() && !found->second.display.empty())
+        names.push_back(found->second.display);
+    return names;
   }
 
   bool matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const {
@@ -68,11 +80,88 @@ plan::Status checkPatterns(const std::vector<std::string> &patterns, const std::
   return plan::Status::success();
 }
 
+/// Which layer each parameter is in, and what that does to its rate.
+class LayerDecay {
+public:
+  LayerDecay(const Recipe &recipe, const Matcher &matcher, llvm::ArrayRef<VariableOp> all,
+             llvm::ArrayRef<std::string> readOrder)
+      : recipe(recipe), settings(recipe.optimizer.layerDecay), matcher(matcher) {
+    if (!settings)
+      return;
+    for (VariableOp variable : all)
+      if (std::optional<int64_t> layer = layerOf(variable))
+        count = std::max(count, *layer + 1);
+    std::map<std::string, VariableOp> byName;
+    for (VariableOp variable : all)
+      byName[variable.getSymName().str()] = variable;
+    for (const std::string &name : readOrder) {
+      auto variable = byName.find(name);
+      if (variable == byName.end() || layerOf(variable->second))
+        break;
+      before.insert(name);
+    }
+  }
+
+  plan::Status check() const {
+    if (settings && count == 0)
+      return plan::error("{}optimizer.layer_decay: no parameter's name contains `{}` with a number",
+                         recipe.at("optimizer.layer_decay"), settings->pattern);
+    return plan::Status::success();
+  }
+
+  double rateScale(VariableOp variable) const {
+    if (!settings)
+      return 1;
+    if (std::optional<int64_t> layer = layerOf(variable))
+      return std::pow(settings->rate, double(count - 1 - *layer));
+    return settings->beforeFirst && before.count(variable.getSymName().str()) ? std::pow(settings->rate, double(count)) : 1;
+  }
+
+  /// "layer 3", "before the first layer", or empty.
+  std::string describe(VariableOp variable) const {
+    if (!settings)
+      return "";
+    if (std::optional<int64_t> layer = layerOf(variable))
+      return fmt::format("layer {}", *layer);
+    return settings->beforeFirst && before.count(variable.getSymName().str()) ? "before the first layer" : "";
+  }
+
+private:
+  /// The number in the pattern's place, in the initializer's name or the exporter's name for it.
+  std::optional<int64_t> layerOf(VariableOp variable) const {
+    for (const std::string &name : matcher.namesOf(variable))
+      if (std::optional<int64_t> layer = numberIn(name))
+        return layer;
+    return std::nullopt;
+  }
+
+  std::optional<int64_t> numberIn(const std::string &name) const {
+    const size_t hole = settings->pattern.find("{}");
+    const std::string head = settings->pattern.substr(0, hole), tail = settings->pattern.substr(hole + 2);
+    for (size_t at = name.find(head); at != name.npos; at = name.find(head, at + 1)) {
+      const size_t begin = at + head.size();
+      size_t end = begin;
+      while (end < name.size() && end - begin < 9 && name[end] >= '0' && name[end] <= '9')
+        ++end;
+      if (end > begin && name.compare(end, tail.size(), tail) == 0)
+        return std::stoll(name.substr(begin, end - begin));
+    }
+    return std::nullopt;
+  }
+
+  const Recipe &recipe;
+  const std::optional<LayerDecaySettings> &settings;
+  const Matcher &matcher;
+  int64_t count = 0;
+  std::set<std::string> before; ///< read before the first layer
+};
+
 } // namespace
 
 plan::Expected<std::vector<ParameterGroup>>
 groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
-                const std::map<std::string, frontend::Initializer> *initializers, double weightDecay) {
+                const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
+                llvm::ArrayRef<std::string> readOrder) {
   const OptimizerSettings &settings = recipe.optimizer;
   Matcher matcher(initializers);
   std::vector<VariableOp> all(parameters.begin(), parameters.end());
@@ -83,6 +172,9 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
     if (status.ok())
       status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all,
                              matcher);
+  LayerDecay layers(recipe, matcher, all, readOrder);
+  if (status.ok())
+    status = layers.check();
   if (!status.ok())
     return status;
 
@@ -93,11 +185,13 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
       if (!given && matcher.matchesAny(candidate.match, parameter))
         given = &candidate;
     bool exempt = matcher.matchesAny(settings.decayExempt, parameter);
-    double lrScale = given ? given->lrScale : 1;
+    double lrScale = (given ? given->lrScale : 1) * layers.rateScale(parameter);
     double decay = given && given->weightDecay ? *given->weightDecay : exempt ? 0 : weightDecay;
     std::string name = given    ? fmt::format("{}", fmt::join(given->match, ", "))
                        : exempt ? "no weight decay"
                                 : "default";
+    if (std::string layer = layers.describe(parameter); !layer.empty() && layers.rateScale(parameter) != 1)
+      name = name == "default" ? layer : layer + ": " + name;
     auto group = std::find_if(groups.begin(), groups.end(), [&](const ParameterGroup &candidate) {
       return candidate.lrScale == lrScale && candidate.weightDecay == decay;
     });

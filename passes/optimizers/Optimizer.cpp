@@ -4,7 +4,8 @@
 namespace tcc::train {
 
 static const std::vector<Optimizer> &optimizers() {
-  static const std::vector<Optimizer> list{makeSgd(), makeAdam(), makeAdamW()};
+  static const std::vector<Optimizer> list{makeSgd(),     makeAdam(), makeAdamW(), makeRmsProp(),
+                                           makeAdagrad(), makeMuon(), makeLion(),  makeLamb()};
   return list;
 }
 
@@ -22,11 +23,25 @@ std::string optimizerKinds() {
   return text;
 }
 
-OptimizerNumbers optimizerNumbers(const Optimizer &optimizer, const OptimizerSettings &settings) {
-  OptimizerNumbers numbers(optimizer.defaults.begin(), optimizer.defaults.end());
-  for (const auto &[name, value] : settings.numbers)
-    numbers[name] = value;
-  return numbers;
+OptimizerSettings completeSettings(const OptimizerSettings &settings) {
+  OptimizerSettings complete = settings;
+  if (const OptimizerKind *kind = findOptimizerKind(settings.kind))
+    complete.numbers.insert(kind->numbers.begin(), kind->numbers.end());
+  return complete;
+}
+
+Expr decayedGradient(const UpdateStep &step) {
+  return step.weightDecay != 0 ? step.gradient + step.groupScalar("weight_decay") * step.weight : step.gradient;
+}
+
+Expr decayedWeight(const UpdateStep &step) {
+  return step.weightDecay != 0 ? step.weight * step.groupScalar("decay") : step.weight;
+}
+
+Expr lerpToGradient(const Expr &average, const Expr &gradient, double keptValue, const Expr &kept, const Expr &rest) {
+  if (1 - keptValue < 0.5)
+    return average + rest * (gradient - average);
+  return gradient - (gradient - average) * kept;
 }
 
 } // namespace tcc::train

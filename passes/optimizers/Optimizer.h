@@ -1,7 +1,7 @@
 //===- Optimizer.h - what an optimizer is -----------------------*- C++ -*-===//
 //
-// An optimizer is one declaration in one file: its numbers and their defaults (PyTorch's), the state that each
-// parameter gets, the run-time scalars that its formula reads, and the formula. Numbers that change during a run
+// An optimizer is one declaration in one file: the state that each parameter gets, the run-time scalars that its
+// formula reads, and the formula. Numbers that change during a run
 // (learning rate, bias corrections) are scalars that the runtime fills in; whether a term is there at all (momentum,
 // weight decay) is decided when the plan is made.
 //
@@ -13,14 +13,10 @@
 #include "compiler/dialect/Builders.h"
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 namespace tcc::train {
-
-/// Numbers by name, defaults filled in.
-using OptimizerNumbers = std::map<std::string, double>;
 
 /// One state variable for each parameter: "<parameter>/<name>", of its shape.
 struct OptimizerState {
@@ -33,35 +29,54 @@ struct UpdateStep {
   Expr weight;
   Expr gradient;            ///< averaged and clipped
   std::vector<Expr> states; ///< current values; the rule assigns the next ones
-  const OptimizerNumbers &numbers;
-  bool nesterov;
+  const OptimizerSettings &settings; ///< with every number of the kind
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
+
+  double number(const char *name) const { return settings.numbers.at(name); }
+  bool flag(const char *name) const { return settings.flags.count(name) != 0; }
 };
 
+/// A kind's numbers, their defaults and its flags stand with the recipe's keys (optimizerKinds).
 struct Optimizer {
   llvm::StringLiteral kind;
-  std::vector<std::pair<std::string, double>> defaults;
   /// Scalars that the rule may read ("g." stands for "g<group>."); it reads no others.
   std::vector<std::string> scalars;
-  std::function<std::vector<OptimizerState>(const OptimizerNumbers &)> states;
+  /// The state of a parameter of this shape.
+  std::function<std::vector<OptimizerState>(const OptimizerSettings &, llvm::ArrayRef<int64_t> shape)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
   /// What is wrong with the settings, with a way out; empty where nothing is. Null where anything goes.
-  std::function<std::string(const OptimizerNumbers &, bool nesterov)> check = nullptr;
+  std::function<std::string(const OptimizerSettings &)> check = nullptr;
 };
 
 /// The optimizer of this kind, or null.
 const Optimizer *findOptimizer(llvm::StringRef kind);
 /// "sgd, adam, adamw", for messages.
 std::string optimizerKinds();
-/// The recipe's numbers over the kind's defaults.
-OptimizerNumbers optimizerNumbers(const Optimizer &optimizer, const OptimizerSettings &settings);
+/// The recipe's settings, with the kind's defaults for the numbers that it leaves open.
+OptimizerSettings completeSettings(const OptimizerSettings &settings);
+
+/// The gradient, with the group's weight decay of the weight added where there is one.
+Expr decayedGradient(const UpdateStep &step);
+/// The weight, scaled by 1 − lr·decay where there is a decay.
+Expr decayedWeight(const UpdateStep &step);
+/// torch.lerp(average, gradient, 1 − kept): of its two forms the one that is exact at the nearer end. `keptValue` is the
+/// number, which decides the form; `kept` and `rest` are the scalars of it and of 1 − it.
+Expr lerpToGradient(const Expr &average, const Expr &gradient, double keptValue, const Expr &kept, const Expr &rest);
 
 Optimizer makeSgd();
 Optimizer makeAdam();
 Optimizer makeAdamW();
+Optimizer makeRmsProp();
+Optimizer makeAdagrad();
+Optimizer makeMuon();
+Optimizer makeLion();
+Optimizer makeLamb();
+
+/// AdamW's next weight from its two moments (states 0 and 1), as other kinds use it too.
+Expr updateAdamW(UpdateStep &step, const Expr &eps);
 
 } // namespace tcc::train
 

@@ -7,32 +7,30 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> sgdStates(const OptimizerNumbers &numbers) {
-  if (numbers.at("momentum") == 0)
+static std::vector<OptimizerState> sgdStates(const OptimizerSettings &settings, llvm::ArrayRef<int64_t>) {
+  if (settings.numbers.at("momentum") == 0)
     return {};
   return {{"momentum_buffer"}};
 }
 
 static Expr updateSgd(UpdateStep &step) {
-  Expr gradient = step.gradient;
-  if (step.weightDecay != 0)
-    gradient = gradient + step.groupScalar("weight_decay") * step.weight;
+  Expr gradient = decayedGradient(step);
   if (!step.states.empty()) {
     Expr &buffer = step.states[0];
     Expr decayed = step.scalar("momentum") * buffer;
-    if (step.numbers.at("dampening") == 0) {
+    if (step.number("dampening") == 0) {
       buffer = decayed + gradient; // the buffer starts at zero, so the first update makes it the gradient
     } else {
       Expr first = step.scalar("first_update").compare(CompareKind::ne, 0);
       buffer = first.select(gradient, decayed + step.scalar("one_minus_dampening") * gradient);
     }
-    gradient = step.nesterov ? gradient + step.scalar("momentum") * buffer : buffer;
+    gradient = step.settings.nesterov ? gradient + step.scalar("momentum") * buffer : buffer;
   }
   return step.weight - step.groupScalar("lr") * gradient;
 }
 
-static std::string checkSgd(const OptimizerNumbers &numbers, bool nesterov) {
-  if (nesterov && (numbers.at("momentum") <= 0 || numbers.at("dampening") != 0))
+static std::string checkSgd(const OptimizerSettings &settings) {
+  if (settings.nesterov && (settings.numbers.at("momentum") <= 0 || settings.numbers.at("dampening") != 0))
     return "optimizer.nesterov needs momentum and no dampening: set optimizer.momentum above 0 and optimizer.dampening "
            "to 0";
   return "";
@@ -40,7 +38,6 @@ static std::string checkSgd(const OptimizerNumbers &numbers, bool nesterov) {
 
 Optimizer makeSgd() {
   return {"sgd",
-          {{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}},
           {"g.lr", "g.weight_decay", "momentum", "one_minus_dampening", "first_update"},
           sgdStates,
           updateSgd,

@@ -21,6 +21,8 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
   block.eps = number("eps");
   block.momentum = number("momentum");
   block.dampening = number("dampening");
+  block.alpha = number("alpha");
+  block.rateDecay = number("lr_decay");
   block.clipNorm = training.clip_norm();
   static constexpr std::pair<std::string_view, Name> kGlobal[] = {{"beta1", Name::Beta1},
                                                                   {"one_minus_beta1", Name::OneMinusBeta1},
@@ -31,11 +33,16 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
                                                                   {"momentum", Name::Momentum},
                                                                   {"one_minus_dampening", Name::OneMinusDampening},
                                                                   {"first_update", Name::FirstUpdate},
-                                                                  {"clip_norm", Name::ClipNorm}};
+                                                                  {"clip_norm", Name::ClipNorm},
+                                                                  {"alpha", Name::Alpha},
+                                                                  {"one_minus_alpha", Name::OneMinusAlpha},
+                                                                  {"one_minus_momentum", Name::OneMinusMomentum},
+                                                                  {"bias_correction1", Name::BiasCorrection1}};
   static constexpr std::pair<std::string_view, Name> kGroup[] = {{"lr", Name::GroupRate},
                                                                  {"weight_decay", Name::GroupWeightDecay},
                                                                  {"decay", Name::GroupDecay},
-                                                                 {"step_size", Name::GroupStepSize}};
+                                                                 {"step_size", Name::GroupStepSize},
+                                                                 {"decayed_lr", Name::GroupDecayedRate}};
   for (const std::string &text : training.scalars()) {
     Item item{};
     bool known = false;
@@ -115,6 +122,21 @@ void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out)
       break;
     case Name::ClipNorm:
       value = clipNorm;
+      break;
+    case Name::GroupDecayedRate:
+      value = groupRate / (1 + (t - 1) * rateDecay);
+      break;
+    case Name::Alpha:
+      value = alpha;
+      break;
+    case Name::OneMinusAlpha:
+      value = 1 - alpha;
+      break;
+    case Name::OneMinusMomentum:
+      value = 1 - velocity;
+      break;
+    case Name::BiasCorrection1:
+      value = 1 - std::pow(firstBeta, t);
       break;
     }
     out[i] = static_cast<float>(value);

@@ -42,7 +42,12 @@ private:
     Momentum,
     OneMinusDampening,
     FirstUpdate,
-    ClipNorm
+    ClipNorm,
+    GroupDecayedRate,
+    Alpha,
+    OneMinusAlpha,
+    OneMinusMomentum,
+    BiasCorrection1
   };
   struct Item {
     Name name;
@@ -54,6 +59,7 @@ private:
   LearningSchedule schedule;
   std::vector<Item> items;
   double rate = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, clipNorm = 0;
+  double alpha = 0, rateDecay = 0;
 };
 
 } // namespace tcc::runtime

@@ -20,6 +20,8 @@ const std::vector<std::string> kRunTime = {"optimizer.lr",
                                            "optimizer.weight_decay",
                                            "optimizer.momentum",
                                            "optimizer.dampening",
+                                           "optimizer.alpha",
+                                           "optimizer.lr_decay",
                                            "schedule.kind",
                                            "schedule.warmup_steps",
                                            "schedule.total_steps",
@@ -47,6 +49,8 @@ const std::vector<std::string> kRunTime = {"optimizer.lr",
 const std::vector<std::string> kCompiled = {"model.dims",
                                             "model.trainable",
                                             "model.frozen",
+                                            "model.tie",
+                                            "model.merged",
                                             "model.batch_norm",
                                             "model.dropout",
                                             "evaluate.dims",
@@ -67,10 +71,13 @@ const std::vector<std::string> kCompiled = {"model.dims",
                                             "loss.log_target",
                                             "optimizer.kind",
                                             "optimizer.nesterov",
-                                            "optimizer.alpha",
                                             "optimizer.centered",
-                                            "optimizer.lr_decay",
+                                            "optimizer.initial_accumulator_value",
                                             "optimizer.amsgrad",
+                                            "optimizer.maximize",
+                                            "optimizer.ns_steps",
+                                            "optimizer.ns_coefficients",
+                                            "optimizer.adjust_lr_fn",
                                             "optimizer.decay_exempt",
                                             "optimizer.group",
                                             "optimizer.layer_decay",
@@ -153,7 +160,11 @@ plan::Status setOptimizer(const std::string &setting, const std::string &name, c
   } else if (name == "dampening" && !listed(training, "one_minus_dampening") && *value.number != numbers["dampening"]) {
     return recompile(setting, "the plan was compiled without dampening");
   } else if (name == "eps" && !listed(training, "eps")) {
-    return recompile(setting, "the plan's optimizer has no eps");
+    return recompile(setting, "the plan's optimizer has no eps, or has it compiled in");
+  } else if (name == "alpha" && !listed(training, "alpha")) {
+    return recompile(setting, "the plan's optimizer has no alpha");
+  } else if (name == "lr_decay" && !listed(training, "decayed_lr")) {
+    return recompile(setting, "the plan's optimizer has no lr_decay");
   }
   numbers[name] = *value.number;
   return plan::Status();

@@ -1,0 +1,83 @@
+//===- Muon.cpp - Muon, with AdamW for what is no matrix -------------------===//
+//
+// Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the momentum
+// of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the direction. Products
+// of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values here. torch.optim.Muon
+// takes matrices only; its documentation gives the other parameters to AdamW, and so does this file, at the same rate.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/optimizers/Optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tcc::train {
+
+static std::vector<OptimizerState> muonStates(const OptimizerSettings &, llvm::ArrayRef<int64_t> shape) {
+  if (shape.size() != 2)
+    return {{"exp_avg"}, {"exp_avg_sq"}};
+  return {{"momentum_buffer"}};
+}
+
+/// The value as bf16 stores it, in f32.
+static Expr roundToBf16(const Expr &value) {
+  return value.cast(value.builder->getBF16Type()).cast(value.builder->getF32Type());
+}
+
+/// x·y or x·yᵀ of matrices, in f32.
+static Expr matrixProduct(const Expr &x, const Expr &y, bool transposeY) {
+  auto batched = [](const Expr &m) { return m.reshape({1, shapeOf(m)[0], shapeOf(m)[1]}); };
+  int64_t rows = shapeOf(x)[0], columns = shapeOf(y)[transposeY ? 0 : 1];
+  auto type = mlir::RankedTensorType::get({1, rows, columns}, elementTypeOf(x));
+  return x.with(MatMulOp::create(*x.builder, x.loc, type, batched(x), batched(y), false, transposeY))
+      .reshape({rows, columns});
+}
+
+static Expr orthogonalize(const UpdateStep &step, const Expr &matrix) {
+  Expr x = roundToBf16(matrix);
+  bool tall = shapeOf(matrix)[0] > shapeOf(matrix)[1];
+  auto flipped = [&](const Expr &m) { return m.with(transpose(*m.builder, m.loc, m, {1, 0})); };
+  if (tall)
+    x = flipped(x);
+  Expr norm = roundToBf16(sumAll(x * x).apply<SqrtOp>());
+  Expr least = roundToBf16(norm.like(step.number("eps")));
+  x = roundToBf16(x / norm.with(MaxOp::create(*norm.builder, norm.loc, norm, least)));
+  for (int i = 0; i < int(step.number("ns_steps")); ++i) {
+    Expr gram = roundToBf16(matrixProduct(x, x, true));
+    Expr update = roundToBf16(step.number("ns_b") * gram + step.number("ns_c") * matrixProduct(gram, gram, false));
+    x = roundToBf16(step.number("ns_a") * x + matrixProduct(update, x, false));
+  }
+  return (tall ? flipped(x) : x).cast(elementTypeOf(matrix));
+}
+
+static double muonRateScale(const UpdateStep &step) {
+  double rows = double(shapeOf(step.weight)[0]), columns = double(shapeOf(step.weight)[1]);
+  if (step.settings.adjustLr == "match_rms_adamw")
+    return 0.2 * std::sqrt(std::max(rows, columns));
+  if (step.settings.adjustLr == "spectral_unclamped")
+    return std::sqrt(rows / columns);
+  return std::sqrt(std::max(1.0, rows / columns));
+}
+
+static Expr updateMuon(UpdateStep &step) {
+  // Constants of AdamW: PyTorch's, since `eps` is Muon's own.
+  if (shapeOf(step.weight).size() != 2)
+    return updateAdamW(step, step.weight.like(1e-8));
+  Expr &buffer = step.states[0];
+  Expr momentum = step.scalar("momentum"), rest = step.scalar("one_minus_momentum");
+  double kept = step.number("momentum");
+  buffer = lerpToGradient(buffer, step.gradient, kept, momentum, rest);
+  Expr direction = step.settings.nesterov ? lerpToGradient(step.gradient, buffer, 1 - kept, rest, momentum) : buffer;
+  return decayedWeight(step) - step.groupScalar("lr") * muonRateScale(step) * orthogonalize(step, direction);
+}
+
+Optimizer makeMuon() {
+  return {"muon",
+          {"g.lr", "g.decay", "g.step_size", "momentum", "one_minus_momentum", "beta1", "one_minus_beta1", "beta2",
+           "one_minus_beta2", "bias_correction2_sqrt"},
+          muonStates,
+          updateMuon};
+}
+
+} // namespace tcc::train
