@@ -81,6 +81,8 @@ TCC_UNARY_ANY(AbsOp, 1, std::fabs(x), x < 0 && !isUnsigned ? int64_t(-uint64_t(x
               isUnsigned ? x : less(x, 0).select(-x, x), g * signExpr(x))
 // g·e^x
 TCC_UNARY(ExpOp, 12, std::exp(x), emitExp(b, x), g * y)
+// g·e^x
+TCC_UNARY(Expm1Op, 13, std::expm1(x), emitExpm1(b, x), g * (y + 1.0))
 // g/x
 TCC_UNARY(LogOp, 14, std::log(x), emitLog(b, x), g / x)
 // g/(1 + x)
@@ -93,14 +95,28 @@ TCC_UNARY(RsqrtOp, 2, 1 / std::sqrt(x), 1.0 / x.sqrt(), -0.5 * (g * (y * y * y))
 TCC_UNARY(TanhOp, 18, std::tanh(x), emitTanh(b, x), g * (1.0 - y * y))
 // g·σ(x)·(1 − σ(x))
 TCC_UNARY(SigmoidOp, 15, 1 / (1 + std::exp(-x)), emitSigmoid(b, x), g * (y * (1.0 - y)))
+// g·σ(x)
+TCC_UNARY(SoftplusOp, 35, std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))), emitSoftplus(b, x), g * x.apply<SigmoidOp>())
 // g·2/√π·e^(−x²)
 TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x), g * (kTwoOverSqrtPi * (-(x * x)).exp()))
 // g·cos x
 TCC_UNARY(SinOp, 20, std::sin(x), emitSin(b, x), g * x.apply<CosOp>())
 // −g·sin x
 TCC_UNARY(CosOp, 20, std::cos(x), emitCos(b, x), -(g * x.apply<SinOp>()))
+// g·(1 + tan²x)
+TCC_UNARY(TanOp, 45, std::tan(x), emitTan(b, x), g * (1.0 + y * y))
+// ±g/√(1 − x²)
+TCC_UNARY(AsinOp, 45, std::asin(x), emitAsin(b, x), g * ((1.0 - x) * (1.0 + x)).apply<RsqrtOp>())
+TCC_UNARY(AcosOp, 45, std::acos(x), emitAcos(b, x), -(g * ((1.0 - x) * (1.0 + x)).apply<RsqrtOp>()))
 // g/(1 + x²)
 TCC_UNARY(AtanOp, 25, std::atan(x), emitAtan(b, x), g / (1.0 + x * x))
+// g·cosh x and g·sinh x
+TCC_UNARY(SinhOp, 45, std::sinh(x), emitSinh(b, x), g * x.apply<CoshOp>())
+TCC_UNARY(CoshOp, 25, std::cosh(x), emitCosh(b, x), g * x.apply<SinhOp>())
+// g/√(x² + 1), g/√(x² − 1), g/(1 − x²)
+TCC_UNARY(AsinhOp, 50, std::asinh(x), emitAsinh(b, x), g * (x * x + 1.0).apply<RsqrtOp>())
+TCC_UNARY(AcoshOp, 50, std::acosh(x), emitAcosh(b, x), g * ((x - 1.0) * (x + 1.0)).apply<RsqrtOp>())
+TCC_UNARY(AtanhOp, 30, std::atanh(x), emitAtanh(b, x), g / ((1.0 - x) * (1.0 + x)))
 // g where x > 0: y > 0 says the same, and y is more often at hand
 TCC_UNARY_ANY(ReluOp, 1, x < 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
               isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))

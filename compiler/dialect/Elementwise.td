@@ -30,15 +30,25 @@ def Train_NegOp : Train_UnaryAny<"neg", "−x">;
 def Train_AbsOp : Train_UnaryAny<"abs", "|x|; derivative 0 at 0">;
 def Train_ExpOp : Train_Unary<"exp", "e^x">;
 def Train_LogOp : Train_Unary<"log", "natural logarithm">;
+def Train_Expm1Op : Train_Unary<"expm1", "e^x − 1">;
 def Train_Log1pOp : Train_Unary<"log1p", "ln(1 + x)">;
 def Train_SqrtOp : Train_Unary<"sqrt", "square root">;
 def Train_RsqrtOp : Train_Unary<"rsqrt", "1/√x">;
 def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent">;
 def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1 + e^−x)">;
+def Train_SoftplusOp : Train_Unary<"softplus", "ln(1 + e^x)">;
 def Train_ErfOp : Train_Unary<"erf", "error function">;
 def Train_SinOp : Train_Unary<"sin", "sine">;
 def Train_CosOp : Train_Unary<"cos", "cosine">;
+def Train_TanOp : Train_Unary<"tan", "tangent">;
+def Train_AsinOp : Train_Unary<"asin", "arc sine">;
+def Train_AcosOp : Train_Unary<"acos", "arc cosine">;
 def Train_AtanOp : Train_Unary<"atan", "arc tangent">;
+def Train_SinhOp : Train_Unary<"sinh", "hyperbolic sine">;
+def Train_CoshOp : Train_Unary<"cosh", "hyperbolic cosine">;
+def Train_AsinhOp : Train_Unary<"asinh", "inverse hyperbolic sine">;
+def Train_AcoshOp : Train_Unary<"acosh", "inverse hyperbolic cosine">;
+def Train_AtanhOp : Train_Unary<"atanh", "inverse hyperbolic tangent">;
 def Train_ReluOp : Train_UnaryAny<"relu", "max(x, 0); derivative 0 at 0">;
 def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation"> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
@@ -80,10 +90,12 @@ def Train_DivOp : Train_Binary<"div", "a / b; integers truncate towards zero">;
 def Train_PowOp : Train_Binary<"pow", "a^b; floating point">;
 def Train_MaxOp : Train_Binary<"max", "maximum; NaN propagates; a tie halves the gradient, as PyTorch's maximum">;
 def Train_MinOp : Train_Binary<"min", "minimum; NaN propagates; a tie halves the gradient">;
-def Train_RemOp : Train_BinaryFlat<"rem", "remainder with the sign of the dividend (C's fmod and %)">;
+def Train_RemOp : Train_Binary<"rem", "remainder with the sign of the dividend (C's fmod and %)">;
 def Train_AndOp : Train_BinaryFlat<"and", "bitwise and; logical on i1", [Commutative]>;
 def Train_OrOp : Train_BinaryFlat<"or", "bitwise or; logical on i1", [Commutative]>;
 def Train_XorOp : Train_BinaryFlat<"xor", "bitwise exclusive or; logical on i1", [Commutative]>;
+def Train_ShiftLeftOp : Train_BinaryFlat<"shift_left", "a·2^b modulo 2^width; integers; 0 where b is not in [0, width)">;
+def Train_ShiftRightOp : Train_BinaryFlat<"shift_right", "⌊a/2^b⌋; integers; the sign's bits alone where b is not in [0, width)">;
 
 def Train_CompareKind : I32EnumAttr<"CompareKind", "comparison", [
     I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>, I32EnumAttrCase<"le", 3>,
@@ -107,5 +119,12 @@ def Train_CastOp : Train_PointwiseOp<"cast", [DeclareOpInterfaceMethods<Train_Di
   let arguments = (ins Train_Tensor:$input);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+}
+def Train_BitCastOp : Train_PointwiseOp<"bitcast", [Train_NotDifferentiable]> {
+  let summary = "the same bits under another element type of as many bytes; a byte that becomes i1 is x ≠ 0";
+  let arguments = (ins Train_Tensor:$input);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
+  let hasVerifier = 1;
 }
 #endif // TCC_DIALECT_ELEMENTWISE_TD

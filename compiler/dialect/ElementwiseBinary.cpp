@@ -82,6 +82,16 @@ static double maximum(double a, double b) {
     return NAN;
   return a == b ? (std::signbit(a) ? b : a) : std::max(a, b);
 }
+/// Amounts below 0 and from the width on push every bit out.
+static int64_t shiftLeft(int64_t a, int64_t b, Value like) {
+  return uint64_t(b) < elementTypeOf(like).getIntOrFloatBitWidth() ? wrap(uint64_t(a) << b) : 0;
+}
+static int64_t shiftRight(int64_t a, int64_t b, Value like) {
+  bool inside = uint64_t(b) < elementTypeOf(like).getIntOrFloatBitWidth();
+  if (elementTypeOf(like).isUnsignedInteger())
+    return inside ? wrap(uint64_t(a) >> b) : 0;
+  return a >> (inside ? b : 63);
+}
 
 static Lane intLess(Lane a, Lane b, bool isUnsigned) {
   return a.compare(isUnsigned ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt, b);
@@ -98,6 +108,17 @@ static Lane emitDivide(Lane a, Lane b, bool isUnsigned) {
 static Lane emitRemainder(Lane a, Lane b, bool isUnsigned) { return a - emitDivide(a, b, isUnsigned) * b; }
 static Lane emitIntRemainder(Lane a, Lane b, bool isUnsigned) {
   return equal(b, b.likeInt(0)).select(b.likeInt(0), emitRemainder(a, b, isUnsigned));
+}
+static Lane shiftInside(Lane b) { return b.compare(arith::CmpIPredicate::ult, b.likeInt(b.width())); }
+static Lane emitShiftLeft(Lane a, Lane b) {
+  Lane inside = shiftInside(b), zero = a.likeInt(0);
+  return inside.select(a.make<arith::ShLIOp>(a.value, inside.select(b, zero).value), zero);
+}
+static Lane emitShiftRight(Lane a, Lane b, bool isUnsigned) {
+  Lane inside = shiftInside(b);
+  if (!isUnsigned)
+    return a.make<arith::ShRSIOp>(a.value, inside.select(b, b.likeInt(b.width() - 1)).value);
+  return inside.select(a.make<arith::ShRUIOp>(a.value, inside.select(b, b.likeInt(0)).value), a.likeInt(0));
 }
 /// Square and multiply over the exponent's bits.
 static Lane emitIntPower(Lane a, Lane b, bool isUnsigned) {
@@ -137,6 +158,8 @@ static Lane emitFloatPower(PowOp op, Lane a, Lane b) {
 /// b·a^(b−1), which is 0 where b is 0.
 static Expr powerSlope(PowOp op, const Expr &a, const Expr &b) {
   if (std::optional<double> exponent = splatExponent(op)) {
+    if (*exponent == 0)
+      return a.like(0);
     if (*exponent == 2)
       return 2.0 * a;
     return *exponent * a.with(PowOp::create(*a.builder, a.loc, a, a.like(*exponent - 1)));
@@ -165,8 +188,11 @@ TCC_BINARY(MaxOp, 1, maximum(a, b), intLess(a, b, isUnsigned) ? b : a, a.make<ar
            intLess(a, b, isUnsigned).select(b, a), winner(g, a, b, CompareKind::lt), winner(g, b, a, CompareKind::lt))
 TCC_BINARY(MinOp, 1, -maximum(-a, -b), intLess(a, b, isUnsigned) ? a : b, a.make<arith::MinimumFOp>(a.value, b.value),
            intLess(a, b, isUnsigned).select(a, b), winner(g, a, b, CompareKind::gt), winner(g, b, a, CompareKind::gt))
-TCC_BINARY_FLAT(RemOp, 60, std::fmod(a, b), remainder(a, b, isUnsigned), a.with(emitFmod(builder, a, b)),
-                emitIntRemainder(a, b, isUnsigned))
+// g and −g·trunc(a/b)
+TCC_BINARY(RemOp, 60, std::fmod(a, b), remainder(a, b, isUnsigned), a.with(emitFmod(builder, a, b)),
+           emitIntRemainder(a, b, isUnsigned), g, -(g * ((a - r) / b).apply<RoundOp>()))
+TCC_BINARY_FLAT(ShiftLeftOp, 2, a, shiftLeft(a, b, getLhs()), a, emitShiftLeft(a, b))
+TCC_BINARY_FLAT(ShiftRightOp, 2, a, shiftRight(a, b, getLhs()), a, emitShiftRight(a, b, isUnsigned))
 TCC_BINARY_FLAT(AndOp, 1, a, a & b, a, a & b)
 TCC_BINARY_FLAT(OrOp, 1, a, a | b, a, a | b)
 TCC_BINARY_FLAT(XorOp, 1, a, a ^ b, a, a ^ b)
@@ -335,6 +361,54 @@ void CastOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm:
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()) && isFloatTensor(getResult()))
     operandGradients[0] = train::cast(builder, getLoc(), resultGradients[0], elementTypeOf(getInput()));
+}
+
+//===----------------------------------------------------------------------===//
+// bitcast
+//===----------------------------------------------------------------------===//
+TCC_POINTWISE(BitCastOp, 0)
+
+LogicalResult BitCastOp::verify() {
+  if (shapeOf(getInput()) != shapeOf(getResult()))
+    return emitOpError("changes the shape");
+  if (elementBytes(elementTypeOf(getInput())) != elementBytes(elementTypeOf(getResult())))
+    return emitOpError("needs element types of one size, not ") << getInput().getType() << " and " << getType();
+  return success();
+}
+
+void BitCastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  std::copy_n(operands[0].data(), operands[0].sizeBytes(), results[0].data());
+  if (results[0].elementType().isInteger(1))
+    for (int64_t i = 0; i < results[0].size(); ++i)
+      results[0].data()[i] = operands[0].data()[i] != 0;
+}
+
+/// Through signless integers of the stored width. f16 and bf16 are computed in f32: their bits are narrowed first.
+Value BitCastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+  Type from = elementTypeOf(getInput()), to = elementTypeOf(getResult());
+  Lane x(builder, builder.operand(0, coords));
+  if (from == to)
+    return x;
+  Type i8 = builder.builder.getI8Type(), i16 = builder.builder.getI16Type(), i32 = builder.builder.getI32Type();
+  auto half = [&]() -> Type {
+    Type f16 = builder.builder.getF16Type();
+    return builder.lanes() == 1 ? f16 : Type(VectorType::get({builder.lanes()}, f16));
+  };
+  if (from.isInteger(1))
+    x = x.make<arith::ExtUIOp>(builder.laneType(i8), x.value);
+  else if (from.isF16())
+    x = x.make<arith::TruncFOp>(half(), x.value).bitcast(i16);
+  else if (from.isBF16())
+    x = x.make<arith::TruncIOp>(builder.laneType(i16), x.bits().shiftRightUnsigned(16).value);
+  else if (x.isFloat())
+    x = x.bits();
+  if (to.isInteger(1))
+    return x.compare(arith::CmpIPredicate::ne, x.likeInt(0));
+  if (to.isF16())
+    return x.make<arith::ExtFOp>(builder.laneType(builder.builder.getF32Type()), x.make<arith::BitcastOp>(half(), x.value).value);
+  if (to.isBF16())
+    return x.make<arith::ExtUIOp>(builder.laneType(i32), x.value).shiftLeft(16).asFloat();
+  return isa<FloatType>(to) ? x.asFloat() : x;
 }
 
 } // namespace tcc::train

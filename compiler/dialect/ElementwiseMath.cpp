@@ -9,14 +9,24 @@ using namespace mlir;
 namespace tcc::train {
 
 Value emitExp(ElementBuilder &b, Value x) { return scalar::exp(Lane(b, x)); }
+Value emitExpm1(ElementBuilder &b, Value x) { return scalar::expm1(Lane(b, x)); }
 Value emitLog(ElementBuilder &b, Value x) { return scalar::log(Lane(b, x)); }
 Value emitLog1p(ElementBuilder &b, Value x) { return scalar::log1p(Lane(b, x)); }
 Value emitTanh(ElementBuilder &b, Value x) { return scalar::tanh(Lane(b, x)); }
 Value emitSigmoid(ElementBuilder &b, Value x) { return scalar::sigmoid(Lane(b, x)); }
+Value emitSoftplus(ElementBuilder &b, Value x) { return scalar::softplus(Lane(b, x)); }
 Value emitErf(ElementBuilder &b, Value x) { return scalar::erf(Lane(b, x)); }
 Value emitSin(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 0); }
 Value emitCos(ElementBuilder &b, Value x) { return scalar::sinOrCos(Lane(b, x), 1); }
+Value emitTan(ElementBuilder &b, Value x) { return scalar::tan(Lane(b, x)); }
+Value emitAsin(ElementBuilder &b, Value x) { return scalar::asin(Lane(b, x)); }
+Value emitAcos(ElementBuilder &b, Value x) { return scalar::acos(Lane(b, x)); }
 Value emitAtan(ElementBuilder &b, Value x) { return scalar::atan(Lane(b, x)); }
+Value emitSinh(ElementBuilder &b, Value x) { return scalar::sinh(Lane(b, x)); }
+Value emitCosh(ElementBuilder &b, Value x) { return scalar::cosh(Lane(b, x)); }
+Value emitAsinh(ElementBuilder &b, Value x) { return scalar::asinh(Lane(b, x)); }
+Value emitAcosh(ElementBuilder &b, Value x) { return scalar::acosh(Lane(b, x)); }
+Value emitAtanh(ElementBuilder &b, Value x) { return scalar::atanh(Lane(b, x)); }
 Value emitPow(ElementBuilder &b, Value x, Value y) { return scalar::pow(Lane(b, x), Lane(b, y)); }
 
 Value emitRoundToOdd(ElementBuilder &b, Value value) {

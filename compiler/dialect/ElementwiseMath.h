@@ -16,14 +16,24 @@
 namespace tcc::train {
 
 mlir::Value emitExp(ElementBuilder &b, mlir::Value x);
+mlir::Value emitExpm1(ElementBuilder &b, mlir::Value x);
 mlir::Value emitLog(ElementBuilder &b, mlir::Value x);
 mlir::Value emitLog1p(ElementBuilder &b, mlir::Value x);
 mlir::Value emitTanh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitSigmoid(ElementBuilder &b, mlir::Value x);
+mlir::Value emitSoftplus(ElementBuilder &b, mlir::Value x);
 mlir::Value emitErf(ElementBuilder &b, mlir::Value x);
 mlir::Value emitSin(ElementBuilder &b, mlir::Value x);
 mlir::Value emitCos(ElementBuilder &b, mlir::Value x);
+mlir::Value emitTan(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAsin(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAcos(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAtan(ElementBuilder &b, mlir::Value x);
+mlir::Value emitSinh(ElementBuilder &b, mlir::Value x);
+mlir::Value emitCosh(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAsinh(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAcosh(ElementBuilder &b, mlir::Value x);
+mlir::Value emitAtanh(ElementBuilder &b, mlir::Value x);
 /// C's pow, special cases included.
 mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
 /// C's fmod: exact.

@@ -55,10 +55,12 @@ template <typename T> Rounded<T> roundProduct(T x, double factor) {
   return {shifted - magic, shifted.bits() - magic.bits()};
 }
 
-/// e^(x + tail), where the tail is small beside x.
-template <typename T> T expWithTail(T x, const T *tail) {
+/// e^(x + tail) = 2^power·(1 + rest), where the tail is small beside x.
+template <typename T> struct ReducedExp {
+  T rest, power;
+};
+template <typename T> ReducedExp<T> reduceExp(T x, const T *tail) {
   bool wide = x.isDouble();
-  x = wide ? clamp(x, -746, 710) : clamp(x, -104.5, 89);
   Rounded<T> n = roundProduct(x, 1.44269504088896340736);
   T r = wide ? n.value.fma(x.like(-6.93147180369123816490e-01), x) : n.value.fma(x.like(-0.693359375), x);
   r = wide ? n.value.fma(x.like(-1.90821492927058770002e-10), r) : n.value.fma(x.like(2.12194440e-4), r);
@@ -67,10 +69,22 @@ template <typename T> T expWithTail(T x, const T *tail) {
   T p = wide ? polynomial(r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                               1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
              : polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
-  T e = (r * r).fma(p, r) + 1.0;
-  return scale(e, n.integer);
+  return {(r * r).fma(p, r), n.integer};
+}
+template <typename T> T expWithTail(T x, const T *tail) {
+  x = x.isDouble() ? clamp(x, -746, 710) : clamp(x, -104.5, 89);
+  ReducedExp<T> parts = reduceExp(x, tail);
+  return scale(parts.rest + 1.0, parts.power);
 }
 template <typename T> T exp(T x) { return expWithTail<T>(x, nullptr); }
+
+/// 2^n·rest + (2^n − 1); far below 0 that is −1, far above it is e^x.
+template <typename T> T expm1(T x) {
+  double least = x.isDouble() ? -50 : -30, large = x.isDouble() ? 50 : 30;
+  ReducedExp<T> parts = reduceExp<T>(clamp(x, least, large), nullptr);
+  T power = powerOfTwo(parts.power), near = parts.rest.fma(power, power - 1.0);
+  return equal(x, 0).select(x, greater(x, large).select(exp(x), near));
+}
 
 /// x = 2^exponent·(1 + fraction) with 1 + fraction in [√½, √2); for normal x > 0.
 template <typename T> struct Decomposed {
@@ -141,6 +155,9 @@ template <typename T> T sigmoid(T x) {
   // e/(1 + e) = e − e·q, where the errors of q count less.
   return negative.select((-e).fma(q, e), q);
 }
+
+/// ln(1 + e^x) without overflow.
+template <typename T> T softplus(T x) { return greater(x, 0).select(x, x.like(0)) + log1p(exp(-x.abs())); }
 
 template <typename T> T erfSingle(T x) {
   T t = clamp(x.abs(), 0, 4.25), s = t * t;
@@ -236,6 +253,94 @@ template <typename T> Pair<T> fastTwoSum(T x, T y) { // |x| ≥ |y|
 template <typename T> Pair<T> twoSum(T x, T y) {
   T sum = x + y, part = sum - x;
   return {sum, (x - (sum - part)) + (y - part)};
+}
+
+/// A function that is written for f64 alone: rare ones need no program of their own in f32.
+template <typename T, typename Function> T inDouble(T x, Function function) {
+  return x.isDouble() ? function(x) : function(x.toDouble()).toSingle();
+}
+
+template <typename T> T tan(T x) {
+  return inDouble(x, [](T x) {
+    T ratio = sinOrCos(x, 0) / sinOrCos(x, 1);
+    return equal(x, 0).select(x, ratio);
+  });
+}
+
+/// (asin √z)/√z − 1 for z ≤ 1/4.
+template <typename T> T asinTail(T z) {
+  return z * polynomial(z, {3.47933107596021167570e-05, 7.91534994289814532176e-04, -4.00555345006794114027e-02, 2.01212532134862925881e-01,
+                            -3.25565818622400915405e-01, 1.66666666666666657415e-01}) /
+         polynomial(z, {7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471e+00, -2.40339491173441421878e+00, 1.0});
+}
+/// 2·asin √((1 − a)/2) for a in [1/2, 1], which is acos a; the root's rounding error is taken back.
+template <typename T> T acosNearOne(T a) {
+  T z = (1.0 - a) * 0.5, root = z.sqrt(), lost = (-root).fma(root, z) / (root + root);
+  lost = equal(z, 0).select(z, lost);
+  return 2.0 * (root + root.fma(asinTail(z), lost));
+}
+inline constexpr double kHalfPi = 1.57079632679489655800, kHalfPiLost = 6.12323399573676603587e-17;
+
+template <typename T> T asin(T x) {
+  return inDouble(x, [](T x) {
+    T a = x.abs(), near = x.fma(asinTail(x * x), x);
+    T far = (x.like(kHalfPi) - (acosNearOne(a) - kHalfPiLost)).copySign(x);
+    return less(a, 0.5).select(equal(x, 0).select(x, near), far);
+  });
+}
+template <typename T> T acos(T x) {
+  return inDouble(x, [](T x) {
+    T a = x.abs(), middle = kHalfPi - (x - (kHalfPiLost - x * asinTail(x * x))), near = acosNearOne(a);
+    T far = 2.0 * kHalfPi - (near - 2.0 * kHalfPiLost);
+    return less(a, 0.5).select(middle, less(x, 0).select(far, near));
+  });
+}
+
+/// e^a/2, which overflows where sinh and cosh do.
+template <typename T> T halfExp(T a) {
+  a = clamp(a, 0, 800); // ∞ has no low part
+  Pair<T> shifted = twoSum(a, a.like(-6.93147180559945286227e-01));
+  T tail = shifted.low + -2.31904681384629955842e-17;
+  return expWithTail(shifted.high, &tail);
+}
+template <typename T> T sinh(T x) {
+  return inDouble(x, [](T x) {
+    T a = x.abs(), half = halfExp(a), below = less(a, 1).select(a, a.like(0)), e = expm1(below);
+    T near = 0.5 * (e + e / (e + 1.0)), far = half - 0.25 / half;
+    return less(a, 1).select(near, far).copySign(x);
+  });
+}
+template <typename T> T cosh(T x) {
+  return inDouble(x, [](T x) {
+    T half = halfExp(x.abs());
+    return half + 0.25 / half;
+  });
+}
+
+/// fdlibm's: log1p(a + a²/(1 + √(a² + 1))); far from 0, ln of 2a and a correction.
+template <typename T> T asinh(T x) {
+  return inDouble(x, [](T x) {
+    T a = x.abs(), huge = greater(a, 0x1p28), far = greater(a, 2), one = x.like(1);
+    T safe = huge.select(one, a), square = safe * safe, root = (square + 1.0).sqrt();
+    T logarithm = log(huge.select(a, 2.0 * safe + 1.0 / (safe + root)));
+    T result = far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm), log1p(safe + square / (root + 1.0)));
+    return equal(x, 0).select(x, result.copySign(x));
+  });
+}
+template <typename T> T acosh(T x) {
+  return inDouble(x, [](T x) {
+    T huge = greater(x, 0x1p28), far = greater(x, 2), safe = huge.select(x.like(4), x), t = safe - 1.0;
+    T logarithm = log(huge.select(x, 2.0 * safe - 1.0 / (safe + (safe * safe - 1.0).sqrt())));
+    T near = log1p(t + (2.0 * t + t * t).sqrt());
+    return far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm), less(x, 1).select(x.like(kNaN), near));
+  });
+}
+template <typename T> T atanh(T x) {
+  return inDouble(x, [](T x) {
+    T a = x.abs(), twice = a + a, rest = 1.0 - a;
+    T result = 0.5 * log1p(less(a, 0.5).select(twice + twice * a / rest, twice / rest));
+    return equal(x, 0).select(x, result.copySign(x));
+  });
 }
 
 /// ln x to about 65 bits, x > 0 and finite: 2·atanh(s), s = f/(2 + f), whose first two terms are kept as pairs.

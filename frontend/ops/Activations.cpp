@@ -21,16 +21,11 @@ template <typename OpTy> Expr call(const Expr &x) {
 }
 Expr tanhOf(const Expr &x) { return call<train::TanhOp>(x); }
 Expr sigmoidOf(const Expr &x) { return call<train::SigmoidOp>(x); }
-Expr reluOf(const Expr &x) { return call<train::ReluOp>(x); }
 Expr choose(const Expr &condition, const Expr &x, const Expr &y) { return condition.select(x, y); }
 Expr positive(const Expr &x) { return x.compare(CompareKind::gt, 0); }
 
-/// ln(1 + e^x), without overflow.
-Expr softplusOf(const Expr &x) {
-  return reluOf(x) + call<train::Log1pOp>((-call<train::AbsOp>(x)).exp());
-}
 /// e^x − 1 for x ≤ 0; what it gives above is not used, and must not overflow.
-Expr expm1Below(const Expr &x) { return choose(positive(x), x.like(0), x).exp() - 1.0; }
+Expr expm1Below(const Expr &x) { return call<train::Expm1Op>(choose(positive(x), x.like(0), x)); }
 /// Between two bounds, of which the upper wins; the derivative is 1 on them, and NaN stays.
 Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
   Expr raised = choose(x.compare(CompareKind::lt, low), low, x);
@@ -72,13 +67,15 @@ Status celu(NodeImport &n) {
   double alpha = n.floatAttr("alpha", 1);
   return n.result(choose(positive(x), x, expm1Below(x / alpha) * alpha));
 }
-Status softplus(NodeImport &n) { return n.result(softplusOf(n.expr(0))); }
 Status softsign(NodeImport &n) { return n.result(n.expr(0) / (call<train::AbsOp>(n.expr(0)) + 1.0)); }
-Status mish(NodeImport &n) { return n.result(n.expr(0) * tanhOf(softplusOf(n.expr(0)))); }
-Status swish(NodeImport &n) {
-  Expr x = n.expr(0);
-  double alpha = n.floatAttr("alpha", 1);
-  return n.result(x * sigmoidOf(alpha == 1 ? x : x * alpha));
+Status mish(NodeImport &n) { return n.result(n.expr(0) * tanhOf(call<train::SoftplusOp>(n.expr(0)))); }
+Expr swishOf(const Expr &x, double alpha) { return x * sigmoidOf(alpha == 1 ? x : x * alpha); }
+Status swish(NodeImport &n) { return n.result(swishOf(n.expr(0), n.floatAttr("alpha", 1))); }
+/// swish(a)·b.
+Status swiglu(NodeImport &n) {
+  if (n.in(0).getType() != n.in(1).getType())
+    return plan::error("gate {} and value {} differ", typeText(n.in(0)), typeText(n.in(1)));
+  return n.result(swishOf(n.expr(0), n.floatAttr("alpha", 1)) * n.expr(1));
 }
 Status hardSigmoid(NodeImport &n) {
   return n.result(hardSigmoidOf(n.expr(0), n.floatAttr("alpha", 0.2), n.floatAttr("beta", 0.5)));
@@ -120,25 +117,6 @@ Status clip(NodeImport &n) {
   return n.result(x);
 }
 
-/// In inference mode the identity; its mask is all true.
-Status dropout(NodeImport &n) {
-  if (n.has(2)) {
-    TCC_TRY(training, n.number(2));
-    double ratio = 0.5;
-    if (n.has(1)) {
-      TCC_TRY(given, n.number(1));
-      ratio = given;
-    }
-    if (training != 0 && ratio != 0)
-      return plan::error("Dropout in training mode is not supported by this version yet; export the model in eval() mode, "
-                         "or with a ratio of 0");
-  }
-  if (n.wants(1))
-    if (Status status = n.set(1, n.splat(n.shape(0), n.opset < 10 ? train::elementTypeOf(n.in(0)) : n.i1(), 1)); !status.ok())
-      return status;
-  return n.result(n.in(0));
-}
-
 constexpr OpEntry kTable[] = {
     {"Relu", 1, simple<train::ReluOp>},
     {"Tanh", 1, simple<train::TanhOp>},
@@ -150,16 +128,16 @@ constexpr OpEntry kTable[] = {
     {"Elu", 1, elu},
     {"Selu", 1, selu},
     {"Celu", 1, celu},
-    {"Softplus", 1, softplus},
+    {"Softplus", 1, simple<train::SoftplusOp>},
     {"Softsign", 1, softsign},
     {"Mish", 1, mish},
     {"Swish", 1, swish},
+    {"SwiGLU", 2, swiglu},
     {"HardSigmoid", 1, hardSigmoid},
     {"HardSwish", 1, hardSwish},
     {"ThresholdedRelu", 1, thresholdedRelu},
     {"Shrink", 1, shrink},
     {"Clip", 1, clip},
-    {"Dropout", 1, dropout},
     {"Gelu", 1, gelu, 1, 1, "com.microsoft"},
 };
 

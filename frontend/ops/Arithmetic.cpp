@@ -35,6 +35,27 @@ template <typename OpTy> Status variadic(NodeImport &n) {
   return n.result(result);
 }
 
+/// Max and Min of more than two: a reduction over the stacked inputs, so that a tie of many shares its gradient equally.
+template <typename OpTy, train::ReduceKind kind> Status extreme(NodeImport &n) {
+  if (n.inputs.size() <= 2)
+    return variadic<OpTy>(n);
+  Shape shape(n.shape(0));
+  for (unsigned i = 1; i < n.inputs.size(); ++i) {
+    std::optional<Shape> together = train::broadcastShapes(shape, n.shape(i));
+    if (!together)
+      return plan::error("{} does not broadcast with the inputs before it, {}", typeText(n.in(i)), shapeText(shape));
+    shape = *together;
+  }
+  Shape single(shape), stacked(shape);
+  single.insert(single.begin(), 1);
+  stacked.insert(stacked.begin(), int64_t(n.inputs.size()));
+  llvm::SmallVector<Value> layers;
+  for (unsigned i = 0; i < n.inputs.size(); ++i)
+    layers.push_back(n.reshape(n.broadcast(n.in(i), shape), single));
+  Value stack = train::ConcatOp::create(n.builder, n.loc, n.type(stacked, train::elementTypeOf(n.in(0))), layers, 0);
+  return n.result(n.reshape(train::reduce(n.builder, n.loc, kind, stack, {0}), shape));
+}
+
 Status mean(NodeImport &n) {
   if (Status status = variadic<train::AddOp>(n); !status.ok())
     return status;
@@ -95,10 +116,24 @@ Status power(NodeImport &n) {
     if (std::optional<Expr> result = simplePower(n, n.expr(0).broadcast(*shape), value))
       return n.result(*result);
   }
-  // pow is floating point; integer bases go through f64, exact up to 2^53.
-  Type computed = isa<FloatType>(element) ? element : Type(n.builder.getF64Type());
+  // Two integers are multiplied out in 64 bits, where the exponent fits; else in the wider float, f32 at least, and f64
+  // where an integer is the base.
+  Type exponent = train::elementTypeOf(n.in(1)), computed = n.builder.getF64Type();
+  if (!isa<FloatType>(element) && !isa<FloatType>(exponent))
+    computed = element.isUnsignedInteger(64) ? element : n.i64();
+  else if (isa<FloatType>(element) && !element.isF64() && !exponent.isF64())
+    computed = n.builder.getF32Type();
   Expr x = n.expr(0).cast(computed).broadcast(*shape), y = n.expr(1).cast(computed).broadcast(*shape);
   return n.result(apply<train::PowOp>(n, x, y).cast(element));
+}
+
+Status bitShift(NodeImport &n) {
+  std::string direction = n.stringAttr("direction", "");
+  if (direction == "LEFT")
+    return binary<train::ShiftLeftOp>(n);
+  if (direction == "RIGHT")
+    return binary<train::ShiftRightOp>(n);
+  return plan::error("direction is \"{}\"; it must be LEFT or RIGHT", direction);
 }
 
 Status where(NodeImport &n) {
@@ -107,21 +142,31 @@ Status where(NodeImport &n) {
   return n.result(first.first.select(first.second, values.second.broadcast(train::shapeOf(first.second))));
 }
 
-Status castTo(NodeImport &n, Type element) {
-  return n.result(n.expr(0).cast(element));
+/// The element type that attribute `to` names.
+plan::Expected<Type> targetType(NodeImport &n) {
+  auto to = int(n.intAttr("to", 0));
+  if (Type element = n.elementType(to))
+    return element;
+  bool known = onnx::TensorProto_DataType_IsValid(to);
+  return plan::error("{} is no type that tensors are computed in: they are f64, f32, bf16, f16, integers of 8 to 64 bits and "
+                     "bool; strings, complex numbers, and floats and integers below those widths are not supported",
+                     known ? onnx::TensorProto_DataType_Name(onnx::TensorProto_DataType(to)) : std::to_string(to));
 }
 
 Status cast(NodeImport &n) {
-  int64_t to = n.intAttr("to", 0);
-  Type element = n.elementType(int32_t(to));
-  if (!element)
-    return plan::error("casts to {} are not supported", onnx::TensorProto_DataType_IsValid(int(to))
-                                                             ? onnx::TensorProto_DataType_Name(onnx::TensorProto_DataType(to))
-                                                             : std::to_string(to));
-  return castTo(n, element);
+  TCC_TRY(element, targetType(n));
+  return n.result(n.expr(0).cast(element));
 }
 
-Status castLike(NodeImport &n) { return castTo(n, train::elementTypeOf(n.in(1))); }
+Status castLike(NodeImport &n) { return n.result(n.expr(0).cast(train::elementTypeOf(n.in(1)))); }
+
+Status bitCast(NodeImport &n) {
+  TCC_TRY(element, targetType(n));
+  if (train::elementBytes(element) != train::elementBytes(train::elementTypeOf(n.in(0))))
+    return plan::error("the bits of {} do not fit the target type: its elements have {} bytes", typeText(n.in(0)),
+                       train::elementBytes(element));
+  return n.result(train::BitCastOp::create(n.builder, n.loc, n.type(n.shape(0), element), n.in(0)));
+}
 
 Status isNan(NodeImport &n) {
   return n.result(train::IsNanOp::create(n.builder, n.loc, n.type(n.shape(0), n.i1()), n.in(0)));
@@ -138,28 +183,6 @@ Status isInf(NodeImport &n) {
   if (positive || negative)
     return n.result(x.compare(train::CompareKind::eq, positive ? infinity : -infinity));
   return n.result(n.splat(n.shape(0), n.i1(), 0));
-}
-
-/// tan, sinh, cosh and the inverses that logarithms give.
-Status tangent(NodeImport &n) {
-  Expr x = n.expr(0);
-  return n.result(x.apply<train::SinOp>() / x.apply<train::CosOp>());
-}
-Status hyperbolicSine(NodeImport &n) { return n.result((n.expr(0).exp() - (-n.expr(0)).exp()) * 0.5); }
-Status hyperbolicCosine(NodeImport &n) { return n.result((n.expr(0).exp() + (-n.expr(0)).exp()) * 0.5); }
-Status inverseHyperbolicSine(NodeImport &n) {
-  Expr x = n.expr(0), sign = x.apply<train::SignOp>(), a = x * sign;
-  // asinh |x| = log1p(|x| + x²/(1 + √(x² + 1))) keeps its precision around 0.
-  Expr root = (a * a + 1.0).apply<train::SqrtOp>();
-  return n.result(sign * (a + a * a / (root + 1.0)).apply<train::Log1pOp>());
-}
-Status inverseHyperbolicCosine(NodeImport &n) {
-  Expr x = n.expr(0);
-  return n.result((x + (x * x - 1.0).apply<train::SqrtOp>()).log());
-}
-Status inverseHyperbolicTangent(NodeImport &n) {
-  Expr x = n.expr(0);
-  return n.result(((2.0 * x) / (1.0 - x)).apply<train::Log1pOp>() * 0.5);
 }
 
 Status identity(NodeImport &n) {
@@ -181,11 +204,12 @@ constexpr OpEntry kTable[] = {
     {"BitwiseAnd", 2, binary<train::AndOp>},
     {"BitwiseOr", 2, binary<train::OrOp>},
     {"BitwiseXor", 2, binary<train::XorOp>},
+    {"BitShift", 2, bitShift},
     {"BitwiseNot", 1, unary<train::NotOp>},
     {"Not", 1, unary<train::NotOp>},
     {"Sum", 1, variadic<train::AddOp>},
-    {"Max", 1, variadic<train::MaxOp>},
-    {"Min", 1, variadic<train::MinOp>},
+    {"Max", 1, extreme<train::MaxOp, train::ReduceKind::max>},
+    {"Min", 1, extreme<train::MinOp, train::ReduceKind::min>},
     {"Mean", 1, mean},
     {"Equal", 2, comparison<CompareKind::eq>},
     {"Less", 2, comparison<CompareKind::lt>},
@@ -206,16 +230,19 @@ constexpr OpEntry kTable[] = {
     {"Sin", 1, unary<train::SinOp>},
     {"Cos", 1, unary<train::CosOp>},
     {"Atan", 1, unary<train::AtanOp>},
-    {"Tan", 1, tangent},
-    {"Sinh", 1, hyperbolicSine},
-    {"Cosh", 1, hyperbolicCosine},
-    {"Asinh", 1, inverseHyperbolicSine},
-    {"Acosh", 1, inverseHyperbolicCosine},
-    {"Atanh", 1, inverseHyperbolicTangent},
+    {"Tan", 1, unary<train::TanOp>},
+    {"Asin", 1, unary<train::AsinOp>},
+    {"Acos", 1, unary<train::AcosOp>},
+    {"Sinh", 1, unary<train::SinhOp>},
+    {"Cosh", 1, unary<train::CoshOp>},
+    {"Asinh", 1, unary<train::AsinhOp>},
+    {"Acosh", 1, unary<train::AcoshOp>},
+    {"Atanh", 1, unary<train::AtanhOp>},
     {"IsNaN", 1, isNan},
     {"IsInf", 1, isInf},
     {"Cast", 1, cast},
     {"CastLike", 2, castLike},
+    {"BitCast", 1, bitCast},
     {"Identity", 1, identity, 1, 28, "", true},
 };
 

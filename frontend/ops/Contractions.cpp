@@ -6,9 +6,9 @@
 // behind products with one constant, which change neither.
 //
 //===----------------------------------------------------------------------===//
-#include "frontend/NodeImport.h"
+#include "frontend/ops/Contraction.h"
 
-#include <numeric>
+#include <cmath>
 
 using namespace mlir;
 
@@ -74,13 +74,6 @@ Value untransposed(NodeImport &n, Value x) {
   return nullptr;
 }
 
-/// The product of two rank-3 operands.
-Value product(NodeImport &n, Value x, Value y, bool transX, bool transY) {
-  llvm::ArrayRef<int64_t> xs = train::shapeOf(x), ys = train::shapeOf(y);
-  Type type = n.type({xs[0], transX ? xs[2] : xs[1], transY ? ys[1] : ys[2]}, train::elementTypeOf(x));
-  return train::MatMulOp::create(n.builder, n.loc, type, x, y, transX, transY);
-}
-
 struct Operand {
   Value value;
   bool transposed = false;
@@ -122,55 +115,20 @@ Expected<Value> multiply(NodeImport &n, Value left, Value right) {
       x = {left, false};
     Value rows = n.reshape(x.value, x.transposed ? Shape{1, x.shape()[x.shape().size() - 2], x.rows()}
                                                  : Shape{1, countOf(x.batch()) * x.rows(), x.columns()});
-    return n.reshape(product(n, rows, asRank3(n, y, {1}), x.transposed, y.transposed), result);
+    return n.reshape(batchProduct(n, rows, asRank3(n, y, {1}), x.transposed, y.transposed), result);
   }
-  Value value = product(n, asRank3(n, x, *batch), asRank3(n, y, *batch), x.transposed, y.transposed);
+  Value value = batchProduct(n, asRank3(n, x, *batch), asRank3(n, y, *batch), x.transposed, y.transposed);
   return n.reshape(value, result);
 }
 
 Status matmul(NodeImport &n) {
-  Value x = n.in(0), y = n.in(1);
-  if (n.rank(0) == 0 || n.rank(1) == 0)
-    return plan::error("a scalar does not multiply as a matrix: {} and {}", typeText(x), typeText(y));
-  bool row = n.rank(0) == 1, column = n.rank(1) == 1;
-  if (row)
-    x = n.reshape(x, {1, n.shape(0)[0]});
-  if (column)
-    y = n.reshape(y, {n.shape(1)[0], 1});
-  TCC_TRY(value, multiply(n, x, y));
-  Shape shape(train::shapeOf(value));
-  if (column)
-    shape.pop_back();
-  if (row)
-    shape.erase(shape.end() - (column ? 1 : 2));
-  return n.result(n.reshape(value, shape));
+  TCC_TRY(value, matrixProduct(n, n.in(0), n.in(1)));
+  return n.result(value);
 }
 
-/// alpha·A'·B' + beta·C.
 Status gemm(NodeImport &n) {
-  if (n.rank(0) != 2 || n.rank(1) != 2)
-    return plan::error("Gemm needs matrices, not {} and {}", typeText(n.in(0)), typeText(n.in(1)));
-  auto read = [&](unsigned i, const char *flag) {
-    Operand operand = lookThrough(n, n.in(i));
-    operand.transposed ^= n.intAttr(flag, 0) != 0;
-    return operand;
-  };
-  Operand x = read(0, "transA"), y = read(1, "transB");
-  if (x.columns() != y.rows())
-    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
-                       x.columns(), y.rows());
-  Shape shape = {x.rows(), y.columns()};
-  Expr result = n.expr(
-      n.reshape(product(n, asRank3(n, x, {1}), asRank3(n, y, {1}), x.transposed, y.transposed), shape));
-  if (double alpha = n.floatAttr("alpha", 1); alpha != 1)
-    result = result * alpha;
-  double beta = n.floatAttr("beta", 1);
-  if (!n.has(2) || beta == 0)
-    return n.result(result);
-  if (train::broadcastShapes(n.shape(2), shape) != shape)
-    return plan::error("{} does not broadcast to {}", typeText(n.in(2)), shapeText(shape));
-  Expr addend = n.expr(2);
-  return n.result(result + (beta == 1 ? addend : addend * beta).broadcast(shape));
+  TCC_TRY(value, gemmValue(n));
+  return n.result(value);
 }
 
 //===----------------------------------------------------------------------===//
@@ -224,11 +182,45 @@ Value arrange(NodeImport &n, const Labelled &x, llvm::ArrayRef<int> order) {
   return train::transpose(n.builder, n.loc, x.value, permutation);
 }
 
+/// One extent that stands for both: 1 repeats.
+int64_t together(int64_t a, int64_t b) { return a == 1 ? b : a; }
+
+/// The diagonal of every label that a term repeats: two dimensions of d elements become one of d·d, of which every
+/// (d + 1)-th is taken.
+Labelled diagonals(NodeImport &n, Labelled x) {
+  for (size_t i = 0; i < x.labels.size(); ++i)
+    while (llvm::count(x.labels, x.labels[i]) > 1) {
+      size_t other = x.labels.size() - 1;
+      while (x.labels[other] != x.labels[i])
+        --other;
+      int label = x.labels[i];
+      Shape order, shape;
+      llvm::SmallVector<int> labels;
+      for (size_t d = 0; d < x.labels.size(); ++d)
+        if (d != i && d != other) {
+          order.push_back(int64_t(d));
+          shape.push_back(train::shapeOf(x.value)[d]);
+          labels.push_back(x.labels[d]);
+        }
+      order.append({int64_t(i), int64_t(other)});
+      labels.push_back(label);
+      int64_t extent = train::shapeOf(x.value)[i];
+      shape.push_back(extent * extent);
+      Value flat = n.reshape(train::transpose(n.builder, n.loc, x.value, order), shape);
+      Shape starts(shape.size(), 0), steps(shape.size(), 1);
+      steps.back() = extent + 1;
+      shape.back() = extent;
+      x = {train::SliceOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(flat)), flat, starts, steps), labels};
+      i = 0;
+    }
+  return x;
+}
+
 /// The product of two labelled tensors, summed over common labels that are not kept.
 Labelled contract(NodeImport &n, Labelled x, Labelled y, llvm::function_ref<bool(int)> keep) {
   x = sumOut(n, x, [&](int label) { return keep(label) || y.has(label); });
   y = sumOut(n, y, [&](int label) { return keep(label) || x.has(label); });
-  // Ellipsis dimensions broadcast.
+  // Extents of 1 broadcast.
   auto extent = [](const Labelled &t, int label) {
     return train::shapeOf(t.value)[size_t(llvm::find(t.labels, label) - t.labels.begin())];
   };
@@ -236,7 +228,7 @@ Labelled contract(NodeImport &n, Labelled x, Labelled y, llvm::function_ref<bool
     Shape shape(train::shapeOf(t.value));
     for (auto [i, label] : llvm::enumerate(t.labels))
       if (other.has(label))
-        shape[i] = std::max(shape[i], extent(other, label));
+        shape[i] = together(shape[i], extent(other, label));
     t.value = n.broadcast(t.value, shape);
   };
   stretch(x, y);
@@ -260,6 +252,24 @@ Labelled contract(NodeImport &n, Labelled x, Labelled y, llvm::function_ref<bool
     return product;
   };
   int64_t b = count(x, batch), m = count(x, rows), k = count(x, inner), c = count(y, columns);
+  if (inner.empty() || (rows.empty() && columns.empty())) {
+    // An outer product, or sums of products element by element: no matrix product.
+    Labelled result;
+    result.labels = joined(batch, rows, columns);
+    result.labels.append(inner.begin(), inner.end());
+    auto spread = [&](const Labelled &t) {
+      Shape shape;
+      llvm::SmallVector<int> order;
+      for (int label : result.labels) {
+        shape.push_back(t.has(label) ? extent(t, label) : 1);
+        if (t.has(label))
+          order.push_back(label);
+      }
+      return n.expr(n.reshape(arrange(n, t, order), shape));
+    };
+    result.value = spread(x) * spread(y);
+    return sumOut(n, result, [&](int label) { return !llvm::is_contained(inner, label); });
+  }
   bool transX = x.labels == joined(batch, inner, rows), transY = y.labels == joined(batch, columns, inner);
   Value left = arrange(n, x, transX ? joined(batch, inner, rows) : joined(batch, rows, inner));
   Value right = arrange(n, y, transY ? joined(batch, columns, inner) : joined(batch, inner, columns));
@@ -270,7 +280,7 @@ Labelled contract(NodeImport &n, Labelled x, Labelled y, llvm::function_ref<bool
   Shape shape;
   for (int label : result.labels)
     shape.push_back(x.has(label) ? extent(x, label) : extent(y, label));
-  result.value = n.reshape(product(n, left, right, transX, transY), shape);
+  result.value = n.reshape(batchProduct(n, left, right, transX, transY), shape);
   return result;
 }
 
@@ -289,16 +299,15 @@ Status einsum(NodeImport &n) {
   for (auto [i, term] : llvm::enumerate(terms)) {
     TCC_TRY(labels, parseTerm(std::string_view(term.data(), term.size()), n.rank(unsigned(i))));
     for (auto [d, label] : llvm::enumerate(labels)) {
-      if (llvm::count(labels, label) > 1)
-        return plan::error("equation \"{}\": a diagonal is not supported by this version yet", equation);
       int64_t size = n.shape(unsigned(i))[d];
       auto [entry, inserted] = extents.emplace(label, size);
-      if (!inserted && entry->second != size && (label < 256 || (entry->second != 1 && size != 1)))
+      bool repeated = llvm::find(labels, label) - labels.begin() != ptrdiff_t(d);
+      if (!inserted && entry->second != size && (repeated || (entry->second != 1 && size != 1)))
         return plan::error("equation \"{}\": extents {} and {} of one label differ", equation, entry->second, size);
-      entry->second = std::max(entry->second, size);
+      entry->second = together(entry->second, size);
       ++uses[label];
     }
-    operands.push_back({n.in(unsigned(i)), labels});
+    operands.push_back(diagonals(n, {n.in(unsigned(i)), labels}));
   }
   llvm::SmallVector<int> output;
   int64_t ellipsis = llvm::count_if(extents, [](const auto &entry) { return entry.first >= 256; });
@@ -336,6 +345,63 @@ constexpr OpEntry kTable[] = {
 
 } // namespace
 } // namespace contraction
+
+Value batchProduct(NodeImport &n, Value x, Value y, bool transX, bool transY) {
+  llvm::ArrayRef<int64_t> xs = train::shapeOf(x), ys = train::shapeOf(y);
+  Type type = n.type({xs[0], transX ? xs[2] : xs[1], transY ? ys[1] : ys[2]}, train::elementTypeOf(x));
+  return train::MatMulOp::create(n.builder, n.loc, type, x, y, transX, transY);
+}
+
+plan::Expected<Value> matrixProduct(NodeImport &n, Value x, Value y) {
+  llvm::ArrayRef<int64_t> xs = train::shapeOf(x), ys = train::shapeOf(y);
+  if (xs.empty() || ys.empty())
+    return plan::error("a scalar does not multiply as a matrix: {} and {}", typeText(x), typeText(y));
+  bool row = xs.size() == 1, column = ys.size() == 1;
+  if (row)
+    x = n.reshape(x, {1, xs[0]});
+  if (column)
+    y = n.reshape(y, {ys[0], 1});
+  TCC_TRY(value, contraction::multiply(n, x, y));
+  Shape shape(train::shapeOf(value));
+  if (column)
+    shape.pop_back();
+  if (row)
+    shape.erase(shape.end() - (column ? 1 : 2));
+  return n.reshape(value, shape);
+}
+
+train::Expr scaled(const train::Expr &x, double factor) {
+  if (factor == 1)
+    return x;
+  Type element = train::elementTypeOf(x);
+  if (isa<FloatType>(element) || factor == std::floor(factor))
+    return x * factor;
+  return (x.cast(x.builder->getF64Type()) * factor).cast(element);
+}
+
+plan::Expected<Value> gemmValue(NodeImport &n) {
+  using contraction::Operand;
+  if (n.rank(0) != 2 || n.rank(1) != 2)
+    return plan::error("Gemm needs matrices, not {} and {}", typeText(n.in(0)), typeText(n.in(1)));
+  auto read = [&](unsigned i, const char *flag) {
+    Operand operand = contraction::lookThrough(n, n.in(i));
+    operand.transposed ^= n.intAttr(flag, 0) != 0;
+    return operand;
+  };
+  Operand x = read(0, "transA"), y = read(1, "transB");
+  if (x.columns() != y.rows())
+    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
+                       x.columns(), y.rows());
+  Shape shape = {x.rows(), y.columns()};
+  Value product = batchProduct(n, contraction::asRank3(n, x, {1}), contraction::asRank3(n, y, {1}), x.transposed, y.transposed);
+  train::Expr result = scaled(n.expr(n.reshape(product, shape)), n.floatAttr("alpha", 1));
+  double beta = n.floatAttr("beta", 1);
+  if (!n.has(2) || beta == 0)
+    return result.value;
+  if (train::broadcastShapes(n.shape(2), shape) != shape)
+    return plan::error("{} does not broadcast to {}", typeText(n.in(2)), shapeText(shape));
+  return (result + scaled(n.expr(2), beta).broadcast(shape)).value;
+}
 
 std::span<const OpEntry> contractionOps() { return contraction::kTable; }
 

@@ -40,6 +40,7 @@ void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
 
 HostLane sine(HostLane x) { return train::scalar::sinOrCos(x, 0); }
 HostLane cosine(HostLane x) { return train::scalar::sinOrCos(x, 1); }
+long double exactSoftplus(long double x) { return fmaxl(x, 0) + log1pl(expl(-fabsl(x))); }
 long double exactSigmoid(long double x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); }
 
 class ScalarFunctions : public testing::TestWithParam<Case> {};
@@ -69,6 +70,8 @@ TEST_P(ScalarFunctions, DoubleIsWithinFourUlp) {
     arguments.push_back(ordinary(random));
     arguments.push_back(std::bit_cast<double>(random()));
     arguments.push_back(ordinary(random) * 100);
+    arguments.push_back(std::tanh(ordinary(random) / 4)); // the whole domain of asin, acos and atanh
+    arguments.push_back(1 + std::exp(2 * ordinary(random)));
   }
   double worst = 0, at = 0;
   for (double x : arguments) {
@@ -100,6 +103,16 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"tanh", train::scalar::tanh<HostLane>, tanhl, HUGE_VAL, HUGE_VAL},
                     Case{"sigmoid", train::scalar::sigmoid<HostLane>, exactSigmoid, HUGE_VAL, HUGE_VAL},
                     Case{"erf", train::scalar::erf<HostLane>, erfl, HUGE_VAL, HUGE_VAL},
+                    Case{"expm1", train::scalar::expm1<HostLane>, expm1l, HUGE_VAL, HUGE_VAL},
+                    Case{"softplus", train::scalar::softplus<HostLane>, exactSoftplus, HUGE_VAL, HUGE_VAL},
+                    Case{"tan", train::scalar::tan<HostLane>, tanl, 0x1p50, 0x1p30},
+                    Case{"asin", train::scalar::asin<HostLane>, asinl, HUGE_VAL, HUGE_VAL},
+                    Case{"acos", train::scalar::acos<HostLane>, acosl, HUGE_VAL, HUGE_VAL},
+                    Case{"sinh", train::scalar::sinh<HostLane>, sinhl, HUGE_VAL, HUGE_VAL},
+                    Case{"cosh", train::scalar::cosh<HostLane>, coshl, HUGE_VAL, HUGE_VAL},
+                    Case{"asinh", train::scalar::asinh<HostLane>, asinhl, HUGE_VAL, HUGE_VAL},
+                    Case{"acosh", train::scalar::acosh<HostLane>, acoshl, HUGE_VAL, HUGE_VAL},
+                    Case{"atanh", train::scalar::atanh<HostLane>, atanhl, HUGE_VAL, HUGE_VAL},
                     Case{"atan", train::scalar::atan<HostLane>, atanl, HUGE_VAL, HUGE_VAL},
                     Case{"sin", sine, sinl, 0x1p50, 0x1p30}, Case{"cos", cosine, cosl, 0x1p50, 0x1p30}),
     [](const testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });

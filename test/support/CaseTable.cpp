@@ -43,10 +43,14 @@ struct Table {
 void addElementwise(Table &t) {
   for (const char *op : {"neg", "abs", "relu", "sign"})
     t.unary(op, kSmallIntegers, Types::All);
-  for (const char *op : {"exp", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "gelu"})
+  for (const char *op : {"exp", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "gelu", "expm1", "softplus", "sinh", "cosh", "asinh"})
     t.unary(op, {-4, 4});
   t.unary("gelu", {-4, 4}, Types::Floats, "{tanh = true}", "_tanh", 2);
   t.unary("log1p", {-0.9, 3});
+  t.unary("tan", {-1.2, 1.2});
+  for (const char *op : {"asin", "acos", "atanh"})
+    t.unary(op, {-0.9, 0.9});
+  t.unary("acosh", {1.1, 5});
   for (const char *op : {"log", "sqrt", "rsqrt"})
     t.unary(op, kPositive);
   for (const char *op : {"floor", "ceil", "round"})
@@ -69,6 +73,13 @@ void addElementwise(Table &t) {
            Types::Floats, {kPositive}, "%r", true, 4});
   for (const char *op : {"and", "or", "xor"})
     t.binary(op, {{-100, 100}}, Types::Integers);
+  for (const char *op : {"shift_left", "shift_right"})
+    t.binary(op, {{-100, 100}, {-3, 70}}, Types::Integers);
+  for (const auto &[from, to] : {std::pair("f64", "ui64"), {"i64", "f64"}, {"f32", "i32"}, {"ui32", "f32"}, {"f16", "i16"}, {"i16", "f16"},
+                                 {"bf16", "ui16"}, {"ui16", "bf16"}, {"bf16", "f16"}, {"i1", "ui8"}, {"i8", "i1"}, {"ui8", "i8"}})
+    t.add({std::string("bitcast_") + from + "_" + to, std::string("(%x: tensor<37x") + from + ">) -> tensor<37x" + to + ">",
+           std::string("%r = train.bitcast %x : tensor<37x") + from + "> -> tensor<37x" + to + ">", Types::None,
+           {from == std::string("i1") ? Range{0, 1} : Range{-300, 300}}, "%r", false});
   for (const char *op : {"and", "or", "xor"})
     t.add({std::string(op) + "_i1", "(%x: tensor<19xi1>, %y: tensor<19xi1>) -> tensor<19xi1>",
            std::string("%r = train.") + op + " %x, %y : tensor<19xi1>", Types::None, {{0, 1}}});
@@ -177,6 +188,8 @@ void addReductions(Table &t) {
 
 void addContractionCases(std::vector<Case> &cases);
 void addIndexingCases(std::vector<Case> &cases);
+void addRecurrentCases(std::vector<Case> &cases);
+void addSamplingCases(std::vector<Case> &cases);
 
 const std::vector<Case> &allCases() {
   static const std::vector<Case> cases = [] {
@@ -186,6 +199,8 @@ const std::vector<Case> &allCases() {
     addReductions(table);
     addIndexingCases(table.cases);
     addContractionCases(table.cases);
+    addRecurrentCases(table.cases);
+    addSamplingCases(table.cases);
     return table.cases;
   }();
   return cases;

@@ -39,6 +39,7 @@ struct HostLane {
   HostLane toSingle() const { return single(float(f)); }
   HostLane abs() const { return rounded(std::fabs(f)); }
   HostLane floor() const { return rounded(std::floor(f)); }
+  HostLane sqrt() const { return rounded(std::sqrt(f)); }
   HostLane copySign(HostLane s) const { return rounded(std::copysign(f, s.f)); }
   HostLane fma(HostLane y, HostLane z) const {
     return kind == F64 ? dbl(std::fma(f, y.f, z.f)) : single(std::fmaf(float(f), float(y.f), float(z.f)));
