@@ -163,6 +163,7 @@ private:
                       update.evaluate = wants("evaluate");
                       update.predict = wants("predict");
                       update.gradients = wants("gradients");
+                      update.predictAsExported = options.recipePath.empty() && options.settings.empty();
                       passes.addPass(train::createBuildUpdatePass(update));
                     }});
     // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.

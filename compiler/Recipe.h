@@ -83,7 +83,7 @@ struct ModelSettings {
   bool trainBatchNorm = false;   ///< model.batch_norm = "train": inference-mode nodes train
   std::optional<double> dropout; ///< model.dropout: every node drops with this probability; none: as exported
   bool tie = false;             ///< model.tie: weights that an exporter copied are one again
-  bool keepMerged = false;      ///< model.merged = "keep": weights that an exporter merged stay one
+  std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep
 };
 
 struct TrainSettings {

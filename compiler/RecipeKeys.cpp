@@ -202,13 +202,7 @@ std::vector<Key> makeKeys() {
        }},
       {"model.frozen", strings(&Recipe::model, &M::frozen)},
       {"model.tie", flag(&Recipe::model, &M::tie)},
-      {"model.merged",
-       [](Recipe &recipe, const toml::node &node) {
-         std::string word;
-         Status status = readChoice(node, {"split", "keep"}, {}, word);
-         recipe.model.keepMerged = word == "keep";
-         return status;
-       }},
+      {"model.merged", choice(&Recipe::model, &M::merged, {"auto", "split", "keep"})},
       {"model.batch_norm",
        [](Recipe &recipe, const toml::node &node) {
          std::string mode;

@@ -1,6 +1,7 @@
 //===- NodeImport.cpp - one ONNX node, as its importer sees it ------------===//
 #include "frontend/NodeImport.h"
 
+#include "compiler/dialect/Philox.h"
 #include "frontend/OnnxFile.h"
 
 #include <cstring>
@@ -12,11 +13,17 @@ namespace tcc::frontend {
 using plan::Expected;
 using plan::Status;
 
+std::span<const std::span<const OpEntry>> opFamilies() {
+  static const std::span<const OpEntry> families[] = {
+      activationOps(), arithmeticOps(), constantOps(), contractionOps(), indexingOps(), lossOps(),
+      movementOps(), normalizationOps(), reductionOps(), selectionOps(), sequenceOps(), shapeOps(),
+      windowOps(), gridOps(), patchOps(), regionOps(), resampleOps(), signalOps(), recurrentOps(), modeOps(),
+      randomOps(), attentionOps(), contribOps(), contribAttentionOps(), trainingOps(), controlFlowOps()};
+  return families;
+}
+
 const OpEntry *findOp(std::string_view domain, std::string_view op, int64_t version) {
-  const std::span<const OpEntry> families[] = {activationOps(), arithmeticOps(),    constantOps(),  contractionOps(),
-                                               indexingOps(),   lossOps(),          movementOps(),  normalizationOps(),
-                                               reductionOps(),  sequenceOps(),      shapeOps(),     windowOps()};
-  for (std::span<const OpEntry> family : families)
+  for (std::span<const OpEntry> family : opFamilies())
     for (const OpEntry &entry : family)
       if (entry.op == op && entry.domain == domain && entry.since <= version && version <= entry.until)
         return &entry;
@@ -88,6 +95,8 @@ static std::string originOf(Value value) {
   }
   return "constants too large to compute with";
 }
+
+std::string NodeImport::origin(Value value) const { return originOf(value); }
 
 Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
   if (DenseElementsAttr value = constantOf(in(i)))
@@ -215,6 +224,23 @@ Value NodeImport::dropDims(Value x, llvm::ArrayRef<int64_t> dims) const {
     if (!llvm::is_contained(dims, int64_t(i)))
       shape.push_back(dim);
   return reshape(x, shape);
+}
+
+Value NodeImport::randomKey() const {
+  auto type = RankedTensorType::get({4}, builder.getIntegerType(32, /*isSigned=*/false));
+  return train::RandomKeyOp::create(builder, loc, type);
+}
+
+int64_t NodeImport::randomId(uint64_t seed) const {
+  auto name = dyn_cast<NameLoc>(loc);
+  llvm::DenseSet<int64_t> taken;
+  Block *block = builder.getInsertionBlock();
+  for (Operation &op : *block)
+    if (auto id = op.getAttrOfType<IntegerAttr>("id"))
+      taken.insert(id.getInt());
+  for (uint64_t ordinal = 0;; ++ordinal)
+    if (int64_t id = train::randomId(name ? name.getName().strref() : llvm::StringRef(), ordinal, seed); !taken.contains(id))
+      return id;
 }
 
 Expected<std::pair<train::Expr, train::Expr>> NodeImport::common(Value x, Value y) const {

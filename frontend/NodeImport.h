@@ -18,15 +18,28 @@
 #include <functional>
 #include <optional>
 
+namespace tcc {
+struct ModelSettings;
+}
+
 namespace tcc::frontend {
 
 using Shape = llvm::SmallVector<int64_t>;
 
 /// What an ONNX name stands for.
 struct Slot {
+  Slot() = default;
+  Slot(mlir::Value tensor, std::optional<llvm::SmallVector<mlir::Value>> sequence = std::nullopt)
+      : tensor(tensor), sequence(std::move(sequence)) {}
+
   mlir::Value tensor;                                       ///< null for a sequence, and for an absent optional
   std::optional<llvm::SmallVector<mlir::Value>> sequence;
+  std::string unusable;  ///< why it can be no input of an op: a constant of strings, say
+  bool failed = false;   ///< made by a node whose problem was reported; what reads it is left out
 };
+
+/// The status of an importer whose problem is on the list already, under the name of a node inside.
+inline plan::Status alreadyReported() { return plan::Status(std::string()); }
 
 class NodeImport {
 public:
@@ -41,6 +54,12 @@ public:
   llvm::SmallVector<Slot> inputs, outputs;
   /// Elements of a small tensor that is no trainable parameter; null where they are not known at compile time.
   std::function<mlir::DenseElementsAttr(mlir::Value)> constantOf;
+  /// Imports a graph that an attribute holds: its inputs are given, its outputs come back; it sees the names around the node.
+  /// `suffix` ("[3]") tells the names of its nodes from those of other iterations. Error: alreadyReported().
+  std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
+      importGraph;
+  /// The recipe's [model]; null where there is none.
+  const ModelSettings *settings = nullptr;
 
   // Inputs.
   bool has(unsigned i) const { return i < inputs.size() && (inputs[i].tensor || inputs[i].sequence); }
@@ -53,6 +72,8 @@ public:
   plan::Expected<Shape> ints(unsigned i) const;
   /// The same for one number of any type.
   plan::Expected<double> number(unsigned i) const;
+  /// What a value that is not known at compile time comes from: "graph input x", "initializer w, which is a weight".
+  std::string origin(mlir::Value value) const;
 
   // Attributes, with their defaults.
   const onnx::AttributeProto *attribute(std::string_view name) const;
@@ -89,6 +110,10 @@ public:
   mlir::Value slice(mlir::Value x, int64_t dim, int64_t begin, int64_t size) const;
   /// Removes (or keeps) the extents of 1 that reductions leave.
   mlir::Value dropDims(mlir::Value x, llvm::ArrayRef<int64_t> dims) const;
+  /// What random numbers are drawn with, and the id of a new op that draws them: it follows from the node's name, and from
+  /// how many such ops of that name there are already.
+  mlir::Value randomKey() const;
+  int64_t randomId(uint64_t seed = 0) const;
   /// Broadcasts both to their common shape. Error: there is none.
   plan::Expected<std::pair<train::Expr, train::Expr>> common(mlir::Value x, mlir::Value y) const;
 

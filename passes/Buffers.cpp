@@ -71,8 +71,10 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
       buffer.variable = variable.str();
       buffer.last = count;
     } else {
-      buffer.kind =
-          function.getArgAttr(argument.getArgNumber(), names::kScalars) ? EntryBuffer::kScalars : EntryBuffer::kInput;
+      unsigned number = argument.getArgNumber();
+      buffer.kind = function.getArgAttr(number, names::kScalars)    ? EntryBuffer::kScalars
+                    : function.getArgAttr(number, names::kCounters) ? EntryBuffer::kCounters
+                                                                    : EntryBuffer::kInput;
       buffer.last = 0;
     }
     unsigned id = add(buffer);

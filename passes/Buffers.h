@@ -19,7 +19,7 @@ namespace tcc::train {
 
 /// A piece of memory of one entry: a value and its views, or scratch.
 struct EntryBuffer {
-  enum Kind { kValue, kState, kInput, kOutput, kScratch, kPartial, kScalars };
+  enum Kind { kValue, kState, kInput, kOutput, kScratch, kPartial, kScalars, kCounters };
   Kind kind = kValue;
   mlir::Value value;                ///< null for scratch and for state that is only written
   mlir::Operation *owner = nullptr; ///< the op that defines it, or whose scratch it is

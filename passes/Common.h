@@ -24,6 +24,7 @@ inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64
 inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the state that it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
 inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< unit; on the module: names, in order
+inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: what random numbers are drawn with
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"

@@ -18,7 +18,7 @@ EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry) : builder(mod
   builder.setInsertionPointToEnd(body);
 }
 
-llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keepInputs) {
+llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keepInputs, Mode mode) {
   assert(body->getNumArguments() == 0 && "the inputs come first");
   IRMapping mapping;
   Block &from = source.getBody().front();
@@ -30,10 +30,29 @@ llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keep
     inputAttributes.push_back(attributes ? attributes : builder.getDictionaryAttr({}));
   }
   for (Operation &op : from.without_terminator()) {
-    if (auto read = dyn_cast<ReadOp>(op))
-      mapping.map(read.getResult(), state(read.getVariable()));
-    else
-      builder.clone(op, mapping);
+    if (auto read = dyn_cast<ReadOp>(op)) {
+      // A module called twice reads what its first call wrote.
+      auto found = llvm::find_if(writes, [&](auto &write) { return write.first == read.getVariable(); });
+      mapping.map(read.getResult(), found == writes.end() ? state(read.getVariable()) : found->second);
+    } else if (auto write = dyn_cast<WriteOp>(op)) {
+      if (mode == Mode::Inference)
+        continue;
+      Value value = mapping.lookup(write.getValue());
+      auto found = llvm::find_if(writes, [&](auto &other) { return other.first == write.getVariable(); });
+      if (found == writes.end())
+        writes.emplace_back(write.getVariable().str(), value);
+      else
+        found->second = value;
+    } else if (auto key = dyn_cast<RandomKeyOp>(op)) {
+      mapping.map(key.getResult(), randomKey());
+    } else {
+      Operation *copy = builder.clone(op, mapping);
+      auto dependent = dyn_cast<ModeDependent>(copy);
+      if (mode != Mode::Inference || !dependent)
+        continue;
+      mapping.map(op.getResults(), dependent.buildInference(builder));
+      copy->erase();
+    }
   }
   llvm::SmallVector<Value> results;
   for (Value value : from.getTerminator()->getOperands())
@@ -52,6 +71,14 @@ Value EntryBuilder::state(llvm::StringRef variable) {
   return body->insertArgument(position, symbol.getType(), NameLoc::get(builder.getStringAttr(variable)));
 }
 
+Value EntryBuilder::randomKey() {
+  // The last argument: state and scalars that are asked for later go before it.
+  if (!counters)
+    counters = body->addArgument(RankedTensorType::get({4}, builder.getIntegerType(32, /*isSigned=*/false)),
+                                 NameLoc::get(builder.getStringAttr("counters")));
+  return counters;
+}
+
 Value EntryBuilder::scalar(llvm::StringRef name) {
   Value &value = scalarValues[name.str()];
   if (value)
@@ -61,7 +88,8 @@ Value EntryBuilder::scalar(llvm::StringRef name) {
   int64_t position = scalarOrder.size();
   scalarOrder.push_back(name.str());
   if (!scalars)
-    scalars = body->addArgument(RankedTensorType::get({1}, f32), NameLoc::get(builder.getStringAttr("scalars")));
+    scalars = body->insertArgument(inputAttributes.size() + stateOrder.size(), RankedTensorType::get({1}, f32),
+                                   NameLoc::get(builder.getStringAttr("scalars")));
   scalars.setType(RankedTensorType::get({position + 1}, f32));
   Value slice = SliceOp::create(builder, loc, RankedTensorType::get({1}, f32), scalars,
                                 llvm::ArrayRef<int64_t>{position}, llvm::ArrayRef<int64_t>{1});
@@ -84,6 +112,8 @@ func::FuncOp EntryBuilder::finish() {
     arguments.push_back(attribute(names::kVariable, builder.getStringAttr(variable)));
   if (scalars)
     arguments.push_back(attribute(names::kScalars, builder.getUnitAttr()));
+  if (counters)
+    arguments.push_back(attribute(names::kCounters, builder.getUnitAttr()));
   for (auto &[name, value, sampleAxis] : outputs) {
     results.push_back(value);
     NamedAttrList attributes(attribute(names::kName, builder.getStringAttr(name)));

@@ -1,7 +1,8 @@
 //===- EntryBuilder.h - an entry function while it is being built -*- C++ -*-===//
 //
-// An entry takes the graph's inputs, the state that it reads, and the run-time scalars; it returns outputs and the next
-// values of the state that it changes. State and scalars are added as they are asked for.
+// An entry takes the graph's inputs, the state that it reads, the run-time scalars and the counters of random numbers; it
+// returns outputs and the next values of the state that it changes. State, scalars and counters are added as they are
+// asked for.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_ENTRYBUILDER_H
@@ -24,14 +25,21 @@ public:
 
   mlir::OpBuilder builder;
 
+  enum class Mode { Training, Inference };
   /// Copies the body of `source`: its arguments become inputs of the entry, its reads become state. Inputs that nothing
-  /// reads are left out unless `keepInputs`. Returns the values that `source` returns.
-  llvm::SmallVector<mlir::Value> inlineBody(mlir::func::FuncOp source, bool keepInputs);
+  /// reads are left out unless `keepInputs`. In inference mode, ops that depend on it take that form and nothing is
+  /// written. Returns the values that `source` returns.
+  llvm::SmallVector<mlir::Value> inlineBody(mlir::func::FuncOp source, bool keepInputs, Mode mode = Mode::Training);
+  /// What `source` wrote to variables (running statistics), in the order of their first write. It becomes an update only
+  /// where the entry says so.
+  llvm::ArrayRef<std::pair<std::string, mlir::Value>> written() const { return writes; }
 
   /// The value of a variable at entry.
   mlir::Value state(llvm::StringRef variable);
   /// A run-time scalar (f32, rank 0).
   mlir::Value scalar(llvm::StringRef name);
+  /// What random numbers are drawn with in this call (ui32[4]).
+  mlir::Value randomKey();
   /// Names of the scalars asked for, in the order of their vector.
   const std::vector<std::string> &scalarNames() const { return scalarOrder; }
 
@@ -49,7 +57,8 @@ private:
   mlir::Block *body;
   std::vector<mlir::DictionaryAttr> inputAttributes;
   std::vector<std::string> stateOrder, scalarOrder;
-  mlir::BlockArgument scalars;
+  mlir::BlockArgument scalars, counters;
+  std::vector<std::pair<std::string, mlir::Value>> writes;
   std::map<std::string, mlir::Value> scalarValues;
   struct Output {
     std::string name;

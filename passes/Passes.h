@@ -30,6 +30,8 @@ struct BuildUpdateOptions {
   const std::map<std::string, frontend::Initializer> *initializers = nullptr;
   /// Which entries to make; each needs the function that it comes from (@backward, @loss, @forward).
   bool train = true, evaluate = true, predict = true, gradients = true;
+  /// `predict` runs dropout and batch norm as the graph says, and `predict_inference` in inference mode; else `predict` does.
+  bool predictAsExported = false;
 };
 std::unique_ptr<mlir::Pass> createBuildUpdatePass(const BuildUpdateOptions &options);
 

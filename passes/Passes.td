@@ -171,6 +171,10 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     until the last is known. Where nothing else waits for it, gradients die one by one instead, and a norm that is not
     finite ends the run without a checkpoint.) @forward, @loss and @backward are erased.
 
+    What the forward pass writes (running statistics) is the next value of its variable in entries that train, and is
+    dropped in all others; there, and in `evaluate` and `predict`, ops that depend on the mode (`ModeDependent`) take their
+    inference form. `train.random_key` becomes the argument `train.counters`, the last one.
+
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
     ```

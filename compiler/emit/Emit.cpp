@@ -9,6 +9,8 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "runtime/cpu/Library.h"
+#include "runtime/plan/DType.h"
+#include "runtime/plan/DType.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -120,7 +122,7 @@ private:
       }
       static constexpr plan::Buffer::Kind kinds[] = {plan::Buffer::VALUE,  plan::Buffer::STATE,   plan::Buffer::INPUT,
                                                      plan::Buffer::OUTPUT, plan::Buffer::SCRATCH, plan::Buffer::SCRATCH,
-                                                     plan::Buffer::SCALARS};
+                                                     plan::Buffer::SCALARS, plan::Buffer::COUNTERS};
       buffer.set_kind(kinds[source.kind]);
       buffer.set_name(bufferName(source, id));
       if (source.kind == EntryBuffer::kScratch || source.kind == EntryBuffer::kPartial)
@@ -137,7 +139,7 @@ private:
   std::string bufferName(const EntryBuffer &buffer, unsigned id) {
     if (auto argument = dyn_cast_or_null<BlockArgument>(buffer.value)) {
       auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kName);
-      return name ? name.str() : "scalars";
+      return name ? name.str() : buffer.kind == EntryBuffer::kCounters ? "counters" : "scalars";
     }
     std::vector<std::string> nodes = nodesOf(buffer.owner);
     std::string base = nodes.empty() ? "value" : nodes.back();
@@ -218,6 +220,10 @@ private:
       unsigned number = argument.getArgNumber(), id = buffers.bufferOf(argument);
       if (function.getArgAttr(number, names::kScalars)) {
         entry.set_scalars(id);
+        continue;
+      }
+      if (function.getArgAttr(number, names::kCounters)) {
+        entry.set_counters(id);
         continue;
       }
       auto name = function.getArgAttrOfType<StringAttr>(number, names::kName);
@@ -355,6 +361,13 @@ void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::
     note.set_kind("import");
     note.set_text(warning);
   }
+  for (const auto &[name, initializer] : model.initializers)
+    if (!initializer.sign.empty() && plan::isFloatingPoint(initializer.type.dtype()) && initializer.type.dims_size()) {
+      plan::Decisions::Note &note = *decisions.add_notes();
+      note.set_kind("parameter");
+      note.set_subject(name);
+      note.set_text(initializer.sign);
+    }
 }
 
 } // namespace
@@ -369,6 +382,13 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
   plan.set_recipe(options.recipe->text);
   emitTraining(module, *options.recipe, plan);
   emitDecisions(module, *options.model, plan);
+  for (const auto &[name, tie] : options.model->ties) {
+    plan::Tie &out = *plan.add_ties();
+    out.set_name(name);
+    out.set_of(tie.of);
+    out.mutable_permutation()->Assign(tie.permutation.begin(), tie.permutation.end());
+    *out.mutable_type() = tie.type;
+  }
   auto variables = emitVariables(module, writer, options, plan);
   if (!variables)
     return variables.status();

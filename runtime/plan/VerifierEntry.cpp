@@ -37,10 +37,14 @@ private:
   const Buffer &buffer(uint32_t index) const { return entry.buffers(static_cast<int>(index)); }
   bool exists(uint32_t index) const { return index < static_cast<uint32_t>(entry.buffers_size()); }
 
+  /// The runtime writes it before the entry starts.
+  static bool isFilled(const Buffer &b) {
+    return b.kind() == Buffer::INPUT || b.kind() == Buffer::SCALARS || b.kind() == Buffer::COUNTERS;
+  }
   /// Holds a value when the entry starts.
   bool definedAtEntry(uint32_t index) const {
     const Buffer &b = buffer(index);
-    return b.variable() >= 0 || b.kind() == Buffer::INPUT || b.kind() == Buffer::SCALARS;
+    return b.variable() >= 0 || isFilled(b);
   }
 
   bool verifyBuffer(uint32_t index) {
@@ -78,7 +82,7 @@ private:
         fail("state lives for the whole entry, not from {} to {}", b.first(), b.last());
     } else if (b.arena() == RESIDENT)
       fail("only variables lie in the resident arena");
-    if (b.variable() < 0 && (b.kind() == Buffer::INPUT || b.kind() == Buffer::SCALARS) && b.first() != -1)
+    if (b.variable() < 0 && isFilled(b) && b.first() != -1)
       fail("it is filled before the entry runs, so it lives from -1, not {}", b.first());
     return good;
   }
@@ -296,6 +300,7 @@ private:
           report("entry '{}', output '{}': nothing is ever written to {}", entry.name(), port.name(),
                  describe(entry, port.buffer()));
       }
+    verifyCounters();
     if (entry.scalars() < 0)
       return;
     auto index = static_cast<uint32_t>(entry.scalars());
@@ -306,6 +311,17 @@ private:
              elementCount(b.type()).value_or(0) < static_cast<uint64_t>(plan.training().scalars_size()))
       report("entry '{}': {} cannot hold the {} run-time scalars", entry.name(), describe(entry, index),
              plan.training().scalars_size());
+  }
+
+  void verifyCounters() {
+    if (!entry.has_counters())
+      return;
+    auto index = static_cast<uint32_t>(entry.counters());
+    if (!exists(index))
+      report("entry '{}': its counters are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
+    else if (const Buffer &b = buffer(index);
+             b.kind() != Buffer::COUNTERS || b.type().dtype() != U32 || elementCount(b.type()).value_or(0) != 4)
+      report("entry '{}': {} cannot hold the counters of random numbers, 4 words", entry.name(), describe(entry, index));
   }
 
   const Plan &plan;

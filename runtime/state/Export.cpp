@@ -85,7 +85,23 @@ void forEachGraph(onnx::GraphProto &graph, const std::function<void(onnx::GraphP
     }
 }
 
-/// BatchNormalization with training_mode = 1 and Dropout with a training_mode input go back to inference.
+bool isStandard(const onnx::NodeProto &node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
+
+/// The statistics of a BatchNormalization in inference mode are its inputs: what reads them reads those.
+void passStatistics(onnx::GraphProto &graph, const onnx::NodeProto &node) {
+  for (int i = 1; i < node.output_size(); ++i) {
+    if (node.output(i).empty())
+      continue;
+    onnx::NodeProto &identity = *graph.add_node();
+    identity.set_op_type("Identity");
+    identity.set_name(node.name() + "/statistic_" + std::to_string(i));
+    *identity.add_input() = node.input(i == 1 || i == 3 ? 3 : 4);
+    *identity.add_output() = node.output(i);
+  }
+}
+
+/// BatchNormalization and Dropout go back to inference: training_mode = 1, the training_mode input, and before opset 14 the
+/// further outputs that say the same.
 void setInferenceMode(onnx::GraphProto &graph) {
   std::set<std::string> used;
   forEachGraph(graph, [&](onnx::GraphProto &part) {
@@ -95,25 +111,33 @@ void setInferenceMode(onnx::GraphProto &graph) {
       used.insert(output.name());
   });
   forEachGraph(graph, [&](onnx::GraphProto &part) {
+    onnx::GraphProto made;
+    bool statisticsRead = false;
     for (onnx::NodeProto &node : *part.mutable_node()) {
-      if (!node.domain().empty() && node.domain() != "ai.onnx")
-        continue;
-      if (node.op_type() == "Dropout" && node.input_size() == 3)
+      if (node.op_type() == "Dropout" && isStandard(node) && node.input_size() == 3)
         node.mutable_input()->DeleteSubrange(2, 1);
-      bool trains = false;
-      for (onnx::AttributeProto &attribute : *node.mutable_attribute())
-        trains |= attribute.name() == "training_mode" && attribute.i() == 1;
-      bool statisticsRead = false;
-      for (int i = 1; i < node.output_size(); ++i)
-        statisticsRead |= used.count(node.output(i)) != 0;
-      if (node.op_type() != "BatchNormalization" || !trains || statisticsRead)
+      if (node.op_type() == "BiasDropout" && node.domain() == "com.microsoft" && node.input_size() == 5)
+        node.mutable_input()->DeleteSubrange(4, 1);
+      *made.add_node() = node;
+      if (node.op_type() != "BatchNormalization" || !isStandard(node))
         continue;
-      for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      onnx::NodeProto &copy = *made.mutable_node()->rbegin();
+      for (onnx::AttributeProto &attribute : *copy.mutable_attribute())
         if (attribute.name() == "training_mode")
           attribute.set_i(0);
-      while (node.output_size() > 1)
-        node.mutable_output()->RemoveLast();
+      while (copy.output_size() > 1)
+        copy.mutable_output()->RemoveLast();
+      bool read = false;
+      for (int i = 1; i < node.output_size(); ++i)
+        read |= used.count(node.output(i)) != 0;
+      if (read)
+        passStatistics(made, node);
+      statisticsRead |= read;
+      if (!read)
+        node = copy;
     }
+    if (statisticsRead)
+      part.mutable_node()->Swap(made.mutable_node());
   });
 }
 
@@ -130,6 +154,16 @@ public:
       return bytes;
     return initial.bytes(variable);
   }
+  plan::Expected<std::vector<std::byte>> ofTie(const plan::Plan &plan, const plan::Tie &tie) {
+    for (const plan::Variable &variable : plan.variables())
+      if (variable.name() == tie.of()) {
+        auto bytes = of(variable);
+        if (!bytes)
+          return bytes.status();
+        return tiedBytes(tie, variable, *bytes);
+      }
+    return plan::error("the plan's '{}' copies '{}', which it does not have; compile the model again", tie.name(), tie.of());
+  }
 
 private:
   const TrainedValues &trained;
@@ -145,6 +179,14 @@ plan::Status exportSafetensors(const plan::Plan &plan, Values &values, const std
     if (!bytes)
       return bytes.status();
     tensors.push_back({variable.name(), variable.type(), *bytes});
+  }
+  std::vector<std::vector<std::byte>> copies;
+  for (const plan::Tie &tie : plan.ties()) {
+    auto bytes = values.ofTie(plan, tie);
+    if (!bytes)
+      return bytes.status();
+    copies.push_back(bytes.take());
+    tensors.push_back({tie.name(), tie.type(), copies.back()});
   }
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
@@ -183,6 +225,9 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
   if (!model)
     return model.status();
   std::map<std::string, const plan::Variable *> byName;
+  std::map<std::string, const plan::Tie *> ties;
+  for (const plan::Tie &tie : plan.ties())
+    ties[tie.name()] = &tie;
   uint64_t total = 0;
   for (const plan::Variable &variable : plan.variables())
     if (isModelValue(variable)) {
@@ -200,26 +245,11 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
   }
   std::set<std::string> exported;
   plan::Status status;
-  auto put = [&](onnx::TensorProto &tensor) -> plan::Status {
-    auto found = byName.find(tensor.name());
-    if (found == byName.end())
-      return hasBytes(tensor) ? plan::Status()
-                              : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
-                                            "model again",
-                                            path, tensor.name());
-    const plan::Variable &variable = *found->second;
-    exported.insert(variable.name());
-    if (hasBytes(tensor) && !values.isTrained(variable))
-      return plan::Status();
-    if (plan::Status checked = checkInitializer(tensor, variable, path); !checked.ok())
-      return checked;
-    auto bytes = values.of(variable);
-    if (!bytes)
-      return bytes.status();
+  auto store = [&](onnx::TensorProto &tensor, std::span<const std::byte> bytes) -> plan::Status {
     clearBytes(tensor);
     constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
-    if (!data || bytes->size() <= kSmall) {
-      tensor.set_raw_data(bytes->data(), bytes->size());
+    if (!data || bytes.size() <= kSmall) {
+      tensor.set_raw_data(bytes.data(), bytes.size());
       return plan::Status();
     }
     static constexpr char kZeros[4096] = {};
@@ -234,8 +264,30 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     };
     note("location", std::filesystem::path(dataPath).filename().string());
     note("offset", std::to_string(data->bytesWritten()));
-    note("length", std::to_string(bytes->size()));
-    return data->write(bytes->data(), bytes->size());
+    note("length", std::to_string(bytes.size()));
+    return data->write(bytes.data(), bytes.size());
+  };
+  auto put = [&](onnx::TensorProto &tensor) -> plan::Status {
+    auto found = byName.find(tensor.name());
+    if (auto tie = ties.find(tensor.name()); tie != ties.end()) {
+      auto bytes = values.ofTie(plan, *tie->second);
+      return bytes ? store(tensor, *bytes) : bytes.status();
+    }
+    if (found == byName.end())
+      return hasBytes(tensor) ? plan::Status()
+                              : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
+                                            "model again",
+                                            path, tensor.name());
+    const plan::Variable &variable = *found->second;
+    exported.insert(variable.name());
+    if (hasBytes(tensor) && !values.isTrained(variable))
+      return plan::Status();
+    if (plan::Status checked = checkInitializer(tensor, variable, path); !checked.ok())
+      return checked;
+    auto bytes = values.of(variable);
+    if (!bytes)
+      return bytes.status();
+    return store(tensor, *bytes);
   };
   forEachGraph(*model->mutable_graph(), [&](onnx::GraphProto &graph) {
     for (onnx::TensorProto &tensor : *graph.mutable_initializer())

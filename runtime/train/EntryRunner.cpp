@@ -60,6 +60,18 @@ EntryRunner::EntryRunner(Device &device, const plan::Entry &entry)
   if (entry.scalars() >= 0)
     if (void *data = device.bufferData(name, static_cast<uint32_t>(entry.scalars())))
       scalarBlock = {static_cast<float *>(data), entry.buffers(entry.scalars()).bytes() / sizeof(float)};
+  if (entry.has_counters())
+    counters = static_cast<uint32_t *>(device.bufferData(name, static_cast<uint32_t>(entry.counters())));
+}
+
+/// Before each run: the buffer lies in memory that other values use again.
+void EntryRunner::fillCounters() {
+  if (!counters)
+    return;
+  counters[0] = static_cast<uint32_t>(seed);
+  counters[1] = static_cast<uint32_t>(seed >> 32);
+  counters[2] = static_cast<uint32_t>(update);
+  counters[3] = static_cast<uint32_t>(microBatch);
 }
 
 int EntryRunner::outputIndex(const std::string &output) const {
@@ -86,6 +98,7 @@ std::span<const std::byte> EntryRunner::outputBytes(int index) const {
 
 std::string EntryRunner::findNonFinite() {
   std::string firstNan, firstInfinity;
+  fillCounters();
   plan::Status status = device->runObserved(name, [&](uint32_t index) {
     if (!firstNan.empty())
       return;

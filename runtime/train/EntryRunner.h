@@ -1,6 +1,6 @@
 //===- EntryRunner.h - one entry of a plan on a device -------------------===//
 //
-// Keeps the addresses of an entry's inputs, scalars and outputs, found once, so that a call costs no look-up.
+// Keeps the addresses of an entry's inputs, scalars, counters and outputs, found once, so that a call costs no look-up.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
@@ -28,7 +28,17 @@ public:
   /// The scalar block; empty where the entry has none.
   std::span<float> scalars() const { return scalarBlock; }
 
-  plan::Status run() { return device->run(name); }
+  /// What random numbers are drawn with from the next run on; update and micro-batch of the update count from 0.
+  void setSeed(uint64_t value) { seed = value; }
+  void setCounters(uint64_t updateNumber, uint64_t microBatchNumber) {
+    update = updateNumber;
+    microBatch = microBatchNumber;
+  }
+
+  plan::Status run() {
+    fillCounters();
+    return device->run(name);
+  }
 
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
   /// Index of an output, or -1.
@@ -43,12 +53,16 @@ public:
   std::string findNonFinite();
 
 private:
+  void fillCounters();
+
   Device *device;
   const plan::Entry *program;
   std::string name;
   std::vector<void *> inputBuffers;
   std::vector<const void *> outputBuffers;
   std::span<float> scalarBlock;
+  uint32_t *counters = nullptr; ///< null where the entry has none, or the device has no memory
+  uint64_t seed = 0, update = 0, microBatch = 0;
 };
 
 } // namespace tcc::runtime

@@ -27,7 +27,9 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
     outputs[i] = runner.outputIndex(kSumNames[i]);
   if (outputs[0] < 0 || outputs[1] < 0)
     return plan::error("the plan's entry 'evaluate' gives no loss; compile again");
+  uint64_t samples = reader.samples(), batch = reader.batch();
   auto call = [&](std::span<const uint64_t> indices, bool mask) -> plan::Expected<Sums> {
+    runner.setCounters(0, indices.front() / batch);
     plan::Status status = reader.fill(indices, mask, runner.inputs());
     if (status.ok())
       status = runner.run();
@@ -38,7 +40,6 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
       sums[i] = runner.scalarOutput(outputs[i]);
     return sums;
   };
-  uint64_t samples = reader.samples(), batch = reader.batch();
   Sums total{};
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
@@ -85,6 +86,7 @@ plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, con
   }
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
+    runner.setCounters(0, begin / batch);
     plan::Status status = reader.fill(indices, false, runner.inputs());
     if (status.ok())
       status = runner.run();

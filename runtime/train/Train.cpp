@@ -50,7 +50,9 @@ private:
   plan::Status loop();
   /// One update; `finite` says whether it was applied.
   plan::Status update(UpdateMetrics &metrics, bool &finite);
-  plan::Status microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum, double &weight);
+  /// Micro-batch `number` of the epoch, which is micro-batch `inWindow` of its update.
+  plan::Status microBatch(LossRunner &entry, uint64_t number, uint64_t inWindow, UpdateMetrics &metrics, double &sum,
+                          double &weight);
   plan::Status evaluateNow();
   plan::Status checkpoint();
   plan::Status record(const UpdateMetrics &metrics);
@@ -173,6 +175,11 @@ plan::Status Trainer::planRun() {
     position.seed = options.seed.value_or(session.training.seed());
     position.shuffle = options.shuffle.value_or(true);
   }
+  for (LossRunner *entry : {step.get(), first.get(), next.get()})
+    if (entry)
+      entry->runner.setSeed(position.seed);
+  if (evaluateEntry)
+    evaluateEntry->setSeed(position.seed);
   position.settings = options.settings;
   DataMap settings(session.data.settings().begin(), session.data.settings().end());
   bool pad = settingText(settings, "last") == "pad";
@@ -264,9 +271,10 @@ void Trainer::report() {
                   formatBytes(dataBytes), formatBytes(session.reader.fileBytes())));
 }
 
-plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, UpdateMetrics &metrics, double &sum,
-                                 double &weight) {
+plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, uint64_t inWindow, UpdateMetrics &metrics,
+                                 double &sum, double &weight) {
   sampler->batchOf(position.epoch, number, indices);
+  entry.runner.setCounters(position.step, inWindow);
   plan::Status status = data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs());
   if (status.ok())
     status = entry.runner.run();
@@ -291,7 +299,7 @@ plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
     lastWindow = 1;
     if (!step->runner.scalars().empty())
       scalars->compute(metrics.step, count, step->runner.scalars());
-    status = microBatch(*step, position.batch, metrics, sum, weight);
+    status = microBatch(*step, position.batch, 0, metrics, sum, weight);
     metrics.gradientNorm = step->runner.scalarOutput(step->norm);
     metrics.loss = sum / weight;
     finite = good(metrics.loss) && good(metrics.gradientNorm);
@@ -299,7 +307,7 @@ plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
   }
   lastWindow = std::min(accumulate, sampler->batchesPerEpoch() - position.batch);
   for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
-    status = microBatch(i == 0 ? *first : *next, position.batch + i, metrics, sum, weight);
+    status = microBatch(i == 0 ? *first : *next, position.batch + i, i, metrics, sum, weight);
   metrics.loss = sum / weight;
   finite = good(metrics.loss);
   if (!status.ok() || !finite)
@@ -382,6 +390,7 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     sampler->batchOf(position.epoch, number, indices);
     if (step && !step->runner.scalars().empty())
       scalars->compute(metrics.step, schedule->perEpoch() ? position.epoch : position.step, step->runner.scalars());
+    entry.runner.setCounters(position.step, number - begin);
     if (data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs()).ok())
       node = entry.runner.findNonFinite();
   }

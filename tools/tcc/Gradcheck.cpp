@@ -48,6 +48,9 @@ public:
     if (entry.scalars() >= 0)
       if (void *data = device.bufferData(kEntry, uint32_t(entry.scalars())))
         std::memset(data, 0, entry.buffers(entry.scalars()).bytes());
+    if (entry.has_counters()) // the same masks in every run
+      if (void *data = device.bufferData(kEntry, uint32_t(entry.counters())))
+        std::memset(data, 0, entry.buffers(entry.counters()).bytes());
     if (plan::Status status = device.run(kEntry); !status.ok())
       return status;
     double value = 0;

@@ -51,7 +51,7 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--init", train.init, "WEIGHTS.safetensors to start from");
   auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
-  app.add_option("--seed", raw.seed, "of the order; default: the recipe's")->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", raw.seed, "of the order and of random numbers (dropout); default: the recipe's")->check(CLI::NonNegativeNumber);
   app.add_option("--eval-every", train.evalEvery, "updates between evaluations; default: at the end");
   app.add_option("--checkpoint-every", train.checkpointEvery, "updates between checkpoints; default: at the end");
   app.add_option("--log-every", train.logEvery, "updates between progress lines");

@@ -57,6 +57,10 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
   if (!session)
     return session.status();
   const plan::Entry *entry = findEntry(session->plan(), entryName);
+  // Weights of a run are run in inference mode, whatever mode the graph was exported in.
+  if (const plan::Entry *inference = findEntry(session->plan(), entryName + "_inference");
+      inference && !options.from.empty())
+    entry = inference;
   if (!entry)
     return plan::error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath,
                        entryName, entryName);
@@ -74,6 +78,7 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
     return data.status();
   Prepared prepared{session.take(), data.take(), nullptr};
   prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
+  prepared.runner->setSeed(prepared.session.training.seed());
   return prepared;
 }
 

@@ -1,0 +1,214 @@
+//===- Modes.cpp - ops that train in one way and predict in another -------===//
+//
+// Whether a node trains is the export's choice, or the recipe's (model.batch_norm, model.dropout). A node that does becomes
+// one op that knows its inference form; entries choose between the two. Running statistics are variables: a training
+// batch norm writes their next values beside the op.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/Recipe.h"
+#include "frontend/NodeImport.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace modes { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::Expr;
+
+//===----------------------------------------------------------------------===//
+// Dropout
+//===----------------------------------------------------------------------===//
+
+/// The probability with which elements are dropped; 0 in inference mode. `ratio` and `mode` are input numbers.
+Expected<double> dropProbability(NodeImport &n, unsigned ratio, unsigned mode) {
+  double p = n.floatAttr("ratio", 0.5);
+  if (n.settings && n.settings->dropout)
+    return *n.settings->dropout;
+  // Before opset 12 the node has one mode, inference.
+  if (!n.has(mode))
+    return 0;
+  TCC_TRY(training, n.number(mode));
+  if (training == 0)
+    return 0;
+  if (n.has(ratio)) {
+    TCC_TRY(given, n.number(ratio));
+    p = given;
+  }
+  if (!(p >= 0 && p <= 1))
+    return plan::error("its ratio is {}, which is no probability", p);
+  return p;
+}
+
+struct Dropped {
+  Value result, mask;
+};
+
+Dropped drop(NodeImport &n, Value x, double p) {
+  Type maskType = n.type(train::shapeOf(x), n.i1());
+  if (p == 0)
+    return {x, train::splatInt(n.builder, n.loc, maskType, 1)};
+  auto op = train::DropoutOp::create(n.builder, n.loc, x.getType(), maskType, x, n.randomKey(), n.randomId(),
+                                     llvm::APFloat(p));
+  return {op.getResult(), op.getMask()};
+}
+
+Status dropout(NodeImport &n) {
+  TCC_TRY(p, dropProbability(n, 1, 2));
+  Dropped dropped = drop(n, n.in(0), p);
+  if (n.wants(1)) {
+    Type maskType = n.opset < 10 ? train::elementTypeOf(n.in(0)) : n.i1();
+    (void)n.set(1, n.expr(dropped.mask).cast(maskType));
+  }
+  return n.result(dropped.result);
+}
+
+/// com.microsoft: dropout(data + bias) + residual.
+Status biasDropout(NodeImport &n) {
+  TCC_TRY(p, dropProbability(n, 3, 4));
+  Dropped dropped = drop(n, n.expr(0) + n.expr(1), p);
+  if (n.wants(1))
+    (void)n.set(1, dropped.mask);
+  Expr result = n.expr(dropped.result);
+  return n.result(n.has(2) ? result + n.expr(2) : result);
+}
+
+//===----------------------------------------------------------------------===//
+// BatchNormalization
+//===----------------------------------------------------------------------===//
+
+/// The initializer that an input is, or empty.
+std::string initializerOf(Value value) {
+  auto read = value.getDefiningOp<train::ReadOp>();
+  return read ? read.getVariable().str() : std::string();
+}
+
+/// A batch norm under construction: its channels are dimension 1 of `x`, all else has one element for each.
+class BatchNorm {
+public:
+  explicit BatchNorm(NodeImport &n) : n(n), x(n.expr(0)) {}
+
+  Status run() {
+    if (Status status = arrange(); !status.ok())
+      return status;
+    bool exported = n.opset < 14 ? n.wants(1) : n.intAttr("training_mode", 0) != 0;
+    if (exported || (n.settings && n.settings->trainBatchNorm))
+      return train();
+    Shape spread(train::shapeOf(x).size(), 1);
+    spread[1] = channels;
+    auto over = [&](unsigned i) { return n.expr(i).cast(train::elementTypeOf(x)).reshape(spread); };
+    Expr rstd = (over(4) + epsilon()).apply<train::RsqrtOp>();
+    return n.result(((x - over(3)) * (rstd * over(1)) + over(2)).reshape(n.shape(0)));
+  }
+
+private:
+  double epsilon() const { return n.floatAttr("epsilon", 1e-5); }
+
+  /// A vector is one channel. Before opset 9, spatial = 0 had statistics for every position: each is a channel then.
+  Status arrange() {
+    llvm::ArrayRef<int64_t> shape = n.shape(0);
+    if (shape.empty())
+      return plan::error("BatchNormalization needs at least 1 dimension, not {}", typeText(n.in(0)));
+    if (shape.size() == 1)
+      x = x.reshape({shape[0], 1});
+    else if (n.opset < 9 && n.intAttr("spatial", 1) == 0)
+      x = x.reshape({shape[0], countOf(shape.drop_front(1))});
+    channels = train::shapeOf(x)[1];
+    for (unsigned i = 1; i < 5; ++i)
+      if (countOf(n.shape(i)) != channels)
+        return plan::error("{} has not one element for each of the {} channels", typeText(n.in(i)), channels);
+    return Status::success();
+  }
+
+  Status train() {
+    Type element = train::elementTypeOf(x), statistic = element.isF64() ? element : Type(n.builder.getF32Type());
+    Type vector = n.type({channels}, statistic);
+    auto each = [&](unsigned i) { return n.reshape(n.in(i), {channels}); };
+    auto op = train::BatchNormOp::create(n.builder, n.loc, x.value.getType(), vector, vector, x, each(1), each(2),
+                                         each(3), each(4), llvm::APFloat(epsilon()));
+    int64_t count = channels ? countOf(train::shapeOf(x)) / channels : 0;
+    Expr mean = n.expr(op.getMean()), variance = n.expr(op.getVariance());
+    // What ONNX returns: running statistics by the biased variance, and before opset 14 the batch's own.
+    if (n.wants(1))
+      (void)n.set(1, moved(3, n.in(3), mean));
+    if (n.wants(2))
+      (void)n.set(2, moved(4, n.in(4), variance));
+    if (n.wants(3))
+      (void)n.set(3, returned(3, mean));
+    if (n.wants(4))
+      (void)n.set(4, returned(4, variance));
+    // What training keeps: PyTorch's, by the unbiased variance.
+    if (!initializerOf(n.in(3)).empty() || !initializerOf(n.in(4)).empty()) {
+      if (count == 1)
+        return plan::error("BatchNormalization in training mode has 1 value per channel, which has no variance; "
+                           "give a larger batch (--shape, --dim), or model.batch_norm = \"as-exported\" of an eval() export");
+      if (Status status = checkStatistics(); !status.ok())
+        return status;
+      write(3, mean);
+      write(4, variance * (double(count) / double(count - 1)));
+    }
+    return n.result(n.expr(op.getResult()).reshape(n.shape(0)));
+  }
+
+  Expr returned(unsigned i, const Expr &value) {
+    return value.cast(train::elementTypeOf(n.in(i))).reshape(n.shape(i));
+  }
+
+  /// running·momentum + batch·(1 − momentum), of input `i`'s type.
+  Expr moved(unsigned i, Value running, const Expr &batch) {
+    double momentum = n.floatAttr("momentum", 0.9);
+    Expr old = n.expr(running).reshape({channels}).cast(train::elementTypeOf(batch));
+    return returned(i, old * momentum + batch * (1 - momentum));
+  }
+
+  /// Reads again, since a module that runs twice has written it by now.
+  void write(unsigned i, const Expr &batch) {
+    std::string variable = initializerOf(n.in(i));
+    if (variable.empty())
+      return;
+    Value now = train::ReadOp::create(n.builder, n.loc, n.in(i).getType(), variable);
+    train::WriteOp::create(n.builder, n.loc, variable, moved(i, now, batch));
+  }
+
+  /// Statistics that an exporter merged with something else cannot be kept: they would overwrite it.
+  Status checkStatistics() {
+    auto function = n.builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+    std::string scale = initializerOf(n.in(1));
+    for (unsigned i : {3u, 4u}) {
+      std::string variable = initializerOf(n.in(i));
+      auto declared = variable.empty() ? train::VariableOp() : function.lookupSymbol<train::VariableOp>(variable);
+      bool merged = declared && declared.getRole() == "parameter";
+      for (auto other : n.builder.getInsertionBlock()->getOps<train::BatchNormOp>())
+        for (Value read : {other.getRunningMean(), other.getRunningVariance()})
+          merged |= !variable.empty() && initializerOf(read) == variable && initializerOf(other.getScale()) != scale;
+      if (merged)
+        return plan::error("its running statistic {} is used for something else as well: the exporter merged equal "
+                           "weights of a fresh model; export after a training step, or without constant folding",
+                           variable);
+    }
+    return Status::success();
+  }
+
+  NodeImport &n;
+  Expr x;
+  int64_t channels = 0;
+};
+
+Status batchNorm(NodeImport &n) { return BatchNorm(n).run(); }
+
+constexpr OpEntry kTable[] = {
+    {"Dropout", 1, dropout},
+    {"BatchNormalization", 5, batchNorm},
+    {"BiasDropout", 2, biasDropout, 1, 1, "com.microsoft"},
+};
+
+} // namespace
+} // namespace modes
+
+std::span<const OpEntry> modeOps() { return modes::kTable; }
+
+} // namespace tcc::frontend
