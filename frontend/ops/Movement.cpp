@@ -1,7 +1,6 @@
 //===- Movement.cpp - parts of tensors, and tensors from parts ------------===//
-#include "frontend/NodeImport.h"
+#include "frontend/ops/Sampling.h"
 
-#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -101,14 +100,6 @@ Status slice(NodeImport &n) {
                                          strides));
 }
 
-/// The elements of `x` at `indices` along `dim`.
-Value take(NodeImport &n, Value x, int64_t dim, llvm::ArrayRef<int64_t> indices) {
-  Shape shape(train::shapeOf(x));
-  shape[size_t(dim)] = int64_t(indices.size());
-  Value index = train::vectorOf(n.builder, n.loc, indices);
-  return train::GatherOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x, index, dim);
-}
-
 /// Position that a padded position shows, for extent `size`.
 int64_t mirrored(int64_t position, int64_t size, const std::string &mode) {
   if (mode == "edge")
@@ -120,6 +111,8 @@ int64_t mirrored(int64_t position, int64_t size, const std::string &mode) {
   return position < size ? position : period - position;
 }
 
+/// The tensor within a border. Pads are attributes up to opset 10, then inputs; negative ones cut, before anything is shown
+/// in the border.
 Status pad(NodeImport &n) {
   int64_t rank = n.rank(0);
   TCC_TRY(pads, n.intsFrom("pads", 1));
@@ -132,113 +125,55 @@ Status pad(NodeImport &n) {
   if (pads->size() != 2 * axes.size())
     return plan::error("{} pads for {} axes", pads->size(), axes.size());
   std::string mode = n.stringAttr("mode", "constant");
-  double value = n.floatAttr("value", 0);
-  if (n.has(2)) {
-    TCC_TRY(given, n.number(2));
-    value = given;
-  }
+  if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
+    return plan::error("mode \"{}\" is not one of constant, reflect, edge and wrap", mode);
   Value x = n.in(0);
   Shape low(size_t(rank), 0), shape(n.shape(0));
   for (auto [i, axis] : llvm::enumerate(axes)) {
     int64_t before = (*pads)[i], after = (*pads)[i + axes.size()], extent = n.shape(0)[size_t(axis)];
-    if (extent + before + after < 1 || -before > extent || -after > extent)
-      return plan::error("pads {} leave nothing of axis {} of {}", shapeText(*pads), axis, typeText(n.in(0)));
-    if (mode != "constant") {
-      if (mode == "reflect" && (before >= extent || after >= extent) && extent > 1)
-        return plan::error("reflection by {} needs more than the {} elements of axis {}", std::max(before, after), extent, axis);
-      Shape indices;
-      for (int64_t k = -before; k < extent + after; ++k)
-        indices.push_back(mirrored(k, extent, mode));
-      if (before || after)
-        x = take(n, x, axis, indices);
+    int64_t cutBefore = std::max<int64_t>(0, -before), kept = extent - cutBefore - std::max<int64_t>(0, -after);
+    before = std::max<int64_t>(0, before);
+    after = std::max<int64_t>(0, after);
+    if (kept < 0)
+      return plan::error("pads {} take more from axis {} of {} than it has", shapeText(*pads), axis, typeText(n.in(0)));
+    x = n.slice(x, axis, cutBefore, kept);
+    shape[size_t(axis)] = kept + before + after;
+    low[size_t(axis)] = before;
+    if (mode == "constant" || (!before && !after))
       continue;
-    }
-    // Negative pads cut.
-    int64_t cutBefore = std::max<int64_t>(0, -before), cutAfter = std::max<int64_t>(0, -after);
-    x = n.slice(x, axis, cutBefore, extent - cutBefore - cutAfter);
-    low[size_t(axis)] = std::max<int64_t>(0, before);
-    shape[size_t(axis)] = extent + before + after;
+    if (kept == 0)
+      return plan::error("axis {} of {} has no elements to show in the border; use mode constant", axis, typeText(n.in(0)));
+    TapTable table;
+    for (int64_t k = -before; k < kept + after; ++k)
+      table.push_back({{mirrored(k, kept, mode), 1}});
+    x = resample(n, x, axis, table);
   }
   if (mode != "constant" || Shape(train::shapeOf(x)) == shape)
     return n.result(x);
-  return n.result(train::PadOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x, low,
+  auto padded = [&](Value inner, double value) {
+    return n.expr(train::PadOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(inner)), inner, low,
                                        Shape(size_t(rank), 1), llvm::APFloat(value)));
-}
-
-/// Nearest-neighbour Resize and Upsample, axis by axis, as gathers at indices that are known here.
-Status resizeNearest(NodeImport &n, llvm::ArrayRef<double> scales, llvm::ArrayRef<int64_t> sizes,
-                     const std::string &transform, const std::string &rounding) {
-  Value x = n.in(0);
-  for (int64_t dim = 0; dim < n.rank(0); ++dim) {
-    int64_t in = n.shape(0)[size_t(dim)], out = sizes[size_t(dim)];
-    double scale = scales[size_t(dim)];
-    if (in == out && scale == 1)
-      continue;
-    Shape indices;
-    for (int64_t i = 0; i < out; ++i) {
-      double position = double(i) / scale;
-      if (transform == "half_pixel" || (transform == "pytorch_half_pixel" && out > 1))
-        position = (double(i) + 0.5) / scale - 0.5;
-      else if (transform == "pytorch_half_pixel")
-        position = 0;
-      else if (transform == "align_corners")
-        position = out > 1 ? double(i) * double(in - 1) / double(out - 1) : 0;
-      else if (transform != "asymmetric")
-        return plan::error("coordinate transformation {} is not supported", transform);
-      double whole = rounding == "floor"               ? std::floor(position)
-                     : rounding == "ceil"              ? std::ceil(position)
-                     : rounding == "round_prefer_ceil" ? std::floor(position + 0.5)
-                                                       : std::ceil(position - 0.5);
-      indices.push_back(std::clamp<int64_t>(int64_t(whole), 0, in - 1));
-    }
-    x = take(n, x, dim, indices);
+  };
+  if (!n.has(2))
+    return n.result(padded(x, n.floatAttr("value", 0)));
+  if (countOf(n.shape(2)) != 1)
+    return plan::error("the value of a border is one number, not {}", typeText(n.in(2)));
+  if (n.constantOf(n.in(2))) {
+    TCC_TRY(value, n.number(2));
+    return n.result(padded(x, value));
   }
-  return n.result(x);
-}
-
-Status resize(NodeImport &n) {
-  bool upsample = n.node.op_type() == "Upsample", old = upsample || n.opset < 11;
-  std::string mode = n.stringAttr("mode", "nearest");
-  if (mode != "nearest")
-    return plan::error("mode {} is not supported by this version yet; nearest is", mode);
-  if (n.attribute("axes") || n.intAttr("antialias", 0))
-    return plan::error("axes and antialias are not supported by this version yet");
-  llvm::SmallVector<double> scales;
-  Shape sizes;
-  unsigned scaleInput = old ? 1 : 2;
-  if (n.has(3) && !old) {
-    if (n.stringAttr("keep_aspect_ratio_policy", "stretch") != "stretch")
-      return plan::error("this aspect-ratio policy is not supported by this version yet");
-    TCC_TRY(given, n.ints(3));
-    sizes = given;
-  } else if (n.has(scaleInput)) {
-    DenseElementsAttr value = n.constantOf(n.in(scaleInput));
-    if (!value)
-      return plan::error("its scales must be known at compile time");
-    train::HostTensor tensor = train::HostTensor::fromAttribute(value);
-    for (int64_t i = 0; i < tensor.size(); ++i)
-      scales.push_back(tensor.getDouble(i));
-  } else if (const onnx::AttributeProto *given = n.attribute("scales")) {
-    scales.append(given->floats().begin(), given->floats().end());
-  }
-  size_t rank = size_t(n.rank(0));
-  if (sizes.empty() ? scales.size() != rank : sizes.size() != rank)
-    return plan::error("it has not one scale or size for each axis of {}", typeText(n.in(0)));
-  for (size_t i = 0; i < rank; ++i) {
-    if (scales.size() < rank && !sizes.empty())
-      scales.push_back(double(sizes[i]) / double(n.shape(0)[i]));
-    if (sizes.size() <= i)
-      sizes.push_back(int64_t(std::floor(double(n.shape(0)[i]) * scales[i])));
-    if (sizes[i] < 1)
-      return plan::error("axis {} would get the size {}", i, sizes[i]);
-  }
-  return resizeNearest(n, scales, sizes, n.stringAttr("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel"),
-                       n.stringAttr("nearest_mode", old ? "floor" : "round_prefer_floor"));
+  // A value that is known only when running.
+  Value inside = padded(n.splat(train::shapeOf(x), n.i1(), 1), 0);
+  Shape one(static_cast<size_t>(rank), 1);
+  train::Expr value = n.expr(2).cast(train::elementTypeOf(x)).reshape(one).broadcast(shape);
+  return n.result(n.expr(inside).select(padded(x, 0), value));
 }
 
 constexpr OpEntry kTable[] = {
-    {"Concat", 1, concat}, {"Split", 1, split},   {"Slice", 1, slice},
-    {"Pad", 1, pad},       {"Resize", 1, resize}, {"Upsample", 1, resize, 7, 9},
+    {"Concat", 1, concat},
+    {"Split", 1, split},
+    {"Slice", 1, slice},
+    {"Pad", 1, pad},
 };
 
 } // namespace

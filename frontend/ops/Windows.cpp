@@ -98,7 +98,8 @@ Status conv(NodeImport &n) {
   return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
 }
 
-/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own.
+/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. An output shape that is
+/// asked for may cut less than nothing: what lies beyond all windows is the bias alone.
 Status convTranspose(NodeImport &n) {
   if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
     return plan::error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
@@ -117,8 +118,15 @@ Status convTranspose(NodeImport &n) {
   std::optional<Shape> wanted = n.intsAttr("output_shape");
   std::string automatic = n.stringAttr("auto_pad", "NOTSET");
   Shape begin(pads.begin(), pads.begin() + ptrdiff_t(rank)), end(pads.begin() + ptrdiff_t(rank), pads.end());
-  Shape shape = {x[0], weight[1] * groups};
+  if (wanted && wanted->size() != rank && wanted->size() != rank + 2)
+    return plan::error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted), rank);
+  if (automatic != "NOTSET" && automatic != "SAME_UPPER" && automatic != "SAME_LOWER" && automatic != "VALID")
+    return plan::error("auto_pad \"{}\" is not valid", automatic);
+  Shape shape = {x[0], weight[1] * groups}, reached = shape;
+  bool simple = true;
   for (size_t i = 0; i < rank; ++i) {
+    if (automatic == "VALID")
+      begin[i] = end[i] = 0;
     int64_t full = strides[i] * (x[i + 2] - 1) + extra[i] + (weight[i + 2] - 1) * dilations[i] + 1;
     int64_t extent = full - begin[i] - end[i];
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
@@ -128,17 +136,33 @@ Status convTranspose(NodeImport &n) {
       begin[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
       end[i] = total - begin[i];
     }
-    if (extent < 1 || begin[i] < 0 || end[i] < 0)
-      return plan::error("this padding is not supported by this version yet: {} to {} for an extent of {}", begin[i],
-                         end[i], extent);
-    if (extra[i] >= strides[i])
-      return plan::error("output padding {} is not below the stride {}", extra[i], strides[i]);
+    if (extent < 1)
+      return plan::error("spatial dimension {} would have {} elements", i, extent);
+    if (extra[i] >= std::max(strides[i], dilations[i]))
+      return plan::error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i], dilations[i]);
+    simple &= begin[i] >= 0 && end[i] >= 0 && extra[i] < strides[i];
     shape.push_back(extent);
+    reached.push_back(full - extra[i]);
   }
-  Expr result = n.expr(train::ConvInputGradOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
-                                                      n.in(0), n.in(1), strides, dilations, begin, end, uint64_t(groups))
-                           .getResult());
-  return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
+  // Padding that adds instead of cutting: all that windows reach, then what is wanted of it and zeros.
+  Shape none(rank, 0);
+  llvm::ArrayRef<int64_t> made = simple ? shape : reached;
+  Value result = train::ConvInputGradOp::create(n.builder, n.loc, n.type(made, train::elementTypeOf(n.in(0))), n.in(0),
+                                                n.in(1), strides, dilations, simple ? begin : none, simple ? end : none,
+                                                uint64_t(groups));
+  if (!simple) {
+    Shape low(rank + 2, 0);
+    for (size_t i = 0; i < rank; ++i) {
+      int64_t first = std::max<int64_t>(0, begin[i]), last = std::min(reached[i + 2], begin[i] + shape[i + 2]);
+      if (first >= last)
+        return plan::error("padding {} and {} leaves nothing of spatial dimension {}", begin[i], end[i], i);
+      result = n.slice(result, int64_t(i) + 2, first, last - first);
+      low[i + 2] = first - begin[i];
+    }
+    result = train::PadOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(result)), result, low,
+                                  Shape(rank + 2, 1), llvm::APFloat(0.0));
+  }
+  return n.result(n.has(2) ? addBias(n, n.expr(result), n.in(2)) : n.expr(result));
 }
 
 Status maxPool(NodeImport &n) {
@@ -146,10 +170,6 @@ Status maxPool(NodeImport &n) {
     return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   llvm::ArrayRef<int64_t> x = n.shape(0);
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
-  for (size_t i = 0; i < window.rank(); ++i)
-    if (window.padsBegin[i] >= window.reach(i) || window.padsEnd[i] >= window.reach(i))
-      return plan::error("padding {} and {} leaves windows without an element", shapeText(window.padsBegin),
-                         shapeText(window.padsEnd));
   Shape shape = {x[0], x[1]};
   shape.append(window.output);
   auto op = train::MaxPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
@@ -157,11 +177,21 @@ Status maxPool(NodeImport &n) {
                                      window.dilations, window.padsBegin);
   if (n.wants(1)) {
     // ONNX counts over the whole tensor, ours over one channel.
-    if (n.intAttr("storage_order", 0))
-      return plan::error("column-major indices are not supported by this version yet");
-    int64_t area = countOf(x.drop_front(2));
+    llvm::ArrayRef<int64_t> extents = x.drop_front(2);
+    int64_t area = countOf(extents);
+    Expr index = n.expr(op.getIndices()).cast(n.i64());
+    if (n.intAttr("storage_order", 0)) {
+      // The first spatial dimension runs fastest.
+      Expr rest = index, turned = index.like(0);
+      for (size_t d = extents.size(); d-- > 0;) {
+        Expr above = rest / double(extents[d]);
+        turned = turned + (rest - above * double(extents[d])) * double(countOf(extents.take_front(d)));
+        rest = above;
+      }
+      index = turned;
+    }
     Expr channel = n.expr(n.iota(shape, 0)) * double(x[1]) + n.expr(n.iota(shape, 1));
-    (void)n.set(1, n.expr(op.getIndices()).cast(n.i64()) + channel * double(area));
+    (void)n.set(1, index + channel * double(area));
   }
   return n.result(op.getResult());
 }
@@ -206,6 +236,21 @@ Status averagePool(NodeImport &n) {
   return n.result(sum / n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
 }
 
+/// The p-norm of windows: `sum` adds up what lies in each. Where all of it is 0 the gradient is 0, too.
+Expr windowNorm(NodeImport &n, int64_t p, llvm::function_ref<Expr(const Expr &)> sum) {
+  auto power = [&](const Expr &base, double exponent) {
+    return n.expr(train::PowOp::create(n.builder, n.loc, base.value.getType(), base.value, base.like(exponent).value)
+                      .getResult());
+  };
+  Expr x = n.expr(0);
+  if (p == 1)
+    return sum(x.apply<train::AbsOp>());
+  Expr total = sum(p == 2 ? x * x : power(x.apply<train::AbsOp>(), double(p)));
+  Expr empty = total.compare(train::CompareKind::eq, 0), safe = empty.select(total.like(1), total);
+  Expr root = p == 2 ? safe.apply<train::SqrtOp>() : power(safe, 1 / double(p));
+  return empty.select(root.like(0), root);
+}
+
 /// (Σ |x|^p)^(1/p) over each window.
 Status lpPool(NodeImport &n) {
   if (n.rank(0) < 3)
@@ -214,24 +259,36 @@ Status lpPool(NodeImport &n) {
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
   Shape shape = {x[0], x[1]};
   shape.append(window.output);
-  auto power = [&](const Expr &base, double exponent) {
-    return n.expr(train::PowOp::create(n.builder, n.loc, base.value.getType(), base.value, base.like(exponent).value)
+  int64_t p = n.intAttr("p", 2);
+  if (p < 1)
+    return plan::error("a norm of order {}; it must be at least 1", p);
+  return n.result(windowNorm(n, p, [&](const Expr &powers) {
+    return n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(powers)), powers.value,
+                                           window.kernel, window.strides, window.dilations, window.padsBegin)
                       .getResult());
-  };
-  double p = double(n.intAttr("p", 2));
-  Expr powers = p == 2 ? n.expr(0) * n.expr(0) : power(n.expr(0).apply<train::AbsOp>(), p);
-  Expr sum = n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(powers)), powers.value,
-                                             window.kernel, window.strides, window.dilations, window.padsBegin)
-                        .getResult());
-  return n.result(p == 2 ? sum.apply<train::SqrtOp>() : power(sum, 1 / p));
+  }));
+}
+
+Shape spatialDims(NodeImport &n) {
+  Shape dims;
+  for (int64_t i = 2; i < n.rank(0); ++i)
+    dims.push_back(i);
+  return dims;
+}
+
+Status globalLpPool(NodeImport &n) {
+  if (n.rank(0) < 3)
+    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+  int64_t p = n.intAttr("p", 2);
+  if (p < 1)
+    return plan::error("a norm of order {}; it must be at least 1", p);
+  return n.result(windowNorm(n, p, [&](const Expr &powers) { return powers.sum(spatialDims(n)); }));
 }
 
 template <bool largest> Status globalPool(NodeImport &n) {
   if (n.rank(0) < 3)
     return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
-  Shape dims;
-  for (int64_t i = 2; i < n.rank(0); ++i)
-    dims.push_back(i);
+  Shape dims = spatialDims(n);
   return n.result(largest ? n.expr(0).max(dims) : n.expr(0).mean(dims));
 }
 
@@ -241,6 +298,7 @@ constexpr OpEntry kTable[] = {
     {"MaxPool", 1, maxPool},
     {"AveragePool", 1, averagePool},
     {"LpPool", 1, lpPool},
+    {"GlobalLpPool", 1, globalLpPool},
     {"GlobalAveragePool", 1, globalPool<false>},
     {"GlobalMaxPool", 1, globalPool<true>},
 };

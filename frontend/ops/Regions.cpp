@@ -1,0 +1,174 @@
+//===- Regions.cpp - RoiAlign and MaxRoiPool ------------------------------===//
+#include "frontend/ops/Sampling.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace regions { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::CompareKind;
+using train::Expr;
+
+/// Column `i` of [R, columns], as [R].
+Expr column(NodeImport &n, const Expr &rois, int64_t i) {
+  return n.expr(n.slice(rois, 1, i, 1)).reshape({train::shapeOf(rois)[0]});
+}
+
+/// One axis of RoiAlign: `grid` samples in each of `bins`, two taps each.
+struct Samples {
+  AxisTaps taps; ///< [grid, 2, R, bins]
+  Expr count;    ///< [R]: samples in a bin
+  int64_t grid;
+};
+
+/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples, a bin takes one for each element that
+/// it covers: as many as fit into the tensor are built, of which each region uses its own number.
+Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bins, int64_t extent, int64_t ratio, bool align) {
+  int64_t regions = train::shapeOf(begin)[0], grid = ratio > 0 ? ratio : (extent + bins) / bins + 1;
+  Expr size = end - begin;
+  if (!align)
+    size = size.with(train::MaxOp::create(n.builder, n.loc, size, size.like(1)));
+  Expr bin = size / double(bins), count = bin.like(double(grid));
+  if (ratio <= 0) {
+    count = bin.apply<train::CeilOp>();
+    count = clampFlat(count, 0, double(grid));
+  }
+  Type element = train::elementTypeOf(begin), i32 = n.builder.getI32Type();
+  Shape full = {grid, 1, regions, bins};
+  Expr sample = n.expr(n.iota({grid, 1, 1, 1}, 0)).cast(element), place = n.expr(n.iota({1, 1, 1, bins}, 3)).cast(element);
+  auto perRegion = [&](const Expr &x) { return x.reshape({1, 1, regions, 1}); };
+  Expr safe = count.compare(CompareKind::gt, 0).select(count, count.like(1));
+  Expr at = perRegion(begin) + place * perRegion(bin) + (sample + 0.5) * perRegion(bin) / perRegion(safe);
+  // More than one element outside counts as nothing, the rest as the border; the last element has no neighbour.
+  double last = double(extent - 1);
+  Expr none = at.like(-1);
+  Expr low = clampFlat(at, 0, last), whole = low.apply<train::FloorOp>(), part = low - whole;
+  Expr next = clampFlat(whole + 1.0, 0, last);
+  auto kept = [&](const Expr &index) {
+    Expr inside = at.compare(CompareKind::ge, -1).select(at.compare(CompareKind::le, double(extent)).select(index, none), none);
+    Expr counted = sample.broadcast(full).compare(CompareKind::lt, perRegion(count)).select(inside, none);
+    return counted.cast(i32);
+  };
+  return {{concatenated({kept(whole), kept(next)}, 1), concatenated({1.0 - part, part}, 1)}, count, grid};
+}
+
+Status roiAlign(NodeImport &n) {
+  llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
+  if (x.size() != 4 || rois.size() != 2 || rois[1] != 4 || countOf(n.shape(2)) != rois[0])
+    return plan::error("{}, rois {} and batch indices {} are not [N, C, H, W], [R, 4] and [R]", typeText(n.in(0)),
+                       typeText(n.in(1)), typeText(n.in(2)));
+  std::string mode = n.stringAttr("mode", "avg");
+  std::string transform = n.stringAttr("coordinate_transformation_mode", n.opset >= 16 ? "half_pixel" : "output_half_pixel");
+  if (mode != "avg" && mode != "max")
+    return plan::error("mode \"{}\" is not one of avg and max", mode);
+  if (transform != "half_pixel" && transform != "output_half_pixel")
+    return plan::error("coordinate_transformation_mode \"{}\" is not valid", transform);
+  int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1), ratio = n.intAttr("sampling_ratio", 0);
+  int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = count * height * width;
+  if (height < 1 || width < 1 || ratio < 0)
+    return plan::error("an output of {} by {} with a sampling ratio of {}", height, width, ratio);
+  Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element), i32 = n.builder.getI32Type();
+  if (count == 0 || countOf(x) == 0)
+    return n.result(n.splat({count, channels, height, width}, element, 0));
+  bool align = transform == "half_pixel";
+  Expr scaled = n.expr(1).cast(wide) * n.floatAttr("spatial_scale", 1) - (align ? 0.5 : 0.0);
+  Samples ys = samplesOf(n, column(n, scaled, 1), column(n, scaled, 3), height, x[2], ratio, align);
+  Samples xs = samplesOf(n, column(n, scaled, 0), column(n, scaled, 2), width, x[3], ratio, align);
+  auto rows = [&](const Expr &v) { return v.reshape({ys.grid, 2, 1, 1, count, height, 1}); };
+  auto columns = [&](const Expr &v) { return v.reshape({1, 1, xs.grid, 2, count, 1, width}); };
+  AxisTaps taps = combined({{rows(ys.taps.index), rows(ys.taps.weight)}, {columns(xs.taps.index), columns(xs.taps.weight)}},
+                           {x[2], x[3]});
+  // All samples of the batch lie one behind another.
+  Expr first = n.expr(2).cast(i32).reshape({1, 1, 1, 1, count, 1, 1}) * double(area);
+  Expr place = taps.index.compare(CompareKind::ge, 0).select(taps.index + first, taps.index);
+  Value all = n.reshape(train::transpose(n.builder, n.loc, n.in(0), {1, 0, 2, 3}), {1, channels, x[0] * area});
+  int64_t perBin = ys.grid * xs.grid * 4;
+  auto finish = [&](const Expr &value) { // [1, C, R·h·w]
+    Value shaped = n.reshape(value, {channels, count, height, width});
+    return n.result(n.expr(train::transpose(n.builder, n.loc, shaped, {1, 0, 2, 3})).cast(element));
+  };
+  if (mode == "max") {
+    // The largest of the weighted taps, as ONNX defines it; samples beyond a region's own are no candidates.
+    Value single = sample(n, all, {place.reshape({1, 1, perBin * points}), taps.weight.like(1).reshape({1, 1, perBin * points})});
+    Expr values = n.expr(single).cast(wide).reshape({channels, perBin, points}) * taps.weight.reshape({1, perBin, points});
+    if (ratio == 0) {
+      auto used = [&](const Samples &s, int64_t dim) {
+        Shape shape(7, 1), regions(7, 1);
+        shape[size_t(dim)] = s.grid;
+        regions[4] = count;
+        return n.expr(n.iota(shape, dim)).cast(wide).compare(CompareKind::lt, s.count.reshape(regions));
+      };
+      Expr y = used(ys, 0), z = used(xs, 2);
+      Shape full = {ys.grid, 2, xs.grid, 2, count, height, width};
+      Expr both = y.broadcast(full).select(z.broadcast(full), y.like(0).broadcast(full));
+      values = both.reshape({1, perBin, points}).select(values, values.like(-HUGE_VAL));
+      Expr largest = values.max({1});
+      return finish(largest.compare(CompareKind::gt, -HUGE_VAL).select(largest, largest.like(0)));
+    }
+    return finish(values.max({1}));
+  }
+  Expr samples = ys.count.reshape({1, 1, count, 1}) * xs.count.reshape({1, 1, count, 1});
+  samples = samples.compare(CompareKind::ge, 1).select(samples, samples.like(1));
+  Expr sums = n.expr(sample(n, all, {place.reshape({1, perBin, points}), taps.weight.reshape({1, perBin, points})}));
+  return finish(sums.cast(wide).reshape({1, channels, count, height * width}) / samples);
+}
+
+/// The largest element of each part of a region, Girshick, arXiv:1504.08083; parts without elements are 0. Rows and columns
+/// one after the other, each under the mask of its bins.
+Status maxRoiPool(NodeImport &n) {
+  llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
+  Shape pooled = n.intsAttr("pooled_shape").value_or(Shape());
+  if (x.size() != 4 || rois.size() != 2 || rois[1] != 5 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1)
+    return plan::error("{}, rois {} and pooled_shape {} are not [N, C, H, W], [R, 5] and [h, w]", typeText(n.in(0)),
+                       typeText(n.in(1)), shapeText(pooled));
+  int64_t count = rois[0], channels = x[1];
+  Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
+  if (count == 0 || countOf(x) == 0)
+    return n.result(n.splat({count, channels, pooled[0], pooled[1]}, element, 0));
+  Expr given = n.expr(1).cast(wide);
+  double scale = n.floatAttr("spatial_scale", 1);
+  auto rounded = [&](int64_t i) { return (column(n, given, i) * scale + 0.5).apply<train::FloorOp>(); };
+  // [R, bins, extent]: which elements a bin has.
+  auto mask = [&](int64_t first, int64_t bins, int64_t extent) {
+    Expr begin = rounded(first), size = rounded(first + 2) - begin + 1.0;
+    Expr bin = size.with(train::MaxOp::create(n.builder, n.loc, size, size.like(1))) / double(bins);
+    Expr index = n.expr(n.iota({1, bins, 1}, 1)).cast(wide), at = n.expr(n.iota({1, 1, extent}, 2)).cast(wide);
+    auto perRegion = [&](const Expr &v) { return v.reshape({count, 1, 1}); };
+    Expr from = (index * perRegion(bin)).apply<train::FloorOp>() + perRegion(begin);
+    Expr to = ((index + 1.0) * perRegion(bin)).apply<train::CeilOp>() + perRegion(begin);
+    Expr after = at.compare(CompareKind::ge, from), before = at.compare(CompareKind::lt, to);
+    return after.with(train::AndOp::create(n.builder, n.loc, after, before));
+  };
+  Expr rows = mask(2, pooled[0], x[2]), columns = mask(1, pooled[1], x[3]);
+  Expr batch = column(n, given, 0).cast(n.builder.getI64Type());
+  Expr own = n.expr(train::GatherOp::create(n.builder, n.loc, n.type({count, channels, x[2], x[3]}, element), n.in(0), batch, 0));
+  Shape full = {count, channels, x[2], pooled[1], x[3]};
+  Expr lowest = own.like(-HUGE_VAL).reshape({count, channels, x[2], 1, x[3]});
+  Expr across = columns.reshape({count, 1, 1, pooled[1], x[3]})
+                    .select(own.reshape({count, channels, x[2], 1, x[3]}).broadcast(full), lowest.broadcast(full))
+                    .max({4})
+                    .reshape({count, channels, 1, x[2], pooled[1]});
+  Shape down = {count, channels, pooled[0], x[2], pooled[1]};
+  Expr largest = rows.reshape({count, 1, pooled[0], x[2], 1})
+                     .select(across.broadcast(down), across.like(-HUGE_VAL).broadcast(down))
+                     .max({3})
+                     .reshape({count, channels, pooled[0], pooled[1]});
+  return n.result(largest.compare(CompareKind::gt, -HUGE_VAL).select(largest, largest.like(0)));
+}
+
+constexpr OpEntry kTable[] = {
+    {"RoiAlign", 3, roiAlign},
+    {"MaxRoiPool", 2, maxRoiPool},
+};
+
+} // namespace
+} // namespace regions
+
+std::span<const OpEntry> regionOps() { return regions::kTable; }
+
+} // namespace tcc::frontend

@@ -1,0 +1,231 @@
+//===- Resample.cpp - Resize and Upsample ---------------------------------===//
+//
+// Interpolation is separable: each axis has a table of what its outputs read, and by how much, which is known here. So a
+// resize is one weighted gather for each axis, and its gradient another, at the transposed table.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/ops/Sampling.h"
+
+#include <cmath>
+#include <numeric>
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace resampling { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::Expr;
+
+/// What an axis does.
+struct Axis {
+  int64_t in, out;
+  double scale;                   ///< as given, or out / in
+  double begin = 0, end = 1;      ///< region of interest, of tf_crop_and_resize
+};
+
+struct Method {
+  std::string mode, coordinates, nearest;
+  double cubic, outside;
+  bool antialias, excludeOutside, ceilDown;
+};
+
+/// Where output `i` lies among the inputs.
+Expected<double> position(const Method &m, const Axis &a, int64_t i) {
+  // The length that was asked for may be a fraction.
+  double x = double(i), in = double(a.in), out = a.scale * in;
+  if (m.coordinates == "half_pixel")
+    return (x + 0.5) / a.scale - 0.5;
+  if (m.coordinates == "pytorch_half_pixel")
+    return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0.0;
+  if (m.coordinates == "half_pixel_symmetric")
+    return in / 2 * (1 - double(a.out) / out) + (x + 0.5) / a.scale - 0.5;
+  if (m.coordinates == "align_corners")
+    return a.out == 1 || out == 1 ? 0.0 : x * (in - 1) / (out - 1);
+  if (m.coordinates == "asymmetric")
+    return x / a.scale;
+  if (m.coordinates == "tf_half_pixel_for_nn")
+    return (x + 0.5) / a.scale;
+  if (m.coordinates == "tf_crop_and_resize") {
+    if (a.out == 1 || out == 1)
+      return 0.5 * (a.begin + a.end) * (in - 1);
+    return a.begin * (in - 1) + x * (a.end - a.begin) * (in - 1) / (out - 1);
+  }
+  return plan::error("coordinate_transformation_mode \"{}\" is not one of ONNX's", m.coordinates);
+}
+
+/// Keys' cubic convolution kernel, IEEE Trans. ASSP 29 (1981), p. 1153.
+double cubicKernel(double x, double a) {
+  x = std::fabs(x);
+  if (x <= 1)
+    return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+/// The taps around position `x`, edges repeated.
+std::vector<Tap> tapsAt(const Method &m, const Axis &a, double x) {
+  if (m.mode == "nearest") {
+    double whole = m.nearest == "ceil" || (m.ceilDown && a.scale < 1) ? std::ceil(x)
+                   : m.nearest == "floor"                              ? std::floor(x)
+                   : m.nearest == "round_prefer_ceil"                  ? std::floor(x + 0.5)
+                                                                       : std::ceil(x - 0.5);
+    return {{int64_t(std::clamp(whole, 0.0, double(a.in - 1))), 1}};
+  }
+  // Downscaling, an antialiased kernel is stretched over all inputs of an output.
+  double stretch = m.antialias ? std::min(a.scale, 1.0) : 1, reach = m.mode == "cubic" ? 2 : 1;
+  std::vector<Tap> taps;
+  double total = 0;
+  // The kernel is 0 at its end, so that nothing is lost where a position lies on it.
+  for (double at = std::ceil(x - reach / stretch); at <= x + reach / stretch; ++at) {
+    double d = (at - x) * stretch, weight = reach == 2 ? cubicKernel(d, m.cubic) : std::max(0.0, 1 - std::fabs(d));
+    if (weight == 0 || (m.excludeOutside && (at < 0 || at > double(a.in - 1))))
+      continue;
+    total += weight;
+    int64_t index = int64_t(std::clamp(at, 0.0, double(a.in - 1)));
+    if (!taps.empty() && taps.back().index == index)
+      taps.back().weight += weight;
+    else
+      taps.push_back({index, weight});
+  }
+  if ((m.antialias || m.excludeOutside) && total != 0)
+    for (Tap &tap : taps)
+      tap.weight /= total;
+  return taps;
+}
+
+/// All axes in turn; the smallest results first, so that the others work on less.
+Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
+  Value x = n.in(0);
+  Type element = train::elementTypeOf(x), floating = isa<FloatType>(element) ? element : Type(n.builder.getF32Type());
+  bool crops = m.coordinates == "tf_crop_and_resize" && m.outside != 0;
+  std::vector<size_t> order(axes.size());
+  std::iota(order.begin(), order.end(), 0);
+  llvm::stable_sort(order, [&](size_t i, size_t j) {
+    return double(axes[i].out) / double(axes[i].in) < double(axes[j].out) / double(axes[j].in);
+  });
+  // A 1 where every axis is inside.
+  std::optional<Expr> inside;
+  for (size_t dim : order) {
+    const Axis &axis = axes[dim];
+    if (axis.in == axis.out && std::fabs(axis.scale - 1) < 1e-9 && axis.begin == 0 && axis.end == 1)
+      continue;
+    TapTable table;
+    std::vector<double> within;
+    for (int64_t i = 0; i < axis.out; ++i) {
+      TCC_TRY(at, position(m, axis, i));
+      bool outside = m.coordinates == "tf_crop_and_resize" && (at < 0 || at > double(axis.in - 1));
+      table.push_back(outside ? std::vector<Tap>{} : tapsAt(m, axis, at));
+      within.push_back(outside ? 0 : 1);
+    }
+    if (!isa<FloatType>(train::elementTypeOf(x)) && (m.mode != "nearest" || llvm::is_contained(within, 0.0)))
+      x = n.expr(x).cast(floating);
+    x = resample(n, x, int64_t(dim), table);
+    if (crops && llvm::is_contained(within, 0.0)) {
+      Shape along(axes.size(), 1);
+      along[dim] = axis.out;
+      Expr here = n.expr(floats(n, along, floating, within));
+      inside = inside ? *inside * here : here;
+    }
+  }
+  Expr result = n.expr(x);
+  if (inside)
+    result = result.cast(floating) + (1.0 - *inside) * m.outside;
+  return n.result(result.cast(element));
+}
+
+Expected<llvm::SmallVector<double>> numbers(NodeImport &n, unsigned i, const char *what) {
+  DenseElementsAttr value = n.constantOf(n.in(i));
+  if (!value)
+    return plan::error("its {} (input {}) must be known at compile time; export the model with static shapes", what, i);
+  train::HostTensor tensor = train::HostTensor::fromAttribute(value);
+  llvm::SmallVector<double> result;
+  for (int64_t k = 0; k < tensor.size(); ++k)
+    result.push_back(tensor.isFloat() ? tensor.getDouble(k) : double(tensor.getInt(k)));
+  return result;
+}
+
+/// Inputs: data and scales up to opset 10; then data, roi, scales, sizes, where empty ones count as absent.
+Status resize(NodeImport &n) {
+  bool upsample = n.node.op_type() == "Upsample", old = upsample || n.opset < 11;
+  Method m{n.stringAttr("mode", "nearest"),
+           n.stringAttr("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel"),
+           n.stringAttr("nearest_mode", old ? "floor" : "round_prefer_floor"),
+           n.floatAttr("cubic_coeff_a", -0.75),
+           n.floatAttr("extrapolation_value", 0),
+           n.intAttr("antialias", 0) != 0,
+           n.intAttr("exclude_outside", 0) != 0,
+           // Before nearest_mode, what shrinks took the next element.
+           old && !upsample};
+  if (m.mode == "bilinear" || m.mode == "trilinear")
+    m.mode = "linear";
+  if (m.mode != "nearest" && m.mode != "linear" && m.mode != "cubic")
+    return plan::error("mode \"{}\" is not one of nearest, linear and cubic", m.mode);
+  int64_t rank = n.rank(0);
+  auto given = [&](unsigned i) { return n.has(i) && countOf(n.shape(i)) > 0; };
+  Shape all(static_cast<size_t>(rank));
+  std::iota(all.begin(), all.end(), 0);
+  TCC_TRY(dims, n.axes(n.intsAttr("axes").value_or(all), rank));
+  llvm::SmallVector<double> scales, sizes, region;
+  unsigned scaleInput = old ? 1 : 2;
+  if (!old && given(3)) {
+    TCC_TRY(values, numbers(n, 3, "sizes"));
+    sizes = values;
+  } else if (given(scaleInput)) {
+    TCC_TRY(values, numbers(n, scaleInput, "scales"));
+    scales = values;
+  } else if (const onnx::AttributeProto *attribute = n.attribute("scales")) {
+    scales.append(attribute->floats().begin(), attribute->floats().end());
+  }
+  if (m.coordinates == "tf_crop_and_resize") {
+    if (!given(1))
+      return plan::error("tf_crop_and_resize needs the input roi");
+    TCC_TRY(values, numbers(n, 1, "region of interest"));
+    region = values;
+    if (region.size() != 2 * dims.size())
+      return plan::error("a region of interest of {} numbers for {} axes", region.size(), dims.size());
+  }
+  if ((sizes.empty() ? scales.size() : sizes.size()) != dims.size())
+    return plan::error("it has not one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
+  llvm::SmallVector<Axis> axes;
+  for (int64_t extent : n.shape(0))
+    axes.push_back({extent, extent, 1});
+  std::string policy = n.stringAttr("keep_aspect_ratio_policy", "stretch");
+  if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller")
+    return plan::error("keep_aspect_ratio_policy \"{}\" is not valid", policy);
+  std::optional<double> common;
+  for (auto [i, dim] : llvm::enumerate(dims))
+    if (!sizes.empty() && policy != "stretch") {
+      double scale = sizes[i] / double(axes[size_t(dim)].in);
+      common = !common ? scale : policy == "not_larger" ? std::min(*common, scale) : std::max(*common, scale);
+    }
+  for (auto [i, dim] : llvm::enumerate(dims)) {
+    Axis &axis = axes[size_t(dim)];
+    if (axis.in < 1)
+      return plan::error("axis {} of {} has no elements to interpolate", dim, typeText(n.in(0)));
+    double in = double(axis.in);
+    if (!region.empty()) {
+      axis.begin = region[i];
+      axis.end = region[i + dims.size()];
+    }
+    axis.scale = !sizes.empty() ? common.value_or(sizes[i] / in) : scales[i];
+    double out = sizes.empty() ? std::floor(in * scales[i]) : common ? std::floor(*common * in + 0.5) : sizes[i];
+    if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
+      return plan::error("axis {} would get the size {}", dim, out);
+    axis.out = int64_t(out);
+  }
+  return resizeAxes(n, m, axes);
+}
+
+constexpr OpEntry kTable[] = {
+    {"Resize", 1, resize},
+    {"Upsample", 1, resize, 7, 9},
+};
+
+} // namespace
+} // namespace resampling
+
+std::span<const OpEntry> resampleOps() { return resampling::kTable; }
+
+} // namespace tcc::frontend

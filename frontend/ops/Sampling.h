@@ -1,0 +1,58 @@
+//===- Sampling.h - importers that read elements at computed places -*- C++ -*-===//
+//
+// Resizes, padding that shows the tensor's own elements, regions and grids are all sums of weighted elements: along one axis
+// by a table that is known here, or over all spatial axes at places which data decides.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_OPS_SAMPLING_H
+#define TCC_FRONTEND_OPS_SAMPLING_H
+
+#include "frontend/NodeImport.h"
+
+namespace tcc::frontend {
+
+/// An element that an output reads, and by how much.
+struct Tap {
+  int64_t index;
+  double weight;
+};
+/// For each output along an axis, what it reads.
+using TapTable = std::vector<std::vector<Tap>>;
+
+/// The outputs of `table` along axis `dim` of `x`. Integers and booleans are interpolated in f32 unless each output is one
+/// element.
+mlir::Value resample(NodeImport &n, mlir::Value x, int64_t dim, const TapTable &table);
+
+/// What type places and weights are computed in beside elements of this type.
+inline mlir::Type weightType(NodeImport &n, mlir::Type element) {
+  return element.isF64() ? element : mlir::Type(n.builder.getF32Type());
+}
+
+/// The taps of one spatial axis: [.., t, ..] indices of i32, −1 where nothing is, and their weights.
+struct AxisTaps {
+  train::Expr index, weight;
+};
+
+/// Indices into the elements of `extents` in row-major order, and products of weights; −1 where one axis has nothing. The
+/// axes' taps broadcast together.
+AxisTaps combined(llvm::ArrayRef<AxisTaps> axes, llvm::ArrayRef<int64_t> extents);
+
+/// The two elements beside `position`, each weighted by the distance of the other; what is outside of [0, extent) is left
+/// out. A new axis `dim` of extent 2 counts them.
+AxisTaps linearTaps(const train::Expr &position, int64_t extent, int64_t dim);
+
+/// result[b, c, p] = Σ_t weights[b, t, p]·x[b, c, indices[b, t, p]].
+mlir::Value sample(NodeImport &n, mlir::Value x, const AxisTaps &taps);
+
+/// x between `low` and `high`, and flat from there on; NaN becomes `low`.
+train::Expr clampFlat(const train::Expr &x, double low, double high);
+
+/// Values one after another along `dim`.
+train::Expr concatenated(llvm::ArrayRef<train::Expr> parts, int64_t dim);
+
+/// A tensor of f64 or f32 (as `element` says) with these values.
+mlir::Value floats(NodeImport &n, llvm::ArrayRef<int64_t> shape, mlir::Type element, llvm::ArrayRef<double> values);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_OPS_SAMPLING_H
