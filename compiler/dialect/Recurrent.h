@@ -1,0 +1,66 @@
+//===- Recurrent.h - what the two recurrent ops share -----------*- C++ -*-===//
+//
+// A cell's settings and its activations, whose slopes are written in terms of their values: what a step stores is
+// enough for its gradient. The formulas are templates over a number, so that the evaluators and the kernels have the
+// same.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_RECURRENT_H
+#define TCC_DIALECT_RECURRENT_H
+
+#include "compiler/dialect/Builders.h"
+
+namespace tcc::train {
+
+/// Gates of a cell, and values that it keeps for each element of a state.
+inline int64_t gateCount(RecurrentCell cell) {
+  return cell == RecurrentCell::rnn ? 1 : cell == RecurrentCell::lstm ? 4 : 3;
+}
+inline int64_t keptCount(RecurrentCell cell) {
+  return cell == RecurrentCell::rnn ? 0 : cell == RecurrentCell::gru ? 3 : 4;
+}
+
+/// The attributes of both ops, and sizes.
+struct CellSettings {
+  RecurrentCell cell;
+  llvm::SmallVector<CellActivation> activations;
+  llvm::SmallVector<double> alphas, betas;
+  double clip;
+  bool coupled, reverse;
+  int64_t steps, batch, hidden;
+  int64_t gates() const { return gateCount(cell); }
+};
+
+template <typename OpTy> CellSettings settingsOf(OpTy op, mlir::Value projected, mlir::Value initial) {
+  CellSettings settings{op.getCell(),
+                        {},
+                        llvm::SmallVector<double>(op.getAlphas()),
+                        llvm::SmallVector<double>(op.getBetas()),
+                        op.getClip().convertToDouble(),
+                        op.getCoupled(),
+                        op.getReverse(),
+                        shapeOf(projected)[0],
+                        shapeOf(projected)[1],
+                        shapeOf(initial)[1]};
+  for (int32_t activation : op.getActivations())
+    settings.activations.push_back(CellActivation(activation));
+  return settings;
+}
+inline CellSettings settingsOf(RecurrentOp op) { return settingsOf(op, op.getProjected(), op.getInitial()); }
+inline CellSettings settingsOf(RecurrentGradOp op) {
+  return settingsOf(op, op.getProjectedGrad(), op.getInitialGrad());
+}
+
+/// Where the operands and results of the ops are, by number; -1: absent.
+struct RecurrentOperands {
+  int initialCell = -1, extra = -1, lengths = -1;
+  explicit RecurrentOperands(RecurrentOp op);
+};
+struct RecurrentGradOperands {
+  int kept = 1, extra = -1, lengths = -1, statesGrad = -1, lastGrad = -1, lastCellGrad = -1;
+  explicit RecurrentGradOperands(RecurrentGradOp op);
+};
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_RECURRENT_H
