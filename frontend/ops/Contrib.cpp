@@ -182,6 +182,8 @@ Status simplifiedNorm(NodeImport &n) {
 
 /// Word, position and segment embeddings, added and normalised; the second output counts each sample's mask.
 Status embedNorm(NodeImport &n) {
+  if (!n.has(2) || !n.has(3) || !n.has(5))
+    return plan::error("the word embedding, the position embedding or gamma is missing");
   if (n.rank(0) != 2)
     return plan::error("input_ids {} are not [batch, sequence]", typeText(n.in(0)));
   auto look = [&](unsigned table, Value ids) {
@@ -235,7 +237,7 @@ constexpr OpEntry kTable[] = {
     {"SkipSimplifiedLayerNormalization", 3, skipNorm<true>, 1, 1, kDomain},
     {"SimplifiedLayerNormalization", 2, simplifiedNorm, 1, 1, kDomain},
     {"SimplifiedLayerNormalization", 2, simplifiedNorm},
-    {"EmbedLayerNormalization", 6, embedNorm, 1, 1, kDomain},
+    {"EmbedLayerNormalization", 1, embedNorm, 1, 1, kDomain},
     {"Trilu", 1, standard<kTrilu, 14>, 1, 1, kDomain},
     {"Range", 3, standard<kRange, 11>, 1, 1, kDomain},
     {"ExpandDims", 2, standard<kUnsqueeze, 13>, 1, 1, kDomain},
