@@ -80,7 +80,7 @@ struct ModelSettings {
   std::map<std::string, int64_t> dims, evaluateDims, predictDims;
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
-  bool trainBatchNorm = false;   ///< model.batch_norm = "train": inference-mode nodes train
+  std::string batchNorm;         ///< model.batch_norm: "as-exported", "train" (inference-mode nodes train, too); empty: not given
   std::optional<double> dropout; ///< model.dropout: every node drops with this probability; none: as exported
   bool tie = false;             ///< model.tie: weights that an exporter copied are one again
   std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep

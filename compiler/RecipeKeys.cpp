@@ -205,10 +205,7 @@ std::vector<Key> makeKeys() {
       {"model.merged", choice(&Recipe::model, &M::merged, {"auto", "split", "keep"})},
       {"model.batch_norm",
        [](Recipe &recipe, const toml::node &node) {
-         std::string mode;
-         Status status = readChoice(node, {"as-exported", "train"}, {}, mode);
-         recipe.model.trainBatchNorm = mode == "train";
-         return status;
+         return readChoice(node, {"as-exported", "train"}, {}, recipe.model.batchNorm);
        }},
       {"model.dropout", setDropout},
 

@@ -1,7 +1,9 @@
 //===- Parameters.cpp - which initializers are trained --------------------===//
 #include "frontend/Parameters.h"
 
+#include "frontend/Contents.h"
 #include "frontend/OnnxLibrary.h"
+#include "frontend/Weights.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -14,33 +16,6 @@ namespace {
 
 using plan::Expected;
 using plan::Status;
-
-bool isFloat(int32_t type) {
-  return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE || type == onnx::TensorProto::FLOAT16 ||
-         type == onnx::TensorProto::BFLOAT16;
-}
-
-/// "val_12", "val_12/shape": names that exporters invent for constants.
-bool isInventedName(const std::string &name) {
-  for (std::string_view prefix : {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "const_", "Constant_", "/"})
-    if (name.starts_with(prefix))
-      return true;
-  return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
-
-/// The parameter that an initializer was folded from: the only name among its sources that is no invented one and no value
-/// of the graph.
-std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values) {
-  std::string found;
-  for (const std::string &source : initializer.foldedFrom) {
-    if (isInventedName(source))
-      continue;
-    if (!found.empty() || values.count(source))
-      return {};
-    found = source;
-  }
-  return found;
-}
 
 void addUse(InitializerRole &role, const char *use) {
   if (std::find(role.uses.begin(), role.uses.end(), use) == role.uses.end())
@@ -105,7 +80,8 @@ public:
 
   Expected<Roles> run() {
     describe();
-    chooseDefaults();
+    if (Status status = chooseDefaults(); !status.ok())
+      return status;
     if (Status status = applyRecipe(); !status.ok())
       return status;
     return std::move(roles);
@@ -113,18 +89,17 @@ public:
 
 private:
   void describe() {
-    std::set<std::string> values;
-    for (const onnx::NodeProto &node : graph.node())
-      values.insert(node.output().begin(), node.output().end());
-    for (const onnx::NodeProto &node : file.model.graph().node())
-      values.insert(node.output().begin(), node.output().end());
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
-      role.display = foldedParameter(initializer, values);
+      role.display = foldedParameter(initializer);
       if (initializer.dims.size() == 1)
         role.uses.push_back("1d");
     }
-    for (const onnx::NodeProto &node : graph.node()) {
+    describeUses(graph);
+  }
+
+  void describeUses(const onnx::GraphProto &part) {
+    for (const onnx::NodeProto &node : part.node()) {
       for (int i = 0; i < node.input_size(); ++i) {
         auto found = roles.initializers.find(node.input(i));
         if (found == roles.initializers.end())
@@ -133,37 +108,101 @@ private:
         // An addend with one element for each feature, as exporters write a linear layer's bias.
         if (node.op_type() == "Add" && file.initializers.at(node.input(i)).dims.size() == 1)
           addUse(found->second, "bias");
+        Reads &reads = uses[node.input(i)];
+        reads.weight |= isWeightOperand(node, i);
+        reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
+        reads.other |= node.op_type() != "Mul" && node.op_type() != "Div" && node.op_type() != "Pow";
       }
+      for (const onnx::AttributeProto &attribute : node.attribute())
+        if (attribute.has_g())
+          describeUses(attribute.g());
     }
   }
 
-  void chooseDefaults() {
+  /// Operands that are weights whatever they are called.
+  static bool isWeightOperand(const onnx::NodeProto &node, int input) {
+    static const std::set<std::string> first = {"Gather"}, later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu",
+                                                                    "LSTM", "GRU", "RNN", "FusedMatMul"};
+    return (first.count(node.op_type()) && input == 0) || (later.count(node.op_type()) && input >= 1) ||
+           (node.op_type() == "MatMul" && input == 0) ||
+           (node.op_type().find("Normalization") != std::string::npos && input >= 1);
+  }
+
+  struct Reads {
+    bool weight = false; ///< of a product, convolution, norm …
+    bool scale = false, other = false;
+  };
+
+  Status chooseDefaults() {
     // torch.onnx's notes name every parameter; then what has none is a constant it lifted.
-    bool described = false;
     for (const auto &[name, initializer] : file.initializers)
       described |= initializer.kind == "PARAMETER" || !initializer.foldedFrom.empty();
     std::vector<std::string> doubtful;
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
-      if (!isFloat(initializer.type) || initializer.dims.empty()) {
+      const bool statistic = role.lifted;
+      Expected<std::string> sign = liftedSign(name, initializer, role);
+      if (!sign)
+        return plan::error("{}: initializer \"{}\": {}", file.path, name, sign.message());
+      role.lifted = !sign->empty();
+      role.sign = role.lifted ? *sign : trainedSign(name, initializer, role);
+      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic))
         role.role = initializer.bytes <= kConstantBytes ? Role::Constant : Role::Frozen;
-        role.lifted = true;
-        continue;
-      }
-      bool named = initializer.kind == "PARAMETER" || !role.display.empty();
-      if (!initializer.kind.empty() && initializer.kind != "PARAMETER")
-        role.lifted = true;
-      if (described && !named && initializer.kind.empty() && (isInventedName(name) || !initializer.foldedFrom.empty()))
-        role.lifted = true;
-      role.role = role.lifted ? Role::Frozen : Role::Parameter;
-      if (!role.lifted && !named && isInventedName(name))
-        doubtful.push_back(name);
+      else
+        role.role = role.lifted ? Role::Frozen : Role::Parameter;
+      if (role.doubtful)
+        doubtful.push_back(role.node.empty() ? name : fmt::format("{} (read by {})", name, role.node));
     }
     if (!doubtful.empty() && !settings.trainable)
       roles.warnings.push_back(fmt::format(
-          "{}: trained, though their names do not say whether they are weights or constants: {}; choose with "
-          "model.trainable or model.frozen in the recipe",
+          "{}: trained, though nothing says whether they are weights or constants: {}; choose with model.trainable or "
+          "model.frozen in the recipe",
           file.name, fmt::join(doubtful, ", ")));
+    return Status::success();
+  }
+
+  /// Why an initializer is no weight; empty where it may be one.
+  Expected<std::string> liftedSign(const std::string &name, const OnnxInitializer &initializer,
+                                   const InitializerRole &role) {
+    if (!isFloatType(initializer.type))
+      return std::string("no floating-point type");
+    if (role.lifted)
+      return fmt::format("running statistic of {}", role.node);
+    if (initializer.dims.empty())
+      return std::string("a single number of rank 0");
+    if (initializer.kind == "PARAMETER")
+      return std::string();
+    if (!initializer.kind.empty())
+      return fmt::format("the exporter notes it as {}", initializer.kind);
+    const Reads reads = uses[name];
+    Expected<std::string> contents = constantContents(initializer, reads.weight);
+    if (!contents)
+      return contents.status();
+    if (!contents->empty())
+      return fmt::format("it holds {}", *contents);
+    if (!role.display.empty())
+      return std::string();
+    if (!initializer.foldedFrom.empty())
+      return std::string("folded from values that are no single parameter, by the exporter's notes");
+    if (described && isInventedName(name))
+      return std::string("the exporter's notes name no parameter for it");
+    const uint64_t count = initializer.bytes / onnxElementBytes(initializer.type);
+    if (isInventedName(name) && count == 1 && reads.scale && !reads.other)
+      return std::string("a single number that scales");
+    return std::string();
+  }
+
+  std::string trainedSign(const std::string &name, const OnnxInitializer &initializer, InitializerRole &role) {
+    if (initializer.kind == "PARAMETER")
+      return "the exporter notes it as PARAMETER";
+    if (!role.display.empty())
+      return "folded from " + role.display + ", by the exporter's notes";
+    if (!isInventedName(name))
+      return "floating-point, with a name of its own";
+    if (uses[name].weight || (std::find(role.uses.begin(), role.uses.end(), "bias") != role.uses.end()))
+      return "read as a weight by " + role.node;
+    role.doubtful = true;
+    return "doubtful: neither name, notes nor values tell";
   }
 
   std::string place(const std::string &key) const {
@@ -184,7 +223,7 @@ private:
         for (auto &[name, role] : roles.initializers) {
           const OnnxInitializer &initializer = file.initializers.at(name);
           bool exact = glob == name || (!role.display.empty() && glob == role.display);
-          if (exact && !isFloat(initializer.type))
+          if (exact && !isFloatType(initializer.type))
             return plan::error("{}model.trainable: {} is not floating-point and cannot be trained",
                                place("model.trainable"), name);
           if (!exact && (role.role != Role::Parameter || !selects(glob, name, role)))
@@ -196,10 +235,13 @@ private:
           return noMatch("model.trainable", glob, "trainable ");
       }
       for (auto &[name, role] : roles.initializers) {
-        if (chosen.count(name))
+        if (chosen.count(name)) {
           role.role = Role::Parameter;
-        else if (role.role == Role::Parameter)
+          role.sign = "chosen by model.trainable";
+        } else if (role.role == Role::Parameter) {
           role.role = Role::Frozen;
+          role.sign = "left out by model.trainable";
+        }
       }
     }
     for (const std::string &glob : settings.frozen) {
@@ -208,8 +250,10 @@ private:
         if (!selects(glob, name, role))
           continue;
         any = true;
-        if (role.role == Role::Parameter)
+        if (role.role == Role::Parameter) {
           role.role = Role::Frozen;
+          role.sign = fmt::format("model.frozen: {}", glob);
+        }
       }
       if (!any)
         return noMatch("model.frozen", glob);
@@ -221,6 +265,8 @@ private:
   const onnx::GraphProto &graph;
   const ModelSettings &settings;
   const std::map<std::string, std::string> &where;
+  std::map<std::string, Reads> uses;
+  bool described = false;
   Roles roles;
 };
 

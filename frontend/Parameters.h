@@ -21,6 +21,8 @@ struct InitializerRole {
   std::string node;              ///< a node that reads it
   std::vector<std::string> uses; ///< "bias", "norm", "embedding", "1d"
   bool lifted = false;           ///< a lifted constant or running statistic
+  std::string sign;              ///< why it is trained or not
+  bool doubtful = false;         ///< trained for want of any sign
 };
 
 struct Roles {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -63,8 +64,14 @@ plan::Expected<size_t> tcc::runtime::loadWeights(const plan::Plan &plan, Device 
       byName[plan.variables(i).name()] = i;
       names.push_back(plan.variables(i).name());
     }
+  std::set<std::string> copies; // of a variable that the file holds too
+  for (const plan::Tie &tie : plan.ties())
+    if (std::any_of(file->tensors().begin(), file->tensors().end(), [&](auto &t) { return t.name == tie.of(); }))
+      copies.insert(tie.name());
   for (const Tensor &tensor : file->tensors()) {
     auto found = byName.find(tensor.name);
+    if (copies.count(tensor.name))
+      continue;
     if (found == byName.end()) {
       std::string nearest = nearestName(tensor.name, names);
       return plan::error("{}: the model has no initializer '{}'{}", path, tensor.name,
@@ -78,9 +85,46 @@ plan::Expected<size_t> tcc::runtime::loadWeights(const plan::Plan &plan, Device 
   if (file->tensors().empty() && !names.empty())
     return plan::error("{}: it holds no weights", path);
   for (const Tensor &tensor : file->tensors())
-    if (void *destination = device.variableData(static_cast<uint32_t>(byName[tensor.name])))
+    if (copies.count(tensor.name))
+      continue;
+    else if (void *destination = device.variableData(static_cast<uint32_t>(byName[tensor.name])))
       std::memcpy(destination, tensor.bytes.data(), tensor.bytes.size());
   return file->tensors().size();
+}
+
+plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,
+                                                               std::span<const std::byte> elements) {
+  std::vector<std::byte> out(elements.begin(), elements.end());
+  const size_t rank = static_cast<size_t>(tie.permutation_size());
+  const uint64_t count = plan::elementCount(tie.type()).value_or(0);
+  std::vector<bool> seen(rank, false);
+  bool sound = plan::tensorBytes(tie.type()).value_or(0) == elements.size() && tie.type().dtype() == of.type().dtype() &&
+               (rank == 0 || static_cast<int>(rank) == of.type().dims_size());
+  for (int64_t axis : tie.permutation()) {
+    sound = sound && axis >= 0 && axis < static_cast<int64_t>(rank) && !seen[static_cast<size_t>(axis)];
+    if (sound)
+      seen[static_cast<size_t>(axis)] = true;
+  }
+  for (size_t d = 0; sound && d < rank; ++d)
+    sound = tie.type().dims(static_cast<int>(d)) ==
+            of.type().dims(static_cast<int>(tie.permutation(static_cast<int>(d))));
+  if (!sound)
+    return plan::error("the plan's '{}' is no copy of '{}'; compile the model again", tie.name(), of.name());
+  if (rank == 0 || count == 0)
+    return out;
+  const size_t size = elements.size() / count;
+  std::vector<uint64_t> strides(rank, 1), index(rank, 0);
+  for (size_t d = rank - 1; d-- > 0;)
+    strides[d] = strides[d + 1] * static_cast<uint64_t>(of.type().dims(static_cast<int>(d + 1)));
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t source = 0;
+    for (size_t d = 0; d < rank; ++d)
+      source += index[d] * strides[static_cast<size_t>(tie.permutation(static_cast<int>(d)))];
+    std::memcpy(&out[i * size], &elements[source * size], size);
+    for (size_t d = rank; d-- > 0 && ++index[d] == static_cast<uint64_t>(tie.type().dims(static_cast<int>(d)));)
+      index[d] = 0;
+  }
+  return out;
 }
 
 std::string tcc::runtime::nearestName(const std::string &name, const std::vector<std::string> &candidates) {

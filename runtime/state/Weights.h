@@ -42,6 +42,10 @@ plan::Expected<size_t> loadWeights(const plan::Plan &plan, Device &device, const
 /// The candidate nearest to `name` by edit distance, where one is near enough to be meant; else empty.
 std::string nearestName(const std::string &name, const std::vector<std::string> &candidates);
 
+/// The elements of what `tie` copies, in its own order of axes.
+plan::Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,
+                                                 std::span<const std::byte> elements);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_STATE_WEIGHTS_H

@@ -105,6 +105,20 @@ Json parameters(const plan::Plan &plan) {
     else if (variable.role() == plan::FROZEN)
       result["frozen"].push_back(variable.name());
   }
+  result["decisions"] = Json::array();
+  for (const plan::Variable &variable : plan.variables())
+    for (const plan::Decisions::Note &note : plan.decisions().notes())
+      if (note.kind() == "parameter" && note.subject() == variable.name())
+        result["decisions"].push_back(
+            {{"name", variable.name()},
+             {"decision", variable.role() == plan::PARAMETER ? "trained" : "frozen"},
+             {"sign", note.text()},
+             {"doubtful", note.text().starts_with("doubtful")},
+             {"node", variable.node()},
+             {"folded_from", variable.display().empty() ? Json(nullptr) : Json(variable.display())}});
+  result["ties"] = Json::array();
+  for (const plan::Tie &tie : plan.ties())
+    result["ties"].push_back({{"name", tie.name()}, {"of", tie.of()}, {"permutation", tie.permutation()}});
   const plan::Optimizer &optimizer = plan.training().optimizer();
   for (int i = 0; i < optimizer.groups_size(); ++i) {
     Json group = {{"name", optimizer.groups(i).name()},
@@ -149,7 +163,8 @@ Json reportJson(const Report &report) {
   result["flops_per_step"] = report.flopsPerStep;
   result["notes"] = Json::array();
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    result["notes"].push_back({{"kind", note.kind()}, {"subject", note.subject()}, {"text", note.text()}});
+    if (note.kind() != "parameter")
+      result["notes"].push_back({{"kind", note.kind()}, {"subject", note.subject()}, {"text", note.text()}});
   return result;
 }
 

@@ -190,6 +190,8 @@ std::string buffersText(const Report &report) {
   return buffersText(largest) + (training && training != largest ? buffersText(training) : "");
 }
 
+std::string decisionsText(const plan::Plan &plan);
+
 std::string parametersText(const plan::Plan &plan) {
   struct Sum {
     uint64_t tensors = 0, elements = 0, bytes = 0;
@@ -239,6 +241,39 @@ std::string parametersText(const plan::Plan &plan) {
       table.add({"  " + parameter.name(), parameter.node(), parameter.reason()});
     text += table.text();
   }
+  return text + decisionsText(plan);
+}
+
+/// By which sign each initializer is trained or not: one line a sign.
+std::string decisionsText(const plan::Plan &plan) {
+  std::map<std::string, plan::VariableRole> roles;
+  for (const plan::Variable &variable : plan.variables())
+    roles[variable.name()] = variable.role();
+  std::vector<std::pair<std::string, std::vector<std::string>>> bySign;
+  for (const plan::Decisions::Note &note : plan.decisions().notes()) {
+    auto role = roles.find(note.subject());
+    if (note.kind() != "parameter" || role == roles.end())
+      continue;
+    // What a note says of one parameter alone goes behind its name.
+    std::string sign = note.text(), name = note.subject();
+    if (sign.starts_with("folded from ") && sign.ends_with(", by the exporter's notes")) {
+      name += " (" + sign.substr(12, sign.size() - 12 - 25) + ")";
+      sign = "folded from the parameter in brackets, by the exporter's notes";
+    } else if (sign.starts_with("read as a weight by ")) {
+      name += " (" + sign.substr(20) + ")";
+      sign = "read as a weight by the node in brackets";
+    }
+    sign = (role->second == plan::PARAMETER ? "trained: " : "frozen: ") + sign;
+    auto found = std::find_if(bySign.begin(), bySign.end(), [&](auto &entry) { return entry.first == sign; });
+    if (found == bySign.end())
+      found = bySign.insert(bySign.end(), {sign, {}});
+    found->second.push_back(name);
+  }
+  std::string text = bySign.empty() ? "" : "  what was decided, and by which sign:\n";
+  for (const auto &[sign, names] : bySign)
+    text += fmt::format("    {}\n      {}\n", sign, listText(names, kNamesShown, 6));
+  for (const plan::Tie &tie : plan.ties())
+    text += fmt::format("  tied: {} is {}{}\n", tie.name(), tie.of(), tie.permutation_size() ? " transposed" : "");
   return text;
 }
 
@@ -318,7 +353,8 @@ std::string reportText(const Report &report) {
   if (report.flopsPerStep > 0)
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
+    if (note.kind() != "parameter")
+      text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
   return text + memoryText(report) + buffersText(report) + parametersText(plan) + zeroFillText(plan) +
          kernelsText(report);
 }

@@ -33,6 +33,10 @@ Recipe recipeOf(const UpdateCase &test) {
   recipe.optimizer.kind = test.kind;
   recipe.optimizer.numbers = test.numbers;
   recipe.optimizer.nesterov = test.nesterov;
+  recipe.optimizer.flags = test.flags;
+  recipe.optimizer.adjustLr = test.adjustLr;
+  if (test.clipValue > 0)
+    recipe.train.clipValue = test.clipValue;
   if (test.exemptBias)
     recipe.optimizer.decayExempt = {"@1d"};
   if (test.clipNorm > 0)
@@ -57,12 +61,13 @@ void compile(Program &program, const Recipe &recipe) {
 
 /// The run-time scalars of update `t` (from 1), as the runtime defines them.
 Numbers scalarValues(const std::vector<std::string> &names, const UpdateCase &test, int t) {
+  const std::map<std::string, double> &defaults = findOptimizerKind(test.kind)->numbers;
   auto number = [&](const char *name, double otherwise) {
-    auto found = test.numbers.find(name);
-    return found == test.numbers.end() ? otherwise : found->second;
+    auto found = test.numbers.find(name), kinds = defaults.find(name);
+    return found != test.numbers.end() ? found->second : kinds != defaults.end() ? kinds->second : otherwise;
   };
   const double lr = number("lr", 1e-3), beta1 = number("beta1", 0.9), beta2 = number("beta2", 0.999);
-  const double decay = number("weight_decay", std::string(test.kind) == "adamw" ? 0.01 : 0);
+  const double decay = number("weight_decay", 0), momentum = number("momentum", 0), alpha = number("alpha", 0);
   const std::map<std::string, double> all{{"lr", lr},
                                           {"weight_decay", decay},
                                           {"decay", 1 - lr * decay},
@@ -73,7 +78,12 @@ Numbers scalarValues(const std::vector<std::string> &names, const UpdateCase &te
                                           {"one_minus_beta2", 1 - beta2},
                                           {"eps", number("eps", 1e-8)},
                                           {"bias_correction2_sqrt", std::sqrt(1 - std::pow(beta2, t))},
-                                          {"momentum", number("momentum", 0)},
+                                          {"momentum", momentum},
+                                          {"one_minus_momentum", 1 - momentum},
+                                          {"alpha", alpha},
+                                          {"one_minus_alpha", 1 - alpha},
+                                          {"bias_correction1", 1 - std::pow(beta1, t)},
+                                          {"decayed_lr", lr / (1 + (t - 1) * number("lr_decay", 0))},
                                           {"one_minus_dampening", 1 - number("dampening", 0)},
                                           {"first_update", t == 1 ? 1 : 0},
                                           {"clip_norm", test.clipNorm}};
@@ -91,8 +101,12 @@ Numbers scalarValues(const std::vector<std::string> &names, const UpdateCase &te
 Tensors initialState(Program &program) {
   Tensors state{{"w", program.tensor("w", kInitialW)}, {"b", program.tensor("b", kInitialB)}};
   for (auto variable : program.module->getOps<train::VariableOp>())
-    if (variable.getRole() != "parameter")
-      state[variable.getSymName().str()] = HostTensor(mlir::cast<mlir::RankedTensorType>(variable.getType()));
+    if (variable.getRole() != "parameter") {
+      HostTensor value(mlir::cast<mlir::RankedTensorType>(variable.getType()));
+      for (int64_t i = 0; i < value.size() && variable.getFill(); ++i)
+        value.setDouble(i, variable.getFill()->convertToDouble());
+      state[variable.getSymName().str()] = std::move(value);
+    }
   return state;
 }
 

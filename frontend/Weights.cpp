@@ -1,0 +1,448 @@
+//===- Weights.cpp - what exporters do to weights, and undoing it ---------===//
+#include "frontend/Weights.h"
+
+#include "frontend/OnnxLibrary.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <numeric>
+#include <optional>
+#include <tuple>
+
+namespace tcc::frontend {
+namespace {
+
+using plan::Expected;
+using plan::Status;
+
+/// Pairs named in one message.
+constexpr size_t kNamed = 6;
+/// Permutations are tried up to this rank.
+constexpr size_t kMostRank = 4;
+
+std::string withoutDigits(const std::string &name) {
+  std::string text;
+  for (char c : name)
+    if (c < '0' || c > '9')
+      text += c;
+  return text;
+}
+
+std::string listed(const std::vector<std::string> &items) {
+  const size_t shown = items.size() <= kNamed + 1 ? items.size() : kNamed;
+  std::string text = fmt::format("{}", fmt::join(items.begin(), items.begin() + long(shown), ", "));
+  return shown < items.size() ? fmt::format("{} and {} more", text, items.size() - shown) : text;
+}
+
+bool isSplat(const std::string &bytes, size_t element) {
+  return bytes.size() > element && !std::memcmp(bytes.data(), bytes.data() + element, bytes.size() - element);
+}
+
+/// "/layers.0/lin_1/MatMul" → "/layers.0/lin": the module of a node, as torch's older exporter names it. A call of a module
+/// that is called several times has its number after the name.
+std::string moduleOf(const std::string &node) {
+  std::string path = node.substr(0, node.rfind('/') == node.npos ? 0 : node.rfind('/'));
+  size_t end = path.size();
+  while (end > 0 && path[end - 1] >= '0' && path[end - 1] <= '9')
+    --end;
+  if (end < path.size() && end > 1 && path[end - 1] == '_')
+    path.resize(end - 1);
+  return path;
+}
+
+/// The module whose code made a node, by the newer exporter's notes: "['', 'l', 'l.norm1', 'layer_norm']" → "l.norm1".
+std::string scopeOf(const onnx::NodeProto &node) {
+  for (const onnx::StringStringEntryProto &note : node.metadata_props())
+    if (note.key() == "pkg.torch.onnx.name_scopes") {
+      std::vector<std::string> names = quotedNames(note.value());
+      return names.size() >= 2 ? names[names.size() - 2] : std::string();
+    }
+  return {};
+}
+
+/// What an input of a node is called in the module that owns it.
+std::string partName(const onnx::NodeProto &node, int input, const std::string &otherwise) {
+  const std::string &op = node.op_type();
+  static constexpr const char *kNorm[] = {"", "weight", "bias", "running_mean", "running_var"};
+  if (op.find("Normalization") != op.npos && input >= 1 && input <= 4)
+    return kNorm[input];
+  if (input == 2 && (op == "Conv" || op == "ConvTranspose" || op == "Gemm"))
+    return "bias";
+  if (op == "PRelu" && input == 1)
+    return "weight";
+  return op == "Add" ? "bias" : otherwise;
+}
+
+class Restoration {
+public:
+  Restoration(OnnxFile &file, const ModelSettings &settings)
+      : file(file), graph(*file.model.mutable_graph()), settings(settings) {}
+
+  Expected<std::vector<std::string>> run() {
+    if (Status status = splitIdentities(); !status.ok())
+      return status;
+    if (Status status = splitScopes(); !status.ok())
+      return status;
+    reportSplits();
+    if (Status status = findCopies(); !status.ok())
+      return status;
+    return std::move(lines);
+  }
+
+private:
+  const OnnxInitializer *weight(const std::string &name) const {
+    auto found = file.initializers.find(name);
+    return found != file.initializers.end() && isFloatType(found->second.type) && !found->second.dims.empty()
+               ? &found->second
+               : nullptr;
+  }
+
+  Expected<bool> allEqual(const OnnxInitializer &initializer) {
+    Expected<std::string> bytes = initializerBytes(initializer);
+    if (!bytes)
+      return bytes.status();
+    return isSplat(*bytes, size_t(onnxElementBytes(initializer.type)));
+  }
+
+  /// A second initializer with the value of another.
+  void addCopy(const std::string &of, const std::string &name) {
+    OnnxInitializer copy = file.initializers.at(of);
+    copy.foldedFrom.clear();
+    file.initializers.emplace(name, copy);
+    onnx::TensorProto &tensor = *graph.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(copy.type);
+    for (int64_t dim : copy.dims)
+      tensor.add_dims(dim);
+    split.push_back(fmt::format("{} (was {})", name, of));
+  }
+
+  /// The modules that read a value, by node names of the older exporter.
+  std::set<std::string> readersOf(const std::string &name) const {
+    std::set<std::string> modules;
+    for (const onnx::NodeProto &node : graph.node())
+      if (node.op_type() != "Identity" && std::count(node.input().begin(), node.input().end(), name))
+        modules.insert(moduleOf(node.name()));
+    return modules;
+  }
+
+  /// Is Identity(of) → name a merge of two weights? (Else it is one weight that two names have.)
+  Expected<bool> isMerge(const std::string &of, const std::string &name) {
+    if (isInventedName(name)) // a folded weight: another one where another module reads it
+      return readersOf(of) != readersOf(name);
+    Expected<bool> constant = allEqual(file.initializers.at(of));
+    if (!constant)
+      return constant.status();
+    // Layers that were copied have names that differ in numbers alone; other equal weights are tied.
+    return *constant || (withoutDigits(of) == withoutDigits(name) && of != name);
+  }
+
+  Status splitIdentities() {
+    std::set<std::string> outputs;
+    for (const onnx::ValueInfoProto &output : graph.output())
+      outputs.insert(output.name());
+    std::vector<std::string> kept;
+    auto &nodes = *graph.mutable_node();
+    std::vector<int> gone;
+    for (int i = 0; i < nodes.size(); ++i) {
+      const onnx::NodeProto &node = nodes[i];
+      if (node.op_type() != "Identity" || node.input_size() != 1 || node.output_size() != 1 || !weight(node.input(0)) ||
+          outputs.count(node.output(0)) || file.initializers.count(node.output(0)))
+        continue;
+      const std::string of = node.input(0), name = node.output(0);
+      Expected<bool> merge = isMerge(of, name);
+      if (!merge)
+        return merge.status();
+      if (settings.merged != "keep" && (*merge || settings.merged == "split")) {
+        addCopy(of, name);
+        gone.push_back(i);
+      } else if (*merge) {
+        left.push_back(fmt::format("{} = {}", name, of));
+      } else if (!isInventedName(name)) {
+        kept.push_back(fmt::format("{} = {}", name, of));
+      }
+    }
+    for (auto at = gone.rbegin(); at != gone.rend(); ++at)
+      nodes.DeleteSubrange(*at, 1);
+    if (!kept.empty() && settings.merged != "keep")
+      lines.push_back(fmt::format("{}: stored once under two names, and trained as one: {}; if they are not tied in the "
+                                  "model, --set model.merged=split gives each its own",
+                                  file.name, listed(kept)));
+    return Status::success();
+  }
+
+  /// Constant-valued weights that nodes of several modules read.
+  Status splitScopes() {
+    std::map<std::string, std::vector<std::pair<int, int>>> readers; // (node, input) by initializer
+    for (int i = 0; i < graph.node_size(); ++i)
+      for (int k = 0; k < graph.node(i).input_size(); ++k)
+        if (weight(graph.node(i).input(k)))
+          readers[graph.node(i).input(k)].emplace_back(i, k);
+    std::vector<std::string> doubtful;
+    for (const auto &[name, uses] : readers) {
+      if (uses.size() < 2)
+        continue;
+      Expected<bool> constant = allEqual(file.initializers.at(name));
+      if (!constant)
+        return constant.status();
+      if (!*constant)
+        continue;
+      std::string part = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+      bool norms = true, scoped = true;
+      for (auto [i, k] : uses) {
+        norms &= graph.node(i).op_type().find("Normalization") != std::string::npos && k >= 1;
+        scoped &= !scopeOf(graph.node(i)).empty();
+      }
+      if (!scoped) {
+        if (norms && file.initializers.at(name).foldedFrom.empty())
+          doubtful.push_back(name);
+        continue;
+      }
+      // The nodes of the module that gave the name keep it.
+      const std::string owner = name.substr(0, name.size() - std::min(name.size(), part.size() + 1));
+      for (auto [i, k] : uses) {
+        const std::string scope = scopeOf(graph.node(i));
+        if (isInventedName(name) || scope == owner || owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
+          continue;
+        std::string own = fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
+        if (own == name)
+          continue;
+        if (settings.merged == "keep") {
+          left.push_back(fmt::format("{} = {}", own, name));
+          continue;
+        }
+        if (!file.initializers.count(own))
+          addCopy(name, own);
+        if (file.initializers.at(own).dims == file.initializers.at(name).dims)
+          graph.mutable_node(i)->set_input(k, own);
+      }
+    }
+    if (!doubtful.empty())
+      lines.push_back(fmt::format("{}: read by several normalisations, with one value in all elements: {}; if the exporter "
+                                  "merged equal weights there, they are trained as one: export again without merging "
+                                  "(optimize=False)",
+                                  file.name, listed(doubtful)));
+    return Status::success();
+  }
+
+  void reportSplits() {
+    if (!split.empty())
+      lines.push_back(fmt::format("{}: the exporter stored equal weights as one; each is its own again: {}; --set "
+                                  "model.merged=keep leaves them one",
+                                  file.name, listed(split)));
+    if (!left.empty())
+      lines.push_back(
+          fmt::format("{}: equal weights that the exporter stored as one are trained as one (model.merged): {}", file.name,
+                      listed(left)));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Copies
+  //===--------------------------------------------------------------------===//
+
+  /// One element, by its position.
+  Expected<uint64_t> element(const OnnxInitializer &initializer, uint64_t position) {
+    const uint64_t size = onnxElementBytes(initializer.type);
+    OnnxInitializer part = initializer;
+    part.bytes = size;
+    part.offset += position * size;
+    if (!initializer.external()) {
+      uint64_t value = 0;
+      std::memcpy(&value, initializer.data.data() + position * size, size);
+      return value;
+    }
+    Expected<std::string> bytes = initializerBytes(part);
+    if (!bytes)
+      return bytes.status();
+    uint64_t value = 0;
+    std::memcpy(&value, bytes->data(), size);
+    return value;
+  }
+
+  /// The permutation that turns `of` into `copy`; empty dims of it: equal as they are. Nothing where there is none.
+  static std::optional<std::vector<int64_t>> permutationOf(const OnnxInitializer &of, const std::string &ofBytes,
+                                                           const OnnxInitializer &copy, const std::string &copyBytes) {
+    if (ofBytes == copyBytes)
+      return std::vector<int64_t>{};
+    const size_t rank = of.dims.size(), size = size_t(onnxElementBytes(of.type));
+    if (rank != copy.dims.size() || rank < 2 || rank > kMostRank)
+      return std::nullopt;
+    std::vector<int64_t> permutation(rank), strides(rank, 1);
+    std::iota(permutation.begin(), permutation.end(), 0);
+    for (size_t d = rank - 1; d-- > 0;)
+      strides[d] = strides[d + 1] * of.dims[d + 1];
+    while (std::next_permutation(permutation.begin(), permutation.end())) {
+      bool fits = true;
+      for (size_t d = 0; d < rank; ++d)
+        fits &= copy.dims[d] == of.dims[size_t(permutation[d])];
+      std::vector<int64_t> index(rank, 0);
+      for (size_t at = 0; fits && at < copyBytes.size(); at += size) {
+        int64_t source = 0;
+        for (size_t d = 0; d < rank; ++d)
+          source += index[d] * strides[size_t(permutation[d])];
+        fits = !std::memcmp(copyBytes.data() + at, ofBytes.data() + size_t(source) * size, size);
+        for (size_t d = rank; d-- > 0 && ++index[d] == copy.dims[d];)
+          index[d] = 0;
+      }
+      if (fits)
+        return permutation;
+    }
+    return std::nullopt;
+  }
+
+  /// The parameter behind an initializer; empty where nothing tells.
+  std::string originOf(const std::string &name) const {
+    std::string folded = foldedParameter(file.initializers.at(name));
+    return !folded.empty() ? folded : isInventedName(name) ? std::string() : name;
+  }
+
+  /// Do equal values mean one weight? Layers that were copied have equal values, and names that differ in numbers alone.
+  bool mayBeOne(const std::string &a, const std::string &b) const {
+    std::string first = originOf(a), second = originOf(b);
+    return first.empty() || second.empty() ? !(first.empty() && second.empty() && withoutDigits(a) == withoutDigits(b) &&
+                                               file.initializers.at(a).dims == file.initializers.at(b).dims)
+                                           : first == second || withoutDigits(first) != withoutDigits(second);
+  }
+
+  /// Initializers that hold the same elements under permuted axes. The first and the last element stay where they are, so
+  /// that one look at each initializer finds the few that are to be compared.
+  Status findCopies() {
+    std::map<std::tuple<int32_t, std::vector<int64_t>, uint64_t, uint64_t>, std::vector<std::string>> alike;
+    for (const auto &[name, initializer] : file.initializers) {
+      uint64_t count = initializer.bytes / std::max<uint64_t>(1, onnxElementBytes(initializer.type));
+      if (!weight(name) || initializer.dims.size() < 2 || count < 4)
+        continue;
+      std::vector<int64_t> extents;
+      for (int64_t dim : initializer.dims)
+        if (dim != 1)
+          extents.push_back(dim);
+      std::sort(extents.begin(), extents.end());
+      Expected<uint64_t> first = element(initializer, 0), last = element(initializer, count - 1);
+      if (!first || !last)
+        return first ? last.status() : first.status();
+      alike[{initializer.type, extents, *first, *last}].push_back(name);
+    }
+    std::vector<std::string> apart, tied;
+    for (auto &[key, names] : alike) {
+      // A weight under its own name comes first: the others are its copies.
+      std::stable_sort(names.begin(), names.end(), [&](const std::string &a, const std::string &b) {
+        return isInventedName(a) < isInventedName(b);
+      });
+      std::vector<std::pair<std::string, std::string>> leaders; // name, bytes
+      for (const std::string &name : names.size() > 1 ? names : std::vector<std::string>()) {
+        const OnnxInitializer &copy = file.initializers.at(name);
+        Expected<std::string> bytes = initializerBytes(copy);
+        if (!bytes)
+          return bytes.status();
+        if (isSplat(*bytes, size_t(onnxElementBytes(copy.type))))
+          continue;
+        bool found = false;
+        for (const auto &[leader, leaderBytes] : leaders) {
+          const OnnxInitializer &of = file.initializers.at(leader);
+          std::optional<std::vector<int64_t>> permutation = permutationOf(of, leaderBytes, copy, *bytes);
+          if (!permutation || !mayBeOne(leader, name))
+            continue;
+          std::string text = fmt::format("{} is {}{}", name, leader, permutation->empty() ? "" : " transposed");
+          if (settings.tie) {
+            file.ties[name] = {leader, *permutation, copy};
+            file.initializers.erase(name);
+          }
+          (settings.tie ? tied : apart).push_back(text);
+          found = true;
+          break;
+        }
+        if (!found)
+          leaders.emplace_back(name, bytes.take());
+      }
+    }
+    if (!apart.empty())
+      lines.push_back(fmt::format("{}: stored twice by the exporter, and trained apart: {}; if the model shares them, --set "
+                                  "model.tie=true ties them again",
+                                  file.name, listed(apart)));
+    if (!tied.empty())
+      lines.push_back(fmt::format("{}: tied (model.tie): {}", file.name, listed(tied)));
+    if (settings.tie && tied.empty())
+      lines.push_back(fmt::format("{}: model.tie found no weight that is stored twice", file.name));
+    return Status::success();
+  }
+
+  OnnxFile &file;
+  onnx::GraphProto &graph;
+  const ModelSettings &settings;
+  std::vector<std::string> split, left, lines;
+};
+
+} // namespace
+
+bool isFloatType(int32_t type) {
+  return type == onnx::TensorProto::FLOAT || type == onnx::TensorProto::DOUBLE || type == onnx::TensorProto::FLOAT16 ||
+         type == onnx::TensorProto::BFLOAT16;
+}
+
+bool isInventedName(const std::string &name) {
+  for (std::string_view prefix : {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "const_", "Constant_", "/"})
+    if (name.starts_with(prefix))
+      return true;
+  return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+std::string foldedParameter(const OnnxInitializer &initializer) {
+  std::string found;
+  for (const std::string &source : initializer.foldedFrom) {
+    if (isInventedName(source))
+      continue;
+    if (!found.empty())
+      return {};
+    found = source;
+  }
+  return found;
+}
+
+Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings) {
+  return Restoration(file, settings).run();
+}
+
+void insertTies(const OnnxFile &file, onnx::GraphProto &graph) {
+  for (const auto &[name, tie] : file.ties) {
+    auto front = [&] {
+      onnx::NodeProto *node = graph.add_node();
+      for (int i = graph.node_size() - 1; i > 0; --i)
+        graph.mutable_node()->SwapElements(i, i - 1);
+      node->set_name("tie/" + name);
+      return node;
+    };
+    const bool reshaped = tie.permutation.empty() && tie.copy.dims != file.initializers.at(tie.of).dims;
+    onnx::NodeProto &node = *front();
+    node.set_op_type(!tie.permutation.empty() ? "Transpose" : reshaped ? "Reshape" : "Identity");
+    node.add_input(tie.of);
+    node.add_output(name);
+    if (!tie.permutation.empty()) {
+      onnx::AttributeProto &axes = *node.add_attribute();
+      axes.set_name("perm");
+      axes.set_type(onnx::AttributeProto::INTS);
+      for (int64_t axis : tie.permutation)
+        axes.add_ints(axis);
+    }
+    if (reshaped) {
+      node.add_input("tie/" + name + "/shape");
+      onnx::NodeProto &constant = *front();
+      constant.set_op_type("Constant");
+      constant.add_output("tie/" + name + "/shape");
+      onnx::AttributeProto &value = *constant.add_attribute();
+      value.set_name("value");
+      value.set_type(onnx::AttributeProto::TENSOR);
+      value.mutable_t()->set_data_type(onnx::TensorProto::INT64);
+      value.mutable_t()->add_dims(int64_t(tie.copy.dims.size()));
+      for (int64_t dim : tie.copy.dims)
+        value.mutable_t()->add_int64_data(dim);
+    }
+    auto &inputs = *graph.mutable_input();
+    for (int i = inputs.size(); i-- > 0;)
+      if (inputs[i].name() == name)
+        inputs.DeleteSubrange(i, 1);
+  }
+}
+
+} // namespace tcc::frontend

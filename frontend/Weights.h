@@ -1,0 +1,38 @@
+//===- Weights.h - what exporters do to weights, and undoing it -*- C++ -*-===//
+//
+// Exporters fold and merge weights as if they would never change again. Two of these habits change what is trained:
+//  - Equal initializers become one. A fresh model's norms all start as ones and its biases as zeros, and would then be
+//    trained as one. torch's older exporter leaves an Identity with the name that is gone; the newer one leaves the
+//    module's name in the notes of the node that reads it. Each use gets its own initializer back.
+//  - The transpose of a weight becomes a second initializer, so that a shared weight (a tied head, a layer used twice)
+//    comes apart. Such pairs are named, and made one again where model.tie asks for it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_WEIGHTS_H
+#define TCC_FRONTEND_WEIGHTS_H
+
+#include "compiler/Recipe.h"
+#include "frontend/OnnxFile.h"
+
+namespace tcc::frontend {
+
+/// True for FLOAT, DOUBLE, FLOAT16 and BFLOAT16.
+bool isFloatType(int32_t onnxType);
+
+/// "val_12", "onnx::MatMul_7", "7": names that exporters invent for constants.
+bool isInventedName(const std::string &name);
+
+/// The parameter that an initializer was folded from, by the exporter's notes: the only name among its sources that is no
+/// invented one. Empty where there is none, or more than one.
+std::string foldedParameter(const OnnxInitializer &initializer);
+
+/// Splits what was merged and finds what was copied, as the settings ask: changes the file's initializers, ties and nodes,
+/// and says what it did and what it saw, one line each. Errors: weights that cannot be read.
+plan::Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings);
+
+/// Adds the nodes that compute tied copies from what they copy.
+void insertTies(const OnnxFile &file, onnx::GraphProto &graph);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_WEIGHTS_H
