@@ -1,15 +1,13 @@
 //===- Import.cpp - an ONNX forward graph as a train module ---------------===//
 //
-// The nodes come in topological order. Each is handed to its importer; what it built is checked, and folded where all
-// operands are constants, so that shape arithmetic has values by the time an op asks for them.
+// What is around the nodes: variables, the function with its arguments and results, and the imported model as a whole.
 //
 //===----------------------------------------------------------------------===//
-#include "frontend/Import.h"
+#include "frontend/GraphImport.h"
 
-#include "compiler/dialect/Fold.h"
-#include "frontend/NodeImport.h"
-#include "frontend/OnnxLibrary.h"
-#include "frontend/Parameters.h"
+#include "frontend/ModeNodes.h"
+#include "frontend/PlainExport.h"
+#include "frontend/Weights.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -17,7 +15,6 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include <cstring>
-#include <llvm/ADT/StringMap.h>
 #include <llvm/Support/raw_ostream.h>
 
 using namespace mlir;
@@ -27,11 +24,6 @@ namespace {
 
 using plan::Expected;
 using plan::Status;
-
-/// Constants are folded up to this size; larger ones stay ops, which are fused into what reads them.
-constexpr int64_t kFoldBytes = 256 * 1024;
-/// Frozen initializers up to this size may be read at compile time where an op needs a value.
-constexpr uint64_t kReadableBytes = 1024 * 1024;
 
 plan::DType storedType(int32_t onnxType) {
   switch (onnxType) {
@@ -52,42 +44,7 @@ plan::DType storedType(int32_t onnxType) {
   }
 }
 
-class GraphImport {
-public:
-  GraphImport(MLIRContext &context, const OnnxFile &file, const PreparedModel &model, const Roles &roles,
-              const ImportOptions &options)
-      : context(context), file(file), model(model), roles(roles), options(options), builder(&context) {}
-
-  Expected<OwningOpRef<ModuleOp>> run();
-  std::set<std::string> variables;
-  std::set<std::string> sampleDims; ///< symbols, as exported, of the axes that samples lie along
-
-private:
-  Location locationOf(const std::string &name) { return NameLoc::get(StringAttr::get(&context, name)); }
-  std::string place(const onnx::NodeProto &node, int64_t opset) const {
-    return fmt::format("{}: node {} ({}, opset {})", file.path, nodeName(node), node.op_type(), opset);
-  }
-
-  void createVariables();
-  Status createFunction();
-  Expected<Slot> lookUp(const std::string &name, Location loc);
-  DenseElementsAttr constantOf(Value value);
-  Status importNode(const onnx::NodeProto &node);
-  Status foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> outputs);
-  void shrinkConstants();
-  Status finish();
-
-  MLIRContext &context;
-  const OnnxFile &file;
-  const PreparedModel &model;
-  const Roles &roles;
-  const ImportOptions &options;
-  OpBuilder builder;
-  OwningOpRef<ModuleOp> module;
-  func::FuncOp function;
-  llvm::StringMap<Slot> slots;
-  std::string diagnostics; ///< what MLIR's verifiers said
-};
+} // namespace
 
 //===----------------------------------------------------------------------===//
 // Variables and the function
@@ -109,7 +66,7 @@ void GraphImport::createVariables() {
 }
 
 /// The axis called batch in the model as it was exported, else 0; a scalar is a constant.
-int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) {
+static int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) {
   if (rank == 0)
     return -1;
   int64_t found = 0;
@@ -133,7 +90,7 @@ int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) 
 }
 
 /// The symbol of a dimension as it was exported; empty where it has none.
-std::string exportedDim(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> &values, const std::string &name,
+static std::string exportedDim(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> &values, const std::string &name,
                         int64_t axis) {
   for (const onnx::ValueInfoProto &value : values)
     if (const auto &shape = value.type().tensor_type().shape(); value.name() == name && axis < shape.dim_size())
@@ -143,7 +100,7 @@ std::string exportedDim(const google::protobuf::RepeatedPtrField<onnx::ValueInfo
 
 /// The axis of an output that has the symbol of the inputs' samples; -1 where the export does not tell. Symbols with
 /// "batch" in them count before others, which a constant input's first axis may have brought in.
-int64_t outputSampleAxis(const OnnxFile &file, const std::string &output, int64_t rank, const std::set<std::string> &symbols) {
+static int64_t outputSampleAxis(const OnnxFile &file, const std::string &output, int64_t rank, const std::set<std::string> &symbols) {
   auto isBatch = [](const std::string &symbol) { return symbol.find("batch") != std::string::npos; };
   bool batchOnly = llvm::any_of(symbols, isBatch);
   for (int64_t axis = 0; axis < rank; ++axis)
@@ -187,124 +144,9 @@ Status GraphImport::createFunction() {
   for (size_t i = 0; i < types.size(); ++i) {
     function.setArgAttr(unsigned(i), "train.name", builder.getStringAttr(names[i]));
     function.setArgAttr(unsigned(i), "train.sample_axis", builder.getI64IntegerAttr(axes[i]));
-    slots[names[i]] = Slot{body->getArgument(unsigned(i)), std::nullopt};
+    scopes.front().slots[names[i]] = Slot{body->getArgument(unsigned(i)), std::nullopt};
   }
   builder.setInsertionPointToEnd(body);
-  return Status::success();
-}
-
-Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
-  if (name.empty())
-    return Slot();
-  if (auto found = slots.find(name); found != slots.end())
-    return found->second;
-  auto found = file.initializers.find(name);
-  if (found == file.initializers.end())
-    return plan::error("its input \"{}\" is computed by no node", name);
-  const OnnxInitializer &initializer = found->second;
-  Value value;
-  if (variables.count(name)) {
-    Type type = RankedTensorType::get(initializer.dims, importedElementType(&context, initializer.type, options.forceF64));
-    value = train::ReadOp::create(builder, loc, type, name);
-  } else {
-    Expected<std::string> bytes = initializerBytes(initializer);
-    if (!bytes)
-      return bytes.status();
-    value = train::ConstantOp::create(
-        builder, loc, importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64));
-  }
-  return slots[name] = Slot{value, std::nullopt};
-}
-
-/// A constant's elements; for a small frozen variable, those of its initializer.
-DenseElementsAttr GraphImport::constantOf(Value value) {
-  if (auto constant = value.getDefiningOp<train::ConstantOp>())
-    return dyn_cast<DenseElementsAttr>(constant.getValue());
-  auto read = value.getDefiningOp<train::ReadOp>();
-  if (!read)
-    return nullptr;
-  auto role = roles.initializers.find(read.getVariable().str());
-  if (role == roles.initializers.end() || role->second.role == Role::Parameter)
-    return nullptr;
-  const OnnxInitializer &initializer = file.initializers.at(role->first);
-  if (initializer.bytes > kReadableBytes)
-    return nullptr;
-  Expected<std::string> bytes = initializerBytes(initializer);
-  if (!bytes)
-    return nullptr;
-  return importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64);
-}
-
-//===----------------------------------------------------------------------===//
-// Nodes
-//===----------------------------------------------------------------------===//
-
-Status GraphImport::importNode(const onnx::NodeProto &node) {
-  const std::string domain = canonicalDomain(node.domain());
-  auto version = model.opsets.find(domain);
-  const int64_t opset = version == model.opsets.end() ? (domain.empty() ? kNewestOpset : 1) : version->second;
-  auto located = [&](const Status &status) { return plan::error("{}: {}", place(node, opset), status.message()); };
-  const OpEntry *entry = findOp(domain, node.op_type(), opset);
-  if (!entry)
-    return located(plan::error("is not supported"));
-  NodeImport n(node, opset, builder, locationOf(nodeName(node)), options.forceF64);
-  n.constantOf = [this](Value value) { return constantOf(value); };
-  for (const std::string &name : node.input()) {
-    Expected<Slot> slot = lookUp(name, n.loc);
-    if (!slot)
-      return located(slot.status());
-    if (slot->sequence && !entry->sequences)
-      return located(plan::error("its input \"{}\" is a sequence", name));
-    n.inputs.push_back(slot.take());
-  }
-  for (int i = 0; i < entry->minInputs; ++i)
-    if (!n.has(unsigned(i)))
-      return located(plan::error("its input {} is missing", i));
-  Operation *before = builder.getInsertionBlock()->empty() ? nullptr : &builder.getInsertionBlock()->back();
-  if (Status status = entry->import(n); !status.ok())
-    return located(status);
-  if (Status status = foldNewOps(before, n.outputs); !status.ok())
-    return located(status);
-  for (int i = 0; i < node.output_size(); ++i) {
-    if (node.output(i).empty())
-      continue;
-    if (size_t(i) >= n.outputs.size() || (!n.outputs[size_t(i)].tensor && !n.outputs[size_t(i)].sequence)) {
-      // Outputs that are made in training mode only (older BatchNormalization) have no readers here.
-      continue;
-    }
-    slots[node.output(i)] = n.outputs[size_t(i)];
-  }
-  return Status::success();
-}
-
-/// Checks the ops built since `before`, and replaces those whose operands are constants.
-Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> outputs) {
-  Block *block = builder.getInsertionBlock();
-  Operation *op = before ? before->getNextNode() : (block->empty() ? nullptr : &block->front());
-  while (op) {
-    Operation *next = op->getNextNode();
-    diagnostics.clear();
-    if (failed(verify(op)))
-      return plan::error("{}", diagnostics.empty() ? "the built op is not valid" : diagnostics);
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPoint(op);
-    llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, kFoldBytes);
-    if (!constants.empty()) {
-      for (auto [result, constant] : llvm::zip_equal(op->getResults(), constants)) {
-        for (Slot &slot : outputs) {
-          if (slot.tensor == result)
-            slot.tensor = constant;
-          if (slot.sequence)
-            for (Value &element : *slot.sequence)
-              if (element == result)
-                element = constant;
-        }
-        result.replaceAllUsesWith(constant);
-      }
-      op->erase();
-    }
-    op = next;
-  }
   return Status::success();
 }
 
@@ -393,6 +235,13 @@ Status GraphImport::finish() {
   return Status::success();
 }
 
+/// All that was found, in one message.
+Status GraphImport::allProblems() const {
+  if (problems.size() == 1 && !firstProblem.empty())
+    return plan::error("{}", firstProblem);
+  return listedProblems(file.path, problems);
+}
+
 Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
     diagnostics += (diagnostics.empty() ? "" : "; ") + diagnostic.str();
@@ -401,18 +250,18 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   if (file.initializers.count("forward"))
     return plan::error("{}: an initializer is called \"forward\", which is reserved: rename it", file.path);
   module = ModuleOp::create(locationOf(file.name));
+  scopes.emplace_back().opsets = &model.opsets;
   createVariables();
   if (Status status = createFunction(); !status.ok())
     return status;
   for (const onnx::NodeProto &node : model.graph.node())
-    if (Status status = importNode(node); !status.ok())
-      return status;
+    importNode(node);
+  if (!problems.empty())
+    return allProblems();
   if (Status status = finish(); !status.ok())
     return status;
   return std::move(module);
 }
-
-} // namespace
 
 /// Options of the ONNX library's part.
 PrepareOptions prepareOptions(const ImportOptions &options) {
@@ -429,27 +278,40 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   return prepare;
 }
 
-Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options) {
+Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options,
+                                    std::vector<std::string> *problems) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
   Expected<OnnxFile> read = readOnnxFile(path);
   if (!read)
     return read.status();
   auto file = std::make_shared<OnnxFile>(read.take());
+  const std::string plain = plainExportWarning(*file, options.shapes);
+  TCC_TRY(restored, restoreWeights(*file, options.model));
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
-  if (!prepared.unsupported.empty()) {
-    std::string lines;
-    for (const UnsupportedOp &op : prepared.unsupported)
-      lines += "\n  " + describe(op);
-    return plan::error("{}: {} of its nodes are not supported:{}", path, prepared.unsupported.size(), lines);
-  }
+  auto standard = prepared.opsets.find("");
+  TCC_TRY(modeWarnings, checkModeNodes(file->name, prepared.graph,
+                                       standard == prepared.opsets.end() ? kNewestOpset : standard->second, options.model,
+                                       options.where));
   TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where));
 
   GraphImport import(context, *file, prepared, roles, options);
-  TCC_TRY(module, import.run());
+  Expected<OwningOpRef<ModuleOp>> module = import.run();
+  if (!module) {
+    if (problems)
+      *problems = import.problems;
+    return module.status();
+  }
   ImportedModel result;
-  result.module = std::move(module);
+  result.module = module.take();
   result.name = file->name;
-  result.warnings = roles.warnings;
+  // A plain export is met with one warning, whatever else it did to the weights.
+  if (!plain.empty())
+    result.warnings.push_back(fmt::format("{}{}{}", plain, restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
+  else
+    result.warnings = restored;
+  result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
+  for (const std::vector<std::string> *more : {&modeWarnings, &roles.warnings, &import.warnings})
+    result.warnings.insert(result.warnings.end(), more->begin(), more->end());
   TCC_TRY(stripped, strippedModel(*file, import.variables));
   result.strippedModel = std::move(stripped);
   for (const auto &[name, initializer] : file->initializers) {
@@ -470,6 +332,15 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     out.node = role.node;
     out.uses = role.uses;
     out.constant = role.lifted;
+    out.sign = role.sign;
+  }
+  for (const auto &[name, tie] : file->ties) {
+    TiedInitializer &out = result.ties[name];
+    out.of = tie.of;
+    out.permutation = tie.permutation;
+    out.type.set_dtype(storedType(tie.copy.type));
+    for (int64_t dim : tie.copy.dims)
+      out.type.add_dims(dim);
   }
   result.storage = file;
   return result;

@@ -27,6 +27,14 @@ struct Initializer {
   std::string node;           ///< a node that reads it
   std::vector<std::string> uses; ///< what reads it, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
+  std::string sign;           ///< why it is trained or not
+};
+
+/// An initializer that is read as another one's copy.
+struct TiedInitializer {
+  std::string of;                   ///< a variable
+  std::vector<int64_t> permutation; ///< of its axes; empty: the same elements in the same order
+  plan::TensorType type;
 };
 
 struct ImportOptions {
@@ -47,6 +55,7 @@ struct ImportOptions {
 struct ImportedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::map<std::string, Initializer> initializers;
+  std::map<std::string, TiedInitializer> ties;
   std::string name;            ///< file name without folder
   std::string strippedModel;   ///< serialised ModelProto without the bytes of initializers, for export
   std::vector<std::string> warnings;
@@ -54,8 +63,9 @@ struct ImportedModel {
 };
 
 /// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with node
-/// name, op, opset and what would help.
-plan::Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+/// name, op, opset and what would help; `problems`, if given, gets these lines.
+plan::Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
+                                          std::vector<std::string> *problems = nullptr);
 
 /// `tcc inspect`: inputs, outputs, parameters, ops, dynamic dimensions and all that is unsupported, as text.
 plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);

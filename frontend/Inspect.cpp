@@ -3,12 +3,17 @@
 #include "frontend/NodeImport.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Parameters.h"
+#include "frontend/PlainExport.h"
+#include "frontend/Weights.h"
 
 namespace tcc::frontend {
 
 PrepareOptions prepareOptions(const ImportOptions &options);
 
 namespace {
+
+/// What inspection takes a dimension without a value for.
+constexpr int64_t kProbe = 32;
 
 std::string bytesText(uint64_t bytes) {
   const char *units[] = {"B", "KiB", "MiB", "GiB"};
@@ -28,11 +33,46 @@ std::string valueText(const onnx::ValueInfoProto &value) {
   return fmt::format("{:<8} [{}]", onnxTypeName(value.type().tensor_type().elem_type()), fmt::join(dims, ", "));
 }
 
+/// Ops by name, those of graphs inside nodes included.
+int countOps(const onnx::GraphProto &graph, std::map<std::string, int> &histogram) {
+  int count = graph.node_size();
+  for (const onnx::NodeProto &node : graph.node()) {
+    ++histogram[(node.domain().empty() ? "" : node.domain() + "::") + node.op_type()];
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      if (attribute.has_g())
+        count += countOps(attribute.g(), histogram);
+  }
+  return count;
+}
+
 } // namespace
+
+/// Shapes for all inputs with dimensions that have no value; false where an input has no shape at all.
+static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<int64_t>> &shapes,
+                        const ImportOptions &options) {
+  for (const onnx::ValueInfoProto &input : file.model.graph().input()) {
+    if (file.initializers.count(input.name()) || shapes.count(input.name()))
+      continue;
+    if (!input.type().has_tensor_type() || !input.type().tensor_type().has_shape())
+      return false;
+    std::vector<int64_t> &shape = shapes[input.name()];
+    for (const auto &dim : input.type().tensor_type().shape().dim()) {
+      auto given = options.dims.find(dim.dim_param());
+      auto recipe = options.model.dims.find(dim.dim_param());
+      shape.push_back(dim.has_dim_value() && dim.dim_value() > 0 ? dim.dim_value()
+                      : dim.has_dim_param() && given != options.dims.end() ? given->second
+                      : dim.has_dim_param() && recipe != options.model.dims.end() ? recipe->second
+                                                                                   : kProbe);
+    }
+  }
+  return true;
+}
 
 plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
                                          const ImportOptions &options) {
   TCC_TRY(file, readOnnxFile(path));
+  const std::string plain = plainExportWarning(file, options.shapes);
+  TCC_TRY(restored, restoreWeights(file, options.model));
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
   TCC_TRY(model, prepareModel(file, prepare));
@@ -63,10 +103,11 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
     if (role.role != Role::Constant)
       parameters += fmt::format("  {:<48} {:<8} {:<18} {:>10}{}{}{}\n", name, onnxTypeName(initializer.type),
                                 fmt::format("[{}]", fmt::join(initializer.dims, ", ")), bytesText(initializer.bytes),
-                                role.role == Role::Frozen ? "  frozen" : "",
                                 initializer.external() ? "  external" : "",
-                                role.display.empty() ? "" : "  folded from " + role.display);
+                                role.role == Role::Frozen ? "  frozen: " : "  ", role.sign);
   }
+  for (const auto &[name, tie] : file.ties)
+    parameters += fmt::format("  {:<48} tied: {}{}\n", name, tie.of, tie.permutation.empty() ? "" : " transposed");
   text += fmt::format("parameters: {} tensors, {} elements, {}\n", count[0], elements[0], bytesText(bytes[0]));
   if (count[1])
     text += fmt::format("frozen: {} tensors, {} elements, {}\n", count[1], elements[1], bytesText(bytes[1]));
@@ -75,9 +116,8 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   text += parameters;
 
   std::map<std::string, int> histogram;
-  for (const onnx::NodeProto &node : model.graph.node())
-    ++histogram[(node.domain().empty() ? "" : node.domain() + "::") + node.op_type()];
-  text += fmt::format("ops: {} nodes\n", model.graph.node_size());
+  const int nodes = countOps(model.graph, histogram);
+  text += fmt::format("ops: {} nodes\n", nodes);
   for (const auto &[op, number] : histogram)
     text += fmt::format("  {:<32} {:>6}\n", op, number);
   if (!model.unbound.empty()) {
@@ -85,21 +125,33 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
     for (const std::string &line : model.unbound)
       text += "  " + line + "\n";
   }
-  for (const std::string &warning : roles.warnings)
-    text += "warning: " + warning + "\n";
-  if (!model.unsupported.empty()) {
-    text += fmt::format("unsupported: {} nodes\n", model.unsupported.size());
-    for (const UnsupportedOp &op : model.unsupported)
-      text += "  " + describe(op) + "\n";
-    return text;
-  }
+  if (!plain.empty())
+    text += "warning: " + plain + "\n";
+  for (const std::vector<std::string> *warnings : {&restored, &model.warnings, &roles.warnings})
+    for (const std::string &warning : *warnings)
+      text += "warning: " + warning + "\n";
+  std::vector<std::string> problems;
   if (model.unbound.empty()) {
-    // The import itself finds what only values tell, such as a shape that depends on data.
-    plan::Expected<ImportedModel> imported = importModel(context, path, options);
-    text += imported ? std::string("everything is supported\n") : fmt::format("unsupported: {}\n", imported.message());
+    // The import itself finds what only values tell, such as a shape that depends on data, or a branch that is taken.
+    plan::Expected<ImportedModel> imported = importModel(context, path, options, &problems);
+    if (!imported && problems.empty())
+      return text + fmt::format("unsupported: {}\n", imported.message());
   } else {
-    text += "every op is supported\n";
+    // The same, with a value for every dimension that has none. What is wrong with these values is no news.
+    ImportOptions probe = options;
+    if (probeShapes(file, probe.shapes, options) && !importModel(context, path, probe, &problems) && !problems.empty())
+      text += fmt::format("unsupported or in need of other dimensions, where every dimension without a value is {}:\n",
+                          kProbe);
+    if (problems.empty())
+      for (const UnsupportedOp &op : model.unsupported)
+        problems.push_back(describe(op));
   }
+  if (!problems.empty())
+    text += fmt::format("unsupported: {} nodes\n", problems.size());
+  for (const std::string &problem : problems)
+    text += "  " + problem + "\n";
+  if (problems.empty())
+    text += model.unbound.empty() ? "everything is supported\n" : "every op is supported\n";
   return text;
 }
 

@@ -25,6 +25,8 @@ namespace fs = std::filesystem;
 
 /// Initializers up to this size stay inside a stripped model.
 constexpr uint64_t kSmallBytes = 1024;
+/// A sparse tensor is stored dense up to this size.
+constexpr uint64_t kMostDenseBytes = uint64_t(1) << 30;
 
 /// A file mapped for reading.
 class Mapping {
@@ -203,8 +205,18 @@ Status takeInitializer(TensorProto &tensor, OnnxFile &file) {
   return Status::success();
 }
 
-/// "['a', 'b']" as its strings.
-std::vector<std::string> parseNames(const std::string &text) {
+template <typename Container> void readNotes(const Container &properties, OnnxInitializer &initializer) {
+  for (const onnx::StringStringEntryProto &property : properties) {
+    if (property.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
+      initializer.kind = property.value();
+    else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
+      initializer.foldedFrom = quotedNames(property.value());
+  }
+}
+
+} // namespace
+
+std::vector<std::string> quotedNames(const std::string &text) {
   std::vector<std::string> names;
   for (size_t begin = text.find('\''); begin != text.npos; begin = text.find('\'', begin)) {
     size_t end = text.find('\'', begin + 1);
@@ -215,17 +227,6 @@ std::vector<std::string> parseNames(const std::string &text) {
   }
   return names;
 }
-
-template <typename Container> void readNotes(const Container &properties, OnnxInitializer &initializer) {
-  for (const onnx::StringStringEntryProto &property : properties) {
-    if (property.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
-      initializer.kind = property.value();
-    else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
-      initializer.foldedFrom = parseNames(property.value());
-  }
-}
-
-} // namespace
 
 uint64_t onnxElementBytes(int32_t type) {
   switch (type) {
@@ -255,6 +256,47 @@ Expected<std::string> tensorBytes(const TensorProto &tensor) {
   return bytes;
 }
 
+Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse) {
+  TensorProto dense;
+  dense.set_name(sparse.values().name());
+  dense.set_data_type(sparse.values().data_type());
+  *dense.mutable_dims() = sparse.dims();
+  Expected<OnnxInitializer> described = describe(dense);
+  if (!described)
+    return described.status();
+  if (described->bytes > kMostDenseBytes)
+    return plan::error("its shape [{}] is too large to be stored with its zeros", fmt::join(described->dims, ", "));
+  Expected<std::string> values = tensorBytes(sparse.values());
+  if (!values)
+    return values.status();
+  Expected<std::string> indexBytes = tensorBytes(sparse.indices());
+  if (!indexBytes)
+    return indexBytes.status();
+  const size_t element = size_t(onnxElementBytes(dense.data_type())), rank = described->dims.size();
+  const size_t count = values->size() / element;
+  const auto &indexShape = sparse.indices().dims();
+  const bool linear = indexShape.size() == 1;
+  if (sparse.indices().data_type() != TensorProto::INT64 ||
+      indexBytes->size() != count * (linear ? 1 : rank) * sizeof(int64_t) ||
+      !(linear || (indexShape.size() == 2 && size_t(indexShape.Get(1)) == rank)))
+    return plan::error("its indices do not fit to its {} values", count);
+  std::string bytes(size_t(described->bytes), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t position = 0;
+    for (size_t k = 0; k < (linear ? 1 : rank); ++k) {
+      int64_t index = 0;
+      std::memcpy(&index, indexBytes->data() + (linear ? i : i * rank + k) * sizeof index, sizeof index);
+      const uint64_t extent = linear ? described->bytes / element : uint64_t(described->dims[k]);
+      if (index < 0 || uint64_t(index) >= extent)
+        return plan::error("its index {} is outside of its shape [{}]", index, fmt::join(described->dims, ", "));
+      position = linear ? uint64_t(index) : position * extent + uint64_t(index);
+    }
+    std::memcpy(&bytes[size_t(position) * element], values->data() + i * element, element);
+  }
+  dense.set_raw_data(std::move(bytes));
+  return dense;
+}
+
 Expected<OnnxFile> readOnnxFile(const std::string &path) {
   OnnxFile file;
   file.path = path;
@@ -277,9 +319,13 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
   if (file.model.opset_import_size() == 0)
     return plan::error("{}: it imports no operator set; the file may be truncated", path);
   onnx::GraphProto &graph = *file.model.mutable_graph();
-  if (graph.sparse_initializer_size())
-    return plan::error("{}: sparse initializer \"{}\" is not supported; store it dense", path,
-                       graph.sparse_initializer(0).values().name());
+  for (const onnx::SparseTensorProto &sparse : graph.sparse_initializer()) {
+    Expected<TensorProto> dense = denseTensor(sparse);
+    if (!dense)
+      return plan::error("{}: sparse initializer \"{}\": {}", path, sparse.values().name(), dense.message());
+    *graph.add_initializer() = dense.take();
+  }
+  graph.clear_sparse_initializer();
   for (TensorProto &tensor : *graph.mutable_initializer())
     if (Status status = takeInitializer(tensor, file); !status.ok())
       return plan::error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());
@@ -319,6 +365,8 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
 Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::string> &variables) {
   onnx::ModelProto model = file.model;
   for (TensorProto &tensor : *model.mutable_graph()->mutable_initializer()) {
+    if (file.ties.count(tensor.name()))
+      continue;
     const OnnxInitializer &initializer = file.initializers.at(tensor.name());
     if (variables.count(tensor.name()) && initializer.bytes > kSmallBytes)
       continue;

@@ -33,11 +33,19 @@ struct OnnxInitializer {
   bool external() const { return !file.empty(); }
 };
 
+/// An initializer that is a copy of another, and read as one: see Weights.h.
+struct OnnxTie {
+  std::string of;                   ///< the initializer that it copies
+  std::vector<int64_t> permutation; ///< of the axes; empty: the same elements in the same order
+  OnnxInitializer copy;             ///< type, shape and first value
+};
+
 /// A parsed model.
 struct OnnxFile {
   std::string path, folder, name; ///< name: without folder
   onnx::ModelProto model;         ///< initializers have type and shape, and no bytes
   std::map<std::string, OnnxInitializer> initializers;
+  std::map<std::string, OnnxTie> ties; ///< by name; these are no initializers any more
 };
 
 /// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,
@@ -50,6 +58,12 @@ plan::Expected<std::string> initializerBytes(const OnnxInitializer &initializer)
 /// The elements of a tensor inside a model (an attribute's, say) as raw little-endian bytes. Errors: external data, strings,
 /// fewer or more elements than the shape asks for.
 plan::Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
+
+/// A sparse tensor with its zeros. Errors: as tensorBytes, and indices that are not inside.
+plan::Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse);
+
+/// "['a', 'b']" as its strings: how torch writes lists into notes.
+std::vector<std::string> quotedNames(const std::string &text);
 
 /// Bytes of one element of an ONNX type that the importer reads; 0 for all others.
 uint64_t onnxElementBytes(int32_t type);

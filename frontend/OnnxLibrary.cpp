@@ -1,7 +1,13 @@
 //===- OnnxLibrary.cpp - the official library's part of the import --------===//
 #include "frontend/OnnxLibrary.h"
 
+#include "frontend/Dimensions.h"
+
+#include "frontend/PlainExport.h"
+#include "frontend/Weights.h"
+
 #include <onnx/checker.h>
+#include <onnx/defs/function.h>
 #include <onnx/defs/schema.h>
 #include <onnx/inliner/inliner.h>
 #include <onnx/shape_inference/implementation.h>
@@ -77,19 +83,18 @@ Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opset
   if (standard == opsets.end())
     return Status::success();
   if (standard->second < kOldestOpset || standard->second > kNewestOpset)
-    return plan::error("{}: opset {} is outside of what this version reads, {} to {}: export it with an opset in between",
+    return plan::error("{}: opset {} is outside of what this version reads, {} to {}: export it with an opset in between, or "
+                       "convert it with onnx.version_converter.convert_version(model, 17)",
                        file.path, standard->second, kOldestOpset, kNewestOpset);
   return Status::success();
 }
 
 std::string helpFor(const std::string &domain, const std::string &op) {
-  static const std::set<std::string> control = {"If", "Loop", "Scan", "SequenceMap"};
   static const std::set<std::string> text = {"StringNormalizer", "TfIdfVectorizer", "StringConcat", "StringSplit",
                                              "RegexFullMatch", "ImageDecoder"};
   if (domain.empty()) {
-    if (control.count(op))
-      return "control flow that depends on data has no static plan; export with constant conditions and trip counts, or "
-             "fold them (onnxsim)";
+    if (op.find("Optional") != op.npos)
+      return "optional values are not supported; give the value itself, and leave out what may be absent";
     if (op.find("Quantize") != op.npos || op.find("Integer") != op.npos || op.starts_with("QLinear"))
       return "quantised models are not trained; export the floating-point model";
     if (text.count(op))
@@ -113,87 +118,68 @@ bool hasBody(const onnx::OpSchema *schema) {
   return schema && (schema->HasFunction() || schema->HasContextDependentFunction());
 }
 
-/// Calls `visit(node, prefix)` for every node of the graph and of the functions it can reach.
-template <typename Visit> void forEachNode(const onnx::ModelProto &model, Visit &&visit) {
-  for (const onnx::NodeProto &node : model.graph().node())
-    visit(node, std::string());
-  for (const onnx::FunctionProto &function : model.functions())
-    for (const onnx::NodeProto &node : function.node())
-      visit(node, function.name() + "/");
+/// Calls `visit(node, prefix)` for every node of a graph and of the graphs in it.
+template <typename Nodes, typename Visit> void forEachNode(const Nodes &nodes, const std::string &prefix, Visit &&visit) {
+  for (const onnx::NodeProto &node : nodes) {
+    visit(node, prefix);
+    for (const onnx::AttributeProto &attribute : node.attribute())
+      if (attribute.has_g())
+        forEachNode(attribute.g().node(), prefix, visit);
+  }
+}
+
+/// "ai.onnx" is another spelling of the domain without a name.
+template <typename Nodes> void useShortDomains(Nodes &nodes) {
+  for (onnx::NodeProto &node : nodes) {
+    if (node.domain() == "ai.onnx")
+      node.clear_domain();
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g())
+        useShortDomains(*attribute.mutable_g()->mutable_node());
+  }
+}
+
+/// ONNX Runtime's optimiser writes some of its own ops without a domain (SimplifiedLayerNormalization, and
+/// LayerNormalization before the standard had one); the checker knows them under their own.
+void useContributedDomain(onnx::ModelProto &model, int64_t version, const PrepareOptions &options) {
+  constexpr const char *kContributed = "com.microsoft";
+  bool moved = false;
+  for (onnx::NodeProto &node : *model.mutable_graph()->mutable_node())
+    if (node.domain().empty() && !schemaOf("", node.op_type(), version) && options.knows(kContributed, node.op_type(), 1)) {
+      node.set_domain(kContributed);
+      moved = true;
+    }
+  for (const onnx::OperatorSetIdProto &set : model.opset_import())
+    moved &= set.domain() != kContributed;
+  if (moved) {
+    onnx::OperatorSetIdProto &set = *model.add_opset_import();
+    set.set_domain(kContributed);
+    set.set_version(1);
+  }
 }
 
 /// Ops that neither the table, nor a function of the model, nor a body in the schema covers.
 std::vector<UnsupportedOp> findUnsupported(const onnx::ModelProto &model, const std::map<std::string, int64_t> &opsets,
-                                           const PrepareOptions &options, bool bodiesCount) {
+                                           const PrepareOptions &options) {
   std::set<std::pair<std::string, std::string>> functions;
   for (const onnx::FunctionProto &function : model.functions())
     functions.emplace(canonicalDomain(function.domain()), function.name());
   std::vector<UnsupportedOp> result;
-  forEachNode(model, [&](const onnx::NodeProto &node, const std::string &prefix) {
+  auto visit = [&](const onnx::NodeProto &node, const std::string &prefix) {
     std::string domain = canonicalDomain(node.domain());
     if (functions.count({domain, node.op_type()}))
       return;
     auto found = opsets.find(domain);
     int64_t version = found == opsets.end() ? (domain.empty() ? kNewestOpset : 1) : found->second;
-    if (options.knows(domain, node.op_type(), version))
+    if (options.knows(domain, node.op_type(), version) || hasFunctionBody(domain, node.op_type(), version))
       return;
-    if (bodiesCount && hasBody(schemaOf(domain, node.op_type(), version)))
-      return;
-    UnsupportedOp op{prefix + nodeName(node), node.op_type(), domain, version, helpFor(domain, node.op_type())};
-    if (domain.empty() && !schemaOf(domain, node.op_type(), version))
-      op.help = fmt::format("opset {} has no such op", version);
-    result.push_back(std::move(op));
-  });
+    result.push_back(unsupportedOp(node, version));
+    result.back().node = prefix + result.back().node;
+  };
+  forEachNode(model.graph().node(), "", visit);
+  for (const onnx::FunctionProto &function : model.functions())
+    forEachNode(function.node(), function.name() + "/", visit);
   return result;
-}
-
-/// Writes out the attributes that a call leaves to their defaults: the inliner does not know these.
-void addDefaults(onnx::NodeProto &node, const onnx::OpSchema &schema) {
-  // In the order of names, whatever the order of the schema's map.
-  std::map<std::string, onnx::AttributeProto> defaults;
-  for (const auto &[name, attribute] : schema.attributes())
-    if (attribute.default_value.has_name())
-      defaults.emplace(name, attribute.default_value);
-  for (const onnx::AttributeProto &given : node.attribute())
-    defaults.erase(given.name());
-  for (const auto &[name, value] : defaults)
-    *node.add_attribute() = value;
-}
-
-/// Replaces calls of standard ops that the table lacks by the bodies in their schemas. Where the library cannot, the calls
-/// stay, and its reason goes into `problems` by op.
-void inlineBodies(const std::string &path, onnx::ModelProto &model, const std::map<std::string, int64_t> &opsets,
-                  const PrepareOptions &options, std::map<std::string, std::string> &problems) {
-  // Bodies may call ops with bodies in turn; a chain of more than a few does not exist in the standard.
-  for (int round = 0; round < 8; ++round) {
-    std::set<std::pair<std::string, std::string>> calls;
-    for (onnx::NodeProto &node : *model.mutable_graph()->mutable_node()) {
-      std::string domain = canonicalDomain(node.domain());
-      auto version = opsets.find(domain);
-      if (version == opsets.end() || problems.count(node.op_type()) ||
-          options.knows(domain, node.op_type(), version->second))
-        continue;
-      const onnx::OpSchema *schema = schemaOf(domain, node.op_type(), version->second);
-      if (!hasBody(schema))
-        continue;
-      addDefaults(node, *schema);
-      calls.emplace(domain, node.op_type());
-    }
-    if (calls.empty())
-      return;
-    for (const auto &call : calls) {
-      onnx::ModelProto attempt = model;
-      Status status = guarded(path, "inlining", [&] {
-        auto set = onnx::inliner::FunctionIdSet::Create({call});
-        onnx::inliner::InlineSelectedFunctions(attempt, *set, nullptr);
-      });
-      if (status.ok())
-        model.Swap(&attempt);
-      else
-        problems[call.second] = "not supported in this form by this version yet (optional inputs left out, or types that "
-                                "are not known)";
-    }
-  }
 }
 
 /// Names for a message.
@@ -215,17 +201,19 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
     if (file.initializers.count(input.name()))
       continue;
     inputs.insert(input.name());
-    if (!input.type().has_tensor_type())
-      return plan::error("{}: input {} is no tensor; sequences, maps and optional inputs are not supported", file.path,
-                         input.name());
+    if (!input.type().has_tensor_type()) {
+      unbound.push_back(fmt::format("input {}: no tensor; sequences, maps and optional inputs are not supported",
+                                    input.name()));
+      continue;
+    }
     onnx::TypeProto_Tensor &type = *input.mutable_type()->mutable_tensor_type();
     auto given = options.shapes.find(input.name());
     if (given == options.shapes.end()) {
       if (!type.has_shape())
-        return plan::error("{}: input {} has no shape: give it with --shape {}=…", file.path, input.name(), input.name());
+        unbound.push_back(fmt::format("input {}: no shape: give it with --shape {}=…", input.name(), input.name()));
       for (const onnx::TensorShapeProto_Dimension &dim : type.shape().dim())
         if (dim.has_dim_param() && !dim.dim_param().empty())
-          names.insert(dim.dim_param());
+          names.merge(dimensionNames(dim.dim_param()));
       continue;
     }
     const std::vector<int64_t> &shape = given->second;
@@ -267,11 +255,13 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
       return;
     for (auto &dim : *value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
       if (dim.has_dim_param())
-        if (auto found = dims.find(dim.dim_param()); found != dims.end())
-          dim.set_dim_value(found->second);
+        if (std::optional<int64_t> size = dimensionValue(dim.dim_param(), dims))
+          dim.set_dim_value(*size);
   };
   for (onnx::ValueInfoProto &input : *graph.mutable_input()) {
     if (file.initializers.count(input.name()))
+      continue;
+    if (!input.type().has_tensor_type())
       continue;
     substitute(input);
     int axis = 0;
@@ -280,8 +270,6 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
         unbound.push_back(fmt::format("input {}, axis {}: {}", input.name(), axis, dim.dim_param()));
       else if (!dim.has_dim_value() || dim.dim_value() < 0)
         unbound.push_back(fmt::format("input {}, axis {}: without a name", input.name(), axis));
-      else if (dim.dim_value() == 0)
-        return plan::error("{}: input {} has no elements: its axis {} is 0", file.path, input.name(), axis);
       ++axis;
     }
   }
@@ -317,6 +305,123 @@ std::string nodeName(const onnx::NodeProto &node) {
   return fmt::format("{} → {}", node.op_type(), node.output_size() ? node.output(0) : "nothing");
 }
 
+UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset) {
+  const std::string domain = canonicalDomain(node.domain());
+  UnsupportedOp op{nodeName(node), node.op_type(), domain, opset, helpFor(domain, node.op_type())};
+  if (domain.empty() && !schemaOf(domain, node.op_type(), opset))
+    op.help = fmt::format("opset {} has no such op", opset);
+  return op;
+}
+
+Status listedProblems(const std::string &path, const std::vector<std::string> &lines) {
+  std::string text;
+  for (const std::string &line : lines)
+    text += "\n  " + line;
+  return plan::error("{}: {} of its nodes are not supported:{}", path, lines.size(), text);
+}
+
+//===----------------------------------------------------------------------===//
+// Functions
+//===----------------------------------------------------------------------===//
+
+bool hasFunctionBody(const std::string &domain, const std::string &op, int64_t opset) {
+  return hasBody(schemaOf(domain, op, opset));
+}
+
+namespace {
+
+using Attributes = std::map<std::string, onnx::AttributeProto>;
+
+/// Replaces references to a function's attributes by what the call gives; what it leaves out goes.
+template <typename Nodes> void bindAttributes(Nodes &nodes, const Attributes &given) {
+  for (onnx::NodeProto &node : nodes) {
+    google::protobuf::RepeatedPtrField<onnx::AttributeProto> bound;
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
+      if (!attribute.ref_attr_name().empty()) {
+        auto found = given.find(attribute.ref_attr_name());
+        if (found == given.end())
+          continue;
+        onnx::AttributeProto &out = *bound.Add();
+        out = found->second;
+        out.set_name(attribute.name());
+        out.clear_ref_attr_name();
+        continue;
+      }
+      if (attribute.has_g())
+        bindAttributes(*attribute.mutable_g()->mutable_node(), given);
+      bound.Add()->Swap(&attribute);
+    }
+    node.mutable_attribute()->Swap(&bound);
+  }
+}
+
+} // namespace
+
+onnx::FunctionProto bindFunction(const onnx::FunctionProto &function, const onnx::NodeProto &call) {
+  Attributes given;
+  for (const onnx::AttributeProto &attribute : function.attribute_proto())
+    given[attribute.name()] = attribute;
+  for (const onnx::AttributeProto &attribute : call.attribute())
+    given[attribute.name()] = attribute;
+  onnx::FunctionProto bound = function;
+  bindAttributes(*bound.mutable_node(), given);
+  return bound;
+}
+
+std::map<std::string, int64_t> opsetsOf(const onnx::FunctionProto &function) {
+  std::map<std::string, int64_t> opsets;
+  for (const onnx::OperatorSetIdProto &set : function.opset_import())
+    opsets[canonicalDomain(set.domain())] = set.version();
+  return opsets;
+}
+
+Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
+                                           const std::vector<onnx::TypeProto> &types) {
+  const onnx::OpSchema *schema = schemaOf(canonicalDomain(node.domain()), node.op_type(), opset);
+  // What the call leaves to its default is written out, in the order of names.
+  onnx::NodeProto call = node;
+  Attributes defaults;
+  for (const auto &[name, attribute] : schema->attributes())
+    if (attribute.default_value.has_name())
+      defaults.emplace(name, attribute.default_value);
+  for (const onnx::AttributeProto &given : node.attribute())
+    defaults.erase(given.name());
+  onnx::FunctionProto body;
+  bool built = false;
+  Status status = guarded(node.op_type(), "writing it by its function", [&] {
+    if (schema->HasFunction()) {
+      for (const auto &[name, value] : defaults)
+        *call.add_attribute() = value;
+      if (const onnx::FunctionProto *fixed = schema->GetFunction(int(opset))) {
+        body = bindFunction(*fixed, call);
+        built = true;
+      }
+    } else {
+      onnx::FunctionBodyBuildContextImpl context(call, types);
+      built = schema->BuildContextDependentFunction(context, body, int(opset));
+    }
+  });
+  if (!status.ok())
+    return status;
+  if (!built)
+    return plan::error("not supported in this form by this version yet; express it by other ops");
+  // Bodies name the version that they are written in; where they do not, it is the model's.
+  bool versioned = false;
+  for (const onnx::OperatorSetIdProto &set : body.opset_import())
+    versioned |= canonicalDomain(set.domain()).empty();
+  if (!versioned) {
+    onnx::OperatorSetIdProto &set = *body.add_opset_import();
+    set.set_version(opset);
+  }
+  if (schema->HasFunction())
+    return body;
+  Attributes given = defaults;
+  for (const onnx::AttributeProto &attribute : node.attribute())
+    given[attribute.name()] = attribute;
+  bindAttributes(*body.mutable_node(), given);
+  return body;
+}
+
 std::string describe(const UnsupportedOp &op) {
   return fmt::format("{}: {}{} (opset {}): {}", op.node, op.domain.empty() ? "" : op.domain + "::", op.op, op.opset,
                      op.help);
@@ -327,12 +432,23 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   if (Status status = checkVersions(file, prepared.opsets); !status.ok())
     return status;
   onnx::ModelProto model = file.model;
-  for (onnx::NodeProto &node : *model.mutable_graph()->mutable_node())
-    if (node.domain() == "ai.onnx")
-      node.clear_domain();
+  useShortDomains(*model.mutable_graph()->mutable_node());
+  for (onnx::FunctionProto &function : *model.mutable_functions()) {
+    useShortDomains(*function.mutable_node());
+    for (onnx::OperatorSetIdProto &set : *function.mutable_opset_import())
+      set.set_domain(canonicalDomain(set.domain()));
+  }
+  for (onnx::OperatorSetIdProto &set : *model.mutable_opset_import())
+    set.set_domain(canonicalDomain(set.domain()));
+  auto standard = prepared.opsets.find("");
+  useContributedDomain(model, standard == prepared.opsets.end() ? kNewestOpset : standard->second, options);
   showInitializers(file, *model.mutable_graph());
+  insertTies(file, *model.mutable_graph());
 
-  prepared.unsupported = findUnsupported(model, prepared.opsets, options, true);
+  prepared.unsupported = findUnsupported(model, prepared.opsets, options);
+  if (model.training_info_size())
+    prepared.warnings.push_back(fmt::format("{}: its training_info is ignored: loss and optimizer come from the recipe",
+                                            file.name));
   Status checked = guarded(file.path, "the ONNX checker refuses the model", [&] {
     // A missing shape is common, and found out by the import itself.
     onnx::ModelProto shaped = model;
@@ -343,20 +459,32 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     onnx::checker::check_model(shaped, /*full_check=*/false, /*skip_opset_compatibility_check=*/true);
   });
   // The checker stops at the first op it does not know; the list of them all says more.
-  if (!prepared.unsupported.empty()) {
-    prepared.graph = model.graph();
-    return prepared;
-  }
-  if (!checked.ok())
+  const bool complete = prepared.unsupported.empty();
+  if (!checked.ok() && complete)
     return checked;
   if (Status status = guarded(file.path, "inlining the model's functions",
                               [&] { onnx::inliner::InlineLocalFunctions(model, /*convert_version=*/false); });
       !status.ok())
     return status;
+  if (std::vector<std::string> baked = bakedConstants(model, options.shapes); !baked.empty()) {
+    std::string lines;
+    for (const std::string &line : baked)
+      lines += "\n  " + line;
+    return plan::error("{}: --shape cannot change the batch, which constants of the graph hold:{}\nexport it with a dynamic "
+                       "batch (dynamic_shapes=({{0: \"batch\"}},))",
+                       file.path, lines);
+  }
   if (Status status = bindDimensions(file, options, *model.mutable_graph(), prepared.unbound); !status.ok())
     return status;
-  if (!prepared.unbound.empty() && options.requireBound)
-    return unboundError(file, prepared.unbound);
+  if (!prepared.unbound.empty() && options.requireBound) {
+    Status unbound = unboundError(file, prepared.unbound);
+    if (complete)
+      return unbound;
+    std::vector<std::string> lines;
+    for (const UnsupportedOp &op : prepared.unsupported)
+      lines.push_back(describe(op));
+    return plan::error("{}\n{}", listedProblems(file.path, lines).message(), unbound.message());
+  }
   // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
   // only if the lenient mode agrees. The importer checks every node's shapes again.
   auto infer = [&](int strictness) {
@@ -366,16 +494,10 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     });
   };
   if (!infer(1).ok())
-    if (Status status = infer(0); !status.ok())
+    if (Status status = infer(0); !status.ok() && complete)
       return status;
-  std::map<std::string, std::string> problems;
-  inlineBodies(file.path, model, prepared.opsets, options, problems);
-  // A call that is left has a function of another opset than the model's; it is listed as unsupported.
-  model.clear_functions();
-  prepared.unsupported = findUnsupported(model, prepared.opsets, options, false);
-  for (UnsupportedOp &op : prepared.unsupported)
-    if (auto found = problems.find(op.op); found != problems.end())
-      op.help = found->second;
+  // A call that is left has a function of another opset than the model's: the importer reads it by that.
+  prepared.functions.assign(model.functions().begin(), model.functions().end());
   prepared.graph.Swap(model.mutable_graph());
   prepared.graph.clear_initializer();
   return prepared;

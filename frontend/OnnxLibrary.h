@@ -37,8 +37,10 @@ struct PrepareOptions {
 struct PreparedModel {
   onnx::GraphProto graph;          ///< initializers are absent: see OnnxFile::initializers
   std::map<std::string, int64_t> opsets;
-  std::vector<UnsupportedOp> unsupported;
+  std::vector<onnx::FunctionProto> functions; ///< of the model: for calls that could not be inlined
+  std::vector<UnsupportedOp> unsupported; ///< by name alone, branches that are never taken included
   std::vector<std::string> unbound; ///< "input x, axis 0 (batch)"
+  std::vector<std::string> warnings;
 };
 
 /// Checks and prepares a model. Errors: newer IR or opset, what the checker or shape inference refuse, dimensions (unbound,
@@ -51,6 +53,21 @@ std::string nodeName(const onnx::NodeProto &node);
 std::string canonicalDomain(const std::string &domain);
 /// One line for messages.
 std::string describe(const UnsupportedOp &op);
+/// What to say of a node that nobody can import.
+UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset);
+/// "m.onnx: 2 of its nodes are not supported:", and the lines.
+plan::Status listedProblems(const std::string &path, const std::vector<std::string> &lines);
+
+// Functions. A function's nodes may name its attributes, which the call gives; here they are put in.
+/// True if the standard writes this op as a function of others.
+bool hasFunctionBody(const std::string &domain, const std::string &op, int64_t opset);
+/// The standard's body for a call with inputs of these types (none set: absent, or unknown).
+plan::Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
+                                                 const std::vector<onnx::TypeProto> &types);
+/// A function with the attributes of a call.
+onnx::FunctionProto bindFunction(const onnx::FunctionProto &function, const onnx::NodeProto &call);
+/// The operator sets that a function's nodes are to be read by.
+std::map<std::string, int64_t> opsetsOf(const onnx::FunctionProto &function);
 
 } // namespace tcc::frontend
 

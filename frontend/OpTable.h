@@ -30,16 +30,33 @@ struct OpEntry {
 // The families.
 std::span<const OpEntry> activationOps();
 std::span<const OpEntry> arithmeticOps();
+std::span<const OpEntry> attentionOps();
 std::span<const OpEntry> constantOps();
+std::span<const OpEntry> contribAttentionOps();
+std::span<const OpEntry> contribOps();
 std::span<const OpEntry> contractionOps();
+std::span<const OpEntry> controlFlowOps();
+std::span<const OpEntry> gridOps();
 std::span<const OpEntry> indexingOps();
 std::span<const OpEntry> lossOps();
+std::span<const OpEntry> modeOps();
 std::span<const OpEntry> movementOps();
 std::span<const OpEntry> normalizationOps();
+std::span<const OpEntry> patchOps();
+std::span<const OpEntry> recurrentOps();
+std::span<const OpEntry> randomOps();
 std::span<const OpEntry> reductionOps();
+std::span<const OpEntry> selectionOps();
+std::span<const OpEntry> regionOps();
+std::span<const OpEntry> resampleOps();
 std::span<const OpEntry> sequenceOps();
 std::span<const OpEntry> shapeOps();
+std::span<const OpEntry> signalOps();
+std::span<const OpEntry> trainingOps();
 std::span<const OpEntry> windowOps();
+
+/// All of them.
+std::span<const std::span<const OpEntry>> opFamilies();
 
 /// The entry for an op at a version of its domain's opset; null if there is none.
 const OpEntry *findOp(std::string_view domain, std::string_view op, int64_t version);

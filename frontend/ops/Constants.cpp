@@ -23,8 +23,24 @@ template <typename Number, typename Field> Status numbers(NodeImport &n, const F
   return n.result(n.constant(shape, type, bytes));
 }
 
+/// Text can be no tensor of a plan: it is an error only for an op that reads it.
+Status text(NodeImport &n) {
+  Slot slot;
+  slot.unusable = "a constant of strings; only numbers are supported";
+  n.outputs = {slot};
+  return Status::success();
+}
+
 Status constant(NodeImport &n) {
+  if (n.attribute("value_string") || n.attribute("value_strings"))
+    return text(n);
+  if (const onnx::AttributeProto *sparse = n.attribute("sparse_value")) {
+    TCC_TRY(dense, denseTensor(sparse->sparse_tensor()));
+    return n.result(n.constant(Shape(dense.dims().begin(), dense.dims().end()), dense.data_type(), dense.raw_data()));
+  }
   if (const onnx::AttributeProto *value = n.attribute("value")) {
+    if (value->t().data_type() == onnx::TensorProto::STRING)
+      return text(n);
     if (!n.elementType(value->t().data_type()))
       return plan::error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
     TCC_TRY(bytes, tensorBytes(value->t()));
@@ -38,7 +54,7 @@ Status constant(NodeImport &n) {
     return numbers<float>(n, llvm::SmallVector<float>{value->f()}, onnx::TensorProto::FLOAT, true);
   if (const onnx::AttributeProto *value = n.attribute("value_floats"))
     return numbers<float>(n, value->floats(), onnx::TensorProto::FLOAT, false);
-  return plan::error("string and sparse constants are not supported; store the constant dense");
+  return plan::error("it has no value");
 }
 
 Status constantOfShape(NodeImport &n) {
@@ -75,25 +91,23 @@ Status range(NodeImport &n) {
   return n.result(steps);
 }
 
-/// True on the diagonal `k`, and where asked above or below it.
-Expr diagonal(NodeImport &n, llvm::ArrayRef<int64_t> shape, CompareKind kind, int64_t k) {
+/// Column minus row of each element of the innermost matrices.
+Expr diagonals(NodeImport &n, llvm::ArrayRef<int64_t> shape) {
   int64_t rank = int64_t(shape.size());
-  Expr row = n.expr(n.iota(shape, rank - 2)), column = n.expr(n.iota(shape, rank - 1));
-  return (k ? column - double(k) : column).compare(kind, row);
+  return n.expr(n.iota(shape, rank - 1)) - n.expr(n.iota(shape, rank - 2));
 }
 
+/// k may be data: its value decides no shape.
 Status trilu(NodeImport &n) {
   if (n.rank(0) < 2)
     return plan::error("Trilu needs a matrix, not {}", typeText(n.in(0)));
-  int64_t k = 0;
+  Expr k = n.expr(n.splat({}, n.i64(), 0));
   if (n.has(1)) {
-    TCC_TRY(given, n.ints(1));
-    if (given.size() != 1)
-      return plan::error("the diagonal must be one number");
-    k = std::clamp<int64_t>(given[0], -(int64_t(1) << 40), int64_t(1) << 40);
+    if (countOf(n.shape(1)) != 1)
+      return plan::error("the diagonal must be one number, not {}", typeText(n.in(1)));
+    k = n.expr(1).cast(n.i64()).reshape({});
   }
-  bool upper = n.intAttr("upper", 1);
-  Expr keep = diagonal(n, n.shape(0), upper ? CompareKind::ge : CompareKind::le, k);
+  Expr keep = diagonals(n, n.shape(0)).compare(n.intAttr("upper", 1) ? CompareKind::ge : CompareKind::le, k);
   return n.result(keep.select(n.expr(0), n.expr(0).like(0)));
 }
 
@@ -104,15 +118,16 @@ Status eyeLike(NodeImport &n) {
   if (n.attribute("dtype"))
     element = n.elementType(int32_t(n.intAttr("dtype", 1)));
   if (!element)
-    return plan::error("this element type is not supported");
-  return n.result(diagonal(n, n.shape(0), CompareKind::eq, n.intAttr("k", 0)).cast(element));
+    return plan::error("elements of type {} are not supported", onnxTypeName(int32_t(n.intAttr("dtype", 1))));
+  Expr offset = diagonals(n, n.shape(0)), k = offset.with(n.splat({}, n.i64(), double(n.intAttr("k", 0))));
+  return n.result(offset.compare(CompareKind::eq, k).cast(element));
 }
 
 Status oneHot(NodeImport &n) {
   TCC_TRY(depthNumber, n.number(1));
   int64_t depth = int64_t(depthNumber), rank = n.rank(0);
-  if (depth < 1)
-    return plan::error("depth is {}; it must be at least 1", depth);
+  if (depth < 0)
+    return plan::error("depth is {}; it must not be negative", depth);
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), rank + 1));
   Shape shape(n.shape(0)), withOne(shape);
   withOne.insert(withOne.begin() + axis, 1);

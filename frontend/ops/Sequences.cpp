@@ -70,7 +70,10 @@ Status sequenceAt(NodeImport &n) {
   if (!n.inputs[0].sequence)
     return notASequence(n, 0);
   TCC_TRY(position, n.ints(1));
-  TCC_TRY(index, n.axis(position.empty() ? 0 : position[0], int64_t(n.inputs[0].sequence->size())));
+  const int64_t size = int64_t(n.inputs[0].sequence->size());
+  if (position.size() != 1 || position[0] < -size || position[0] >= size)
+    return plan::error("position {} is outside of a sequence of {}", shapeText(position), size);
+  const int64_t index = position[0] < 0 ? position[0] + size : position[0];
   return n.result((*n.inputs[0].sequence)[size_t(index)]);
 }
 
@@ -96,6 +99,25 @@ Status sequenceInsert(NodeImport &n) {
   return Status::success();
 }
 
+Status sequenceErase(NodeImport &n) {
+  if (!n.inputs[0].sequence)
+    return notASequence(n, 0);
+  Slot slot = n.inputs[0];
+  int64_t size = int64_t(slot.sequence->size()), index = size - 1;
+  if (n.has(1)) {
+    TCC_TRY(position, n.ints(1));
+    if (position.size() != 1)
+      return plan::error("the position must be one number, not {}", shapeText(position));
+    TCC_TRY(checked, n.axis(position[0], size));
+    index = checked;
+  }
+  if (index < 0)
+    return plan::error("the sequence is empty: there is nothing to erase");
+  slot.sequence->erase(slot.sequence->begin() + index);
+  n.outputs = {slot};
+  return Status::success();
+}
+
 Status concatFromSequence(NodeImport &n) {
   if (!n.inputs[0].sequence || n.inputs[0].sequence->empty())
     return notASequence(n, 0);
@@ -106,6 +128,8 @@ Status concatFromSequence(NodeImport &n) {
   Shape shape;
   for (Value &part : parts) {
     Shape one(train::shapeOf(part));
+    if (int64_t(one.size()) != rank || train::elementTypeOf(part) != train::elementTypeOf(parts[0]))
+      return plan::error("the sequence holds {} and {}, which cannot be joined", typeText(parts[0]), typeText(part));
     if (newAxis) {
       one.insert(one.begin() + axis, 1);
       part = n.reshape(part, one);
@@ -127,6 +151,7 @@ constexpr OpEntry kTable[] = {
     {"SequenceAt", 2, sequenceAt, 1, 28, "", true},
     {"SequenceLength", 1, sequenceLength, 1, 28, "", true},
     {"SequenceInsert", 2, sequenceInsert, 1, 28, "", true},
+    {"SequenceErase", 1, sequenceErase, 1, 28, "", true},
     {"ConcatFromSequence", 1, concatFromSequence, 1, 28, "", true},
 };
 

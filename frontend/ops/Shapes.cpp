@@ -121,8 +121,8 @@ Status tile(NodeImport &n) {
     return plan::error("{} repeats for {}", repeats.size(), typeText(n.in(0)));
   Shape split, repeated, merged;
   for (auto [dim, count] : llvm::zip_equal(n.shape(0), repeats)) {
-    if (count < 1)
-      return plan::error("repeat {} is below 1", count);
+    if (count < 0)
+      return plan::error("repeat {} is negative", count);
     split.append({1, dim});
     repeated.append({count, dim});
     merged.push_back(dim * count);

@@ -80,7 +80,7 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
                          ">, " + attributes + "} : (" + types + ") -> (" + text(results) + ")",
                      Types::None, ranges, shownNames, gradient, 64});
   };
-  write("recurrent_" + l.name, "recurrent", segments, in, out, lstm ? 3 : 2, true);
+  write("recurrent_" + l.name, "recurrent", segments, in, out, lstm ? 3 : 2, h < 10); // differences over wide weights take long
   if (l.kept)
     write("recurrent_kept_" + l.name, "recurrent", segments, in, out, out.size(), false);
 

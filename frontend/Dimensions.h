@@ -1,0 +1,26 @@
+//===- Dimensions.h - symbolic dimensions and sums of them ------*- C++ -*-===//
+//
+// Exporters write a dimension as a name ("batch"), or as an expression of names ("2*batch + 1", "s0//2").
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_DIMENSIONS_H
+#define TCC_FRONTEND_DIMENSIONS_H
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+namespace tcc::frontend {
+
+/// The names in an expression; the text itself where it is no expression.
+std::set<std::string> dimensionNames(const std::string &text);
+
+/// The value of an expression of integers, names, + - * / // % ** and parentheses, Max, Min and floor; nothing where a
+/// name has no value, or the text is no such expression.
+std::optional<int64_t> dimensionValue(const std::string &text, const std::map<std::string, int64_t> &names);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_DIMENSIONS_H

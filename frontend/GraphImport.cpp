@@ -1,0 +1,399 @@
+//===- GraphImport.cpp - the graph's nodes, one after another -------------===//
+//
+// The nodes come in topological order. Each is handed to its importer; what it built is checked, and folded where all
+// operands are constants, so that shape arithmetic has values by the time an op asks for them. An op without an
+// importer is written as the body of its function: one of the model's, or the standard's at the version that the model
+// asks for.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/GraphImport.h"
+
+#include "compiler/dialect/Fold.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace mlir;
+
+namespace tcc::frontend {
+
+using plan::Expected;
+using plan::Status;
+
+/// Constants are folded up to this size; larger ones stay ops, which are fused into what reads them.
+static constexpr int64_t kFoldBytes = 256 * 1024;
+/// Frozen initializers up to this size may be read at compile time where an op needs a value.
+static constexpr uint64_t kReadableBytes = 1024 * 1024;
+/// More nodes than this, iterations included, are no plan that anyone would wait for.
+static constexpr int64_t kMostNodes = 400'000;
+/// Bodies of functions in bodies of functions; the standard's go four deep.
+static constexpr size_t kDeepest = 64;
+
+//===----------------------------------------------------------------------===//
+// Names
+//===----------------------------------------------------------------------===//
+
+Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
+  if (name.empty())
+    return Slot();
+  bool outside = false;
+  for (auto scope = scopes.rbegin(); scope != scopes.rend() && !outside; ++scope) {
+    if (auto found = scope->slots.find(name); found != scope->slots.end())
+      return found->second;
+    outside = scope->isolated;
+  }
+  auto found = file.initializers.find(name);
+  if (outside || found == file.initializers.end())
+    return plan::error("its input \"{}\" is computed by no node", name);
+  const OnnxInitializer &initializer = found->second;
+  Value value;
+  if (variables.count(name)) {
+    Type type =
+        RankedTensorType::get(initializer.dims, importedElementType(&context, initializer.type, options.forceF64));
+    value = train::ReadOp::create(builder, loc, type, name);
+  } else {
+    Expected<std::string> bytes = initializerBytes(initializer);
+    if (!bytes)
+      return bytes.status();
+    value = train::ConstantOp::create(
+        builder, loc, importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64));
+  }
+  // One read for the whole program, wherever it was first asked for.
+  return scopes.front().slots[name] = Slot{value, std::nullopt};
+}
+
+/// A constant's elements; for a small frozen variable, those of its initializer.
+DenseElementsAttr GraphImport::constantOf(Value value) {
+  if (auto constant = value.getDefiningOp<train::ConstantOp>())
+    return dyn_cast<DenseElementsAttr>(constant.getValue());
+  auto read = value.getDefiningOp<train::ReadOp>();
+  if (!read)
+    return nullptr;
+  auto role = roles.initializers.find(read.getVariable().str());
+  if (role == roles.initializers.end() || role->second.role == Role::Parameter)
+    return nullptr;
+  const OnnxInitializer &initializer = file.initializers.at(role->first);
+  if (initializer.bytes > kReadableBytes)
+    return nullptr;
+  Expected<std::string> bytes = initializerBytes(initializer);
+  if (!bytes)
+    return nullptr;
+  return importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64);
+}
+
+/// What a node is called: its name, its iterations, and a number where the model gives the name to several.
+std::string GraphImport::nameIn(const Scope &scope, const onnx::NodeProto &node) {
+  if (!scope.caller.empty())
+    return scope.caller;
+  std::string name = nodeName(node) + scope.suffix;
+  int64_t &count = namesGiven[name];
+  return ++count == 1 ? name : fmt::format("{}#{}", name, count);
+}
+
+int64_t GraphImport::opsetOf(const std::string &domain) const {
+  auto version = scopes.back().opsets->find(domain);
+  return version == scopes.back().opsets->end() ? (domain.empty() ? kNewestOpset : 1) : version->second;
+}
+
+const onnx::FunctionProto *GraphImport::functionOf(const onnx::NodeProto &node) const {
+  for (const onnx::FunctionProto &candidate : model.functions)
+    if (candidate.name() == node.op_type() && canonicalDomain(candidate.domain()) == canonicalDomain(node.domain()) &&
+        candidate.overload() == node.overload())
+      return &candidate;
+  return nullptr;
+}
+
+/// The ONNX type of a value (or of a sequence of such), for functions that depend on it.
+static onnx::TypeProto onnxTypeOf(Value value, bool sequence) {
+  onnx::TypeProto type, *tensor = &type;
+  if (sequence)
+    tensor = type.mutable_sequence_type()->mutable_elem_type();
+  if (!value)
+    return sequence ? type : onnx::TypeProto();
+  for (int32_t kind = 1; onnx::TensorProto_DataType_IsValid(kind); ++kind)
+    if (importedElementType(value.getContext(), kind, false) == train::elementTypeOf(value))
+      tensor->mutable_tensor_type()->set_elem_type(kind);
+  for (int64_t dim : train::shapeOf(value))
+    tensor->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_value(dim);
+  tensor->mutable_tensor_type()->mutable_shape();
+  return type;
+}
+
+//===----------------------------------------------------------------------===//
+// Problems
+//===----------------------------------------------------------------------===//
+
+/// Nobody is to read what the node would have made.
+void GraphImport::fail(const onnx::NodeProto &node) {
+  for (const std::string &output : node.output())
+    if (!output.empty()) {
+      Slot slot;
+      slot.failed = true;
+      scopes.back().slots[output] = slot;
+    }
+}
+
+void GraphImport::reportUnsupported(const onnx::NodeProto &node, const std::string &name, int64_t opset) {
+  UnsupportedOp op = unsupportedOp(node, opset);
+  op.node = name;
+  problems.push_back(describe(op));
+}
+
+/// Lists what is not supported in the graphs of a node that was not gone into.
+void GraphImport::reportUnsupportedInside(const onnx::NodeProto &node) {
+  for (const onnx::AttributeProto &attribute : node.attribute()) {
+    if (!attribute.has_g())
+      continue;
+    for (const onnx::NodeProto &inner : attribute.g().node()) {
+      const std::string domain = canonicalDomain(inner.domain());
+      const int64_t opset = opsetOf(domain);
+      if (!functionOf(inner) && !findOp(domain, inner.op_type(), opset) &&
+          !hasFunctionBody(domain, inner.op_type(), opset))
+        reportUnsupported(inner, nodeName(inner) + scopes.back().suffix, opset);
+      reportUnsupportedInside(inner);
+    }
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Nodes
+//===----------------------------------------------------------------------===//
+
+void GraphImport::importNode(const onnx::NodeProto &node) {
+  const std::string domain = canonicalDomain(node.domain());
+  const int64_t opset = opsetOf(domain);
+  const std::string name = nameIn(scopes.back(), node);
+  const onnx::FunctionProto *local = functionOf(node);
+  const OpEntry *entry = local ? nullptr : findOp(domain, node.op_type(), opset);
+  if (++nodes > kMostNodes) {
+    if (nodes == kMostNodes + 1)
+      problems.push_back(
+          fmt::format("{}: the model unrolls to more than {} nodes; shorten its loops", name, kMostNodes));
+    return fail(node);
+  }
+  if (!local && !entry && !hasFunctionBody(domain, node.op_type(), opset)) {
+    reportUnsupported(node, name, opset);
+    return fail(node);
+  }
+  NodeImport n(node, opset, builder, locationOf(name), options.forceF64);
+  n.constantOf = [this](Value value) { return constantOf(value); };
+  n.settings = &options.model;
+  bool entered = false;
+  n.importGraph = [&](const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs, const std::string &suffix) {
+    entered = true;
+    return importGraph(graph, inputs, suffix);
+  };
+  auto problem = [&](const Status &status) {
+    if (!status.message().empty()) {
+      if (problems.empty())
+        firstProblem =
+            fmt::format("{}: node {} ({}, opset {}): {}", file.path, name, node.op_type(), opset, status.message());
+      problems.push_back(fmt::format("{}: {} (opset {}): {}", name, node.op_type(), opset, status.message()));
+    }
+    if (!entered)
+      reportUnsupportedInside(node);
+    fail(node);
+  };
+  bool blocked = false;
+  for (const std::string &input : node.input()) {
+    Expected<Slot> slot = lookUp(input, n.loc);
+    if (!slot)
+      return problem(slot.status());
+    if (entry && !slot->unusable.empty() && !entry->sequences)
+      return problem(plan::error("its input \"{}\" is {}", input, slot->unusable));
+    if (entry && slot->sequence && !entry->sequences)
+      return problem(plan::error("its input \"{}\" is a sequence; only ops on sequences take one", input));
+    blocked |= slot->failed;
+    n.inputs.push_back(slot.take());
+  }
+  if (blocked)
+    return problem(alreadyReported());
+
+  Operation *before = builder.getInsertionBlock()->empty() ? nullptr : &builder.getInsertionBlock()->back();
+  Status status;
+  if (local) {
+    status = importBody(n, bindFunction(*local, node), opsetsOf(*local));
+  } else if (entry) {
+    status = importOp(n, *entry);
+  } else {
+    std::vector<onnx::TypeProto> types;
+    for (const Slot &slot : n.inputs)
+      types.push_back(
+          onnxTypeOf(slot.sequence ? slot.sequence->empty() ? Value() : slot.sequence->front() : slot.tensor,
+                     slot.sequence.has_value()));
+    Expected<onnx::FunctionProto> body = functionBody(node, opset, types);
+    entered = true;
+    status = body ? importBody(n, *body, opsetsOf(*body)) : body.status();
+  }
+  if (status.ok())
+    status = foldNewOps(before, n.outputs);
+  if (!status.ok())
+    return problem(status);
+  for (int i = 0; i < node.output_size(); ++i) {
+    if (node.output(i).empty())
+      continue;
+    if (size_t(i) >= n.outputs.size())
+      continue;
+    const Slot &slot = n.outputs[size_t(i)];
+    // Outputs that are made in training mode only (older BatchNormalization) have no readers here.
+    if (slot.tensor || slot.sequence || slot.failed || !slot.unusable.empty())
+      scopes.back().slots[node.output(i)] = slot;
+  }
+}
+
+Status GraphImport::importOp(NodeImport &n, const OpEntry &entry) {
+  for (int i = 0; i < entry.minInputs; ++i)
+    if (!n.has(unsigned(i)) && (size_t(i) >= n.inputs.size() || n.inputs[size_t(i)].unusable.empty()))
+      return plan::error("its input {} is missing", i);
+  return entry.import(n);
+}
+
+/// Imports a function's body in place of its call; all of it is located at the call.
+Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
+                               const std::map<std::string, int64_t> &opsets) {
+  if (scopes.size() > kDeepest)
+    return plan::error("functions call each other more than {} deep", kDeepest);
+  Scope scope;
+  scope.isolated = true;
+  scope.opsets = &opsets;
+  scope.caller = cast<NameLoc>(n.loc).getName().str();
+  for (int i = 0; i < body.input_size(); ++i)
+    scope.slots[body.input(i)] = size_t(i) < n.inputs.size() ? n.inputs[size_t(i)] : Slot();
+  const size_t before = problems.size();
+  scopes.push_back(std::move(scope));
+  for (const onnx::NodeProto &node : body.node())
+    importNode(node);
+  Status status = problems.size() > before ? alreadyReported() : Status::success();
+  for (int i = 0; i < body.output_size() && status.ok(); ++i) {
+    if (!n.wants(unsigned(i))) {
+      n.outputs.push_back({});
+      continue;
+    }
+    Expected<Slot> slot = lookUp(body.output(i), n.loc);
+    if (!slot)
+      status = plan::error("its function does not compute output {}, \"{}\"", i, n.node.output(i));
+    else
+      n.outputs.push_back(slot.take());
+  }
+  scopes.pop_back();
+  return status;
+}
+
+/// Initializers of a subgraph: constants, since only those of the model are trained.
+Status GraphImport::addConstants(const onnx::GraphProto &graph) {
+  auto add = [&](const onnx::TensorProto &tensor) -> Status {
+    Location loc = locationOf(tensor.name());
+    Type element = importedElementType(&context, tensor.data_type(), options.forceF64);
+    if (!element)
+      return plan::error("initializer \"{}\" of its graph has the type {}, which is not supported", tensor.name(),
+                         onnxTypeName(tensor.data_type()));
+    Expected<std::string> bytes = tensorBytes(tensor);
+    if (!bytes)
+      return bytes.status().withContext(fmt::format("initializer \"{}\" of its graph", tensor.name()));
+    Shape shape(tensor.dims().begin(), tensor.dims().end());
+    Value value = train::ConstantOp::create(
+        builder, loc, importedElements(&context, shape, tensor.data_type(), *bytes, options.forceF64));
+    scopes.back().slots[tensor.name()] = Slot{value, std::nullopt};
+    if (isa<FloatType>(element) && shape.size() >= 2 && warned.insert(tensor.name()).second)
+      warnings.push_back(
+          fmt::format("{}: initializer {} lies in the graph of a control flow node and is not trained; export "
+                      "it as an initializer of the model to train it",
+                      file.name, tensor.name()));
+    return Status::success();
+  };
+  for (const onnx::TensorProto &tensor : graph.initializer())
+    if (Status status = add(tensor); !status.ok())
+      return status;
+  for (const onnx::SparseTensorProto &sparse : graph.sparse_initializer()) {
+    Expected<onnx::TensorProto> dense = denseTensor(sparse);
+    if (!dense)
+      return dense.status();
+    if (Status status = add(*dense); !status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs,
+                                                           const std::string &suffix) {
+  if (scopes.size() > kDeepest)
+    return plan::error("graphs are nested more than {} deep", kDeepest);
+  Scope scope;
+  scope.opsets = scopes.back().opsets;
+  scope.caller = scopes.back().caller.empty() ? "" : scopes.back().caller + suffix;
+  scope.suffix = scopes.back().suffix + suffix;
+  for (auto [input, slot] : llvm::zip(graph.input(), inputs))
+    scope.slots[input.name()] = slot;
+  // What the loop made of constants is one, so that the body's nodes fold.
+  for (const onnx::ValueInfoProto &input : graph.input())
+    if (Slot &slot = scope.slots[input.name()]; slot.tensor)
+      slot.tensor = folded(slot.tensor);
+  const size_t before = problems.size();
+  scopes.push_back(std::move(scope));
+  Status status = addConstants(graph);
+  if (status.ok())
+    for (const onnx::NodeProto &node : graph.node())
+      importNode(node);
+  if (status.ok() && problems.size() > before)
+    status = alreadyReported();
+  llvm::SmallVector<Slot> outputs;
+  for (const onnx::ValueInfoProto &output : graph.output()) {
+    if (!status.ok())
+      break;
+    Expected<Slot> slot = lookUp(output.name(), locationOf(output.name()));
+    if (!slot)
+      status = plan::error("output \"{}\" of its graph is computed by no node", output.name());
+    else
+      outputs.push_back(slot.take());
+  }
+  scopes.pop_back();
+  if (!status.ok())
+    return status;
+  return outputs;
+}
+
+/// The value as a constant, where all that it is computed from by a few ops is constant.
+Value GraphImport::folded(Value value, int depth) {
+  Operation *op = value.getDefiningOp();
+  if (!op || depth == 0 || isa<train::ConstantOp, train::ReadOp>(op))
+    return value;
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPoint(op);
+  for (OpOperand &operand : op->getOpOperands())
+    operand.set(folded(operand.get(), depth - 1));
+  llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, kFoldBytes);
+  return constants.empty() ? value : constants[cast<OpResult>(value).getResultNumber()];
+}
+
+/// Checks the ops built since `before`, and replaces those whose operands are constants.
+Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> outputs) {
+  Block *block = builder.getInsertionBlock();
+  Operation *op = before ? before->getNextNode() : (block->empty() ? nullptr : &block->front());
+  while (op) {
+    Operation *next = op->getNextNode();
+    diagnostics.clear();
+    if (failed(verify(op)))
+      return plan::error("{}", diagnostics.empty() ? "the built op is not valid" : diagnostics);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(op);
+    llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, kFoldBytes);
+    if (!constants.empty()) {
+      for (auto [result, constant] : llvm::zip_equal(op->getResults(), constants)) {
+        for (Slot &slot : outputs) {
+          if (slot.tensor == result)
+            slot.tensor = constant;
+          if (slot.sequence)
+            for (Value &element : *slot.sequence)
+              if (element == result)
+                element = constant;
+        }
+        result.replaceAllUsesWith(constant);
+      }
+      op->erase();
+    }
+    op = next;
+  }
+  return Status::success();
+}
+
+} // namespace tcc::frontend

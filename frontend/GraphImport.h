@@ -1,0 +1,89 @@
+//===- GraphImport.h - the graph's nodes, one after another -----*- C++ -*-===//
+//
+// The driver of an import. Names live in scopes: a subgraph sees those around it, a function's body only its own. A
+// problem does not end the import: what it leaves undone is marked, what reads that is left out, and all problems are
+// reported together.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_GRAPHIMPORT_H
+#define TCC_FRONTEND_GRAPHIMPORT_H
+
+#include "frontend/Import.h"
+#include "frontend/NodeImport.h"
+#include "frontend/OnnxLibrary.h"
+#include "frontend/Parameters.h"
+
+#include <llvm/ADT/StringMap.h>
+
+namespace tcc::frontend {
+
+class GraphImport {
+public:
+  GraphImport(mlir::MLIRContext &context, const OnnxFile &file, const PreparedModel &model, const Roles &roles,
+              const ImportOptions &options)
+      : context(context), file(file), model(model), roles(roles), options(options), builder(&context) {}
+
+  plan::Expected<mlir::OwningOpRef<mlir::ModuleOp>> run();
+  std::set<std::string> variables;
+  std::set<std::string> sampleDims;  ///< symbols, as exported, of the axes that samples lie along
+  std::vector<std::string> problems; ///< of nodes, a line each; filled where run() fails because of them
+  std::vector<std::string> warnings;
+
+private:
+  /// Names and how they were come by.
+  struct Scope {
+    llvm::StringMap<Slot> slots;
+    bool isolated = false;                        ///< a function's body: nothing outside is seen
+    const std::map<std::string, int64_t> *opsets; ///< by domain
+    std::string suffix;                           ///< iterations, "[3][1]"
+    std::string caller;                           ///< the call that a function's body stands for; else empty
+  };
+
+  mlir::Location locationOf(const std::string &name) {
+    return mlir::NameLoc::get(mlir::StringAttr::get(&context, name));
+  }
+
+  // Variables and the function: Import.cpp.
+  void createVariables();
+  plan::Status createFunction();
+  void shrinkConstants();
+  plan::Status finish();
+  plan::Status allProblems() const;
+
+  // Nodes: GraphImport.cpp.
+  plan::Expected<Slot> lookUp(const std::string &name, mlir::Location loc);
+  mlir::DenseElementsAttr constantOf(mlir::Value value);
+  void importNode(const onnx::NodeProto &node);
+  plan::Status importOp(NodeImport &n, const OpEntry &entry);
+  plan::Status importBody(NodeImport &n, const onnx::FunctionProto &body, const std::map<std::string, int64_t> &opsets);
+  plan::Expected<llvm::SmallVector<Slot>> importGraph(const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs,
+                                                      const std::string &suffix);
+  plan::Status addConstants(const onnx::GraphProto &graph);
+  plan::Status foldNewOps(mlir::Operation *before, llvm::MutableArrayRef<Slot> outputs);
+  mlir::Value folded(mlir::Value value, int depth = 4);
+  void reportUnsupported(const onnx::NodeProto &node, const std::string &name, int64_t opset);
+  void reportUnsupportedInside(const onnx::NodeProto &node);
+  void fail(const onnx::NodeProto &node);
+  std::string nameIn(const Scope &scope, const onnx::NodeProto &node);
+  int64_t opsetOf(const std::string &domain) const;
+  const onnx::FunctionProto *functionOf(const onnx::NodeProto &node) const;
+
+  mlir::MLIRContext &context;
+  const OnnxFile &file;
+  const PreparedModel &model;
+  const Roles &roles;
+  const ImportOptions &options;
+  mlir::OpBuilder builder;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  mlir::func::FuncOp function;
+  std::vector<Scope> scopes;
+  std::map<std::string, int64_t> namesGiven; ///< to nodes, and how often
+  std::string firstProblem;                  ///< as a message of its own
+  std::set<std::string> warned;
+  int64_t nodes = 0;
+  std::string diagnostics; ///< what MLIR's verifiers said
+};
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_GRAPHIMPORT_H

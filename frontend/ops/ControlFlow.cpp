@@ -1,0 +1,310 @@
+//===- ControlFlow.cpp - If, Loop and Scan --------------------------------===//
+//
+// A plan has no branches and no loops around ops: conditions and trip counts must be known at compile time. The branch
+// that is taken is imported in place, a body once for each iteration; constants fold iteration by iteration, so that a
+// condition computed from the number of the iteration is known when it is asked for.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/NodeImport.h"
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace control { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using Slots = llvm::SmallVector<Slot>;
+
+/// A loop that runs longer than this would not end in a plan.
+constexpr int64_t kMostIterations = 100'000;
+
+/// One number (or truth value) of a tensor that must be known at compile time.
+Expected<int64_t> known(NodeImport &n, const Slot &slot, const char *what, const char *help) {
+  if (!slot.tensor)
+    return plan::error("its {} is no tensor", what);
+  DenseElementsAttr value = n.constantOf(slot.tensor);
+  if (!value)
+    return plan::error("its {} must be known at compile time, but depends on {}; {}", what, n.origin(slot.tensor),
+                       help);
+  if (value.getNumElements() != 1 || !isa<IntegerType>(value.getElementType()))
+    return plan::error("its {} must be one integer or truth value, not {}", what, typeText(slot.tensor));
+  return train::HostTensor::fromAttribute(value).getInt(0);
+}
+
+const onnx::GraphProto *graphOf(NodeImport &n, std::string_view name) {
+  const onnx::AttributeProto *found = n.attribute(name);
+  return found && found->has_g() ? &found->g() : nullptr;
+}
+
+/// Tensors of one shape, one after another along a new axis. Without any, an empty tensor of the type that the body's
+/// output declares.
+Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, const onnx::ValueInfoProto &declared) {
+  if (parts.empty()) {
+    const onnx::TypeProto_Tensor &type = declared.type().tensor_type();
+    Type element = n.elementType(type.elem_type());
+    Shape shape;
+    for (const auto &dim : type.shape().dim()) {
+      if (!dim.has_dim_value())
+        return plan::error("it has no iterations, and the shape of \"{}\" is not declared", declared.name());
+      shape.push_back(dim.dim_value());
+    }
+    if (!element || !type.has_shape())
+      return plan::error("it has no iterations, and the type of \"{}\" is not declared", declared.name());
+    TCC_TRY(dim, n.axis(axis, int64_t(shape.size()) + 1));
+    shape.insert(shape.begin() + dim, 0);
+    return n.splat(shape, element, 0);
+  }
+  Shape shape(train::shapeOf(parts[0]));
+  TCC_TRY(dim, n.axis(axis, int64_t(shape.size()) + 1));
+  shape.insert(shape.begin() + dim, 1);
+  llvm::SmallVector<Value> unsqueezed;
+  for (Value part : parts) {
+    if (part.getType() != parts[0].getType())
+      return plan::error("\"{}\" is {} in one iteration and {} in another; its iterations cannot be stacked",
+                         declared.name(), typeText(parts[0]), typeText(part));
+    unsqueezed.push_back(n.reshape(part, shape));
+  }
+  if (parts.size() == 1)
+    return unsqueezed[0];
+  shape[size_t(dim)] = int64_t(parts.size());
+  return train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(parts[0])), unsqueezed, dim)
+      .getResult();
+}
+
+//===----------------------------------------------------------------------===//
+// If
+//===----------------------------------------------------------------------===//
+
+Status ifOp(NodeImport &n) {
+  const onnx::GraphProto *thenBranch = graphOf(n, "then_branch"), *elseBranch = graphOf(n, "else_branch");
+  if (!thenBranch || !elseBranch)
+    return plan::error("it has no then_branch or no else_branch");
+  TCC_TRY(taken,
+          known(n, n.inputs[0], "condition",
+                "a plan has no branches: export the model with the condition fixed, or compute both and choose with "
+                "Where"));
+  TCC_TRY(outputs, n.importGraph(taken ? *thenBranch : *elseBranch, {}, ""));
+  n.outputs = outputs;
+  return Status::success();
+}
+
+//===----------------------------------------------------------------------===//
+// Loop
+//===----------------------------------------------------------------------===//
+
+Status loop(NodeImport &n) {
+  const onnx::GraphProto *body = graphOf(n, "body");
+  if (!body)
+    return plan::error("it has no body");
+  const size_t carried = n.inputs.size() < 2 ? 0 : n.inputs.size() - 2;
+  if (size_t(body->input_size()) != carried + 2 || size_t(body->output_size()) < carried + 1)
+    return plan::error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
+                       body->input_size(), body->output_size(), carried);
+  const char *help = "a loop is unrolled into the plan: export the model with a fixed number of iterations";
+  int64_t trips = kMostIterations + 1;
+  bool running = true;
+  if (n.has(0)) {
+    TCC_TRY(given, known(n, n.inputs[0], "trip count", help));
+    trips = given;
+  }
+  if (n.has(1)) {
+    TCC_TRY(given, known(n, n.inputs[1], "condition", help));
+    running = given != 0;
+  }
+  Slots state(n.inputs.begin() + long(std::min<size_t>(2, n.inputs.size())), n.inputs.end());
+  std::vector<llvm::SmallVector<Value>> scanned(size_t(body->output_size()) - 1 - carried);
+  for (int64_t i = 0; i < trips && running; ++i) {
+    if (i == kMostIterations)
+      return plan::error("it has more than {} iterations; {}", kMostIterations, help);
+    Slots inputs = {Slot{train::splatInt(n.builder, n.loc, n.type({}, n.i64()), i), std::nullopt},
+                    Slot{n.splat({}, n.i1(), 1), std::nullopt}};
+    inputs.append(state);
+    TCC_TRY(outputs, n.importGraph(*body, inputs, fmt::format("[{}]", i)));
+    // Without a condition as input, the body's counts for nothing; nor does it where the trip count ends the loop.
+    if (n.has(1) && i + 1 < trips) {
+      TCC_TRY(next, known(n, outputs[0], "condition", help));
+      running = next != 0;
+    }
+    state.assign(outputs.begin() + 1, outputs.begin() + 1 + long(carried));
+    for (size_t k = 0; k < scanned.size(); ++k) {
+      const Slot &part = outputs[1 + carried + k];
+      if (!part.tensor)
+        return plan::error("\"{}\" is no tensor and cannot be stacked", body->output(int(1 + carried + k)).name());
+      scanned[k].push_back(part.tensor);
+    }
+  }
+  n.outputs = state;
+  for (auto [k, parts] : llvm::enumerate(scanned)) {
+    if (!n.wants(unsigned(carried + k))) {
+      n.outputs.push_back({});
+      continue;
+    }
+    TCC_TRY(stacked, stack(n, parts, 0, body->output(int(1 + carried + k))));
+    n.outputs.push_back(Slot{stacked, std::nullopt});
+  }
+  return Status::success();
+}
+
+//===----------------------------------------------------------------------===//
+// Scan
+//===----------------------------------------------------------------------===//
+
+/// x[.., i, ..] along `dim`, which goes.
+Value elementOf(NodeImport &n, Value x, int64_t dim, int64_t i) { return n.dropDims(n.slice(x, dim, i, 1), {dim}); }
+
+/// One run of a body over its scanned inputs, `steps` of them: final states, and the parts of each scanned output.
+struct ScanRun {
+  Slots state;
+  std::vector<llvm::SmallVector<Value>> parts;
+};
+Expected<ScanRun> scanOver(NodeImport &n, const onnx::GraphProto &body, Slots state, llvm::ArrayRef<Value> inputs,
+                           llvm::ArrayRef<int64_t> axes, llvm::ArrayRef<int64_t> reversed, int64_t steps,
+                           const std::string &suffix) {
+  const size_t states = state.size();
+  ScanRun run{state, std::vector<llvm::SmallVector<Value>>(size_t(body.output_size()) - states)};
+  for (int64_t i = 0; i < steps; ++i) {
+    Slots arguments = run.state;
+    for (auto [k, input] : llvm::enumerate(inputs)) {
+      int64_t extent = train::shapeOf(input)[size_t(axes[k])];
+      arguments.push_back(Slot{elementOf(n, input, axes[k], reversed[k] ? extent - 1 - i : i), std::nullopt});
+    }
+    TCC_TRY(outputs, n.importGraph(body, arguments, fmt::format("{}[{}]", suffix, i)));
+    run.state.assign(outputs.begin(), outputs.begin() + long(states));
+    for (size_t k = 0; k < run.parts.size(); ++k) {
+      if (!outputs[states + k].tensor)
+        return plan::error("\"{}\" is no tensor and cannot be stacked", body.output(int(states + k)).name());
+      run.parts[k].push_back(outputs[states + k].tensor);
+    }
+  }
+  return run;
+}
+
+/// Numbers of an attribute, one for each of `count`; zeros where it is absent.
+Expected<Shape> numbers(NodeImport &n, std::string_view name, size_t count) {
+  Shape given = n.intsAttr(name).value_or(Shape(count, 0));
+  if (given.size() != count)
+    return plan::error("{} has {} entries, not {}", name, given.size(), count);
+  return given;
+}
+
+Status checkBody(const onnx::GraphProto *body, size_t inputs, int64_t scanned) {
+  if (!body)
+    return plan::error("it has no body");
+  if (scanned < 1 || size_t(scanned) > inputs)
+    return plan::error("num_scan_inputs is {}, but there are {} inputs", scanned, inputs);
+  if (size_t(body->input_size()) != inputs || size_t(body->output_size()) < inputs - size_t(scanned))
+    return plan::error("its body has {} inputs and {} outputs, which do not fit to {} states and {} scanned inputs",
+                       body->input_size(), body->output_size(), inputs - size_t(scanned), scanned);
+  return Status::success();
+}
+
+/// Since version 9: along any axes, without a batch.
+Status scan(NodeImport &n) {
+  const onnx::GraphProto *body = graphOf(n, "body");
+  const int64_t count = n.intAttr("num_scan_inputs", 0);
+  if (Status status = checkBody(body, n.inputs.size(), count); !status.ok())
+    return status;
+  const size_t states = n.inputs.size() - size_t(count), outputs = size_t(body->output_size()) - states;
+  TCC_TRY(axes, numbers(n, "scan_input_axes", size_t(count)));
+  TCC_TRY(reversed, numbers(n, "scan_input_directions", size_t(count)));
+  TCC_TRY(outputAxes, numbers(n, "scan_output_axes", outputs));
+  TCC_TRY(outputReversed, numbers(n, "scan_output_directions", outputs));
+  llvm::SmallVector<Value> inputs;
+  int64_t steps = -1;
+  for (size_t k = 0; k < size_t(count); ++k) {
+    Value input = n.inputs[states + k].tensor;
+    if (!input)
+      return plan::error("its scanned input \"{}\" is no tensor", n.node.input(int(states + k)));
+    TCC_TRY(axis, n.axis(axes[k], int64_t(train::shapeOf(input).size())));
+    axes[k] = axis;
+    int64_t extent = train::shapeOf(input)[size_t(axis)];
+    if (steps >= 0 && extent != steps)
+      return plan::error("its scanned inputs have {} and {} steps", steps, extent);
+    steps = extent;
+    inputs.push_back(input);
+  }
+  Slots state(n.inputs.begin(), n.inputs.begin() + long(states));
+  TCC_TRY(run, scanOver(n, *body, state, inputs, axes, reversed, steps, ""));
+  n.outputs = run.state;
+  for (auto [k, parts] : llvm::enumerate(run.parts)) {
+    if (outputReversed[k])
+      std::reverse(parts.begin(), parts.end());
+    TCC_TRY(stacked, stack(n, parts, outputAxes[k], body->output(int(states + k))));
+    n.outputs.push_back(Slot{stacked, std::nullopt});
+  }
+  return Status::success();
+}
+
+/// Version 8: every value has a batch in front of its steps, and samples may be shorter than others.
+Status scan8(NodeImport &n) {
+  const onnx::GraphProto *body = graphOf(n, "body");
+  const int64_t count = n.intAttr("num_scan_inputs", 0);
+  if (Status status = checkBody(body, n.inputs.size() - 1, count); !status.ok())
+    return status;
+  const size_t states = n.inputs.size() - 1 - size_t(count);
+  TCC_TRY(reversed, numbers(n, "directions", size_t(count)));
+  for (size_t k = 1; k < n.inputs.size(); ++k)
+    if (!n.in(unsigned(k)) || n.rank(unsigned(k)) < (k > states ? 2 : 1))
+      return plan::error("its input \"{}\" has no batch{}", n.node.input(int(k)), k > states ? ", or no steps" : "");
+  const int64_t batch = n.shape(unsigned(states + 1))[0], steps = n.shape(unsigned(states + 1))[1];
+  for (size_t k = 1; k < n.inputs.size(); ++k)
+    if (n.shape(unsigned(k))[0] != batch || (k > states && n.shape(unsigned(k))[1] != steps))
+      return plan::error("its inputs have not the same batch and number of steps");
+  Shape lengths(size_t(batch), steps);
+  if (n.has(0)) {
+    TCC_TRY(given, n.ints(0));
+    if (given.size() != size_t(batch) || llvm::any_of(given, [&](int64_t l) { return l < 0 || l > steps; }))
+      return plan::error("its sequence_lens {} do not fit to {} samples of {} steps", shapeText(given), batch, steps);
+    lengths = given;
+  }
+  std::vector<llvm::SmallVector<Value>> finals(states), outputs(size_t(body->output_size()) - states);
+  for (int64_t sample = 0; sample < batch; ++sample) {
+    const int64_t length = lengths[size_t(sample)];
+    Slots state;
+    llvm::SmallVector<Value> inputs;
+    for (size_t k = 1; k < n.inputs.size(); ++k) {
+      Value own = elementOf(n, n.in(unsigned(k)), 0, sample);
+      if (k <= states)
+        state.push_back(Slot{own, std::nullopt});
+      else
+        inputs.push_back(n.slice(own, 0, 0, length));
+    }
+    TCC_TRY(run,
+            scanOver(n, *body, state, inputs, Shape(inputs.size(), 0), reversed, length, fmt::format("[{}]", sample)));
+    for (size_t k = 0; k < states; ++k)
+      finals[k].push_back(run.state[k].tensor);
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      TCC_TRY(stacked, stack(n, run.parts[k], 0, body->output(int(states + k))));
+      if (length < steps) { // zeros after the end
+        Shape rest(train::shapeOf(stacked));
+        rest[0] = steps;
+        auto type = n.type(rest, train::elementTypeOf(stacked));
+        stacked = train::PadOp::create(n.builder, n.loc, type, stacked, Shape(rest.size(), 0), Shape(rest.size(), 1),
+                                       llvm::APFloat(0.0));
+      }
+      outputs[k].push_back(stacked);
+    }
+  }
+  n.outputs.clear();
+  for (size_t k = 0; k < states + outputs.size(); ++k) {
+    TCC_TRY(stacked, stack(n, k < states ? finals[k] : outputs[k - states], 0, body->output(int(k))));
+    n.outputs.push_back(Slot{stacked, std::nullopt});
+  }
+  return Status::success();
+}
+
+constexpr OpEntry kTable[] = {
+    {"If", 1, ifOp, 1, 28, "", true},
+    {"Loop", 0, loop, 1, 28, "", true},
+    {"Scan", 0, scan8, 8, 8, "", true},
+    {"Scan", 1, scan, 9, 28, "", true},
+};
+
+} // namespace
+} // namespace control
+
+std::span<const OpEntry> controlFlowOps() { return control::kTable; }
+
+} // namespace tcc::frontend
