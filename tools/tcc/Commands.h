@@ -21,6 +21,7 @@ int compileCommand(int argc, char **argv);
 int inspectCommand(int argc, char **argv);
 int reportCommand(int argc, char **argv);
 int gradcheckCommand(int argc, char **argv);
+int opsCommand(int argc, char **argv);
 
 /// The options of every command that reads a model.
 struct ModelArguments {

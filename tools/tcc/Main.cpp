@@ -22,6 +22,7 @@ int frontierCommand(int, char **) {
 constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report", tools::reportCommand},
                                                                         {"gradcheck", tools::gradcheckCommand},
                                                                         {"inspect", tools::inspectCommand},
+                                                                        {"ops", tools::opsCommand},
                                                                         {"frontier", frontierCommand}};
 
 /// The command that a first word means, if it is neither a file nor an option; else empty.

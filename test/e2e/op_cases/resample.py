@@ -1,0 +1,73 @@
+"""Resizing, sampling at positions, regions."""
+import numpy as np
+
+from .table import Each, F, IV, S, Table
+
+case = Table("resample").case
+
+# Upsample and opset 10's Resize: scales alone.
+case("Upsample", F(1, 2, 3, 4), mode=Each(..., "nearest", "linear"), scales=[1.0, 1.0, 2.0, 3.0], until=8, judge="onnxruntime",
+     why="the reference lacks the op")
+case("Upsample", F(1, 2, 3, 4), S([1, 1, 2, 3], np.float32), mode=Each("nearest", "linear"), since=9, until=9, judge="onnxruntime",
+     why="the reference lacks the op")
+for scales in ([1, 1, 2, 3], [1, 1, 0.6, 1.5]):
+    case("Resize", F(1, 2, 5, 4), S(scales, np.float32), mode=Each("nearest", "linear"), name=f"scales {scales}", since=10, until=10,
+         judge="onnxruntime", why="the reference has opset 11's meaning")
+
+EMPTY = S([], np.float32)
+
+
+def scaled(scales, name, **options):
+    case("Resize", F(1, 1, 5, 4), EMPTY, S([1, 1, *scales], np.float32), name=f"{name} x{scales[0]},{scales[1]}", **options)
+
+
+def sized(sizes, name, **options):
+    case("Resize", F(1, 1, 5, 4), EMPTY, EMPTY, S([1, 1, *sizes]), name=f"{name} to {sizes[0]},{sizes[1]}", **options)
+
+
+MODES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
+for coordinates in MODES:
+    for mode in ("nearest", "linear", "cubic"):
+        scaled((2, 1.7), f"{mode} {coordinates}", mode=mode, coordinate_transformation_mode=coordinates, since=11)
+        sized((3, 7), f"{mode} {coordinates}", mode=mode, coordinate_transformation_mode=coordinates, since=11)
+for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+    for coordinates in ("half_pixel", "asymmetric", "align_corners"):
+        scaled((1.7, 0.7), f"{nearest} {coordinates}", mode="nearest", nearest_mode=nearest, coordinate_transformation_mode=coordinates,
+               since=11)
+scaled((1.6, 0.7), "cubic", mode="cubic", cubic_coeff_a=Each(..., -0.5), exclude_outside=Each(..., 1), since=11)
+for mode in ("linear", "cubic"):
+    scaled((0.6, 0.4), f"antialias {mode}", mode=mode, antialias=1, since=18)
+    scaled((0.6, 1.7), f"antialias {mode}, excluding", mode=mode, antialias=1, exclude_outside=1, since=18)
+    scaled((0.5, 1.5), f"{mode} half_pixel_symmetric", mode=mode, coordinate_transformation_mode="half_pixel_symmetric", since=19)
+    case("Resize", F(1, 1, 5, 4), S([0, 0, 0.1, 0.2, 1, 1, 0.9, 1.3], np.float32), EMPTY, S([1, 1, 4, 6]), name=f"tf_crop_and_resize {mode}",
+         mode=mode, coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=Each(..., 3.0), since=11)
+case("Resize", F(1, 1, 5, 4), None, None, S([8, 6]), name="axes", mode="linear", axes=[2, 3], since=18)
+for policy in ("not_larger", "not_smaller"):
+    case("Resize", F(1, 1, 5, 4), None, None, S([8, 8]), name=policy, mode="linear", axes=[2, 3], keep_aspect_ratio_policy=policy, since=18)
+case("Resize", F(1, 2, 5), EMPTY, S([1, 1, 1.7], np.float32), name="1-D linear", mode="linear", since=11)
+case("Resize", F(1, 1, 3, 2, 3), EMPTY, S([1, 1, 2, 1.5, 0.7], np.float32), name="3-D linear", mode="linear", since=11)
+
+for mode in ("linear", "nearest", "cubic"):
+    older = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    for padding in ("zeros", "border", "reflection"):
+        for align in (0, 1):
+            def options(mode):
+                return {"mode": mode, "padding_mode": padding, "align_corners": align, "name": f"{mode} {padding} align_corners={align}"}
+            grid = F(1, 3, 4, 2, lo=-1.27, hi=1.31)
+            case("GridSample", F(1, 2, 4, 5), grid if mode != "nearest" else grid.still, since=20, **options(mode))
+            case("GridSample", F(1, 2, 4, 5), grid if mode != "nearest" else grid.still, since=16, until=19, judge="onnxruntime",
+                 why="the reference has opset 20's names", **options(older))
+case("GridSample", F(1, 2, 3, 4, 3), F(1, 2, 3, 2, 3, lo=-1.2, hi=1.2), name="3-D", mode="linear", since=20)
+case("AffineGrid", F(2, 2, 3), S([2, 3, 4, 5]), align_corners=Each(..., 1), name="2-D")
+case("AffineGrid", F(2, 3, 4), S([2, 3, 3, 4, 2]), align_corners=Each(..., 1), name="3-D")
+
+ROIS = IV([[0.3, 0.2, 3.7, 4.1], [1.2, 0.6, 2.9, 3.3], [0.1, 2.3, 4.2, 4.9]], np.float32)
+for mode in ("avg", "max"):
+    case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name=mode, mode=mode, output_height=2, output_width=3, sampling_ratio=Each(..., 2),
+         spatial_scale=Each(..., 0.8), since=16)
+case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="output_half_pixel", mode="avg", coordinate_transformation_mode="output_half_pixel",
+     output_height=2, output_width=3, sampling_ratio=2, since=16)
+case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="before half pixels", output_height=2, output_width=3, sampling_ratio=2, until=15,
+     judge="onnxruntime", why="the reference has opset 16's meaning")
+case("MaxRoiPool", F(2, 2, 6, 5), IV([[0, 0, 0, 3, 4], [1, 1, 1, 3, 5]], np.float32), pooled_shape=[2, 2], spatial_scale=Each(..., 0.7),
+     judge="onnxruntime", why="the reference lacks the op", judge_at=21)

@@ -1,0 +1,96 @@
+//===- Ops.cpp - tcc ops --------------------------------------------------===//
+//
+// What the importer knows, version by version: ops of its own table, and those that ONNX spells out as a function of them.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/OnnxLibrary.h"
+#include "frontend/OpTable.h"
+#include "tools/tcc/Commands.h"
+
+#include <onnx/defs/schema.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+namespace tcc::tools {
+
+namespace {
+
+/// One op over versions of its domain that are read in the same way.
+struct KnownOp {
+  std::string op, domain;
+  int64_t since, until;
+  bool isFunction; ///< by its function body
+};
+
+/// Versions of ai.onnx in which a schema says what the op is; empty for what was never there or is deprecated.
+std::vector<int64_t> versionsOf(const std::string &op) {
+  std::vector<int64_t> versions;
+  for (int64_t version = frontend::kOldestOpset; version <= frontend::kNewestOpset; ++version)
+    if (const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(op, int(version), ""); schema && !schema->Deprecated())
+      versions.push_back(version);
+  return versions;
+}
+
+std::vector<KnownOp> knownOps() {
+  std::map<std::pair<std::string, std::string>, std::vector<int64_t>> ops; // by domain and name
+  for (const onnx::OpSchema &schema : onnx::OpSchemaRegistry::get_all_schemas_with_history())
+    if (schema.domain().empty())
+      ops[{"", schema.Name()}] = versionsOf(schema.Name());
+  for (std::span<const frontend::OpEntry> family : frontend::opFamilies())
+    for (const frontend::OpEntry &entry : family) {
+      std::vector<int64_t> &versions = ops[{std::string(entry.domain), std::string(entry.op)}];
+      if (versions.empty()) // no op of ONNX: the table alone knows its versions
+        for (int64_t version = entry.since; version <= entry.until; ++version)
+          versions.push_back(version);
+    }
+  std::vector<KnownOp> known;
+  for (const auto &[name, versions] : ops) {
+    const auto &[domain, op] = name;
+    bool adjoins = false;
+    for (int64_t version : versions) {
+      bool isEntry = frontend::findOp(domain, op, version) != nullptr;
+      if (!isEntry && !frontend::hasFunctionBody(domain, op, version)) {
+        adjoins = false;
+        continue;
+      }
+      if (adjoins && known.back().isFunction == !isEntry && known.back().until + 1 == version)
+        known.back().until = version;
+      else
+        known.push_back({op, domain, version, version, !isEntry});
+      adjoins = true;
+    }
+  }
+  return known;
+}
+
+} // namespace
+
+int opsCommand(int argc, char **argv) {
+  CLI::App app("Lists the ops that tcc reads: domain, versions of the domain's opset, and whether the importer's own table\n"
+               "knows the op or the function by which ONNX defines it is taken.",
+               "tcc ops");
+  bool json = false;
+  app.add_flag("--json", json, "for programs: a list of objects with op, domain, since, until, by");
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  std::string text;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const KnownOp &known : knownOps()) {
+    const char *by = known.isFunction ? "function body" : "importer";
+    list.push_back({{"op", known.op}, {"domain", known.domain}, {"since", known.since}, {"until", known.until}, {"by", by}});
+    std::string name = (known.domain.empty() ? "" : known.domain + "::") + known.op;
+    text += fmt::format("{:<48} {:>2} to {:>2}  {}\n", name, known.since, known.until, by);
+  }
+  if (json)
+    text = list.dump(1) + "\n";
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
+    return printError(plan::error("standard output: cannot be written"));
+  return plan::kExitDone;
+}
+
+} // namespace tcc::tools
