@@ -506,7 +506,8 @@ private:
           if (!group->ops.contains(operand.getDefiningOp()))
             inputs.insert(operand);
         for (Value result : op->getResults())
-          if (!isInner(result, *group))
+          // Loops of an op's own write all of its results, also those that nobody reads.
+          if (!isInner(result, *group) || isa<LoopKernel>(op))
             outputs.push_back(result);
       }
       SmallVector<Type> types;

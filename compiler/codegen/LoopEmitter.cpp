@@ -53,6 +53,21 @@ SmallVector<Value> LoopEmitter::loop(Value lower, Value upper, int64_t step, Val
   return SmallVector<Value>(loopOp.getResults());
 }
 
+SmallVector<Value> LoopEmitter::repeat(ValueRange inits, function_ref<Value(ValueRange)> test,
+                                       function_ref<SmallVector<Value>(ValueRange)> step) {
+  auto loopOp = scf::WhileOp::create(
+      builder, loc, inits.getTypes(), inits,
+      [&](OpBuilder &, Location, ValueRange carried) {
+        Value holds = test(carried);
+        scf::ConditionOp::create(builder, loc, holds, carried);
+      },
+      [&](OpBuilder &, Location, ValueRange carried) {
+        SmallVector<Value> next = step(carried);
+        scf::YieldOp::create(builder, loc, next);
+      });
+  return SmallVector<Value>(loopOp.getResults());
+}
+
 void LoopEmitter::forTiles(Value begin, Value end, function_ref<void(Value)> body) {
   loop(begin, end, 1, {}, [&](Value tile, ValueRange) {
     body(tile);

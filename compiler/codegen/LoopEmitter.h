@@ -24,6 +24,9 @@ public:
   llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;
+  llvm::SmallVector<mlir::Value>
+  repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange)> test,
+         llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange)> step) override;
 
   void forTiles(mlir::Value begin, mlir::Value end, llvm::function_ref<void(mlir::Value)> body);
 

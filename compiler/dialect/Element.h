@@ -94,6 +94,10 @@ public:
   virtual llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
+  /// Carries `inits` through `step` as long as `test` of them (an i1) holds.
+  virtual llvm::SmallVector<mlir::Value>
+  repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange carried)> test,
+         llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange carried)> step) = 0;
   mlir::Value index(int64_t value);
 };
 

@@ -1,5 +1,6 @@
 //===- Indexing.cpp - gather, scatter, pick ---------------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Verify.h"
 
@@ -9,21 +10,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// Elements before and inside dimension `dim`.
-static int64_t product(llvm::ArrayRef<int64_t> shape) {
-  int64_t result = 1;
-  for (int64_t extent : shape)
-    result *= extent;
-  return result;
-}
-
-/// An index as ONNX reads it: negative ones count from the end, others are kept inside.
-static int64_t resolve(int64_t index, int64_t extent) {
-  return std::clamp<int64_t>(index < 0 ? index + extent : index, 0, extent - 1);
-}
-
-/// The same on lanes (or on a scalar), from the index's own type to i64.
-static Value emitResolve(OpBuilder &b, Location loc, Value index, Type element, int64_t extent) {
+Value emitResolve(OpBuilder &b, Location loc, Value index, Type element, int64_t extent) {
   auto vector = dyn_cast<VectorType>(index.getType());
   Type i64 = b.getI64Type(), wide = vector ? Type(VectorType::get(vector.getShape(), i64)) : i64;
   auto constant = [&](int64_t value) -> Value {
@@ -43,9 +30,7 @@ static Value emitResolve(OpBuilder &b, Location loc, Value index, Type element, 
   return arith::MinSIOp::create(b, loc, index, constant(extent - 1));
 }
 
-/// An operand of indices at `coords` as a coordinate of a dimension of `extent`. Where all lanes share the index it stays
-/// a scalar, so that the lanes of a row are read together.
-static Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, Type element, int64_t extent,
+Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, Type element, int64_t extent,
                      llvm::function_ref<Value(Value)> convert) {
   Value index = builder.operand(operand, coords);
   bool shared = llvm::all_of(coords, [](const Coord &coord) { return !coord.lanes && coord.laneStride == 0; });

@@ -1,4 +1,4 @@
-//===- Reduction.cpp - reductions and scans ---------------------*- C++ -*-===//
+//===- Reduction.cpp - reductions -------------------------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Verify.h"
@@ -241,87 +241,6 @@ Value ArgMaxOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     return {wins.select(x, best).value, wins.select(index.with(builder.splat(i)), index).value};
   };
   return builder.loop(1, shapeOf(getInput())[getDim()], {first, builder.intConstant(builder.builder.getI64Type(), 0)}, step)[1];
-}
-
-//===----------------------------------------------------------------------===//
-// cumsum
-//===----------------------------------------------------------------------===//
-LogicalResult CumSumOp::verify() { return verifyDim(*this, getDim(), shapeOf(getInput()).size()); }
-double CumSumOp::getFlops() { return double(tensorTypeOf(getInput()).getNumElements()); }
-
-void CumSumOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
-  const HostTensor &in = operands[0];
-  HostTensor &out = results[0];
-  int64_t extent = in.shape()[getDim()];
-  for (int64_t i = 0; i < out.size(); ++i) {
-    llvm::SmallVector<int64_t> at = unravel(i, out.shape());
-    int64_t here = at[getDim()];
-    int64_t begin = getReverse() ? here + getExclusive() : 0, end = getReverse() ? extent : here + !getExclusive();
-    double sum = 0;
-    uint64_t integer = 0;
-    for (at[getDim()] = begin; at[getDim()] < end; ++at[getDim()]) {
-      int64_t index = ravel(at, in.shape());
-      if (in.isFloat())
-        sum += in.getDouble(index);
-      else
-        integer += in.getInt(index);
-    }
-    if (in.isFloat())
-      out.setDouble(i, sum);
-    else
-      out.setInt(i, int64_t(integer));
-  }
-}
-
-/// Elements inside dimension `dim`, and columns of them in one tile: independent of the machine.
-static constexpr int64_t kColumnsPerTile = 64;
-static int64_t innerOf(llvm::ArrayRef<int64_t> shape, int64_t dim) {
-  int64_t inner = 1;
-  for (int64_t extent : shape.drop_front(dim + 1))
-    inner *= extent;
-  return inner;
-}
-
-int64_t CumSumOp::getTileCount() {
-  llvm::ArrayRef<int64_t> shape = shapeOf(getInput());
-  int64_t outer = 1;
-  for (int64_t extent : shape.take_front(getDim()))
-    outer *= extent;
-  return outer * llvm::divideCeil(innerOf(shape, getDim()), kColumnsPerTile);
-}
-
-void CumSumOp::emitTile(LoopBuilder &loops, Value tile) {
-  OpBuilder &b = loops.builder;
-  Location loc = loops.loc;
-  llvm::ArrayRef<int64_t> shape = shapeOf(getInput());
-  Type element = elementTypeOf(getInput());
-  int64_t extent = shape[getDim()], inner = innerOf(shape, getDim());
-  int64_t blocks = llvm::divideCeil(inner, kColumnsPerTile), lanes = inner == 1 ? 1 : loops.lanes(element);
-  auto plus = [&](Value x, Value y) -> Value { return arith::AddIOp::create(b, loc, x, y); };
-  auto times = [&](Value x, int64_t y) -> Value { return arith::MulIOp::create(b, loc, x, loops.index(y)); };
-  Value outer = arith::DivUIOp::create(b, loc, tile, loops.index(blocks));
-  Value begin = times(arith::RemUIOp::create(b, loc, tile, loops.index(blocks)), kColumnsPerTile);
-  Value end = arith::MinSIOp::create(b, loc, plus(begin, loops.index(kColumnsPerTile)), loops.index(inner));
-  Value zero = arith::ConstantOp::create(b, loc, cast<TypedAttr>(b.getZeroAttr(laneTypeOf(element, lanes))));
-  loops.loop(begin, end, lanes, {}, [&](Value column, ValueRange) -> llvm::SmallVector<Value> {
-    Value active = lanes == 1 ? Value() : arith::SubIOp::create(b, loc, end, column).getResult();
-    loops.loop(loops.index(0), loops.index(extent), 1, zero, [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
-      Value position = getReverse() ? arith::SubIOp::create(b, loc, loops.index(extent - 1), i).getResult() : i;
-      Value index = plus(times(plus(times(outer, extent), position), inner), column);
-      Value x = loops.load(0, index, lanes, active);
-      Value sum = isa<FloatType>(element) ? arith::AddFOp::create(b, loc, carried[0], x).getResult() : plus(carried[0], x);
-      loops.store(0, index, getExclusive() ? carried[0] : sum, active);
-      return {sum};
-    });
-    return {};
-  });
-}
-
-void CumSumOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
-  operandGradients.resize(1);
-  // Element i is in the sums from i on: the same scan the other way round.
-  if (resultGradients[0] && isFloatTensor(getInput()))
-    operandGradients[0] = CumSumOp::create(builder, getLoc(), resultGradients[0], getDim(), getExclusive(), !getReverse());
 }
 
 } // namespace tcc::train

@@ -1,4 +1,4 @@
-//===- Reduction.td - reductions, scans and what is made of them -----------===//
+//===- Reduction.td - reductions and what is made of them -----------------===//
 #ifndef TCC_DIALECT_REDUCTION_TD
 #define TCC_DIALECT_REDUCTION_TD
 include "compiler/dialect/TrainDialect.td"
@@ -26,14 +26,6 @@ def Train_ArgMaxOp : Train_PureOp<"argmax", [Train_NotDifferentiable, DeclareOpI
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($input) `->` type($result)";
   let hasVerifier = 1;
 }
-def Train_CumSumOp : Train_PureOp<"cumsum", [SameOperandsAndResultType, DeclareOpInterfaceMethods<Train_LoopKernel>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
-  let summary = "running sum along `dim`";
-  let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$exclusive, DefaultValuedAttr<BoolAttr, "false">:$reverse);
-  let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
-  let hasVerifier = 1;
-}
-
 class Train_Composite<string mnemonic, string text, list<Trait> traits = []>
     : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Differentiable>, DeclareOpInterfaceMethods<Train_Decomposable>]> {
   let summary = text;

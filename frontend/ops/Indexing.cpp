@@ -1,4 +1,4 @@
-//===- Indexing.cpp - gathers ---------------------------------------------===//
+//===- Indexing.cpp - gathers and scatters --------------------------------===//
 #include "frontend/NodeImport.h"
 
 using namespace mlir;
@@ -10,6 +10,7 @@ namespace {
 using plan::Status;
 using train::CompareKind;
 using train::Expr;
+using train::ScatterKind;
 
 Value gatherAlong(NodeImport &n, Value data, Value indices, int64_t axis) {
   Shape shape(train::shapeOf(data));
@@ -31,54 +32,191 @@ Expr wrapped(const Expr &index, int64_t extent) {
   return index.compare(CompareKind::lt, 0).select(index + double(extent), index);
 }
 
-/// One gather at flattened indices, after Σ index_k · stride_k.
+/// Indices of tuples as positions in the dimensions [batch, batch + tuple) taken as one: Σ index_k · stride_k.
+Expr flattened(NodeImport &n, Value given, llvm::ArrayRef<int64_t> shape, int64_t batch) {
+  llvm::ArrayRef<int64_t> at = train::shapeOf(given);
+  Shape prefix(at.drop_back());
+  Expr indices = n.expr(given).cast(n.i64()), flat = n.expr(n.splat(prefix, n.i64(), 0));
+  for (int64_t k = 0; k < at.back(); ++k) {
+    int64_t extent = shape[size_t(batch + k)];
+    flat = flat * double(extent) +
+           wrapped(n.expr(n.reshape(n.slice(indices, int64_t(at.size()) - 1, k, 1), prefix)), extent);
+  }
+  return flat;
+}
+
+Value gatherElementsOf(NodeImport &n, Value data, Value indices, llvm::ArrayRef<int64_t> shape, int64_t axis) {
+  return train::GatherElementsOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(data)), data, indices,
+                                         axis);
+}
+
+/// One gather of slices at flattened positions, for each place of the batch dimensions.
 Status gatherND(NodeImport &n) {
   int64_t batch = n.intAttr("batch_dims", 0), rank = n.rank(0), indexRank = n.rank(1);
   if (indexRank < 1 || batch < 0 || batch >= indexRank)
     return plan::error("indices {} do not fit batch_dims = {}", typeText(n.in(1)), batch);
-  Shape shape(n.shape(0)), prefix(n.shape(1).drop_back());
+  llvm::ArrayRef<int64_t> shape = n.shape(0), prefix = n.shape(1).drop_back();
   int64_t tuple = n.shape(1).back();
   if (tuple < 1 || batch + tuple > rank)
     return plan::error("indices of {} coordinates do not fit {}", tuple, typeText(n.in(0)));
-  Expr indices = n.expr(1).cast(n.i64());
-  Expr flat = n.expr(n.splat(prefix, n.i64(), 0));
-  for (int64_t d = 0; d < batch; ++d) {
-    if (prefix[size_t(d)] != shape[size_t(d)])
-      return plan::error("indices {} and {} differ in batch dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
-    flat = flat * double(shape[size_t(d)]) + n.expr(n.iota(prefix, d));
+  if (shape.take_front(size_t(batch)) != prefix.take_front(size_t(batch)))
+    return plan::error("indices {} and {} differ in the first {} dimensions", typeText(n.in(1)), typeText(n.in(0)),
+                       batch);
+  Expr flat = flattened(n, n.in(1), shape, batch);
+  llvm::ArrayRef<int64_t> slice = shape.drop_front(size_t(batch + tuple));
+  Shape result(prefix);
+  result.append(slice.begin(), slice.end());
+  int64_t batches = countOf(shape.take_front(size_t(batch))), rows = countOf(shape.slice(size_t(batch), size_t(tuple)));
+  if (batches == 1) {
+    Shape merged = {rows};
+    merged.append(slice.begin(), slice.end());
+    return n.result(n.reshape(gatherAlong(n, n.reshape(n.in(0), merged), flat, 0), result));
   }
-  for (int64_t k = 0; k < tuple; ++k) {
-    int64_t extent = shape[size_t(batch + k)];
-    Expr coordinate = n.expr(n.reshape(n.slice(indices, indexRank - 1, k, 1), prefix));
-    flat = flat * double(extent) + wrapped(coordinate, extent);
-  }
-  llvm::ArrayRef<int64_t> all(shape);
-  Shape merged = {countOf(all.take_front(size_t(batch + tuple)))};
-  merged.append(all.begin() + batch + tuple, all.end());
-  return n.result(gatherAlong(n, n.reshape(n.in(0), merged), flat, 0));
+  int64_t count = countOf(prefix.drop_front(size_t(batch))), inner = countOf(slice);
+  Value gathered = gatherElementsOf(n, n.reshape(n.in(0), {batches, rows, inner}), flat.reshape({batches, count, 1}),
+                                    {batches, count, inner}, 1);
+  return n.result(n.reshape(gathered, result));
 }
 
-/// result[i][j] = data[index[i][j]][j] (axis 0): one gather at flattened indices.
+/// Indices that fit data along `axis`: elsewhere they are not longer.
+Status checkElements(NodeImport &n, int64_t axis) {
+  llvm::ArrayRef<int64_t> shape = n.shape(0), at = n.shape(1);
+  if (at.size() != shape.size())
+    return plan::error("indices {} have not the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
+  for (size_t d = 0; d < shape.size(); ++d)
+    if (int64_t(d) != axis && at[d] > shape[d])
+      return plan::error("indices {} exceed {} in dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
+  if (shape[size_t(axis)] == 0 && countOf(at) > 0)
+    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), axis);
+  return {};
+}
+
 Status gatherElements(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
-  Shape shape(n.shape(0)), target(n.shape(1));
-  if (target.size() != shape.size())
-    return plan::error("indices {} have not the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
-  Expr flat = n.expr(n.splat(target, n.i64(), 0));
-  for (size_t d = 0; d < shape.size(); ++d) {
-    if (int64_t(d) != axis && target[d] > shape[d])
-      return plan::error("indices {} exceed {} in dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
-    Expr coordinate =
-        int64_t(d) == axis ? wrapped(n.expr(1).cast(n.i64()), shape[d]) : n.expr(n.iota(target, int64_t(d)));
-    flat = flat * double(shape[d]) + coordinate;
+  if (Status status = checkElements(n, axis); !status.ok())
+    return status;
+  return n.result(gatherElementsOf(n, n.in(0), n.in(1), n.shape(1), axis));
+}
+
+Value scatterInto(NodeImport &n, ScatterKind kind, Value data, Value indices, Value updates, int64_t axis) {
+  return train::ScatterOp::create(n.builder, n.loc, data.getType(), kind, data, indices, updates, axis);
+}
+
+plan::Expected<ScatterKind> reductionOf(NodeImport &n) {
+  std::string name = n.stringAttr("reduction", "none");
+  if (name == "none")
+    return ScatterKind::set;
+  if (std::optional<ScatterKind> kind = train::symbolizeScatterKind(name); kind && *kind != ScatterKind::set)
+    return *kind;
+  return plan::error("reduction \"{}\" is none of none, add, mul, max, min", name);
+}
+
+/// ScatterElements, and Scatter as it was called before opset 11.
+Status scatterElements(NodeImport &n) {
+  TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
+  TCC_TRY(kind, reductionOf(n));
+  if (Status status = checkElements(n, axis); !status.ok())
+    return status;
+  if (n.shape(1) != n.shape(2))
+    return plan::error("updates {} have not the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
+  return n.result(scatterInto(n, kind, n.in(0), n.in(1), n.in(2), axis));
+}
+
+/// Slices at flattened positions: rows of a matrix.
+Status scatterND(NodeImport &n) {
+  TCC_TRY(kind, reductionOf(n));
+  int64_t rank = n.rank(0), indexRank = n.rank(1);
+  if (indexRank < 1 || n.shape(1).back() > rank)
+    return plan::error("indices {} do not fit {}", typeText(n.in(1)), typeText(n.in(0)));
+  llvm::ArrayRef<int64_t> shape = n.shape(0), prefix = n.shape(1).drop_back();
+  size_t tuple = size_t(n.shape(1).back());
+  Shape expected(prefix);
+  expected.append(shape.begin() + tuple, shape.end());
+  if (n.shape(2) != llvm::ArrayRef(expected))
+    return plan::error("updates must have shape {}, not {}", shapeText(expected), typeText(n.in(2)));
+  int64_t rows = countOf(shape.take_front(tuple)), inner = countOf(shape.drop_front(tuple)), count = countOf(prefix);
+  if (rows == 0 || inner == 0 || count == 0)
+    return n.result(n.in(0));
+  Value indices = flattened(n, n.in(1), shape, 0).reshape({count, 1});
+  Value result =
+      scatterInto(n, kind, n.reshape(n.in(0), {rows, inner}), indices, n.reshape(n.in(2), {count, inner}), 0);
+  return n.result(n.reshape(result, shape));
+}
+
+/// A cache written from write_indices[batch] on; circular ones go on at the beginning.
+Status tensorScatter(NodeImport &n) {
+  llvm::ArrayRef<int64_t> shape = n.shape(0), update = n.shape(1);
+  TCC_TRY(axis, n.axis(n.intAttr("axis", -2), n.rank(0)));
+  std::string mode = n.stringAttr("mode", "linear");
+  if (mode != "linear" && mode != "circular")
+    return plan::error("mode \"{}\" is neither linear nor circular", mode);
+  Shape expected(shape), places(shape.size(), 1), firsts(shape.size(), 1);
+  if (update.size() == shape.size())
+    expected[size_t(axis)] = update[size_t(axis)];
+  if (axis == 0 || update != llvm::ArrayRef(expected) || update[size_t(axis)] > shape[size_t(axis)])
+    return plan::error("an update {} does not fit a cache {} along axis {}", typeText(n.in(1)), typeText(n.in(0)),
+                       axis);
+  places[0] = firsts[0] = shape[0];
+  places[size_t(axis)] = update[size_t(axis)];
+  Expr index = n.expr(n.iota(places, axis));
+  if (n.has(2)) {
+    if (n.shape(2) != shape.take_front(1))
+      return plan::error("write_indices {} are not one for each of {} samples", typeText(n.in(2)), shape[0]);
+    index = index + n.expr(2).cast(n.i64()).reshape(firsts);
   }
-  return n.result(gatherAlong(n, n.reshape(n.in(0), {countOf(shape)}), flat, 0));
+  if (mode == "circular")
+    index = index - index / double(shape[size_t(axis)]) * double(shape[size_t(axis)]);
+  return n.result(scatterInto(n, ScatterKind::set, n.in(0), index, n.in(1), axis));
+}
+
+/// The first length[sample] elements along time, mirrored.
+Status reverseSequence(NodeImport &n) {
+  TCC_TRY(time, n.axis(n.intAttr("time_axis", 0), n.rank(0)));
+  TCC_TRY(batch, n.axis(n.intAttr("batch_axis", 1), n.rank(0)));
+  llvm::ArrayRef<int64_t> shape = n.shape(0);
+  if (time == batch)
+    return plan::error("time_axis and batch_axis are both {}", time);
+  if (n.shape(1) != shape.slice(size_t(batch), 1))
+    return plan::error("sequence_lens {} are not one for each of {} samples", typeText(n.in(1)), shape[size_t(batch)]);
+  Shape places(shape.size(), 1), samples(places);
+  places[size_t(batch)] = samples[size_t(batch)] = shape[size_t(batch)];
+  places[size_t(time)] = shape[size_t(time)];
+  Expr place = n.expr(n.iota(places, time)), length = n.expr(1).cast(n.i64()).reshape(samples);
+  Expr index = place.compare(CompareKind::lt, length).select(length - 1.0 - place, place);
+  return n.result(gatherElementsOf(n, n.in(0), index, shape, time));
+}
+
+/// k is an attribute up to opset 9, an input later. Unsorted results come sorted too: their order is free.
+Status topK(NodeImport &n) {
+  TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
+  int64_t k = n.intAttr("k", -1);
+  if (n.opset >= 10) {
+    TCC_TRY(given, n.ints(1));
+    if (given.size() != 1)
+      return plan::error("k must be one number, not {}", typeText(n.in(1)));
+    k = given[0];
+  }
+  Shape shape(n.shape(0));
+  if (k < 0 || k > shape[size_t(axis)])
+    return plan::error("k is {}, along an axis of {} elements", k, shape[size_t(axis)]);
+  shape[size_t(axis)] = k;
+  auto sorted = train::SortOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
+                                      n.type(shape, n.i64()), n.in(0), axis, n.intAttr("largest", 1) != 0);
+  if (Status status = n.set(0, sorted.getValues()); !status.ok())
+    return status;
+  return n.wants(1) ? n.set(1, sorted.getIndices()) : Status();
 }
 
 constexpr OpEntry kTable[] = {
     {"Gather", 2, gather},
     {"GatherND", 2, gatherND},
     {"GatherElements", 2, gatherElements},
+    {"Scatter", 3, scatterElements},
+    {"ScatterElements", 3, scatterElements},
+    {"ScatterND", 3, scatterND},
+    {"TensorScatter", 2, tensorScatter},
+    {"ReverseSequence", 2, reverseSequence},
+    {"TopK", 1, topK},
 };
 
 } // namespace

@@ -21,37 +21,64 @@ using Body = plan::Expected<Expr> (*)(NodeImport &n, const Expr &x, llvm::ArrayR
 template <ReduceKind kind> plan::Expected<Expr> plain(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return x.with(train::reduce(n.builder, n.loc, kind, x, dims));
 }
-plan::Expected<Expr> meanOf(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+Expr magnitude(const Expr &x) { return x.apply<train::AbsOp>(); }
+/// Integers as f64, for what is not an integer on the way to one.
+Expr real(const Expr &x) { return train::isFloatTensor(x) ? x : x.cast(x.builder->getF64Type()); }
+Value logSumExp(NodeImport &n, Value x, int64_t dim) {
+  Shape shape(train::shapeOf(x));
+  shape[size_t(dim)] = 1;
+  return train::LogSumExpOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x, dim);
+}
+plan::Expected<Expr> meanOf(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   int64_t count = 1;
   for (int64_t dim : dims)
     count *= train::shapeOf(x)[size_t(dim)];
-  if (count == 0)
-    return plan::error("the mean of no elements");
-  return x.sum(dims) / double(count);
+  if (count == 0 && !train::isFloatTensor(x))
+    return plan::error("the mean of no integers");
+  return dims.empty() ? x : x.sum(dims) / double(count);
 }
-Expr magnitude(NodeImport &n, const Expr &x) {
-  return x.with(train::AbsOp::create(n.builder, n.loc, x.value.getType(), x.value).getResult());
+plan::Expected<Expr> sumOfMagnitudes(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+  return magnitude(x).sum(dims);
 }
-plan::Expected<Expr> sumOfMagnitudes(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
-  return magnitude(n, x).sum(dims);
+plan::Expected<Expr> sumOfSquares(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+  return (x * x).sum(dims);
 }
-plan::Expected<Expr> sumOfSquares(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) { return (x * x).sum(dims); }
-plan::Expected<Expr> euclidean(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
-  Expr sum = (x * x).sum(dims);
-  return sum.with(train::SqrtOp::create(n.builder, n.loc, sum.value.getType(), sum.value).getResult());
+/// The gradient at 0 is 0, as PyTorch has it.
+plan::Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<int64_t> dims) {
+  Expr x = real(given);
+  if (dims.empty())
+    return magnitude(x).cast(train::elementTypeOf(given));
+  Expr sum = (x * x).sum(dims), isZero = sum.compare(CompareKind::eq, 0.0);
+  Expr root = isZero.select(sum.like(1), sum).apply<train::SqrtOp>();
+  return isZero.select(root.like(0), root).cast(train::elementTypeOf(given));
 }
-plan::Expected<Expr> logOfSum(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) { return x.sum(dims).log(); }
-plan::Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
-  Shape shape(train::shapeOf(x));
+plan::Expected<Expr> logOfSum(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+  return real(x).sum(dims).log().cast(train::elementTypeOf(x));
+}
+/// Over several dimensions they are made one, the last, since the maximum that it is computed around is that of all.
+plan::Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &given, llvm::ArrayRef<int64_t> dims) {
+  Type element = train::elementTypeOf(given);
+  llvm::ArrayRef<int64_t> shape = train::shapeOf(given);
+  Shape reduced(shape), order, last;
   for (int64_t dim : dims)
-    shape[size_t(dim)] = 1;
-  if (countOf(train::shapeOf(x)) == 0)
-    return x.with(n.splat(shape, train::elementTypeOf(x), -std::numeric_limits<double>::infinity()));
-  if (dims.size() == 1) {
-    return x.with(train::LogSumExpOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x.value, dims[0]));
-  }
-  Expr largest = x.max(dims);
-  return (x - largest).exp().sum(dims).log() + largest;
+    reduced[size_t(dim)] = 1;
+  if (dims.empty())
+    return given;
+  if (countOf(shape) == 0)
+    return given.with(n.splat(reduced, element, -std::numeric_limits<double>::infinity()));
+  Expr x = real(given);
+  if (dims.size() == 1)
+    return x.with(logSumExp(n, x, dims[0])).cast(element);
+  for (int64_t dim = 0; dim < int64_t(shape.size()); ++dim)
+    (llvm::is_contained(dims, dim) ? last : order).push_back(dim);
+  Shape flat = {1, 1};
+  for (int64_t dim : order)
+    flat[0] *= shape[size_t(dim)];
+  for (int64_t dim : last)
+    flat[1] *= shape[size_t(dim)];
+  order.append(last);
+  Value rows = n.reshape(train::transpose(n.builder, n.loc, x, order), flat);
+  return x.with(n.reshape(logSumExp(n, rows, 1), reduced)).cast(element);
 }
 
 /// Axes are an attribute up to opset 17 (12 for ReduceSum), an input later; none means all, or with
@@ -80,11 +107,11 @@ template <bool smallest> Status argument(NodeImport &n) {
   return n.result(n.intAttr("keepdims", 1) ? index : n.dropDims(index, {dim}));
 }
 
-Status cumulativeSum(NodeImport &n) {
+template <typename OpTy> Status running(NodeImport &n) {
   TCC_TRY(given, n.number(1));
   TCC_TRY(dim, n.axis(int64_t(given), n.rank(0)));
-  return n.result(train::CumSumOp::create(n.builder, n.loc, n.in(0).getType(), n.in(0), dim,
-                                          n.intAttr("exclusive", 0) != 0, n.intAttr("reverse", 0) != 0));
+  return n.result(OpTy::create(n.builder, n.loc, n.in(0).getType(), n.in(0), dim, n.intAttr("exclusive", 0) != 0,
+                               n.intAttr("reverse", 0) != 0));
 }
 
 /// Up to opset 12 the default axis is 1 and everything from there on is one dimension; later it is one axis, by default
@@ -102,16 +129,16 @@ template <typename Build> Status alongAxis(NodeImport &n, Build build) {
 }
 
 template <typename OpTy> Status softmax(NodeImport &n) {
-  return alongAxis(n, [&](Value x, int64_t dim) -> Value {
-    return OpTy::create(n.builder, n.loc, x.getType(), x, dim);
-  });
+  return alongAxis(n,
+                   [&](Value x, int64_t dim) -> Value { return OpTy::create(n.builder, n.loc, x.getType(), x, dim); });
 }
 
 Status hardmax(NodeImport &n) {
   return alongAxis(n, [&](Value x, int64_t dim) -> Value {
     Shape shape(train::shapeOf(x)), kept = shape;
     kept[size_t(dim)] = 1;
-    Expr best = n.expr(train::ArgMaxOp::create(n.builder, n.loc, n.type(kept, n.i64()), x, dim, false, false).getResult());
+    Expr best =
+        n.expr(train::ArgMaxOp::create(n.builder, n.loc, n.type(kept, n.i64()), x, dim, false, false).getResult());
     return best.broadcast(shape).compare(CompareKind::eq, n.expr(n.iota(shape, dim))).cast(train::elementTypeOf(x));
   });
 }
@@ -129,7 +156,8 @@ constexpr OpEntry kTable[] = {
     {"ReduceLogSumExp", 1, reduction<logOfSumOfPowers>},
     {"ArgMax", 1, argument<false>},
     {"ArgMin", 1, argument<true>},
-    {"CumSum", 2, cumulativeSum},
+    {"CumSum", 2, running<train::CumSumOp>},
+    {"CumProd", 2, running<train::CumProdOp>},
     {"Softmax", 1, softmax<train::SoftmaxOp>},
     {"LogSoftmax", 1, softmax<train::LogSoftmaxOp>},
     {"Hardmax", 1, hardmax},

@@ -151,12 +151,6 @@ void addReductions(Table &t) {
              "(%x: " + tensor(s.from) + ") -> " + tensor(s.to, "i64"),
              std::string("%r = train.argmax %x dim = ") + s.dims + " " + options + " : " + tensor(s.from) + " -> " + tensor(s.to, "i64"), Types::All,
              {kSmallIntegers}});
-  for (const char *options : {"", "{exclusive = true}", "{reverse = true}", "{exclusive = true, reverse = true}"})
-    for (Shape s : {Shape{"17x", "0", ""}, {"3x5x", "1", ""}, {"2x5x70x", "1", ""}})
-      t.add({"cumsum_" + label(s.from) + (std::string(options).find("exclusive") != std::string::npos ? "_exclusive" : "") +
-                 (std::string(options).find("reverse") != std::string::npos ? "_reverse" : ""),
-             "(%x: " + tensor(s.from) + ") -> " + tensor(s.from),
-             std::string("%r = train.cumsum %x dim = ") + s.dims + " " + options + " : " + tensor(s.from), Types::All, {{-3, 3}}, "%r", true, 4});
   for (const char *op : {"softmax", "log_softmax"})
     for (Shape s : {Shape{"7x", "0", ""}, {"3x17x", "1", ""}, {"2x5x3x", "1", ""}, {"3x1x", "1", ""}})
       t.add({std::string(op) + "_" + label(s.from) + "_" + s.dims, "(%x: " + tensor(s.from) + ") -> " + tensor(s.from),
@@ -188,8 +182,10 @@ void addReductions(Table &t) {
 
 void addContractionCases(std::vector<Case> &cases);
 void addIndexingCases(std::vector<Case> &cases);
+void addModeCases(std::vector<Case> &cases);
 void addRecurrentCases(std::vector<Case> &cases);
 void addSamplingCases(std::vector<Case> &cases);
+void addScatterCases(std::vector<Case> &cases);
 
 const std::vector<Case> &allCases() {
   static const std::vector<Case> cases = [] {
@@ -199,8 +195,10 @@ const std::vector<Case> &allCases() {
     addReductions(table);
     addIndexingCases(table.cases);
     addContractionCases(table.cases);
+    addModeCases(table.cases);
     addRecurrentCases(table.cases);
     addSamplingCases(table.cases);
+    addScatterCases(table.cases);
     return table.cases;
   }();
   return cases;

@@ -1,0 +1,155 @@
+//===- CaseTableIndexing.cpp - cases of scatters, scans and sorts -*- C++ -*-===//
+#include "test/support/Cases.h"
+
+namespace tcc::test {
+
+namespace {
+
+std::string scatterTensor(const std::string &shape, const std::string &element = "$T") {
+  return "tensor<" + shape + "x" + element + ">";
+}
+
+/// Indices repeat, count from the end where negative, and are clamped beyond either end.
+void addScatters(std::vector<Case> &cases) {
+  struct Shape {
+    const char *name, *whole, *indices, *part, *axis;
+  };
+  const Shape shapes[] = {{"vector", "7", "11", "11", "0"},
+                          {"last", "3x7", "3x9", "3x9", "1"},
+                          {"first", "5x70", "4x70", "4x70", "0"},
+                          {"middle", "2x5x3", "2x4x3", "2x4x3", "1"},
+                          {"smaller", "4x5x6", "3x7x2", "3x7x2", "1"},
+                          {"rows", "7x130", "4x1", "4x130", "0"},
+                          {"batches", "2x5x19", "2x4x1", "2x4x19", "1"},
+                          {"cache", "2x3x6x5", "2x1x2x1", "2x3x2x5", "2"},
+                          {"shared", "2x5x3", "1x4x3", "2x4x3", "1"},
+                          {"one", "5x7", "5x1", "5x1", "1"}};
+  for (const Shape &s : shapes) {
+    std::string whole = scatterTensor(s.whole), part = scatterTensor(s.part), axis = s.axis;
+    for (const char *index : {"i64", "ui8"}) {
+      std::string at = scatterTensor(s.indices, index), suffix = std::string(s.name) + "_" + index;
+      cases.push_back({"gather_elements_" + suffix,
+                       "(%x: " + whole + ", %i: " + at + ") -> " + part,
+                       "%r = train.gather_elements %x, %i axis = " + axis + " : (" + whole + ", " + at + ") -> " + part,
+                       Types::All,
+                       {{-9, 9}, {-4, 8}},
+                       "%r",
+                       true,
+                       8});
+    }
+    std::string at = scatterTensor(s.indices, "i64");
+    for (const char *kind : {"set", "add", "mul", "max", "min"})
+      cases.push_back({std::string("scatter_") + kind + "_" + s.name,
+                       "(%x: " + whole + ", %i: " + at + ", %u: " + part + ") -> " + whole,
+                       std::string("%r = train.scatter ") + kind + " %x, %i, %u axis = " + axis + " : (" + whole +
+                           ", " + at + ", " + part + ") -> " + whole,
+                       Types::All,
+                       {{-2, 2}, {-4, 8}, {-2, 2}},
+                       "%r",
+                       true,
+                       8});
+  }
+  cases.push_back(
+      {"scatter_bool",
+       "(%x: tensor<9xi1>, %i: tensor<7xi64>, %u: tensor<7xi1>) -> (tensor<9xi1>, tensor<9xi1>)",
+       "%r = train.scatter set %x, %i, %u axis = 0 : (tensor<9xi1>, tensor<7xi64>, tensor<7xi1>) -> tensor<9xi1>\n"
+       "%s = train.scatter add %x, %i, %u axis = 0 : (tensor<9xi1>, tensor<7xi64>, tensor<7xi1>) -> tensor<9xi1>",
+       Types::None,
+       {{0, 1}, {-4, 8}, {0, 1}},
+       "%r, %s"});
+  // One, two and three factors of 0 at one place, and one that is the initial element; equal ones of max.
+  const std::string given = "%i = train.constant dense<[0, 0, 1, 1, 1, 2, 2, 3]> : tensor<8xi64>\n"
+                            "%z = train.constant dense<[0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]> : tensor<8xf64>\n"
+                            "%w = train.constant dense<[1.0, 1.0, 1.0, 0.0]> : tensor<4xf64>\n";
+  cases.push_back({"scatter_mul_through_zeros",
+                   "(%x: tensor<4xf64>, %u: tensor<8xf64>) -> tensor<4xf64>",
+                   given + "%a = train.mul %u, %z : tensor<8xf64>\n%b = train.mul %x, %w : tensor<4xf64>\n"
+                           "%r = train.scatter mul %b, %i, %a axis = 0 : (tensor<4xf64>, tensor<8xi64>, tensor<8xf64>) "
+                           "-> tensor<4xf64>",
+                   Types::None,
+                   {{0.5, 2}},
+                   "%r",
+                   true,
+                   8});
+}
+
+void addScans(std::vector<Case> &cases) {
+  struct Shape {
+    const char *shape, *dim;
+  };
+  struct Options {
+    const char *text, *name;
+  };
+  for (Options o : {Options{"", ""},
+                    {"{exclusive = true}", "_exclusive"},
+                    {"{reverse = true}", "_reverse"},
+                    {"{exclusive = true, reverse = true}", "_exclusive_reverse"}})
+    for (Shape s : {Shape{"17", "0"}, {"3x5", "1"}, {"2x5x70", "1"}, {"1x3", "0"}, {"1500x4", "1"}}) {
+      std::string type = scatterTensor(s.shape),
+                  arguments = std::string(" dim = ") + s.dim + " " + o.text + " : " + type;
+      bool small = type.size() < 20;
+      for (const char *op : {"cumsum", "cumprod"})
+        cases.push_back({std::string(op) + "_" + s.shape + o.name,
+                         "(%x: " + type + ") -> " + type,
+                         std::string("%r = train.") + op + " %x" + arguments,
+                         Types::All,
+                         {{-2, 2}},
+                         "%r",
+                         small && type[7] != '1',
+                         16});
+      // A scan over elements of which some are 0.
+      if (std::string(s.shape) == "3x5")
+        cases.push_back({std::string("cumprod_through_zeros") + o.name,
+                         "(%x: tensor<3x5xf64>) -> tensor<3x5xf64>",
+                         "%z = train.constant dense<[[1.0, 0.0, 1.0, 1.0, 1.0], [0.0, 1.0, 0.0, 1.0, 1.0], [1.0, 1.0, "
+                         "1.0, 1.0, 0.0]]> : "
+                         "tensor<3x5xf64>\n%a = train.mul %x, %z : tensor<3x5xf64>\n%r = train.cumprod %a dim = 1 " +
+                             std::string(o.text) + " : tensor<3x5xf64>",
+                         Types::None,
+                         {{0.5, 2}}});
+      if (std::string(o.text).find("exclusive") == std::string::npos)
+        cases.push_back({std::string("linear_scan_") + s.shape + o.name,
+                         "(%a: " + type + ", %b: " + type + ") -> " + type,
+                         "%r = train.linear_scan %a, %b" + arguments,
+                         Types::All,
+                         {{-1, 1}},
+                         "%r",
+                         small,
+                         16});
+    }
+}
+
+void addSorts(std::vector<Case> &cases) {
+  struct Shape {
+    const char *from, *dim, *to;
+  };
+  for (bool descending : {false, true})
+    for (Shape s : {Shape{"17", "0", "17"},
+                    {"3x70", "1", "3x70"},
+                    {"9x5", "0", "9x5"},
+                    {"2x9x3", "1", "2x4x3"},
+                    {"3x33", "1", "3x1"},
+                    {"1500x3", "1", "1500x2"},
+                    {"4x1", "1", "4x1"}}) {
+      std::string from = scatterTensor(s.from), to = scatterTensor(s.to), places = scatterTensor(s.to, "i64");
+      // Integers are few, so that many are equal.
+      cases.push_back({std::string("sort_") + s.from + "_to_" + s.to + (descending ? "_descending" : ""),
+                       "(%x: " + from + ") -> (" + to + ", " + places + ")",
+                       std::string("%r, %i = train.sort %x dim = ") + s.dim +
+                           (descending ? " {descending = true}" : "") + " : " + from + " -> " + to + ", " + places,
+                       Types::All,
+                       {{-5, 5}},
+                       "%r, %i",
+                       from.size() < 20 && from[7] != '1'});
+    }
+}
+
+} // namespace
+
+void addScatterCases(std::vector<Case> &cases) {
+  addScatters(cases);
+  addScans(cases);
+  addSorts(cases);
+}
+
+} // namespace tcc::test
