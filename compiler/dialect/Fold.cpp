@@ -16,14 +16,23 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
   auto reference = dyn_cast<Reference>(op);
   if (!reference || isa<ConstantOp>(op))
     return {};
+  // A tensor without elements is a constant, whatever it is made of; so is what is made of such tensors alone.
+  auto isEmpty = [](Type type) { return cast<RankedTensorType>(type).getNumElements() == 0; };
+  auto emptyOf = [](Type type) { return HostTensor(cast<RankedTensorType>(type)).toAttribute(); };
+  if (op->getNumResults() > 0 && llvm::all_of(op->getResultTypes(), isEmpty)) {
+    llvm::SmallVector<Value> constants;
+    for (Type type : op->getResultTypes())
+      constants.push_back(ConstantOp::create(builder, op->getLoc(), emptyOf(type)));
+    return constants;
+  }
   llvm::SmallVector<ElementsAttr> values;
   bool allSplat = op->getNumOperands() > 0;
   for (Value operand : op->getOperands()) {
     auto constant = operand.getDefiningOp<ConstantOp>();
-    if (!constant)
+    if (!constant && !isEmpty(operand.getType()))
       return {};
-    values.push_back(constant.getValue());
-    auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+    values.push_back(constant ? constant.getValue() : ElementsAttr(emptyOf(operand.getType())));
+    auto dense = dyn_cast<DenseElementsAttr>(values.back());
     allSplat &= dense && dense.isSplat();
   }
   bool splat = allSplat && keepsSplats(op);

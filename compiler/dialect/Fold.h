@@ -6,8 +6,9 @@
 
 namespace tcc::train {
 
-/// The results of `op` as constants, built at the builder's insertion point with the op's location, if all operands are
-/// `train.constant` and the op has a `Reference`; else empty. `op` itself stays as it is. Splats stay splats and count as
+/// The results of `op` as constants, built at the builder's insertion point with the op's location, if the op has a
+/// `Reference` and all operands are `train.constant` or without elements, or all results are without elements; else empty.
+/// `op` itself stays as it is. Splats stay splats and count as
 /// one element; nothing is built where a result would take more than `maxResultBytes`.
 llvm::SmallVector<mlir::Value> foldIfConstant(mlir::OpBuilder &builder, mlir::Operation *op, int64_t maxResultBytes);
 

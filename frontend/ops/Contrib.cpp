@@ -217,6 +217,7 @@ template <const char *const &name, int64_t version> Status standard(NodeImport &
   const OpEntry *entry = findOp("", name, version);
   return entry ? entry->import(n) : plan::error("{} is not supported", name);
 }
+const char *const kLayerNormalization = "LayerNormalization";
 const char *const kTrilu = "Trilu";
 const char *const kRange = "Range";
 const char *const kUnsqueeze = "Unsqueeze";
@@ -236,7 +237,7 @@ constexpr OpEntry kTable[] = {
     {"SkipLayerNormalization", 3, skipNorm<false>, 1, 1, kDomain},
     {"SkipSimplifiedLayerNormalization", 3, skipNorm<true>, 1, 1, kDomain},
     {"SimplifiedLayerNormalization", 2, simplifiedNorm, 1, 1, kDomain},
-    {"SimplifiedLayerNormalization", 2, simplifiedNorm},
+    {"LayerNormalization", 2, standard<kLayerNormalization, 17>, 1, 1, kDomain},
     {"EmbedLayerNormalization", 1, embedNorm, 1, 1, kDomain},
     {"Trilu", 1, standard<kTrilu, 14>, 1, 1, kDomain},
     {"Range", 3, standard<kRange, 11>, 1, 1, kDomain},

@@ -182,14 +182,14 @@ void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &repor
     return verifyConvolution(call, instruction.convolution());
   case Instruction::kCopy:
     if (call.operandCount("copy", 2)) {
-      call.operand(0, "the source", 1, 0, false);
-      call.operand(1, "the destination", 1, 0, true);
+      call.operand(0, "the source", 0, 0, false);
+      call.operand(1, "the destination", 0, 0, true);
     }
     return;
   case Instruction::kFill:
     if (call.operandCount("fill", 1)) {
       const Buffer &buffer = entry.buffers(static_cast<int>(instruction.operands(0).buffer()));
-      call.operand(0, "the destination", 1, dtypeBytes(buffer.type().dtype()), true);
+      call.operand(0, "the destination", 0, dtypeBytes(buffer.type().dtype()), true);
       if (dtypeBytes(buffer.type().dtype()) == 0)
         report("{}: {} has no element type to fill", call.where(), describe(entry, instruction.operands(0).buffer()));
     }

@@ -28,7 +28,9 @@ case("Attention", *qkv(keys=2), F(3, 5), F(2, 2, 3, 4), F(2, 2, 3, 4), name="pas
 case("Attention", F(2, 3, 8), F(2, 5, 8), F(2, 5, 6), name="3-D", q_num_heads=2, kv_num_heads=2)
 case("Attention", F(2, 3, 16), F(2, 5, 8), F(2, 5, 8), name="3-D, grouped queries", q_num_heads=4, kv_num_heads=2, is_causal=Each(..., 1))
 for mode in (0, 1, 2, 3):
-    case("Attention", *qkv(), F(3, 5), name="qk_matmul_output", qk_matmul_output_mode=mode, outputs=["o0", "", "", "o3"], softcap=Each(..., 1.5))
+    # The reference caps mode 0's scores, too; the standard's text and its function body give them raw.
+    case("Attention", *qkv(), F(3, 5), name="qk_matmul_output", qk_matmul_output_mode=mode, outputs=["o0", "", "", "o3"],
+         softcap=Each(..., 1.5) if mode else ...)
 case("Attention", *qkv(), None, None, None, IV([3, 5]), name="nonpad_kv_seqlen", since=24)
 case("Attention", *qkv(queries=4, keys=6), name="window", left_window_size=2, right_window_size=Each(..., 1), since=25)
 
@@ -67,5 +69,5 @@ case("MultiHeadAttention", F(2, 3, 8), F(2, 5, 8), F(2, 5, 8), num_heads=2, scal
 case("MultiHeadAttention", F(2, 3, 8), F(2, 5, 8), F(2, 5, 8), F(24), num_heads=2, name="bias", **MS)
 case("MultiHeadAttention", F(2, 3, 8), F(2, 3, 8), F(2, 3, 8), None, None, F(1, 2, 3, 3), num_heads=2, name="attention_bias, causal",
      unidirectional=1, **MS)
-case("GroupQueryAttention", F(1, 3, 16), F(1, 3, 8), F(1, 3, 8), None, None, IV([2], np.int32), S(3, np.int32), num_heads=4,
+case("GroupQueryAttention", F(1, 3, 32), F(1, 3, 16), F(1, 3, 16), None, None, IV([2], np.int32), S(3, np.int32), num_heads=4,
      kv_num_heads=2, outputs=3, read=[0], **MS)
