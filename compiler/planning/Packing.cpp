@@ -1,6 +1,8 @@
 //===- Packing.cpp --------------------------------------------------------===//
 #include "compiler/planning/Packing.h"
 
+#include "compiler/planning/PackingSearch.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -60,7 +62,7 @@ PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<si
 
 } // namespace
 
-PackingSolution pack(const PackingProblem &problem) {
+PackingSolution packGreedily(const PackingProblem &problem) {
   const std::vector<PackingBuffer> &buffers = problem.buffers;
   std::vector<size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), 0);
@@ -85,6 +87,30 @@ PackingSolution pack(const PackingProblem &problem) {
       break;
   }
   best.lowerBound = bound;
+  return best;
+}
+
+PackingSolution pack(const PackingProblem &problem, uint64_t work) {
+  PackingSolution best = packGreedily(problem);
+  // The bound first, which is nearly always reachable; then half-way between what is out of reach and what is there.
+  Bytes unreached = best.lowerBound ? best.lowerBound - 1 : 0;
+  for (Bytes capacity = best.lowerBound; best.bytes > best.lowerBound && work > 0;) {
+    SearchAnswer answer = packWithin(problem, capacity, work / 2);
+    work -= std::min(work, std::max<uint64_t>(answer.work, 1));
+    if (answer.result == SearchResult::Found) {
+      best.offsets = std::move(answer.offsets);
+      best.bytes = 0;
+      for (size_t i = 0; i < best.offsets.size(); ++i)
+        best.bytes = std::max(best.bytes, best.offsets[i] + roundUp(problem.buffers[i].bytes, problem.alignment));
+    } else {
+      if (answer.result == SearchResult::Infeasible)
+        best.lowerBound = std::max(best.lowerBound, capacity + problem.alignment);
+      unreached = capacity;
+    }
+    capacity = unreached + (best.bytes - unreached) / 2 / problem.alignment * problem.alignment;
+    if (capacity <= unreached || capacity >= best.bytes)
+      break;
+  }
   return best;
 }
 

@@ -1,8 +1,9 @@
 //===- Packing.h - offsets for buffers of known lifetime --------*- C++ -*-===//
 //
 // Dynamic storage allocation: place buffers with known live ranges in one arena so that no two that live at the same
-// time overlap, and the arena is small. NP-hard (Garey and Johnson 1979, SR2); best-fit in several deterministic
-// orders, the best answer kept. The largest sum of live bytes bounds every answer from below.
+// time overlap, and the arena is small. NP-hard (Garey and Johnson 1979, SR2). Best-fit in several deterministic orders
+// comes first; where its best answer is above the largest sum of live bytes, which bounds every answer from below, an
+// exact search (PackingSearch.h) tries to reach that, then capacities in between.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PACKING_H
@@ -30,14 +31,20 @@ struct PackingProblem {
   Bytes alignment = 64; ///< offsets are multiples of it; sizes are rounded up to it
 };
 
+/// How hard to try, in visits of a buffer at one point in time (a few hundred million take a second).
+constexpr uint64_t kPackingWork = 200'000'000;
+
 struct PackingSolution {
   std::vector<Bytes> offsets; ///< one per buffer
   Bytes bytes = 0;            ///< size of the arena
-  Bytes lowerBound = 0;       ///< the most bytes live at once, sizes rounded up
+  Bytes lowerBound = 0;       ///< no packing is smaller: the most bytes live at once, or more where that is proved
 };
 
-/// Places every buffer. Time O(orders · n²) for n buffers; the same problem gives the same solution.
-PackingSolution pack(const PackingProblem &problem);
+/// Best-fit alone: O(orders · n²) for n buffers.
+PackingSolution packGreedily(const PackingProblem &problem);
+
+/// Places every buffer, never worse than packGreedily. The same problem and `work` give the same solution.
+PackingSolution pack(const PackingProblem &problem, uint64_t work = kPackingWork);
 
 /// Checks a solution by pairwise comparison, independently of how it was found. Empty if valid, else what is wrong,
 /// with the names of the two clashing buffers.

@@ -1,0 +1,464 @@
+//===- PackingSearch.cpp --------------------------------------------------===//
+//
+// Time is cut into the maximal cliques of the buffers' interval graph ("sections"): two buffers overlap in time exactly
+// if they share one. Buffers are stacked from below; the floor of a section is the lowest offset that one of its
+// unplaced buffers can still have.
+//
+//   capacity ┌──────────────┐   A section in which nothing can start at its floor wastes what lies between: its floor
+//   rises
+//            │     ┌────────┤   to the lowest floor that one of its buffers sees over its whole life. Where floor + the
+//            │     │  next  │   bytes still to place > capacity, the branch is dead.
+//            ├───┐ ├────┬───┤
+//            │ a │ │ b  │ c │   Branching takes a section whose floor is a local minimum: either one of the buffers
+//            that └───┴─┴────┴───┘   lie on that floor with all of their life starts here, or none does and the floor
+//            rises.
+//
+// Every packing can be pushed down until each buffer rests on another or on 0, so that this loses no answer. What is
+// left is split where no unplaced buffer spans, and the parts are solved on their own; states that failed are
+// remembered by hash. Depth-first search regrets its first decisions last, so it is restarted with other orders and
+// tie-breaks under a growing limit.
+//
+// Related: Moffitt, "MiniMalloc: A lightweight memory allocator for hardware-accelerated machine learning", ASPLOS 2023
+// (canonical stacking by offset, sections, decomposition). A failed state is remembered by a 64-bit hash: a collision
+// can lose an answer, never make a wrong one.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/PackingSearch.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+namespace tcc::planning {
+
+namespace {
+
+using Units = int64_t; ///< multiples of the alignment
+
+constexpr size_t kMostFailures = size_t(1) << 22;
+constexpr uint64_t kWorkPerQuestion = 1 << 22; ///< between two calls of `stop`
+
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 29)) * 0xBF58476D1CE4E5B9ull;
+  return x ^ (x >> 32);
+}
+
+/// A buffer that lives in the sections [begin, end).
+struct Item {
+  Units size;
+  int begin, end;
+  Time length;
+};
+
+/// The problem over sections.
+struct Sections {
+  std::vector<Item> items;
+  std::vector<std::vector<int>> members; ///< items of each section
+  std::vector<Units> total;              ///< their sum
+
+  explicit Sections(const PackingProblem &problem) {
+    // A section ends where a buffer dies and one was born since the section before.
+    std::vector<Time> births, deaths;
+    for (const PackingBuffer &buffer : problem.buffers) {
+      births.push_back(buffer.first);
+      deaths.push_back(buffer.last);
+    }
+    std::sort(births.begin(), births.end());
+    std::sort(deaths.begin(), deaths.end());
+    std::vector<Time> ends;
+    size_t born = 0;
+    for (Time death : deaths) {
+      size_t before = born;
+      while (born < births.size() && births[born] <= death)
+        ++born;
+      if (born > before)
+        ends.push_back(death);
+    }
+    members.resize(ends.size());
+    total.assign(ends.size(), 0);
+    for (const PackingBuffer &buffer : problem.buffers) {
+      Item item;
+      item.size = Units((buffer.bytes + problem.alignment - 1) / problem.alignment);
+      item.begin = int(std::lower_bound(ends.begin(), ends.end(), buffer.first) - ends.begin());
+      item.end = int(std::upper_bound(ends.begin(), ends.end(), buffer.last) - ends.begin());
+      item.length = buffer.last - buffer.first + 1;
+      for (int s = item.begin; s < item.end; ++s) {
+        members[size_t(s)].push_back(int(items.size()));
+        total[size_t(s)] += item.size;
+      }
+      items.push_back(item);
+    }
+  }
+};
+
+/// Which section is branched on first.
+enum class Rule { FewestAndTightest, LowestFewestAndTightest, Fewest, LowestTightest, Tightest };
+/// Which buffer is tried first.
+enum class Order { Size, Length, Sections, PeakThenSize, PeakThenSections, PeakThenArea, SectionsThenArea, Area };
+
+constexpr Rule kRules[] = {Rule::FewestAndTightest, Rule::LowestFewestAndTightest, Rule::Fewest, Rule::LowestTightest,
+                           Rule::Tightest};
+constexpr Order kOrders[] = {Order::Size,         Order::PeakThenSize,     Order::Sections, Order::Length,
+                             Order::PeakThenArea, Order::SectionsThenArea, Order::Area,     Order::PeakThenSections};
+
+class Search {
+public:
+  Search(const Sections &sections, Units capacity)
+      : sections(sections), items(sections.items), capacity(capacity), floors(sections.members.size(), 0),
+        left(sections.total), count(floors.size()), queued(floors.size(), false), lowest(items.size(), 0),
+        offsets(items.size(), 0), placed(items.size(), false), priority(items.size(), 0) {
+    for (size_t s = 0; s < count.size(); ++s)
+      count[s] = int(sections.members[s].size());
+  }
+
+  const Sections &sections;
+  const std::vector<Item> &items;
+  const Units capacity;
+  std::vector<Units> floors, left; ///< per section: the floor, and the sum of what is unplaced
+  std::vector<int> count;          ///< unplaced items per section
+  std::vector<char> queued;
+  std::vector<Units> lowest, offsets; ///< per item: the highest floor over its life, and where it was placed
+  std::vector<char> placed;
+  std::vector<double> priority;
+  Rule rule = Rule::FewestAndTightest;
+  uint64_t work = 0, limit = 0;
+  std::function<bool()> stop;
+  uint64_t nextQuestion = 0;
+  bool stopped = false;
+  std::unordered_set<uint64_t> failures; ///< kept over restarts: a failed state fails in any order
+
+  /// Back to the start, with other preferences.
+  void restart(Rule newRule, Order order, double noise, uint64_t seed) {
+    undo(0, 0);
+    rule = newRule;
+    for (size_t i = 0; i < items.size(); ++i) {
+      const Item &item = items[i];
+      Units peak = 0;
+      for (int s = item.begin; s < item.end; ++s)
+        peak = std::max(peak, sections.total[size_t(s)]);
+      double size = double(item.size), span = item.end - item.begin, length = double(item.length);
+      double unit = double(mix(seed * 1000003 + i) >> 11) * 0x1p-53 - 0.5;
+      priority[i] = (1 + noise * unit) * [&] {
+        switch (order) {
+        case Order::Size:
+          return size * 1e6 + span;
+        case Order::Length:
+          return length * 1e6 + size;
+        case Order::Sections:
+          return span * 1e6 + size;
+        case Order::PeakThenSize:
+          return double(peak) * 1e8 + size * 1e4 + span;
+        case Order::PeakThenSections:
+          return double(peak) * 1e8 + span * 1e4 + size;
+        case Order::PeakThenArea:
+          return double(peak) * 1e10 + length * size;
+        case Order::SectionsThenArea:
+          return span * 1e8 + length * size * 1e-3;
+        case Order::Area:
+          return length * size;
+        }
+        return 0.0;
+      }();
+    }
+  }
+
+  SearchResult run(uint64_t newLimit) {
+    limit = work + newLimit;
+    // Floors are 0: what does not fit now never will.
+    for (Units sum : left)
+      if (sum > capacity)
+        return SearchResult::Infeasible;
+    return solve(0, int(floors.size()));
+  }
+
+private:
+  struct Change {
+    bool isFloor;
+    int index;
+    Units before;
+  };
+  std::vector<Change> trail;
+  std::vector<int> stack; ///< placed items
+  std::vector<int> queue; ///< sections to look at again
+
+  void enqueue(int section) {
+    if (!queued[size_t(section)]) {
+      queued[size_t(section)] = true;
+      queue.push_back(section);
+    }
+  }
+
+  void raise(int section, Units floor) {
+    trail.push_back({true, section, floors[size_t(section)]});
+    floors[size_t(section)] = floor;
+    const std::vector<int> &members = sections.members[size_t(section)];
+    work += members.size();
+    for (int i : members) {
+      if (placed[size_t(i)] || lowest[size_t(i)] >= floor)
+        continue;
+      trail.push_back({false, i, lowest[size_t(i)]});
+      lowest[size_t(i)] = floor;
+      for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
+        enqueue(s);
+    }
+    enqueue(section);
+  }
+
+  /// Raises floors to where something can start; false where a section overflows.
+  bool propagate() {
+    bool fits = true;
+    while (!queue.empty()) {
+      int section = queue.back();
+      queue.pop_back();
+      queued[size_t(section)] = false;
+      if (!fits || !count[size_t(section)])
+        continue;
+      const std::vector<int> &members = sections.members[size_t(section)];
+      work += members.size();
+      Units start = std::numeric_limits<Units>::max();
+      for (int i : members)
+        if (!placed[size_t(i)])
+          start = std::min(start, lowest[size_t(i)]);
+      if (start > floors[size_t(section)])
+        raise(section, start);
+      fits = floors[size_t(section)] + left[size_t(section)] <= capacity;
+    }
+    return fits;
+  }
+
+  bool place(int i, Units offset) {
+    const Item &item = items[size_t(i)];
+    stack.push_back(i);
+    placed[size_t(i)] = true;
+    offsets[size_t(i)] = offset;
+    for (int s = item.begin; s < item.end; ++s) {
+      left[size_t(s)] -= item.size;
+      --count[size_t(s)];
+    }
+    for (int s = item.begin; s < item.end; ++s)
+      raise(s, offset + item.size);
+    return propagate();
+  }
+
+  void undo(size_t changes, size_t placements) {
+    for (; trail.size() > changes; trail.pop_back())
+      (trail.back().isFloor ? floors : lowest)[size_t(trail.back().index)] = trail.back().before;
+    for (; stack.size() > placements; stack.pop_back()) {
+      const Item &item = items[size_t(stack.back())];
+      placed[size_t(stack.back())] = false;
+      for (int s = item.begin; s < item.end; ++s) {
+        left[size_t(s)] += item.size;
+        ++count[size_t(s)];
+      }
+    }
+  }
+
+  /// Solves the sections [begin, end), which share no unplaced item with others, part by part.
+  SearchResult solve(int begin, int end) {
+    std::vector<std::pair<int, int>> parts;
+    for (int s = begin; s < end;) {
+      if (!count[size_t(s)]) {
+        ++s;
+        continue;
+      }
+      int first = s, reach = s + 1;
+      for (; s < reach; ++s)
+        for (int i : sections.members[size_t(s)])
+          if (!placed[size_t(i)])
+            reach = std::max(reach, items[size_t(i)].end);
+      parts.push_back({first, s});
+    }
+    // The shortest first: it fails fastest.
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](auto a, auto b) { return a.second - a.first < b.second - b.first; });
+    size_t changes = trail.size(), placements = stack.size();
+    for (auto [first, last] : parts)
+      if (SearchResult result = branch(first, last); result != SearchResult::Found) {
+        undo(changes, placements);
+        return result;
+      }
+    return SearchResult::Found;
+  }
+
+  bool exhausted() {
+    if (stop && work >= nextQuestion) {
+      stopped = stop();
+      nextQuestion = work + kWorkPerQuestion;
+    }
+    return stopped || work > limit;
+  }
+
+  uint64_t stateHash(int begin, int end) {
+    uint64_t hash = mix(uint64_t(begin) * 1000003 + uint64_t(end));
+    for (int s = begin; s < end; ++s) {
+      if (!count[size_t(s)])
+        continue;
+      hash ^= mix(uint64_t(floors[size_t(s)]) * 0x100000001B3ull + uint64_t(s) * 0x9E3779B1u + 77);
+      for (int i : sections.members[size_t(s)])
+        if (!placed[size_t(i)] && items[size_t(i)].begin == s)
+          hash += mix(uint64_t(i) + 12345);
+    }
+    return hash;
+  }
+
+  struct Choice {
+    int section = -1;
+    int64_t alternatives = 0; ///< the buffers that can start on the floor, and leaving it empty
+    Units slack = 0, floor = 0;
+  };
+
+  bool isBetter(const Choice &a, const Choice &b) const {
+    if (b.section < 0)
+      return true;
+    auto product = [](const Choice &c) { return c.alternatives * (1 + std::min<Units>(c.slack, 8)); };
+    switch (rule) {
+    case Rule::FewestAndTightest:
+      return product(a) < product(b);
+    case Rule::LowestFewestAndTightest:
+      return a.floor != b.floor ? a.floor < b.floor : product(a) < product(b);
+    case Rule::Fewest:
+      return std::make_pair(a.alternatives, a.slack) < std::make_pair(b.alternatives, b.slack);
+    case Rule::LowestTightest:
+      return a.floor != b.floor ? a.floor < b.floor
+                                : std::make_pair(a.slack, a.alternatives) < std::make_pair(b.slack, b.alternatives);
+    case Rule::Tightest:
+      return std::make_pair(a.slack, a.alternatives) < std::make_pair(b.slack, b.alternatives);
+    }
+    return false;
+  }
+
+  /// No unplaced item of the section sees a lower floor anywhere.
+  bool isLocalMinimum(int section) {
+    Units floor = floors[size_t(section)];
+    for (int i : sections.members[size_t(section)]) {
+      if (placed[size_t(i)])
+        continue;
+      work += uint64_t(items[size_t(i)].end - items[size_t(i)].begin);
+      for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
+        if (floors[size_t(s)] < floor)
+          return false;
+    }
+    return true;
+  }
+
+  Choice choose(int begin, int end) {
+    Choice best;
+    for (int s = begin; s < end; ++s) {
+      if (!count[size_t(s)])
+        continue;
+      Choice choice{s, 0, capacity - floors[size_t(s)] - left[size_t(s)], floors[size_t(s)]};
+      work += sections.members[size_t(s)].size();
+      for (int i : sections.members[size_t(s)])
+        choice.alternatives += !placed[size_t(i)] && lowest[size_t(i)] == choice.floor;
+      choice.alternatives += choice.slack > 0;
+      if (isBetter(choice, best) && isLocalMinimum(s))
+        best = choice;
+    }
+    return best;
+  }
+
+  /// The lowest offset that something in the section may have where nothing starts on its floor: it then rests on a
+  /// buffer outside the section, or on a floor that is higher elsewhere.
+  Units nextFloor(int section, Units floor) {
+    Units next = std::numeric_limits<Units>::max();
+    int begin = section, end = section + 1;
+    for (int i : sections.members[size_t(section)]) {
+      if (placed[size_t(i)])
+        continue;
+      begin = std::min(begin, items[size_t(i)].begin);
+      end = std::max(end, items[size_t(i)].end);
+      if (lowest[size_t(i)] > floor)
+        next = std::min(next, lowest[size_t(i)]);
+    }
+    for (int s = begin; s < end; ++s) {
+      work += sections.members[size_t(s)].size();
+      for (int i : sections.members[size_t(s)])
+        if (!placed[size_t(i)] && (items[size_t(i)].begin > section || items[size_t(i)].end <= section))
+          next = std::min(next, lowest[size_t(i)] + items[size_t(i)].size);
+    }
+    return next;
+  }
+
+  SearchResult branch(int begin, int end) {
+    if (exhausted())
+      return SearchResult::Exhausted;
+    uint64_t hash = stateHash(begin, end);
+    if (failures.count(hash))
+      return SearchResult::Infeasible;
+    Choice choice = choose(begin, end);
+    std::vector<int> candidates;
+    for (int i : sections.members[size_t(choice.section)])
+      if (!placed[size_t(i)] && lowest[size_t(i)] == choice.floor)
+        candidates.push_back(i);
+    std::sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+      return priority[size_t(a)] != priority[size_t(b)] ? priority[size_t(a)] > priority[size_t(b)] : a < b;
+    });
+    size_t changes = trail.size(), placements = stack.size();
+    for (size_t k = 0; k < candidates.size(); ++k) {
+      const Item &item = items[size_t(candidates[k])];
+      bool tried = std::any_of(candidates.begin(), candidates.begin() + long(k), [&](int other) {
+        const Item &o = items[size_t(other)];
+        return o.size == item.size && o.begin == item.begin && o.end == item.end;
+      });
+      if (tried)
+        continue;
+      SearchResult result = place(candidates[k], choice.floor) ? solve(begin, end) : SearchResult::Infeasible;
+      if (result == SearchResult::Found)
+        return result;
+      undo(changes, placements);
+      if (result == SearchResult::Exhausted)
+        return result;
+    }
+    if (choice.slack > 0) {
+      Units next = nextFloor(choice.section, choice.floor);
+      if (next - choice.floor <= choice.slack) {
+        raise(choice.section, next);
+        SearchResult result = propagate() ? solve(begin, end) : SearchResult::Infeasible;
+        if (result != SearchResult::Infeasible) {
+          if (result == SearchResult::Exhausted)
+            undo(changes, placements);
+          return result;
+        }
+        undo(changes, placements);
+      }
+    }
+    if (failures.size() < kMostFailures)
+      failures.insert(hash);
+    return SearchResult::Infeasible;
+  }
+};
+
+} // namespace
+
+SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t work,
+                        const std::function<bool()> &stop) {
+  SearchAnswer answer;
+  Sections sections(problem);
+  Search search(sections, Units(capacity / problem.alignment));
+  search.stop = stop;
+  // One pass over all sections is what a search without a wrong turn costs per buffer.
+  uint64_t pass = 1;
+  for (const std::vector<int> &members : sections.members)
+    pass += members.size();
+  uint64_t limit = 4 * pass * sections.items.size();
+  for (uint64_t round = 0; answer.result == SearchResult::Exhausted; ++round, limit += limit / 2)
+    for (size_t variant = 0; variant < std::size(kRules) * std::size(kOrders); ++variant) {
+      if (search.work >= work || search.stopped)
+        return answer.work = search.work, answer;
+      search.restart(kRules[variant / std::size(kOrders)], kOrders[variant % std::size(kOrders)], round ? 0.5 : 0,
+                     round * 1000 + variant);
+      answer.result = search.run(std::min(limit, work - search.work));
+      if (answer.result != SearchResult::Exhausted)
+        break;
+    }
+  answer.work = search.work;
+  if (answer.result == SearchResult::Found)
+    for (Units offset : search.offsets)
+      answer.offsets.push_back(Bytes(offset) * problem.alignment);
+  return answer;
+}
+
+} // namespace tcc::planning
