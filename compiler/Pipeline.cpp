@@ -97,6 +97,8 @@ private:
       import.dims[name] = extent;
     import.shapes = options.shapes;
     import.model = recipe.model;
+    if (options.recipePath.empty() && options.settings.empty())
+      import.model.batchNorm = "as-exported"; // the graph alone decides
     import.recipeFile = recipe.file;
     import.where = recipe.where;
     import.batchAxis = recipe.dataBatchAxis;

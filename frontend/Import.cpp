@@ -119,9 +119,12 @@ Status GraphImport::createFunction() {
       continue;
     const onnx::TypeProto_Tensor &type = input.type().tensor_type();
     Type element = importedElementType(&context, type.elem_type(), options.forceF64);
-    if (!element)
-      return plan::error("{}: input {} has the element type {}, which is not supported", file.path, input.name(),
-                         onnxTypeName(type.elem_type()));
+    if (!element) {
+      problems.push_back(fmt::format("input {} has the element type {}, which is not supported", input.name(),
+                                     onnxTypeName(type.elem_type())));
+      scopes.front().slots[input.name()].failed = true;
+      continue;
+    }
     Shape shape;
     for (const auto &dim : type.shape().dim())
       shape.push_back(dim.dim_value());

@@ -1,55 +1,110 @@
-//===- ModeNodes.cpp - is there a node for what the recipe says of modes? --===//
+//===- ModeNodes.cpp - what an export did to ops that depend on the mode --===//
 #include "frontend/ModeNodes.h"
 
-#include <algorithm>
+#include "frontend/OnnxLibrary.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <functional>
 
 namespace tcc::frontend {
 
-using plan::Status;
+using plan::Expected;
 
 namespace {
 
-bool hasNode(const onnx::GraphProto &graph, const std::function<bool(const onnx::NodeProto &)> &wanted) {
+constexpr const char *kTrainingExport = "torch.onnx.export(model.train(), args, path, dynamo=False, "
+                                        "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)";
+
+void forEachNode(const onnx::GraphProto &graph, const std::function<void(const onnx::NodeProto &)> &visit) {
   for (const onnx::NodeProto &node : graph.node()) {
-    if (wanted(node))
-      return true;
+    visit(node);
     for (const onnx::AttributeProto &attribute : node.attribute()) {
-      if (attribute.has_g() && hasNode(attribute.g(), wanted))
-        return true;
+      if (attribute.has_g())
+        forEachNode(attribute.g(), visit);
       for (const onnx::GraphProto &body : attribute.graphs())
-        if (hasNode(body, wanted))
-          return true;
+        forEachNode(body, visit);
     }
   }
+}
+
+/// The exporter's note of the traced call is of a batch norm whose argument `training` is true.
+bool tracesTraining(const onnx::NodeProto &node) {
+  for (const onnx::StringStringEntryProto &note : node.metadata_props())
+    if (note.key() == "pkg.torch.onnx.fx_node")
+      return note.value().find("_native_batch_norm_legit") != std::string::npos &&
+             note.value().find(", True, ") != std::string::npos;
   return false;
+}
+
+/// Dropout of before opset 12 has one mode; its ratio shows that the module's was another.
+bool isModelessDropout(const onnx::NodeProto &node, int64_t opset) {
+  if (node.op_type() != "Dropout" || opset >= 12)
+    return false;
+  for (const onnx::AttributeProto &attribute : node.attribute())
+    if (attribute.name() == "ratio")
+      return attribute.f() > 0;
+  return false;
+}
+
+std::string some(const std::vector<std::string> &names) {
+  if (names.size() <= 3)
+    return fmt::format("{}", fmt::join(names, ", "));
+  return fmt::format("{} and {} more", names.front(), names.size() - 1);
 }
 
 } // namespace
 
-Status checkModeNodes(const std::string &model, const onnx::GraphProto &graph, const ModelSettings &settings,
-                      const std::map<std::string, std::string> &where) {
+bool wasTracedInTraining(const onnx::NodeProto &node) {
+  return node.op_type() == "BatchNormalization" && tracesTraining(node);
+}
+
+Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
+                                                  int64_t opset, const ModelSettings &settings,
+                                                  const std::map<std::string, std::string> &where) {
+  bool dropout = false, batchNorm = false;
+  std::vector<std::string> modeless, traced, folded;
+  forEachNode(graph, [&](const onnx::NodeProto &node) {
+    const std::string &op = node.op_type();
+    dropout |= op == "Dropout" || op == "BiasDropout";
+    batchNorm |= op == "BatchNormalization";
+    if (isModelessDropout(node, opset))
+      modeless.push_back(nodeName(node));
+    if (tracesTraining(node))
+      (op == "BatchNormalization" ? traced : folded).push_back(nodeName(node));
+  });
   auto place = [&](const char *key) {
     auto found = where.find(key);
     return found == where.end() ? std::string() : found->second + ": ";
   };
-  auto isOneOf = [](std::initializer_list<const char *> ops) {
-    return [ops = std::vector<std::string>(ops.begin(), ops.end())](const onnx::NodeProto &node) {
-      return std::find(ops.begin(), ops.end(), node.op_type()) != ops.end();
-    };
-  };
-  constexpr const char *kExport = "torch.onnx.export(model.train(), args, path, dynamo=False, "
-                                  "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)";
-  if (settings.dropout && *settings.dropout > 0 && !hasNode(graph, isOneOf({"Dropout", "BiasDropout"})))
-    return plan::error("{}model.dropout: {} has no Dropout node: exporters leave them out in eval() mode; export it again "
-                       "with {}, or take model.dropout out of the recipe",
-                       place("model.dropout"), model, kExport);
-  if (settings.trainBatchNorm && !hasNode(graph, isOneOf({"BatchNormalization"})))
-    return plan::error("{}model.batch_norm = \"train\": {} has no BatchNormalization node: exporters fold them into the "
-                       "convolution before them in eval() mode; export it again with {}, or take model.batch_norm out of "
-                       "the recipe",
-                       place("model.batch_norm"), model, kExport);
-  return Status::success();
+  if (settings.dropout && *settings.dropout > 0 && !dropout)
+    return plan::error(
+        "{}model.dropout: {} has no Dropout node: exporters leave them out in eval() mode; export it again "
+        "with {}, or take model.dropout out of the recipe",
+        place("model.dropout"), model, kTrainingExport);
+  if (settings.batchNorm == "train" && !batchNorm)
+    return plan::error(
+        "{}model.batch_norm = \"train\": {} has no BatchNormalization node: exporters fold them into the "
+        "convolution before them; export it again with {}, or take model.batch_norm out of the recipe",
+        place("model.batch_norm"), model, kTrainingExport);
+  std::vector<std::string> warnings;
+  if (!modeless.empty() && !settings.dropout)
+    warnings.push_back(
+        fmt::format("{}: Dropout of opset {} has no training mode and does nothing ({}); set model.dropout to a "
+                    "probability to train with it",
+                    model, opset, some(modeless)));
+  if (!traced.empty() && settings.batchNorm.empty())
+    warnings.push_back(
+        fmt::format("{}: the module was exported in train() mode, but the exporter wrote its BatchNormalization "
+                    "in inference mode ({}); they train by the batch's statistics; model.batch_norm = "
+                    "\"as-exported\" keeps the running ones",
+                    model, some(traced)));
+  if (!folded.empty())
+    warnings.push_back(
+        fmt::format("{}: the exporter folded BatchNormalization of a module in train() mode into the layer before "
+                    "it ({}): there is nothing left to normalise; export it again with optimize=False, or with {}",
+                    model, some(folded), kTrainingExport));
+  return warnings;
 }
 
 } // namespace tcc::frontend

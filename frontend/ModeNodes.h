@@ -1,4 +1,9 @@
-//===- ModeNodes.h - is there a node for what the recipe says of modes? -*- C++ -*-===//
+//===- ModeNodes.h - what an export did to ops that depend on the mode -*- C++ -*-===//
+//
+// Exporters drop, fold and rewrite Dropout and BatchNormalization. What the recipe asks for and the export left out is
+// an error that says how to export; what would silently train as something else is a warning.
+//
+//===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_MODENODES_H
 #define TCC_FRONTEND_MODENODES_H
 
@@ -7,9 +12,14 @@
 
 namespace tcc::frontend {
 
-/// Error: model.batch_norm or model.dropout asks for something that the export left out; says how to export it.
-plan::Status checkModeNodes(const std::string &model, const onnx::GraphProto &graph, const ModelSettings &settings,
-                            const std::map<std::string, std::string> &where);
+/// True for a BatchNormalization that torch.onnx wrote in inference mode although the module was in train() mode: its
+/// note of the traced call says so.
+bool wasTracedInTraining(const onnx::NodeProto &node);
+
+/// Warnings about the export. Error: model.batch_norm or model.dropout asks for nodes that are not there.
+plan::Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
+                                                        int64_t opset, const ModelSettings &settings,
+                                                        const std::map<std::string, std::string> &where);
 
 } // namespace tcc::frontend
 

@@ -58,7 +58,8 @@ void DropoutOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
 }
 
 /// g/(1 − p) where the element was kept
-void DropoutOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void DropoutOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0])
     return;
@@ -120,7 +121,8 @@ LogicalResult BatchNormOp::verify() {
     if (shapeOf(value) != shape.slice(1, 1))
       return emitOpError("needs one element for each of its ") << shape[1] << " channels";
   for (Value statistic : {Value(getMean()), Value(getVariance())})
-    if (shapeOf(statistic) != shape.slice(1, 1) || elementTypeOf(statistic) != statisticsType(elementTypeOf(getInput())))
+    if (shapeOf(statistic) != shape.slice(1, 1) ||
+        elementTypeOf(statistic) != statisticsType(elementTypeOf(getInput())))
       return emitOpError("needs statistics in ") << statisticsType(elementTypeOf(getInput()));
   return success();
 }
@@ -151,7 +153,8 @@ void BatchNormOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
 
 /// With x̂ = (x − mean)·rstd: dx = scale·rstd·(g − mean(g) − x̂·mean(g·x̂)), dscale = Σ g·x̂, dbias = Σ g. What flows into
 /// the statistics adds gmean/n and 2·gvariance·(x − mean)/n.
-void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   Location loc = getLoc();
   Type type = elementTypeOf(getMean());

@@ -1,7 +1,8 @@
 //===- Philox.h - the counter-based generator -------------------*- C++ -*-===//
 //
 // Philox4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, section 3.3. Ten
-// rounds of two 32 × 32 → 64 bit products each turn a counter of four words into four words that look independent of it.
+// rounds of two 32 × 32 → 64 bit products each turn a counter of four words into four words that look independent of
+// it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_PHILOX_H
@@ -19,7 +20,8 @@ inline constexpr int kPhiloxRounds = 10;
 
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    uint64_t first = uint64_t(kPhiloxMultipliers[0]) * counter[0], second = uint64_t(kPhiloxMultipliers[1]) * counter[2];
+    uint64_t first = uint64_t(kPhiloxMultipliers[0]) * counter[0],
+             second = uint64_t(kPhiloxMultipliers[1]) * counter[2];
     counter = {uint32_t(second >> 32) ^ counter[1] ^ key[0], uint32_t(second),
                uint32_t(first >> 32) ^ counter[3] ^ key[1], uint32_t(first)};
     key = {key[0] + kPhiloxKeySteps[0], key[1] + kPhiloxKeySteps[1]};

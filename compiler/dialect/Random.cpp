@@ -16,9 +16,7 @@ constexpr int64_t kKeyWords = 4;
 constexpr double kTwoPi = 6.283185307179586476925;
 
 /// Bits of the significand, the hidden one included: what a uniform number in [0, 1) has.
-int significandBits(Type element) {
-  return element.isF64() ? 53 : element.isF32() ? 24 : element.isF16() ? 11 : 8;
-}
+int significandBits(Type element) { return element.isF64() ? 53 : element.isF32() ? 24 : element.isF16() ? 11 : 8; }
 /// Bits that one uniform number of a normal pair has.
 int normalBits(Type element) { return element.isF64() ? 53 : 24; }
 
@@ -34,7 +32,8 @@ using PhiloxLanes = std::array<Lane, 4>;
 PhiloxLanes emitPhilox(PhiloxLanes counter, Lane key0, Lane key1) {
   Lane low = key0.likeInt(0xFFFFFFFF);
   for (int round = 0; round < kPhiloxRounds; ++round) {
-    Lane first = counter[0] * key0.likeInt(kPhiloxMultipliers[0]), second = counter[2] * key0.likeInt(kPhiloxMultipliers[1]);
+    Lane first = counter[0] * key0.likeInt(kPhiloxMultipliers[0]),
+         second = counter[2] * key0.likeInt(kPhiloxMultipliers[1]);
     counter = {second.shiftRightUnsigned(32) ^ counter[1] ^ key0, second & low,
                first.shiftRightUnsigned(32) ^ counter[3] ^ key1, first & low};
     key0 = (key0 + key0.likeInt(kPhiloxKeySteps[0])) & low;

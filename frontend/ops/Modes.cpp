@@ -1,11 +1,12 @@
 //===- Modes.cpp - ops that train in one way and predict in another -------===//
 //
-// Whether a node trains is the export's choice, or the recipe's (model.batch_norm, model.dropout). A node that does becomes
-// one op that knows its inference form; entries choose between the two. Running statistics are variables: a training
-// batch norm writes their next values beside the op.
+// Whether a node trains is the export's choice, or the recipe's (model.batch_norm, model.dropout). A node that does
+// becomes one op that knows its inference form; entries choose between the two. Running statistics are variables: a
+// training batch norm writes their next values beside the op.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/Recipe.h"
+#include "frontend/ModeNodes.h"
 #include "frontend/NodeImport.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -95,8 +96,7 @@ public:
   Status run() {
     if (Status status = arrange(); !status.ok())
       return status;
-    bool exported = n.opset < 14 ? n.wants(1) : n.intAttr("training_mode", 0) != 0;
-    if (exported || (n.settings && n.settings->trainBatchNorm))
+    if (trains())
       return train();
     Shape spread(train::shapeOf(x).size(), 1);
     spread[1] = channels;
@@ -107,6 +107,13 @@ public:
 
 private:
   double epsilon() const { return n.floatAttr("epsilon", 1e-5); }
+
+  bool trains() const {
+    bool exported = n.opset < 14 ? n.wants(1) : n.intAttr("training_mode", 0) != 0;
+    if (exported || !n.settings)
+      return exported;
+    return n.settings->batchNorm == "train" || (n.settings->batchNorm.empty() && wasTracedInTraining(n.node));
+  }
 
   /// A vector is one channel. Before opset 9, spatial = 0 had statistics for every position: each is a channel then.
   Status arrange() {
@@ -144,8 +151,9 @@ private:
     // What training keeps: PyTorch's, by the unbiased variance.
     if (!initializerOf(n.in(3)).empty() || !initializerOf(n.in(4)).empty()) {
       if (count == 1)
-        return plan::error("BatchNormalization in training mode has 1 value per channel, which has no variance; "
-                           "give a larger batch (--shape, --dim), or model.batch_norm = \"as-exported\" of an eval() export");
+        return plan::error(
+            "BatchNormalization in training mode has 1 value per channel, which has no variance; "
+            "give a larger batch (--shape, --dim), or model.batch_norm = \"as-exported\" of an eval() export");
       if (Status status = checkStatistics(); !status.ok())
         return status;
       write(3, mean);
@@ -154,9 +162,7 @@ private:
     return n.result(n.expr(op.getResult()).reshape(n.shape(0)));
   }
 
-  Expr returned(unsigned i, const Expr &value) {
-    return value.cast(train::elementTypeOf(n.in(i))).reshape(n.shape(i));
-  }
+  Expr returned(unsigned i, const Expr &value) { return value.cast(train::elementTypeOf(n.in(i))).reshape(n.shape(i)); }
 
   /// running·momentum + batch·(1 − momentum), of input `i`'s type.
   Expr moved(unsigned i, Value running, const Expr &batch) {
