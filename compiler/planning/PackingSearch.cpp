@@ -124,6 +124,7 @@ public:
   std::vector<char> placed;
   std::vector<double> priority;
   Rule rule = Rule::FewestAndTightest;
+  bool backwards = false; ///< of equal sections the last one is taken
   uint64_t work = 0, limit = 0;
   std::function<bool()> stop;
   uint64_t nextQuestion = 0;
@@ -131,9 +132,10 @@ public:
   std::unordered_set<uint64_t> failures; ///< kept over restarts: a failed state fails in any order
 
   /// Back to the start, with other preferences.
-  void restart(Rule newRule, Order order, double noise, uint64_t seed) {
+  void restart(Rule newRule, Order order, bool fromBehind, double noise, uint64_t seed) {
     undo(0, 0);
     rule = newRule;
+    backwards = fromBehind;
     for (size_t i = 0; i < items.size(); ++i) {
       const Item &item = items[i];
       Units peak = 0;
@@ -346,7 +348,8 @@ private:
 
   Choice choose(int begin, int end) {
     Choice best;
-    for (int s = begin; s < end; ++s) {
+    for (int k = begin; k < end; ++k) {
+      int s = backwards ? begin + end - 1 - k : k;
       if (!count[size_t(s)])
         continue;
       Choice choice{s, 0, capacity - floors[size_t(s)] - left[size_t(s)], floors[size_t(s)]};
@@ -445,11 +448,12 @@ SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t 
     pass += members.size();
   uint64_t limit = 4 * pass * sections.items.size();
   for (uint64_t round = 0; answer.result == SearchResult::Exhausted; ++round, limit += limit / 2)
-    for (size_t variant = 0; variant < std::size(kRules) * std::size(kOrders); ++variant) {
+    for (size_t variant = 0; variant < 2 * std::size(kRules) * std::size(kOrders); ++variant) {
       if (search.work >= work || search.stopped)
         return answer.work = search.work, answer;
-      search.restart(kRules[variant / std::size(kOrders)], kOrders[variant % std::size(kOrders)], round ? 0.5 : 0,
-                     round * 1000 + variant);
+      size_t rest = variant / 2;
+      search.restart(kRules[rest / std::size(kOrders)], kOrders[rest % std::size(kOrders)], variant % 2,
+                     round ? 0.5 : 0, round * 1000 + variant);
       answer.result = search.run(std::min(limit, work - search.work));
       if (answer.result != SearchResult::Exhausted)
         break;
