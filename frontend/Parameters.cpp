@@ -110,6 +110,9 @@ private:
           addUse(found->second, "bias");
         Reads &reads = uses[node.input(i)];
         reads.weight |= isWeightOperand(node, i);
+        reads.recurrent |= isRecurrentWeight(node, i);
+        if (reads.recurrent && found->second.display.empty())
+          found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
         reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
         reads.other |= node.op_type() != "Mul" && node.op_type() != "Div" && node.op_type() != "Pow";
       }
@@ -119,17 +122,38 @@ private:
     }
   }
 
+  /// W, R, B and P of a recurrent layer. Exporters put their gates in another order, or two biases into one, and note many
+  /// values as what they were folded from; weights they are all the same.
+  static bool isRecurrentWeight(const onnx::NodeProto &node, int input) {
+    static const std::set<std::string> layers = {"LSTM", "GRU", "RNN"};
+    return layers.count(node.op_type()) && ((input >= 1 && input <= 3) || input == 7);
+  }
+
+  /// The one source with a scope in its name ("rnn.weight_ih_l0"), which values of a graph have not.
+  static std::string onlyScopedName(const OnnxInitializer &initializer) {
+    std::string found;
+    for (const std::string &source : initializer.foldedFrom) {
+      if (isInventedName(source) || source.find('.') == source.npos)
+        continue;
+      if (!found.empty())
+        return {};
+      found = source;
+    }
+    return found;
+  }
+
   /// Operands that are weights whatever they are called.
   static bool isWeightOperand(const onnx::NodeProto &node, int input) {
     static const std::set<std::string> first = {"Gather"}, later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu",
-                                                                    "LSTM", "GRU", "RNN", "FusedMatMul"};
-    return (first.count(node.op_type()) && input == 0) || (later.count(node.op_type()) && input >= 1) ||
+                                                                    "FusedMatMul"};
+    return isRecurrentWeight(node, input) || (first.count(node.op_type()) && input == 0) || (later.count(node.op_type()) && input >= 1) ||
            (node.op_type() == "MatMul" && input == 0) ||
            (node.op_type().find("Normalization") != std::string::npos && input >= 1);
   }
 
   struct Reads {
     bool weight = false; ///< of a product, convolution, norm …
+    bool recurrent = false;
     bool scale = false, other = false;
   };
 
@@ -153,12 +177,35 @@ private:
       if (role.doubtful)
         doubtful.push_back(role.node.empty() ? name : fmt::format("{} (read by {})", name, role.node));
     }
+    warnOfFrozenResults();
     if (!doubtful.empty() && !settings.trainable)
       roles.warnings.push_back(fmt::format(
           "{}: trained, though nothing says whether they are weights or constants: {}; choose with model.trainable or "
           "model.frozen in the recipe",
           file.name, fmt::join(doubtful, ", ")));
     return Status::success();
+  }
+
+  /// An exporter that computes with constant inputs (an initial state of zeros) may leave a result in a weight's place: it
+  /// holds what the weights were, and does not follow them.
+  void warnOfFrozenResults() {
+    std::set<std::string> weights;
+    for (const auto &[name, initializer] : file.initializers)
+      if (const InitializerRole &role = roles.initializers[name]; role.role == Role::Parameter)
+        weights.insert(role.display.empty() ? name : role.display);
+    for (const auto &[name, initializer] : file.initializers) {
+      if (!roles.initializers[name].lifted || !isFloatType(initializer.type))
+        continue;
+      std::vector<std::string> sources;
+      for (const std::string &source : initializer.foldedFrom)
+        if (weights.count(source))
+          sources.push_back(source);
+      if (!sources.empty())
+        roles.warnings.push_back(fmt::format(
+            "{}: {} is what the exporter computed from {}, and does not follow their training; export with "
+            "torch.onnx.export(…, optimize=False)",
+            file.name, name, fmt::join(sources, ", ")));
+    }
   }
 
   /// Why an initializer is no weight; empty where it may be one.
@@ -175,6 +222,8 @@ private:
     if (!initializer.kind.empty())
       return fmt::format("the exporter notes it as {}", initializer.kind);
     const Reads reads = uses[name];
+    if (reads.recurrent)
+      return std::string();
     Expected<std::string> contents = constantContents(initializer, reads.weight);
     if (!contents)
       return contents.status();
