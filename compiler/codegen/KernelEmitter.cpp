@@ -32,6 +32,8 @@ void collapseDims(train::FusedOp fused) {
     if (shapeOf(value) != ArrayRef<int64_t>(shape))
       return;
   auto isSmall = [&](Value value) { return cast<RankedTensorType>(value.getType()).getNumElements() == 1; };
+  if (isSmall(yield.getValues()[0]))
+    return; // nothing to gain, and what is small keeps its dimensions
   SmallVector<bool> mergeable(shape.size() - 1, true); // with the next dimension
   for (Operation &op : body.without_terminator()) {
     if (op.hasTrait<train::Pointwise>() || isa<train::ConstantOp>(op)) {
@@ -44,6 +46,8 @@ void collapseDims(train::FusedOp fused) {
     if (smallOnly || (broadcast && isSmall(broadcast.getInput()) && shapeOf(op.getResult(0)).size() == shape.size() &&
                       cast<RankedTensorType>(broadcast.getInput().getType()).getRank() <= 1))
       continue;
+    if (isa<train::RandomOp>(op) && shapeOf(op.getResult(0)) == ArrayRef<int64_t>(shape))
+      continue; // drawn by the row-major index, which merging leaves alone
     if (isa<train::SliceOp>(op) && isSmall(op.getResult(0)))
       continue; // a scalar out of the block of scalars
     if (!broadcast || !isa<BlockArgument>(broadcast.getInput()) || !broadcast.getInput().hasOneUse() ||
@@ -228,12 +232,14 @@ private:
     emitTail({});
   }
 
+  /// All are computed before the first is stored: one may lie where another's operand does.
   void storeOutputs(function_ref<bool(unsigned)> wanted) {
+    SmallVector<std::pair<unsigned, Value>> elements;
     for (auto [index, value] : llvm::enumerate(yielded()))
-      if (wanted(index)) {
-        SmallVector<Coord> at = coordsFor(value);
-        emitter.store(outputs[index], at, emitter.get(value, at));
-      }
+      if (wanted(index))
+        elements.push_back({unsigned(index), emitter.get(value, coordsFor(value))});
+    for (auto [index, element] : elements)
+      emitter.store(outputs[index], coordsFor(yielded()[index]), element);
   }
 
   SmallVector<Coord> coordsFor(Value value) {

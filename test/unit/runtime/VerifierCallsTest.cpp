@@ -139,6 +139,24 @@ TEST(VerifierCalls, Ports) {
   expectProblem(plan, {"output 'z'", "sample axis 5"});
   step(plan).set_scalars(kX);
   expectProblem(plan, {"cannot hold the 0 run-time scalars"});
+  step(plan).set_scalars(-1);
+  step(plan).set_counters(99);
+  expectProblem(plan, {"its counters are buffer 99"});
+  step(plan).set_counters(kX);
+  expectProblem(plan, {"cannot hold the counters of random numbers"});
+}
+
+/// Counters are there when the entry starts, like inputs: four words that live from then on.
+TEST(VerifierCalls, Counters) {
+  plan::Plan plan = makeTestPlan();
+  step(plan).set_counters(step(plan).buffers_size());
+  plan::Buffer &counters = *addBuffer(step(plan), "counters", {4}, plan::TRANSIENT, 512, -1, 0); // z is not there yet
+  counters.set_kind(plan::Buffer::COUNTERS);
+  counters.mutable_type()->set_dtype(plan::U32);
+  std::vector<std::string> problems = plan::verifyPlan(plan);
+  EXPECT_TRUE(problems.empty()) << problems.front();
+  counters.set_first(0);
+  expectProblem(plan, {"filled before the entry runs"});
 }
 
 TEST(VerifierCalls, NamesUsedTwice) {

@@ -1,0 +1,69 @@
+// RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=STEP
+// RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=REST
+// RUN: tcc-opt %s --build-update="kind=sgd accumulate=2" | FileCheck %s --check-prefix=ACC
+
+// A step runs what depends on the mode as it stands, and writes state where the loss is finite; counters come last.
+// STEP: func.func @step(
+// STEP-SAME: %[[MEAN:[^ ]*]]: tensor<3xf32> {train.variable = "mean"}
+// STEP-SAME: {train.scalars}, %[[KEY:[^ ]*]]: tensor<4xui32> {train.counters})
+// STEP-SAME: tensor<3xf32> {train.variable = "mean"})
+// STEP: train.dropout %{{.*}}, %[[KEY]] id = 5
+// STEP: %{{.*}}, %[[BATCH:[^ ,]*]], %{{.*}} = train.batch_norm
+// STEP: train.select %{{.*}}, %[[BATCH]], %[[MEAN]]
+
+// Everything else is in inference mode but the gradients, and nothing but a step writes.
+// REST: func.func @evaluate(
+// REST-NOT: train.variable = "mean"{{.*}}->
+// REST-NOT: train.dropout
+// REST-NOT: train.batch_norm
+// REST: func.func @predict(
+// REST-NOT: train.dropout
+// REST-NOT: train.batch_norm
+// REST: train.rsqrt
+// REST: func.func @gradients(
+// REST-NOT: {train.variable = "mean"})
+// REST: train.dropout
+// REST: train.batch_norm
+
+// ACC: func.func @accumulate_next(
+// ACC-SAME: {train.counters}
+// ACC-SAME: tensor<3xf32> {train.variable = "mean"})
+// ACC: func.func @update(
+// ACC-NOT: train.counters
+// ACC: func.func @evaluate(
+
+train.variable @w : tensor<3xf32> {role = "parameter"}
+train.variable @mean : tensor<3xf32> {role = "frozen"}
+
+func.func @forward(%x: tensor<8x3xf32> {train.name = "x"}) -> (tensor<8x3xf32> {train.name = "y"}) {
+  %w = train.read @w : tensor<3xf32>
+  %m = train.read @mean : tensor<3xf32>
+  %k = train.random_key : tensor<4xui32>
+  %d, %mask = train.dropout %x, %k id = 5 p = 5.0e-1 : (tensor<8x3xf32>, tensor<4xui32>) -> (tensor<8x3xf32>, tensor<8x3xi1>)
+  %y, %bm, %bv = train.batch_norm %d, %w, %w, %m, %m epsilon = 1.0e-5 : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+  train.write @mean, %bm : tensor<3xf32>
+  return %y : tensor<8x3xf32>
+}
+func.func @loss(%x: tensor<8x3xf32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}) {
+  %w = train.read @w : tensor<3xf32>
+  %m = train.read @mean : tensor<3xf32>
+  %k = train.random_key : tensor<4xui32>
+  %d, %mask = train.dropout %x, %k id = 5 p = 5.0e-1 : (tensor<8x3xf32>, tensor<4xui32>) -> (tensor<8x3xf32>, tensor<8x3xi1>)
+  %y, %bm, %bv = train.batch_norm %d, %w, %w, %m, %m epsilon = 1.0e-5 : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+  train.write @mean, %bm : tensor<3xf32>
+  %r = train.reduce sum %y [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
+  %s = train.reshape %r : tensor<1x1xf32> -> tensor<f32>
+  return %s, %s : tensor<f32>, tensor<f32>
+}
+func.func @backward(%x: tensor<8x3xf32> {train.name = "x"})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<3xf32> {train.gradient_of = "w"}) {
+  %w = train.read @w : tensor<3xf32>
+  %m = train.read @mean : tensor<3xf32>
+  %k = train.random_key : tensor<4xui32>
+  %d, %mask = train.dropout %x, %k id = 5 p = 5.0e-1 : (tensor<8x3xf32>, tensor<4xui32>) -> (tensor<8x3xf32>, tensor<8x3xi1>)
+  %y, %bm, %bv = train.batch_norm %d, %w, %w, %m, %m epsilon = 1.0e-5 : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+  train.write @mean, %bm : tensor<3xf32>
+  %r = train.reduce sum %y [0, 1] : tensor<8x3xf32> -> tensor<1x1xf32>
+  %s = train.reshape %r : tensor<1x1xf32> -> tensor<f32>
+  return %s, %s, %bv : tensor<f32>, tensor<f32>, tensor<3xf32>
+}

@@ -1,0 +1,113 @@
+//===- ModesTest.cpp - which nodes train, what they draw, what exporters lost ===//
+#include "compiler/dialect/Philox.h"
+#include "test/unit/frontend/Importing.h"
+
+using namespace tcc;
+using namespace tcc::test;
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+namespace {
+
+class Modes : public Importing {
+protected:
+  /// Two dropouts one after another, both called "drop".
+  static OnnxModel dropouts() {
+    OnnxModel m;
+    m.input("x", {"4"}).output("y").floats("ratio", {}, {0.5});
+    onnx::TensorProto &flag = *m.graph().add_initializer();
+    flag.set_name("training");
+    flag.set_data_type(onnx::TensorProto::BOOL);
+    flag.add_int32_data(1);
+    m.node("Dropout", {"x", "ratio", "training"}, {"h"}, "drop");
+    m.node("Dropout", {"h", "ratio", "training"}, {"y"}, "drop");
+    return m;
+  }
+  /// A batch norm in inference mode whose note says how it was traced.
+  static OnnxModel norm(const std::string &call) {
+    OnnxModel m;
+    m.input("x", {"4", "2"}).output("y");
+    for (const char *name : {"scale", "bias", "mean", "var"})
+      m.floats(name, {2}, {1, 2});
+    onnx::StringStringEntryProto &note =
+        *m.node("BatchNormalization", {"x", "scale", "bias", "mean", "var"}, {"y"}, "norm").add_metadata_props();
+    note.set_key("pkg.torch.onnx.fx_node");
+    note.set_value("call_function[target=torch.ops.aten." + call + ")");
+    return m;
+  }
+  static frontend::ImportOptions batchNorm(const std::string &setting) {
+    frontend::ImportOptions options;
+    options.model.batchNorm = setting;
+    return options;
+  }
+};
+
+TEST_F(Modes, DropoutDrawsByItsNodesName) {
+  auto ids = [&] {
+    auto model = import(dropouts());
+    EXPECT_TRUE(model) << model.message();
+    std::vector<int64_t> found;
+    model->module->walk([&](train::DropoutOp op) { found.push_back(op.getId()); });
+    return found;
+  };
+  EXPECT_THAT(ids(), ElementsAre(train::randomId("drop", 0), train::randomId("drop", 1)));
+}
+
+TEST_F(Modes, TheRecipesProbabilityGoesToEveryNode) {
+  frontend::ImportOptions options;
+  options.model.dropout = 0.125;
+  auto model = import(dropouts(), options);
+  ASSERT_TRUE(model) << model.message();
+  std::vector<double> found;
+  model->module->walk([&](train::DropoutOp op) { found.push_back(op.getP().convertToDouble()); });
+  EXPECT_THAT(found, ElementsAre(0.125, 0.125));
+  options.model.dropout = 0;
+  model = import(dropouts(), options);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), Not(HasSubstr("train.dropout")));
+}
+
+TEST_F(Modes, TheModeMustBeKnown) {
+  OnnxModel m;
+  m.input("x", {"4"}).input("training", {}, onnx::TensorProto::BOOL).output("y").floats("ratio", {}, {0.5});
+  m.node("Dropout", {"x", "ratio", "training"}, {"y"}, "drop");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("node drop"), HasSubstr("graph input training")));
+}
+
+/// torch.onnx writes a batch norm that was traced in train() mode in inference mode; the call in its notes is right.
+TEST_F(Modes, ATracedBatchNormTrains) {
+  const std::string training = "_native_batch_norm_legit_functional.default](args = (%x, %s, %b, %m, %v, True, 0.1, 1e-05)";
+  auto model = import(norm(training));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("train.batch_norm"), HasSubstr("train.write @mean"), HasSubstr("train.write @var")));
+  EXPECT_THAT(model->warnings, Contains(AllOf(HasSubstr("train() mode"), HasSubstr("norm"))));
+  model = import(norm(training), batchNorm("as-exported"));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), Not(HasSubstr("train.batch_norm")));
+}
+
+TEST_F(Modes, AnEvalBatchNormTrainsWhereTheRecipeSaysSo) {
+  const std::string inference = "_native_batch_norm_legit_no_training.default](args = (%x, %s, %b, %m, %v, 0.1, 1e-05)";
+  auto model = import(norm(inference));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), Not(HasSubstr("train.batch_norm")));
+  model = import(norm(inference), batchNorm("train"));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), HasSubstr("train.batch_norm"));
+}
+
+/// Statistics under another layer's weights would be trained and overwritten at once.
+TEST_F(Modes, MergedStatisticsAreRefused) {
+  OnnxModel m = norm("");
+  m.graph().mutable_node(0)->set_input(3, "bias");
+  frontend::ImportOptions options = batchNorm("train");
+  options.model.keepMerged = true;
+  options.model.trainable = {"bias", "scale"};
+  EXPECT_THAT(problem(m, options), AllOf(HasSubstr("node norm"), HasSubstr("bias"), HasSubstr("merged")));
+}
+
+} // namespace
