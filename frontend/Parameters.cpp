@@ -110,6 +110,7 @@ private:
           addUse(found->second, "bias");
         Reads &reads = uses[node.input(i)];
         reads.weight |= isWeightOperand(node, i);
+        reads.extent |= isExtentOperand(node, i);
         reads.recurrent |= isRecurrentWeight(node, i);
         if (reads.recurrent && found->second.display.empty())
           found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
@@ -151,8 +152,14 @@ private:
            (node.op_type().find("Normalization") != std::string::npos && input >= 1);
   }
 
+  /// Floats that decide shapes and places: scales and regions of a resize.
+  static bool isExtentOperand(const onnx::NodeProto &node, int input) {
+    return input >= 1 && (node.op_type() == "Resize" || node.op_type() == "Upsample");
+  }
+
   struct Reads {
     bool weight = false; ///< of a product, convolution, norm …
+    bool extent = false; ///< must be known when compiling
     bool recurrent = false;
     bool scale = false, other = false;
   };
@@ -170,7 +177,7 @@ private:
         return plan::error("{}: initializer \"{}\": {}", file.path, name, sign.message());
       role.lifted = !sign->empty();
       role.sign = role.lifted ? *sign : trainedSign(name, initializer, role);
-      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic))
+      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic) || uses[name].extent)
         role.role = initializer.bytes <= kConstantBytes ? Role::Constant : Role::Frozen;
       else
         role.role = role.lifted ? Role::Frozen : Role::Parameter;
@@ -217,6 +224,8 @@ private:
       return fmt::format("running statistic of {}", role.node);
     if (initializer.dims.empty())
       return std::string("a single number of rank 0");
+    if (uses[name].extent)
+      return fmt::format("the scales or the region of {}", role.node);
     if (initializer.kind == "PARAMETER")
       return std::string();
     if (!initializer.kind.empty())

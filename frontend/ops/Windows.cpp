@@ -133,7 +133,8 @@ Status convTranspose(NodeImport &n) {
     if (wanted || same) {
       extent = wanted ? (*wanted)[i + wanted->size() - rank] : x[i + 2] * strides[i];
       int64_t total = full - extent;
-      begin[i] = automatic == "SAME_UPPER" ? total / 2 : total - total / 2;
+      int64_t half = total >= 0 ? total / 2 : -((1 - total) / 2); // rounded down
+      begin[i] = automatic == "SAME_UPPER" ? half : total - half;
       end[i] = total - begin[i];
     }
     if (extent < 1)
