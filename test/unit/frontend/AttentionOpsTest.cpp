@@ -59,7 +59,7 @@ TEST_F(AttentionOps, GroupsOfQueriesShareKeysWithoutCopies) {
   auto imported = import(m);
   ASSERT_TRUE(imported) << imported.message();
   // 2 heads of queries × 2 tokens are rows of one product for each of 2 heads of keys.
-  EXPECT_THAT(text(*imported), HasSubstr("tensor<2x4x2xf32>, tensor<2x3x2xf32> -> tensor<2x4x3xf32>"));
+  EXPECT_THAT(text(*imported), HasSubstr("(tensor<2x4x2xf32>, tensor<2x3x2xf32>) -> tensor<2x4x3xf32>"));
 }
 
 TEST_F(AttentionOps, RotaryEmbeddingTurnsPairs) {
