@@ -144,12 +144,29 @@ void addSorts(std::vector<Case> &cases) {
     }
 }
 
+/// NaN is beyond every number, and the zeros are equal.
+void addSortOfSpecials(std::vector<Case> &cases) {
+  for (bool descending : {false, true})
+    cases.push_back(
+        {std::string("sort_specials") + (descending ? "_descending" : ""),
+         "(%x: tensor<9xf64>) -> (tensor<6xf64>, tensor<6xi64>)",
+         "%c = train.constant dense<[0.0, 0x7FF8000000000000, -0.0, 0x7FF0000000000000, 0.0, 0xFFF0000000000000, "
+         "0x7FF8000000000000, 1.0, -1.0]> : tensor<9xf64>\n%z = train.sub %x, %x : tensor<9xf64>\n"
+         "%a = train.add %c, %z : tensor<9xf64>\n%r, %i = train.sort %a dim = 0 " +
+             std::string(descending ? "{descending = true}" : "") + " : tensor<9xf64> -> tensor<6xf64>, tensor<6xi64>",
+         Types::None,
+         {{1, 2}},
+         "%r, %i",
+         false});
+}
+
 } // namespace
 
 void addScatterCases(std::vector<Case> &cases) {
   addScatters(cases);
   addScans(cases);
   addSorts(cases);
+  addSortOfSpecials(cases);
 }
 
 } // namespace tcc::test

@@ -33,6 +33,10 @@ IndexRange follow(BlockArgument argument) {
         narrow(range.rows, gather.getInput(), gather.getAxis());
       else if (auto scatter = dyn_cast<train::ScatterAddOp>(user); scatter && use.get() == scatter.getIndices())
         narrow(range.rows, scatter.getInit(), scatter.getAxis());
+      else if (auto gather = dyn_cast<train::GatherElementsOp>(user); gather && use.get() == gather.getIndices())
+        narrow(range.rows, gather.getInput(), gather.getAxis());
+      else if (auto scatter = dyn_cast<train::ScatterOp>(user); scatter && use.get() == scatter.getIndices())
+        narrow(range.rows, scatter.getInit(), scatter.getAxis());
       else if (auto pick = dyn_cast<train::PickOp>(user); pick && use.get() == pick.getIndices())
         narrow(range.classes, pick.getInput(), pick.getDim());
       else

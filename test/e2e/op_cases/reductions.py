@@ -36,7 +36,9 @@ for op in ("ReduceSum", "ReduceMax", "ReduceMin"):
 
 # Products through zeros: the others' product is not the product divided by the element.
 case("ReduceProd", V([[2, 3, 4], [0, 3, 4], [0, 0, 4], [0, 0, 0]]), S([1]), name="through zeros", since=18)
-case("ReduceProd", V([[2, 0], [5, 3], [0, 7]]), name="through zeros, all", keepdims=0)
+case("ReduceProd", V([[2, 0], [5, 3], [1, 7]]), name="through zero, all", keepdims=0)
+# Through two, differences are no measure: what is left of them is as large as the step.
+case("ReduceProd", V([[2, 0], [5, 3], [0, 7]]), name="through zeros, all", keepdims=0, gradients={0: np.zeros((3, 2))})
 # Ties of many share the gradient, as torch.amax has it.
 for op, top in (("ReduceMax", 7), ("ReduceMin", -7)):
     case(op, V([[top, top, 1], [top, top, top], [1, 2 * top, 3]]), S([1]), name="ties", since=18,
