@@ -57,6 +57,8 @@ ShapeMap inferShapes(onnx::ModelProto model) {
     // What was inferred before stands in the model.
   }
   const onnx::GraphProto &graph = model.graph();
+  for (const onnx::TensorProto &tensor : graph.initializer())
+    shapes[tensor.name()] = Dims(tensor.dims().begin(), tensor.dims().end());
   for (const auto *values : {&graph.input(), &graph.value_info(), &graph.output()})
     for (const onnx::ValueInfoProto &value : *values)
       if (value.type().tensor_type().has_shape())

@@ -72,6 +72,32 @@ TEST_F(Groups, FirstMatchDecidesAndExporterNamesCount) {
   EXPECT_EQ((*groups)[3].weightDecay, 0.3);
 }
 
+TEST_F(Groups, LayerDecayScalesFromTheLastLayerDown) {
+  initializers["onnx_MatMul_7"].display = "layers.2.weight"; // the exporter's name for it counts
+  recipe.optimizer.groups = {{{"layers.0.bias"}, 0.5, {}, "recipe.toml:9:1"}};
+  recipe.optimizer.layerDecay = LayerDecaySettings{"layers.{}.", 0.5, true};
+  std::vector<train::VariableOp> parameters;
+  for (auto variable : program.module->getOps<train::VariableOp>())
+    parameters.push_back(variable);
+  for (bool before : {false, true}) {
+    recipe.optimizer.layerDecay->beforeFirst = before;
+    auto groups = train::groupParameters(parameters, {}, recipe, &initializers, 0.1, {"ln.weight", "layers.0.weight", "mask"});
+    ASSERT_TRUE(groups) << groups.message();
+    std::map<std::string, double> scale;
+    for (const train::ParameterGroup &group : *groups)
+      for (const std::string &name : group.parameters)
+        scale[name] = group.lrScale;
+    EXPECT_EQ(scale["onnx_MatMul_7"], 1);
+    EXPECT_EQ(scale["layers.1.weight"], 0.5);
+    EXPECT_EQ(scale["layers.0.weight"], 0.25);
+    EXPECT_EQ(scale["layers.0.bias"], 0.125) << "times its group's";
+    EXPECT_EQ(scale["ln.weight"], before ? 0.125 : 1) << "read before the first layer";
+    EXPECT_EQ(scale["mask"], 1) << "read after it";
+  }
+  recipe.optimizer.layerDecay->pattern = "block{}";
+  EXPECT_NE(make().message().find("no parameter's name contains"), std::string::npos);
+}
+
 TEST_F(Groups, AGlobThatMatchesNothingIsAnError) {
   recipe.optimizer.groups = {{{"layer.0.weight"}, 1, {}, "recipe.toml:9:1"}};
   auto groups = make();

@@ -97,6 +97,48 @@ TEST(Recipe, DefaultsArePyTorchs) {
   EXPECT_EQ(sgd->optimizer.numbers, (Numbers{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}}));
 }
 
+TEST_F(RecipeFile, EveryOptimizerHasItsNumbers) {
+  auto muon = readRecipe("", {"optimizer.kind=muon"});
+  ASSERT_TRUE(muon) << muon.message();
+  EXPECT_TRUE(muon->optimizer.nesterov);
+  EXPECT_EQ(muon->optimizer.numbers.at("momentum"), 0.95);
+  EXPECT_EQ(muon->optimizer.numbers.at("weight_decay"), 0.1);
+  EXPECT_EQ(readRecipe("", {"optimizer.kind=rmsprop"})->optimizer.numbers.at("lr"), 1e-2);
+  EXPECT_EQ(readRecipe("", {"optimizer.kind=adagrad"})->optimizer.numbers.at("eps"), 1e-10);
+  EXPECT_EQ(readRecipe("", {"optimizer.kind=lion"})->optimizer.numbers.at("beta2"), 0.99);
+  EXPECT_EQ(readRecipe("", {"optimizer.kind=lamb"})->optimizer.numbers.at("eps"), 1e-6);
+  auto given = read("[optimizer]\nkind = \"muon\"\nns_coefficients = [2, -1.5, 0.5]\nns_steps = 3\nnesterov = false\n"
+                    "adjust_lr_fn = \"match_rms_adamw\"\n");
+  ASSERT_TRUE(given) << given.message();
+  EXPECT_EQ(given->optimizer.numbers.at("ns_b"), -1.5);
+  EXPECT_FALSE(given->optimizer.nesterov);
+  EXPECT_EQ(given->optimizer.adjustLr, "match_rms_adamw");
+  auto centered = read("[optimizer]\nkind = \"rmsprop\"\ncentered = true\nalpha = 0.9\n");
+  ASSERT_TRUE(centered) << centered.message();
+  EXPECT_TRUE(centered->optimizer.flags.count("centered"));
+  EXPECT_EQ(problem("[optimizer]\nkind = \"sgd\"\ncentered = true\n"),
+            "recipe.toml:3:1: optimizer.centered does not apply to sgd: remove it or choose another optimizer.kind");
+  EXPECT_THAT(problem("[optimizer]\nkind = \"adagrad\"\n[schedule]\nkind = \"one_cycle\"\n"),
+              HasSubstr("cycle_momentum = false"));
+  EXPECT_EQ(read("[optimizer]\nkind = \"sgd\"\n[schedule]\nkind = \"one_cycle\"\n")->optimizer.numbers.at("momentum"), 0.95)
+      << "PyTorch's one_cycle turns momentum on";
+}
+
+TEST_F(RecipeFile, LayerDecayAndClipping) {
+  auto recipe = read("[optimizer]\nlayer_decay = { pattern = \"blocks.{}.\", rate = 0.75, before = \"on\" }\n"
+                     "[train]\nclip_value = 0.5\n[model]\ntie = true\nmerged = \"keep\"\n");
+  ASSERT_TRUE(recipe) << recipe.message();
+  ASSERT_TRUE(recipe->optimizer.layerDecay);
+  EXPECT_EQ(recipe->optimizer.layerDecay->rate, 0.75);
+  EXPECT_TRUE(recipe->optimizer.layerDecay->beforeFirst);
+  EXPECT_EQ(recipe->train.clipValue, 0.5);
+  EXPECT_TRUE(recipe->model.tie);
+  EXPECT_EQ(recipe->model.merged, "keep");
+  EXPECT_THAT(problem("[optimizer]\nlayer_decay = { rate = 0.9 }\n"), HasSubstr("a pattern with one {}"));
+  EXPECT_THAT(problem("[optimizer]\nlayer_decay = { pattern = \"a.{}.\", rate = 0.9, after = 1 }\n"),
+              HasSubstr("layer_decay has pattern, rate and before"));
+}
+
 TEST_F(RecipeFile, SettingsWinAndAreTomlOrBareWords) {
   auto recipe = read("[optimizer]\nlr = 1\n", {"optimizer.lr=0.5", "optimizer.kind=sgd", "model.frozen=[\"a\", \"b.*\"]",
                                                 "data.map.x = col", "optimizer.decay_exempt=*.bias"});
@@ -148,9 +190,7 @@ TEST_F(RecipeFile, TypesAndRangesAreChecked) {
 }
 
 TEST_F(RecipeFile, WhatThisVersionDoesNotDoIsRefused) {
-  for (const char *text : {"[train]\nema = { decay = 0.99 }\n", "[model]\nbatch_norm = \"train\"\n",
-                           "[model]\ndropout = 0.1\n", "[optimizer]\nlayer_decay = { rate = 0.9 }\n",
-                           "[optimizer]\nkind = \"muon\"\n", "[train]\nprecision = \"bf16\"\n",
+  for (const char *text : {"[train]\nema = { decay = 0.99 }\n", "[train]\nprecision = \"bf16\"\n",
                            "[evaluate]\ndims = { s = 1 }\n", "[compiler]\nattention = \"fused\"\n"})
     EXPECT_THAT(problem(text), AllOf(HasSubstr("recipe.toml:2:1: "), HasSubstr("not supported by this version yet"))) << text;
 }

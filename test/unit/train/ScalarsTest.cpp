@@ -72,6 +72,19 @@ TEST(Scalars, BiasCorrectionsCountFromOne) {
   EXPECT_EQ(tenth[2], 0.0f);
 }
 
+TEST(Scalars, OfTheOtherOptimizers) {
+  plan::Training settings =
+      training({"alpha", "one_minus_alpha", "one_minus_momentum", "bias_correction1", "g1.decayed_lr"});
+  (*settings.mutable_optimizer()->mutable_numbers())["alpha"] = 0.99;
+  (*settings.mutable_optimizer()->mutable_numbers())["lr_decay"] = 0.5;
+  std::vector<float> values = compute(settings, 3);
+  EXPECT_EQ(values[0], 0.99f);
+  EXPECT_EQ(values[1], static_cast<float>(1 - 0.99));
+  EXPECT_EQ(values[2], static_cast<float>(1 - 0.8));
+  EXPECT_EQ(values[3], static_cast<float>(1 - std::pow(0.9, 3)));
+  EXPECT_EQ(values[4], static_cast<float>(1.5e-4 / (1 + 2 * 0.5)));
+}
+
 TEST(Scalars, OneCycleMovesMomentumAndBeta) {
   plan::Schedule schedule;
   schedule.set_kind("one_cycle");

@@ -1,0 +1,235 @@
+//===- WeightsTest.cpp - merged, copied and lifted initializers ----------===//
+#include "frontend/Contents.h"
+#include "frontend/Parameters.h"
+#include "frontend/PlainExport.h"
+#include "frontend/Weights.h"
+#include "test/unit/frontend/OnnxModel.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <limits>
+
+using namespace tcc;
+using namespace tcc::test;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+namespace {
+
+class Weights : public testing::Test {
+protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "weights-XXXXXX";
+    folder = mkdtemp(pattern.data());
+  }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+
+  frontend::OnnxFile read(const OnnxModel &model) {
+    model.save(folder + "/m.onnx");
+    auto file = frontend::readOnnxFile(folder + "/m.onnx");
+    EXPECT_TRUE(file) << file.message();
+    return file ? file.take() : frontend::OnnxFile();
+  }
+  std::vector<std::string> restore(frontend::OnnxFile &file, const ModelSettings &settings = {}) {
+    auto lines = frontend::restoreWeights(file, settings);
+    EXPECT_TRUE(lines) << lines.message();
+    return lines ? lines.take() : std::vector<std::string>();
+  }
+  frontend::InitializerRole roleOf(const OnnxModel &model, const std::string &name,
+                                   std::vector<std::string> *warnings = nullptr) {
+    frontend::OnnxFile file = read(model);
+    auto roles = frontend::decideRoles(file, file.model.graph(), {}, {});
+    EXPECT_TRUE(roles) << roles.message();
+    if (!roles)
+      return {};
+    if (warnings)
+      *warnings = roles->warnings;
+    return roles->initializers.at(name);
+  }
+  std::string folder;
+};
+
+void note(onnx::ValueInfoProto &value, const std::string &key, const std::string &text) {
+  onnx::StringStringEntryProto &entry = *value.add_metadata_props();
+  entry.set_key(key);
+  entry.set_value(text);
+}
+
+/// Two norms whose scales an exporter stored as one, with the second one's name in an Identity.
+OnnxModel mergedNorms(const std::vector<float> &scale) {
+  OnnxModel model;
+  model.input("x", {"2", "3"}).output("y").floats("layers.0.norm.weight", {3}, scale);
+  model.node("Identity", {"layers.0.norm.weight"}, {"other.weight"}, "Identity_0");
+  model.node("LayerNormalization", {"x", "layers.0.norm.weight"}, {"h"}, "/layers.0/norm/LayerNormalization");
+  model.node("LayerNormalization", {"h", "other.weight"}, {"y"}, "/other/LayerNormalization");
+  return model;
+}
+
+TEST_F(Weights, MergedOnesGetTheirOwnInitializers) {
+  frontend::OnnxFile file = read(mergedNorms({1, 1, 1}));
+  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("other.weight (was layers.0.norm.weight)"), HasSubstr("keep"))));
+  ASSERT_TRUE(file.initializers.count("other.weight"));
+  EXPECT_EQ(file.initializers.at("other.weight").data, file.initializers.at("layers.0.norm.weight").data);
+  EXPECT_EQ(file.model.graph().node_size(), 2); // the Identity is gone
+  EXPECT_EQ(file.model.graph().initializer_size(), 2);
+}
+
+TEST_F(Weights, OtherEqualWeightsUnderTwoNamesAreTied) {
+  frontend::OnnxFile file = read(mergedNorms({1, 2, 3}));
+  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("trained as one: other.weight = layers.0.norm.weight"),
+                                               HasSubstr("model.merged=split"))));
+  EXPECT_FALSE(file.initializers.count("other.weight"));
+  ModelSettings split;
+  split.merged = "split";
+  frontend::OnnxFile again = read(mergedNorms({1, 2, 3}));
+  restore(again, split);
+  EXPECT_TRUE(again.initializers.count("other.weight"));
+}
+
+TEST_F(Weights, KeptWhereTheRecipeSaysSo) {
+  ModelSettings keep;
+  keep.merged = "keep";
+  frontend::OnnxFile file = read(mergedNorms({1, 1, 1}));
+  EXPECT_THAT(restore(file, keep), ElementsAre(HasSubstr("trained as one (model.merged)")));
+  EXPECT_FALSE(file.initializers.count("other.weight"));
+}
+
+TEST_F(Weights, MergedWithoutIdentityByTheModulesOfTheReaders) {
+  OnnxModel model;
+  model.input("x", {"2", "3"}).output("y").floats("norm.weight", {3}, {1, 1, 1});
+  for (auto [input, output, scope] : {std::tuple("x", "h", "norm"), std::tuple("h", "y", "deep.norm2")}) {
+    onnx::NodeProto &node = model.node("LayerNormalization", {input, "norm.weight"}, {output}, output);
+    onnx::StringStringEntryProto &entry = *node.add_metadata_props();
+    entry.set_key("pkg.torch.onnx.name_scopes");
+    entry.set_value(std::string("['', '") + scope + "', 'layer_norm']");
+  }
+  frontend::OnnxFile file = read(model);
+  EXPECT_THAT(restore(file), ElementsAre(HasSubstr("deep.norm2.weight (was norm.weight)")));
+  EXPECT_EQ(file.model.graph().node(0).input(1), "norm.weight");
+  EXPECT_EQ(file.model.graph().node(1).input(1), "deep.norm2.weight");
+}
+
+/// An embedding, and its transpose as the head.
+OnnxModel tiedHead(const std::string &head) {
+  OnnxModel model;
+  model.input("ids", {"2"}, onnx::TensorProto::INT64).output("y");
+  model.floats("emb.weight", {3, 2}, {1, 2, 3, 4, 5, 6}).floats(head, {2, 3}, {1, 3, 5, 2, 4, 6});
+  model.node("Gather", {"emb.weight", "ids"}, {"h"}, "gather");
+  model.node("MatMul", {"h", head}, {"y"}, "head");
+  return model;
+}
+
+TEST_F(Weights, ATransposedCopyIsNamedAndTiedOnRequest) {
+  frontend::OnnxFile file = read(tiedHead("onnx::MatMul_7"));
+  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("onnx::MatMul_7 is emb.weight transposed"),
+                                               HasSubstr("model.tie=true"))));
+  EXPECT_THAT(file.ties, IsEmpty());
+  ModelSettings tie;
+  tie.tie = true;
+  restore(file, tie);
+  ASSERT_TRUE(file.ties.count("onnx::MatMul_7"));
+  EXPECT_EQ(file.ties.at("onnx::MatMul_7").of, "emb.weight");
+  EXPECT_THAT(file.ties.at("onnx::MatMul_7").permutation, ElementsAre(1, 0));
+  EXPECT_FALSE(file.initializers.count("onnx::MatMul_7"));
+  frontend::insertTies(file, *file.model.mutable_graph());
+  EXPECT_EQ(file.model.graph().node(0).op_type(), "Transpose");
+  EXPECT_EQ(file.model.graph().node(0).output(0), "onnx::MatMul_7");
+}
+
+TEST_F(Weights, CopiedLayersAreNotTied) {
+  OnnxModel model;
+  model.input("x", {"2", "2"}).output("y");
+  model.floats("layers.0.w", {2, 2}, {1, 2, 3, 4}).floats("layers.1.w", {2, 2}, {1, 2, 3, 4});
+  model.node("MatMul", {"x", "layers.0.w"}, {"h"}, "a");
+  model.node("MatMul", {"h", "layers.1.w"}, {"y"}, "b");
+  frontend::OnnxFile file = read(model);
+  EXPECT_THAT(restore(file), IsEmpty());
+}
+
+TEST_F(Weights, LiftedConstantsByContents) {
+  const float low = -std::numeric_limits<float>::infinity();
+  OnnxModel model;
+  model.input("x", {"4", "4"}).output("y");
+  model.floats("mask", {2, 2}, {0, low, 0, 0}).floats("far", {1, 3}, {0, -1e9f, 0}).floats("tril", {2, 2}, {1, 0, 1, 1});
+  model.floats("eye.weight", {2, 2}, {1, 0, 0, 1}).floats("val_3", {1}, {0.25f}).floats("scale", {1}, {0.25f});
+  std::vector<float> table;
+  for (int p = 0; p < 8; ++p)
+    for (double f : {1.0, 0.1, 0.01})
+      table.push_back(float(std::sin(p * f)));
+  model.floats("table", {1, 8, 3}, table).floats("inv_freq", {4}, {1, 0.1f, 0.01f, 0.001f});
+  std::vector<float> random{0.3f, -0.2f, 0.9f, 0.4f, -0.7f, 0.1f, 0.5f, -0.6f, 0.2f, 0.8f, -0.1f, 0.6f};
+  model.floats("pos", {4, 3}, random);
+  for (const char *name : {"mask", "far", "tril", "table", "inv_freq", "pos"})
+    model.node("Add", {"x", name}, {std::string("add_") + name}, std::string("add_") + name);
+  model.node("MatMul", {"x", "eye.weight"}, {"e"}, "product");
+  model.node("Mul", {"x", "val_3"}, {"m"}, "mul");
+  model.node("Mul", {"x", "scale"}, {"y"}, "mul2");
+  EXPECT_EQ(roleOf(model, "mask").sign, "it holds a mask of 0 and -inf");
+  EXPECT_EQ(roleOf(model, "far").sign, "it holds a mask of 0 and -1e+09");
+  EXPECT_EQ(roleOf(model, "tril").sign, "it holds a mask of 0 and 1");
+  EXPECT_EQ(roleOf(model, "table").sign, "it holds a table of sines or cosines");
+  EXPECT_THAT(roleOf(model, "inv_freq").sign, HasSubstr("frequencies"));
+  EXPECT_EQ(roleOf(model, "val_3").sign, "a single number that scales");
+  for (const char *name : {"eye.weight", "scale", "pos"}) // a matrix that starts as the identity, a named scale, any table
+    EXPECT_EQ(roleOf(model, name).role, frontend::Role::Parameter) << name;
+}
+
+TEST_F(Weights, NotesDecideAndDoubtIsSaid) {
+  OnnxModel model;
+  model.input("x", {"2", "2"}).output("y");
+  model.floats("val_1", {2, 2}, {1, 2, 3, 4}).floats("val_2", {2, 2}, {1, 2, 3, 5}).floats("val_4", {2, 2}, {4, 2, 3, 5});
+  for (const char *name : {"val_1", "val_2", "val_4"})
+    model.node("Add", {"x", name}, {std::string("y") + name}, std::string("add_") + name);
+  std::vector<std::string> warnings;
+  EXPECT_EQ(roleOf(model, "val_1", &warnings).role, frontend::Role::Parameter);
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("val_1 (read by add_val_1)"), HasSubstr("model.frozen"))));
+  // With notes: one parameter, several values, none.
+  for (auto [name, from] : {std::pair("val_1", "['layer.weight', 'val_0']"), std::pair("val_2", "['cos', 'arange']")}) {
+    onnx::ValueInfoProto &value = *model.graph().add_value_info();
+    value.set_name(name);
+    note(value, "pkg.onnxscript.optimizer.folded_from", from);
+  }
+  frontend::InitializerRole folded = roleOf(model, "val_1", &warnings);
+  EXPECT_EQ(folded.display, "layer.weight");
+  EXPECT_EQ(folded.role, frontend::Role::Parameter);
+  EXPECT_EQ(roleOf(model, "val_2").role, frontend::Role::Constant == roleOf(model, "val_2").role
+                                             ? frontend::Role::Constant
+                                             : frontend::Role::Frozen);
+  EXPECT_THAT(roleOf(model, "val_2").sign, HasSubstr("no single parameter"));
+  EXPECT_NE(roleOf(model, "val_4").role, frontend::Role::Parameter);
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+TEST_F(Weights, BatchInConstantsIsNamedByNode) {
+  OnnxModel model;
+  model.input("x", {"1", "2", "4"}).output("y");
+  model.ints("flat", {2}, {1, -1}).ints("right", {2}, {-1, 8}).ints("heads", {3}, {2, 1, 4});
+  model.floats("cls", {1, 1, 4}, {1, 2, 3, 4});
+  model.node("Reshape", {"x", "flat"}, {"a"}, "view");
+  model.node("Reshape", {"x", "right"}, {"b"}, "fine");
+  model.node("Transpose", {"x"}, {"t"}, "t").add_attribute()->CopyFrom([] {
+    onnx::AttributeProto perm;
+    perm.set_name("perm");
+    perm.set_type(onnx::AttributeProto::INTS);
+    for (int64_t axis : {1, 0, 2})
+      perm.add_ints(axis);
+    return perm;
+  }());
+  model.node("Reshape", {"t", "heads"}, {"h"}, "split");
+  onnx::AttributeProto &axis = *model.node("Concat", {"cls", "x"}, {"y"}, "cat").add_attribute();
+  axis.set_name("axis");
+  axis.set_type(onnx::AttributeProto::INT);
+  axis.set_i(1);
+  EXPECT_THAT(frontend::bakedConstants(model.model, {{"x", {8, 2, 4}}}),
+              testing::UnorderedElementsAre(AllOf(HasSubstr("node view (Reshape)"), HasSubstr("flat = [1, -1]")),
+                                            AllOf(HasSubstr("node split (Reshape)"), HasSubstr("heads")),
+                                            AllOf(HasSubstr("node cat (Concat)"), HasSubstr("cls = [1, 1, 4]"))));
+  EXPECT_THAT(frontend::bakedConstants(model.model, {{"x", {1, 2, 4}}}), IsEmpty());
+}
+
+} // namespace
