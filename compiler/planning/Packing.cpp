@@ -90,12 +90,12 @@ PackingSolution packGreedily(const PackingProblem &problem) {
   return best;
 }
 
-PackingSolution pack(const PackingProblem &problem, uint64_t work) {
+PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::function<bool()> &stop) {
   PackingSolution best = packGreedily(problem);
   // The bound first, which is nearly always reachable; then half-way between what is out of reach and what is there.
   Bytes unreached = best.lowerBound ? best.lowerBound - 1 : 0;
   for (Bytes capacity = best.lowerBound; best.bytes > best.lowerBound && work > 0;) {
-    SearchAnswer answer = packWithin(problem, capacity, work / 2);
+    SearchAnswer answer = packWithin(problem, capacity, work / 2, stop);
     work -= std::min(work, std::max<uint64_t>(answer.work, 1));
     if (answer.result == SearchResult::Found) {
       best.offsets = std::move(answer.offsets);

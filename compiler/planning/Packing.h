@@ -10,6 +10,7 @@
 #define TCC_PLANNING_PACKING_H
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,10 @@ struct PackingSolution {
 /// Best-fit alone: O(orders · n²) for n buffers.
 PackingSolution packGreedily(const PackingProblem &problem);
 
-/// Places every buffer, never worse than packGreedily. The same problem and `work` give the same solution.
-PackingSolution pack(const PackingProblem &problem, uint64_t work = kPackingWork);
+/// Places every buffer, never worse than packGreedily. The same problem and `work` give the same solution. `stop`,
+/// where given, is asked now and then and ends the search early; a solution then depends on when it did.
+PackingSolution pack(const PackingProblem &problem, uint64_t work = kPackingWork,
+                     const std::function<bool()> &stop = nullptr);
 
 /// Checks a solution by pairwise comparison, independently of how it was found. Empty if valid, else what is wrong,
 /// with the names of the two clashing buffers.

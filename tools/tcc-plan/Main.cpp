@@ -1,0 +1,47 @@
+//===- Main.cpp - the tcc-plan command ------------------------------------===//
+#include "tools/tcc-plan/Commands.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <string_view>
+
+using namespace tcc;
+
+namespace {
+
+constexpr std::string_view kUsage =
+    "The compiler's planning algorithms on problems of their own.\n"
+    "Usage: tcc-plan pack PROBLEM.csv [--capacity BYTES] [-o ANSWER.csv]    offsets for buffers of known lifetime\n"
+    "`tcc-plan pack --help` has the details.\n";
+
+} // namespace
+
+int tools::printError(const plan::Status &status) {
+  fmt::print(stderr, "error: {}\n", status.message());
+  return status.exitCode();
+}
+
+int main(int argc, char **argv) {
+  std::string_view command = argc > 1 ? argv[1] : "";
+  try {
+    if (command == "pack")
+      return tools::packCommand(argc - 1, argv + 1);
+    if (command == "--version") {
+      fmt::print("tcc-plan {}\n", TCC_VERSION);
+      return plan::kExitDone;
+    }
+    if (command == "--help" || command == "-h") {
+      fmt::print("{}", kUsage);
+      return plan::kExitDone;
+    }
+    return tools::printError(plan::Status(
+        command.empty() ? std::string("a command is missing: pack; see tcc-plan --help")
+                        : fmt::format("unknown command '{}': this version has pack; see tcc-plan --help", command),
+        plan::kExitUsage));
+  } catch (const std::bad_alloc &) {
+    return tools::printError(plan::error("out of memory"));
+  } catch (const std::exception &problem) {
+    return tools::printError(plan::error("{}", problem.what()));
+  }
+}

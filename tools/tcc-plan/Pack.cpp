@@ -1,0 +1,184 @@
+//===- Pack.cpp - tcc-plan pack -------------------------------------------===//
+//
+// A problem is a CSV file with a header: the columns id, lower, upper (half-open times) and size (bytes), in any order;
+// others are kept. The answer is the same table with a column `offset`.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/PackingSearch.h"
+#include "tools/common/CommandLine.h"
+#include "tools/tcc-plan/Commands.h"
+
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <fstream>
+#include <limits>
+#include <set>
+#include <sstream>
+
+namespace tcc::tools {
+
+namespace {
+
+using planning::Bytes;
+
+/// Work without a limit that a user would notice; --work and --deadline set others.
+constexpr uint64_t kDefaultWork = 20'000'000'000;
+constexpr uint64_t kLargest = uint64_t(1) << 61; ///< sums of a few sizes stay within 64 bits
+
+struct Table {
+  std::vector<std::string> lines; ///< as they were read, the header first
+  planning::PackingProblem problem;
+};
+
+std::vector<std::string> cells(const std::string &line) {
+  std::vector<std::string> result;
+  std::stringstream stream(line);
+  for (std::string cell; std::getline(stream, cell, ',');)
+    result.push_back(CLI::detail::trim_copy(cell));
+  return result;
+}
+
+template <typename Integer> bool parse(const std::string &text, Integer &value) {
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size();
+}
+
+plan::Expected<Table> readTable(const std::string &path) {
+  std::ifstream file(path);
+  if (!file)
+    return plan::error("{}: cannot be read", path);
+  Table table;
+  table.problem.alignment = 1;
+  std::string line;
+  std::vector<std::string> header;
+  std::set<std::string> ids;
+  std::array<size_t, 4> columns{};
+  constexpr const char *kNames[] = {"id", "lower", "upper", "size"};
+  Bytes total = 0;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    if (!line.empty() && line.back() == '\r')
+      line.pop_back();
+    if (line.empty())
+      continue;
+    std::vector<std::string> row = cells(line);
+    table.lines.push_back(line);
+    if (header.empty()) {
+      header = row;
+      for (size_t i = 0; i < columns.size(); ++i) {
+        auto found = std::find(header.begin(), header.end(), kNames[i]);
+        if (found == header.end())
+          return plan::error("{}:{}: the header has no column `{}`; it needs id, lower, upper and size", path, number,
+                             kNames[i]);
+        columns[i] = size_t(found - header.begin());
+      }
+      if (std::find(header.begin(), header.end(), "offset") != header.end())
+        return plan::error("{}:{}: there is a column `offset` already: this is an answer, not a problem", path, number);
+      continue;
+    }
+    if (row.size() != header.size())
+      return plan::error("{}:{}: {} cells, but the header has {}", path, number, row.size(), header.size());
+    planning::PackingBuffer buffer;
+    buffer.name = row[columns[0]];
+    planning::Time upper = 0;
+    if (!parse(row[columns[1]], buffer.first) || !parse(row[columns[2]], upper))
+      return plan::error("{}:{}: lower and upper must be integers", path, number);
+    if (!parse(row[columns[3]], buffer.bytes))
+      return plan::error("{}:{}: size must be a number of bytes, not `{}`", path, number, row[columns[3]]);
+    if (upper <= buffer.first)
+      return plan::error("{}:{}: {} lives from {} to {}: upper must be larger than lower", path, number, buffer.name,
+                         buffer.first, upper);
+    if (!ids.insert(buffer.name).second)
+      return plan::error("{}:{}: the id {} is there twice", path, number, buffer.name);
+    if (buffer.bytes > kLargest || (total += buffer.bytes) > kLargest)
+      return plan::error("{}:{}: the sizes add up to more than 2^61 bytes", path, number);
+    buffer.last = upper - 1;
+    table.problem.buffers.push_back(buffer);
+  }
+  if (header.empty())
+    return plan::error("{}: is empty; it needs a header with id, lower, upper and size", path);
+  return table;
+}
+
+plan::Status writeAnswer(const std::string &path, const Table &table, const std::vector<Bytes> &offsets) {
+  std::ofstream file;
+  std::ostream &out = path.empty() ? std::cout : (file.open(path), file);
+  out << table.lines.front() << ",offset\n";
+  for (size_t i = 0; i < offsets.size(); ++i)
+    out << table.lines[i + 1] << ',' << offsets[i] << '\n';
+  if (!out.flush())
+    return plan::error("{}: cannot be written", path.empty() ? "standard output" : path);
+  return plan::Status::success();
+}
+
+} // namespace
+
+int packCommand(int argc, char **argv) {
+  CLI::App app(
+      "Places buffers of known lifetime in one arena. PROBLEM.csv has the columns id, lower, upper (half-open\n"
+      "times) and size (bytes); the answer adds the column offset. Without --capacity the arena is made as\n"
+      "small as the search gets it. Exit status 3 if the buffers do not fit into the capacity.",
+      "tcc-plan pack");
+  std::string problem, output;
+  uint64_t capacity = 0, work = kDefaultWork;
+  double deadline = 0;
+  app.add_option("PROBLEM", problem, "CSV file")->required();
+  auto *bounded = app.add_option("--capacity", capacity, "size of the arena: bytes, or with KiB, MiB, GiB")
+                      ->transform(CLI::AsSizeValue(false));
+  app.add_option("-o,--output", output, "the answer; default: standard output");
+  app.add_option("--work", work, "how hard to try, in visits of a buffer at one time; default 20000000000");
+  app.add_option("--deadline", deadline, "give up after this many seconds: the answer may differ from run to run")
+      ->check(CLI::PositiveNumber);
+  Arguments arguments = readArguments(app, argc, argv);
+  if (arguments.answered)
+    return plan::kExitDone;
+  if (!arguments.status.ok())
+    return printError(arguments.status);
+  plan::Expected<Table> table = readTable(problem);
+  if (!table)
+    return printError(table.status());
+
+  auto start = std::chrono::steady_clock::now();
+  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  std::function<bool()> stop;
+  if (deadline > 0)
+    stop = [&] { return seconds() > deadline; };
+  planning::PackingSolution solution = planning::packGreedily(table->problem);
+  if (!bounded->count()) {
+    solution = planning::pack(table->problem, work, stop);
+  } else if (solution.bytes > capacity) {
+    planning::SearchAnswer answer;
+    answer.result = planning::SearchResult::Infeasible;
+    if (solution.lowerBound <= capacity)
+      answer = planning::packWithin(table->problem, capacity, work, stop);
+    if (answer.result != planning::SearchResult::Found)
+      return printError(plan::Status(
+          answer.result == planning::SearchResult::Infeasible
+              ? fmt::format("{}: does not fit into {} bytes{}; best-fit needs {}", problem, capacity,
+                            solution.lowerBound > capacity ? fmt::format(", {} are live at once", solution.lowerBound)
+                                                           : std::string(", as the search proved"),
+                            solution.bytes)
+              : fmt::format(
+                    "{}: no packing into {} bytes was found within the {} allowed; {} are live at once, best-fit "
+                    "needs {}. Try more --work",
+                    problem, capacity, deadline > 0 ? "time" : "work", solution.lowerBound, solution.bytes),
+          plan::kExitOverBudget));
+    solution.offsets = std::move(answer.offsets);
+    solution.bytes = 0;
+    for (size_t i = 0; i < solution.offsets.size(); ++i)
+      solution.bytes = std::max(solution.bytes, solution.offsets[i] + table->problem.buffers[i].bytes);
+  }
+  if (std::string clash = planning::validate(table->problem, solution); !clash.empty())
+    return printError(plan::error("internal error: the packing is wrong: {}", clash));
+  if (plan::Status status = writeAnswer(output, *table, solution.offsets); !status.ok())
+    return printError(status);
+  fmt::print(stderr, "{} buffers in {} bytes, {} live at once: ratio {:.4f}, {:.2f} s{}\n", solution.offsets.size(),
+             solution.bytes, solution.lowerBound,
+             solution.lowerBound ? double(solution.bytes) / double(solution.lowerBound) : 1.0, seconds(),
+             deadline > 0 ? " (with a deadline: not reproducible)" : "");
+  return plan::kExitDone;
+}
+
+} // namespace tcc::tools
