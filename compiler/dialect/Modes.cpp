@@ -70,13 +70,13 @@ void DropoutOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 llvm::SmallVector<Value> DropoutOp::decompose(OpBuilder &builder) {
   Expr x(builder, getLoc(), getInput());
   llvm::ArrayRef<int64_t> shape = shapeOf(x);
-  uint64_t threshold = dropThreshold(*this);
-  if (threshold > UINT32_MAX)
-    return {x.like(0), splatInt(builder, getLoc(), getMask().getType(), 0)};
   auto words = RankedTensorType::get(shape, builder.getIntegerType(32, false));
   Value bits = RandomOp::create(builder, getLoc(), words, RandomKind::bits, getKey(), getId());
-  Value least = splatInt(builder, getLoc(), words, int64_t(threshold));
-  Expr kept = x.with(train::compare(builder, getLoc(), CompareKind::ge, bits, least));
+  // bits >= threshold, in 32 bits also for a threshold of 2^32.
+  uint64_t threshold = dropThreshold(*this);
+  Value bound = splatInt(builder, getLoc(), words, int64_t(threshold ? threshold - 1 : 0));
+  CompareKind kind = threshold ? CompareKind::gt : CompareKind::ge;
+  Expr kept = x.with(train::compare(builder, getLoc(), kind, bits, bound));
   return {kept.select(x * keptScale(*this), x.like(0)), kept};
 }
 

@@ -105,7 +105,7 @@ TEST_F(Modes, MergedStatisticsAreRefused) {
   OnnxModel m = norm("");
   m.graph().mutable_node(0)->set_input(3, "bias");
   frontend::ImportOptions options = batchNorm("train");
-  options.model.keepMerged = true;
+  options.model.merged = "keep";
   options.model.trainable = {"bias", "scale"};
   EXPECT_THAT(problem(m, options), AllOf(HasSubstr("node norm"), HasSubstr("bias"), HasSubstr("merged")));
 }
