@@ -36,6 +36,18 @@ std::vector<int64_t> versionsOf(const std::string &op) {
   return versions;
 }
 
+/// Whether the function that spells out an op holds only what can be read. A body that depends on types is not looked into.
+bool isReadableFunction(const std::string &domain, const std::string &op, int64_t version) {
+  if (!frontend::hasFunctionBody(domain, op, version))
+    return false;
+  const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(op, int(version), domain);
+  const onnx::FunctionProto *body = schema->HasFunction() ? schema->GetFunction(int(version)) : nullptr;
+  return !body || std::all_of(body->node().begin(), body->node().end(), [&](const onnx::NodeProto &node) {
+    return frontend::findOp(node.domain(), node.op_type(), version) ||
+           isReadableFunction(node.domain(), node.op_type(), version);
+  });
+}
+
 std::vector<KnownOp> knownOps() {
   std::map<std::pair<std::string, std::string>, std::vector<int64_t>> ops; // by domain and name
   for (const onnx::OpSchema &schema : onnx::OpSchemaRegistry::get_all_schemas_with_history())
@@ -54,7 +66,7 @@ std::vector<KnownOp> knownOps() {
     bool adjoins = false;
     for (int64_t version : versions) {
       bool isEntry = frontend::findOp(domain, op, version) != nullptr;
-      if (!isEntry && !frontend::hasFunctionBody(domain, op, version)) {
+      if (!isEntry && !isReadableFunction(domain, op, version)) {
         adjoins = false;
         continue;
       }

@@ -2,6 +2,7 @@
 import numpy as np
 from onnx import TensorProto
 
+from . import judges
 from .table import Each, F, I, IV, S, Table
 
 case = Table("attention").case
@@ -50,6 +51,17 @@ for rule in ("linear", "gated", "delta", "gated_delta"):
 case("CausalConvWithState", F(2, 3, 5), F(3, 1, 3), name="no bias, no past", outputs=2)
 case("CausalConvWithState", F(2, 3, 5), F(3, 1, 3), F(3), F(2, 3, 2), outputs=2, activation=Each(..., "silu", "swish"), name="bias and past")
 
+
+
+def fast_gelu(x):
+    return 0.5 * x * (1 + np.tanh(x * 0.7978845608 * (1 + 0.044715 * x * x)))
+
+
+def split_gelu(x):
+    left, right = np.split(x, 2, axis=-1)
+    return left * judges.run("Gelu", [right])
+
+
 MS = {"domain": "com.microsoft", "judge": "onnxruntime", "why": "onnxruntime's own op"}
 for transA in (0, 1):
     for transB in (0, 1):
@@ -71,3 +83,15 @@ case("MultiHeadAttention", F(2, 3, 8), F(2, 3, 8), F(2, 3, 8), None, None, F(1, 
      unidirectional=1, **MS)
 case("GroupQueryAttention", F(1, 3, 32), F(1, 3, 16), F(1, 3, 16), None, None, IV([2], np.int32), S(3, np.int32), num_heads=4,
      kv_num_heads=2, outputs=3, read=[0], **MS)
+case("SimplifiedLayerNormalization", F(2, 3, 4), F(4), epsilon=Each(..., 0.1), name="ms", values=lambda a, attributes, opset: a[0] * a[1] /
+     np.sqrt(np.mean(a[0] ** 2, -1, keepdims=True) + attributes.get("epsilon", 1e-5)), domain="com.microsoft",
+     why="onnxruntime has it in the domain of ONNX")
+case("BiasAdd", F(1, 4, 320), F(320), F(1, 4, 320), values=lambda a, *_: a[0] + a[1] + a[2], domain="com.microsoft", why="onnxruntime has it for GPUs")
+case("BiasSplitGelu", F(1, 2, 8), F(8), values=lambda a, *_: split_gelu(a[0] + a[1]), domain="com.microsoft", why="onnxruntime has it for GPUs")
+case("BiasDropout", F(2, 3, 4), F(4), F(2, 3, 4), values=lambda a, *_: a[0] + a[1] + a[2], domain="com.microsoft",
+     why="onnxruntime has it for training")
+case("GatherND", F(3, 4, 2), IV([[0, 1], [2, 3], [2, 3]]), name="ms", **MS)
+case("GemmFastGelu", F(2, 3), F(3, 4), F(4), values=lambda a, *_: fast_gelu(a[0] @ a[1] + a[2]), domain="com.microsoft",
+     why="onnxruntime has it for GPUs")
+case("Range", S(1, np.float32), S(7, np.float32), S(1.5, np.float32), name="ms", **MS)
+case("TransposeMatMul", F(2, 4, 3), F(2, 4, 5), transA=1, alpha=Each(..., 0.5), **MS)

@@ -91,3 +91,24 @@ case("SplitToSequence", F(4, 3), S([1, 3]), axis=0, then=[("Constant", [], ["k"]
      ("SequenceAt", ["o0", "k"], ["r0"], {})], results=["r0"], name="one part")
 case("SequenceConstruct", F(2, 3), F(2, 3), then=[("ConcatFromSequence", ["o0"], ["r0"], {"axis": 1})], results=["r0"], name="concatenated")
 case("SequenceConstruct", F(2, 3), F(2, 3), then=[("ConcatFromSequence", ["o0"], ["r0"], {"axis": 0, "new_axis": 1})], results=["r0"], name="stacked")
+
+
+def number(value):
+    return ("Constant", [], ["k"], {"value": numpy_helper.from_array(np.array(value))})
+
+
+case("Identity", F(2, 3), name="put in front of a sequence, then another taken out", then=[
+    ("Neg", ["i0"], ["n"], {}), ("SequenceConstruct", ["o0", "o0"], ["s"], {}), number(0), ("SequenceInsert", ["s", "n", "k"], ["t"], {}),
+    ("Constant", [], ["two"], {"value": numpy_helper.from_array(np.array(2))}), ("SequenceErase", ["t", "two"], ["u"], {}),
+    ("ConcatFromSequence", ["u"], ["r0"], {"axis": 0})], results=["r0"], since=14, until=15)
+case("Identity", F(2, 3), name="an empty sequence filled", then=[
+    ("SequenceEmpty", [], ["s"], {}), ("SequenceInsert", ["s", "o0"], ["t"], {}), ("SequenceLength", ["t"], ["r1"], {}), number(0),
+    ("SequenceAt", ["t", "k"], ["r0"], {})], results=["r0", "r1"], since=14, until=15)
+
+
+def mapped(opset):
+    return helper.make_graph([helper.make_node("Tanh", ["one"], ["made"])], "body", [tensor("one", 2, 3)], [tensor("made", 2, 3)])
+
+
+case("SequenceConstruct", F(2, 3), F(2, 3), name="mapped", then=[("SequenceMap", ["o0"], ["m"], {"body": mapped(17)}),
+     ("ConcatFromSequence", ["m"], ["r0"], {"axis": 0})], results=["r0"], opset=17)

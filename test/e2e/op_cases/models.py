@@ -57,7 +57,9 @@ def value_model(case, opset, results=None):
     for i, (each, array) in enumerate(zip(case.inputs, case.arrays())):
         if each is None:
             continue
-        if each.shape_like:
+        if each.node:
+            nodes.insert(0, helper.make_node("Constant", [], [f"i{i}"], value=numpy_helper.from_array(array)))
+        elif each.shape_like:
             initializers.append(numpy_helper.from_array(array, f"i{i}"))
         else:
             feeds[f"i{i}"] = array
@@ -93,6 +95,8 @@ def gradient_model(case, opset, results, prefix):
                 array = array.reshape(1)
                 ahead.append(helper.make_node("Squeeze", [name + ".one"], [name]))
             initializers.append(numpy_helper.from_array(array, parameters[-1]))
+        elif each.node:
+            ahead.append(helper.make_node("Constant", [], [name], value=numpy_helper.from_array(array)))
         elif each.shape_like:
             initializers.append(numpy_helper.from_array(array, name))
         else:

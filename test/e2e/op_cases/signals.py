@@ -2,7 +2,7 @@
 import numpy as np
 from onnx import TensorProto
 
-from .table import Each, F, IV, S, Table, V
+from .table import C, Each, F, IV, S, Table, V
 
 case = Table("signals").case
 
@@ -37,3 +37,10 @@ case("Bernoulli", IV([[0, 1, 1]], np.float32), name="certain", differentiable=Fa
 for kind, element in ((TensorProto.INT32, np.int32), (TensorProto.INT64, np.int64)):
     case("Multinomial", F(2, 5), sample_size=4, dtype=kind, random=True, differentiable=False, values=lambda a, *_, e=element: np.zeros((2, 4), e),
          why="the reference lacks the op")
+
+# What is read from constants alone, since extents depend on values.
+case("NonZero", C([[1, 0, 2], [0, 0, 3]], np.float32))
+case("Unique", C([3, 1, 2, 1, 3], np.float32), outputs=4, sorted=Each(..., 0))
+case("Unique", C([[1, 2, 1], [3, 4, 3]], np.float32), outputs=4, axis=1, name="columns")
+case("NonMaxSuppression", C([[[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 2, 1, 3]]], np.float32), C([[[0.9, 0.8, 0.7]]], np.float32), C([3]),
+     C([0.5], np.float32), C([0], np.float32))

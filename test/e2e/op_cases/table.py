@@ -22,6 +22,7 @@ class Input:
     make: object                  # (random, position) -> array
     differentiated: bool = False
     shape_like: bool = False      # an initializer everywhere: it decides shapes
+    node: bool = False            # by a Constant node
     scalar: bool = False          # rank 0 and differentiated: stored with one axis, since single numbers are not trained
 
     @property
@@ -70,6 +71,11 @@ def S(values, dtype=np.int64):
     return Input(lambda random, position: np.asarray(values, dtype), shape_like=True)
 
 
+def C(values, dtype=np.int64):
+    """The same by a Constant node: floats that would be a weight as an initializer."""
+    return dataclasses.replace(S(values, dtype), node=True)
+
+
 class Each(tuple):
     """One case for each value of an attribute; `...` leaves it out."""
 
@@ -103,7 +109,7 @@ class Case:
     differentiable: bool = True
     tolerance: float = 2e-5
     random: bool = False          # only types and shapes have a meaning
-    opset: int = 0                # of ai.onnx where the op's domain is another one
+    opset: int = 0                # the only one, whatever the schemas say; 21 where the op's domain is another one
 
     @property
     def differentiated(self):
@@ -111,15 +117,26 @@ class Case:
                 i not in self.unread] if self.differentiable else []
 
     @property
+    def ops(self):
+        """Names of all the ops in it."""
+        own = f"{self.domain}::{self.op}" if self.domain else self.op
+        return {own} | {node[0] for node in [*(self.before or []), *(self.then or [])]}
+
+    @property
     def opsets(self):
         """The opsets in the case's range where the schema changed, and the first of the range."""
-        if self.domain:
+        if self.domain or self.opset:
             return [self.opset or 21]
         changes = schema_versions(self.op)
         first = max(self.since, OLDEST)
         if first < min(changes):
             first = min(changes)
         return sorted({first} | {v for v in changes if first < v <= self.until})
+
+    def formula_changes(self, opset):
+        """Whether attributes, inputs or outputs are others than at the case's opset before; new types alone change no formula."""
+        before = [v for v in self.opsets if v < opset]
+        return not before or signature(self.op, before[-1]) != signature(self.op, opset)
 
     def arrays(self):
         """Elements of each input; None where it is absent."""
@@ -132,6 +149,14 @@ def schema_versions(op, domain=""):
     """The versions since which the op is what it is, ascending, deprecations left out."""
     return sorted(s.since_version for s in defs.get_all_schemas_with_history()
                   if s.name == op and s.domain == domain and not s.deprecated)
+
+
+@functools.cache
+def signature(op, opset):
+    """What a schema says but for types."""
+    schema = defs.get_schema(op, opset)
+    return ([(p.name, p.option) for p in [*schema.inputs, *schema.outputs]],
+            sorted((a.name, str(a.default_value)) for a in schema.attributes.values()))
 
 
 class Table:

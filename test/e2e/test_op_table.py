@@ -1,0 +1,65 @@
+"""Nothing is missing by accident: each op of ONNX is read or listed with a reason, has cases, and stands in docs/ops.md."""
+import json
+import re
+import unittest
+
+from common import ROOT, EndToEnd
+from onnx import defs
+from op_cases import every_case
+from op_cases.scope import NO_DERIVATIVE, OUT_OF_SCOPE, reason
+
+
+def full_name(op, domain):
+    return f"{domain}::{op}" if domain else op
+
+
+class Ops(EndToEnd):
+    def known(self):
+        return json.loads(self.succeed("tcc", "ops", "--json").out)
+
+    def test_every_op_of_onnx_is_read_or_listed(self):
+        known = {op["op"] for op in self.known() if not op["domain"]}
+        all_ops = {s.name for s in defs.get_all_schemas_with_history() if not s.domain and not s.deprecated}
+        unexplained = sorted(op for op in all_ops - known if not reason(OUT_OF_SCOPE, op))
+        self.assertEqual(unexplained, [], "neither read nor listed in op_cases/scope.py")
+        self.assertEqual(sorted(op for op in known if reason(OUT_OF_SCOPE, op)), [], "read, though listed as out of scope")
+
+    def test_versions_have_no_holes(self):
+        """An op is read from the first opset of 7 to 28 that has it to the last."""
+        read = {}
+        for op in self.known():
+            if not op["domain"]:
+                read.setdefault(op["op"], set()).update(range(op["since"], op["until"] + 1))
+        for op, versions in read.items():
+            there = set()
+            for version in range(7, 29):
+                if defs.has(op, version) and not defs.get_schema(op, version).deprecated:
+                    there.add(version)
+            self.assertEqual(versions & set(range(7, 29)), there, op)
+
+    def test_every_op_has_cases_of_its_gradient(self):
+        gradients, values = set(), set()
+        for case in every_case():
+            values |= case.ops
+            if case.differentiated:
+                gradients |= case.ops
+        known = {full_name(op["op"], op["domain"]) for op in self.known()}
+        flat = {op for op in known if reason(NO_DERIVATIVE, op)}
+        self.assertEqual(sorted(known - flat - gradients), [], "no case with a gradient, and no reason in op_cases/scope.py")
+        own = {full_name(case.op, case.domain) for case in every_case() if case.differentiated}
+        self.assertEqual(sorted(flat & own), [], "listed as having no derivative, though a case differentiates it")
+        self.assertEqual(sorted(op for op in flat - values if "preview.training" not in op), [], "no case of its value")
+
+    def test_the_page_is_of_this_version(self):
+        """docs/ops.md lists the ops and versions that tcc reads."""
+        rows = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", (ROOT / "docs" / "ops.md").read_text(), re.MULTILINE)
+        versions = {}
+        for op in self.known():
+            text = f"{op['since']}" if op["since"] == op["until"] else f"{op['since']}–{op['until']}"
+            versions.setdefault(full_name(op["op"], op["domain"]), []).append(text)
+        self.assertEqual({op: text.strip() for op, text in rows}, {op: ", ".join(v) for op, v in versions.items()},
+                         "tools/ops_page.py --bin build/bin writes it anew")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
