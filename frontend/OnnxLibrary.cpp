@@ -158,6 +158,26 @@ void useContributedDomain(onnx::ModelProto &model, int64_t version, const Prepar
   }
 }
 
+/// Writes out the attributes that calls of the model's functions leave to their defaults: the library's inliner does not.
+template <typename Nodes> void addDefaults(Nodes &nodes, const onnx::ModelProto &model) {
+  for (onnx::NodeProto &node : nodes) {
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g())
+        addDefaults(*attribute.mutable_g()->mutable_node(), model);
+    for (const onnx::FunctionProto &function : model.functions()) {
+      if (function.name() != node.op_type() || canonicalDomain(function.domain()) != canonicalDomain(node.domain()) ||
+          function.overload() != node.overload())
+        continue;
+      for (const onnx::AttributeProto &attribute : function.attribute_proto()) {
+        bool given = std::any_of(node.attribute().begin(), node.attribute().end(),
+                                 [&](const onnx::AttributeProto &one) { return one.name() == attribute.name(); });
+        if (!given)
+          *node.add_attribute() = attribute;
+      }
+    }
+  }
+}
+
 /// Ops that neither the table, nor a function of the model, nor a body in the schema covers.
 std::vector<UnsupportedOp> findUnsupported(const onnx::ModelProto &model, const std::map<std::string, int64_t> &opsets,
                                            const PrepareOptions &options) {
@@ -462,6 +482,14 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   const bool complete = prepared.unsupported.empty();
   if (!checked.ok() && complete)
     return checked;
+  const onnx::ModelProto functionsOnly = [&] {
+    onnx::ModelProto copy;
+    *copy.mutable_functions() = model.functions();
+    return copy;
+  }();
+  addDefaults(*model.mutable_graph()->mutable_node(), functionsOnly);
+  for (onnx::FunctionProto &function : *model.mutable_functions())
+    addDefaults(*function.mutable_node(), functionsOnly);
   if (Status status = guarded(file.path, "inlining the model's functions",
                               [&] { onnx::inliner::InlineLocalFunctions(model, /*convert_version=*/false); });
       !status.ok())

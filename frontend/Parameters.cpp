@@ -112,6 +112,7 @@ private:
         reads.weight |= isWeightOperand(node, i);
         reads.extent |= isExtentOperand(node, i);
         reads.recurrent |= isRecurrentWeight(node, i);
+        reads.state |= (i == 5 || i == 6) && isRecurrentWeight(node, 1);
         if (reads.recurrent && found->second.display.empty())
           found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
         reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
@@ -160,7 +161,7 @@ private:
   struct Reads {
     bool weight = false; ///< of a product, convolution, norm …
     bool extent = false; ///< must be known when compiling
-    bool recurrent = false;
+    bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
     bool scale = false, other = false;
   };
 
@@ -233,6 +234,13 @@ private:
     const Reads reads = uses[name];
     if (reads.recurrent)
       return std::string();
+    if (reads.state && isInventedName(name)) {
+      Expected<std::string> bytes = initializerBytes(initializer);
+      if (!bytes)
+        return bytes.status();
+      if (bytes->find_first_not_of('\0') == std::string::npos)
+        return std::string("an initial state of zeros");
+    }
     Expected<std::string> contents = constantContents(initializer, reads.weight);
     if (!contents)
       return contents.status();
