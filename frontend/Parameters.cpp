@@ -89,9 +89,14 @@ public:
 
 private:
   void describe() {
+    std::set<std::string> values;
+    for (const onnx::NodeProto &node : graph.node())
+      values.insert(node.output().begin(), node.output().end());
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
       role.display = foldedParameter(initializer);
+      if (values.count(role.display))
+        role.display.clear();
       if (initializer.dims.size() == 1)
         role.uses.push_back("1d");
     }

@@ -72,7 +72,26 @@ std::string partName(const onnx::NodeProto &node, int input, const std::string &
     return "bias";
   if (op == "PRelu" && input == 1)
     return "weight";
-  return op == "Add" ? "bias" : otherwise;
+  return op == "Add" && otherwise.find("bias") == otherwise.npos ? "bias" : otherwise;
+}
+
+/// "view_4", "arange": what torch calls the results of its operations, which stand among the sources of folded values.
+bool isOperationName(const std::string &name) {
+  static const std::set<std::string> operations = {
+      "_to_copy", "_unsafe_view", "abs", "add", "alias", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat",
+      "ceil", "clamp", "clone", "cos", "cumsum", "detach", "diff", "div", "empty", "eq", "exp", "expand", "eye", "fill",
+      "flatten", "flip", "floor", "full", "full_like", "ge", "getitem", "gt", "index", "index_select", "le", "lift_fresh_copy",
+      "linspace", "log", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "matmul", "max", "mean", "min", "mul",
+      "ne", "neg", "new_zeros", "ones", "ones_like", "outer", "pad", "permute", "pow", "reciprocal", "repeat", "reshape",
+      "round", "rsqrt", "rsub", "scalar_tensor", "select", "sigmoid", "sin", "slice", "split", "sqrt", "squeeze", "stack",
+      "sub", "sum", "sym_size_int", "t", "tan", "tanh", "tile", "to", "transpose", "tril", "triu", "type_as", "unbind",
+      "unsqueeze", "view", "where", "zeros", "zeros_like"};
+  size_t end = name.size();
+  while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
+    --end;
+  if (end == name.size())
+    return operations.count(name) != 0;
+  return end > 1 && name[end - 1] == '_' && operations.count(name.substr(0, end - 1)) != 0;
 }
 
 class Restoration {
@@ -173,7 +192,8 @@ private:
     return Status::success();
   }
 
-  /// Constant-valued weights that nodes of several modules read.
+  /// Weights that nodes of several modules read, where that is no tie: values that are all equal, and copied layers, whose
+  /// modules' names differ in numbers alone.
   Status splitScopes() {
     std::map<std::string, std::vector<std::pair<int, int>>> readers; // (node, input) by initializer
     for (int i = 0; i < graph.node_size(); ++i)
@@ -187,34 +207,38 @@ private:
       Expected<bool> constant = allEqual(file.initializers.at(name));
       if (!constant)
         return constant.status();
-      if (!*constant)
-        continue;
-      std::string part = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
+      const std::string origin = originOf(name);
+      const std::string part = origin.substr(origin.rfind('.') == origin.npos ? 0 : origin.rfind('.') + 1);
       bool norms = true, scoped = true;
       for (auto [i, k] : uses) {
         norms &= graph.node(i).op_type().find("Normalization") != std::string::npos && k >= 1;
         scoped &= !scopeOf(graph.node(i)).empty();
       }
       if (!scoped) {
-        if (norms && file.initializers.at(name).foldedFrom.empty())
+        if (norms && *constant && file.initializers.at(name).foldedFrom.empty())
           doubtful.push_back(name);
         continue;
       }
       // The nodes of the module that gave the name keep it.
-      const std::string owner = name.substr(0, name.size() - std::min(name.size(), part.size() + 1));
+      const std::string owner = origin.substr(0, origin.size() - std::min(origin.size(), part.size() + 1));
       for (auto [i, k] : uses) {
         const std::string scope = scopeOf(graph.node(i));
-        if (isInventedName(name) || scope == owner || owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
+        if (origin.empty() || scope == owner || (!*constant && withoutDigits(scope) != withoutDigits(owner)) || owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
           continue;
-        std::string own = fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
+        const std::string parameter = fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
+        // A folded weight is not what the parameter's name would promise.
+        const std::string own = isInventedName(name) ? parameter + "/" + name : parameter;
         if (own == name)
           continue;
         if (settings.merged == "keep") {
           left.push_back(fmt::format("{} = {}", own, name));
           continue;
         }
-        if (!file.initializers.count(own))
+        if (!file.initializers.count(own)) {
           addCopy(name, own);
+          if (own != parameter)
+            file.initializers.at(own).foldedFrom = {parameter};
+        }
         if (file.initializers.at(own).dims == file.initializers.at(name).dims)
           graph.mutable_node(i)->set_input(k, own);
       }
@@ -391,7 +415,7 @@ bool isInventedName(const std::string &name) {
 std::string foldedParameter(const OnnxInitializer &initializer) {
   std::string found;
   for (const std::string &source : initializer.foldedFrom) {
-    if (isInventedName(source))
+    if (isInventedName(source) || isOperationName(source))
       continue;
     if (!found.empty())
       return {};

@@ -114,6 +114,33 @@ TEST_F(Weights, MergedWithoutIdentityByTheModulesOfTheReaders) {
   EXPECT_EQ(file.model.graph().node(1).input(1), "deep.norm2.weight");
 }
 
+TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
+  OnnxModel model;
+  model.input("x", {"2", "2"}).output("y");
+  model.floats("layers.0.lin.bias", {2}, {1, 2}).floats("val_1", {2, 2}, {1, 2, 3, 4}).floats("head.weight", {2, 2}, {4, 1, 2, 3});
+  onnx::ValueInfoProto &value = *model.graph().add_value_info();
+  value.set_name("val_1");
+  note(value, "pkg.onnxscript.optimizer.folded_from", "['layers.0.lin.weight', 'view_4']");
+  auto scoped = [&](const char *op, Names inputs, const char *output, const char *scope) {
+    onnx::StringStringEntryProto &entry = *model.node(op, inputs, {output}, output).add_metadata_props();
+    entry.set_key("pkg.torch.onnx.name_scopes");
+    entry.set_value(std::string("['', '") + scope + "', 'linear']");
+  };
+  scoped("MatMul", {"x", "val_1"}, "a", "layers.0.lin");
+  scoped("Add", {"a", "layers.0.lin.bias"}, "b", "layers.0.lin");
+  scoped("MatMul", {"b", "val_1"}, "c", "layers.1.lin");
+  scoped("Add", {"c", "layers.0.lin.bias"}, "d", "layers.1.lin");
+  scoped("MatMul", {"d", "head.weight"}, "e", "head");
+  scoped("MatMul", {"e", "head.weight"}, "y", "embedding"); // another module, other values: tied
+  frontend::OnnxFile file = read(model);
+  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("layers.1.lin.bias (was layers.0.lin.bias)"),
+                                               HasSubstr("layers.1.lin.weight/val_1 (was val_1)"))));
+  EXPECT_EQ(file.model.graph().node(2).input(1), "layers.1.lin.weight/val_1");
+  EXPECT_EQ(file.model.graph().node(3).input(1), "layers.1.lin.bias");
+  EXPECT_EQ(file.model.graph().node(5).input(1), "head.weight");
+  EXPECT_EQ(frontend::foldedParameter(file.initializers.at("layers.1.lin.weight/val_1")), "layers.1.lin.weight");
+}
+
 /// An embedding, and its transpose as the head.
 OnnxModel tiedHead(const std::string &head) {
   OnnxModel model;
