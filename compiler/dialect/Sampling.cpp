@@ -1,8 +1,8 @@
 //===- Sampling.cpp - weighted sums of elements at given places -*- C++ -*-===//
 //
-// With x the input, w the weights, y the result: y = sample(x, w) is linear in both, so that each of the three ops is the
-// derivative of another: ⟨sample(x, w), g⟩ = ⟨x, spread(g, w)⟩ = ⟨w, sample_weight_grad(x, g)⟩. Places that are known
-// when compiling (a resize, a reflected border) need no scatter at all: the transposed table is a sample too.
+// With x the input, w the weights, y the result: y = sample(x, w) is linear in both, so that each of the three ops is
+// the derivative of another: ⟨sample(x, w), g⟩ = ⟨x, spread(g, w)⟩ = ⟨w, sample_weight_grad(x, g)⟩. Places that are
+// known when compiling (a resize, a reflected border) need no scatter at all: the transposed table is a sample too.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -43,7 +43,8 @@ static Type sumTypeOf(Value value) {
 
 static LogicalResult verifySampling(Operation *op, Value from, Value to, Value indices, Value weights) {
   llvm::ArrayRef<int64_t> x = shapeOf(from), y = shapeOf(to), w = shapeOf(weights);
-  if (x.size() != 4 || y.size() != 4 || w.size() != 3 || x[0] != y[0] || x[1] != y[1] || x[3] != y[3] || w[0] != x[0] || w[2] != y[2])
+  if (x.size() != 4 || y.size() != 4 || w.size() != 3 || x[0] != y[0] || x[1] != y[1] || x[3] != y[3] || w[0] != x[0] ||
+      w[2] != y[2])
     return op->emitOpError("needs [b, c, s, i] and [b, c, p, i], and [b, t, p] of weights");
   if (shapeOf(indices) != w)
     return op->emitOpError("needs an index for each weight");
@@ -54,8 +55,12 @@ static LogicalResult verifySampling(Operation *op, Value from, Value to, Value i
   return success();
 }
 LogicalResult SampleOp::verify() { return verifySampling(*this, getInput(), getResult(), getIndices(), getWeights()); }
-LogicalResult SpreadOp::verify() { return verifySampling(*this, getResult(), getUpdates(), getIndices(), getWeights()); }
-LogicalResult SampleWeightGradOp::verify() { return verifySampling(*this, getInput(), getGrad(), getIndices(), getResult()); }
+LogicalResult SpreadOp::verify() {
+  return verifySampling(*this, getResult(), getUpdates(), getIndices(), getWeights());
+}
+LogicalResult SampleWeightGradOp::verify() {
+  return verifySampling(*this, getInput(), getGrad(), getIndices(), getResult());
+}
 
 double SampleOp::getFlops() { return samplingOf(*this).flops(); }
 double SpreadOp::getFlops() { return samplingOf(*this).flops(); }
@@ -85,20 +90,23 @@ static void store(const std::vector<double> &sums, HostTensor &result) {
 }
 void SampleOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachTap(samplingOf(*this), operands[1],
-             [&](int64_t from, int64_t to, int64_t tap) { sums[to] += operands[0].getDouble(from) * operands[2].getDouble(tap); });
+  forEachTap(samplingOf(*this), operands[1], [&](int64_t from, int64_t to, int64_t tap) {
+    sums[to] += operands[0].getDouble(from) * operands[2].getDouble(tap);
+  });
   store(sums, results[0]);
 }
 void SpreadOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachTap(samplingOf(*this), operands[1],
-             [&](int64_t from, int64_t to, int64_t tap) { sums[from] += operands[0].getDouble(to) * operands[2].getDouble(tap); });
+  forEachTap(samplingOf(*this), operands[1], [&](int64_t from, int64_t to, int64_t tap) {
+    sums[from] += operands[0].getDouble(to) * operands[2].getDouble(tap);
+  });
   store(sums, results[0]);
 }
 void SampleWeightGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachTap(samplingOf(*this), operands[1],
-             [&](int64_t from, int64_t to, int64_t tap) { sums[tap] += operands[0].getDouble(from) * operands[2].getDouble(to); });
+  forEachTap(samplingOf(*this), operands[1], [&](int64_t from, int64_t to, int64_t tap) {
+    sums[tap] += operands[0].getDouble(from) * operands[2].getDouble(to);
+  });
   store(sums, results[0]);
 }
 
@@ -108,7 +116,8 @@ void SampleWeightGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mut
 AffineMap SampleOp::getOperandMap(unsigned) { return {}; }
 AffineMap SampleWeightGradOp::getOperandMap(unsigned) { return {}; }
 
-/// The index at `coords` as a coordinate. One that all lanes share stays a scalar, so that their elements are read together.
+/// The index at `coords` as a coordinate. One that all lanes share stays a scalar, so that their elements are read
+/// together.
 static Coord placeAt(ElementBuilder &builder, llvm::ArrayRef<Coord> coords, Type element) {
   Value index = builder.operand(1, coords);
   bool shared = llvm::all_of(coords, [](const Coord &coord) { return !coord.lanes && coord.laneStride == 0; });
@@ -138,12 +147,13 @@ Value SampleWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::A
   Value zero = builder.constant(sumTypeOf(getInput()), 0);
   Coord place = placeAt(builder, coords, elementTypeOf(getIndices()));
   Value inside = builder.inBounds(place, s.size);
-  return loopNest(builder, {s.channels, s.inner}, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
-    Coord channel = builder.uniform(counters[0]), inner = builder.uniform(counters[1]);
-    Value x = builder.operandIf(0, {coords[0], channel, place, inner}, inside, zero);
-    Value g = builder.operand(2, {coords[0], channel, coords[2], inner});
-    return {multiplyAdd(builder, x, g, carried[0])};
-  })[0];
+  return loopNest(builder, {s.channels, s.inner}, zero,
+                  [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
+                    Coord channel = builder.uniform(counters[0]), inner = builder.uniform(counters[1]);
+                    Value x = builder.operandIf(0, {coords[0], channel, place, inner}, inside, zero);
+                    Value g = builder.operand(2, {coords[0], channel, coords[2], inner});
+                    return {multiplyAdd(builder, x, g, carried[0])};
+                  })[0];
 }
 
 /// Columns of one tile. A tile walks all places in order, so that sums do not depend on who runs it.
@@ -193,7 +203,8 @@ void SpreadOp::emitTile(LoopBuilder &loops, Value tile) {
       // What falls outside adds nothing to the nearest element.
       Value kept = arith::MinSIOp::create(b, loc, arith::MaxSIOp::create(b, loc, index, none), loops.index(s.size - 1));
       Value inside = repeated(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, kept, index));
-      Value target = times(plus(times(plane, s.size), kept), s.inner), source = times(plus(times(plane, s.points), p), s.inner);
+      Value target = times(plus(times(plane, s.size), kept), s.inner),
+            source = times(plus(times(plane, s.points), p), s.inner);
       loops.loop(begin, end, lanes, {}, [&](Value column, ValueRange) -> llvm::SmallVector<Value> {
         Value active = remaining(column, end);
         Value old = loops.loadResult(0, plus(target, column), lanes, active);
@@ -228,13 +239,15 @@ struct Sampler {
 };
 } // namespace
 
-/// The table that sends each element to the sums which read it: null where the table is not known, or so uneven that most
-/// of the transposed one would be empty.
-static std::pair<Value, Value> transposedTable(OpBuilder &builder, Location loc, Value indices, Value weights, int64_t size) {
+/// The table that sends each element to the sums which read it: null where the table is not known, or so uneven that
+/// most of the transposed one would be empty.
+static std::pair<Value, Value> transposedTable(OpBuilder &builder, Location loc, Value indices, Value weights,
+                                               int64_t size) {
   auto knownIndices = indices.getDefiningOp<ConstantOp>(), knownWeights = weights.getDefiningOp<ConstantOp>();
   if (!knownIndices || !knownWeights)
     return {};
-  HostTensor places = HostTensor::fromAttribute(knownIndices.getValue()), w = HostTensor::fromAttribute(knownWeights.getValue());
+  HostTensor places = HostTensor::fromAttribute(knownIndices.getValue()),
+             w = HostTensor::fromAttribute(knownWeights.getValue());
   int64_t batch = places.shape()[0], taps = places.shape()[1], points = places.shape()[2], most = 1;
   std::vector<std::vector<std::pair<int64_t, double>>> readers(batch * size);
   for (int64_t b = 0; b < batch; ++b)
@@ -267,12 +280,14 @@ Value Sampler::spread(Value like, Value g, Value weights) const {
   if (auto [places, by] = transposedTable(builder, loc, indices, weights, shapeOf(like)[2]); places)
     return SampleOp::create(builder, loc, like.getType(), g, places, by);
   Type inner = sumTypeOf(g);
-  Value sums = SpreadOp::create(builder, loc, RankedTensorType::get(shapeOf(like), inner), train::cast(builder, loc, g, inner), indices, weights);
+  Value sums = SpreadOp::create(builder, loc, RankedTensorType::get(shapeOf(like), inner),
+                                train::cast(builder, loc, g, inner), indices, weights);
   return train::cast(builder, loc, sums, elementTypeOf(like));
 }
 
 /// dx = spread(g, w), dw = sample_weight_grad(x, g)
-void SampleOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SampleOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(3);
   Value g = resultGradients[0];
   if (!g)
@@ -282,7 +297,8 @@ void SampleOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llv
   operandGradients[2] = sampler.weights(getWeights(), getInput(), g);
 }
 /// Of spread(y, w) with gradient g (shaped as x): dy = sample(g, w), dw = sample_weight_grad(g, y)
-void SpreadOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SpreadOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(3);
   Value g = resultGradients[0];
   if (!g)
@@ -292,7 +308,8 @@ void SpreadOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llv
   operandGradients[2] = sampler.weights(getWeights(), g, getUpdates());
 }
 /// Of sample_weight_grad(x, y) with gradient g (shaped as w): dx = spread(y, g), dy = sample(x, g)
-void SampleWeightGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SampleWeightGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                       llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(3);
   Value g = resultGradients[0];
   if (!g)

@@ -1,7 +1,8 @@
 //===- Grids.cpp - GridSample, AffineGrid and DeformConv ------------------===//
 //
-// Places come from data. Each spatial axis turns its coordinate into taps, whose weights carry the gradient to the grid; the
-// taps of all axes multiply into one weighted gather. Padding and gradients at the borders are PyTorch's (GridSampler.h).
+// Places come from data. Each spatial axis turns its coordinate into taps, whose weights carry the gradient to the
+// grid; the taps of all axes multiply into one weighted gather. Padding and gradients at the borders are PyTorch's
+// (GridSampler.h).
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Sampling.h"
@@ -136,8 +137,9 @@ Status affineGrid(NodeImport &n) {
   size_t rank = size.size() < 2 ? 0 : size.size() - 2;
   if (rank < 2 || rank > 3 || n.rank(0) != 3 || n.shape(0)[0] != size[0] || n.shape(0)[1] != int64_t(rank) ||
       n.shape(0)[2] != int64_t(rank) + 1)
-    return plan::error("theta {} does not fit the size {}: [N, 2, 3] goes with [N, C, H, W], [N, 3, 4] with [N, C, D, H, W]",
-                       typeText(n.in(0)), shapeText(size));
+    return plan::error(
+        "theta {} does not fit the size {}: [N, 2, 3] goes with [N, C, H, W], [N, 3, 4] with [N, C, D, H, W]",
+        typeText(n.in(0)), shapeText(size));
   bool corners = n.intAttr("align_corners", 0) != 0;
   llvm::ArrayRef<int64_t> extents = llvm::ArrayRef(size).drop_front(2);
   for (int64_t extent : extents)
@@ -163,8 +165,8 @@ Status affineGrid(NodeImport &n) {
   return n.result(n.expr(n.reshape(product, shape)).cast(element));
 }
 
-/// A convolution whose taps are moved by `offset` and scaled by `mask`, Dai et al., arXiv:1703.06211 and 1811.11168: its
-/// columns are sampled, then multiplied by the weight.
+/// A convolution whose taps are moved by `offset` and scaled by `mask`, Dai et al., arXiv:1703.06211 and 1811.11168:
+/// its columns are sampled, then multiplied by the weight.
 Status deformConv(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), w = n.shape(1), offset = n.shape(2);
   size_t rank = x.size() < 3 ? 0 : x.size() - 2;
@@ -175,7 +177,8 @@ Status deformConv(NodeImport &n) {
   if (groups < 1 || shared < 1 || w[1] * groups != x[1] || w[0] % groups || x[1] % shared)
     return plan::error("weight {} does not fit {} in {} groups and {} groups of offsets", typeText(n.in(1)),
                        typeText(n.in(0)), groups, shared);
-  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)), dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
+  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)),
+        dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), outputs;
   if (strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
     return plan::error("strides, dilations and pads have not one entry for each of {} spatial dimensions", rank);
@@ -188,7 +191,8 @@ Status deformConv(NodeImport &n) {
     outputs.push_back(room / strides[d] + 1);
   }
   int64_t points = countOf(outputs), batch = x[0] * shared;
-  if (offset.drop_front(2) != llvm::ArrayRef(outputs) || offset[0] != x[0] || offset[1] != shared * taps * int64_t(rank))
+  if (offset.drop_front(2) != llvm::ArrayRef(outputs) || offset[0] != x[0] ||
+      offset[1] != shared * taps * int64_t(rank))
     return plan::error("offset {} is not [{}, {}, {}]", typeText(n.in(2)), x[0], shared * taps * int64_t(rank),
                        fmt::join(outputs, ", "));
   if (n.has(4) && countOf(n.shape(4)) != x[0] * shared * taps * points)
@@ -208,7 +212,8 @@ Status deformConv(NodeImport &n) {
     axes.push_back(linearTaps(base + shift, x[d + 2], 1));
   }
   llvm::ArrayRef<int64_t> extents = x.drop_front(2);
-  Expr columns = n.expr(sample(n, n.reshape(n.in(0), {batch, x[1] / shared, countOf(extents)}), multiplied(axes, extents)));
+  Expr columns =
+      n.expr(sample(n, n.reshape(n.in(0), {batch, x[1] / shared, countOf(extents)}), multiplied(axes, extents)));
   if (n.has(4))
     columns = columns * n.expr(n.reshape(n.in(4), {batch, 1, taps * points}));
   int64_t depth = w[1] * taps, perGroup = w[0] / groups;

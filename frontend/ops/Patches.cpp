@@ -18,7 +18,8 @@ Status col2Im(NodeImport &n) {
   TCC_TRY(image, n.ints(1));
   TCC_TRY(block, n.ints(2));
   size_t rank = image.size();
-  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)), dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
+  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)),
+        dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), blocks;
   if (rank < 1 || block.size() != rank || strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
     return plan::error("image {}, block {}, strides {}, dilations {} and pads {} are not of one rank", shapeText(image),
@@ -54,15 +55,17 @@ Status col2Im(NodeImport &n) {
   return n.result(n.reshape(resample(n, columns, 2, table), shape));
 }
 
-/// Elements back to where MaxPool took them from; all else is 0. Windows that share their largest element agree on it, so
-/// that the mean of what arrives is each of them.
+/// Elements back to where MaxPool took them from; all else is 0. Windows that share their largest element agree on it,
+/// so that the mean of what arrives is each of them.
 Status maxUnpool(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0);
   Shape kernel = n.intsAttr("kernel_shape").value_or(Shape());
   size_t rank = kernel.size();
-  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)), pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0));
+  Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)),
+        pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0));
   if (rank < 1 || x.size() != rank + 2 || n.shape(1) != x || strides.size() != rank || pads.size() != 2 * rank)
-    return plan::error("{}, indices {} and kernel {} do not fit together", typeText(n.in(0)), typeText(n.in(1)), shapeText(kernel));
+    return plan::error("{}, indices {} and kernel {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
+                       shapeText(kernel));
   Shape natural = {x[0], x[1]};
   for (size_t d = 0; d < rank; ++d)
     natural.push_back((x[d + 2] - 1) * strides[d] - pads[d] - pads[d + rank] + kernel[d]);
@@ -76,7 +79,8 @@ Status maxUnpool(NodeImport &n) {
     fits = natural[d] >= 1 && shape[d] >= natural[d];
   if (!fits)
     return plan::error("an output of {} where {} is the least", shapeText(shape), shapeText(natural));
-  int64_t planes = x[0] * x[1], points = countOf(x.drop_front(2)), area = countOf(llvm::ArrayRef(natural).drop_front(2));
+  int64_t planes = x[0] * x[1], points = countOf(x.drop_front(2)),
+          area = countOf(llvm::ArrayRef(natural).drop_front(2));
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
   // Indices count through the whole tensor.
   Expr index = n.expr(1).reshape({planes, 1, points}) - n.expr(n.iota({planes, 1, 1}, 0)) * double(area);
@@ -85,7 +89,8 @@ Status maxUnpool(NodeImport &n) {
                                           n.splat({planes, 1, points}, wide, 1)));
   };
   Expr values = n.expr(0).cast(wide).reshape({planes, 1, points, 1}), arrived = spread(values.like(1));
-  Expr result = (spread(values) / arrived.compare(CompareKind::gt, 1).select(arrived, arrived.like(1))).reshape(natural);
+  Expr result =
+      (spread(values) / arrived.compare(CompareKind::gt, 1).select(arrived, arrived.like(1))).reshape(natural);
   if (shape != natural)
     result = n.expr(train::PadOp::create(n.builder, n.loc, n.type(shape, wide), result, Shape(shape.size(), 0),
                                          Shape(shape.size(), 1), llvm::APFloat(0.0)));
@@ -121,14 +126,15 @@ Status centerCropPad(NodeImport &n) {
 /// Elimination is unrolled up to this many rows.
 constexpr int64_t kLargestDeterminant = 48;
 
-/// Gaussian elimination on [B, m, m], the largest element as pivot of each step. So a matrix that is singular by one has its
-/// zero in the last pivot, by which nothing is divided: the gradient is the matrix of cofactors there, too.
+/// Gaussian elimination on [B, m, m], the largest element as pivot of each step. So a matrix that is singular by one
+/// has its zero in the last pivot, by which nothing is divided: the gradient is the matrix of cofactors there, too.
 Expr determinant(NodeImport &n, Expr matrix) {
   int64_t batch = train::shapeOf(matrix)[0], size = train::shapeOf(matrix)[1];
   Expr result = n.expr(n.splat({batch, 1, 1}, train::elementTypeOf(matrix), 1));
   for (; size > 1; --size) {
     Expr flat = matrix.reshape({batch, size * size});
-    Expr best = n.expr(train::ArgMaxOp::create(n.builder, n.loc, n.type({batch, 1}, n.i64()), flat.apply<train::AbsOp>(), 1));
+    Expr best =
+        n.expr(train::ArgMaxOp::create(n.builder, n.loc, n.type({batch, 1}, n.i64()), flat.apply<train::AbsOp>(), 1));
     Expr row = (best / double(size)).reshape({batch, 1, 1}), column = best.reshape({batch, 1, 1}) - row * double(size);
     auto pick = [&](const Expr &from, const Expr &index, Shape shape, int64_t dim) {
       return n.expr(train::PickOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(from)), from,
@@ -159,8 +165,8 @@ Status det(NodeImport &n) {
     return plan::error("{} holds no square matrices", typeText(n.in(0)));
   int64_t size = x.back(), batch = countOf(x.drop_back(2));
   if (size > kLargestDeterminant)
-    return plan::error("determinants of {0}x{0} matrices are more than this version does; up to {1}x{1} are possible", size,
-                       kLargestDeterminant);
+    return plan::error("determinants of {0}x{0} matrices are more than this version does; up to {1}x{1} are possible",
+                       size, kLargestDeterminant);
   Type element = train::elementTypeOf(n.in(0));
   Expr matrix = n.expr(0).cast(weightType(n, element)).reshape({batch, size, size});
   auto at = [&](int64_t i, int64_t j) { return n.expr(n.slice(n.slice(matrix, 1, i, 1), 2, j, 1)); };

@@ -26,9 +26,10 @@ struct Samples {
   int64_t grid;
 };
 
-/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples, a bin takes one for each element that
-/// it covers: as many as fit into the tensor are built, of which each region uses its own number.
-Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bins, int64_t extent, int64_t ratio, bool align) {
+/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples, a bin takes one for each element
+/// that it covers: as many as fit into the tensor are built, of which each region uses its own number.
+Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bins, int64_t extent, int64_t ratio,
+                  bool align) {
   int64_t regions = train::shapeOf(begin)[0], grid = ratio > 0 ? ratio : (extent + bins) / bins + 1;
   Expr size = end - begin;
   if (!align)
@@ -40,7 +41,8 @@ Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bin
   }
   Type element = train::elementTypeOf(begin), i32 = n.builder.getI32Type();
   Shape full = {grid, 1, regions, bins};
-  Expr sample = n.expr(n.iota({grid, 1, 1, 1}, 0)).cast(element), place = n.expr(n.iota({1, 1, 1, bins}, 3)).cast(element);
+  Expr sample = n.expr(n.iota({grid, 1, 1, 1}, 0)).cast(element),
+       place = n.expr(n.iota({1, 1, 1, bins}, 3)).cast(element);
   auto perRegion = [&](const Expr &x) { return x.reshape({1, 1, regions, 1}); };
   Expr safe = count.compare(CompareKind::gt, 0).select(count, count.like(1));
   Expr at = perRegion(begin) + place * perRegion(bin) + (sample + 0.5) * perRegion(bin) / perRegion(safe);
@@ -50,7 +52,8 @@ Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bin
   Expr low = clampFlat(at, 0, last), whole = low.apply<train::FloorOp>(), part = low - whole;
   Expr next = clampFlat(whole + 1.0, 0, last);
   auto kept = [&](const Expr &index) {
-    Expr inside = at.compare(CompareKind::ge, -1).select(at.compare(CompareKind::le, double(extent)).select(index, none), none);
+    Expr inside =
+        at.compare(CompareKind::ge, -1).select(at.compare(CompareKind::le, double(extent)).select(index, none), none);
     Expr counted = sample.broadcast(full).compare(CompareKind::lt, perRegion(count)).select(inside, none);
     return counted.cast(i32);
   };
@@ -63,12 +66,14 @@ Status roiAlign(NodeImport &n) {
     return plan::error("{}, rois {} and batch indices {} are not [N, C, H, W], [R, 4] and [R]", typeText(n.in(0)),
                        typeText(n.in(1)), typeText(n.in(2)));
   std::string mode = n.stringAttr("mode", "avg");
-  std::string transform = n.stringAttr("coordinate_transformation_mode", n.opset >= 16 ? "half_pixel" : "output_half_pixel");
+  std::string transform =
+      n.stringAttr("coordinate_transformation_mode", n.opset >= 16 ? "half_pixel" : "output_half_pixel");
   if (mode != "avg" && mode != "max")
     return plan::error("mode \"{}\" is not one of avg and max", mode);
   if (transform != "half_pixel" && transform != "output_half_pixel")
     return plan::error("coordinate_transformation_mode \"{}\" is not valid", transform);
-  int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1), ratio = n.intAttr("sampling_ratio", 0);
+  int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1),
+          ratio = n.intAttr("sampling_ratio", 0);
   int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = count * height * width;
   if (height < 1 || width < 1 || ratio < 0)
     return plan::error("an output of {} by {} with a sampling ratio of {}", height, width, ratio);
@@ -81,8 +86,8 @@ Status roiAlign(NodeImport &n) {
   Samples xs = samplesOf(n, column(n, scaled, 0), column(n, scaled, 2), width, x[3], ratio, align);
   auto rows = [&](const Expr &v) { return v.reshape({ys.grid, 2, 1, 1, count, height, 1}); };
   auto columns = [&](const Expr &v) { return v.reshape({1, 1, xs.grid, 2, count, 1, width}); };
-  AxisTaps taps = combined({{rows(ys.taps.index), rows(ys.taps.weight)}, {columns(xs.taps.index), columns(xs.taps.weight)}},
-                           {x[2], x[3]});
+  AxisTaps taps = combined(
+      {{rows(ys.taps.index), rows(ys.taps.weight)}, {columns(xs.taps.index), columns(xs.taps.weight)}}, {x[2], x[3]});
   // All samples of the batch lie one behind another.
   Expr first = n.expr(2).cast(i32).reshape({1, 1, 1, 1, count, 1, 1}) * double(area);
   Expr place = taps.index.compare(CompareKind::ge, 0).select(taps.index + first, taps.index);
@@ -94,8 +99,10 @@ Status roiAlign(NodeImport &n) {
   };
   if (mode == "max") {
     // The largest of the weighted taps, as ONNX defines it; samples beyond a region's own are no candidates.
-    Value single = sample(n, all, {place.reshape({1, 1, perBin * points}), taps.weight.like(1).reshape({1, 1, perBin * points})});
-    Expr values = n.expr(single).cast(wide).reshape({channels, perBin, points}) * taps.weight.reshape({1, perBin, points});
+    Value single =
+        sample(n, all, {place.reshape({1, 1, perBin * points}), taps.weight.like(1).reshape({1, 1, perBin * points})});
+    Expr values =
+        n.expr(single).cast(wide).reshape({channels, perBin, points}) * taps.weight.reshape({1, perBin, points});
     if (ratio == 0) {
       auto used = [&](const Samples &s, int64_t dim) {
         Shape shape(7, 1), regions(7, 1);
@@ -118,8 +125,8 @@ Status roiAlign(NodeImport &n) {
   return finish(sums.cast(wide).reshape({1, channels, count, height * width}) / samples);
 }
 
-/// The largest element of each part of a region, Girshick, arXiv:1504.08083; parts without elements are 0. Rows and columns
-/// one after the other, each under the mask of its bins.
+/// The largest element of each part of a region, Girshick, arXiv:1504.08083; parts without elements are 0. Rows and
+/// columns one after the other, each under the mask of its bins.
 Status maxRoiPool(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
   Shape pooled = n.intsAttr("pooled_shape").value_or(Shape());
@@ -146,7 +153,8 @@ Status maxRoiPool(NodeImport &n) {
   };
   Expr rows = mask(2, pooled[0], x[2]), columns = mask(1, pooled[1], x[3]);
   Expr batch = column(n, given, 0).cast(n.builder.getI64Type());
-  Expr own = n.expr(train::GatherOp::create(n.builder, n.loc, n.type({count, channels, x[2], x[3]}, element), n.in(0), batch, 0));
+  Expr own = n.expr(
+      train::GatherOp::create(n.builder, n.loc, n.type({count, channels, x[2], x[3]}, element), n.in(0), batch, 0));
   Shape full = {count, channels, x[2], pooled[1], x[3]};
   Expr lowest = own.like(-HUGE_VAL).reshape({count, channels, x[2], 1, x[3]});
   Expr across = columns.reshape({count, 1, 1, pooled[1], x[3]})

@@ -1,7 +1,7 @@
 //===- Resample.cpp - Resize and Upsample ---------------------------------===//
 //
-// Interpolation is separable: each axis has a table of what its outputs read, and by how much, which is known here. So a
-// resize is one weighted gather for each axis, and its gradient another, at the transposed table.
+// Interpolation is separable: each axis has a table of what its outputs read, and by how much, which is known here. So
+// a resize is one weighted gather for each axis, and its gradient another, at the transposed table.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Sampling.h"
@@ -22,8 +22,8 @@ using train::Expr;
 /// What an axis does.
 struct Axis {
   int64_t in, out;
-  double scale;                   ///< as given, or out / in
-  double begin = 0, end = 1;      ///< region of interest, of tf_crop_and_resize
+  double scale;              ///< as given, or out / in
+  double begin = 0, end = 1; ///< region of interest, of tf_crop_and_resize
 };
 
 struct Method {
@@ -68,9 +68,9 @@ double cubicKernel(double x, double a) {
 std::vector<Tap> tapsAt(const Method &m, const Axis &a, double x) {
   if (m.mode == "nearest") {
     double whole = m.nearest == "ceil" || (m.ceilDown && a.scale < 1) ? std::ceil(x)
-                   : m.nearest == "floor"                              ? std::floor(x)
-                   : m.nearest == "round_prefer_ceil"                  ? std::floor(x + 0.5)
-                                                                       : std::ceil(x - 0.5);
+                   : m.nearest == "floor"                             ? std::floor(x)
+                   : m.nearest == "round_prefer_ceil"                 ? std::floor(x + 0.5)
+                                                                      : std::ceil(x - 0.5);
     return {{int64_t(std::clamp(whole, 0.0, double(a.in - 1))), 1}};
   }
   // Downscaling, an antialiased kernel is stretched over all inputs of an output.
@@ -151,11 +151,8 @@ Status resize(NodeImport &n) {
   bool upsample = n.node.op_type() == "Upsample", old = upsample || n.opset < 11;
   Method m{n.stringAttr("mode", "nearest"),
            n.stringAttr("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel"),
-           n.stringAttr("nearest_mode", old ? "floor" : "round_prefer_floor"),
-           n.floatAttr("cubic_coeff_a", -0.75),
-           n.floatAttr("extrapolation_value", 0),
-           n.intAttr("antialias", 0) != 0,
-           n.intAttr("exclude_outside", 0) != 0,
+           n.stringAttr("nearest_mode", old ? "floor" : "round_prefer_floor"), n.floatAttr("cubic_coeff_a", -0.75),
+           n.floatAttr("extrapolation_value", 0), n.intAttr("antialias", 0) != 0, n.intAttr("exclude_outside", 0) != 0,
            // Before nearest_mode, what shrinks took the next element.
            old && !upsample};
   if (m.mode == "bilinear" || m.mode == "trilinear")

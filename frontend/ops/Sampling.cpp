@@ -32,11 +32,12 @@ Value resample(NodeImport &n, Value x, int64_t dim, const TapTable &table) {
     Shape indices;
     for (const std::vector<Tap> &taps : table)
       indices.push_back(taps[0].index);
-    return train::GatherOp::create(n.builder, n.loc, n.type(shape, element), x, train::vectorOf(n.builder, n.loc, indices),
-                                   dim);
+    return train::GatherOp::create(n.builder, n.loc, n.type(shape, element), x,
+                                   train::vectorOf(n.builder, n.loc, indices), dim);
   }
   // Axes before, the axis, axes behind.
-  Shape grouped = {1, countOf(from.take_front(size_t(dim))), from[size_t(dim)], countOf(from.drop_front(size_t(dim) + 1))};
+  Shape grouped = {1, countOf(from.take_front(size_t(dim))), from[size_t(dim)],
+                   countOf(from.drop_front(size_t(dim) + 1))};
   train::HostTensor indices(n.type({1, most, outputs}, n.builder.getI32Type()));
   train::HostTensor weights(n.type({1, most, outputs}, weightType(n, element)));
   for (int64_t p = 0; p < outputs; ++p)
@@ -67,7 +68,8 @@ Expr concatenated(llvm::ArrayRef<Expr> parts, int64_t dim) {
     values.push_back(part);
   }
   auto type = RankedTensorType::get(shape, train::elementTypeOf(parts[0]));
-  return parts.size() == 1 ? parts[0] : parts[0].with(train::ConcatOp::create(*parts[0].builder, parts[0].loc, type, values, dim));
+  return parts.size() == 1 ? parts[0]
+                           : parts[0].with(train::ConcatOp::create(*parts[0].builder, parts[0].loc, type, values, dim));
 }
 
 AxisTaps combined(llvm::ArrayRef<AxisTaps> axes, llvm::ArrayRef<int64_t> extents) {
@@ -94,7 +96,8 @@ AxisTaps linearTaps(const Expr &position, int64_t extent, int64_t dim) {
     return index.compare(CompareKind::ge, 0).select(inside, index.like(-1)).reshape(one);
   };
   Expr first = low.cast(i32);
-  return {concatenated({kept(first), kept(first + 1.0)}, dim), concatenated({(1.0 - part).reshape(one), part.reshape(one)}, dim)};
+  return {concatenated({kept(first), kept(first + 1.0)}, dim),
+          concatenated({(1.0 - part).reshape(one), part.reshape(one)}, dim)};
 }
 
 Value sample(NodeImport &n, Value x, const AxisTaps &taps) {

@@ -1,7 +1,7 @@
 //===- Sampling.h - importers that read elements at computed places -*- C++ -*-===//
 //
-// Resizes, padding that shows the tensor's own elements, regions and grids are all sums of weighted elements: along one axis
-// by a table that is known here, or over all spatial axes at places which data decides.
+// Resizes, padding that shows the tensor's own elements, regions and grids are all sums of weighted elements: along one
+// axis by a table that is known here, or over all spatial axes at places which data decides.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_OPS_SAMPLING_H
@@ -19,8 +19,8 @@ struct Tap {
 /// For each output along an axis, what it reads.
 using TapTable = std::vector<std::vector<Tap>>;
 
-/// The outputs of `table` along axis `dim` of `x`. Integers and booleans are interpolated in f32 unless each output is one
-/// element.
+/// The outputs of `table` along axis `dim` of `x`. Integers and booleans are interpolated in f32 unless each output is
+/// one element.
 mlir::Value resample(NodeImport &n, mlir::Value x, int64_t dim, const TapTable &table);
 
 /// What type places and weights are computed in beside elements of this type.
@@ -33,12 +33,12 @@ struct AxisTaps {
   train::Expr index, weight;
 };
 
-/// Indices into the elements of `extents` in row-major order, and products of weights; −1 where one axis has nothing. The
-/// axes' taps broadcast together.
+/// Indices into the elements of `extents` in row-major order, and products of weights; −1 where one axis has nothing.
+/// The axes' taps broadcast together.
 AxisTaps combined(llvm::ArrayRef<AxisTaps> axes, llvm::ArrayRef<int64_t> extents);
 
-/// The two elements beside `position`, each weighted by the distance of the other; what is outside of [0, extent) is left
-/// out. A new axis `dim` of extent 2 counts them.
+/// The two elements beside `position`, each weighted by the distance of the other; what is outside of [0, extent) is
+/// left out. A new axis `dim` of extent 2 counts them.
 AxisTaps linearTaps(const train::Expr &position, int64_t extent, int64_t dim);
 
 /// result[b, c, p] = Σ_t weights[b, t, p]·x[b, c, indices[b, t, p]].

@@ -148,7 +148,8 @@ Status stft(NodeImport &n) {
     window = n.has(2) ? window : length;
   }
   if (step < 1 || length < 1 || window > length || length > shape[1])
-    return plan::error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window, shape[1]);
+    return plan::error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window,
+                       shape[1]);
   int64_t frames = (shape[1] - length) / step + 1;
   TapTable table;
   for (int64_t f = 0; f < frames; ++f)
@@ -200,8 +201,12 @@ Status melWeightMatrix(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"HannWindow", 1, hannWindow}, {"HammingWindow", 1, hammingWindow}, {"BlackmanWindow", 1, blackmanWindow},
-    {"DFT", 1, dft},               {"STFT", 2, stft},                   {"MelWeightMatrix", 5, melWeightMatrix},
+    {"HannWindow", 1, hannWindow},
+    {"HammingWindow", 1, hammingWindow},
+    {"BlackmanWindow", 1, blackmanWindow},
+    {"DFT", 1, dft},
+    {"STFT", 2, stft},
+    {"MelWeightMatrix", 5, melWeightMatrix},
 };
 
 } // namespace

@@ -61,8 +61,8 @@ Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm
     }
     int64_t room = spatial[i] + w.padsBegin[i] + w.padsEnd[i] - w.reach(i);
     if (room < 0)
-      return plan::error("the window ({} elements) is larger than spatial dimension {} with its padding ({})", w.reach(i),
-                         i, room + w.reach(i));
+      return plan::error("the window ({} elements) is larger than spatial dimension {} with its padding ({})",
+                         w.reach(i), i, room + w.reach(i));
     int64_t count = (ceiling ? (room + w.strides[i] - 1) / w.strides[i] : room / w.strides[i]) + 1;
     // The last window starts inside the input or the padding before it.
     if (ceiling && (count - 1) * w.strides[i] >= spatial[i] + w.padsBegin[i])
@@ -89,17 +89,17 @@ Status conv(NodeImport &n) {
     return plan::error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
   Shape shape = {x[0], weight[0]};
   shape.append(window.output);
-  Expr result = n.expr(train::ConvOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))), n.in(0),
-                                             n.in(1), window.strides, window.dilations, window.padsBegin, window.padsEnd,
-                                             uint64_t(groups))
-                           .getResult());
+  Expr result =
+      n.expr(train::ConvOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))), n.in(0), n.in(1),
+                                   window.strides, window.dilations, window.padsBegin, window.padsEnd, uint64_t(groups))
+                 .getResult());
   if (n.has(2) && countOf(n.shape(2)) != weight[0])
     return plan::error("bias {} has not one element for each of the {} channels", typeText(n.in(2)), weight[0]);
   return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
 }
 
-/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. An output shape that is
-/// asked for may cut less than nothing: what lies beyond all windows is the bias alone.
+/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. An output shape that
+/// is asked for may cut less than nothing: what lies beyond all windows is the bias alone.
 Status convTranspose(NodeImport &n) {
   if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
     return plan::error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
@@ -119,7 +119,8 @@ Status convTranspose(NodeImport &n) {
   std::string automatic = n.stringAttr("auto_pad", "NOTSET");
   Shape begin(pads.begin(), pads.begin() + ptrdiff_t(rank)), end(pads.begin() + ptrdiff_t(rank), pads.end());
   if (wanted && wanted->size() != rank && wanted->size() != rank + 2)
-    return plan::error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted), rank);
+    return plan::error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted),
+                       rank);
   if (automatic != "NOTSET" && automatic != "SAME_UPPER" && automatic != "SAME_LOWER" && automatic != "VALID")
     return plan::error("auto_pad \"{}\" is not valid", automatic);
   Shape shape = {x[0], weight[1] * groups}, reached = shape;
@@ -140,7 +141,8 @@ Status convTranspose(NodeImport &n) {
     if (extent < 1)
       return plan::error("spatial dimension {} would have {} elements", i, extent);
     if (extra[i] >= std::max(strides[i], dilations[i]))
-      return plan::error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i], dilations[i]);
+      return plan::error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i],
+                         dilations[i]);
     simple &= begin[i] >= 0 && end[i] >= 0 && extra[i] < strides[i];
     shape.push_back(extent);
     reached.push_back(full - extra[i]);
@@ -148,9 +150,9 @@ Status convTranspose(NodeImport &n) {
   // Padding that adds instead of cutting: all that windows reach, then what is wanted of it and zeros.
   Shape none(rank, 0);
   llvm::ArrayRef<int64_t> made = simple ? shape : reached;
-  Value result = train::ConvInputGradOp::create(n.builder, n.loc, n.type(made, train::elementTypeOf(n.in(0))), n.in(0),
-                                                n.in(1), strides, dilations, simple ? begin : none, simple ? end : none,
-                                                uint64_t(groups));
+  Value result =
+      train::ConvInputGradOp::create(n.builder, n.loc, n.type(made, train::elementTypeOf(n.in(0))), n.in(0), n.in(1),
+                                     strides, dilations, simple ? begin : none, simple ? end : none, uint64_t(groups));
   if (!simple) {
     Shape low(rank + 2, 0);
     for (size_t i = 0; i < rank; ++i) {
@@ -234,7 +236,8 @@ Status averagePool(NodeImport &n) {
   Expr sum = n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, element), n.in(0), window.kernel,
                                              window.strides, window.dilations, window.padsBegin)
                         .getResult());
-  return n.result(sum / n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
+  return n.result(sum /
+                  n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
 }
 
 /// The p-norm of windows: `sum` adds up what lies in each. Where all of it is 0 the gradient is 0, too.
