@@ -82,7 +82,7 @@ HostTensor apply(const std::string &op, const std::string &type, llvm::ArrayRef<
 TEST(SpecialValues, ComeOutOfKernelsAsInC) {
   const std::vector<double> values = {0.0, -0.0, INFINITY, -INFINITY, NAN, 1e-320, -1e-40, 88.8, -87.5, -100, 709.5, -740, 1e30, -1e30, 1, -1, -2};
   using Function = double (*)(double);
-  for (auto [op, exact] : {std::pair<const char *, Function>{"exp", std::exp}, {"log", std::log}, {"log1p", std::log1p}, {"tanh", std::tanh}, {"erf", std::erf}, {"atan", std::atan}, {"expm1", std::expm1}, {"tan", std::tan}, {"asin", std::asin}, {"acos", std::acos}, {"sinh", std::sinh}, {"cosh", std::cosh}, {"asinh", std::asinh}, {"acosh", std::acosh}, {"atanh", std::atanh}})
+  for (auto [op, exact] : {std::pair<const char *, Function>{"exp", std::exp}, {"log", std::log}, {"log1p", std::log1p}, {"tanh", std::tanh}, {"erf", std::erf}, {"atan", std::atan}, {"expm1", std::expm1}, {"asin", std::asin}, {"acos", std::acos}, {"sinh", std::sinh}, {"cosh", std::cosh}, {"asinh", std::asinh}, {"acosh", std::acosh}, {"atanh", std::atanh}})
     for (const char *type : {"f64", "f32"}) {
       HostTensor actual = apply(op, type, values);
       HostTensor expected(actual.type()), rounded(actual.type());
