@@ -174,7 +174,8 @@ private:
     if (!target || target->empty() || old == now || old.size() != now.size() ||
         std::count_if(now.begin(), now.end(), [](int64_t d) { return d < 0; }))
       return;
-    const std::string text = fmt::format("{} = [{}] holds the batch of {}", node.input(1), fmt::join(*target, ", "), oldBatch);
+    const std::string text =
+        fmt::format("{} = [{}] holds the batch of {}", node.input(1), fmt::join(*target, ", "), oldBatch);
     int64_t count = 1, fixed = 1;
     for (int64_t dim : now)
       count *= dim;
@@ -224,7 +225,8 @@ private:
       if (attribute.name() == "axis" && attribute.i() == 0)
         return;
     if (grown && !stuck.empty())
-      report(i, fmt::format("{} {} for a batch of {}", fmt::join(stuck, ", "), stuck.size() == 1 ? "is" : "are", oldBatch),
+      report(i,
+             fmt::format("{} {} for a batch of {}", fmt::join(stuck, ", "), stuck.size() == 1 ? "is" : "are", oldBatch),
              0, {});
   }
 
@@ -277,9 +279,11 @@ std::string plainExportWarning(const OnnxFile &file, const std::map<std::string,
       const OnnxInitializer &initializer = found->second;
       // A fold computes new values, which lose the exporter's note, or the name.
       const bool conv = node.op_type() == "Conv" && i == 1;
-      if (conv && (isInventedName(node.input(i)) || (described && initializer.kind.empty() && initializer.foldedFrom.empty())))
+      if (conv &&
+          (isInventedName(node.input(i)) || (described && initializer.kind.empty() && initializer.foldedFrom.empty())))
         folded.push_back(node.input(i));
-      else if (std::count(renamed.begin(), renamed.end(), node.input(i)) == 0 && isInventedName(node.input(i)) && initializer.dims.size() > 1 && node.op_type() != "Conv")
+      else if (std::count(renamed.begin(), renamed.end(), node.input(i)) == 0 && isInventedName(node.input(i)) &&
+               initializer.dims.size() > 1 && node.op_type() != "Conv")
         renamed.push_back(node.input(i));
     }
   }
@@ -292,8 +296,9 @@ std::string plainExportWarning(const OnnxFile &file, const std::map<std::string,
   if (!renamed.empty())
     text += fmt::format(", weights are transposed and renamed ({})", shortList(renamed));
   text += ". To train it, export with torch.onnx.export(model, args, \"model.onnx\", ";
-  text += newer ? "dynamic_shapes=({0: \"batch\"},), optimize=False), one {0: \"batch\"} for each argument, and set "
-                  "model.batch_norm = \"train\" in the recipe where the model has batch norm"
+  text += newer ? "dynamic_shapes=({0: \"batch\"},), optimize=False), with args of two samples or more (torch fixes "
+                  "dimensions of 1) and one {0: \"batch\"} for each of them; where the model has batch norm, set "
+                  "model.batch_norm = \"train\" in the recipe"
                 : fmt::format("dynamo=False, input_names=[\"{}\"], dynamic_axes={{\"{}\": {{0: \"batch\"}}}}, "
                               "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
                               firstInput, firstInput);
