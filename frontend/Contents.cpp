@@ -73,8 +73,8 @@ std::string maskText(const Elements &x, bool multiplied) {
   return zeros && ones && !multiplied ? "a mask of 0 and 1" : "";
 }
 
-/// x[p + 1] + x[p − 1] = 2·cos(f)·x[p] for every column of rows p: sines and cosines of f·p + φ, and nothing else that stays
-/// within ±1.
+/// x[p + 1] + x[p − 1] = 2·cos(f)·x[p] for every column of rows p: sines and cosines of f·p + φ, and nothing else that
+/// stays within ±1.
 bool isWave(const Elements &x, size_t rows, size_t columns) {
   if (rows < 4 || x.count() % (rows * columns))
     return false;

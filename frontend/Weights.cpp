@@ -40,8 +40,8 @@ bool isSplat(const std::string &bytes, size_t element) {
   return bytes.size() > element && !std::memcmp(bytes.data(), bytes.data() + element, bytes.size() - element);
 }
 
-/// "/layers.0/lin_1/MatMul" → "/layers.0/lin": the module of a node, as torch's older exporter names it. A call of a module
-/// that is called several times has its number after the name.
+/// "/layers.0/lin_1/MatMul" → "/layers.0/lin": the module of a node, as torch's older exporter names it. A call of a
+/// module that is called several times has its number after the name.
 std::string moduleOf(const std::string &node) {
   std::string path = node.substr(0, node.rfind('/') == node.npos ? 0 : node.rfind('/'));
   size_t end = path.size();
@@ -77,15 +77,97 @@ std::string partName(const onnx::NodeProto &node, int input, const std::string &
 
 /// "view_4", "arange": what torch calls the results of its operations, which stand among the sources of folded values.
 bool isOperationName(const std::string &name) {
-  static const std::set<std::string> operations = {
-      "_to_copy", "_unsafe_view", "abs", "add", "alias", "any", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "cat",
-      "ceil", "clamp", "clone", "cos", "cumsum", "detach", "diff", "div", "empty", "eq", "exp", "expand", "eye", "fill",
-      "flatten", "flip", "floor", "full", "full_like", "ge", "getitem", "gt", "index", "index_select", "le", "lift_fresh_copy",
-      "linspace", "log", "logical_and", "logical_not", "logical_or", "lt", "masked_fill", "matmul", "max", "mean", "min", "mul",
-      "ne", "neg", "new_zeros", "ones", "ones_like", "outer", "pad", "permute", "pow", "reciprocal", "repeat", "reshape",
-      "round", "rsqrt", "rsub", "scalar_tensor", "select", "sigmoid", "sin", "slice", "split", "sqrt", "squeeze", "stack",
-      "sub", "sum", "sym_size_int", "t", "tan", "tanh", "tile", "to", "transpose", "tril", "triu", "type_as", "unbind",
-      "unsqueeze", "view", "where", "zeros", "zeros_like"};
+  static const std::set<std::string> operations = {"_to_copy",
+                                                   "_unsafe_view",
+                                                   "abs",
+                                                   "add",
+                                                   "alias",
+                                                   "any",
+                                                   "arange",
+                                                   "bitwise_and",
+                                                   "bitwise_not",
+                                                   "bitwise_or",
+                                                   "cat",
+                                                   "ceil",
+                                                   "clamp",
+                                                   "clone",
+                                                   "cos",
+                                                   "cumsum",
+                                                   "detach",
+                                                   "diff",
+                                                   "div",
+                                                   "empty",
+                                                   "eq",
+                                                   "exp",
+                                                   "expand",
+                                                   "eye",
+                                                   "fill",
+                                                   "flatten",
+                                                   "flip",
+                                                   "floor",
+                                                   "full",
+                                                   "full_like",
+                                                   "ge",
+                                                   "getitem",
+                                                   "gt",
+                                                   "index",
+                                                   "index_select",
+                                                   "le",
+                                                   "lift_fresh_copy",
+                                                   "linspace",
+                                                   "log",
+                                                   "logical_and",
+                                                   "logical_not",
+                                                   "logical_or",
+                                                   "lt",
+                                                   "masked_fill",
+                                                   "matmul",
+                                                   "max",
+                                                   "mean",
+                                                   "min",
+                                                   "mul",
+                                                   "ne",
+                                                   "neg",
+                                                   "new_zeros",
+                                                   "ones",
+                                                   "ones_like",
+                                                   "outer",
+                                                   "pad",
+                                                   "permute",
+                                                   "pow",
+                                                   "reciprocal",
+                                                   "repeat",
+                                                   "reshape",
+                                                   "round",
+                                                   "rsqrt",
+                                                   "rsub",
+                                                   "scalar_tensor",
+                                                   "select",
+                                                   "sigmoid",
+                                                   "sin",
+                                                   "slice",
+                                                   "split",
+                                                   "sqrt",
+                                                   "squeeze",
+                                                   "stack",
+                                                   "sub",
+                                                   "sum",
+                                                   "sym_size_int",
+                                                   "t",
+                                                   "tan",
+                                                   "tanh",
+                                                   "tile",
+                                                   "to",
+                                                   "transpose",
+                                                   "tril",
+                                                   "triu",
+                                                   "type_as",
+                                                   "unbind",
+                                                   "unsqueeze",
+                                                   "view",
+                                                   "where",
+                                                   "zeros",
+                                                   "zeros_like"};
   size_t end = name.size();
   while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
     --end;
@@ -186,14 +268,15 @@ private:
     for (auto at = gone.rbegin(); at != gone.rend(); ++at)
       nodes.DeleteSubrange(*at, 1);
     if (!kept.empty() && settings.merged != "keep")
-      lines.push_back(fmt::format("{}: stored once under two names, and trained as one: {}; if they are not tied in the "
-                                  "model, --set model.merged=split gives each its own",
-                                  file.name, listed(kept)));
+      lines.push_back(
+          fmt::format("{}: stored once under two names, and trained as one: {}; if they are not tied in the "
+                      "model, --set model.merged=split gives each its own",
+                      file.name, listed(kept)));
     return Status::success();
   }
 
-  /// Weights that nodes of several modules read, where that is no tie: values that are all equal, and copied layers, whose
-  /// modules' names differ in numbers alone.
+  /// Weights that nodes of several modules read, where that is no tie: values that are all equal, and copied layers,
+  /// whose modules' names differ in numbers alone.
   Status splitScopes() {
     std::map<std::string, std::vector<std::pair<int, int>>> readers; // (node, input) by initializer
     for (int i = 0; i < graph.node_size(); ++i)
@@ -223,7 +306,8 @@ private:
       const std::string owner = origin.substr(0, origin.size() - std::min(origin.size(), part.size() + 1));
       for (auto [i, k] : uses) {
         const std::string scope = scopeOf(graph.node(i));
-        if (origin.empty() || scope == owner || (!*constant && withoutDigits(scope) != withoutDigits(owner)) || owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
+        if (origin.empty() || scope == owner || (!*constant && withoutDigits(scope) != withoutDigits(owner)) ||
+            owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
           continue;
         const std::string parameter = fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
         // A folded weight is not what the parameter's name would promise.
@@ -244,10 +328,11 @@ private:
       }
     }
     if (!doubtful.empty())
-      lines.push_back(fmt::format("{}: read by several normalisations, with one value in all elements: {}; if the exporter "
-                                  "merged equal weights there, they are trained as one: export again without merging "
-                                  "(optimize=False)",
-                                  file.name, listed(doubtful)));
+      lines.push_back(
+          fmt::format("{}: read by several normalisations, with one value in all elements: {}; if the exporter "
+                      "merged equal weights there, they are trained as one: export again without merging "
+                      "(optimize=False)",
+                      file.name, listed(doubtful)));
     return Status::success();
   }
 
@@ -258,8 +343,8 @@ private:
                                   file.name, listed(split)));
     if (!left.empty())
       lines.push_back(
-          fmt::format("{}: equal weights that the exporter stored as one are trained as one (model.merged): {}", file.name,
-                      listed(left)));
+          fmt::format("{}: equal weights that the exporter stored as one are trained as one (model.merged): {}",
+                      file.name, listed(left)));
   }
 
   //===--------------------------------------------------------------------===//
@@ -322,16 +407,18 @@ private:
     return !folded.empty() ? folded : isInventedName(name) ? std::string() : name;
   }
 
-  /// Do equal values mean one weight? Layers that were copied have equal values, and names that differ in numbers alone.
+  /// Do equal values mean one weight? Layers that were copied have equal values, and names that differ in numbers
+  /// alone.
   bool mayBeOne(const std::string &a, const std::string &b) const {
     std::string first = originOf(a), second = originOf(b);
-    return first.empty() || second.empty() ? !(first.empty() && second.empty() && withoutDigits(a) == withoutDigits(b) &&
-                                               file.initializers.at(a).dims == file.initializers.at(b).dims)
-                                           : first == second || withoutDigits(first) != withoutDigits(second);
+    return first.empty() || second.empty()
+               ? !(first.empty() && second.empty() && withoutDigits(a) == withoutDigits(b) &&
+                   file.initializers.at(a).dims == file.initializers.at(b).dims)
+               : first == second || withoutDigits(first) != withoutDigits(second);
   }
 
-  /// Initializers that hold the same elements under permuted axes. The first and the last element stay where they are, so
-  /// that one look at each initializer finds the few that are to be compared.
+  /// Initializers that hold the same elements under permuted axes. The first and the last element stay where they are,
+  /// so that one look at each initializer finds the few that are to be compared.
   Status findCopies() {
     std::map<std::tuple<int32_t, std::vector<int64_t>, uint64_t, uint64_t>, std::vector<std::string>> alike;
     for (const auto &[name, initializer] : file.initializers) {
@@ -382,9 +469,10 @@ private:
       }
     }
     if (!apart.empty())
-      lines.push_back(fmt::format("{}: stored twice by the exporter, and trained apart: {}; if the model shares them, --set "
-                                  "model.tie=true ties them again",
-                                  file.name, listed(apart)));
+      lines.push_back(
+          fmt::format("{}: stored twice by the exporter, and trained apart: {}; if the model shares them, --set "
+                      "model.tie=true ties them again",
+                      file.name, listed(apart)));
     if (!tied.empty())
       lines.push_back(fmt::format("{}: tied (model.tie): {}", file.name, listed(tied)));
     if (settings.tie && tied.empty())

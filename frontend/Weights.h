@@ -22,12 +22,12 @@ bool isFloatType(int32_t onnxType);
 /// "val_12", "onnx::MatMul_7", "7": names that exporters invent for constants.
 bool isInventedName(const std::string &name);
 
-/// The parameter that an initializer was folded from, by the exporter's notes: the only name among its sources that is no
-/// invented one. Empty where there is none, or more than one.
+/// The parameter that an initializer was folded from, by the exporter's notes: the only name among its sources that is
+/// no invented one. Empty where there is none, or more than one.
 std::string foldedParameter(const OnnxInitializer &initializer);
 
-/// Splits what was merged and finds what was copied, as the settings ask: changes the file's initializers, ties and nodes,
-/// and says what it did and what it saw, one line each. Errors: weights that cannot be read.
+/// Splits what was merged and finds what was copied, as the settings ask: changes the file's initializers, ties and
+/// nodes, and says what it did and what it saw, one line each. Errors: weights that cannot be read.
 plan::Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings);
 
 /// Adds the nodes that compute tied copies from what they copy.

@@ -19,8 +19,6 @@ static Expr updateAdagrad(UpdateStep &step) {
   return step.weight - step.groupScalar("decayed_lr") * gradient / (sum.apply<SqrtOp>() + step.scalar("eps"));
 }
 
-Optimizer makeAdagrad() {
-  return {"adagrad", {"g.decayed_lr", "g.weight_decay", "eps"}, adagradStates, updateAdagrad};
-}
+Optimizer makeAdagrad() { return {"adagrad", {"g.decayed_lr", "g.weight_decay", "eps"}, adagradStates, updateAdagrad}; }
 
 } // namespace tcc::train

@@ -3,8 +3,8 @@
 // Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101; as torch.optim.Adam and AdamW compute them:
 //   m ← m + (g − m)(1 − β1)    v ← β2·v + (1 − β2)·g²
 //   w ← w − lr/(1 − β1ᵗ) · m / (√v/√(1 − β2ᵗ) + ε)
-// Adam adds weight decay to the gradient, AdamW scales the weight by 1 − lr·decay first. With amsgrad, v is the largest so
-// far (Reddi, Kale and Kumar, arXiv:1904.09237).
+// Adam adds weight decay to the gradient, AdamW scales the weight by 1 − lr·decay first. With amsgrad, v is the largest
+// so far (Reddi, Kale and Kumar, arXiv:1904.09237).
 //
 //===----------------------------------------------------------------------===//
 #include "passes/optimizers/Optimizer.h"
@@ -19,7 +19,8 @@ static std::vector<OptimizerState> adamStates(const OptimizerSettings &settings,
 
 static Expr updateMoments(UpdateStep &step, const Expr &weight, const Expr &gradient, const Expr &eps) {
   Expr &average = step.states[0], &square = step.states[1];
-  average = lerpToGradient(average, gradient, step.number("beta1"), step.scalar("beta1"), step.scalar("one_minus_beta1"));
+  average =
+      lerpToGradient(average, gradient, step.number("beta1"), step.scalar("beta1"), step.scalar("one_minus_beta1"));
   square = step.scalar("beta2") * square + step.scalar("one_minus_beta2") * gradient * gradient;
   Expr second = square;
   if (step.flag("amsgrad")) {

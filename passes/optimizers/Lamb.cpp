@@ -17,13 +17,15 @@ static std::vector<OptimizerState> lambStates(const OptimizerSettings &, llvm::A
 static Expr updateLamb(UpdateStep &step) {
   Expr &average = step.states[0], &square = step.states[1];
   const Expr &gradient = step.gradient;
-  average = lerpToGradient(average, gradient, step.number("beta1"), step.scalar("beta1"), step.scalar("one_minus_beta1"));
+  average =
+      lerpToGradient(average, gradient, step.number("beta1"), step.scalar("beta1"), step.scalar("one_minus_beta1"));
   square = step.scalar("beta2") * square + step.scalar("one_minus_beta2") * gradient * gradient;
   Expr root = square.apply<SqrtOp>() / step.scalar("bias_correction2_sqrt");
   Expr update = average / step.scalar("bias_correction1") / (root + step.scalar("eps"));
   if (step.weightDecay != 0)
     update = update + step.groupScalar("weight_decay") * step.weight;
-  Expr weightNorm = sumAll(step.weight * step.weight).apply<SqrtOp>(), updateNorm = sumAll(update * update).apply<SqrtOp>();
+  Expr weightNorm = sumAll(step.weight * step.weight).apply<SqrtOp>(),
+       updateNorm = sumAll(update * update).apply<SqrtOp>();
   Expr one = weightNorm.like(1), both = weightNorm * updateNorm;
   Expr ratio = both.compare(CompareKind::gt, 0).select(weightNorm / updateNorm, one);
   return step.weight - step.groupScalar("lr") * ratio * update;

@@ -20,10 +20,7 @@ static Expr updateLion(UpdateStep &step) {
 }
 
 Optimizer makeLion() {
-  return {"lion",
-          {"g.lr", "g.decay", "beta1", "one_minus_beta1", "beta2", "one_minus_beta2"},
-          lionStates,
-          updateLion};
+  return {"lion", {"g.lr", "g.decay", "beta1", "one_minus_beta1", "beta2", "one_minus_beta2"}, lionStates, updateLion};
 }
 
 } // namespace tcc::train

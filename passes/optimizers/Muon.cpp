@@ -1,9 +1,10 @@
 //===- Muon.cpp - Muon, with AdamW for what is no matrix -------------------===//
 //
-// Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the momentum
-// of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the direction. Products
-// of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values here. torch.optim.Muon
-// takes matrices only; its documentation gives the other parameters to AdamW, and so does this file, at the same rate.
+// Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the
+// momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the
+// direction. Products of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values
+// here. torch.optim.Muon takes matrices only; its documentation gives the other parameters to AdamW, and so does this
+// file, at the same rate.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

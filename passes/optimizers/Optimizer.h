@@ -27,9 +27,9 @@ struct OptimizerState {
 /// One parameter's update while it is being built. Values are f32 (f64 for a model of f64).
 struct UpdateStep {
   Expr weight;
-  Expr gradient;            ///< averaged and clipped
-  std::vector<Expr> states; ///< current values; the rule assigns the next ones
-  const OptimizerSettings &settings; ///< with every number of the kind
+  Expr gradient;                                    ///< averaged and clipped
+  std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
+  const OptimizerSettings &settings;                ///< with every number of the kind
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
@@ -62,8 +62,8 @@ OptimizerSettings completeSettings(const OptimizerSettings &settings);
 Expr decayedGradient(const UpdateStep &step);
 /// The weight, scaled by 1 − lr·decay where there is a decay.
 Expr decayedWeight(const UpdateStep &step);
-/// torch.lerp(average, gradient, 1 − kept): of its two forms the one that is exact at the nearer end. `keptValue` is the
-/// number, which decides the form; `kept` and `rest` are the scalars of it and of 1 − it.
+/// torch.lerp(average, gradient, 1 − kept): of its two forms the one that is exact at the nearer end. `keptValue` is
+/// the number, which decides the form; `kept` and `rest` are the scalars of it and of 1 − it.
 Expr lerpToGradient(const Expr &average, const Expr &gradient, double keptValue, const Expr &kept, const Expr &rest);
 
 Optimizer makeSgd();

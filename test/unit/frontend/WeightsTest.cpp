@@ -1,8 +1,8 @@
 //===- WeightsTest.cpp - merged, copied and lifted initializers ----------===//
+#include "frontend/Weights.h"
 #include "frontend/Contents.h"
 #include "frontend/Parameters.h"
 #include "frontend/PlainExport.h"
-#include "frontend/Weights.h"
 #include "test/unit/frontend/OnnxModel.h"
 
 #include <cmath>
@@ -72,7 +72,8 @@ OnnxModel mergedNorms(const std::vector<float> &scale) {
 
 TEST_F(Weights, MergedOnesGetTheirOwnInitializers) {
   frontend::OnnxFile file = read(mergedNorms({1, 1, 1}));
-  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("other.weight (was layers.0.norm.weight)"), HasSubstr("keep"))));
+  EXPECT_THAT(restore(file),
+              ElementsAre(AllOf(HasSubstr("other.weight (was layers.0.norm.weight)"), HasSubstr("keep"))));
   ASSERT_TRUE(file.initializers.count("other.weight"));
   EXPECT_EQ(file.initializers.at("other.weight").data, file.initializers.at("layers.0.norm.weight").data);
   EXPECT_EQ(file.model.graph().node_size(), 2); // the Identity is gone
@@ -117,7 +118,9 @@ TEST_F(Weights, MergedWithoutIdentityByTheModulesOfTheReaders) {
 TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   OnnxModel model;
   model.input("x", {"2", "2"}).output("y");
-  model.floats("layers.0.lin.bias", {2}, {1, 2}).floats("val_1", {2, 2}, {1, 2, 3, 4}).floats("head.weight", {2, 2}, {4, 1, 2, 3});
+  model.floats("layers.0.lin.bias", {2}, {1, 2})
+      .floats("val_1", {2, 2}, {1, 2, 3, 4})
+      .floats("head.weight", {2, 2}, {4, 1, 2, 3});
   onnx::ValueInfoProto &value = *model.graph().add_value_info();
   value.set_name("val_1");
   note(value, "pkg.onnxscript.optimizer.folded_from", "['layers.0.lin.weight', 'view_4']");
@@ -153,8 +156,8 @@ OnnxModel tiedHead(const std::string &head) {
 
 TEST_F(Weights, ATransposedCopyIsNamedAndTiedOnRequest) {
   frontend::OnnxFile file = read(tiedHead("onnx::MatMul_7"));
-  EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("onnx::MatMul_7 is emb.weight transposed"),
-                                               HasSubstr("model.tie=true"))));
+  EXPECT_THAT(restore(file),
+              ElementsAre(AllOf(HasSubstr("onnx::MatMul_7 is emb.weight transposed"), HasSubstr("model.tie=true"))));
   EXPECT_THAT(file.ties, IsEmpty());
   ModelSettings tie;
   tie.tie = true;
@@ -182,7 +185,9 @@ TEST_F(Weights, LiftedConstantsByContents) {
   const float low = -std::numeric_limits<float>::infinity();
   OnnxModel model;
   model.input("x", {"4", "4"}).output("y");
-  model.floats("mask", {2, 2}, {0, low, 0, 0}).floats("far", {1, 3}, {0, -1e9f, 0}).floats("tril", {2, 2}, {1, 0, 1, 1});
+  model.floats("mask", {2, 2}, {0, low, 0, 0})
+      .floats("far", {1, 3}, {0, -1e9f, 0})
+      .floats("tril", {2, 2}, {1, 0, 1, 1});
   model.floats("eye.weight", {2, 2}, {1, 0, 0, 1}).floats("val_3", {1}, {0.25f}).floats("scale", {1}, {0.25f});
   std::vector<float> table;
   for (int p = 0; p < 8; ++p)
@@ -202,14 +207,17 @@ TEST_F(Weights, LiftedConstantsByContents) {
   EXPECT_EQ(roleOf(model, "table").sign, "it holds a table of sines or cosines");
   EXPECT_THAT(roleOf(model, "inv_freq").sign, HasSubstr("frequencies"));
   EXPECT_EQ(roleOf(model, "val_3").sign, "a single number that scales");
-  for (const char *name : {"eye.weight", "scale", "pos"}) // a matrix that starts as the identity, a named scale, any table
+  for (const char *name :
+       {"eye.weight", "scale", "pos"}) // a matrix that starts as the identity, a named scale, any table
     EXPECT_EQ(roleOf(model, name).role, frontend::Role::Parameter) << name;
 }
 
 TEST_F(Weights, NotesDecideAndDoubtIsSaid) {
   OnnxModel model;
   model.input("x", {"2", "2"}).output("y");
-  model.floats("val_1", {2, 2}, {1, 2, 3, 4}).floats("val_2", {2, 2}, {1, 2, 3, 5}).floats("val_4", {2, 2}, {4, 2, 3, 5});
+  model.floats("val_1", {2, 2}, {1, 2, 3, 4})
+      .floats("val_2", {2, 2}, {1, 2, 3, 5})
+      .floats("val_4", {2, 2}, {4, 2, 3, 5});
   for (const char *name : {"val_1", "val_2", "val_4"})
     model.node("Add", {"x", name}, {std::string("y") + name}, std::string("add_") + name);
   std::vector<std::string> warnings;
