@@ -95,3 +95,6 @@ case("GemmFastGelu", F(2, 3), F(3, 4), F(4), values=lambda a, *_: fast_gelu(a[0]
      why="onnxruntime has it for GPUs")
 case("Range", S(1, np.float32), S(7, np.float32), S(1.5, np.float32), name="ms", **MS)
 case("TransposeMatMul", F(2, 4, 3), F(2, 4, 5), transA=1, alpha=Each(..., 0.5), **MS)
+case("SimplifiedLayerNormalization", F(2, 3, 4), F(4), epsilon=Each(..., 0.1), opset=21, judge="onnxruntime", why="onnxruntime's own op")
+case("LayerNormalization", F(2, 3, 4), F(4), F(4), epsilon=Each(..., 0.1), name="ms", domain="com.microsoft",
+     values=lambda a, attributes, opset: judges.run("LayerNormalization", a, **attributes), why="ONNX took it over")

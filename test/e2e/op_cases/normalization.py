@@ -11,7 +11,7 @@ case("LayerNormalization", F(2, 3, 4), F(3, 4), F(3, 4), axis=1, name="two axes"
 case("LayerNormalization", F(2, 3, 4), F(2, 3, 4), axis=0, name="all axes")
 case("LayerNormalization", F(2, 3, 4), F(4), F(4), name="Mean and InvStdDev", outputs=3)
 case("LayerNormalization", F(2, 3, 4), F(3, 4), F(3, 4), axis=-2, name="Mean and InvStdDev of two axes", outputs=3)
-case("LayerNormalization", F(2, 3, 4), F(4), F(4), name="InvStdDev alone", outputs=["o0", "", "o2"], read=[1])
+case("LayerNormalization", F(2, 3, 4), F(4), F(4), name="InvStdDev alone", outputs=["o0", "", "o2"], read=[1], unread=(1, 2))
 case("LayerNormalization", F(2, 3, 4), F(4), F(4), name="Mean alone", outputs=3, read=[1], unread=(1, 2))
 case("LayerNormalization", F(2, 3, 4), F(4), F(1), name="broadcast bias")
 case("RMSNormalization", F(2, 3, 4), F(4), axis=Each(..., -1), epsilon=Each(..., 0.1))
