@@ -8,6 +8,11 @@ import models
 from common import EndToEnd
 
 
+def plain_body(graph, node):
+    """The body of a loop that negates."""
+    return graph("negate", [node("Identity", ["c"], ["d"]), node("Neg", ["v"], ["w"])], ["i", "c", "v"], ["d", "w"])
+
+
 class BadModels(EndToEnd):
     def setUp(self):
         super().setUp()
@@ -15,8 +20,9 @@ class BadModels(EndToEnd):
         self.recipe = self.write("recipe.toml", models.SQUARES + models.SGD)
 
     def rejected(self, model, *patterns, arguments=()):
-        self.refuse(1, patterns, "tcc", model, "--recipe", self.recipe, "-o", "out.tplan", *arguments)
+        result = self.refuse(1, patterns, "tcc", model, "--recipe", self.recipe, "-o", "out.tplan", *arguments)
         self.assertFalse((self.folder / "out.tplan").exists(), "a refused model left a plan behind")
+        return result
 
     def external(self, location):
         """The model with w1 in a file of its own."""
@@ -94,6 +100,45 @@ class BadModels(EndToEnd):
         models.save(self.folder / "odd.onnx", nodes, {"x": [8, 5]}, {"prediction": [8, 1]},
                     {"w": models.random(1, 1, 5), "b": models.random(2, 1)}, opset=20, extra_opsets=["com.example"])
         self.rejected("odd.onnx", "first_frob", "Frobnicate", "one_twiddle", "Twiddle", "distinct", "Unique")
+
+    def test_ten_problems_in_one_report(self):
+        """What no table has, what depends on data, and what lies inside graphs: all of it at once, by node."""
+        def graph(name, nodes, inputs, outputs):
+            infos = {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, []), "d": (TensorProto.BOOL, [])}
+            make = lambda n: helper.make_tensor_value_info(n, *infos.get(n, (TensorProto.FLOAT, [8, 5])))  # noqa: E731
+            return helper.make_graph(nodes, name, [make(n) for n in inputs], [make(n) for n in outputs])
+        node = helper.make_node
+        plain = graph("plain", [node("Neg", ["x"], ["p"])], [], ["p"])
+        strange = graph("strange", [node("Sparkle", ["x"], ["q"], "in_a_branch", domain="com.example")], [], ["q"])
+        body = graph("body", [node("Identity", ["c"], ["d"]), node("Twiddle", ["v"], ["w"], "in_the_loop", domain="com.example")],
+                     ["i", "c", "v"], ["d", "w"])
+        nodes = [node("Frobnicate", ["x"], ["a"], "custom", domain="com.example"),
+                 node("NonZero", ["x"], ["b"], "positions"),
+                 node("Reshape", ["x", "shape"], ["e"], "to_a_shape_of_the_data"),
+                 node("If", ["flag"], ["f"], "a_choice", then_branch=plain, else_branch=strange),
+                 node("Loop", ["three", "", "x"], ["g"], "three_times", body=body),
+                 node("Loop", ["count", "", "x"], ["h"], "as_often_as_the_data_says", body=plain_body(graph, node)),
+                 node("QuantizeLinear", ["x", "scale"], ["k"], "quantised"),
+                 node("TopK", ["x", "shape"], ["l", "m"], "best"),
+                 node("Range", ["zero", "count", "three"], ["n"], "numbers"),
+                 node("Twiddle", ["a"], ["o"], "behind_another", domain="com.example"),
+                 node("Add", ["a", "x"], ["prediction"], "fine")]
+        made = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 5]),
+                                              helper.make_tensor_value_info("shape", TensorProto.INT64, [1]),
+                                              helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+                                              helper.make_tensor_value_info("count", TensorProto.INT64, [])],
+                                 [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, None)],
+                                 [helper.make_tensor("three", TensorProto.INT64, [], [3]), helper.make_tensor("zero", TensorProto.INT64, [], [0]),
+                                  helper.make_tensor("scale", TensorProto.FLOAT, [], [0.5])])
+        onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.example", 1)], ir_version=9),
+                  self.folder / "ten.onnx")
+        names = ["custom", "positions", "to_a_shape_of_the_data", "a_choice", "in_a_branch", r"in_the_loop\[0\]",
+                 "as_often_as_the_data_says", "quantised", "best", "numbers", "behind_another"]
+        message = self.rejected("ten.onnx", "11 of its nodes", *(rf"\n  {name}: " for name in names))
+        self.assertNotIn("  fine", message.err)
+        shown = self.succeed("tcc", "inspect", "ten.onnx").out
+        for name in names:
+            self.assertRegex(shown, rf"(?m)^  {name}: ")
 
     def test_unbound_dimension(self):
         nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["prediction"], "only", transB=1)]
