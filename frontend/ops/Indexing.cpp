@@ -24,6 +24,8 @@ Status gather(NodeImport &n) {
   if (n.rank(0) == 0)
     return plan::error("a scalar has nothing to gather from");
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
+  if (n.shape(0)[size_t(axis)] == 0 && countOf(n.shape(1)) > 0)
+    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), axis);
   return n.result(gatherAlong(n, n.in(0), n.in(1), axis));
 }
 
@@ -119,6 +121,8 @@ Status scatterElements(NodeImport &n) {
     return status;
   if (n.shape(1) != n.shape(2))
     return plan::error("updates {} have not the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
+  if (countOf(n.shape(1)) == 0)
+    return n.result(n.in(0));
   return n.result(scatterInto(n, kind, n.in(0), n.in(1), n.in(2), axis));
 }
 
@@ -156,6 +160,8 @@ Status tensorScatter(NodeImport &n) {
   if (axis == 0 || update != llvm::ArrayRef(expected) || update[size_t(axis)] > shape[size_t(axis)])
     return plan::error("an update {} does not fit a cache {} along axis {}", typeText(n.in(1)), typeText(n.in(0)),
                        axis);
+  if (countOf(update) == 0)
+    return n.result(n.in(0));
   places[0] = firsts[0] = shape[0];
   places[size_t(axis)] = update[size_t(axis)];
   Expr index = n.expr(n.iota(places, axis));

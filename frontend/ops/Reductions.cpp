@@ -101,6 +101,8 @@ template <Body body> Status reduction(NodeImport &n) {
 template <bool smallest> Status argument(NodeImport &n) {
   TCC_TRY(dim, n.axis(n.intAttr("axis", 0), n.rank(0)));
   Shape shape(n.shape(0));
+  if (shape[size_t(dim)] == 0)
+    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), dim);
   shape[size_t(dim)] = 1;
   Value index = train::ArgMaxOp::create(n.builder, n.loc, n.type(shape, n.i64()), n.in(0), dim, smallest,
                                         n.intAttr("select_last_index", 0) != 0);

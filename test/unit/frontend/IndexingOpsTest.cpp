@@ -47,6 +47,20 @@ TEST_F(IndexingOps, ScattersCombineInOrder) {
   EXPECT_THAT(problem(m), HasSubstr("reduction \"mean\" is none of none, add, mul, max, min"));
 }
 
+TEST_F(IndexingOps, AScatterOfNothingChangesNothing) {
+  EXPECT_THAT(scatter("add", {1, 2, 3, 4}, {}, {}), ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(IndexingOps, NothingIsFoundAmongNoElements) {
+  OnnxModel gather, largest;
+  gather.input("x", {"2", "0"}).input("i", {"1"}, Type::INT64).output("y");
+  set(gather.node("Gather", {"x", "i"}, {"y"}), "axis", int64_t(1));
+  EXPECT_THAT(problem(gather), HasSubstr("f32[2x0] has no elements along axis 1"));
+  largest.input("x", {"2", "0"}).output("y", {"?"}, Type::INT64);
+  set(largest.node("ArgMax", {"x"}, {"y"}), "axis", int64_t(1));
+  EXPECT_THAT(problem(largest), HasSubstr("f32[2x0] has no elements along axis 1"));
+}
+
 TEST_F(IndexingOps, ScatterNDTakesPartialTuples) {
   OnnxModel m;
   m.input("x", {"2", "2", "2"}).input("i", {"2", "2"}, Type::INT64).input("u", {"2", "2"}).output("y");
