@@ -306,10 +306,16 @@ private:
       const std::string owner = origin.substr(0, origin.size() - std::min(origin.size(), part.size() + 1));
       for (auto [i, k] : uses) {
         const std::string scope = scopeOf(graph.node(i));
-        if (origin.empty() || scope == owner || (!*constant && withoutDigits(scope) != withoutDigits(owner)) ||
-            owner.starts_with(scope + ".") || scope.starts_with(owner + "."))
+        // A module may read what a module inside it owns: compare as many names of the path as the reader's has.
+        size_t cut = 0;
+        for (long names = 1 + std::count(scope.begin(), scope.end(), '.'); names > 0 && cut != owner.npos; --names)
+          cut = owner.find('.', cut + (cut > 0));
+        const std::string outer = owner.substr(0, cut), inner = cut == owner.npos ? "" : owner.substr(cut);
+        const bool copied = !owner.empty() && withoutDigits(scope) == withoutDigits(outer);
+        if (origin.empty() || scope == outer || scope.starts_with(owner + ".") || (!*constant && !copied))
           continue;
-        const std::string parameter = fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
+        const std::string parameter = copied ? fmt::format("{}{}.{}", scope, inner, part)
+                                             : fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
         // A folded weight is not what the parameter's name would promise.
         const std::string own = isInventedName(name) ? parameter + "/" + name : parameter;
         if (own == name)

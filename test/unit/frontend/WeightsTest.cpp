@@ -121,6 +121,7 @@ TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   model.floats("layers.0.lin.bias", {2}, {1, 2})
       .floats("val_1", {2, 2}, {1, 2, 3, 4})
       .floats("head.weight", {2, 2}, {4, 1, 2, 3});
+  model.floats("layers.0.att.out.weight", {2, 2}, {7, 1, 2, 3});
   onnx::ValueInfoProto &value = *model.graph().add_value_info();
   value.set_name("val_1");
   note(value, "pkg.onnxscript.optimizer.folded_from", "['layers.0.lin.weight', 'view_4']");
@@ -135,12 +136,17 @@ TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   scoped("Add", {"c", "layers.0.lin.bias"}, "d", "layers.1.lin");
   scoped("MatMul", {"d", "head.weight"}, "e", "head");
   scoped("MatMul", {"e", "head.weight"}, "y", "embedding"); // another module, other values: tied
+  // Attention reads what a layer inside it owns.
+  scoped("MatMul", {"x", "layers.0.att.out.weight"}, "f", "layers.0.att");
+  scoped("MatMul", {"f", "layers.0.att.out.weight"}, "g", "layers.1.att");
   frontend::OnnxFile file = read(model);
   EXPECT_THAT(restore(file), ElementsAre(AllOf(HasSubstr("layers.1.lin.bias (was layers.0.lin.bias)"),
                                                HasSubstr("layers.1.lin.weight/val_1 (was val_1)"))));
   EXPECT_EQ(file.model.graph().node(2).input(1), "layers.1.lin.weight/val_1");
   EXPECT_EQ(file.model.graph().node(3).input(1), "layers.1.lin.bias");
   EXPECT_EQ(file.model.graph().node(5).input(1), "head.weight");
+  EXPECT_EQ(file.model.graph().node(6).input(1), "layers.0.att.out.weight");
+  EXPECT_EQ(file.model.graph().node(7).input(1), "layers.1.att.out.weight");
   EXPECT_EQ(frontend::foldedParameter(file.initializers.at("layers.1.lin.weight/val_1")), "layers.1.lin.weight");
 }
 
