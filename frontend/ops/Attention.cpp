@@ -37,7 +37,8 @@ Expected<Value> concatenated(NodeImport &n, Value x, Value y, int64_t dim) {
   left[size_t(dim)] = right[size_t(dim)];
   if (left != right)
     return plan::error("{} does not continue {} along dimension {}", typeText(y), typeText(x), dim);
-  return train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), ValueRange{x, y}, dim).getResult();
+  return train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), ValueRange{x, y}, dim)
+      .getResult();
 }
 
 Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
@@ -50,7 +51,8 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
   auto asRank3 = [&](Value x, int64_t height, int64_t width) { return n.reshape(x, {batch * groups, height, width}); };
   AttentionOutputs out;
   const Shape scoreShape = {batch, heads, q[2], k[2]};
-  Expr scores = n.expr(batchProduct(n, asRank3(n.expr(in.query) * in.scale, rows, q[3]), asRank3(in.key, k[2], k[3]), false, true))
+  Expr scores = n.expr(batchProduct(n, asRank3(n.expr(in.query) * in.scale, rows, q[3]), asRank3(in.key, k[2], k[3]),
+                                    false, true))
                     .reshape(scoreShape);
   out.raw = scores;
   if (in.softcap > 0)
@@ -72,7 +74,8 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
       continue;
     }
     TCC_TRY(both, n.common(*allowed, mask));
-    allowed = n.expr(train::AndOp::create(n.builder, n.loc, both.first.value.getType(), both.first, both.second).getResult());
+    allowed =
+        n.expr(train::AndOp::create(n.builder, n.loc, both.first.value.getType(), both.first, both.second).getResult());
   }
   const double infinity = std::numeric_limits<double>::infinity();
   if (allowed)
@@ -86,7 +89,8 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
     empty = scores.max({3}).compare(CompareKind::eq, -infinity);
     scores = empty->select(scores.like(0), scores);
   }
-  Expr weights = n.expr(train::SoftmaxOp::create(n.builder, n.loc, scores.value.getType(), scores.value, 3).getResult());
+  Expr weights =
+      n.expr(train::SoftmaxOp::create(n.builder, n.loc, scores.value.getType(), scores.value, 3).getResult());
   if (empty)
     weights = empty->select(weights.like(0), weights);
   weights = weights.cast(element);
@@ -99,11 +103,14 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
 
 Expected<Value> rotated(NodeImport &n, Value x, Value cosine, Value sine, int64_t dim, bool interleaved) {
   Shape shape(train::shapeOf(x)), angles(train::shapeOf(cosine));
-  if (dim % 2 || dim > shape[3] || angles.size() != 3 || (angles[0] != 1 && angles[0] != shape[0]) || angles[1] != shape[2] ||
-      angles[2] != dim / 2 || train::shapeOf(sine) != train::shapeOf(cosine))
-    return plan::error("angles {} and {} do not fit {} features of {}", typeText(cosine), typeText(sine), dim, typeText(x));
+  if (dim % 2 || dim > shape[3] || angles.size() != 3 || (angles[0] != 1 && angles[0] != shape[0]) ||
+      angles[1] != shape[2] || angles[2] != dim / 2 || train::shapeOf(sine) != train::shapeOf(cosine))
+    return plan::error("angles {} and {} do not fit {} features of {}", typeText(cosine), typeText(sine), dim,
+                       typeText(x));
   const Type element = train::elementTypeOf(x);
-  auto spread = [&](Value angle) { return n.expr(n.reshape(angle, {angles[0], 1, angles[1], angles[2]})).cast(element); };
+  auto spread = [&](Value angle) {
+    return n.expr(n.reshape(angle, {angles[0], 1, angles[1], angles[2]})).cast(element);
+  };
   Expr c = spread(cosine), s = spread(sine);
   Value turned = n.slice(x, 3, 0, dim);
   Shape half = {shape[0], shape[1], shape[2], dim / 2};
@@ -248,7 +255,8 @@ Status rotaryEmbedding(NodeImport &n) {
     }
   }
   int64_t dim = n.intAttr("rotary_embedding_dim", 0);
-  TCC_TRY(result, rotated(n, x, angles[0], angles[1], dim ? dim : train::shapeOf(x)[3], n.intAttr("interleaved", 0) != 0));
+  TCC_TRY(result,
+          rotated(n, x, angles[0], angles[1], dim ? dim : train::shapeOf(x)[3], n.intAttr("interleaved", 0) != 0));
   return n.result(packed ? joinHeads(n, result) : result);
 }
 
@@ -265,7 +273,8 @@ Status linearAttention(NodeImport &n) {
   if (groups < 1 || heads % groups)
     return plan::error("{} query heads are no multiple of {} key heads", heads, groups);
   if (gated != n.has(4) || corrects != n.has(5))
-    return plan::error("update_rule \"{}\" takes {} decay and {} beta", rule, gated ? "a" : "no", corrects ? "a" : "no");
+    return plan::error("update_rule \"{}\" takes {} decay and {} beta", rule, gated ? "a" : "no",
+                       corrects ? "a" : "no");
   const Type element = train::elementTypeOf(n.in(0)), wide = element.isF64() ? element : Type(n.builder.getF32Type());
   TCC_TRY(query, splitHeads(n, n.in(0), heads));
   TCC_TRY(key, splitHeads(n, n.in(1), groups));
@@ -273,7 +282,8 @@ Status linearAttention(NodeImport &n) {
   Shape q(train::shapeOf(query)), k(train::shapeOf(key)), v(train::shapeOf(value));
   const int64_t batch = q[0], tokens = q[2], dk = q[3], dv = v[3], shared = heads / groups;
   if (k[0] != batch || v[0] != batch || k[2] != tokens || v[2] != tokens || k[3] != dk)
-    return plan::error("query {}, key {} and value {} do not fit together", typeText(n.in(0)), typeText(n.in(1)), typeText(n.in(2)));
+    return plan::error("query {}, key {} and value {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
+                       typeText(n.in(2)));
   const Shape stateShape = {batch, groups, dk, dv};
   Type stateType = n.has(3) ? train::elementTypeOf(n.in(3)) : element;
   if (n.has(3) && Shape(n.shape(3)) != stateShape)
@@ -283,7 +293,8 @@ Status linearAttention(NodeImport &n) {
   if (gated) { // [B, G, T, d_k or 1]
     int64_t width = n.shape(4).back();
     if (n.rank(4) != 3 || (width != groups && width != groups * dk))
-      return plan::error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups, groups * dk);
+      return plan::error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups,
+                         groups * dk);
     TCC_TRY(split, splitHeads(n, n.in(4), groups));
     decay = n.expr(split).cast(wide).exp();
   }
@@ -295,7 +306,8 @@ Status linearAttention(NodeImport &n) {
     beta = n.expr(split).cast(wide);
   }
   const double given = n.floatAttr("scale", 0), scale = given == 0 ? 1 / std::sqrt(double(dk)) : given;
-  Expr allQueries = n.expr(query).cast(wide) * scale, allKeys = n.expr(key).cast(wide), allValues = n.expr(value).cast(wide);
+  Expr allQueries = n.expr(query).cast(wide) * scale, allKeys = n.expr(key).cast(wide),
+       allValues = n.expr(value).cast(wide);
   auto token = [&](const Expr &x, int64_t t) { return n.expr(n.slice(x, 2, t, 1)); }; // [.., 1, ..]
   // A row times the state, and a column times a row: products of every head.
   auto rowTimes = [&](const Expr &rows, int64_t height, const Expr &matrix) {

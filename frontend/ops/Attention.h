@@ -1,8 +1,8 @@
 //===- Attention.h - scaled dot-product attention for importers -*- C++ -*-===//
 //
-// What the standard's Attention and the contributed ops have in common: heads are split off, scores are a product, masks
-// say which keys a query sees, softmax, a product with the values. Keys and values of fewer heads are shared by groups of
-// queries without being repeated: the queries of a group are rows of one product.
+// What the standard's Attention and the contributed ops have in common: heads are split off, scores are a product,
+// masks say which keys a query sees, softmax, a product with the values. Keys and values of fewer heads are shared by
+// groups of queries without being repeated: the queries of a group are rows of one product.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_OPS_ATTENTION_H

@@ -6,7 +6,8 @@
 
 namespace tcc::frontend {
 
-/// The product of [B, M, K] and [B, K, N]; where a flag is set, that operand's last two dimensions are the other way round.
+/// The product of [B, M, K] and [B, K, N]; where a flag is set, that operand's last two dimensions are the other way
+/// round.
 mlir::Value batchProduct(NodeImport &n, mlir::Value x, mlir::Value y, bool transX, bool transY);
 /// numpy's matmul, operands of rank 1 included.
 plan::Expected<mlir::Value> matrixProduct(NodeImport &n, mlir::Value x, mlir::Value y);

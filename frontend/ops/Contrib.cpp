@@ -63,7 +63,8 @@ Status gemmFastGelu(NodeImport &n) {
   return n.result(geluOf(sum, true));
 }
 
-/// alpha·A'·B'; a flag for the batch moves dimension 0 behind the other leading ones before the matrices are transposed.
+/// alpha·A'·B'; a flag for the batch moves dimension 0 behind the other leading ones before the matrices are
+/// transposed.
 Status fusedMatMul(NodeImport &n) {
   auto read = [&](unsigned i, const char *matrix, const char *batch) {
     Value x = n.in(i);
@@ -146,8 +147,8 @@ Status normalise(NodeImport &n, const Expr &x, bool simplified, Value scale, Val
   Value s = n.expr(scale).cast(element), b = bias ? n.expr(bias).cast(element).value : Value();
   if (!simplified) {
     Type wide = element.isF64() ? element : Type(n.builder.getF32Type());
-    auto op = train::LayerNormOp::create(n.builder, n.loc, x.value.getType(), n.type(statistics, wide), n.type(statistics, wide),
-                                         x, s, b, uint64_t(last), llvm::APFloat(epsilon));
+    auto op = train::LayerNormOp::create(n.builder, n.loc, x.value.getType(), n.type(statistics, wide),
+                                         n.type(statistics, wide), x, s, b, uint64_t(last), llvm::APFloat(epsilon));
     (void)n.set(1, op.getMean());
     (void)n.set(2, op.getRstd());
     return n.result(op.getResult());
@@ -166,7 +167,8 @@ template <bool simplified> Status skipNorm(NodeImport &n) {
     return plan::error("skip {} and bias do not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
   if (n.wants(3))
     (void)n.set(3, total);
-  return normalise(n, total, simplified, n.in(2), !simplified && n.has(3) ? n.in(3) : Value(), n.floatAttr("epsilon", 1e-12));
+  return normalise(n, total, simplified, n.in(2), !simplified && n.has(3) ? n.in(3) : Value(),
+                   n.floatAttr("epsilon", 1e-12));
 }
 
 /// What ONNX Runtime had before the standard: RMS norm, with 1/rms as its second output.
@@ -204,10 +206,12 @@ Status embedNorm(NodeImport &n) {
       return plan::error("a segment embedding without segment_ids");
     sum = sum + look(4, n.in(1));
   }
-  if (Status status = normalise(n, sum, false, n.in(5), n.has(6) ? n.in(6) : Value(), n.floatAttr("epsilon", 1e-12)); !status.ok())
+  if (Status status = normalise(n, sum, false, n.in(5), n.has(6) ? n.in(6) : Value(), n.floatAttr("epsilon", 1e-12));
+      !status.ok())
     return status;
   Type i32 = n.builder.getI32Type();
-  n.outputs[1] = {n.has(7) ? n.expr(7).cast(i32).sum({1}).reshape({ids[0]}).value : n.splat({ids[0]}, i32, 0), std::nullopt};
+  n.outputs[1] = {n.has(7) ? n.expr(7).cast(i32).sum({1}).reshape({ids[0]}).value : n.splat({ids[0]}, i32, 0),
+                  std::nullopt};
   n.outputs[2] = {sum.value, std::nullopt};
   return Status::success();
 }

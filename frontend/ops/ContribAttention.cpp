@@ -1,7 +1,7 @@
 //===- ContribAttention.cpp - com.microsoft's attention and its relatives -===//
 //
-// Masks of these ops are numbers that are added where the standard's exclude: a padded key gets `mask_filter_value`, −10000
-// unless it is given.
+// Masks of these ops are numbers that are added where the standard's exclude: a padded key gets `mask_filter_value`,
+// −10000 unless it is given.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Attention.h"
@@ -31,8 +31,8 @@ double scaleFor(NodeImport &n, Value query) {
   return given != 0 ? given : 1 / std::sqrt(double(train::shapeOf(query)[3]));
 }
 
-/// i1 [1, 1, L, S]: key j is no later than query i, where `past` keys come before the first query; with a window of `size`
-/// keys, and no earlier than that.
+/// i1 [1, 1, L, S]: key j is no later than query i, where `past` keys come before the first query; with a window of
+/// `size` keys, and no earlier than that.
 Value causalMask(NodeImport &n, int64_t queries, int64_t keys, int64_t past, int64_t window = -1) {
   Expr ahead = n.expr(n.iota({1, 1, queries, 1}, 2)) + double(past) - n.expr(n.iota({1, 1, 1, keys}, 3));
   Expr allowed = ahead.compare(CompareKind::ge, 0);
@@ -55,9 +55,10 @@ Expected<Value> paddingBias(NodeImport &n, unsigned i, int64_t batch, int64_t qu
   } else if (shape == Shape{batch, queries, keys}) {
     counts = mask.compare(CompareKind::ne, 0).reshape({batch, 1, queries, keys});
   } else {
-    return plan::error("a mask of shape {} for {} samples, {} queries and {} keys is not supported; give [batch], [batch, keys] "
-                       "or [batch, queries, keys]",
-                       shapeText(shape), batch, queries, keys);
+    return plan::error(
+        "a mask of shape {} for {} samples, {} queries and {} keys is not supported; give [batch], [batch, keys] "
+        "or [batch, queries, keys]",
+        shapeText(shape), batch, queries, keys);
   }
   Expr zero = n.expr(n.splat({1}, element, 0));
   return counts.select(zero, zero.like(n.floatAttr("mask_filter_value", -10000))).value;
@@ -163,7 +164,8 @@ Status multiHeadAttention(NodeImport &n) {
 Status inputAttention(NodeImport &n) {
   const int64_t heads = n.intAttr("num_heads", 0);
   if (n.intAttr("do_rotary", 0) || n.has(6) || n.rank(0) != 3 || n.rank(1) != 2)
-    return plan::error("only input [batch, sequence, features] without rotary embedding and shared caches is supported");
+    return plan::error(
+        "only input [batch, sequence, features] without rotary embedding and shared caches is supported");
   TCC_TRY(product, matrixProduct(n, n.in(0), n.in(1)));
   if (n.has(2))
     product = n.expr(product) + n.expr(2);
@@ -199,9 +201,11 @@ Expected<Value> angles(NodeImport &n, Value cache, Value positions, int64_t leng
     ids = {1, length};
   }
   if (train::shapeOf(cache).size() != 2 || ids.size() != 2 || ids[1] != length)
-    return plan::error("positions {} and the cache {} do not fit {} tokens", typeText(positions), typeText(cache), length);
+    return plan::error("positions {} and the cache {} do not fit {} tokens", typeText(positions), typeText(cache),
+                       length);
   Shape shape = {ids[0], ids[1], train::shapeOf(cache)[1]};
-  return train::GatherOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(cache)), cache, index, 0).getResult();
+  return train::GatherOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(cache)), cache, index, 0)
+      .getResult();
 }
 
 Status rotaryEmbedding(NodeImport &n) {
@@ -260,9 +264,10 @@ Status groupQueryAttention(NodeImport &n) {
       TCC_TRY(lengths, n.ints(5));
       for (int64_t length : lengths)
         if (length != past + tokens - 1)
-          return plan::error("a past of {} and {} tokens do not make a sequence of {}; caches that are longer than their "
-                             "content are not supported",
-                             past, tokens, length + 1);
+          return plan::error(
+              "a past of {} and {} tokens do not make a sequence of {}; caches that are longer than their "
+              "content are not supported",
+              past, tokens, length + 1);
     }
   }
   if (n.intAttr("do_rotary", 0)) {

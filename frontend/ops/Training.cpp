@@ -1,7 +1,7 @@
 //===- Training.cpp - optimizer steps as ops (ai.onnx.preview.training) ---===//
 //
-// Adagrad, Adam and Momentum of the standard's preview: forward arithmetic on whatever tensors they are given. Inputs are
-// rate R, step count T, then all tensors X, all gradients, and the states.
+// Adagrad, Adam and Momentum of the standard's preview: forward arithmetic on whatever tensors they are given. Inputs
+// are rate R, step count T, then all tensors X, all gradients, and the states.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -35,7 +35,8 @@ struct Step {
   void set(unsigned which, unsigned i, const Expr &value) const { (void)n.set(which * tensors + i, value); }
   /// b^T.
   Expr power(double base, const Expr &exponent) const {
-    return exponent.with(train::PowOp::create(n.builder, n.loc, exponent.value.getType(), exponent.like(base), exponent).getResult());
+    return exponent.with(
+        train::PowOp::create(n.builder, n.loc, exponent.value.getType(), exponent.like(base), exponent).getResult());
   }
 };
 
@@ -46,7 +47,8 @@ template <unsigned kGroups, typename Update> Status forEach(NodeImport &n, Updat
   for (unsigned i = 0; i < step.tensors; ++i) {
     for (unsigned group = 1; group < kGroups; ++group)
       if (step.group(group, i).value.getType() != step.group(0, i).value.getType())
-        return plan::error("{} and {} belong to one tensor, and differ", typeText(step.group(group, i)), typeText(step.group(0, i)));
+        return plan::error("{} and {} belong to one tensor, and differ", typeText(step.group(group, i)),
+                           typeText(step.group(0, i)));
     update(step, i);
   }
   return Status::success();

@@ -69,7 +69,8 @@ TEST_F(AttentionOps, RotaryEmbeddingTurnsPairs) {
     m.floats("cos", {2, 2}, {9, 9, 0, -1}).floats("sin", {2, 2}, {9, 9, 1, 0});
     set(m.node("RotaryEmbedding", {"x", "cos", "sin", "at"}, {"y"}), "interleaved", int64_t(interleaved));
     // The first pair turns by 90°, the second by 180°.
-    std::vector<double> expected = interleaved ? std::vector<double>{-2, 1, -3, -4} : std::vector<double>{-3, -2, 1, -4};
+    std::vector<double> expected =
+        interleaved ? std::vector<double>{-2, 1, -3, -4} : std::vector<double>{-3, -2, 1, -4};
     EXPECT_EQ(evaluate(m, {{1, 2, 3, 4}}), expected);
   }
 }

@@ -14,10 +14,12 @@ class ElementwiseOps : public Importing {
 protected:
   using Type = onnx::TensorProto;
   /// op(x, z) for 1-d inputs of one type.
-  std::vector<double> binary(const std::string &op, int type, const std::vector<double> &x, const std::vector<double> &z,
-                             const std::string &direction = "") {
+  std::vector<double> binary(const std::string &op, int type, const std::vector<double> &x,
+                             const std::vector<double> &z, const std::string &direction = "") {
     OnnxModel m(28);
-    m.input("x", {std::to_string(x.size())}, type).input("z", {std::to_string(z.size())}, type).output("y", {"?"}, type);
+    m.input("x", {std::to_string(x.size())}, type)
+        .input("z", {std::to_string(z.size())}, type)
+        .output("y", {"?"}, type);
     onnx::NodeProto &node = m.node(op, {"x", "z"}, {"y"});
     if (!direction.empty())
       set(node, "direction", direction);
