@@ -81,13 +81,9 @@ DenseElementsAttr GraphImport::constantOf(Value value) {
   return importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64);
 }
 
-/// What a node is called: its name, its iterations, and a number where the model gives the name to several.
+/// What a node is called: its name and its iterations; inside a function, the call.
 std::string GraphImport::nameIn(const Scope &scope, const onnx::NodeProto &node) {
-  if (!scope.caller.empty())
-    return scope.caller;
-  std::string name = nodeName(node) + scope.suffix;
-  int64_t &count = namesGiven[name];
-  return ++count == 1 ? name : fmt::format("{}#{}", name, count);
+  return scope.caller.empty() ? nodeName(node) + scope.suffix : scope.caller;
 }
 
 int64_t GraphImport::opsetOf(const std::string &domain) const {
@@ -206,6 +202,9 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     blocked |= slot->failed;
     n.inputs.push_back(slot.take());
   }
+  if (blocked && entry && entry->ofConstants)
+    return problem(plan::error("how many elements come out depends on values that are not known at compile time; multiply by "
+                               "a mask, or select with Where"));
   if (blocked)
     return problem(alreadyReported());
 

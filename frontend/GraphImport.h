@@ -64,7 +64,7 @@ private:
   void reportUnsupported(const onnx::NodeProto &node, const std::string &name, int64_t opset);
   void reportUnsupportedInside(const onnx::NodeProto &node);
   void fail(const onnx::NodeProto &node);
-  std::string nameIn(const Scope &scope, const onnx::NodeProto &node);
+  static std::string nameIn(const Scope &scope, const onnx::NodeProto &node);
   int64_t opsetOf(const std::string &domain) const;
   const onnx::FunctionProto *functionOf(const onnx::NodeProto &node) const;
 
@@ -77,7 +77,6 @@ private:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   mlir::func::FuncOp function;
   std::vector<Scope> scopes;
-  std::map<std::string, int64_t> namesGiven; ///< to nodes, and how often
   std::string firstProblem;                  ///< as a message of its own
   std::set<std::string> warned;
   int64_t nodes = 0;

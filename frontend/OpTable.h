@@ -25,6 +25,7 @@ struct OpEntry {
   int64_t until = 28;            ///< … and the last
   std::string_view domain = "";  ///< "" is ai.onnx
   bool sequences = false;        ///< takes sequences of tensors as inputs
+  bool ofConstants = false;      ///< takes constants alone: how many elements come out depends on their values
 };
 
 // The families.

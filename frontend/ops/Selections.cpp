@@ -197,10 +197,10 @@ Status nonMaxSuppression(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"Compress", 2, compress},
-    {"NonZero", 1, nonZero},
-    {"Unique", 1, unique},
-    {"NonMaxSuppression", 2, nonMaxSuppression},
+    {"Compress", 2, compress, 1, 28, "", false, true},
+    {"NonZero", 1, nonZero, 1, 28, "", false, true},
+    {"Unique", 1, unique, 1, 28, "", false, true},
+    {"NonMaxSuppression", 2, nonMaxSuppression, 1, 28, "", false, true},
 };
 
 } // namespace
