@@ -1,4 +1,5 @@
 //===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
+#include "compiler/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
 #include "tools/tcc/Commands.h"
@@ -133,8 +134,17 @@ int inspectCommand(int argc, char **argv) {
   mlir::MLIRContext context(registry);
   context.loadAllAvailableDialects();
   frontend::ImportOptions import;
-  import.dims = options.dims;
+  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe)
+    return printError(recipe.status());
+  import.dims = recipe->model.dims;
+  for (const auto &[name, extent] : options.dims)
+    import.dims[name] = extent;
   import.shapes = options.shapes;
+  import.model = recipe->model;
+  import.recipeFile = recipe->file;
+  import.where = recipe->where;
+  import.batchAxis = recipe->dataBatchAxis;
   plan::Expected<std::string> text = frontend::inspectModel(context, model.models.front(), import);
   if (!text)
     return printError(text.status());
