@@ -82,6 +82,30 @@ TEST_F(Modes, TheModeMustBeKnown) {
   EXPECT_THAT(problem(m), AllOf(HasSubstr("node drop"), HasSubstr("graph input training")));
 }
 
+TEST_F(Modes, BiasDropoutAddsBiasAndResidual) {
+  OnnxModel m;
+  m.model.add_opset_import()->set_domain("com.microsoft");
+  m.model.mutable_opset_import(1)->set_version(1);
+  m.input("x", {"2", "2"}).input("b", {"2"}).input("r", {"2", "2"}).output("y").floats("ratio", {}, {0.5});
+  m.node("BiasDropout", {"x", "b", "r", "ratio"}, {"y"}, "drop").set_domain("com.microsoft");
+  EXPECT_THAT(evaluate(m, {{1, 2, 3, 4}, {10, 20}, {100, 200, 300, 400}}), ElementsAre(111, 222, 313, 424));
+}
+
+/// Version 7 has statistics for every position where spatial is 0.
+TEST_F(Modes, BatchNormOfEveryPosition) {
+  OnnxModel m;
+  m.model.mutable_opset_import(0)->set_version(7);
+  m.input("x", {"1", "2", "2"}).output("y");
+  m.floats("s", {2, 2}, {1, 1, 1, 2}).floats("b", {2, 2}, {0, 0, 1, 0});
+  m.floats("m", {2, 2}, {1, 2, 3, 4}).floats("v", {2, 2}, {1, 4, 1, 1});
+  onnx::NodeProto &n = m.node("BatchNormalization", {"x", "s", "b", "m", "v"}, {"y"});
+  set(n, "spatial", int64_t(0));
+  n.add_attribute()->set_name("epsilon");
+  n.mutable_attribute(1)->set_type(onnx::AttributeProto::FLOAT);
+  n.mutable_attribute(1)->set_f(0);
+  EXPECT_THAT(evaluate(m, {{2, 4, 3, 5}}), ElementsAre(1, 1, 1, 2));
+}
+
 /// torch.onnx writes a batch norm that was traced in train() mode in inference mode; the call in its notes is right.
 TEST_F(Modes, ATracedBatchNormTrains) {
   const std::string training = "_native_batch_norm_legit_functional.default](args = (%x, %s, %b, %m, %v, True, 0.1, 1e-05)";
