@@ -22,11 +22,37 @@ void narrow(std::optional<int64_t> &bound, Value indexed, int64_t axis) {
   bound = std::min(bound.value_or(extent), extent);
 }
 
+/// Whether arithmetic makes another index of one that was followed so far, with values that differ from place to place (the
+/// length of a sequence, less a position): what the result may be says nothing about the argument.
+bool mixesPlaces(Operation *user, const llvm::SetVector<Value> &reached) {
+  if (!user->hasTrait<OpTrait::Elementwise>())
+    return false;
+  return llvm::any_of(user->getOperands(), [&](Value operand) {
+    if (reached.contains(operand) || cast<RankedTensorType>(operand.getType()).getElementType().isInteger(1))
+      return false;
+    while (Operation *source = operand.getDefiningOp()) {
+      if (auto constant = dyn_cast<train::ConstantOp>(source)) {
+        auto elements = dyn_cast<DenseElementsAttr>(constant.getValue());
+        return !elements || !elements.isSplat();
+      }
+      if (source->getNumOperands() != 1)
+        return true;
+      operand = source->getOperand(0);
+    }
+    return true;
+  });
+}
+
 IndexRange follow(BlockArgument argument) {
   IndexRange range;
   llvm::SetVector<Value> reached;
   reached.insert(argument);
-  for (size_t i = 0; i < reached.size(); ++i)
+  for (size_t i = 0; i < reached.size(); ++i) {
+    // What was computed on the way there (places out of lengths) has a range of its own.
+    auto narrowOwn = [&](Value indexed, int64_t axis) {
+      if (reached[i] == argument)
+        narrow(range.rows, indexed, axis);
+    };
     for (OpOperand &use : reached[i].getUses()) {
       Operation *user = use.getOwner();
       if (auto gather = dyn_cast<train::GatherOp>(user); gather && use.get() == gather.getIndices())
@@ -34,17 +60,18 @@ IndexRange follow(BlockArgument argument) {
       else if (auto scatter = dyn_cast<train::ScatterAddOp>(user); scatter && use.get() == scatter.getIndices())
         narrow(range.rows, scatter.getInit(), scatter.getAxis());
       else if (auto gather = dyn_cast<train::GatherElementsOp>(user); gather && use.get() == gather.getIndices())
-        narrow(range.rows, gather.getInput(), gather.getAxis());
+        narrowOwn(gather.getInput(), gather.getAxis());
       else if (auto scatter = dyn_cast<train::ScatterOp>(user); scatter && use.get() == scatter.getIndices())
-        narrow(range.rows, scatter.getInit(), scatter.getAxis());
+        narrowOwn(scatter.getInit(), scatter.getAxis());
       else if (auto pick = dyn_cast<train::PickOp>(user); pick && use.get() == pick.getIndices())
         narrow(range.classes, pick.getInput(), pick.getDim());
-      else
+      else if (!mixesPlaces(user, reached))
         for (Value result : user->getResults())
           if (auto type = dyn_cast<RankedTensorType>(result.getType()))
             if (type.getElementType().isInteger() && !type.getElementType().isInteger(1))
               reached.insert(result);
     }
+  }
   return range;
 }
 
