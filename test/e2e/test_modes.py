@@ -93,6 +93,19 @@ class BatchNorm(EndToEnd):
         kept = onnx.load(self.folder / "kept.onnx").graph.node[0]
         self.assertEqual(len(kept.output), 3 if opset >= 14 else 5)
 
+    def test_statistics_that_are_read_are_the_running_ones_in_an_export(self):
+        for opset in (9, 17):
+            with self.subTest(opset=opset):
+                normalised(self.folder / "m.onnx", opset)
+                model = onnx.load(self.folder / "m.onnx")
+                model.graph.output.append(helper.make_tensor_value_info("m", onnx.TensorProto.FLOAT, [CHANNELS]))
+                onnx.save(model, self.folder / "m.onnx")
+                run = self.train(self.compile("m.onnx", "--recipe", self.recipe), self.data, steps=2, out=f"run{opset}")
+                self.succeed("trun", "export", run, "-o", "out.onnx")
+                session = onnxruntime.InferenceSession(str(self.folder / "out.onnx"))
+                mean = session.run(["m"], {"x": self.batches[0]})[0]
+                np.testing.assert_array_equal(mean, self.weights(run)["mean"])
+
     def test_statistics_move_once_a_micro_batch(self):
         weights = normalised(self.folder / "m.onnx")
         plan = self.compile("m.onnx", "--recipe", self.recipe, "--set", "train.accumulate=2")
