@@ -47,12 +47,7 @@ IndexRange follow(BlockArgument argument) {
   IndexRange range;
   llvm::SetVector<Value> reached;
   reached.insert(argument);
-  for (size_t i = 0; i < reached.size(); ++i) {
-    // What was computed on the way there (places out of lengths) has a range of its own.
-    auto narrowOwn = [&](Value indexed, int64_t axis) {
-      if (reached[i] == argument)
-        narrow(range.rows, indexed, axis);
-    };
+  for (size_t i = 0; i < reached.size(); ++i)
     for (OpOperand &use : reached[i].getUses()) {
       Operation *user = use.getOwner();
       if (auto gather = dyn_cast<train::GatherOp>(user); gather && use.get() == gather.getIndices())
@@ -60,9 +55,9 @@ IndexRange follow(BlockArgument argument) {
       else if (auto scatter = dyn_cast<train::ScatterAddOp>(user); scatter && use.get() == scatter.getIndices())
         narrow(range.rows, scatter.getInit(), scatter.getAxis());
       else if (auto gather = dyn_cast<train::GatherElementsOp>(user); gather && use.get() == gather.getIndices())
-        narrowOwn(gather.getInput(), gather.getAxis());
+        narrow(range.rows, gather.getInput(), gather.getAxis());
       else if (auto scatter = dyn_cast<train::ScatterOp>(user); scatter && use.get() == scatter.getIndices())
-        narrowOwn(scatter.getInit(), scatter.getAxis());
+        narrow(range.rows, scatter.getInit(), scatter.getAxis());
       else if (auto pick = dyn_cast<train::PickOp>(user); pick && use.get() == pick.getIndices())
         narrow(range.classes, pick.getInput(), pick.getDim());
       else if (!mixesPlaces(user, reached))
@@ -71,7 +66,6 @@ IndexRange follow(BlockArgument argument) {
             if (type.getElementType().isInteger() && !type.getElementType().isInteger(1))
               reached.insert(result);
     }
-  }
   return range;
 }
 
