@@ -70,8 +70,11 @@ std::vector<Variant> makeVariants(const MatmulShape &s, const MatmulTiling &t) {
 
 plan::Status makeDesc(Design &design, const Variant &v) {
   std::vector<int64_t> aDims = {v.m, v.k}, bDims = {v.k, v.n}, cDims = {v.m, v.n};
-  std::vector<int64_t> aStrides = design.shape.transA ? std::vector<int64_t>{1, v.m} : std::vector<int64_t>{v.k, 1};
-  std::vector<int64_t> bStrides = design.shape.transB ? std::vector<int64_t>{1, v.k} : std::vector<int64_t>{v.n, 1};
+  // A row or column lies in memory as its transpose does. It is described in one way: oneDNN takes the two for equal,
+  // so that which of their kernels a process gets would depend on what it made before.
+  bool transA = design.shape.transA && v.m > 1 && v.k > 1, transB = design.shape.transB && v.k > 1 && v.n > 1;
+  std::vector<int64_t> aStrides = transA ? std::vector<int64_t>{1, v.m} : std::vector<int64_t>{v.k, 1};
+  std::vector<int64_t> bStrides = transB ? std::vector<int64_t>{1, v.k} : std::vector<int64_t>{v.n, 1};
   std::vector<int64_t> cStrides = {v.n, 1};
   if (v.batch > 1) {
     for (auto *dims : {&aDims, &bDims, &cDims})

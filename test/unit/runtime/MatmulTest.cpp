@@ -92,6 +92,25 @@ TEST(Matmul, QueryIsDeterministic) {
   EXPECT_GE(first.kernels_size(), 1);
 }
 
+/// A matrix of one row or column is its own transpose in memory. The library must not answer one description of it
+/// before, and another after it has made a kernel for the first.
+TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
+  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  std::vector<std::pair<plan::MatmulCall, uint64_t>> calls;
+  for (auto [m, n, k] : {std::tuple(16, 16, 1), std::tuple(16, 1, 16), std::tuple(1, 16, 16), std::tuple(16, 1, 1)})
+    for (bool transA : {true, false})
+      for (bool transB : {true, false}) {
+        plan::MatmulCall call = matmulCall(48, m, n, k, transA, transB);
+        auto needs = runtime::query(call);
+        ASSERT_TRUE(needs.ok());
+        calls.emplace_back(call, needs->scratchSlotBytes);
+      }
+  for (const auto &[call, bytes] : calls) {
+    auto made = runtime::prepare(call, bytes, 1);
+    EXPECT_TRUE(made.ok()) << call.ShortDebugString() << ": " << made.message();
+  }
+}
+
 TEST(Matmul, UnsupportedIsAnError) {
   plan::MatmulCall call = matmulCall(1, 4, 4, 4, false, false);
   call.set_dtype(plan::F64);
