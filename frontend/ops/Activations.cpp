@@ -26,10 +26,10 @@ Expr positive(const Expr &x) { return x.compare(CompareKind::gt, 0); }
 
 /// e^x − 1 for x ≤ 0; what it gives above is not used, and must not overflow.
 Expr expm1Below(const Expr &x) { return call<train::Expm1Op>(choose(positive(x), x.like(0), x)); }
-/// Between two bounds, of which the upper wins; the derivative is 1 on them, and NaN stays.
+/// Between two bounds, of which the upper wins; the derivative is 0 on them, as PyTorch has it, and NaN stays.
 Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
-  Expr raised = choose(x.compare(CompareKind::lt, low), low, x);
-  return choose(raised.compare(CompareKind::gt, high), high, raised);
+  Expr raised = choose(x.compare(CompareKind::le, low), low, x);
+  return choose(raised.compare(CompareKind::ge, high), high, raised);
 }
 Expr hardSigmoidOf(const Expr &x, double alpha, double beta) {
   Expr line = x * alpha + beta;
@@ -69,7 +69,7 @@ Status celu(NodeImport &n) {
 }
 Status softsign(NodeImport &n) { return n.result(n.expr(0) / (call<train::AbsOp>(n.expr(0)) + 1.0)); }
 Status mish(NodeImport &n) { return n.result(n.expr(0) * tanhOf(call<train::SoftplusOp>(n.expr(0)))); }
-Expr swishOf(const Expr &x, double alpha) { return x * sigmoidOf(alpha == 1 ? x : x * alpha); }
+Expr swishOf(const Expr &x, double alpha) { return alpha == 1 ? x.apply<train::SiluOp>() : x * sigmoidOf(x * alpha); }
 Status swish(NodeImport &n) { return n.result(swishOf(n.expr(0), n.floatAttr("alpha", 1))); }
 /// swish(a)·b.
 Status swiglu(NodeImport &n) {
@@ -111,9 +111,9 @@ Status clip(NodeImport &n) {
   if (low && high)
     return n.result(clampOf(x, *low, *high));
   if (low)
-    return n.result(choose(x.compare(CompareKind::lt, *low), *low, x));
+    return n.result(choose(x.compare(CompareKind::le, *low), *low, x));
   if (high)
-    return n.result(choose(x.compare(CompareKind::gt, *high), *high, x));
+    return n.result(choose(x.compare(CompareKind::ge, *high), *high, x));
   return n.result(x);
 }
 

@@ -95,8 +95,8 @@ Expected<Expr> activated(NodeImport &n, const Expr &x, const std::string &name, 
   if (name == "LeakyRelu")
     return x.compare(CompareKind::gt, 0).select(x, x * parameter(0, 0.01));
   auto clamped = [](const Expr &value, double low, double high) {
-    Expr raised = value.compare(CompareKind::lt, low).select(value.like(low), value);
-    return raised.compare(CompareKind::gt, high).select(raised.like(high), raised);
+    Expr raised = value.compare(CompareKind::le, low).select(value.like(low), value);
+    return raised.compare(CompareKind::ge, high).select(raised.like(high), raised);
   };
   if (name == "Clip")
     return clamped(x, parameter(0, -HUGE_VAL), parameter(1, HUGE_VAL));

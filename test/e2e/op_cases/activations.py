@@ -29,8 +29,8 @@ for low, high in ((None, None), (-1.02, None), (None, 0.71), (-1.02, 0.71)):
     ends = [None if v is None else S(v, np.float32) for v in (low, high)]
     case("Clip", F(2, 5), *ends, name=f"from {low} to {high}", since=11)
 case("Clip", F(2, 5), V(-1.02), V(0.71), name="ends at run time", since=11)
-case("Clip", V([-3, -1, 0, 1, 3]), S(-1, np.float32), S(1, np.float32), name="at the ends", since=11, gradients={0: [0, 2, 3, 4, 0]})
-case("Clip", V([-3, -1, 0, 1, 3]), name="at the ends", min=-1.0, max=1.0, until=10, gradients={0: [0, 2, 3, 4, 0]})
+case("Clip", V([-3, -1, 0, 1, 3]), S(-1, np.float32), S(1, np.float32), name="at the ends", since=11, gradients={0: [0, 0, 3, 0, 0]})
+case("Clip", V([-3, -1, 0, 1, 3]), name="at the ends", min=-1.0, max=1.0, until=10, gradients={0: [0, 0, 3, 0, 0]})
 case("Clip", IV([-3, 0, 9], np.int64), S(-1), S(4), name="int64", since=12)
 
 # Softmax and its relatives: one axis from opset 13 on, everything from the axis on before it.

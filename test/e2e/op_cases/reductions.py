@@ -67,5 +67,6 @@ case("TopK", F(4, 3), S([2]), outputs=2, since=10, axis=0, name="axis 0")
 case("TopK", F(2, 5), S([3]), outputs=2, since=11, largest=Each(..., 0), name="largest")
 case("TopK", F(2, 5), S([3]), outputs=2, since=11, largest=Each(..., 0), sorted=0, name="unsorted", then=[
     ("ReduceSum", ["o0"], ["r0"], {"keepdims": 0})], results=["r0"])
+# ONNX: the lower index wins.
 case("TopK", V([[1, 3, 3, 3, 2]]), S([2]), outputs=2, since=11, name="ties", gradients={0: [[0, 1, 2, 0, 0]]})
 case("TopK", I(3, 6, below=50), S([3]), outputs=2, since=11, name="int64")
