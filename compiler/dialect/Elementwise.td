@@ -36,6 +36,7 @@ def Train_SqrtOp : Train_Unary<"sqrt", "square root">;
 def Train_RsqrtOp : Train_Unary<"rsqrt", "1/√x">;
 def Train_TanhOp : Train_Unary<"tanh", "hyperbolic tangent">;
 def Train_SigmoidOp : Train_Unary<"sigmoid", "1/(1 + e^−x)">;
+def Train_SiluOp : Train_Unary<"silu", "x·σ(x)">;
 def Train_SoftplusOp : Train_Unary<"softplus", "ln(1 + e^x)">;
 def Train_ErfOp : Train_Unary<"erf", "error function">;
 def Train_SinOp : Train_Unary<"sin", "sine">;
