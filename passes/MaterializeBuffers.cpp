@@ -15,6 +15,54 @@ namespace tcc::train {
 
 namespace {
 
+/// Which writers of new state wait for the readers of the old. Two updates that read each other's variables cannot
+/// both.
+class Waits {
+public:
+  /// True if a reader of the state needs, by operands or by what waits already, something that the writer makes.
+  bool inACircle(Value newState, BlockArgument state) const {
+    Operation *writer = newState.getDefiningOp();
+    llvm::SmallPtrSet<Operation *, 16> readers, seen{writer};
+    for (Operation *reader : readersOf(state))
+      if (reader != writer)
+        readers.insert(reader);
+    SmallVector<Operation *> work{writer};
+    while (!work.empty()) {
+      Operation *op = work.pop_back_val();
+      if (readers.contains(op))
+        return true;
+      SmallVector<Operation *> next(op->getUsers());
+      if (auto found = after.find(op); found != after.end())
+        llvm::append_range(next, found->second);
+      for (Operation *later : next)
+        if (seen.insert(later).second)
+          work.push_back(later);
+    }
+    return false;
+  }
+
+  void add(Value newState, BlockArgument state) {
+    Operation *writer = newState.getDefiningOp();
+    for (Operation *reader : readersOf(state))
+      if (reader != writer)
+        after[reader].push_back(writer);
+  }
+
+private:
+  /// Through views, which read nothing themselves.
+  static SmallVector<Operation *> readersOf(Value value) {
+    SmallVector<Operation *> readers;
+    for (Operation *user : value.getUsers())
+      if (user->hasTrait<View>())
+        llvm::append_range(readers, readersOf(user->getResult(0)));
+      else if (!user->hasTrait<OpTrait::IsTerminator>())
+        readers.push_back(user);
+    return readers;
+  }
+
+  llvm::DenseMap<Operation *, SmallVector<Operation *>> after;
+};
+
 struct MaterializeBuffers : impl::MaterializeBuffersPassBase<MaterializeBuffers> {
   void runOnOperation() override {
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
@@ -31,10 +79,12 @@ private:
     return CopyOp::create(builder, user->getLoc(), value.getType(), value);
   }
 
-  /// A returned value has a buffer that nothing else claims.
+  /// A returned value has a buffer that nothing else claims. New state is written over the old where whoever reads that
+  /// can run before.
   void separateReturned(func::FuncOp function) {
     Operation *terminator = function.getBody().front().getTerminator();
     llvm::DenseSet<Value> claimed;
+    Waits waits;
     for (OpOperand &operand : terminator->getOpOperands()) {
       Value root = EntryBuffers::root(operand.get());
       auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable);
@@ -42,11 +92,13 @@ private:
       if (argument && root == argument)
         continue; // unchanged state
       bool constant = root.getDefiningOp() && isa<ConstantOp>(root.getDefiningOp());
-      bool inTheWay = argument && !canWriteOver(operand.get(), argument);
+      bool inTheWay = argument && (!canWriteOver(operand.get(), argument) || waits.inACircle(root, argument));
       // A view of another shape is fine for an output; state keeps its own.
       if (isa<BlockArgument>(root) || constant || inTheWay || !claimed.insert(root).second) {
         operand.set(copyBefore(terminator, operand.get()));
         claimed.insert(operand.get());
+      } else if (argument) {
+        waits.add(root, argument);
       }
     }
   }

@@ -23,6 +23,12 @@ def save(path, nodes, inputs, outputs, weights, opset=17, extra_opsets=()):
     return path
 
 
+# x → mean((exp(scale)·x·w)²)
+SCALED = [helper.make_node("Exp", ["scale"], ["factor"], "exp"), helper.make_node("MatMul", ["x", "w"], ["y"], "product"),
+          helper.make_node("Mul", ["y", "factor"], ["z"], "scaled"), helper.make_node("Mul", ["z", "z"], ["squares"], "square"),
+          helper.make_node("ReduceMean", ["squares"], ["loss"], "mean", keepdims=0)]
+
+
 def mlp(path, batch=8, width=16):
     """x [batch, 5] → prediction [batch, 1]."""
     nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], "first", transB=1),

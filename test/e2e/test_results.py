@@ -125,6 +125,25 @@ class Predictions(EndToEnd):
         self.refuse(1, ["no scalar floating-point output", "loss.kind"], "tcc", model, "-o", "p2.tplan", "--entry", "train")
 
 
+class Updates(EndToEnd):
+    def test_updates_that_read_each_others_variables(self):
+        """The gradient of a log-scale is read off the scale itself, so the new scale, moment and second moment all read the
+        old of each other. AdamW by hand, where the loss is a·exp(2·scale)."""
+        x, w = models.random(1, 8, 8), models.random(2, 8, 8)
+        model = models.save(self.folder / "scaled.onnx", models.SCALED, {"x": [8, 8]}, {"loss": []},
+                            {"scale": np.ones(1, np.float32), "w": w}, opset=18)
+        recipe = self.write("scaled.toml", '[model]\nfrozen = ["w"]\n[optimizer]\nkind = "adamw"\nlr = 0.01\n')
+        plan = self.compile(model, "--recipe", recipe)
+        updates, _ = metrics(self.train(plan, self.save("x.safetensors", x=x), steps=5))
+        self.assertEqual(len(updates), 5)
+        a, scale, m, v = float(np.mean(np.square(x.astype(np.float64) @ w))), 1.0, 0.0, 0.0
+        for t, line in enumerate(updates, 1):
+            loss = a * math.exp(2 * scale)
+            self.assertAlmostEqual(line["loss"] / loss, 1, delta=1e-5)
+            m, v = 0.9 * m + 0.1 * 2 * loss, 0.999 * v + 0.001 * (2 * loss) ** 2
+            scale = scale * (1 - 0.01 * 0.01) - 0.01 * m / (1 - 0.9 ** t) / (math.sqrt(v / (1 - 0.999 ** t)) + 1e-8)
+
+
 class Exports(EndToEnd):
     def test_trained_model_has_the_trained_loss_in_onnxruntime(self):
         """eval_loss of the run = loss of the exported ONNX over the same windows = trun eval from the run."""
