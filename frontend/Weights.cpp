@@ -4,6 +4,7 @@
 #include "frontend/OnnxLibrary.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -285,9 +286,11 @@ private:
           readers[graph.node(i).input(k)].emplace_back(i, k);
     std::vector<std::string> doubtful;
     for (const auto &[name, uses] : readers) {
-      if (uses.size() < 2)
+      const OnnxInitializer &initializer = file.initializers.at(name);
+      // What the exporter computed from no parameter is a constant, whatever modules share it.
+      if (uses.size() < 2 || (!initializer.foldedFrom.empty() && foldedParameter(initializer).empty()))
         continue;
-      Expected<bool> constant = allEqual(file.initializers.at(name));
+      Expected<bool> constant = allEqual(initializer);
       if (!constant)
         return constant.status();
       const std::string origin = originOf(name);
@@ -298,7 +301,7 @@ private:
         scoped &= !scopeOf(graph.node(i)).empty();
       }
       if (!scoped) {
-        if (norms && *constant && file.initializers.at(name).foldedFrom.empty())
+        if (norms && *constant && initializer.foldedFrom.empty())
           doubtful.push_back(name);
         continue;
       }
@@ -500,8 +503,14 @@ bool isFloatType(int32_t type) {
 }
 
 bool isInventedName(const std::string &name) {
-  for (std::string_view prefix : {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "const_", "Constant_", "/"})
+  for (std::string_view prefix :
+       {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "lifted_tensor_", "const_", "Constant_", "/"})
     if (name.starts_with(prefix))
+      return true;
+  // "int64_1_1d": a literal of torch's translations.
+  for (std::string_view type : {"int64_", "float_", "bool_"})
+    if (name.starts_with(type) && name.size() > type.size() &&
+        std::isdigit(static_cast<unsigned char>(name[type.size()])))
       return true;
   return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }

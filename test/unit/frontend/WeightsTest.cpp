@@ -115,6 +115,22 @@ TEST_F(Weights, MergedWithoutIdentityByTheModulesOfTheReaders) {
   EXPECT_EQ(file.model.graph().node(1).input(1), "deep.norm2.weight");
 }
 
+TEST_F(Weights, AConstantThatModulesShareIsNoWeight) {
+  OnnxModel model;
+  model.input("x", {"2", "3"}).output("y").floats("tmp", {3}, {1, 1, 1});
+  onnx::ValueInfoProto &value = *model.graph().add_value_info();
+  value.set_name("tmp");
+  note(value, "pkg.onnxscript.optimizer.folded_from", "['_unsafe_view', 'int64_1_1d', 'val_9']");
+  for (auto [input, output, scope] : {std::tuple("x", "h", "tables.0"), std::tuple("h", "y", "tables.1")}) {
+    onnx::StringStringEntryProto &entry = *model.node("Mul", {input, "tmp"}, {output}, output).add_metadata_props();
+    entry.set_key("pkg.torch.onnx.name_scopes");
+    entry.set_value(std::string("['', '") + scope + "', 'embedding_bag']");
+  }
+  frontend::OnnxFile file = read(model);
+  EXPECT_THAT(restore(file), IsEmpty());
+  EXPECT_EQ(file.model.graph().node(1).input(1), "tmp");
+}
+
 TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   OnnxModel model;
   model.input("x", {"2", "2"}).output("y");
