@@ -94,9 +94,7 @@ private:
       values.insert(node.output().begin(), node.output().end());
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
-      role.display = foldedParameter(initializer);
-      if (values.count(role.display))
-        role.display.clear();
+      role.display = foldedParameter(initializer, values);
       if (initializer.dims.size() == 1)
         role.uses.push_back("1d");
     }

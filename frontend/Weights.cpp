@@ -180,7 +180,10 @@ bool isOperationName(const std::string &name) {
 class Restoration {
 public:
   Restoration(OnnxFile &file, const ModelSettings &settings)
-      : file(file), graph(*file.model.mutable_graph()), settings(settings) {}
+      : file(file), graph(*file.model.mutable_graph()), settings(settings) {
+    for (const onnx::NodeProto &node : graph.node())
+      values.insert(node.output().begin(), node.output().end());
+  }
 
   Expected<std::vector<std::string>> run() {
     if (Status status = splitIdentities(); !status.ok())
@@ -288,7 +291,7 @@ private:
     for (const auto &[name, uses] : readers) {
       const OnnxInitializer &initializer = file.initializers.at(name);
       // What the exporter computed from no parameter is a constant, whatever modules share it.
-      if (uses.size() < 2 || (!initializer.foldedFrom.empty() && foldedParameter(initializer).empty()))
+      if (uses.size() < 2 || (!initializer.foldedFrom.empty() && foldedParameter(initializer, values).empty()))
         continue;
       Expected<bool> constant = allEqual(initializer);
       if (!constant)
@@ -412,7 +415,7 @@ private:
 
   /// The parameter behind an initializer; empty where nothing tells.
   std::string originOf(const std::string &name) const {
-    std::string folded = foldedParameter(file.initializers.at(name));
+    std::string folded = foldedParameter(file.initializers.at(name), values);
     return !folded.empty() ? folded : isInventedName(name) ? std::string() : name;
   }
 
@@ -492,6 +495,7 @@ private:
   OnnxFile &file;
   onnx::GraphProto &graph;
   const ModelSettings &settings;
+  std::set<std::string> values; ///< what the nodes compute
   std::vector<std::string> split, left, lines;
 };
 
@@ -515,10 +519,10 @@ bool isInventedName(const std::string &name) {
   return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string foldedParameter(const OnnxInitializer &initializer) {
+std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values) {
   std::string found;
   for (const std::string &source : initializer.foldedFrom) {
-    if (isInventedName(source) || isOperationName(source))
+    if (isInventedName(source) || isOperationName(source) || values.count(source))
       continue;
     if (!found.empty())
       return {};

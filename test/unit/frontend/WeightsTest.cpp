@@ -120,7 +120,7 @@ TEST_F(Weights, AConstantThatModulesShareIsNoWeight) {
   model.input("x", {"2", "3"}).output("y").floats("tmp", {3}, {1, 1, 1});
   onnx::ValueInfoProto &value = *model.graph().add_value_info();
   value.set_name("tmp");
-  note(value, "pkg.onnxscript.optimizer.folded_from", "['_unsafe_view', 'int64_1_1d', 'val_9']");
+  note(value, "pkg.onnxscript.optimizer.folded_from", "['_unsafe_view', 'int64_1_1d', 'h', 'val_9']"); // h: a value
   for (auto [input, output, scope] : {std::tuple("x", "h", "tables.0"), std::tuple("h", "y", "tables.1")}) {
     onnx::StringStringEntryProto &entry = *model.node("Mul", {input, "tmp"}, {output}, output).add_metadata_props();
     entry.set_key("pkg.torch.onnx.name_scopes");
