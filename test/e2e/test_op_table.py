@@ -55,7 +55,8 @@ class Ops(EndToEnd):
 
     def test_the_page_is_of_this_version(self):
         """docs/ops.md lists the ops and versions that tcc reads."""
-        rows = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", (ROOT / "docs" / "ops.md").read_text(), re.MULTILINE)
+        page, _, _ = (ROOT / "docs" / "ops.md").read_text().partition("## Not read")
+        rows = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", page, re.MULTILINE)
         versions = {}
         for op in self.known():
             text = f"{op['since']}" if op["since"] == op["until"] else f"{op['since']}–{op['until']}"
