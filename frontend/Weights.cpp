@@ -172,9 +172,12 @@ bool isOperationName(const std::string &name) {
   size_t end = name.size();
   while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
     --end;
-  if (end == name.size())
-    return operations.count(name) != 0;
-  return end > 1 && name[end - 1] == '_' && operations.count(name.substr(0, end - 1)) != 0;
+  const bool numbered = end < name.size();
+  if (numbered && (end < 2 || name[end - 1] != '_'))
+    return false;
+  // "scalar_tensor_default_1": an overload by its full name.
+  const std::string operation = numbered ? name.substr(0, end - 1) : name;
+  return operation.ends_with("_default") || operations.count(operation) != 0;
 }
 
 class Restoration {
