@@ -70,28 +70,9 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
   }
 }
 
-Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opsets) {
-  const onnx::ModelProto &model = file.model;
-  if (model.ir_version() > onnx::Version::IR_VERSION)
-    return plan::error("{}: made for ONNX IR version {}; this build reads up to {}: export it with an older version of onnx",
-                       file.path, model.ir_version(), int(onnx::Version::IR_VERSION));
-  if (model.ir_version() < 1)
-    return plan::error("{}: no ONNX IR version: not an ONNX model, or truncated", file.path);
-  for (const onnx::OperatorSetIdProto &set : model.opset_import())
-    opsets[canonicalDomain(set.domain())] = set.version();
-  auto standard = opsets.find("");
-  if (standard == opsets.end())
-    return Status::success();
-  if (standard->second < kOldestOpset || standard->second > kNewestOpset)
-    return plan::error("{}: opset {} is outside of what this version reads, {} to {}: export it with an opset in between, or "
-                       "convert it with onnx.version_converter.convert_version(model, 17)",
-                       file.path, standard->second, kOldestOpset, kNewestOpset);
-  return Status::success();
-}
-
 std::string helpFor(const std::string &domain, const std::string &op) {
-  static const std::set<std::string> text = {"StringNormalizer", "TfIdfVectorizer", "StringConcat", "StringSplit",
-                                             "RegexFullMatch", "ImageDecoder"};
+  static const std::set<std::string> text = {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch",
+                                             "ImageDecoder"};
   if (domain.empty()) {
     if (op.find("Optional") != op.npos)
       return "optional values are not supported; give the value itself, and leave out what may be absent";
@@ -126,6 +107,51 @@ template <typename Nodes, typename Visit> void forEachNode(const Nodes &nodes, c
       if (attribute.has_g())
         forEachNode(attribute.g().node(), prefix, visit);
   }
+}
+
+/// Nodes that an opset before the oldest one reads otherwise, or does not have.
+std::vector<std::string> changedSince(const onnx::ModelProto &model, int64_t version) {
+  std::vector<std::string> changed;
+  auto visit = [&](const onnx::NodeProto &node, const std::string &) {
+    if (!canonicalDomain(node.domain()).empty())
+      return;
+    const onnx::OpSchema *then = schemaOf("", node.op_type(), version), *now = schemaOf("", node.op_type(), kOldestOpset);
+    if (now && (!then || then->SinceVersion() != now->SinceVersion()))
+      changed.push_back(fmt::format("{} ({})", nodeName(node), node.op_type()));
+  };
+  forEachNode(model.graph().node(), "", visit);
+  return changed;
+}
+
+Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opsets) {
+  const onnx::ModelProto &model = file.model;
+  if (model.ir_version() > onnx::Version::IR_VERSION)
+    return plan::error("{}: made for ONNX IR version {}; this build reads up to {}: export it with an older version of onnx",
+                       file.path, model.ir_version(), int(onnx::Version::IR_VERSION));
+  if (model.ir_version() < 1)
+    return plan::error("{}: no ONNX IR version: not an ONNX model, or truncated", file.path);
+  for (const onnx::OperatorSetIdProto &set : model.opset_import())
+    opsets[canonicalDomain(set.domain())] = set.version();
+  auto standard = opsets.find("");
+  if (standard == opsets.end())
+    return Status::success();
+  // Where no op has changed, an older opset is the oldest one that is read.
+  std::vector<std::string> changed;
+  if (standard->second >= 1 && standard->second < kOldestOpset) {
+    changed = changedSince(model, standard->second);
+    if (changed.empty()) {
+      standard->second = kOldestOpset;
+      return Status::success();
+    }
+  }
+  if (standard->second < kOldestOpset || standard->second > kNewestOpset)
+    return plan::error("{}: opset {} is outside of what this version reads, {} to {}{}: export it with an opset in between, "
+                       "or convert it with onnx.version_converter.convert_version(model, 17)",
+                       file.path, standard->second, kOldestOpset, kNewestOpset,
+                       changed.empty() ? std::string()
+                                       : fmt::format("; since then {} {}changed", changed.front(),
+                                                     changed.size() > 1 ? fmt::format("and {} more ", changed.size() - 1) : ""));
+  return Status::success();
 }
 
 /// "ai.onnx" is another spelling of the domain without a name.
@@ -458,8 +484,10 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     for (onnx::OperatorSetIdProto &set : *function.mutable_opset_import())
       set.set_domain(canonicalDomain(set.domain()));
   }
-  for (onnx::OperatorSetIdProto &set : *model.mutable_opset_import())
+  for (onnx::OperatorSetIdProto &set : *model.mutable_opset_import()) {
     set.set_domain(canonicalDomain(set.domain()));
+    set.set_version(prepared.opsets.at(set.domain()));
+  }
   auto standard = prepared.opsets.find("");
   useContributedDomain(model, standard == prepared.opsets.end() ? kNewestOpset : standard->second, options);
   showInitializers(file, *model.mutable_graph());

@@ -157,7 +157,24 @@ TEST_F(ModelFile, VersionsThatAreNotRead) {
   m.model.set_ir_version(10);
   m.model.mutable_opset_import(0)->set_version(6);
   m.save(path);
-  EXPECT_THAT(prepareProblem(), HasSubstr("opset 6 is outside of what this version reads, 7 to 28"));
+  EXPECT_THAT(prepareProblem(), AllOf(HasSubstr("opset 6 is outside of what this version reads, 7 to 28"),
+                                      HasSubstr("since then sum (Add) changed")));
+}
+
+TEST_F(ModelFile, OlderVersionsAreReadWhereNoOpChanged) {
+  OnnxModel m(1);
+  m.input("x", {"4"}, onnx::TensorProto::BOOL).output("y", {"4"}, onnx::TensorProto::BOOL);
+  m.node("Not", {"x"}, {"y"}, "negated");
+  m.save(path);
+  EXPECT_EQ(prepareProblem(), "accepted");
+  for (const char *op : {"Tile", "Cast"}) {
+    m.graph().mutable_node(0)->set_op_type(op);
+    m.save(path);
+    EXPECT_THAT(prepareProblem(), HasSubstr(std::string("since then negated (") + op + ") changed"));
+  }
+  m.model.mutable_opset_import(0)->set_version(0);
+  m.save(path);
+  EXPECT_THAT(prepareProblem(), HasSubstr("opset 0 is outside"));
 }
 
 TEST_F(ModelFile, TheCheckersMessageComesThrough) {
