@@ -18,7 +18,7 @@ std::span<const std::span<const OpEntry>> opFamilies() {
       activationOps(), arithmeticOps(), constantOps(), contractionOps(), indexingOps(), lossOps(),
       movementOps(), normalizationOps(), reductionOps(), selectionOps(), sequenceOps(), shapeOps(),
       windowOps(), gridOps(), patchOps(), regionOps(), resampleOps(), signalOps(), recurrentOps(), modeOps(),
-      randomOps(), attentionOps(), contribOps(), contribAttentionOps(), trainingOps(), controlFlowOps()};
+      randomOps(), attentionOps(), contribOps(), contribAttentionOps(), textOps(), trainingOps(), controlFlowOps()};
   return families;
 }
 

@@ -26,6 +26,16 @@ struct OpEntry {
   std::string_view domain = "";  ///< "" is ai.onnx
   bool sequences = false;        ///< takes sequences of tensors as inputs
   bool ofConstants = false;      ///< takes constants alone: how many elements come out depends on their values
+  uint32_t numbers = 0;          ///< by position: inputs that may be floating-point and are read at compile time
+
+  /// The entry of an importer that reads these inputs at compile time. They are no weights, whatever their type; integers
+  /// never are, and need no mention.
+  template <typename... Positions> constexpr OpEntry reading(Positions... positions) const {
+    OpEntry entry = *this;
+    entry.numbers = (0u | ... | (1u << positions));
+    return entry;
+  }
+  bool reads(int input) const { return input >= 0 && input < 32 && (numbers >> input & 1); }
 };
 
 // The families.
@@ -53,6 +63,7 @@ std::span<const OpEntry> resampleOps();
 std::span<const OpEntry> sequenceOps();
 std::span<const OpEntry> shapeOps();
 std::span<const OpEntry> signalOps();
+std::span<const OpEntry> textOps();
 std::span<const OpEntry> trainingOps();
 std::span<const OpEntry> windowOps();
 

@@ -3,7 +3,7 @@
 NO_DERIVATIVE = {
     "booleans": ["And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"],
     "integers": ["ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "NonMaxSuppression",
-                 "NonZero", "SequenceLength", "Shape", "Size"],
+                 "NonZero", "SequenceLength", "Shape", "Size", "TfIdfVectorizer"],
     "the bits of a number": ["BitCast"],
     "one-hot, constant between ties": ["Hardmax"],
     "made of constants": ["BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix",
@@ -17,7 +17,7 @@ NO_DERIVATIVE = {
 OUT_OF_SCOPE = {
     "optionals": ["Optional", "OptionalGetElement", "OptionalHasElement"],
     "quantised types": ["ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"],
-    "strings": ["RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"],
+    "strings": ["RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"],
     "encoded images": ["ImageDecoder"],
 }
 

@@ -1,0 +1,144 @@
+//===- Text.cpp - counts of n-grams in rows of tokens ---------------------===//
+//
+// Tokens are integers; strings are not read. All n-grams of one length are compared with all places of a row at once,
+// and what was counted is added to the columns that the node gives them.
+//
+//===----------------------------------------------------------------------===//
+#include "frontend/NodeImport.h"
+
+#include <map>
+
+using namespace mlir;
+
+namespace tcc::frontend {
+namespace text { // a name, since files share a translation unit
+namespace {
+
+using plan::Expected;
+using plan::Status;
+using train::CompareKind;
+using train::Expr;
+
+/// The n-grams of one length.
+struct Pool {
+  int64_t length = 0;
+  std::vector<Shape> tokens;          ///< by place within an n-gram, one for each n-gram
+  llvm::SmallVector<int64_t> columns; ///< of the result
+};
+
+Value integers(NodeImport &n, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> values) {
+  train::HostTensor tensor(n.type(shape, n.i64()));
+  for (auto [i, value] : llvm::enumerate(values))
+    tensor.setInt(int64_t(i), value);
+  return train::ConstantOp::create(n.builder, n.loc, tensor.toAttribute());
+}
+
+/// The pool by lengths; ngram_counts says where in it each length begins. Of n-grams that are given twice, the last one
+/// counts, as in ONNX's reference.
+Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> columns) {
+  Shape pool = n.intsAttr("pool_int64s").value_or(Shape()), begins = n.intsAttr("ngram_counts").value_or(Shape());
+  int64_t shortest = n.intAttr("min_gram_length", 1), longest = n.intAttr("max_gram_length", 1);
+  if (n.attribute("pool_strings") || pool.empty())
+    return plan::error("it has no pool_int64s; n-grams of strings are not supported: give tokens as integers");
+  if (shortest < 1 || longest < shortest)
+    return plan::error("lengths from {} to {} are no lengths of n-grams", shortest, longest);
+  std::vector<Pool> pools;
+  int64_t number = 0; // of an n-gram in the whole pool
+  for (auto [i, begin] : llvm::enumerate(begins)) {
+    int64_t length = int64_t(i) + 1, end = i + 1 < begins.size() ? begins[i + 1] : int64_t(pool.size());
+    if (begin < 0 || end < begin || end > int64_t(pool.size()) || (end - begin) % length)
+      return plan::error("ngram_counts {} do not divide a pool of {} tokens into n-grams", shapeText(begins),
+                         pool.size());
+    int64_t count = (end - begin) / length, first = number;
+    number += count;
+    if (number > int64_t(columns.size()))
+      return plan::error("it has more n-grams than ngram_indexes, {}", columns.size());
+    if (length < shortest || length > longest)
+      continue;
+    std::map<std::vector<int64_t>, int64_t> columnOf;
+    for (int64_t g = 0; g < count; ++g) {
+      auto at = pool.begin() + begin + g * length;
+      columnOf[std::vector<int64_t>(at, at + length)] = columns[size_t(first + g)];
+    }
+    Pool made{length, std::vector<Shape>(size_t(length)), {}};
+    for (const auto &[gram, column] : columnOf) {
+      for (auto [place, token] : llvm::enumerate(gram))
+        made.tokens[place].push_back(token);
+      made.columns.push_back(column);
+    }
+    if (!made.columns.empty())
+      pools.push_back(std::move(made));
+  }
+  return pools;
+}
+
+/// [rows, n-grams]: how often each n-gram of a pool is in a row of `x` ([rows, C]), its tokens 1 to `furthest` apart.
+Expr counted(NodeImport &n, const Expr &x, const Pool &pool, int64_t furthest, Type element) {
+  int64_t rows = train::shapeOf(x)[0], width = train::shapeOf(x)[1], grams = int64_t(pool.columns.size());
+  Expr total = n.expr(n.splat({rows, grams}, element, 0));
+  // A single token has no distances.
+  for (int64_t distance = 1; distance <= (pool.length == 1 ? 1 : furthest); ++distance) {
+    int64_t places = width - distance * (pool.length - 1);
+    if (places < 1)
+      break;
+    std::optional<Expr> found;
+    for (int64_t k = 0; k < pool.length; ++k) {
+      Expr token = n.expr(n.slice(x, 1, k * distance, places)).reshape({rows, places, 1});
+      Expr same = token.compare(CompareKind::eq, n.expr(integers(n, {1, 1, grams}, pool.tokens[size_t(k)])));
+      found = found ? found->with(train::AndOp::create(n.builder, n.loc, *found, same)) : same;
+    }
+    total = total + found->cast(element).sum({1}).reshape({rows, grams});
+  }
+  return total;
+}
+
+Status tfIdfVectorizer(NodeImport &n) {
+  llvm::ArrayRef<int64_t> shape = n.shape(0);
+  if (shape.empty() || shape.size() > 2)
+    return plan::error("{} is no row of tokens, nor a batch of such", typeText(n.in(0)));
+  std::string mode = n.stringAttr("mode", "");
+  if (mode != "TF" && mode != "IDF" && mode != "TFIDF")
+    return plan::error("mode \"{}\" is not one of TF, IDF and TFIDF", mode);
+  Shape columns = n.intsAttr("ngram_indexes").value_or(Shape());
+  int64_t skips = n.intAttr("max_skip_count", 0), width = 0;
+  for (int64_t column : columns) {
+    if (column < 0)
+      return plan::error("ngram_indexes has the negative column {}", column);
+    width = std::max(width, column + 1);
+  }
+  if (columns.empty() || skips < 0 || width > (int64_t(1) << 31))
+    return plan::error("{} ngram_indexes, up to {}, and max_skip_count {} are no counts", columns.size(), width - 1,
+                       skips);
+  TCC_TRY(pools, poolsOf(n, columns));
+  int64_t rows = shape.size() == 2 ? shape[0] : 1, tokens = shape.back();
+  Type element = n.elementType(onnx::TensorProto::FLOAT);
+  Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));
+  for (const Pool &pool : pools) {
+    Value indices = integers(n, {1, int64_t(pool.columns.size())}, pool.columns);
+    Expr counts = counted(n, x, pool, skips + 1, element);
+    result = n.expr(train::ScatterOp::create(n.builder, n.loc, result.value.getType(), train::ScatterKind::add, result,
+                                             n.broadcast(indices, train::shapeOf(counts)), counts, 1));
+  }
+  if (mode == "IDF")
+    result = result.compare(CompareKind::gt, 0).cast(element);
+  if (const onnx::AttributeProto *weights = n.attribute("weights"); weights && mode != "TF" && weights->floats_size()) {
+    // A weight belongs to a column, as in ONNX's reference and in onnxruntime; columns of no n-gram are 0 anyway.
+    train::HostTensor each(n.type({1, width}, element));
+    for (int64_t i = 0; i < width; ++i)
+      each.setDouble(i, i < weights->floats_size() ? double(weights->floats(int(i))) : 0.0);
+    for (int64_t column : columns)
+      if (column >= weights->floats_size())
+        return plan::error("{} weights, but an n-gram has column {}", weights->floats_size(), column);
+    result = result * n.expr(train::ConstantOp::create(n.builder, n.loc, each.toAttribute())).broadcast({rows, width});
+  }
+  return n.result(shape.size() == 2 ? result : result.reshape({width}));
+}
+
+constexpr OpEntry kTable[] = {{"TfIdfVectorizer", 1, tfIdfVectorizer, 9}};
+
+} // namespace
+} // namespace text
+
+std::span<const OpEntry> textOps() { return text::kTable; }
+
+} // namespace tcc::frontend
