@@ -174,6 +174,11 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   NodeImport n(node, opset, builder, locationOf(name), options.forceF64);
   n.constantOf = [this](Value value) { return constantOf(value); };
   n.settings = &options.model;
+  n.warn = [&](const std::string &text) {
+    std::string line = fmt::format("{}: {}: {} (opset {}): {}", file.name, name, node.op_type(), opset, text);
+    if (warned.insert(line).second)
+      warnings.push_back(std::move(line));
+  };
   bool entered = false;
   n.importGraph = [&](const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs, const std::string &suffix) {
     entered = true;

@@ -58,6 +58,8 @@ public:
   /// `suffix` ("[3]") tells the names of its nodes from those of other iterations. Error: alreadyReported().
   std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
       importGraph;
+  /// Tells the user what the plan does otherwise than the model may ask for; the node's name and op are put before it.
+  std::function<void(const std::string &)> warn;
   /// The recipe's [model]; null where there is none.
   const ModelSettings *settings = nullptr;
 

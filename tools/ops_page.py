@@ -27,11 +27,13 @@ HEAD = """# Ops
 
 Written by `tools/ops_page.py`; a test fails where it no longer lists what `tcc ops` does.
 
-- **Opsets**: versions of the op's domain, of the 7 to 28 that are read of ONNX's own. Each is read as it is: no version is converted into another.
+- **Opsets**: versions of the op's domain, of the 7 to 28 that are read of ONNX's own. Each is read as it is: no version is converted into another. A model of an older opset is read where opset 7 changed none of its ops.
 - **Read by**: the importer's table (`frontend/ops/`), or the function by which ONNX defines the op.
 - **Backward**: *checked* by finite differences in f64 over as many combinations of attributes and versions as the number says, and against PyTorch's numbers where mathematics leaves a choice; else why there is no derivative. Integer and boolean inputs have none anywhere, and neither has what decides shapes.
 - **Computed by**: oneDNN (*library*) for single-precision products and convolutions, kernels generated for the model (*generated*) for the rest and for all other types; *nothing* where an op only renames memory or is folded when the model is compiled.
 - **Tested by**: official node tests of ONNX that hold the op and are in scope, and cases of the table in `test/e2e/op_cases/`, whose values are compared with ONNX's reference (or onnxruntime where that is no judge) at every opset where the op changed.
+
+`RoiAlign` with a sampling_ratio of 0 takes as many samples as each region asks for, up to a bound. Regions that are constants set it themselves; for regions that are data it is what a region somewhat larger than the image needs, and a warning names the sizes. Larger ones are sampled no finer. As in torchvision, regions get no gradient.
 
 | op | opsets | read by | backward | computed by | node tests | op cases |
 | --- | --- | --- | --- | --- | --- | --- |

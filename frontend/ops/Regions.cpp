@@ -26,11 +26,11 @@ struct Samples {
   int64_t grid;
 };
 
-/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples, a bin takes one for each element
-/// that it covers: as many as fit into the tensor are built, of which each region uses its own number.
+/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples (`ratio`), a bin takes one for
+/// each element that it covers: `grid` are built, of which each region uses its own number.
 Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bins, int64_t extent, int64_t ratio,
-                  bool align) {
-  int64_t regions = train::shapeOf(begin)[0], grid = ratio > 0 ? ratio : (extent + bins) / bins + 1;
+                  int64_t grid, bool align) {
+  int64_t regions = train::shapeOf(begin)[0];
   Expr size = end - begin;
   if (!align)
     size = size.with(train::MaxOp::create(n.builder, n.loc, size, size.like(1)));
@@ -60,6 +60,60 @@ Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bin
   return {{concatenated({kept(whole), kept(next)}, 1), concatenated({1.0 - part, part}, 1)}, count, grid};
 }
 
+/// The value, whose gradient is not asked for: torchvision follows none to regions, since samples jump where their
+/// number changes.
+Expr held(NodeImport &n, const Expr &x) {
+  Type element = train::elementTypeOf(x), bits = n.builder.getIntegerType(element.getIntOrFloatBitWidth());
+  Shape shape(train::shapeOf(x));
+  return n.expr(train::BitCastOp::create(n.builder, n.loc, n.type(shape, element),
+                                         train::BitCastOp::create(n.builder, n.loc, n.type(shape, bits), x)));
+}
+
+/// Samples per bin that are built along one axis, where each region takes as many as its bins have elements.
+struct Grid {
+  int64_t samples;
+  int64_t needed; ///< by the largest region, where regions are constants; else −1
+};
+
+/// Regions that are known here say it themselves; of others, those up to the tensor's own size are covered, and some
+/// more.
+Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool align) {
+  constexpr int64_t kMost = 256; // samples along one axis of a bin; beyond the tensor, they are all equal
+  int64_t whole = (extent + bins) / bins + 1;
+  DenseElementsAttr given = n.constantOf(n.in(1));
+  if (!given)
+    return {whole, -1};
+  train::HostTensor rois = train::HostTensor::fromAttribute(given);
+  auto largest = [&](auto scale, auto count) {
+    using Float = decltype(scale); // as the program computes it
+    Float most = 0;
+    for (int64_t r = 0; r < rois.size() / 4; ++r) {
+      auto at = [&](unsigned i) -> Float { return Float(rois.getDouble(r * 4 + i)) * scale - Float(align ? 0.5 : 0); };
+      Float size = at(first + 2) - at(first);
+      most = std::max(most, std::ceil((align ? size : std::max(size, Float(1))) / count));
+    }
+    return double(most);
+  };
+  double scale = n.floatAttr("spatial_scale", 1);
+  double needed =
+      train::elementTypeOf(n.in(1)).isF64() ? largest(scale, double(bins)) : largest(float(scale), float(bins));
+  int64_t count = int64_t(std::clamp(needed, 1.0, 0x1p40));
+  return {std::min(count, std::max(whole, kMost)), count};
+}
+
+/// Says which regions get fewer samples than ONNX asks for.
+void warnOfCoarseness(NodeImport &n, const Grid &rows, const Grid &columns, int64_t height, int64_t width) {
+  if (rows.needed >= 0 && rows.needed <= rows.samples && columns.needed <= columns.samples)
+    return;
+  double scale = n.floatAttr("spatial_scale", 1);
+  auto size = [&](const Grid &grid, int64_t bins) { return double(grid.samples * bins) / scale; };
+  n.warn(fmt::format(
+      "sampling_ratio is 0: each region takes as many samples as its size asks for, up to regions {:.6g} high and "
+      "{:.6g} wide; larger ones are sampled no finer. Regions within the image are smaller; clip them to it, or "
+      "export with a sampling_ratio",
+      size(rows, height), size(columns, width)));
+}
+
 Status roiAlign(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
   if (x.size() != 4 || rois.size() != 2 || rois[1] != 4 || countOf(n.shape(2)) != rois[0])
@@ -81,13 +135,20 @@ Status roiAlign(NodeImport &n) {
   if (count == 0 || countOf(x) == 0)
     return n.result(n.splat({count, channels, height, width}, element, 0));
   bool align = transform == "half_pixel";
-  Expr scaled = n.expr(1).cast(wide) * n.floatAttr("spatial_scale", 1) - (align ? 0.5 : 0.0);
-  Samples ys = samplesOf(n, column(n, scaled, 1), column(n, scaled, 3), height, x[2], ratio, align);
-  Samples xs = samplesOf(n, column(n, scaled, 0), column(n, scaled, 2), width, x[3], ratio, align);
-  auto rows = [&](const Expr &v) { return v.reshape({ys.grid, 2, 1, 1, count, height, 1}); };
-  auto columns = [&](const Expr &v) { return v.reshape({1, 1, xs.grid, 2, count, 1, width}); };
-  AxisTaps taps = combined(
-      {{rows(ys.taps.index), rows(ys.taps.weight)}, {columns(xs.taps.index), columns(xs.taps.weight)}}, {x[2], x[3]});
+  Expr scaled = held(n, n.expr(1).cast(wide)) * n.floatAttr("spatial_scale", 1) - (align ? 0.5 : 0.0);
+  Grid rows = {ratio, ratio}, columns = {ratio, ratio};
+  if (ratio == 0) {
+    rows = gridOf(n, 1, height, x[2], align);
+    columns = gridOf(n, 0, width, x[3], align);
+    warnOfCoarseness(n, rows, columns, height, width);
+  }
+  Samples ys = samplesOf(n, column(n, scaled, 1), column(n, scaled, 3), height, x[2], ratio, rows.samples, align);
+  Samples xs = samplesOf(n, column(n, scaled, 0), column(n, scaled, 2), width, x[3], ratio, columns.samples, align);
+  auto alongRows = [&](const Expr &v) { return v.reshape({ys.grid, 2, 1, 1, count, height, 1}); };
+  auto alongColumns = [&](const Expr &v) { return v.reshape({1, 1, xs.grid, 2, count, 1, width}); };
+  AxisTaps taps = combined({{alongRows(ys.taps.index), alongRows(ys.taps.weight)},
+                            {alongColumns(xs.taps.index), alongColumns(xs.taps.weight)}},
+                           {x[2], x[3]});
   // All samples of the batch lie one behind another.
   Expr first = n.expr(2).cast(i32).reshape({1, 1, 1, 1, count, 1, 1}) * double(area);
   Expr place = taps.index.compare(CompareKind::ge, 0).select(taps.index + first, taps.index);

@@ -1,7 +1,7 @@
 """Resizing, sampling at positions, regions."""
 import numpy as np
 
-from .table import Each, F, IV, S, Table
+from .table import C, Each, F, IV, S, Table, V
 
 case = Table("resample").case
 
@@ -71,5 +71,11 @@ case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="output_half_pixel", m
      output_height=2, output_width=3, sampling_ratio=2, since=16)
 case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="before half pixels", output_height=2, output_width=3, sampling_ratio=2, until=15,
      judge="onnxruntime", why="the reference has opset 16's meaning")
+# Regions that are constants are sampled as densely as their size asks for, also beyond the tensor.
+for mode in ("avg", "max"):
+    case("RoiAlign", F(1, 2, 4, 5), C([[-3.3, -9.1, 21.4, 17.2], [0.4, 1.1, 2.3, 3.2]], np.float32), IV([0, 0]), name=f"{mode}, beyond the tensor",
+         mode=mode, output_height=2, output_width=1, since=16)
+case("RoiAlign", F(2, 2, 6, 5), V([[0.3, 0.2, 3.7, 4.1]]), IV([1]), name="regions have no gradient", output_height=2, output_width=2,
+     sampling_ratio=2, since=16, gradients={1: [[0, 0, 0, 0]]})
 case("MaxRoiPool", F(2, 2, 6, 5), IV([[0, 0, 0, 3, 4], [1, 1, 1, 3, 5]], np.float32), pooled_shape=[2, 2], spatial_scale=Each(..., 0.7),
      judge="onnxruntime", why="the reference lacks the op", judge_at=21)
