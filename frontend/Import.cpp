@@ -281,6 +281,17 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   return prepare;
 }
 
+/// What the table of ops says of a node's inputs.
+ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
+  return [&opsets = model.opsets](const onnx::NodeProto &node, int input) {
+    const std::string domain = canonicalDomain(node.domain());
+    auto version = opsets.find(domain);
+    const OpEntry *entry =
+        findOp(domain, node.op_type(), version == opsets.end() ? (domain.empty() ? kNewestOpset : 1) : version->second);
+    return entry && entry->reads(input);
+  };
+}
+
 Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options,
                                     std::vector<std::string> *problems) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
@@ -295,7 +306,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   TCC_TRY(modeWarnings, checkModeNodes(file->name, prepared.graph,
                                        standard == prepared.opsets.end() ? kNewestOpset : standard->second, options.model,
                                        options.where));
-  TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where));
+  TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where, compileTimeReads(prepared)));
 
   GraphImport import(context, *file, prepared, roles, options);
   Expected<OwningOpRef<ModuleOp>> module = import.run();

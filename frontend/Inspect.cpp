@@ -9,6 +9,7 @@
 namespace tcc::frontend {
 
 PrepareOptions prepareOptions(const ImportOptions &options);
+ReadWhenCompiling compileTimeReads(const PreparedModel &model);
 
 namespace {
 
@@ -76,7 +77,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
   TCC_TRY(model, prepareModel(file, prepare));
-  TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where));
+  TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where, compileTimeReads(model)));
 
   std::string text = fmt::format("{}: IR version {}", file.name, file.model.ir_version());
   for (const auto &[domain, version] : model.opsets)

@@ -75,8 +75,8 @@ bool selects(const std::string &glob, const std::string &name, const Initializer
 class Decision {
 public:
   Decision(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-           const std::map<std::string, std::string> &where)
-      : file(file), graph(graph), settings(settings), where(where) {}
+           const std::map<std::string, std::string> &where, const ReadWhenCompiling &readWhenCompiling)
+      : file(file), graph(graph), settings(settings), where(where), readWhenCompiling(readWhenCompiling) {}
 
   Expected<Roles> run() {
     describe();
@@ -102,6 +102,11 @@ private:
   }
 
   void describeUses(const onnx::GraphProto &part) {
+    static const std::set<std::string> roots = {"Sqrt", "Log", "Pow", "Reciprocal"};
+    std::set<std::string> rooted; ///< values whose root or logarithm is taken
+    for (const onnx::NodeProto &node : part.node())
+      if (roots.count(node.op_type()))
+        rooted.insert(node.input(0));
     for (const onnx::NodeProto &node : part.node()) {
       for (int i = 0; i < node.input_size(); ++i) {
         auto found = roles.initializers.find(node.input(i));
@@ -113,11 +118,15 @@ private:
           addUse(found->second, "bias");
         Reads &reads = uses[node.input(i)];
         reads.weight |= isWeightOperand(node, i);
-        reads.extent |= isExtentOperand(node, i);
+        if (readWhenCompiling && readWhenCompiling(node, i)) {
+          reads.number = true;
+          reads.reader = fmt::format("input {} of {}", i, nodeName(node));
+        }
         reads.recurrent |= isRecurrentWeight(node, i);
         reads.state |= (i == 5 || i == 6) && isRecurrentWeight(node, 1);
         if (reads.recurrent && found->second.display.empty())
           found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
+        reads.epsilon |= (node.op_type() == "Add" || node.op_type() == "Max") && rooted.count(node.output(0));
         reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
         reads.other |= node.op_type() != "Mul" && node.op_type() != "Div" && node.op_type() != "Pow";
       }
@@ -156,17 +165,20 @@ private:
            (node.op_type().find("Normalization") != std::string::npos && input >= 1);
   }
 
-  /// Floats that decide shapes and places: scales and regions of a resize.
-  static bool isExtentOperand(const onnx::NodeProto &node, int input) {
-    return input >= 1 && (node.op_type() == "Resize" || node.op_type() == "Upsample");
-  }
-
   struct Reads {
     bool weight = false; ///< of a product, convolution, norm …
-    bool extent = false; ///< must be known when compiling
+    bool number = false; ///< must be known when compiling
     bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
     bool scale = false, other = false;
+    bool epsilon = false; ///< added to what a root or a logarithm is taken of
+    std::string reader;  ///< who must know it when compiling
   };
+
+  /// What a product or a norm reads too stays a weight; who must know it says so.
+  bool isNumber(const std::string &name) {
+    const Reads &reads = uses[name];
+    return reads.number && !reads.weight;
+  }
 
   Status chooseDefaults() {
     // torch.onnx's notes name every parameter; then what has none is a constant it lifted.
@@ -181,7 +193,7 @@ private:
         return plan::error("{}: initializer \"{}\": {}", file.path, name, sign.message());
       role.lifted = !sign->empty();
       role.sign = role.lifted ? *sign : trainedSign(name, initializer, role);
-      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic) || uses[name].extent)
+      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic) || isNumber(name))
         role.role = initializer.bytes <= kConstantBytes ? Role::Constant : Role::Frozen;
       else
         role.role = role.lifted ? Role::Frozen : Role::Parameter;
@@ -228,8 +240,8 @@ private:
       return fmt::format("running statistic of {}", role.node);
     if (initializer.dims.empty())
       return std::string("a single number of rank 0");
-    if (uses[name].extent)
-      return fmt::format("the scales or the region of {}", role.node);
+    if (isNumber(name))
+      return fmt::format("{}, which is read at compile time", uses[name].reader);
     if (initializer.kind == "PARAMETER")
       return std::string();
     if (!initializer.kind.empty())
@@ -258,6 +270,8 @@ private:
     const uint64_t count = initializer.bytes / onnxElementBytes(initializer.type);
     if (isInventedName(name) && count == 1 && reads.scale && !reads.other)
       return std::string("a single number that scales");
+    if (isInventedName(name) && count == 1 && reads.epsilon)
+      return std::string("a single number that keeps a root or a logarithm away from 0");
     return std::string();
   }
 
@@ -334,6 +348,7 @@ private:
   const onnx::GraphProto &graph;
   const ModelSettings &settings;
   const std::map<std::string, std::string> &where;
+  const ReadWhenCompiling &readWhenCompiling;
   std::map<std::string, Reads> uses;
   bool described = false;
   Roles roles;
@@ -342,8 +357,8 @@ private:
 } // namespace
 
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-                            const std::map<std::string, std::string> &where) {
-  return Decision(file, graph, settings, where).run();
+                            const std::map<std::string, std::string> &where, const ReadWhenCompiling &readWhenCompiling) {
+  return Decision(file, graph, settings, where, readWhenCompiling).run();
 }
 
 } // namespace tcc::frontend

@@ -11,6 +11,8 @@
 #include "compiler/Recipe.h"
 #include "frontend/OnnxFile.h"
 
+#include <functional>
+
 namespace tcc::frontend {
 
 enum class Role { Parameter, Frozen, Constant };
@@ -33,10 +35,14 @@ struct Roles {
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.
 constexpr uint64_t kConstantBytes = 64 * 1024;
 
+/// True for an input of a node that the importer reads as numbers at compile time, whatever its type: no weight.
+using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
+
 /// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and the
 /// nearest names.
 plan::Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-                                  const std::map<std::string, std::string> &where);
+                                  const std::map<std::string, std::string> &where,
+                                  const ReadWhenCompiling &readWhenCompiling);
 
 } // namespace tcc::frontend
 

@@ -142,8 +142,8 @@ Status oneHot(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"Constant", 0, constant}, {"ConstantOfShape", 1, constantOfShape}, {"Range", 3, range},
-    {"Trilu", 1, trilu},       {"EyeLike", 1, eyeLike},                 {"OneHot", 3, oneHot},
+    {"Constant", 0, constant}, {"ConstantOfShape", 1, constantOfShape}, OpEntry{"Range", 3, range}.reading(0, 1, 2),
+    {"Trilu", 1, trilu},       {"EyeLike", 1, eyeLike},                 OpEntry{"OneHot", 3, oneHot}.reading(1),
 };
 
 } // namespace

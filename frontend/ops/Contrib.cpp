@@ -244,7 +244,7 @@ constexpr OpEntry kTable[] = {
     {"LayerNormalization", 2, standard<kLayerNormalization, 17>, 1, 1, kDomain},
     {"EmbedLayerNormalization", 1, embedNorm, 1, 1, kDomain},
     {"Trilu", 1, standard<kTrilu, 14>, 1, 1, kDomain},
-    {"Range", 3, standard<kRange, 11>, 1, 1, kDomain},
+    OpEntry{"Range", 3, standard<kRange, 11>, 1, 1, kDomain}.reading(0, 1, 2),
     {"ExpandDims", 2, standard<kUnsqueeze, 13>, 1, 1, kDomain},
     {"GatherND", 2, standard<kGatherND, 13>, 1, 1, kDomain},
 };

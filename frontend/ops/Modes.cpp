@@ -207,9 +207,9 @@ private:
 Status batchNorm(NodeImport &n) { return BatchNorm(n).run(); }
 
 constexpr OpEntry kTable[] = {
-    {"Dropout", 1, dropout},
+    OpEntry{"Dropout", 1, dropout}.reading(1),
     {"BatchNormalization", 5, batchNorm},
-    {"BiasDropout", 2, biasDropout, 1, 1, "com.microsoft"},
+    OpEntry{"BiasDropout", 2, biasDropout, 1, 1, "com.microsoft"}.reading(3),
 };
 
 } // namespace

@@ -216,8 +216,8 @@ Status resize(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"Resize", 1, resize},
-    {"Upsample", 1, resize, 7, 9},
+    OpEntry{"Resize", 1, resize}.reading(1, 2),
+    OpEntry{"Upsample", 1, resize, 7, 9}.reading(1),
 };
 
 } // namespace

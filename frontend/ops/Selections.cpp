@@ -198,9 +198,9 @@ Status nonMaxSuppression(NodeImport &n) {
 
 constexpr OpEntry kTable[] = {
     {"Compress", 2, compress, 1, 28, "", false, true},
-    {"NonZero", 1, nonZero, 1, 28, "", false, true},
-    {"Unique", 1, unique, 1, 28, "", false, true},
-    {"NonMaxSuppression", 2, nonMaxSuppression, 1, 28, "", false, true},
+    OpEntry{"NonZero", 1, nonZero, 1, 28, "", false, true}.reading(0),
+    OpEntry{"Unique", 1, unique, 1, 28, "", false, true}.reading(0),
+    OpEntry{"NonMaxSuppression", 2, nonMaxSuppression, 1, 28, "", false, true}.reading(0, 1, 3, 4),
 };
 
 } // namespace

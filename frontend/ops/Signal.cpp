@@ -206,7 +206,7 @@ constexpr OpEntry kTable[] = {
     {"BlackmanWindow", 1, blackmanWindow},
     {"DFT", 1, dft},
     {"STFT", 2, stft},
-    {"MelWeightMatrix", 5, melWeightMatrix},
+    OpEntry{"MelWeightMatrix", 5, melWeightMatrix}.reading(3, 4),
 };
 
 } // namespace

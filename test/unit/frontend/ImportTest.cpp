@@ -6,6 +6,7 @@ using namespace tcc::test;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 namespace {
@@ -127,6 +128,39 @@ TEST_F(Import, RepeatedConstantsAreStoredOnce) {
   set(m.node("Cast", {"rows"}, {"floats"}), "to", int64_t(onnx::TensorProto::FLOAT));
   m.node("Add", {"x", "floats"}, {"y"});
   EXPECT_THAT(text(*import(m)), HasSubstr("tensor<1x16xf32> -> tensor<8x16xf32>"));
+}
+
+TEST_F(Import, WhatAnImporterReadsIsNoWeight) {
+  OnnxModel m;
+  m.input("x", {"2", "3"}).output("y").floats("depth", {1}, {3}).floats("levels", {2}, {0.5f, 2}).floats("times", {3}, {1, 1, 2});
+  m.node("OneHot", {"x", "depth", "levels"}, {"h"}, "classes");
+  m.node("Resize", {"h", "", "times"}, {"y"}, "larger");
+  auto model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_TRUE(model->initializers.at("depth").constant);
+  EXPECT_EQ(model->initializers.at("depth").sign, "input 1 of classes, which is read at compile time");
+  EXPECT_EQ(model->initializers.at("times").sign, "input 2 of larger, which is read at compile time");
+  EXPECT_FALSE(model->initializers.at("levels").constant) << "another input of the same op";
+  // A product's weight stays one, and the error says why it is none that could be read.
+  m.floats("both", {1, 1}, {3}).output("z");
+  m.node("OneHot", {"x", "both", "levels"}, {"i"}, "more");
+  m.node("MatMul", {"y", "both"}, {"z"}, "product");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("more"), HasSubstr("initializer both, which is a weight")));
+}
+
+TEST_F(Import, RegionsOfTheDataAreSampledUpToABound) {
+  OnnxModel m;
+  m.input("x", {"1", "1", "8", "8"}).input("rois", {"2", "4"}).ints("batch", {2}, {0, 0}).output("y");
+  onnx::NodeProto &align = m.node("RoiAlign", {"x", "rois", "batch"}, {"y"}, "pool");
+  set(align, "output_height", int64_t(2));
+  auto model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(model->warnings, ElementsAre(AllOf(HasSubstr("pool: RoiAlign (opset 20): sampling_ratio is 0"),
+                                                 HasSubstr("up to regions 12 high and 10 wide"))));
+  set(align, "sampling_ratio", int64_t(2));
+  model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(model->warnings, IsEmpty());
 }
 
 TEST_F(Import, AShapeThatDependsOnDataIsAnError) {

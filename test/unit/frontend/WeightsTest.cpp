@@ -43,7 +43,7 @@ protected:
   frontend::InitializerRole roleOf(const OnnxModel &model, const std::string &name,
                                    std::vector<std::string> *warnings = nullptr) {
     frontend::OnnxFile file = read(model);
-    auto roles = frontend::decideRoles(file, file.model.graph(), {}, {}, readWhenCompiling);
+    auto roles = frontend::decideRoles(file, file.model.graph(), {}, {}, {});
     EXPECT_TRUE(roles) << roles.message();
     if (!roles)
       return {};
@@ -52,7 +52,6 @@ protected:
     return roles->initializers.at(name);
   }
   std::string folder;
-  frontend::ReadWhenCompiling readWhenCompiling; ///< nothing, where a test does not say otherwise
 };
 
 void note(onnx::ValueInfoProto &value, const std::string &key, const std::string &text) {
@@ -261,19 +260,6 @@ TEST_F(Weights, NotesDecideAndDoubtIsSaid) {
   EXPECT_THAT(roleOf(model, "val_2").sign, HasSubstr("no single parameter"));
   EXPECT_NE(roleOf(model, "val_4").role, frontend::Role::Parameter);
   EXPECT_THAT(warnings, IsEmpty());
-}
-
-TEST_F(Weights, WhatMustBeKnownWhenCompilingIsNone) {
-  readWhenCompiling = [](const onnx::NodeProto &node, int input) { return node.op_type() == "OneHot" && input == 1; };
-  OnnxModel model;
-  model.input("x", {"2", "3"}).output("y").floats("depth", {1}, {3}).floats("both", {3, 1}, {3, 1, 2}).floats("on.off", {2}, {0.5f, 2});
-  model.node("OneHot", {"x", "depth", "on.off"}, {"h"}, "classes");
-  model.node("OneHot", {"x", "both", "on.off"}, {"i"}, "more");
-  model.node("MatMul", {"x", "both"}, {"y"}, "product");
-  EXPECT_NE(roleOf(model, "depth").role, frontend::Role::Parameter);
-  EXPECT_EQ(roleOf(model, "depth").sign, "input 1 of classes, which is read at compile time");
-  EXPECT_EQ(roleOf(model, "both").role, frontend::Role::Parameter) << "a product's weight";
-  EXPECT_EQ(roleOf(model, "on.off").role, frontend::Role::Parameter) << "another input of the same op";
 }
 
 TEST_F(Weights, BatchInConstantsIsNamedByNode) {
