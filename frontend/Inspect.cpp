@@ -80,8 +80,10 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where, compileTimeReads(model)));
 
   std::string text = fmt::format("{}: IR version {}", file.name, file.model.ir_version());
-  for (const auto &[domain, version] : model.opsets)
-    text += fmt::format(", opset {}{}", domain.empty() ? "" : domain + " ", version);
+  for (const onnx::OperatorSetIdProto &set : file.model.opset_import()) {
+    const std::string domain = canonicalDomain(set.domain());
+    text += fmt::format(", opset {}{}", domain.empty() ? "" : domain + " ", set.version());
+  }
   if (!file.model.producer_name().empty())
     text += fmt::format(", by {} {}", file.model.producer_name(), file.model.producer_version());
   text += "\n\ninputs\n";

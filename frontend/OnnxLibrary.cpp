@@ -110,7 +110,7 @@ template <typename Nodes, typename Visit> void forEachNode(const Nodes &nodes, c
 }
 
 /// Nodes that an opset before the oldest one reads otherwise, or does not have.
-std::vector<std::string> changedSince(const onnx::ModelProto &model, int64_t version) {
+template <typename Nodes> std::vector<std::string> changedSince(const Nodes &nodes, int64_t version) {
   std::vector<std::string> changed;
   auto visit = [&](const onnx::NodeProto &node, const std::string &) {
     if (!canonicalDomain(node.domain()).empty())
@@ -119,8 +119,27 @@ std::vector<std::string> changedSince(const onnx::ModelProto &model, int64_t ver
     if (now && (!then || then->SinceVersion() != now->SinceVersion()))
       changed.push_back(fmt::format("{} ({})", nodeName(node), node.op_type()));
   };
-  forEachNode(model.graph().node(), "", visit);
+  forEachNode(nodes, "", visit);
   return changed;
+}
+
+/// The version by which nodes are read that are written in this one: an older opset is the oldest one that is read, where no
+/// op has changed since. `whose` is the model, or one of its functions.
+template <typename Nodes>
+Expected<int64_t> readableVersion(const std::string &whose, const Nodes &nodes, int64_t version) {
+  std::vector<std::string> changed;
+  if (version >= 1 && version < kOldestOpset) {
+    changed = changedSince(nodes, version);
+    if (changed.empty())
+      return kOldestOpset;
+  }
+  if (version >= kOldestOpset && version <= kNewestOpset)
+    return version;
+  std::string more = changed.size() > 1 ? fmt::format(" and {} more", changed.size() - 1) : std::string();
+  return plan::error("{}: opset {} is outside of what this version reads, {} to {}{}: export it with an opset in between, or "
+                     "convert it with onnx.version_converter.convert_version(model, 17)",
+                     whose, version, kOldestOpset, kNewestOpset,
+                     changed.empty() ? "" : fmt::format("; since then {}{} changed", changed.front(), more));
 }
 
 Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opsets) {
@@ -135,22 +154,10 @@ Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opset
   auto standard = opsets.find("");
   if (standard == opsets.end())
     return Status::success();
-  // Where no op has changed, an older opset is the oldest one that is read.
-  std::vector<std::string> changed;
-  if (standard->second >= 1 && standard->second < kOldestOpset) {
-    changed = changedSince(model, standard->second);
-    if (changed.empty()) {
-      standard->second = kOldestOpset;
-      return Status::success();
-    }
-  }
-  if (standard->second < kOldestOpset || standard->second > kNewestOpset)
-    return plan::error("{}: opset {} is outside of what this version reads, {} to {}{}: export it with an opset in between, "
-                       "or convert it with onnx.version_converter.convert_version(model, 17)",
-                       file.path, standard->second, kOldestOpset, kNewestOpset,
-                       changed.empty() ? std::string()
-                                       : fmt::format("; since then {} {}changed", changed.front(),
-                                                     changed.size() > 1 ? fmt::format("and {} more ", changed.size() - 1) : ""));
+  Expected<int64_t> version = readableVersion(file.path, model.graph().node(), standard->second);
+  if (!version)
+    return version.status();
+  standard->second = *version;
   return Status::success();
 }
 
@@ -481,8 +488,16 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   useShortDomains(*model.mutable_graph()->mutable_node());
   for (onnx::FunctionProto &function : *model.mutable_functions()) {
     useShortDomains(*function.mutable_node());
-    for (onnx::OperatorSetIdProto &set : *function.mutable_opset_import())
+    for (onnx::OperatorSetIdProto &set : *function.mutable_opset_import()) {
       set.set_domain(canonicalDomain(set.domain()));
+      if (!set.domain().empty())
+        continue;
+      Expected<int64_t> version =
+          readableVersion(fmt::format("{}: function {}", file.path, function.name()), function.node(), set.version());
+      if (!version)
+        return version.status();
+      set.set_version(*version);
+    }
   }
   for (onnx::OperatorSetIdProto &set : *model.mutable_opset_import()) {
     set.set_domain(canonicalDomain(set.domain()));

@@ -78,7 +78,7 @@ struct Grid {
 /// Regions that are known here say it themselves; of others, those up to the tensor's own size are covered, and some
 /// more.
 Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool align) {
-  constexpr int64_t kMost = 256; // samples along one axis of a bin; beyond the tensor, they are all equal
+  constexpr int64_t kMost = 256; // samples along one axis of a bin, where the tensor itself has not more elements
   int64_t whole = (extent + bins) / bins + 1;
   DenseElementsAttr given = n.constantOf(n.in(1));
   if (!given)

@@ -172,6 +172,20 @@ TEST_F(ModelFile, OlderVersionsAreReadWhereNoOpChanged) {
     m.save(path);
     EXPECT_THAT(prepareProblem(), HasSubstr(std::string("since then negated (") + op + ") changed"));
   }
+  // A function of the model has versions of its own.
+  OnnxModel caller = small();
+  onnx::FunctionProto &function = *caller.model.add_functions();
+  function.set_name("Twice");
+  function.set_domain("local");
+  function.add_input("a");
+  function.add_output("b");
+  *function.add_node() = OnnxModel().node("Add", {"a", "a"}, {"b"}, "double");
+  function.add_opset_import()->set_version(6);
+  caller.model.add_opset_import()->set_domain("local");
+  caller.model.mutable_opset_import(1)->set_version(1);
+  caller.node("Twice", {"x"}, {"z"}).set_domain("local");
+  caller.save(path);
+  EXPECT_THAT(prepareProblem(), AllOf(HasSubstr("function Twice: opset 6"), HasSubstr("since then double (Add) changed")));
   m.model.mutable_opset_import(0)->set_version(0);
   m.save(path);
   EXPECT_THAT(prepareProblem(), HasSubstr("opset 0 is outside"));

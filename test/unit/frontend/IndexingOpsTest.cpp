@@ -175,4 +175,29 @@ TEST_F(IndexingOps, BoxesOfConstantsAreSuppressed) {
   EXPECT_EQ(shape, (Dims{2, 3}));
 }
 
+/// Counts of 7, (5, 6) and (6, 7) in a row of six tokens.
+OnnxModel grams(const Dims &begins, int64_t skips = 0) {
+  OnnxModel m;
+  m.input("x", {"6"}, onnx::TensorProto::INT64).output("y");
+  onnx::NodeProto &node = m.node("TfIdfVectorizer", {"x"}, {"y"}, "grams");
+  set(node, "mode", std::string("TF"));
+  set(node, "min_gram_length", int64_t(1));
+  set(node, "max_gram_length", int64_t(2));
+  set(node, "max_skip_count", skips);
+  set(node, "pool_int64s", Dims{7, 5, 6, 6, 7});
+  set(node, "ngram_counts", begins);
+  set(node, "ngram_indexes", Dims{3, 0, 1});
+  return m;
+}
+
+TEST_F(IndexingOps, GramsAreCountedAlsoWithSkips) {
+  const std::vector<std::vector<double>> tokens = {{5, 6, 7, 6, 6, 7}};
+  EXPECT_THAT(evaluate(grams({0, 1}), tokens), ElementsAre(1, 2, 0, 2));
+  // One token further apart: 5 _ 7, 6 _ 6, 7 _ 6 and 6 _ 7. Single tokens are counted once.
+  EXPECT_THAT(evaluate(grams({0, 1}, 1), tokens), ElementsAre(1, 3, 0, 2));
+  EXPECT_THAT(problem(grams({0, 2})), HasSubstr("ngram_counts [0, 2] do not divide a pool of 5 tokens"));
+  EXPECT_THAT(problem(grams({3, 1})), HasSubstr("do not divide"));
+  EXPECT_THAT(problem(grams({0, 5, 5})), HasSubstr("more n-grams than ngram_indexes"));
+}
+
 } // namespace
