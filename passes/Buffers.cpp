@@ -44,6 +44,12 @@ bool canWriteOver(Value value, BlockArgument argument) {
   return true;
 }
 
+Value updatedInPlace(Value result) {
+  auto fused = result.getDefiningOp<FusedOp>();
+  int operand = fused && result == fused->getResult(0) ? fused.getRequiredInPlaceOperand() : -1;
+  return operand >= 0 ? fused->getOperand(operand) : Value();
+}
+
 EntryBuffers::EntryBuffers(func::FuncOp function) {
   Block &block = function.getBody().front();
   llvm::DenseMap<Operation *, int64_t> position;
@@ -82,11 +88,12 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
     if (variable)
       state[variable.getValue()] = id;
   }
-  // New values of state lie where the state lies.
+  // New values of state lie where the state lies, and so does what a kernel updates in place to make them.
   llvm::DenseMap<Value, std::string> newState;
   for (OpOperand &operand : terminator->getOpOperands())
     if (auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable))
-      newState[root(operand.get())] = variable.str();
+      for (Value value = operand.get(); value; value = updatedInPlace(root(value)))
+        newState[root(value)] = variable.str();
 
   for (Operation *op : instructions) {
     for (OpResult result : op->getResults()) {

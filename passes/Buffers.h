@@ -56,6 +56,9 @@ mlir::BlockArgument stateArgument(mlir::func::FuncOp function, llvm::StringRef v
 /// done.
 bool canWriteOver(mlir::Value value, mlir::BlockArgument argument);
 
+/// The operand whose memory the kernel behind `result` takes over and updates; null where it needs none.
+mlir::Value updatedInPlace(mlir::Value result);
+
 } // namespace tcc::train
 
 #endif // TCC_PASSES_BUFFERS_H

@@ -120,6 +120,7 @@ private:
         OpBuilder builder(fused);
         auto constant = root.getDefiningOp<ConstantOp>();
         fused->setOperand(operand, fill(builder, constant, value.getType()));
+        returnByCopy(function, fused, operand);
         continue;
       }
       bool alone = root.getDefiningOp() && isReadOnce(value);
@@ -132,6 +133,19 @@ private:
           }
       if (!alone)
         fused->setOperand(operand, copyBefore(fused, value));
+      returnByCopy(function, fused, operand);
+    }
+  }
+
+  /// State that is read in this entry is not the place to prepare its own next value: that one is made elsewhere.
+  static void returnByCopy(func::FuncOp function, FusedOp fused, int operand) {
+    Operation *terminator = function.getBody().front().getTerminator();
+    for (OpOperand &use : terminator->getOpOperands()) {
+      auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
+      BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
+      if (argument && EntryBuffers::root(use.get()) == fused->getResult(0) &&
+          EntryBuffers::root(fused->getOperand(operand)) != argument)
+        use.set(copyBefore(terminator, use.get()));
     }
   }
 

@@ -44,6 +44,15 @@ def mlp_data(rows):
     return {"x": x, "y": np.sin(x.sum(1, keepdims=True)).astype(np.float32)}
 
 
+def table(path, batch, tied):
+    """x [batch, 1] of row numbers → rows of w, or their products with all rows of w: prediction [batch, 3 or 6]."""
+    nodes = [helper.make_node("Cast", ["x"], ["rows"], "cast", to=TensorProto.INT64),
+             helper.make_node("GatherND", ["w", "rows"], ["found" if tied else "prediction"], "look-up")]
+    if tied:
+        nodes.append(helper.make_node("Gemm", ["found", "w"], ["prediction"], "product", transB=1))
+    return save(path, nodes, {"x": [batch, 1]}, {"prediction": [batch, 6 if tied else 3]}, {"w": random(1, 6, 3)})
+
+
 def classifier(path, batch, features, classes):
     """One linear layer: its weight gradient is classes × batch × features."""
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"], "head", transB=1)]

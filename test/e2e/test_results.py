@@ -144,6 +144,22 @@ class Updates(EndToEnd):
             scale = scale * (1 - 0.01 * 0.01) - 0.01 * m / (1 - 0.9 ** t) / (math.sqrt(v / (1 - 0.999 ** t)) + 1e-8)
 
 
+    def test_a_table_learns_the_same_from_several_micro_batches(self):
+        """Rows that a window does not name have no gradient, whatever the window before left."""
+        x = np.random.default_rng(3).integers(6, size=(32, 1)).astype(np.float32)
+        for tied in (False, True):
+            with self.subTest(tied=tied):
+                data = self.save("rows.safetensors", x=x, y=models.random(4, 32, 6 if tied else 3))
+                recipe = self.write("rows.toml", models.SQUARES + models.SGD)
+                losses = []
+                for batch in (8, 4, 2):
+                    model = models.table(self.folder / f"rows{batch}.onnx", batch, tied)
+                    plan = self.compile(model, "--recipe", recipe, "--set", f"train.accumulate={8 // batch}", "--set", "optimizer.lr=0.5")
+                    run = self.train(plan, data, "--no-shuffle", steps=8, out=f"run{batch}{tied}")
+                    losses.append([update["loss"] for update in metrics(run)[0]])
+                np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
+
+
 class Exports(EndToEnd):
     def test_trained_model_has_the_trained_loss_in_onnxruntime(self):
         """eval_loss of the run = loss of the exported ONNX over the same windows = trun eval from the run."""
