@@ -77,7 +77,10 @@ public:
           return status.withContext(
               fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
     }
-    return loadInitialValues(reader, resident.data(), pool);
+    plan::Status status = loadInitialValues(reader, resident.data(), pool);
+    // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
+    reader.releasePages();
+    return status;
   }
 
   uint64_t residentBytes() const override { return resident.bytes(); }

@@ -80,6 +80,9 @@ public:
   /// Bytes of payload `index`, checked when the plan was opened; empty for an index out of range. 64-byte aligned.
   std::span<const std::byte> payload(uint32_t index) const;
 
+  /// Gives back the memory that the mapped file's pages take: they are read again from the file where they are asked for.
+  void releasePages() const;
+
   /// The file's path as given, and the folder that external weights are relative to ("." if there is none).
   const std::string &path() const { return name; }
   std::string folder() const;

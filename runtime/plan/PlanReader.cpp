@@ -144,6 +144,11 @@ Status PlanReader::check() {
   return Status::success();
 }
 
+void PlanReader::releasePages() const {
+  if (storage->mapped)
+    ::madvise(const_cast<char *>(storage->data), storage->bytes, MADV_DONTNEED);
+}
+
 std::span<const std::byte> PlanReader::payload(uint32_t index) const {
   if (index >= static_cast<uint32_t>(message->payloads_size()))
     return {};
