@@ -175,7 +175,8 @@ def main():
     for name, problem in sorted(failures.items()):
         print(f"FAIL {name}: {problem}")
     fed = sum(bool(case.fed_as_initializer) for case in cases)
-    print(f"{len(cases) - len(failures)} of {len(cases)} node tests pass ({fed} with shape inputs fed as initializers); "
+    print(f"{len(cases) - len(failures)} of {len(cases)} node tests pass ({fed} with shape inputs fed as initializers, "
+          f"{sum(only_shapes(case.name) for case in cases)} random ones by type and shape alone); "
           f"{len(skipped)} of {len(every)} are out of scope")
     if options.json:
         options.json.write_text(json.dumps({"passed": [case.name for case in cases if case.name not in failures],

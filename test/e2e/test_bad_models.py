@@ -206,6 +206,18 @@ class WrongUsage(EndToEnd):
             with self.subTest(words=words):
                 self.refuse(2, ["--[a-z]+"], "tcc", *words)
 
+    def test_several_models(self):
+        """One that fails keeps none of the others from being compiled, and no plan is written over another."""
+        models.mlp(self.folder / "a.onnx")
+        models.mlp(self.folder / "c.onnx")
+        self.write("b.onnx", b"no model")
+        self.refuse(1, ["b.onnx"], "tcc", "a.onnx", "b.onnx", "c.onnx", "--entry", "predict")
+        self.assertTrue((self.folder / "a.tplan").exists() and (self.folder / "c.tplan").exists())
+        (self.folder / "sub").mkdir()
+        models.mlp(self.folder / "sub" / "a.onnx")
+        self.refuse(2, ["a.onnx and sub/a.onnx would both be compiled to"], "tcc", "a.onnx", "sub/a.onnx", "-o", "sub")
+        self.refuse(2, ["must be a folder that exists"], "tcc", "a.onnx", "c.onnx", "-o", "both.tplan")
+
     def test_trun(self):
         for words in ([], ["--nonsense"], ["p.tplan"], ["p.tplan", "--data", "d", "--steps", "1", "--epochs", "1"],
                       ["p.tplan", "--data", "d", "--steps", "-1"], ["predict", "p.tplan"], ["export"], ["verify"]):

@@ -99,13 +99,25 @@ int compileCommand(int argc, char **argv) {
   if (model.models.size() > 1 && !timings.empty())
     return printError(plan::Status("--timings is for one model at a time", plan::kExitUsage));
 
-  mlir::DialectRegistry registry;
-  registerDialects(registry);
-  int exitStatus = plan::kExitDone;
+  std::vector<std::filesystem::path> targets;
   for (const std::string &path : model.models) {
     std::filesystem::path target = std::filesystem::path(path).replace_extension(".tplan");
     if (!output.empty())
       target = std::filesystem::is_directory(output) ? output / target.filename() : std::filesystem::path(output);
+    if (auto other = std::find(targets.begin(), targets.end(), target); other != targets.end())
+      return printError(
+          plan::Status(fmt::format("{} and {} would both be compiled to {}: compile one of them on its own",
+                                   model.models[size_t(other - targets.begin())], path, target.string()),
+                       plan::kExitUsage));
+    targets.push_back(target);
+  }
+
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  int exitStatus = plan::kExitDone;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const std::string &path = model.models[i];
+    const std::filesystem::path &target = targets[i];
     options.modelPath = path;
     options.planFolder = target.parent_path().string();
     // A context for each: what one model leaves there is not the next one's.
