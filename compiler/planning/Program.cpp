@@ -1,0 +1,140 @@
+//===- Program.cpp - what lives when --------------------------------------===//
+#include "compiler/planning/Program.h"
+
+#include <algorithm>
+
+namespace tcc::planning {
+
+std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
+  const Time end = Time(sequence.size());
+  std::vector<Block> blocks;
+  std::vector<int> newest(program.values.size(), -1); // block of each value
+  for (size_t v = 0; v < program.values.size(); ++v)
+    if (program.values[v].producer < 0) {
+      newest[v] = int(blocks.size());
+      blocks.push_back({int(v), -1, program.values[v].bytes, -1, 0, -1});
+    }
+  // Which results are read before they are made again (or leave): the others may be left out.
+  std::vector<std::vector<bool>> wanted(sequence.size());
+  std::vector<bool> needed(program.values.size());
+  for (size_t v = 0; v < program.values.size(); ++v)
+    needed[v] = program.values[v].atExit;
+  for (size_t at = sequence.size(); at-- > 0;) {
+    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
+    for (int v : instruction.writes) {
+      wanted[at].push_back(needed[size_t(v)]);
+      needed[size_t(v)] = false;
+    }
+    for (int v : instruction.reads)
+      needed[size_t(v)] = true;
+  }
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
+    for (int v : instruction.reads)
+      blocks[size_t(newest[size_t(v)])].last = Time(at);
+    for (size_t i = 0; i < instruction.writes.size(); ++i) {
+      int v = instruction.writes[i];
+      if (instruction.omits && !wanted[at][i])
+        continue;
+      newest[size_t(v)] = int(blocks.size());
+      blocks.push_back({v, int(at), program.values[size_t(v)].bytes, Time(at), Time(at), -1});
+    }
+    if (instruction.workspace)
+      blocks.push_back({-1, int(at), instruction.workspace, Time(at), Time(at), -1});
+  }
+  for (size_t v = 0; v < program.values.size(); ++v)
+    if (program.values[v].atExit && newest[v] >= 0)
+      blocks[size_t(newest[v])].last = end;
+  // In place: a result over an operand that dies there.
+  std::fill(newest.begin(), newest.end(), -1);
+  std::vector<bool> taken(blocks.size(), false);
+  size_t next = 0;
+  for (; next < blocks.size() && blocks[next].execution < 0; ++next)
+    newest[size_t(blocks[next].value)] = int(next);
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    size_t begin = next;
+    for (; next < blocks.size() && blocks[next].execution == int(at); ++next) {
+    }
+    for (auto [read, written] : program.instructions[size_t(sequence[at])].inPlace) {
+      int from = newest[size_t(read)];
+      auto to = std::find_if(blocks.begin() + long(begin), blocks.begin() + long(next),
+                             [&, written = written](const Block &block) { return block.value == written; });
+      if (from < 0 || to == blocks.begin() + long(next) || to->inPlaceOf >= 0 || taken[size_t(from)] ||
+          blocks[size_t(from)].last != Time(at))
+        continue;
+      to->inPlaceOf = from;
+      taken[size_t(from)] = true;
+    }
+    for (size_t b = begin; b < next; ++b)
+      if (blocks[b].value >= 0)
+        newest[size_t(blocks[b].value)] = int(b);
+  }
+  return blocks;
+}
+
+PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf) {
+  PackingProblem problem;
+  bufferOf.assign(blocks.size(), -1);
+  for (size_t b = 0; b < blocks.size(); ++b) {
+    const Block &block = blocks[b];
+    if (block.inPlaceOf >= 0) {
+      bufferOf[b] = bufferOf[size_t(block.inPlaceOf)];
+      PackingBuffer &shared = problem.buffers[size_t(bufferOf[b])];
+      shared.last = std::max(shared.last, block.last);
+      continue;
+    }
+    bufferOf[b] = int(problem.buffers.size());
+    problem.buffers.push_back({"block " + std::to_string(b), std::max<Bytes>(block.bytes, 1), block.first, block.last});
+  }
+  return problem;
+}
+
+Bytes peakOf(const Program &program, const Sequence &sequence) {
+  std::vector<int> bufferOf;
+  PackingProblem problem = packingOf(blocksOf(program, sequence), bufferOf);
+  std::vector<int64_t> change(sequence.size() + 3, 0); // position −1 is index 0
+  for (const PackingBuffer &buffer : problem.buffers) {
+    int64_t bytes = int64_t((buffer.bytes + problem.alignment - 1) / problem.alignment * problem.alignment);
+    change[size_t(buffer.first + 1)] += bytes;
+    change[size_t(buffer.last + 2)] -= bytes;
+  }
+  int64_t live = 0, most = 0;
+  for (int64_t delta : change)
+    most = std::max(most, live += delta);
+  return Bytes(most);
+}
+
+Cost costOf(const Program &program, const Sequence &sequence) {
+  Cost cost = 0;
+  for (int instruction : sequence)
+    cost += program.instructions[size_t(instruction)].cost;
+  return cost;
+}
+
+std::string validate(const Program &program, const Sequence &sequence) {
+  const std::vector<ProgramInstruction> &all = program.instructions;
+  std::vector<bool> done(all.size(), false);
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    int id = sequence[at];
+    if (id < 0 || size_t(id) >= all.size())
+      return "position " + std::to_string(at) + " holds no instruction";
+    const ProgramInstruction &instruction = all[size_t(id)];
+    if (done[size_t(id)] && !instruction.repeatable)
+      return instruction.name + " is executed twice";
+    for (int v : instruction.reads)
+      if (int producer = program.values[size_t(v)].producer; producer >= 0 && !done[size_t(producer)])
+        return instruction.name + " reads " + program.values[size_t(v)].name + " before it is made";
+    for (size_t later = at + 1; later < sequence.size(); ++later)
+      for (int earlier : instruction.after)
+        if (sequence[later] == earlier)
+          return all[size_t(earlier)].name + " is executed after " + instruction.name +
+                 " has overwritten what it reads";
+    done[size_t(id)] = true;
+  }
+  for (size_t id = 0; id < all.size(); ++id)
+    if (!done[id])
+      return all[id].name + " is never executed";
+  return "";
+}
+
+} // namespace tcc::planning

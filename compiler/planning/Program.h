@@ -1,0 +1,80 @@
+//===- Program.h - instructions as far as memory is concerned ---*- C++ -*-===//
+//
+// What scheduling, rematerialisation and packing know of an entry: which instruction reads and writes which values, how
+// many bytes each value takes, which result may take over the memory of which operand. A sequence is an order of
+// execution; an instruction that stands in it again is recomputed. `blocksOf` is the one account of what lives when.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_PROGRAM_H
+#define TCC_PLANNING_PROGRAM_H
+
+#include "compiler/planning/Packing.h"
+#include "compiler/planning/Rematerialization.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tcc::planning {
+
+/// A piece of transient memory. State (parameters, moments) is not one: its memory is always there.
+struct ProgramValue {
+  std::string name;
+  Bytes bytes = 0;
+  int producer = -1;   ///< instruction that writes it; −1: an input, there at entry
+  bool atExit = false; ///< lives to the end
+};
+
+struct ProgramInstruction {
+  std::string name;
+  Cost cost = 0;           ///< of one execution
+  std::vector<int> reads;  ///< values, ascending, each once
+  std::vector<int> writes; ///< values, ascending
+  Bytes workspace = 0;     ///< live during its executions alone
+  /// (read, written) of equal size: the written value may take over the memory of the read one where that one dies
+  /// here. In order of preference; each value takes part once.
+  std::vector<std::pair<int, int>> inPlace;
+  /// Instructions all of whose executions come before this one's: they read state that it overwrites. Ascending.
+  std::vector<int> after;
+  bool repeatable = false; ///< may be executed again: pure, writes no state
+  bool omits = false;      ///< results that nobody reads are left out, and take no memory
+};
+
+struct Program {
+  std::vector<ProgramValue> values;
+  std::vector<ProgramInstruction> instructions; ///< in a valid order
+};
+
+/// Instructions in order of execution.
+using Sequence = std::vector<int>;
+
+/// Memory during part of a sequence: a value made by one execution (and those that take over its memory), or the
+/// workspace of one.
+struct Block {
+  int value = -1;     ///< −1: workspace
+  int execution = -1; ///< position in the sequence at which it is made; −1: at entry
+  Bytes bytes = 0;
+  Time first = 0, last = 0; ///< positions, both included; −1: at entry, the sequence's length: at exit
+  int inPlaceOf = -1;       ///< block whose memory it takes over, where that one dies
+};
+
+/// Everything that lives, in order of position; blocks of values at entry come first. The sequence has to be valid.
+std::vector<Block> blocksOf(const Program &program, const Sequence &sequence);
+
+/// The packing problem of blocks: those that take over one another's memory are one buffer. `bufferOf[block]` is its
+/// index.
+PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf);
+
+/// Most bytes live at once, sizes rounded up to the alignment of packing: what no packing goes below.
+Bytes peakOf(const Program &program, const Sequence &sequence);
+
+/// Sum of the costs of all executions.
+Cost costOf(const Program &program, const Sequence &sequence);
+
+/// Checks a sequence naively: every instruction executed, every read value at hand, order against state heeded,
+/// repetitions allowed. Empty if valid, else what is wrong, by name.
+std::string validate(const Program &program, const Sequence &sequence);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_PROGRAM_H

@@ -1,0 +1,100 @@
+//===- Rematerialization.h - less memory for more work ----------*- C++ -*-===//
+//
+// A program of nodes in a valid order, each making one output. A schedule executes every node at least once, and some
+// again, so that no more than a budget is live at any time; its cost is the sum over its executions. Least cost under a
+// budget is NP-hard already for one recomputation of each node (Naumann 2008); the formulations here follow Checkmate
+// (Jain et al. 2020) and Moccasin (Bartan et al. 2023), on general graphs.
+//
+// Definitions (they are those of the public instances): an output lives from an execution of its node up to its last
+// use before the node's next execution; one never used lives only during its own step. What lives during a step
+// includes the step's inputs and output.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_REMATERIALIZATION_H
+#define TCC_PLANNING_REMATERIALIZATION_H
+
+#include "compiler/planning/Packing.h"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace tcc::planning {
+
+/// What executing a node once costs: any unit of work.
+using Cost = uint64_t;
+
+struct RematNode {
+  std::string name;
+  Cost cost = 0;
+  Bytes bytes = 0;         ///< of the output
+  Bytes workspace = 0;     ///< more that is live during its own steps alone
+  bool repeatable = true;  ///< may be executed more than once
+  bool liveAtExit = false; ///< the output of its last execution lives to the end
+  int overwrites = -1;     ///< an input whose memory the output takes over where that input's life ends at this step
+  /// Repetitions stand before the first execution of this node (it destroys what this one reads); −1: no limit.
+  int repeatBefore = -1;
+};
+
+struct RematProblem {
+  std::vector<RematNode> nodes;         ///< in a valid order of execution
+  std::vector<std::vector<int>> inputs; ///< of each node, ascending, each once: nodes before it
+};
+
+/// Nodes in order of execution; one that stands here twice is recomputed.
+using RematSchedule = std::vector<int>;
+
+struct RematMeasure {
+  Cost cost = 0;
+  Bytes peak = 0;
+};
+
+/// Cost and peak by the definitions above, O(executions · inputs). The schedule has to be valid.
+RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule);
+
+/// Checks a schedule naively, independently of `measure`: every node executed, every input at hand, `repeatable` and
+/// `repeatBefore` heeded. Empty if valid, else what is wrong, with the names of the nodes.
+std::string validate(const RematProblem &problem, const RematSchedule &schedule);
+
+/// How hard to try, in elementary visits (a few hundred million take a second).
+constexpr uint64_t kRematWork = 1'000'000'000;
+
+struct RematOptions {
+  uint64_t work = kRematWork;
+  /// May the first executions stand in another order than the nodes'?
+  bool keepOrder = true;
+  /// Asked now and then; ends the search early. A solution then depends on when it did.
+  std::function<bool()> stop;
+};
+
+struct RematSolution {
+  bool feasible = false;
+  RematSchedule schedule; ///< where feasible: within the budget
+  Cost cost = 0;
+  Bytes peak = 0;
+};
+
+/// A schedule within `budget` of little cost. The same problem, budget and work give the same solution. Not feasible:
+/// none was found (see `leastBudget`).
+RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
+
+/// The schedule of least peak that the solver finds, whatever it costs: the least budget that it can meet.
+RematSolution leastMemory(const RematProblem &problem, const RematOptions &options = {});
+
+struct RematBound {
+  Cost givenOrder = 0;     ///< no schedule within the budget whose first executions follow the nodes' order costs less
+  Cost anyOrder = 0;       ///< no schedule within the budget costs less
+  bool infeasible = false; ///< proved: no schedule whose first executions follow the nodes' order meets the budget
+};
+
+/// Lower bounds of the cost of any schedule within `budget`.
+RematBound boundCost(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
+
+/// A peak that no schedule stays below: the largest step (inputs, output and workspace), or more where that is proved.
+Bytes boundPeak(const RematProblem &problem);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_REMATERIALIZATION_H

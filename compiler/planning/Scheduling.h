@@ -1,0 +1,33 @@
+//===- Scheduling.h - an order of least peak --------------------*- C++ -*-===//
+//
+// Which order of a program's instructions keeps the least memory live (register-allocation's cousin on graphs, NP-hard:
+// Sethi 1975; exact by dynamic programming over sets that are closed under predecessors on small parts).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_SCHEDULING_H
+#define TCC_PLANNING_SCHEDULING_H
+
+#include "compiler/planning/Program.h"
+
+namespace tcc::planning {
+
+/// How hard to try, in elementary visits (a few hundred million take a second).
+constexpr uint64_t kSchedulingWork = 100'000'000;
+
+struct SchedulingOptions {
+  uint64_t work = kSchedulingWork;
+  std::function<bool()> stop; ///< ends the search early; a solution then depends on when it did
+};
+
+struct SchedulingSolution {
+  Sequence order;       ///< each instruction once
+  Bytes peak = 0;       ///< peakOf(program, order)
+  Bytes lowerBound = 0; ///< no order of these instructions has a smaller peak
+};
+
+/// Never worse than the program's own order; the same program and work give the same solution.
+SchedulingSolution schedule(const Program &program, const SchedulingOptions &options = {});
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_SCHEDULING_H
