@@ -1,16 +1,14 @@
 //===- Buffers.h - which values share memory, and how long they live -*- C++ -*-===//
 //
-// The one account of an entry's memory, from its order of ops: plan-memory packs it, emit writes it into the plan.
-// Reshapes are views of their operand. A result that may overwrite an operand which dies there lies in its place. A
-// variable's argument and its new value lie in the variable.
+// The buffers of an entry in the order of its IR, by planning's account of what lives when (planning::blocksOf):
+// plan-memory packs them, emit writes them into the plan. Reshapes are views of their operand. A result that may
+// overwrite an operand which dies there lies in its place. A variable's argument and its new value lie in the variable.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_BUFFERS_H
 #define TCC_PASSES_BUFFERS_H
 
-#include "compiler/dialect/TrainDialect.h"
-
-#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "passes/EntryProgram.h"
 
 #include <string>
 #include <vector>
@@ -26,7 +24,9 @@ struct EntryBuffer {
   std::string variable;             ///< state: its name
   int64_t bytes = 0;
   int64_t first = 0, last = 0; ///< instructions; −1: at entry, count: at exit
-  int inPlaceOf = -1;          ///< buffer whose memory it takes over when that one dies
+  int block = -1;              ///< transient: where it lies in EntryBuffers::blocks, and how far into it
+  int64_t offsetInBlock = 0;
+  int inPlaceOf = -1; ///< buffer whose memory it takes over when that one dies
   mlir::Operation *lastReader = nullptr;
 };
 
@@ -35,29 +35,15 @@ struct EntryBuffers {
 
   std::vector<mlir::Operation *> instructions; ///< in order, views left out
   std::vector<EntryBuffer> buffers;
+  std::vector<planning::Block> blocks; ///< what the transient buffers are parts of
   /// Buffer of a value, views followed.
-  unsigned bufferOf(mlir::Value value) const { return index.lookup(root(value)); }
+  unsigned bufferOf(mlir::Value value) const { return index.lookup(rootOf(value)); }
   /// Buffers an instruction defines: results, then scratch, then partial sums (where it has them).
   std::vector<unsigned> definedBy(mlir::Operation *op) const;
-  /// The operand behind views.
-  static mlir::Value root(mlir::Value value);
 
 private:
   llvm::DenseMap<mlir::Value, unsigned> index;
 };
-
-/// True for ops that become instructions: everything but views and the terminator.
-bool isInstruction(mlir::Operation *op);
-
-/// The state argument that a returned new value replaces, by name; null where the entry only writes it.
-mlir::BlockArgument stateArgument(mlir::func::FuncOp function, llvm::StringRef variable);
-
-/// True if the producer of `value` may write it straight into the memory of `argument`, once all other readers are
-/// done.
-bool canWriteOver(mlir::Value value, mlir::BlockArgument argument);
-
-/// The operand whose memory the kernel behind `result` takes over and updates; null where it needs none.
-mlir::Value updatedInPlace(mlir::Value result);
 
 } // namespace tcc::train
 

@@ -14,6 +14,7 @@ namespace names {
 inline constexpr llvm::StringLiteral kLibrary = "train.library";                     ///< unit: the library computes it
 inline constexpr llvm::StringLiteral kScratchSlotBytes = "train.scratch_slot_bytes"; ///< i64: scratch of one worker
 inline constexpr llvm::StringLiteral kPartialBytes = "train.partial_bytes";          ///< i64: partial sums
+inline constexpr llvm::StringLiteral kRecompute = "train.recompute"; ///< unit: executed before, its results given up
 inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers";              ///< i64, on the module
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";                   ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";                     ///< i64, on arguments

@@ -86,7 +86,7 @@ private:
     llvm::DenseSet<Value> claimed;
     Waits waits;
     for (OpOperand &operand : terminator->getOpOperands()) {
-      Value root = EntryBuffers::root(operand.get());
+      Value root = rootOf(operand.get());
       auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable);
       BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
       if (argument && root == argument)
@@ -111,7 +111,7 @@ private:
       if (operand < 0)
         continue;
       Value value = fused->getOperand(operand);
-      Value root = EntryBuffers::root(value);
+      Value root = rootOf(value);
       auto isSplat = [](Value constant) {
         auto op = constant.getDefiningOp<ConstantOp>();
         return op && isa<SplatElementsAttr>(op.getValue());
@@ -143,8 +143,8 @@ private:
     for (OpOperand &use : terminator->getOpOperands()) {
       auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
       BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
-      if (argument && EntryBuffers::root(use.get()) == fused->getResult(0) &&
-          EntryBuffers::root(fused->getOperand(operand)) != argument)
+      if (argument && rootOf(use.get()) == fused->getResult(0) &&
+          rootOf(fused->getOperand(operand)) != argument)
         use.set(copyBefore(terminator, use.get()));
     }
   }

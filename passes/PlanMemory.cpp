@@ -19,32 +19,21 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     if (!function->hasAttr(names::kEntry))
       return;
     EntryBuffers entry(function);
-    // Buffers that take over one another's memory are one block.
-    planning::PackingProblem problem;
-    std::vector<int> block(entry.buffers.size(), -1);
-    for (unsigned id = 0; id < entry.buffers.size(); ++id) {
-      const EntryBuffer &buffer = entry.buffers[id];
-      if (buffer.kind == EntryBuffer::kState)
-        continue;
-      if (buffer.inPlaceOf >= 0) {
-        block[id] = block[buffer.inPlaceOf];
-        planning::PackingBuffer &shared = problem.buffers[block[id]];
-        shared.last = std::max<planning::Time>(shared.last, buffer.last);
-        continue;
-      }
-      block[id] = problem.buffers.size();
-      problem.buffers.push_back({"buffer " + std::to_string(id), planning::Bytes(std::max<int64_t>(buffer.bytes, 1)),
-                                 buffer.first, buffer.last});
-    }
+    std::vector<int> packed;
+    planning::PackingProblem problem = planning::packingOf(entry.blocks, packed);
     planning::PackingSolution solution = planning::pack(problem);
     if (std::string clash = planning::validate(problem, solution); !clash.empty()) {
       function.emitError("internal error: memory plan is wrong: ") << clash;
       return signalPassFailure();
     }
     Builder builder(&getContext());
-    auto offsetOf = [&](unsigned id) { return block[id] < 0 ? int64_t(-1) : int64_t(solution.offsets[block[id]]); };
+    auto offsetOf = [&](unsigned id) {
+      const EntryBuffer &buffer = entry.buffers[id];
+      return buffer.block < 0 ? int64_t(-1)
+                              : int64_t(solution.offsets[size_t(packed[size_t(buffer.block)])]) + buffer.offsetInBlock;
+    };
     for (BlockArgument argument : function.getArguments())
-      if (unsigned id = entry.bufferOf(argument); block[id] >= 0)
+      if (unsigned id = entry.bufferOf(argument); entry.buffers[id].block >= 0)
         function.setArgAttr(argument.getArgNumber(), names::kOffset, builder.getI64IntegerAttr(offsetOf(id)));
     for (Operation *op : entry.instructions) {
       SmallVector<int64_t> offsets;

@@ -68,7 +68,7 @@ private:
       if (!name)
         continue;
       BlockArgument argument = stateArgument(function, name.getValue());
-      Operation *producer = EntryBuffers::root(returned.get()).getDefiningOp();
+      Operation *producer = rootOf(returned.get()).getDefiningOp();
       if (!argument || !producer)
         continue;
       SmallVector<Value> work{argument};
@@ -86,13 +86,13 @@ private:
       for (Operation *earlier : before[op])
         after[earlier].push_back(op);
       for (Value operand : op->getOperands())
-        readers[EntryBuffers::root(operand)].insert(op);
+        readers[rootOf(operand)].insert(op);
     }
     for (Operation *op : ops)
       if (missing[op] == 0)
         ready.insert(op);
     for (Value operand : block.getTerminator()->getOperands())
-      keptAlive.insert(EntryBuffers::root(operand));
+      keptAlive.insert(rootOf(operand));
   }
 
   void place(Operation *op) {
@@ -136,7 +136,7 @@ private:
         bytes += tensorBytes(result.getType());
     llvm::SmallPtrSet<Value, 8> seen;
     for (Value operand : op->getOperands()) {
-      Value value = EntryBuffers::root(operand);
+      Value value = rootOf(operand);
       if (isa<BlockArgument>(value) || keptAlive.contains(value) || !seen.insert(value).second)
         continue;
       bool last = llvm::all_of(readers[value], [&](Operation *reader) {

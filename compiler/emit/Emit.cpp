@@ -41,17 +41,6 @@ std::vector<std::string> nodesOf(Operation *op) {
   return nodes;
 }
 
-double flopsOf(Operation *op) {
-  if (auto fused = dyn_cast<train::FusedOp>(op)) {
-    double flops = 0;
-    for (Operation &inner : fused.getBody().front())
-      flops += flopsOf(&inner);
-    return flops;
-  }
-  auto cost = dyn_cast<train::Cost>(op);
-  return cost ? cost.getFlops() : 0;
-}
-
 class EntryEmitter {
 public:
   EntryEmitter(func::FuncOp function, codegen::KernelSet &kernels, LibraryCalls &library,
@@ -203,7 +192,10 @@ private:
       instruction.set_node(nodes.back());
     for (const std::string &node : nodes)
       instruction.add_nodes(node);
-    instruction.set_flops(flopsOf(op));
+    instruction.set_flops(train::flopsOf(op));
+    instruction.set_recompute(op->hasAttr(names::kRecompute));
+    instruction.set_cost(train::nominalCost(op));
+    entry.set_cost(entry.cost() + instruction.cost());
     instruction.set_bytes(bytes);
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);

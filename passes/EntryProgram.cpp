@@ -1,0 +1,314 @@
+//===- EntryProgram.cpp ---------------------------------------------------===//
+#include "passes/EntryProgram.h"
+
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+bool isInstruction(Operation *op) { return !op->hasTrait<View>() && !op->hasTrait<OpTrait::IsTerminator>(); }
+
+Value rootOf(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!op->hasTrait<View>())
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+BlockArgument stateArgument(func::FuncOp function, StringRef variable) {
+  for (BlockArgument argument : function.getArguments()) {
+    auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable);
+    if (name && name.getValue() == variable)
+      return argument;
+  }
+  return nullptr;
+}
+
+bool canWriteOver(Value value, BlockArgument argument) {
+  auto result = dyn_cast<OpResult>(rootOf(value));
+  if (!result)
+    return false;
+  Operation *producer = result.getOwner();
+  for (OpOperand &operand : producer->getOpOperands()) {
+    if (rootOf(operand.get()) != argument)
+      continue;
+    auto fused = dyn_cast<FusedOp>(producer);
+    if (!fused || !llvm::is_contained(fused.getInPlacePairs(), std::pair<unsigned, unsigned>(operand.getOperandNumber(),
+                                                                                             result.getResultNumber())))
+      return false;
+  }
+  return true;
+}
+
+Value updatedInPlace(Value result) {
+  auto fused = result.getDefiningOp<FusedOp>();
+  int operand = fused && result == fused->getResult(0) ? fused.getRequiredInPlaceOperand() : -1;
+  return operand >= 0 ? fused->getOperand(operand) : Value();
+}
+
+llvm::DenseMap<Value, StringRef> newStateOf(func::FuncOp function) {
+  llvm::DenseMap<Value, StringRef> found;
+  for (OpOperand &operand : function.getBody().front().getTerminator()->getOpOperands())
+    if (auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable))
+      for (Value value = operand.get(); value; value = updatedInPlace(rootOf(value)))
+        found[rootOf(value)] = variable.getValue();
+  return found;
+}
+
+double flopsOf(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op)) {
+    double flops = 0;
+    for (Operation &inner : fused.getBody().front())
+      flops += flopsOf(&inner);
+    return flops;
+  }
+  auto cost = dyn_cast<Cost>(op);
+  return cost ? cost.getFlops() : 0;
+}
+
+planning::Cost nominalCost(Operation *op) {
+  // Two cores with AVX-512, rounded: what a library reaches, what a generated kernel reaches, what memory gives.
+  constexpr double kLibraryFlopsPerNs = 150, kKernelFlopsPerNs = 12, kBytesPerNs = 16, kOverheadNs = 2000;
+  double bytes = 0;
+  for (Value operand : op->getOperands())
+    bytes += double(tensorBytes(operand.getType()));
+  for (Value result : op->getResults())
+    bytes += double(tensorBytes(result.getType()));
+  double rate = op->hasAttr(names::kLibrary) ? kLibraryFlopsPerNs : kKernelFlopsPerNs;
+  return planning::Cost(kOverheadNs + std::max(flopsOf(op) / rate, bytes / kBytesPerNs));
+}
+
+namespace {
+
+/// True if the results of a fused region that are no state can be computed without the state that it overwrites.
+bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &newState, func::FuncOp function) {
+  llvm::SmallPtrSet<Value, 4> overwritten;
+  auto yield = cast<YieldOp>(fused.getBody().front().getTerminator());
+  llvm::SetVector<Value> work;
+  for (OpResult result : fused->getResults()) {
+    auto found = newState.find(result);
+    if (found == newState.end())
+      work.insert(yield.getValues()[result.getResultNumber()]);
+    else if (BlockArgument argument = stateArgument(function, found->second))
+      overwritten.insert(argument);
+  }
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (auto argument = dyn_cast<BlockArgument>(work[i])) {
+      if (overwritten.contains(rootOf(fused->getOperand(argument.getArgNumber()))))
+        return false;
+      continue;
+    }
+    work.insert_range(work[i].getDefiningOp()->getOperands());
+  }
+  return true;
+}
+
+/// A fused region without the results that nobody reads, and without what only they need.
+void dropUnreadResults(FusedOp fused) {
+  if (fused.getLoopKernel() || llvm::none_of(fused->getResults(), [](Value result) { return result.use_empty(); }))
+    return;
+  Block &body = fused.getBody().front();
+  auto yield = cast<YieldOp>(body.getTerminator());
+  SmallVector<Value> yielded, kept;
+  for (OpResult result : fused->getResults())
+    if (!result.use_empty()) {
+      kept.push_back(result);
+      yielded.push_back(yield.getValues()[result.getResultNumber()]);
+    }
+  yield.getValuesMutable().assign(yielded);
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body.without_terminator())))
+    if (op.use_empty())
+      op.erase();
+  SmallVector<Value> operands;
+  for (int i = int(body.getNumArguments()) - 1; i >= 0; --i) {
+    if (body.getArgument(unsigned(i)).use_empty())
+      body.eraseArgument(unsigned(i));
+    else
+      operands.insert(operands.begin(), fused->getOperand(unsigned(i)));
+  }
+  OpBuilder builder(fused);
+  SmallVector<Type> types;
+  for (Value value : kept)
+    types.push_back(value.getType());
+  auto smaller = FusedOp::create(builder, fused.getLoc(), types, operands);
+  smaller->setDiscardableAttrs(fused->getDiscardableAttrDictionary());
+  smaller.getBody().takeBody(fused.getBody());
+  for (auto [old, now] : llvm::zip_equal(kept, smaller->getResults()))
+    old.replaceAllUsesWith(now);
+  fused->erase();
+}
+
+} // namespace
+
+EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
+  Block &block = function.getBody().front();
+  Operation *terminator = block.getTerminator();
+  llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
+  auto workers = function->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kMaxWorkers);
+  auto addValue = [&](Value value, int producer) {
+    index[value] = int(values.size());
+    values.push_back(value);
+    program.values.push_back(
+        {nodeName(value.getLoc()).str(), planning::Bytes(tensorBytes(value.getType())), producer, false});
+  };
+  llvm::DenseMap<Value, SmallVector<int>> stateReaders;
+  llvm::DenseMap<Operation *, int> position;
+  for (BlockArgument argument : block.getArguments()) {
+    if (function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable))
+      state.push_back(argument);
+    else
+      addValue(argument, -1);
+  }
+  for (Operation &op : block) {
+    if (!isInstruction(&op))
+      continue;
+    int id = int(instructions.size());
+    position[&op] = id;
+    instructions.push_back(&op);
+    planning::ProgramInstruction instruction;
+    instruction.name = nodeName(op.getLoc()).str();
+    instruction.cost = nominalCost(&op);
+    for (Value operand : op.getOperands()) {
+      Value root = rootOf(operand);
+      if (auto found = index.find(root); found != index.end())
+        instruction.reads.push_back(found->second);
+      else if (isa<BlockArgument>(root))
+        stateReaders[root].push_back(id);
+      else // new state, which lies where it stays
+        instruction.after.push_back(position.lookup(root.getDefiningOp()));
+    }
+    llvm::sort(instruction.reads);
+    instruction.reads.erase(llvm::unique(instruction.reads), instruction.reads.end());
+    bool writesState = false;
+    for (OpResult result : op.getResults()) {
+      if (newState.contains(result)) {
+        writesState = true;
+        continue;
+      }
+      instruction.writes.push_back(int(values.size()));
+      addValue(result, id);
+    }
+    auto bytesOf = [&](StringRef attribute) {
+      auto bytes = op.getAttrOfType<IntegerAttr>(attribute);
+      return planning::Bytes(bytes ? bytes.getInt() : 0);
+    };
+    // Scratch and partial sums are two buffers, one after the other.
+    auto aligned = [](planning::Bytes bytes) { return llvm::alignTo(bytes, planning::PackingProblem().alignment); };
+    instruction.workspace =
+        aligned(bytesOf(names::kScratchSlotBytes) * planning::Bytes(workers ? workers.getInt() : 1)) +
+        bytesOf(names::kPartialBytes);
+    auto fused = dyn_cast<FusedOp>(&op);
+    int required = fused ? fused.getRequiredInPlaceOperand() : -1;
+    instruction.omits = fused && !fused.getLoopKernel();
+    instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
+                                                               isFreeOfItsState(fused, newState, function)));
+    if (fused) {
+      SmallVector<std::pair<unsigned, unsigned>> pairs = fused.getInPlacePairs();
+      for (auto [operand, result] : pairs) {
+        auto from = index.find(rootOf(op.getOperand(operand))), to = index.find(op.getResult(result));
+        if (from == index.end() || to == index.end() || program.values[from->second].producer < 0 ||
+            program.values[from->second].bytes != program.values[to->second].bytes ||
+            (required >= 0 && int(operand) != required))
+          continue;
+        // A view of the same memory may be read elsewhere than where the result is written.
+        bool everyReadInPlace = llvm::all_of(op.getOpOperands(), [&, result = result](OpOperand &read) {
+          return rootOf(read.get()) != values[size_t(from->second)] ||
+                 llvm::is_contained(pairs, std::pair<unsigned, unsigned>(read.getOperandNumber(), result));
+        });
+        if (everyReadInPlace)
+          instruction.inPlace.push_back({from->second, to->second});
+      }
+    }
+    program.instructions.push_back(std::move(instruction));
+  }
+  // Readers of a variable's old value come before its new one.
+  for (auto [value, variable] : newState) {
+    BlockArgument argument = stateArgument(function, variable);
+    Operation *producer = value.getDefiningOp();
+    if (!argument || !producer)
+      continue;
+    std::vector<int> &after = program.instructions[size_t(position.lookup(producer))].after;
+    for (int reader : stateReaders.lookup(argument))
+      if (reader != position.lookup(producer))
+        after.push_back(reader);
+  }
+  for (planning::ProgramInstruction &instruction : program.instructions) {
+    llvm::sort(instruction.after);
+    instruction.after.erase(llvm::unique(instruction.after), instruction.after.end());
+  }
+  for (Value operand : terminator->getOperands())
+    if (auto found = index.find(rootOf(operand)); found != index.end() && program.values[found->second].producer >= 0)
+      program.values[found->second].atExit = true;
+}
+
+void EntryProgram::apply(const planning::Sequence &sequence) {
+  Block &block = function.getBody().front();
+  Operation *terminator = block.getTerminator();
+  auto append = [&](Operation *op) { block.getOperations().insert(terminator->getIterator(), op); };
+  SmallVector<Operation *> viewOps;
+  for (Operation &op : block)
+    if (op.hasTrait<View>())
+      viewOps.push_back(&op);
+  std::vector<SmallVector<Value>> operands;
+  for (Operation *op : instructions)
+    operands.emplace_back(op->getOperands());
+  llvm::DenseMap<Value, Value> current; // the newest copy of a value, where it is not the value itself
+  llvm::DenseMap<std::pair<Operation *, Value>, Value> views;
+  auto remap = [&](auto &&self, Value value) -> Value {
+    Operation *op = value.getDefiningOp();
+    if (!op || !op->hasTrait<View>()) {
+      auto found = current.find(value);
+      return found == current.end() ? value : found->second;
+    }
+    Value source = self(self, op->getOperand(0));
+    if (auto found = views.find({op, source}); found != views.end())
+      return found->second;
+    Operation *made = op;
+    if (source == op->getOperand(0)) {
+      op->moveBefore(terminator);
+    } else {
+      made = op->clone();
+      made->setOperand(0, source);
+      append(made);
+    }
+    return views[{op, source}] = made->getResult(0);
+  };
+  std::vector<bool> executed(instructions.size(), false);
+  SmallVector<FusedOp> kernels;
+  for (int id : sequence) {
+    Operation *original = instructions[size_t(id)], *op = original;
+    bool again = executed[size_t(id)];
+    executed[size_t(id)] = true;
+    if (again) {
+      op = original->clone();
+      op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
+    }
+    for (auto [i, operand] : llvm::enumerate(operands[size_t(id)]))
+      op->setOperand(unsigned(i), remap(remap, operand));
+    if (again)
+      append(op);
+    else
+      op->moveBefore(terminator);
+    if (again)
+      for (int v : program.instructions[size_t(id)].writes)
+        current[values[size_t(v)]] = op->getResult(cast<OpResult>(values[size_t(v)]).getResultNumber());
+    if (auto fused = dyn_cast<FusedOp>(op))
+      kernels.push_back(fused);
+  }
+  for (OpOperand &operand : terminator->getOpOperands())
+    operand.set(remap(remap, operand.get()));
+  for (Operation *op : llvm::reverse(viewOps))
+    if (op->use_empty())
+      op->erase();
+  for (FusedOp fused : kernels)
+    dropUnreadResults(fused);
+}
+
+} // namespace tcc::train
