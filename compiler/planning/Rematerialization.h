@@ -87,6 +87,9 @@ struct RematBound {
   Cost givenOrder = 0;     ///< no schedule within the budget whose first executions follow the nodes' order costs less
   Cost anyOrder = 0;       ///< no schedule within the budget costs less
   bool infeasible = false; ///< proved: no schedule whose first executions follow the nodes' order meets the budget
+  /// Where `givenOrder` comes from: what one byte more during the first execution of each node would save, in cost per
+  /// byte, by the relaxation's dual. Zeros where memory is not scarce; as long as the nodes.
+  std::vector<double> memoryPrices;
 };
 
 /// Lower bounds of the cost of any schedule within `budget`.
