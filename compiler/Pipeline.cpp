@@ -70,7 +70,12 @@ public:
     });
     for (auto &[name, build] : phases())
       if (failed(runPhase(name, build)))
-        return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages);
+        return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
+                            (*model.module)->hasAttr(train::names::kOverBudget) ? plan::kExitOverBudget
+                                                                                : plan::kExitFault);
+    if (auto entry = (*model.module)->getAttrOfType<StringAttr>(train::names::kLeftOut))
+      model.warnings.push_back("the plan has no `" + entry.str() + "`: it alone does not fit into the memory budget; "
+                               "--entry " + entry.str() + " says what it would need");
     return emitPlan(messages);
   }
 
@@ -186,9 +191,18 @@ private:
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
                     }});
-    list.push_back({"memory", [](OpPassManager &passes) {
+    list.push_back({"memory", [this](OpPassManager &passes) {
                       passes.addPass(train::createMaterializeBuffersPass());
                       passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
+                      // What is executed again is decided in the order that stands; the ladder brings its own orders.
+                      if (options.budgetBytes || options.frontier || options.variants > 1) {
+                        train::RematerializePassOptions remat;
+                        remat.budgetBytes = options.budgetBytes;
+                        remat.variants = options.variants;
+                        remat.bounds = options.frontier;
+                        remat.optional = options.entries.empty() ? "gradients" : "";
+                        passes.addPass(train::createRematerializePass(remat));
+                      }
                       passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
                     }});
     return list;
@@ -224,6 +238,7 @@ private:
       emit.maxWorkers = maxWorkers();
       emit.embedWeights = options.embedWeights;
       emit.planFolder = options.planFolder;
+      emit.sizesOnly = options.sizesOnly;
       plan::Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
         return messages.empty() ? plan.status() : plan::Status(messages + "\n" + plan.message());

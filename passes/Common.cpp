@@ -1,6 +1,8 @@
 //===- Common.cpp - what the mathematical passes share --------------------===//
 #include "passes/Common.h"
 
+#include "runtime/plan/KernelAbi.h"
+
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include <algorithm>
@@ -21,6 +23,13 @@ llvm::StringRef nodeName(Location loc) {
 }
 
 func::FuncOp lookupFunction(ModuleOp module, llvm::StringRef name) { return module.lookupSymbol<func::FuncOp>(name); }
+
+uint64_t residentBytes(ModuleOp module) {
+  uint64_t bytes = 0;
+  for (VariableOp variable : module.getOps<VariableOp>())
+    bytes += llvm::alignTo(uint64_t(tensorBytes(variable.getType())), plan::kAlignmentBytes);
+  return bytes;
+}
 
 std::vector<VariableOp> trainableParameters(ModuleOp module) {
   std::vector<VariableOp> parameters;

@@ -49,6 +49,9 @@ std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);
 void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node);
 bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
 
+/// Bytes of the resident arena: every variable, each at an aligned offset.
+uint64_t residentBytes(mlir::ModuleOp module);
+
 /// Removes ops whose results nobody reads, last to first. Returns how many.
 int64_t eraseDeadOps(mlir::func::FuncOp function);
 

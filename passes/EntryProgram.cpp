@@ -204,6 +204,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     instruction.workspace =
         aligned(bytesOf(names::kScratchSlotBytes) * planning::Bytes(workers ? workers.getInt() : 1)) +
         bytesOf(names::kPartialBytes);
+    instruction.writesState = writesState;
     auto fused = dyn_cast<FusedOp>(&op);
     int required = fused ? fused.getRequiredInPlaceOperand() : -1;
     instruction.omits = fused && !fused.getLoopKernel();

@@ -14,11 +14,22 @@ namespace names {
 inline constexpr llvm::StringLiteral kLibrary = "train.library";                     ///< unit: the library computes it
 inline constexpr llvm::StringLiteral kScratchSlotBytes = "train.scratch_slot_bytes"; ///< i64: scratch of one worker
 inline constexpr llvm::StringLiteral kPartialBytes = "train.partial_bytes";          ///< i64: partial sums
-inline constexpr llvm::StringLiteral kRecompute = "train.recompute"; ///< unit: executed before, its results given up
-inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers";              ///< i64, on the module
-inline constexpr llvm::StringLiteral kOffsets = "train.offsets";                   ///< array<i64>, per buffer of the op
-inline constexpr llvm::StringLiteral kOffset = "train.offset";                     ///< i64, on arguments
-inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes";    ///< i64, on functions
+inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: executed before, its results given up
+inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers"; ///< i64, on the module
+inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
+inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
+inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes"; ///< i64, on functions
+// On functions, by rematerialize.
+inline constexpr llvm::StringLiteral kVariant =
+    "train.variant"; ///< i64: which point of the frontier; on the module: how many
+inline constexpr llvm::StringLiteral kFrontier =
+    "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen
+inline constexpr llvm::StringLiteral kWithoutRecomputeBytes = "train.without_recompute_bytes"; ///< i64
+inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
+// On the module, by rematerialize.
+inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64
+inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i64: the smallest budget that would do
+inline constexpr llvm::StringLiteral kLeftOut = "train.left_out"; ///< string: an optional entry that does not fit
 inline constexpr llvm::StringLiteral kLowerBoundBytes = "train.lower_bound_bytes"; ///< i64, on functions
 } // namespace names
 

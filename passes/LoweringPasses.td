@@ -77,6 +77,32 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
   }];
 }
 
+def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
+  let summary = "Executes instructions again instead of keeping their results, under a budget of bytes";
+  let description = [{
+    Solves the ladder of budgets of each entry (compiler/planning/Frontier) and makes it follow the cheapest rung whose packed
+    arena fits beside the state. Counter-based random numbers and kernels whose bits do not depend on where they run leave
+    every result as it was. A kernel that runs again computes only what is read of it.
+
+    ```mlir
+    %a = train.fused(%x) ...        // read at once and, much later, by %g
+    %b = train.matmul %a, %w ...
+    %g = train.fused(%a, %d) ...
+    // becomes
+    %a = train.fused(%x) ...
+    %b = train.matmul %a, %w ...
+    %a2 = train.fused(%x) {train.recompute} ...
+    %g = train.fused(%a2, %d) ...
+    ```
+  }];
+  let options = [
+    Option<"budgetBytes", "budget-bytes", "uint64_t", "0", "what state and arena may take together; 0: no limit">,
+    Option<"rungs", "rungs", "unsigned", "16", "budgets that are solved for each entry">,
+    Option<"variants", "variants", "unsigned", "1", "points of the frontier that the plan is to hold">,
+    Option<"bounds", "bounds", "bool", "false", "a lower bound of the cost for each point">,
+    Option<"optional", "optional", "std::string", "\"\"", "an entry that is left out where it alone does not fit">];
+}
+
 def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   let summary = "Decides where every value lies";
   let description = [{

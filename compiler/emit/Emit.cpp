@@ -44,15 +44,19 @@ std::vector<std::string> nodesOf(Operation *op) {
 class EntryEmitter {
 public:
   EntryEmitter(func::FuncOp function, codegen::KernelSet &kernels, LibraryCalls &library,
-               const std::map<std::string, uint32_t> &variables, const plan::Plan &plan, plan::Entry &entry)
-      : function(function), kernels(kernels), library(library), variables(variables), plan(plan), entry(entry),
+               const std::map<std::string, uint32_t> &variables, const plan::Plan &plan, plan::Entry &entry,
+               bool sizesOnly)
+      : function(function), kernels(kernels), library(library), variables(variables), plan(plan), entry(entry), sizesOnly(sizesOnly),
         buffers(function) {}
 
   plan::Status run() {
     entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
     entry.set_transient_bytes(integer(function->getAttr(names::kTransientBytes)));
     entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) + plan.resident_bytes());
+    emitFrontier();
     entry.set_scalars(-1);
+    if (sizesOnly)
+      return plan::Status::success();
     emitBuffers();
     for (Operation *op : buffers.instructions)
       if (plan::Status status = emitInstruction(op); !status.ok())
@@ -64,6 +68,25 @@ public:
 
 private:
   static int64_t integer(Attribute attribute) { return attribute ? cast<IntegerAttr>(attribute).getInt() : 0; }
+
+  void emitFrontier() {
+    entry.set_variant(uint32_t(integer(function->getAttr(names::kVariant))));
+    entry.set_without_recompute_bytes(function->hasAttr(names::kWithoutRecomputeBytes)
+                                          ? uint64_t(integer(function->getAttr(names::kWithoutRecomputeBytes)))
+                                          : entry.transient_bytes());
+    entry.set_lower_bound_cost(uint64_t(integer(function->getAttr(names::kBoundCost))));
+    auto frontier = function->getAttrOfType<ArrayAttr>(names::kFrontier);
+    if (!frontier)
+      return;
+    for (Attribute attribute : frontier) {
+      auto row = cast<DictionaryAttr>(attribute);
+      plan::FrontierPoint &point = *entry.add_frontier();
+      point.set_transient_bytes(uint64_t(integer(row.get("bytes"))));
+      point.set_cost(uint64_t(integer(row.get("cost"))));
+      point.set_lower_bound_cost(uint64_t(integer(row.get("lower_bound_cost"))));
+      point.set_chosen(row.getAs<BoolAttr>("chosen").getValue());
+    }
+  }
 
   void emitBuffers() {
     int64_t count = buffers.instructions.size();
@@ -272,6 +295,7 @@ private:
   const std::map<std::string, uint32_t> &variables;
   const plan::Plan &plan;
   plan::Entry &entry;
+  bool sizesOnly;
   EntryBuffers buffers;
   std::map<unsigned, uint32_t> versions;
 };
@@ -321,6 +345,25 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     (*plan.mutable_data()->mutable_map())[input] = column;
   for (const auto &[key, value] : recipe.dataSettings)
     (*plan.mutable_data()->mutable_settings())[key] = value;
+}
+
+/// What each point of a fat plan needs, and what an update costs there.
+void emitVariants(ModuleOp module, plan::Plan &plan) {
+  if (auto budget = module->getAttrOfType<IntegerAttr>(names::kBudgetBytes))
+    plan.set_budget_bytes(uint64_t(budget.getInt()));
+  auto count = module->getAttrOfType<IntegerAttr>(names::kVariant);
+  for (int64_t i = 0; count && i < count.getInt(); ++i) {
+    plan::Variant &variant = *plan.add_variants();
+    for (const plan::Entry &entry : plan.entries()) {
+      if (entry.variant() != uint32_t(i))
+        continue;
+      variant.set_transient_bytes(std::max<uint64_t>(variant.transient_bytes(), entry.transient_bytes()));
+      uint64_t calls = entry.name() == "accumulate_next" ? uint64_t(std::max<int64_t>(plan.training().accumulate(), 1) - 1)
+                       : entry.name() == "step" || entry.name() == "accumulate_first" || entry.name() == "update" ? 1
+                                                                                                                 : 0;
+      variant.set_cost(variant.cost() + entry.cost() * calls);
+    }
+  }
 }
 
 void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::Plan &plan) {
@@ -381,9 +424,11 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     out.mutable_permutation()->Assign(tie.permutation.begin(), tie.permutation.end());
     *out.mutable_type() = tie.type;
   }
-  auto variables = emitVariables(module, writer, options, plan);
+  std::map<std::string, uint32_t> none;
+  auto variables = options.sizesOnly ? plan::Expected(std::move(none)) : emitVariables(module, writer, options, plan);
   if (!variables)
     return variables.status();
+  plan.set_resident_bytes(train::residentBytes(module));
 
   codegen::KernelSet kernels(options.target);
   LibraryCalls library;
@@ -392,12 +437,13 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     if (!function->hasAttr(names::kEntry))
       continue;
     plan::Entry &entry = *plan.add_entries();
-    if (plan::Status status = EntryEmitter(function, kernels, library, *variables, plan, entry).run(); !status.ok())
+    if (plan::Status status = EntryEmitter(function, kernels, library, *variables, plan, entry, options.sizesOnly).run(); !status.ok())
       return status;
     transient = std::max<uint64_t>(transient, entry.transient_bytes());
   }
   plan.set_transient_bytes(transient);
-  if (kernels.size()) {
+  emitVariants(module, plan);
+  if (kernels.size() && !options.sizesOnly) {
     plan::Expected<std::string> code = kernels.compile();
     if (!code)
       return code.status();

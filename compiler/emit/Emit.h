@@ -16,6 +16,7 @@ struct EmitOptions {
   std::string target; ///< cpu:v3 | cpu:v4
   uint32_t maxWorkers = 8;
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
+  bool sizesOnly = false;    ///< sizes and frontiers alone
   std::string planFolder;    ///< what paths of external weights are relative to
 };
 

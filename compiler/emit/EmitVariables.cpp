@@ -115,7 +115,6 @@ plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, p
       }
     }
   }
-  plan.set_resident_bytes(offset);
   return indices;
 }
 

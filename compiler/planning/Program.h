@@ -36,8 +36,9 @@ struct ProgramInstruction {
   std::vector<std::pair<int, int>> inPlace;
   /// Instructions all of whose executions come before this one's: they read state that it overwrites. Ascending.
   std::vector<int> after;
-  bool repeatable = false; ///< may be executed again: pure, writes no state
-  bool omits = false;      ///< results that nobody reads are left out, and take no memory
+  bool repeatable = false;  ///< may be executed again: pure, writes no state
+  bool writesState = false; ///< its first execution has an effect beyond its results
+  bool omits = false;       ///< results that nobody reads are left out, and take no memory
 };
 
 struct Program {

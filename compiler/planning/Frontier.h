@@ -1,0 +1,54 @@
+//===- Frontier.h - the time–memory frontier of a program -------*- C++ -*-===//
+//
+// Budgets are solved on a ladder that depends on the program alone: evenly spaced between what it takes without
+// recomputation and the least that the solver reaches. Each rung is a real sequence, packed; those that another one
+// dominates are left out. Whoever asks for a budget takes the cheapest rung that fits, so a smaller budget never gives
+// a larger arena or a cheaper sequence.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_FRONTIER_H
+#define TCC_PLANNING_FRONTIER_H
+
+#include "compiler/planning/Program.h"
+
+#include <vector>
+
+namespace tcc::planning {
+
+/// A sequence, and what it takes.
+struct FrontierPoint {
+  Sequence sequence;
+  Bytes bytes = 0;     ///< of the packed arena
+  Bytes peak = 0;      ///< most live at once
+  Cost cost = 0;       ///< of all executions
+  Cost lowerBound = 0; ///< no sequence whose first executions keep the program's order costs less in these bytes
+};
+
+struct FrontierOptions {
+  unsigned rungs = 16;                  ///< how many budgets are solved
+  uint64_t work = 400'000'000;          ///< of the recomputation solver, for all rungs together
+  uint64_t packingWork = 4'000'000;     ///< for each rung
+  uint64_t schedulingWork = 10'000'000; ///< for each rung: other orders of what it executes
+  uint64_t boundWork = 0;               ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
+};
+
+/// Points of a program, most memory first: bytes fall strictly, costs rise strictly. The first one executes everything
+/// once, in the program's order.
+std::vector<FrontierPoint> frontier(const Program &program, const FrontierOptions &options = {});
+
+/// The recomputation problem of a program: one node for each value (inputs first), or for an instruction that makes
+/// none. `nodeInstruction[n]` is what makes node n, −1 for inputs.
+RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction);
+
+/// What lives when a sequence's memory is largest: values and workspaces, most bytes first.
+std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence);
+
+/// The sequence without executions whose results nobody reads before they are made again.
+Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence);
+
+/// A program in which each execution of a sequence is an instruction of its own.
+Program expand(const Program &program, const Sequence &sequence);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_FRONTIER_H

@@ -1,0 +1,205 @@
+//===- Rematerialize.cpp --------------------------------------------------===//
+//
+// The ladder depends on the model alone (planning::frontier); a budget only chooses a rung. So a smaller budget never
+// gives a larger arena or a cheaper step.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/Frontier.h"
+#include "passes/Common.h"
+#include "passes/EntryProgram.h"
+#include "passes/Lowering.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_REMATERIALIZEPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+/// "1.5 MiB (1,572,864 bytes)" would be too much in a list: "1.5 MiB".
+std::string bytesText(uint64_t bytes) {
+  static constexpr const char *kUnits[] = {"B", "KiB", "MiB", "GiB"};
+  double value = double(bytes);
+  int unit = 0;
+  for (; unit < 3 && value >= 1023.95; ++unit)
+    value /= 1024;
+  return unit ? llvm::formatv("{0:F1} {1}", value, kUnits[unit]).str() : std::to_string(bytes) + " B";
+}
+
+struct Ladder {
+  func::FuncOp function;
+  StringRef entry; ///< step, evaluate, …
+  planning::Program program;
+  std::vector<planning::FrontierPoint> points;
+
+  /// The cheapest point within `bytes`; the least one where none is.
+  const planning::FrontierPoint &within(planning::Bytes bytes) const {
+    for (const planning::FrontierPoint &point : points)
+      if (point.bytes <= bytes)
+        return point;
+    return points.back();
+  }
+  planning::Bytes least() const { return points.back().bytes; }
+};
+
+struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
+  using RematerializePassBase::RematerializePassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    resident = residentBytes(module);
+    std::vector<Ladder> ladders;
+    for (func::FuncOp function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
+      if (auto entry = function->getAttrOfType<StringAttr>(names::kEntry))
+        climb(ladders.emplace_back(Ladder{function, entry, {}, {}}));
+    if (budgetBytes && failed(fit(ladders)))
+      return signalPassFailure();
+    std::vector<planning::Bytes> capacities = chooseCapacities(ladders);
+    for (auto [variant, capacity] : llvm::enumerate(capacities))
+      for (Ladder &ladder : ladders) {
+        func::FuncOp function = ladder.function;
+        if (variant + 1 < capacities.size()) {
+          function = function.clone();
+          function.setName((ladder.function.getName() + "." + std::to_string(variant)).str());
+          module.insert(ladder.function, function);
+        }
+        follow(ladder, ladder.within(capacity), function, int64_t(variant));
+      }
+    Builder builder(&getContext());
+    if (capacities.size() > 1)
+      module->setAttr(names::kVariant, builder.getI64IntegerAttr(int64_t(capacities.size())));
+    if (budgetBytes)
+      module->setAttr(names::kBudgetBytes, builder.getI64IntegerAttr(int64_t(budgetBytes)));
+  }
+
+private:
+  void climb(Ladder &ladder) {
+    ladder.program = EntryProgram(ladder.function).program;
+    planning::FrontierOptions options;
+    options.rungs = rungs;
+    if (bounds)
+      options.boundWork = options.work;
+    ladder.points = planning::frontier(ladder.program, options);
+  }
+
+  /// Leaves out the optional entry where it alone does not fit; an error where another one does not.
+  LogicalResult fit(std::vector<Ladder> &ladders) {
+    planning::Bytes needed = 0, others = 0;
+    for (const Ladder &ladder : ladders) {
+      needed = std::max(needed, ladder.least());
+      if (ladder.entry != optional)
+        others = std::max(others, ladder.least());
+    }
+    if (resident + needed <= budgetBytes)
+      return success();
+    if (resident + others <= budgetBytes) {
+      getOperation()->setAttr(names::kLeftOut, Builder(&getContext()).getStringAttr(optional));
+      llvm::erase_if(ladders, [&](Ladder &ladder) {
+        if (ladder.entry != optional)
+          return false;
+        ladder.function.erase();
+        return true;
+      });
+      return success();
+    }
+    getOperation()->setAttr(names::kOverBudget, Builder(&getContext()).getI64IntegerAttr(int64_t(resident + others)));
+    const Ladder &forcing = *llvm::max_element(ladders, [&](const Ladder &a, const Ladder &b) {
+      return (a.entry == optional ? 0 : a.least()) < (b.entry == optional ? 0 : b.least());
+    });
+    std::string message =
+        llvm::formatv("no plan fits into the memory budget of {0} ({1} bytes); the smallest budget "
+                      "that does is {2} ({3} bytes): {4} of state{5} and {6} for `{7}`",
+                      bytesText(budgetBytes), budgetBytes, bytesText(resident + others), resident + others,
+                      bytesText(resident), stateByRole(), bytesText(others), forcing.entry)
+            .str();
+    message += "\n  with everything recomputed that can be, these live at its peak:" + forcedBy(forcing);
+    message +=
+        "\n  ways out: a larger budget, a smaller batch (--shape, --dim, or --fit batch), fewer --threads (scratch), "
+        "an optimizer with less state, --entry without " +
+        forcing.entry.str();
+    return getOperation().emitError(message);
+  }
+
+  std::string stateByRole() {
+    std::map<std::string, uint64_t> roles;
+    for (VariableOp variable : getOperation().getOps<VariableOp>())
+      roles[variable.getRole().str()] += uint64_t(tensorBytes(variable.getType()));
+    std::string text;
+    for (const auto &[role, bytes] : roles)
+      text += (text.empty() ? " (" : ", ") + role + " " + bytesText(bytes);
+    return text.empty() ? text : text + ")";
+  }
+
+  static std::string forcedBy(const Ladder &ladder) {
+    constexpr size_t kMostLines = 8;
+    const planning::Program &program = ladder.program;
+    const planning::Sequence &sequence = ladder.points.back().sequence;
+    std::vector<planning::Block> live = planning::liveAtPeak(program, sequence);
+    std::string text;
+    for (size_t i = 0; i < std::min(live.size(), kMostLines); ++i) {
+      const planning::Block &block = live[i];
+      std::string name = block.value >= 0
+                             ? program.values[size_t(block.value)].name
+                             : "workspace of " + program.instructions[size_t(sequence[size_t(block.execution)])].name;
+      text += llvm::formatv("\n  {0,10}  {1}", bytesText(block.bytes), name.empty() ? "(no node)" : name).str();
+    }
+    if (live.size() > kMostLines) {
+      uint64_t rest = 0;
+      for (size_t i = kMostLines; i < live.size(); ++i)
+        rest += live[i].bytes;
+      text += llvm::formatv("\n  {0,10}  {1} more", bytesText(rest), live.size() - kMostLines).str();
+    }
+    return text;
+  }
+
+  /// What the transient arena of each variant may take, most first.
+  std::vector<planning::Bytes> chooseCapacities(const std::vector<Ladder> &ladders) {
+    planning::Bytes most = 0, least = 0;
+    for (const Ladder &ladder : ladders) {
+      most = std::max(most, ladder.points.front().bytes);
+      least = std::max(least, ladder.least());
+    }
+    if (budgetBytes)
+      most = std::min(most, planning::Bytes(budgetBytes - resident));
+    std::vector<planning::Bytes> capacities{most};
+    // Evenly between most and least, as far as that makes different plans.
+    auto taken = [&](planning::Bytes capacity) {
+      planning::Bytes bytes = 0;
+      for (const Ladder &ladder : ladders)
+        bytes = std::max(bytes, ladder.within(capacity).bytes);
+      return bytes;
+    };
+    for (unsigned i = 1; i < variants; ++i) {
+      planning::Bytes capacity = most - planning::Bytes(double(most - least) * i / (variants - 1));
+      if (taken(capacity) < taken(capacities.back()))
+        capacities.push_back(capacity);
+    }
+    return capacities;
+  }
+
+  void follow(const Ladder &ladder, const planning::FrontierPoint &chosen, func::FuncOp function, int64_t variant) {
+    EntryProgram(function).apply(chosen.sequence);
+    Builder builder(&getContext());
+    auto integer = [&](uint64_t value) { return builder.getI64IntegerAttr(int64_t(value)); };
+    SmallVector<Attribute> frontier;
+    for (const planning::FrontierPoint &point : ladder.points)
+      frontier.push_back(builder.getDictionaryAttr(
+          {builder.getNamedAttr("bytes", integer(point.bytes)), builder.getNamedAttr("cost", integer(point.cost)),
+           builder.getNamedAttr("lower_bound_cost", integer(point.lowerBound)),
+           builder.getNamedAttr("chosen", builder.getBoolAttr(&point == &chosen))}));
+    function->setAttr(names::kFrontier, builder.getArrayAttr(frontier));
+    function->setAttr(names::kWithoutRecomputeBytes, integer(ladder.points.front().bytes));
+    function->setAttr(names::kBoundCost, integer(chosen.lowerBound));
+    function->setAttr(names::kVariant, builder.getI64IntegerAttr(variant));
+  }
+
+  uint64_t resident = 0;
+};
+
+} // namespace
+
+} // namespace tcc::train
