@@ -1,0 +1,119 @@
+//===- Scheduling.cpp - an order of least peak ----------------------------===//
+//
+// Several orders to start from, each improved by cuts; then windows around the peak and the whole, exactly, coarsely
+// first. All of it ends where the peak meets the bound of any order, or when the work is spent.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/Scheduling.h"
+
+#include "compiler/planning/SchedulingOrders.h"
+#include "compiler/planning/SchedulingSearch.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace tcc::planning {
+
+namespace {
+
+class Scheduler {
+public:
+  Scheduler(const Program &program, const SchedulingOptions &options)
+      : graph(program), search(graph, options), workPerWindow(options.work / 40) {
+    Sequence given(graph.size());
+    std::iota(given.begin(), given.end(), 0);
+    best = measured(graph, std::move(given));
+  }
+
+  SchedulingSolution run(const Program &program) {
+    const MeasuredOrder given = best;
+    improve();
+    settle();
+    SchedulingSolution solution;
+    solution.order = best.order;
+    solution.peak = peakOf(program, solution.order);
+    // The graph's account agrees with the program's; nothing rests on it.
+    if (Bytes givenPeak = peakOf(program, given.order); givenPeak < solution.peak) {
+      solution.order = given.order;
+      solution.peak = givenPeak;
+    }
+    solution.lowerBound = std::min(Bytes(search.lowerBound()), solution.peak);
+    return solution;
+  }
+
+private:
+  bool finished() const { return best.peak <= search.lowerBound() || search.exhausted(); }
+
+  void consider(const MeasuredOrder &order) {
+    if (order.betterThan(best))
+      best = order;
+  }
+
+  /// Cuts with both kinds of least sets in turn, as long as that helps.
+  void cut(MeasuredOrder order) {
+    bool early = true;
+    int64_t least = order.peak;
+    for (int idle = 0; idle < 2 && !finished(); early = !early) {
+      order = search.splitByCuts(std::move(order), early);
+      idle = order.peak < least ? 0 : idle + 1;
+      least = std::min(least, order.peak);
+      consider(order);
+    }
+  }
+
+  void improve() {
+    const Sequence given = best.order;
+    search.spend(8 * graph.size());
+    if (finished())
+      return;
+    std::vector<MeasuredOrder> starts{best};
+    auto start = [&](Sequence order) {
+      search.spend(16 * graph.size());
+      starts.push_back(measured(graph, std::move(order)));
+      consider(starts.back());
+    };
+    start(freeEarly(graph, given, best.peak));
+    start(freeEarly(graph, allocateLate(graph, given), std::numeric_limits<int64_t>::max()));
+    if (!finished())
+      start(growLeast(graph));
+    if (!finished())
+      start(shrinkLeast(graph));
+    std::stable_sort(starts.begin(), starts.end(),
+                     [](const MeasuredOrder &a, const MeasuredOrder &b) { return a.peak < b.peak; });
+    for (MeasuredOrder &order : starts)
+      if (!finished())
+        cut(std::move(order));
+    for (size_t window : {size_t(12), size_t(24), size_t(48), size_t(96), graph.size()}) {
+      if (finished() || window > graph.size())
+        continue;
+      MeasuredOrder solved = search.solveWindows(best, window, workPerWindow);
+      if (solved.peak < best.peak) {
+        best = solved;
+        cut(std::move(solved));
+      }
+    }
+    for (int64_t part = 32; part <= 8192 && !finished(); part *= 4)
+      consider(search.solveCoarsely(best, part, 2 * workPerWindow));
+  }
+
+  /// At the same peak: what frees runs early, what takes memory late, where that lowers the average.
+  void settle() {
+    consider(measured(graph, freeEarly(graph, best.order, best.peak)));
+    consider(measured(graph, allocateLate(graph, best.order)));
+    consider(measured(graph, freeEarly(graph, best.order, best.peak)));
+  }
+
+  SchedulingGraph graph;
+  OrderSearch search;
+  uint64_t workPerWindow;
+  MeasuredOrder best;
+};
+
+} // namespace
+
+SchedulingSolution schedule(const Program &program, const SchedulingOptions &options) {
+  return Scheduler(program, options).run(program);
+}
+
+} // namespace tcc::planning

@@ -1,0 +1,333 @@
+//===- SchedulingBound.cpp - what no order goes below ---------------------===//
+#include "compiler/planning/SchedulingBound.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+namespace tcc::planning {
+
+Precedence::Precedence(const SchedulingGraph &graph) : words((graph.size() + 63) / 64) {
+  ancestors.assign(graph.size() * words, 0);
+  descendants.assign(graph.size() * words, 0);
+  auto join = [&](std::vector<uint64_t> &sets, int to, int from) {
+    uint64_t *into = &sets[size_t(to) * words];
+    const uint64_t *with = &sets[size_t(from) * words];
+    for (size_t w = 0; w < words; ++w)
+      into[w] |= with[w];
+    into[size_t(from) / 64] |= uint64_t(1) << (from % 64);
+  };
+  // Instructions stand in a valid order.
+  for (int i = 0; i < int(graph.size()); ++i)
+    for (int earlier : graph.nodes[size_t(i)].before)
+      join(ancestors, i, earlier);
+  for (int i = int(graph.size()); i-- > 0;)
+    for (int later : graph.nodes[size_t(i)].after)
+      join(descendants, i, later);
+}
+
+namespace {
+
+/// An upper bound of what results of `node` may save by taking over an operand's memory. `lives(read)`: it surely does
+/// not die there.
+template <typename Lives> int64_t mostTakenOver(const SchedulingGraph &graph, int node, Lives lives) {
+  std::vector<int> from, to;
+  for (auto [read, written] : graph.nodes[size_t(node)].inPlace)
+    if (!lives(read)) {
+      from.push_back(read);
+      to.push_back(written);
+    }
+  auto total = [&](std::vector<int> &list) {
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+    int64_t bytes = 0;
+    for (int v : list)
+      bytes += graph.values[size_t(v)].bytes;
+    return bytes;
+  };
+  return std::min(total(from), total(to));
+}
+
+} // namespace
+
+std::vector<int64_t> stepBounds(const SchedulingGraph &graph, const Precedence &precedence) {
+  const size_t words = precedence.wordCount();
+  std::vector<int64_t> bounds(graph.size(), 0);
+  int64_t always = 0;
+  std::vector<uint64_t> during(words);
+  for (const SchedulingGraph::Value &value : graph.values) {
+    if (value.producer < 0 && value.atExit) {
+      always += value.bytes;
+      continue;
+    }
+    if (!value.outlives())
+      continue;
+    std::fill(during.begin(), during.end(), value.atExit ? ~uint64_t(0) : 0);
+    if (!value.atExit)
+      for (int reader : value.readers) {
+        const uint64_t *before = precedence.before(reader);
+        for (size_t w = 0; w < words; ++w)
+          during[w] |= before[w];
+        during[size_t(reader) / 64] |= uint64_t(1) << (reader % 64);
+      }
+    if (value.producer >= 0) {
+      const uint64_t *after = precedence.after(value.producer);
+      for (size_t w = 0; w < words; ++w)
+        during[w] &= after[w];
+    }
+    for (size_t w = 0; w < words; ++w)
+      for (uint64_t bits = during[w]; bits; bits &= bits - 1)
+        if (size_t i = w * 64 + size_t(std::countr_zero(bits)); i < bounds.size())
+          bounds[i] += value.bytes;
+  }
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    const SchedulingGraph::Node &node = graph.nodes[i];
+    bounds[i] += always + node.workspace;
+    for (int v : node.writes)
+      bounds[i] += graph.values[size_t(v)].bytes;
+    bounds[i] -= mostTakenOver(graph, int(i), [&](int read) {
+      const std::vector<int> &readers = graph.values[size_t(read)].readers;
+      return std::any_of(readers.begin(), readers.end(),
+                         [&](int reader) { return precedence.comesBefore(int(i), reader); });
+    });
+  }
+  return bounds;
+}
+
+namespace {
+
+/// Maximum flow by blocking flows (Dinic 1970).
+class FlowNetwork {
+public:
+  int add() {
+    heads.push_back(-1);
+    return int(heads.size()) - 1;
+  }
+  void connect(int from, int to, int64_t capacity) {
+    edges.push_back({to, heads[size_t(from)], capacity});
+    heads[size_t(from)] = int(edges.size()) - 1;
+    edges.push_back({from, heads[size_t(to)], 0});
+    heads[size_t(to)] = int(edges.size()) - 1;
+  }
+  int64_t solve(int source, int sink, uint64_t &work) {
+    int64_t flow = 0;
+    while (findLevels(source, sink, work)) {
+      next = heads;
+      flow += push(source, sink, work);
+    }
+    return flow;
+  }
+  /// After solve: reachable from the source, the smallest source side of a minimum cut.
+  bool reached(int node) const { return level[size_t(node)] >= 0; }
+  /// After solve: what reaches the sink. The rest is the largest source side of a minimum cut.
+  std::vector<char> reachingSink(int sink, uint64_t &work) {
+    std::vector<char> found(heads.size(), 0);
+    found[size_t(sink)] = 1;
+    queue.assign(1, sink);
+    for (size_t at = 0; at < queue.size(); ++at)
+      for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
+        ++work;
+        if (edges[size_t(e) ^ 1].capacity > 0 && !found[size_t(edges[size_t(e)].to)]) {
+          found[size_t(edges[size_t(e)].to)] = 1;
+          queue.push_back(edges[size_t(e)].to);
+        }
+      }
+    return found;
+  }
+
+private:
+  struct Edge {
+    int to, next;
+    int64_t capacity;
+  };
+
+  bool findLevels(int source, int sink, uint64_t &work) {
+    level.assign(heads.size(), -1);
+    level[size_t(source)] = 0;
+    queue.assign(1, source);
+    for (size_t at = 0; at < queue.size(); ++at)
+      for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
+        ++work;
+        if (edges[size_t(e)].capacity > 0 && level[size_t(edges[size_t(e)].to)] < 0) {
+          level[size_t(edges[size_t(e)].to)] = level[size_t(queue[at])] + 1;
+          queue.push_back(edges[size_t(e)].to);
+        }
+      }
+    return level[size_t(sink)] >= 0;
+  }
+
+  /// A blocking flow, path by path, with an explicit stack: paths are as long as models are deep.
+  int64_t push(int source, int sink, uint64_t &work) {
+    int64_t flow = 0;
+    path.clear();
+    int at = source;
+    while (true) {
+      if (at == sink) {
+        int64_t bottleneck = std::numeric_limits<int64_t>::max();
+        for (int e : path)
+          bottleneck = std::min(bottleneck, edges[size_t(e)].capacity);
+        flow += bottleneck;
+        size_t keep = path.size();
+        for (size_t k = path.size(); k-- > 0;) {
+          Edge &edge = edges[size_t(path[k])];
+          edge.capacity -= bottleneck;
+          edges[size_t(path[k]) ^ 1].capacity += bottleneck;
+          if (edge.capacity == 0)
+            keep = k;
+        }
+        work += path.size();
+        at = edges[size_t(path[keep]) ^ 1].to;
+        path.resize(keep);
+        continue;
+      }
+      int &e = next[size_t(at)];
+      while (e >= 0 &&
+             (edges[size_t(e)].capacity == 0 || level[size_t(edges[size_t(e)].to)] != level[size_t(at)] + 1)) {
+        e = edges[size_t(e)].next;
+        ++work;
+      }
+      if (e >= 0) {
+        path.push_back(e);
+        at = edges[size_t(e)].to;
+        continue;
+      }
+      if (at == source)
+        return flow;
+      level[size_t(at)] = -2; // a dead end
+      at = edges[size_t(path.back()) ^ 1].to;
+      path.pop_back();
+    }
+  }
+
+  std::vector<int> heads, level, queue, next, path;
+  std::vector<Edge> edges;
+};
+
+} // namespace
+
+LeastSteps::LeastSteps(const SchedulingGraph &graph) : graph(graph) {
+  positionOf.resize(graph.size());
+  before.resize(graph.size());
+  place.resize(graph.size());
+  seen.assign(graph.values.size(), 0);
+}
+
+void LeastSteps::setOrder(const Sequence &newOrder, const std::vector<int64_t> &newLiveBefore) {
+  order = &newOrder;
+  liveBefore = &newLiveBefore;
+  for (size_t position = 0; position < newOrder.size(); ++position)
+    positionOf[size_t(newOrder[position])] = position;
+}
+
+int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t &work) {
+  constexpr int64_t kAlways = std::numeric_limits<int64_t>::max() / 4;
+  enum : int { kFree = -1, kSource = 0, kSink = 1 };
+  FlowNetwork network;
+  network.add();
+  network.add();
+  auto nodeAt = [&](size_t at) -> const SchedulingGraph::Node & { return graph.nodes[size_t((*order)[at])]; };
+  std::fill(place.begin() + long(segment.begin), place.begin() + long(segment.end), int(kFree));
+  // Ancestors ran before, descendants and the instruction itself did not.
+  auto mark = [&](const std::vector<int> &list, int side) {
+    for (int other : list)
+      if (size_t at = positionOf[size_t(other)]; at >= segment.begin && at < segment.end)
+        place[at] = side;
+    work += list.size();
+  };
+  mark(nodeAt(position).before, kSource);
+  for (size_t at = position; at-- > segment.begin;)
+    if (place[at] == kSource)
+      mark(nodeAt(at).before, kSource);
+  place[position] = kSink;
+  for (size_t at = position; at < segment.end; ++at)
+    if (place[at] == kSink)
+      mark(nodeAt(at).after, kSink);
+  for (size_t at = segment.begin; at < segment.end; ++at)
+    if (place[at] == kFree)
+      place[at] = network.add();
+  work += segment.end - segment.begin;
+  auto placeOf = [&](int instruction) {
+    size_t at = positionOf[size_t(instruction)];
+    return at < segment.begin ? int(kSource) : at >= segment.end ? int(kSink) : place[at];
+  };
+  for (size_t at = segment.begin; at < segment.end; ++at)
+    if (place[at] > kSink)
+      for (int earlier : nodeAt(at).before)
+        if (int from = placeOf(earlier); from > kSink)
+          network.connect(place[at], from, kAlways);
+
+  int64_t bytes = (*liveBefore)[segment.begin];
+  // Pays where the producer is on the source's side and one of the readers is not.
+  auto payWhereCut = [&](int from, const std::vector<int> &readers, bool toTheEnd, int64_t amount, int except) {
+    work += readers.size();
+    bool open = false;
+    for (int reader : readers)
+      if (reader != except) {
+        int to = placeOf(reader);
+        toTheEnd |= to == kSink;
+        open |= to != kSource;
+      }
+    if (from == kSink || (!toTheEnd && !open))
+      return;
+    if (from == kSource && toTheEnd) {
+      bytes += amount;
+    } else if (toTheEnd) {
+      network.connect(from, kSink, amount);
+    } else {
+      int cut = network.add();
+      network.connect(from, cut, amount);
+      for (int reader : readers)
+        if (int to = placeOf(reader); reader != except && to > kSink)
+          network.connect(cut, to, kAlways);
+    }
+  };
+  ++question;
+  auto touch = [&](int v) {
+    if (seen[size_t(v)] == question)
+      return;
+    seen[size_t(v)] = question;
+    const SchedulingGraph::Value &value = graph.values[size_t(v)];
+    if (!value.outlives())
+      return;
+    int from = value.producer < 0 ? int(kSource) : placeOf(value.producer);
+    // Live before the segment: counted already, unless it dies.
+    if (value.producer < 0 || positionOf[size_t(value.producer)] < segment.begin)
+      bytes -= value.bytes;
+    payWhereCut(from, value.readers, value.atExit, value.bytes, -1);
+  };
+  for (size_t at = segment.begin; at < segment.end; ++at) {
+    for (int v : nodeAt(at).reads)
+      touch(v);
+    for (int v : nodeAt(at).writes)
+      touch(v);
+  }
+  // The step itself. A result takes no memory where an operand whose memory it may take over dies: where its other
+  // readers have run. With a choice of operands, or an operand that several results may take, none is charged.
+  const SchedulingGraph::Node &own = nodeAt(position);
+  const int self = (*order)[position];
+  bytes += own.workspace;
+  for (int v : own.writes) {
+    int read = -1, pairs = 0;
+    for (auto [from, to] : own.inPlace)
+      if (to == v) {
+        read = from;
+        ++pairs;
+      }
+    const int64_t size = graph.values[size_t(v)].bytes;
+    // A result that outlives its step is on the sink's side like its producer, and not counted yet.
+    if (pairs == 0)
+      bytes += size;
+    else if (pairs == 1)
+      payWhereCut(kSource, graph.values[size_t(read)].readers, false, size, self);
+  }
+  bytes += network.solve(kSource, kSink, work);
+  std::vector<char> late;
+  if (!early)
+    late = network.reachingSink(kSink, work);
+  for (size_t at = segment.begin; at < segment.end; ++at)
+    before[at] =
+        place[at] == kSource || (place[at] > kSink && (early ? network.reached(place[at]) : !late[size_t(place[at])]));
+  return bytes;
+}
+
+} // namespace tcc::planning

@@ -1,0 +1,70 @@
+//===- SchedulingBound.h - what no order goes below -------------*- C++ -*-===//
+//
+// At an instruction's step two things bound the memory of every order from below. Simple: what its ancestors make and
+// its descendants (or itself) read is live whatever the order. Exact for the step: the least over all sets of
+// instructions that may have run before it. What lives after a set is the cost of a cut between the set and the rest
+// (a value is cut when its producer lies on one side and a reader on the other), so a minimum cut gives that least set
+// (Kayaaslan, Lambert, Marchal, Uçar 2018, for series-parallel graphs; project selection, Picard 1976, in general).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_SCHEDULINGBOUND_H
+#define TCC_PLANNING_SCHEDULINGBOUND_H
+
+#include "compiler/planning/SchedulingGraph.h"
+
+namespace tcc::planning {
+
+/// Who comes before whom in every order: one bit for each pair of instructions.
+class Precedence {
+public:
+  explicit Precedence(const SchedulingGraph &graph);
+
+  bool comesBefore(int earlier, int later) const {
+    return ancestors[size_t(later) * words + size_t(earlier) / 64] >> (earlier % 64) & 1;
+  }
+  size_t wordCount() const { return words; }
+  const uint64_t *before(int node) const { return &ancestors[size_t(node) * words]; }
+  const uint64_t *after(int node) const { return &descendants[size_t(node) * words]; }
+
+private:
+  size_t words = 0;
+  std::vector<uint64_t> ancestors, descendants;
+};
+
+/// For each instruction a bound of its step in every order.
+std::vector<int64_t> stepBounds(const SchedulingGraph &graph, const Precedence &precedence);
+
+/// A part of an order: the instructions at the positions [begin, end), which may change places among themselves.
+struct Segment {
+  size_t begin = 0, end = 0;
+};
+
+/// The least memory during an instruction's step over all orders of a segment, and a set of the segment's instructions
+/// that has run before it in such an order.
+class LeastSteps {
+public:
+  explicit LeastSteps(const SchedulingGraph &graph);
+
+  /// From now on about this order. `liveBefore[position]`: live bytes before the step there.
+  void setOrder(const Sequence &order, const std::vector<int64_t> &liveBefore);
+
+  /// For the instruction at `position`, which lies in the segment. `early`: of several least sets the smallest one,
+  /// else the largest.
+  int64_t find(Segment segment, size_t position, bool early, uint64_t &work);
+  /// After find: does the instruction at this position of the segment run before the step?
+  bool runsBefore(size_t position) const { return before[position]; }
+
+private:
+  const SchedulingGraph &graph;
+  const Sequence *order = nullptr;
+  const std::vector<int64_t> *liveBefore = nullptr;
+  std::vector<size_t> positionOf; ///< by instruction
+  std::vector<char> before;       ///< by position
+  std::vector<int> place;         ///< by position: node of the network
+  std::vector<uint64_t> seen;     ///< by value: the question (a number) that has dealt with it
+  uint64_t question = 0;
+};
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_SCHEDULINGBOUND_H

@@ -1,0 +1,158 @@
+//===- SchedulingGraph.cpp - what lives, by the set of what has run -------===//
+#include "compiler/planning/SchedulingGraph.h"
+
+#include <algorithm>
+
+namespace tcc::planning {
+
+namespace {
+
+void sortUnique(std::vector<int> &list) {
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+}
+
+} // namespace
+
+SchedulingGraph::SchedulingGraph(const Program &program) {
+  const Bytes alignment = PackingProblem().alignment;
+  values.resize(program.values.size());
+  nodes.resize(program.instructions.size());
+  auto rounded = [&](Bytes bytes) {
+    return int64_t((std::max<Bytes>(bytes, 1) + alignment - 1) / alignment * alignment);
+  };
+  for (size_t v = 0; v < values.size(); ++v) {
+    values[v].bytes = rounded(program.values[v].bytes);
+    values[v].producer = program.values[v].producer;
+    values[v].atExit = program.values[v].atExit;
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node &node = nodes[i];
+    const ProgramInstruction &instruction = program.instructions[i];
+    node.reads = instruction.reads;
+    sortUnique(node.reads);
+    for (int v : node.reads) {
+      values[size_t(v)].readers.push_back(int(i));
+      if (int producer = values[size_t(v)].producer; producer >= 0 && producer != int(i))
+        node.before.push_back(producer);
+    }
+    for (int earlier : instruction.after)
+      if (earlier != int(i))
+        node.before.push_back(earlier);
+    sortUnique(node.before);
+    for (int earlier : node.before)
+      nodes[size_t(earlier)].after.push_back(int(i));
+    node.workspace = instruction.workspace ? rounded(instruction.workspace) : 0;
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    Node &node = nodes[i];
+    const ProgramInstruction &instruction = program.instructions[i];
+    for (int v : instruction.writes) {
+      if (instruction.omits && !values[size_t(v)].outlives())
+        values[size_t(v)].bytes = 0;
+      else
+        node.writes.push_back(v);
+    }
+    for (auto [read, written] : instruction.inPlace)
+      if (values[size_t(written)].bytes > 0 && !values[size_t(read)].atExit &&
+          std::binary_search(node.reads.begin(), node.reads.end(), read))
+        node.inPlace.push_back({read, written});
+  }
+  for (const Value &value : values) {
+    if (value.producer < 0)
+      entryBytes += value.bytes;
+    if (value.atExit)
+      exitBytes += value.bytes;
+  }
+}
+
+SchedulingGraph SchedulingGraph::withoutSmallValues(int64_t leastBytes) const {
+  SchedulingGraph coarse = *this;
+  for (Value &value : coarse.values)
+    if (value.bytes < leastBytes) {
+      if (value.producer < 0)
+        coarse.entryBytes -= value.bytes;
+      if (value.atExit)
+        coarse.exitBytes -= value.bytes;
+      value.bytes = 0;
+    }
+  return coarse;
+}
+
+LiveBytes::LiveBytes(const SchedulingGraph &graph) : graph(graph) {
+  for (const SchedulingGraph::Value &value : graph.values) {
+    left.push_back(int(value.readers.size()) + value.atExit);
+    if (value.producer < 0)
+      (value.outlives() ? bytes : unread) += value.bytes;
+  }
+  for (const SchedulingGraph::Node &node : graph.nodes)
+    waiting.push_back(int(node.before.size()));
+  executed.assign(graph.size(), 0);
+  takesPart.assign(graph.values.size(), 0);
+}
+
+int64_t LiveBytes::during(int id) const {
+  const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
+  int64_t most = bytes + node.workspace + (steps == 0 ? unread : 0);
+  for (int v : node.writes)
+    most += graph.values[size_t(v)].bytes;
+  ++question;
+  for (auto [read, written] : node.inPlace) {
+    uint64_t &from = takesPart[size_t(read)], &to = takesPart[size_t(written)];
+    if (left[size_t(read)] != 1 || from == question || to == question)
+      continue;
+    from = to = question;
+    most -= graph.values[size_t(written)].bytes;
+  }
+  return most;
+}
+
+int64_t LiveBytes::freedBy(int id) const {
+  int64_t freed = 0;
+  for (int v : graph.nodes[size_t(id)].reads)
+    if (left[size_t(v)] == 1)
+      freed += graph.values[size_t(v)].bytes;
+  return freed;
+}
+
+int64_t LiveBytes::afterwards(int id) const {
+  int64_t next = bytes - freedBy(id);
+  for (int v : graph.nodes[size_t(id)].writes)
+    if (graph.values[size_t(v)].outlives())
+      next += graph.values[size_t(v)].bytes;
+  return next;
+}
+
+void LiveBytes::run(int id) {
+  const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
+  bytes = afterwards(id);
+  for (int v : node.reads)
+    --left[size_t(v)];
+  for (int later : node.after)
+    --waiting[size_t(later)];
+  executed[size_t(id)] = 1;
+  ++steps;
+}
+
+void LiveBytes::takeBack(int id) {
+  const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
+  for (int v : node.reads)
+    ++left[size_t(v)];
+  for (int later : node.after)
+    ++waiting[size_t(later)];
+  executed[size_t(id)] = 0;
+  --steps;
+  bytes -= afterwards(id) - bytes;
+}
+
+std::vector<int64_t> stepBytes(const SchedulingGraph &graph, const Sequence &order) {
+  LiveBytes memory(graph);
+  std::vector<int64_t> steps;
+  for (int id : order) {
+    steps.push_back(memory.during(id));
+    memory.run(id);
+  }
+  return steps;
+}
+
+} // namespace tcc::planning

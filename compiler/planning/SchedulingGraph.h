@@ -1,0 +1,79 @@
+//===- SchedulingGraph.h - a program as its orders see it -------*- C++ -*-===//
+//
+// When every instruction is executed once, what lives depends on the set of executed instructions alone, not on their
+// order, and a step's memory on that set and the instruction. So the orders of a program are the paths through its
+// sets that are closed under predecessors, and a path's peak is the largest step on it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_SCHEDULINGGRAPH_H
+#define TCC_PLANNING_SCHEDULINGGRAPH_H
+
+#include "compiler/planning/Program.h"
+
+namespace tcc::planning {
+
+/// The program with sizes rounded as packing rounds them, and precedence from values and state as one relation.
+struct SchedulingGraph {
+  explicit SchedulingGraph(const Program &program);
+
+  struct Value {
+    int64_t bytes = 0; ///< rounded up to the alignment of packing; 0 where the value is left out
+    int producer = -1; ///< −1: an input
+    bool atExit = false;
+    std::vector<int> readers; ///< ascending, each once
+    /// It lives until somebody has read it, or to the end; else during its own step (an input: the first one) alone.
+    bool outlives() const { return atExit || !readers.empty(); }
+  };
+  struct Node {
+    int64_t workspace = 0;
+    std::vector<int> reads, writes; ///< values; those left out are not among them
+    std::vector<std::pair<int, int>> inPlace;
+    std::vector<int> before, after; ///< instructions, ascending, each once
+  };
+  std::vector<Value> values;
+  std::vector<Node> nodes;
+  int64_t entryBytes = 0; ///< inputs
+  int64_t exitBytes = 0;  ///< values that live to the end
+
+  size_t size() const { return nodes.size(); }
+
+  /// The same with values of fewer bytes taking none: what no order of it goes below, none of this one does.
+  SchedulingGraph withoutSmallValues(int64_t leastBytes) const;
+};
+
+/// What lives while instructions are executed one after another (or taken back, last first).
+class LiveBytes {
+public:
+  explicit LiveBytes(const SchedulingGraph &graph);
+
+  bool ready(int node) const { return waiting[size_t(node)] == 0; }
+  bool done(int node) const { return executed[size_t(node)]; }
+  int64_t live() const { return bytes; }
+  /// Live bytes while `node` would run next; its predecessors have to be done.
+  int64_t during(int node) const;
+  /// Live bytes once `node` has run next.
+  int64_t afterwards(int node) const;
+  /// Bytes of the operands that nobody but `node` still waits for.
+  int64_t freedBy(int node) const;
+  void run(int node);
+  void takeBack(int node);
+  /// How many of `value`'s readers are not done.
+  int readersLeft(int value) const { return left[size_t(value)]; }
+
+private:
+  const SchedulingGraph &graph;
+  std::vector<int> left, waiting;
+  std::vector<char> executed;
+  int64_t bytes = 0;
+  int64_t unread = 0; ///< inputs that nobody reads live during the first step
+  size_t steps = 0;
+  mutable std::vector<uint64_t> takesPart; ///< by value: the question (a number) in which it is part of a pair
+  mutable uint64_t question = 0;
+};
+
+/// Live bytes during each step of an order.
+std::vector<int64_t> stepBytes(const SchedulingGraph &graph, const Sequence &order);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_SCHEDULINGGRAPH_H

@@ -1,0 +1,182 @@
+//===- SchedulingOrders.cpp - orders to start from ------------------------===//
+//
+// List scheduling by memory, forwards and backwards. Where nothing frees, forwards, the order of the program decides
+// among what grows least by a goal: an instruction with all it still needs, weighed by what lives once that has run
+// (Liu 1987 orders the branches of a tree so: by peak and by what they leave).
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/SchedulingOrders.h"
+
+#include <algorithm>
+#include <queue>
+#include <set>
+
+namespace tcc::planning {
+
+Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit) {
+  std::vector<int> positionOf(graph.size());
+  for (size_t at = 0; at < order.size(); ++at)
+    positionOf[size_t(order[at])] = int(at);
+  LiveBytes memory(graph);
+  Sequence result;
+  // Ready, and frees more than it makes: looked at again when an operand gets one reader fewer.
+  std::set<int> frees; // positions
+  auto look = [&](int id) {
+    if (!memory.done(id) && memory.ready(id) && memory.afterwards(id) < memory.live())
+      frees.insert(positionOf[size_t(id)]);
+  };
+  auto run = [&](int id) {
+    memory.run(id);
+    result.push_back(id);
+    frees.erase(positionOf[size_t(id)]);
+    for (int later : graph.nodes[size_t(id)].after)
+      look(later);
+    for (int v : graph.nodes[size_t(id)].reads)
+      if (memory.readersLeft(v) == 1)
+        for (int reader : graph.values[size_t(v)].readers)
+          look(reader);
+  };
+  for (size_t id = 0; id < graph.size(); ++id)
+    look(int(id));
+  for (int id : order) {
+    for (bool found = true; found && !memory.done(id);) {
+      found = false;
+      for (int at : frees)
+        if (memory.during(order[size_t(at)]) <= limit) {
+          run(order[size_t(at)]);
+          found = true;
+          break;
+        }
+    }
+    if (!memory.done(id))
+      run(id);
+  }
+  return result;
+}
+
+Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {
+  std::vector<int> positionOf(graph.size()), waiting(graph.size());
+  for (size_t at = 0; at < order.size(); ++at)
+    positionOf[size_t(order[at])] = int(at);
+  LiveBytes memory(graph);
+  for (int id : order)
+    memory.run(id);
+  for (size_t id = 0; id < graph.size(); ++id)
+    waiting[id] = int(graph.nodes[id].after.size());
+  std::vector<char> taken(graph.size(), 0);
+  // Bytes that live before `id` and not after it, less those that live after and not before.
+  auto growth = [&](int id) {
+    int64_t bytes = 0;
+    for (int v : graph.nodes[size_t(id)].writes)
+      if (graph.values[size_t(v)].outlives())
+        bytes += graph.values[size_t(v)].bytes;
+    for (int v : graph.nodes[size_t(id)].reads) {
+      const SchedulingGraph::Value &value = graph.values[size_t(v)];
+      if (memory.readersLeft(v) == 0)
+        bytes -= value.bytes;
+    }
+    return bytes;
+  };
+  std::set<int> grows;
+  auto look = [&](int id) {
+    if (taken[size_t(id)] || waiting[size_t(id)])
+      return;
+    if (growth(id) > 0)
+      grows.insert(-positionOf[size_t(id)]);
+    else
+      grows.erase(-positionOf[size_t(id)]);
+  };
+  Sequence result;
+  auto take = [&](int id) {
+    memory.takeBack(id);
+    taken[size_t(id)] = 1;
+    result.push_back(id);
+    grows.erase(-positionOf[size_t(id)]);
+    for (int earlier : graph.nodes[size_t(id)].before) {
+      --waiting[size_t(earlier)];
+      look(earlier);
+    }
+    // An operand lives again: its other readers free nothing any more.
+    for (int v : graph.nodes[size_t(id)].reads)
+      if (memory.readersLeft(v) == 1)
+        for (int reader : graph.values[size_t(v)].readers)
+          look(reader);
+  };
+  for (size_t id = 0; id < graph.size(); ++id)
+    look(int(id));
+  for (size_t at = order.size(); at-- > 0;) {
+    int id = order[at];
+    while (!taken[size_t(id)] && !grows.empty())
+      take(order[size_t(-*grows.begin())]);
+    if (!taken[size_t(id)])
+      take(id);
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+Sequence growLeast(const SchedulingGraph &graph) {
+  LiveBytes memory(graph);
+  std::vector<int> ready;
+  for (size_t id = 0; id < graph.size(); ++id)
+    if (memory.ready(int(id)))
+      ready.push_back(int(id));
+  Sequence result;
+  while (!ready.empty()) {
+    size_t best = 0;
+    int64_t least = 0, step = 0;
+    for (size_t k = 0; k < ready.size(); ++k) {
+      int64_t after = memory.afterwards(ready[k]), during = memory.during(ready[k]);
+      if (k == 0 || after < least || (after == least && during < step)) {
+        best = k;
+        least = after;
+        step = during;
+      }
+    }
+    int id = ready[best];
+    ready.erase(ready.begin() + long(best));
+    memory.run(id);
+    result.push_back(id);
+    for (int later : graph.nodes[size_t(id)].after)
+      if (memory.ready(later))
+        ready.insert(std::upper_bound(ready.begin(), ready.end(), later), later);
+  }
+  return result;
+}
+
+Sequence shrinkLeast(const SchedulingGraph &graph) {
+  LiveBytes memory(graph);
+  std::vector<int> waiting, ready;
+  for (size_t id = 0; id < graph.size(); ++id) {
+    memory.run(int(id));
+    waiting.push_back(int(graph.nodes[id].after.size()));
+    if (waiting[id] == 0)
+      ready.push_back(int(id));
+  }
+  Sequence result;
+  while (!ready.empty()) {
+    size_t best = 0;
+    int64_t least = 0, step = 0;
+    for (size_t k = ready.size(); k-- > 0;) {
+      memory.takeBack(ready[k]);
+      int64_t before = memory.live(), during = memory.during(ready[k]);
+      memory.run(ready[k]);
+      if (k + 1 == ready.size() || before < least || (before == least && during < step)) {
+        best = k;
+        least = before;
+        step = during;
+      }
+    }
+    int id = ready[best];
+    ready.erase(ready.begin() + long(best));
+    memory.takeBack(id);
+    result.push_back(id);
+    for (int earlier : graph.nodes[size_t(id)].before)
+      if (--waiting[size_t(earlier)] == 0)
+        ready.insert(std::upper_bound(ready.begin(), ready.end(), earlier), earlier);
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+} // namespace tcc::planning

@@ -1,0 +1,62 @@
+//===- SchedulingSearch.h - better orders from an order ---------*- C++ -*-===//
+//
+// Two ways to a smaller peak. Cuts: at the step that most limits an order, a minimum cut says which instructions have
+// to run before it and which after it for the step to take least; both sides are parts of their own, dealt with in the
+// same way, and a part that is within the target already stays as it is. Windows: a short run of instructions around
+// the peak is solved exactly, best first over its closed sets, where an instruction that fits and does not raise what
+// lives is run at once (no order loses by that, since live bytes are submodular in the set of what has run).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_SCHEDULINGSEARCH_H
+#define TCC_PLANNING_SCHEDULINGSEARCH_H
+
+#include "compiler/planning/Scheduling.h"
+#include "compiler/planning/SchedulingBound.h"
+
+namespace tcc::planning {
+
+/// An order with what lives at each of its steps.
+struct MeasuredOrder {
+  Sequence order;
+  std::vector<int64_t> live;  ///< before each step, and after the last
+  std::vector<int64_t> steps; ///< during each step
+  int64_t peak = 0;
+  double average = 0; ///< of the steps
+
+  bool betterThan(const MeasuredOrder &other) const {
+    return peak != other.peak ? peak < other.peak : average < other.average;
+  }
+};
+MeasuredOrder measured(const SchedulingGraph &graph, Sequence order);
+
+class OrderSearch {
+public:
+  OrderSearch(const SchedulingGraph &graph, const SchedulingOptions &options);
+
+  /// What no order goes below, as far as is known by now.
+  int64_t lowerBound() const { return bound; }
+  bool exhausted() const;
+  void spend(uint64_t visits) { work += visits; }
+
+  /// Splits by minimum cuts until every part is within the bound or can not be improved by a cut.
+  MeasuredOrder splitByCuts(MeasuredOrder order, bool early);
+
+  /// Solves windows around the peak exactly, again and again as long as that helps.
+  MeasuredOrder solveWindows(MeasuredOrder order, size_t window, uint64_t workPerWindow);
+
+  /// The whole program, values below a `part`th of the peak left out of account: improves the order, or proves that
+  /// there is little to gain.
+  MeasuredOrder solveCoarsely(MeasuredOrder order, int64_t part, uint64_t mostWork);
+
+private:
+  const SchedulingGraph &graph;
+  const SchedulingOptions &options;
+  std::vector<int64_t> bounds; ///< of each instruction's step, in any order
+  LeastSteps cuts;
+  int64_t bound = 0;
+  uint64_t work = 0;
+};
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_SCHEDULINGSEARCH_H

@@ -1,0 +1,262 @@
+//===- SchedulingTest.cpp - orders against brute force and known answers --===//
+#include "compiler/planning/Scheduling.h"
+#include "compiler/planning/SchedulingExact.h"
+#include "compiler/planning/SchedulingOrders.h"
+#include "compiler/planning/SchedulingSearch.h"
+#include "test/unit/planning/RandomPrograms.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+using namespace tcc::planning;
+
+namespace {
+
+bool isReady(const Program &program, uint32_t done, size_t i) {
+  const ProgramInstruction &instruction = program.instructions[i];
+  bool ready = true;
+  for (int v : instruction.reads)
+    if (int producer = program.values[size_t(v)].producer; producer >= 0)
+      ready &= done >> producer & 1;
+  for (int earlier : instruction.after)
+    ready &= done >> earlier & 1;
+  return ready;
+}
+
+/// What lives while instruction `i` runs after the set `done`, by the words of Program.h.
+Bytes stepOf(const Program &program, uint32_t done, size_t i) {
+  const ProgramInstruction &instruction = program.instructions[i];
+  auto rounded = [](Bytes bytes) { return (std::max<Bytes>(bytes, 1) + 63) / 64 * 64; };
+  auto isRead = [&](size_t v, uint32_t by) {
+    for (size_t reader = 0; reader < program.instructions.size(); ++reader)
+      if (by >> reader & 1 &&
+          std::count(program.instructions[reader].reads.begin(), program.instructions[reader].reads.end(), int(v)))
+        return true;
+    return false;
+  };
+  const uint32_t all = (uint32_t(1) << program.instructions.size()) - 1, self = uint32_t(1) << i;
+  Bytes bytes = instruction.workspace ? rounded(instruction.workspace) : 0;
+  for (size_t v = 0; v < program.values.size(); ++v) {
+    const ProgramValue &value = program.values[v];
+    bool wanted = value.atExit || isRead(v, all & ~done);
+    bool made = value.producer < 0 || done >> value.producer & 1;
+    bool written = value.producer == int(i);
+    if ((made && (wanted || (value.producer < 0 && done == 0))) || (written && (wanted || !instruction.omits)))
+      bytes += rounded(value.bytes);
+  }
+  std::vector<int> taken;
+  for (auto [read, written] : instruction.inPlace) {
+    auto free = [&](int v) { return std::find(taken.begin(), taken.end(), v) == taken.end(); };
+    bool dies = !program.values[size_t(read)].atExit && !isRead(size_t(read), all & ~done & ~self);
+    bool exists = !instruction.omits || program.values[size_t(written)].atExit || isRead(size_t(written), all);
+    if (!dies || !exists || !free(read) || !free(written))
+      continue;
+    taken.insert(taken.end(), {read, written});
+    bytes -= rounded(program.values[size_t(written)].bytes);
+  }
+  return bytes;
+}
+
+/// The least peak of all orders, over all sets of what has run.
+Bytes leastPeak(const Program &program) {
+  const size_t count = program.instructions.size();
+  const Bytes none = ~Bytes(0), entry = peakOf(Program{program.values, {}}, {});
+  std::vector<Bytes> least(size_t(1) << count, none);
+  least[0] = entry;
+  for (uint32_t done = 0; done < least.size(); ++done)
+    for (size_t i = 0; i < count && least[done] != none; ++i)
+      if (!(done >> i & 1) && isReady(program, done, i)) {
+        Bytes &next = least[done | uint32_t(1) << i];
+        next = std::min(next, std::max(least[done], stepOf(program, done, i)));
+      }
+  return least.back();
+}
+
+Sequence givenOrder(const Program &program) {
+  Sequence order(program.instructions.size());
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+/// More rounds on request: TCC_FUZZ_ROUNDS=100000 PlanningTest.
+int rounds(int usual) {
+  const char *asked = std::getenv("TCC_FUZZ_ROUNDS");
+  return asked ? std::atoi(asked) : usual;
+}
+
+TEST(Scheduling, IsTheBestOfAllOrdersOnSmallPrograms) {
+  std::mt19937 random(17);
+  int better = 0;
+  for (int round = 0; round < rounds(6000); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 17");
+    Program program = randomProgram(random, 1 + int(random() % 11));
+    Bytes least = leastPeak(program), given = peakOf(program, givenOrder(program));
+    SchedulingSolution solution = schedule(program);
+    ASSERT_EQ(validate(program, solution.order), "");
+    ASSERT_EQ(peakOf(program, solution.order), solution.peak);
+    ASSERT_EQ(solution.peak, least);
+    ASSERT_EQ(solution.lowerBound, least);
+    better += least < given;
+  }
+  EXPECT_GT(better, 1000 * rounds(6000) / 6000);
+}
+
+TEST(Scheduling, KeepsItsWordOnLargerPrograms) {
+  std::mt19937 random(23);
+  for (int round = 0; round < rounds(150); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 23");
+    Program program =
+        round % 2 ? randomProgram(random, 20 + int(random() % 200)) : trainingStep(random, 5 + round % 40);
+    SchedulingOptions options;
+    options.work = 2'000'000;
+    SchedulingSolution solution = schedule(program, options);
+    ASSERT_EQ(validate(program, solution.order), "");
+    ASSERT_EQ(peakOf(program, solution.order), solution.peak);
+    ASSERT_LE(solution.peak, peakOf(program, givenOrder(program)));
+    ASSERT_LE(solution.lowerBound, solution.peak);
+    ASSERT_EQ(schedule(program, options).order, solution.order);
+  }
+}
+
+TEST(Scheduling, TheGraphCountsAsBlocksDo) {
+  std::mt19937 random(29);
+  for (int round = 0; round < 2000; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 29");
+    Program program = randomProgram(random, int(random() % 30));
+    SchedulingGraph graph(program);
+    Sequence given = givenOrder(program);
+    for (const Sequence &order : {given, growLeast(graph), shrinkLeast(graph), allocateLate(graph, given),
+                                  freeEarly(graph, given, measured(graph, given).peak)}) {
+      ASSERT_EQ(validate(program, order), "");
+      ASSERT_EQ(Bytes(measured(graph, order).peak), peakOf(program, order));
+    }
+    // What frees early takes no more than before.
+    ASSERT_LE(measured(graph, freeEarly(graph, given, measured(graph, given).peak)).peak, measured(graph, given).peak);
+  }
+}
+
+TEST(Scheduling, ACutBoundsAStepInEveryOrder) {
+  std::mt19937 random(31);
+  for (int round = 0; round < 3000; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 31");
+    Program program = randomProgram(random, 1 + int(random() % 9));
+    const size_t count = program.instructions.size();
+    SchedulingGraph graph(program);
+    MeasuredOrder given = measured(graph, givenOrder(program));
+    std::vector<int64_t> bounds = stepBounds(graph, Precedence(graph));
+    LeastSteps cuts(graph);
+    cuts.setOrder(given.order, given.live);
+    bool choice = false; // of operands to take over: cuts are too low then
+    for (const ProgramInstruction &instruction : program.instructions)
+      choice |= instruction.inPlace.size() > 1;
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t work = 0;
+      int64_t cut = cuts.find({0, count}, i, round % 2, work), least = std::numeric_limits<int64_t>::max();
+      uint32_t chosen = 0;
+      for (size_t j = 0; j < count; ++j)
+        chosen |= uint32_t(cuts.runsBefore(j)) << j;
+      for (uint32_t done = 0; done < uint32_t(1) << count; ++done) {
+        bool closed = !(done >> i & 1) && isReady(program, done, i);
+        for (size_t j = 0; j < count && closed; ++j)
+          closed = !(done >> j & 1) || isReady(program, done & ~(uint32_t(1) << j), j);
+        if (closed && done) // the first step holds unread inputs, too
+          least = std::min(least, int64_t(stepOf(program, done, i)));
+        if (closed && done == 0)
+          least = std::min(least, given.live[0] + int64_t(stepOf(program, 0, i)) - graph.entryBytes);
+        ASSERT_TRUE(closed || done != chosen);
+      }
+      ASSERT_LE(cut, least);
+      ASSERT_LE(bounds[i], least);
+      if (!choice) {
+        ASSERT_EQ(cut, least);
+      }
+    }
+  }
+}
+
+TEST(Scheduling, UpdatesTakeGradientsAway) {
+  // Two large gradients: each update runs before the next gradient is made, though the program has them last.
+  Program program;
+  int x = addValue(program, 64, -1);
+  int g = addValue(program, 6400, addInstruction(program, {x}));
+  int h = addValue(program, 6400, addInstruction(program, {x}));
+  addInstruction(program, {g});
+  addInstruction(program, {h});
+  SchedulingSolution solution = schedule(program);
+  EXPECT_EQ(solution.peak, 64u + 6400u);
+  EXPECT_EQ(solution.lowerBound, solution.peak);
+  // Not before what reads the old weight.
+  program.instructions[2].after = {1};
+  solution = schedule(program);
+  EXPECT_EQ(solution.peak, 64u + 6400u);
+  EXPECT_EQ(solution.order, (Sequence{1, 3, 0, 2}));
+}
+
+TEST(Scheduling, ALargeGradientIsMadeWhenTheRestIsGone) {
+  // As in a language model whose embedding is its output layer: the gradient of the table (16 KiB) reads the first
+  // gradient (4 KiB), which everything else needs, too. It pays to hold that and to make the table's last.
+  Program program;
+  auto make = [&](std::vector<int> reads, Bytes bytes) {
+    return addValue(program, bytes, addInstruction(program, reads));
+  };
+  std::vector<int> saved{make({}, 1024)};
+  for (int layer = 0; layer < 12; ++layer)
+    saved.push_back(make({saved.back()}, 1024));
+  int first = make({saved.back()}, 4096), table = make({first, saved.back()}, 16384), gradient = first;
+  for (int layer = 12; layer-- > 0;)
+    gradient = make({gradient, saved[size_t(layer)]}, 1024);
+  addInstruction(program, {table, gradient});
+  // Given: everything saved, both gradients. Best: the table's gradient, the two it needs, the last of the others.
+  EXPECT_EQ(peakOf(program, givenOrder(program)), 13u * 1024 + 4096 + 16384);
+  SchedulingSolution solution = schedule(program);
+  EXPECT_EQ(solution.peak, 16384u + 4096 + 1024 + 1024);
+  EXPECT_EQ(solution.lowerBound, solution.peak);
+}
+
+TEST(Scheduling, BranchesInOrderOfWhatTheyLeave) {
+  // Liu 1987: a join of branches with peaks p and residues r is cheapest in order of p − r.
+  Program program;
+  std::vector<int> residues;
+  for (auto [peak, residue] :
+       {std::pair<Bytes, Bytes>{640, 512}, {1280, 64}, {6400, 1024}, {3200, 3136}, {1920, 640}}) {
+    int big = addValue(program, peak - residue, addInstruction(program, {}));
+    residues.push_back(addValue(program, residue, addInstruction(program, {big})));
+  }
+  addInstruction(program, residues);
+  SchedulingSolution solution = schedule(program);
+  // p − r: 128, 1216, 5376, 64, 1280. So the third goes first, then the fifth, second, first, fourth.
+  EXPECT_EQ(solution.peak, 6400u);
+  EXPECT_EQ(leastPeak(program), 6400u);
+}
+
+TEST(Scheduling, ATrainingStepMeetsItsBound) {
+  std::mt19937 random(37);
+  int met = 0, better = 0;
+  constexpr int kPrograms = 40;
+  for (int round = 0; round < kPrograms; ++round) {
+    Program program = trainingStep(random, 60);
+    SchedulingSolution solution = schedule(program);
+    met += solution.peak == solution.lowerBound;
+    better += solution.peak < peakOf(program, givenOrder(program));
+  }
+  EXPECT_GE(met, kPrograms * 9 / 10);
+  EXPECT_GE(better, kPrograms / 2);
+}
+
+TEST(Scheduling, WithoutWorkTheGivenOrderStands) {
+  std::mt19937 random(41);
+  Program program = trainingStep(random, 200);
+  SchedulingOptions options;
+  options.work = 0;
+  SchedulingSolution solution = schedule(program, options);
+  EXPECT_EQ(validate(program, solution.order), "");
+  EXPECT_LE(solution.peak, peakOf(program, givenOrder(program)));
+  int asked = 0;
+  SchedulingOptions stopped;
+  stopped.stop = [&] { return ++asked > 3; };
+  EXPECT_EQ(validate(program, schedule(program, stopped).order), "");
+  EXPECT_EQ(schedule(Program{}).peak, 0u);
+}
+
+} // namespace
