@@ -1,0 +1,67 @@
+//===- Rematerialization.cpp - definitions, and the way through the solver ===//
+#include "compiler/planning/Rematerialization.h"
+
+#include "compiler/planning/RematSearch.h"
+
+#include <algorithm>
+
+namespace tcc::planning {
+
+RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule) {
+  const size_t length = schedule.size();
+  std::vector<size_t> lastUse(length), newest(problem.nodes.size(), 0);
+  RematMeasure result;
+  for (size_t step = 0; step < length; ++step) {
+    size_t v = size_t(schedule[step]);
+    for (int input : problem.inputs[v])
+      lastUse[newest[size_t(input)]] = step;
+    lastUse[step] = step;
+    newest[v] = step;
+    result.cost += problem.nodes[v].cost;
+  }
+  // What lives at exit is there after the last step too.
+  for (size_t v = 0; v < problem.nodes.size(); ++v)
+    if (problem.nodes[v].liveAtExit)
+      lastUse[newest[v]] = length;
+  std::vector<Bytes> freed(length + 1, 0);
+  std::fill(newest.begin(), newest.end(), 0);
+  Bytes live = 0;
+  for (size_t step = 0; step < length; ++step) {
+    const RematNode &node = problem.nodes[size_t(schedule[step])];
+    Bytes now = live + node.bytes + node.workspace;
+    if (node.overwrites >= 0 && lastUse[newest[size_t(node.overwrites)]] == step)
+      now -= std::min(node.bytes, problem.nodes[size_t(node.overwrites)].bytes);
+    result.peak = std::max(result.peak, now);
+    newest[size_t(schedule[step])] = step;
+    freed[lastUse[step]] += node.bytes;
+    live += node.bytes;
+    live -= freed[step];
+  }
+  return result;
+}
+
+std::string validate(const RematProblem &problem, const RematSchedule &schedule) {
+  std::vector<bool> done(problem.nodes.size(), false);
+  for (size_t step = 0; step < schedule.size(); ++step) {
+    int v = schedule[step];
+    if (v < 0 || size_t(v) >= problem.nodes.size())
+      return "step " + std::to_string(step) + " executes a node that does not exist";
+    const RematNode &node = problem.nodes[size_t(v)];
+    for (int input : problem.inputs[size_t(v)])
+      if (!done[size_t(input)])
+        return "step " + std::to_string(step) + " executes " + node.name + " before its input " +
+               problem.nodes[size_t(input)].name;
+    if (done[size_t(v)] && !node.repeatable)
+      return node.name + " is executed twice, which it must not be";
+    if (done[size_t(v)] && node.repeatBefore >= 0 && done[size_t(node.repeatBefore)])
+      return node.name + " is executed again after " + problem.nodes[size_t(node.repeatBefore)].name +
+             " has destroyed what it reads";
+    done[size_t(v)] = true;
+  }
+  for (size_t v = 0; v < done.size(); ++v)
+    if (!done[v])
+      return problem.nodes[v].name + " is never executed";
+  return "";
+}
+
+} // namespace tcc::planning
