@@ -5,6 +5,7 @@
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/emit/EmitVariables.h"
 #include "compiler/emit/LibraryCalls.h"
+#include "compiler/emit/Lives.h"
 #include "passes/Buffers.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
@@ -62,6 +63,9 @@ public:
       if (plan::Status status = emitInstruction(op); !status.ok())
         return status;
     emitPorts();
+    EntryLives lives = analyzeLives(plan, entry);
+    for (int id = 0; id < entry.buffers_size(); ++id)
+      entry.mutable_buffers(id)->set_why_alive(whyAlive(plan, entry, lives, id));
     measurePeak();
     return plan::Status::success();
   }
@@ -89,7 +93,6 @@ private:
   }
 
   void emitBuffers() {
-    int64_t count = buffers.instructions.size();
     std::vector<int64_t> offsets(buffers.buffers.size(), -1);
     for (BlockArgument argument : function.getArguments())
       if (Attribute offset = function.getArgAttr(argument.getArgNumber(), names::kOffset))
@@ -118,7 +121,6 @@ private:
         buffer.set_name(source.variable);
         buffer.set_offset(plan.variables(variable).offset());
         *buffer.mutable_type() = plan.variables(variable).type();
-        buffer.set_why_alive("state");
         continue;
       }
       buffer.set_arena(plan::TRANSIENT);
@@ -137,14 +139,6 @@ private:
                                                      plan::Buffer::SCALARS, plan::Buffer::COUNTERS};
       buffer.set_kind(kinds[source.kind]);
       buffer.set_name(bufferName(source, id));
-      if (source.kind == EntryBuffer::kScratch || source.kind == EntryBuffer::kPartial)
-        buffer.set_why_alive("used by one instruction");
-      else if (source.last == count)
-        buffer.set_why_alive("a result of the entry");
-      else if (source.lastReader) {
-        std::vector<std::string> nodes = nodesOf(source.lastReader);
-        buffer.set_why_alive("read by " + (nodes.empty() ? std::string("the update") : nodes.back()));
-      }
     }
   }
 

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
+#include "tools/tcc/ReportRecomputation.h"
 
 #include "runtime/plan/DType.h"
 
@@ -15,83 +16,107 @@ namespace tcc::report {
 
 namespace {
 
-/// Places of transient buffers, by offset.
-std::vector<const plan::Buffer *> byOffset(const plan::Entry &program) {
-  std::vector<const plan::Buffer *> buffers;
-  for (const plan::Buffer &buffer : program.buffers())
-    if (buffer.arena() == plan::TRANSIENT)
-      buffers.push_back(&buffer);
-  std::stable_sort(buffers.begin(), buffers.end(), [](auto *a, auto *b) { return a->offset() < b->offset(); });
-  return buffers;
+std::vector<const ProgramMemory *> programsOf(const Report &report) {
+  std::vector<const ProgramMemory *> programs;
+  for (const EntryMemory &entry : report.entries)
+    for (const ProgramMemory &program : entry.programs)
+      programs.push_back(&program);
+  return programs;
 }
 
-/// Bytes of the arena that hold something live during [from, to] of the instructions (−1: at entry, their number: at
-/// exit), overlaps counted once.
-uint64_t unionOfLive(const std::vector<const plan::Buffer *> &sorted, int32_t from, int32_t to) {
-  uint64_t bytes = 0, end = 0;
-  for (const plan::Buffer *buffer : sorted) {
-    if (buffer->last() < from || buffer->first() > to)
-      continue;
-    uint64_t start = std::max(end, buffer->offset()), stop = buffer->offset() + buffer->bytes();
-    if (stop > start)
-      bytes += stop - start;
-    end = std::max(end, stop);
+/// Bytes of the arena that hold something live at each time, overlaps counted once. Time 0 is the entry's start, time
+/// i + 1 instruction i, the last time the entry's end.
+std::vector<uint64_t> liveBytes(const plan::Entry &program) {
+  size_t times = size_t(program.instructions_size()) + 2;
+  auto timeOf = [&](int32_t instruction) {
+    return size_t(std::clamp<int64_t>(int64_t(instruction) + 1, 0, int64_t(times) - 1));
+  };
+  std::vector<std::vector<const plan::Buffer *>> born(times), died(times);
+  for (const plan::Buffer &buffer : program.buffers())
+    if (buffer.arena() == plan::TRANSIENT && buffer.last() >= buffer.first()) {
+      born[timeOf(buffer.first())].push_back(&buffer);
+      died[timeOf(buffer.last())].push_back(&buffer);
+    }
+  std::multiset<std::pair<uint64_t, uint64_t>> places; // what lives now: start and end, by start
+  std::vector<uint64_t> live(times, 0);
+  for (size_t time = 0; time < times; ++time) {
+    for (const plan::Buffer *buffer : born[time])
+      places.emplace(buffer->offset(), buffer->offset() + buffer->bytes());
+    uint64_t end = 0;
+    for (auto [start, stop] : places) {
+      start = std::max(end, start);
+      live[time] += stop > start ? stop - start : 0;
+      end = std::max(end, stop);
+    }
+    for (const plan::Buffer *buffer : died[time])
+      places.erase(places.find({buffer->offset(), buffer->offset() + buffer->bytes()}));
   }
-  return bytes;
+  return live;
 }
 
 ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &program) {
   ProgramMemory memory;
   memory.name = program.name();
   memory.program = &program;
+  memory.lives = emit::analyzeLives(plan, program);
   memory.arenaBytes = program.transient_bytes();
-  std::vector<const plan::Buffer *> sorted = byOffset(program);
+  std::vector<uint64_t> live = liveBytes(program);
   int32_t count = program.instructions_size();
   for (int32_t step = 0; step < count; ++step) {
     const plan::Instruction &instruction = program.instructions(step);
     // Inputs that nobody reads and outputs live outside the instructions: the first and the last stand for that.
-    uint64_t live = unionOfLive(sorted, step == 0 ? -1 : step, step + 1 == count ? count : step);
-    memory.timeline.push_back({step, plan.resident_bytes() + live, instructionName(instruction), instruction.node()});
+    uint64_t bytes = live[size_t(step) + 1];
+    if (step == 0)
+      bytes = std::max(bytes, live.front());
+    if (step + 1 == count)
+      bytes = std::max(bytes, live.back());
+    memory.timeline.push_back({step, plan.resident_bytes() + bytes, instructionName(instruction), instruction.node()});
     memory.peakBytes = std::max(memory.peakBytes, memory.timeline.back().liveBytes);
   }
   if (count == 0)
-    memory.peakBytes = plan.resident_bytes() + unionOfLive(sorted, -1, 0);
+    memory.peakBytes = plan.resident_bytes() + std::max(live.front(), live.back());
   memory.lowerBoundBytes = memory.peakBytes;
+  memory.recomputation = analyzeRecomputation(program, memory.lives);
+  // A program that recomputes nothing is what it would be without.
+  bool known = !memory.recomputation.tensors.empty() && program.without_recompute_bytes();
+  memory.withoutRecomputeBytes = known ? plan.resident_bytes() + program.without_recompute_bytes() : memory.peakBytes;
   return memory;
 }
 
 /// How often a program runs in one update; nothing counts where the plan does not train.
-std::map<std::string, uint64_t> callsPerUpdate(const plan::Plan &plan) {
+std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   std::map<std::string, uint64_t> calls;
-  for (const plan::Entry &entry : plan.entries()) {
-    if (entry.name() == "step" || entry.name() == "update" || entry.name() == "accumulate_first")
-      calls[entry.name()] = 1;
-    if (entry.name() == "accumulate_next")
-      calls[entry.name()] = std::max<int64_t>(plan.training().accumulate(), 1) - 1;
-  }
+  for (const EntryMemory &entry : report.entries)
+    for (const ProgramMemory &program : entry.programs) {
+      if (program.name == "step" || program.name == "update" || program.name == "accumulate_first")
+        calls[program.name] = 1;
+      if (program.name == "accumulate_next")
+        calls[program.name] = uint64_t(std::max<int64_t>(report.plan->training().accumulate(), 1) - 1);
+    }
   return calls;
 }
 
 void countKernels(Report &report) {
-  const plan::Plan &plan = *report.plan;
-  std::map<std::string, uint64_t> calls = callsPerUpdate(plan);
+  std::map<std::string, uint64_t> calls = callsPerUpdate(report);
   report.counted = "one update";
   bool trains = !calls.empty();
   for (const char *name : {"gradients", "evaluate", "predict"})
     if (calls.empty())
-      for (const plan::Entry &entry : plan.entries())
-        if (entry.name() == name) {
+      for (const EntryMemory &entry : report.entries)
+        if (entry.name == name) {
           calls[name] = 1;
           report.counted = std::string("one call of ") + name;
         }
   std::map<std::string, size_t> index;
   std::vector<std::set<std::string>> seen;
-  for (const plan::Entry &entry : plan.entries()) {
+  for (const ProgramMemory *program : programsOf(report)) {
+    const plan::Entry &entry = *program->program;
     auto found = calls.find(entry.name());
     if (found == calls.end() || found->second == 0)
       continue;
     if (trains)
       report.flopsPerStep += entry.flops() * double(found->second);
+    addRecomputation(report.recomputation, program->recomputation, found->second);
     for (const plan::Instruction &instruction : entry.instructions()) {
       std::string name = instructionName(instruction);
       auto [at, fresh] = index.try_emplace(name, report.kernels.size());
@@ -111,6 +136,16 @@ void countKernels(Report &report) {
   std::stable_sort(report.kernels.begin(), report.kernels.end(), [](const KernelUse &a, const KernelUse &b) {
     return a.flops != b.flops ? a.flops > b.flops : a.bytes > b.bytes;
   });
+}
+
+/// Whether a program is the one of its name in `variant`, or, where the variant has none, in the first that has one.
+bool belongs(const plan::Plan &plan, const plan::Entry &program, uint32_t variant) {
+  if (program.variant() == variant)
+    return true;
+  for (const plan::Entry &other : plan.entries())
+    if (other.name() == program.name() && (other.variant() == variant || other.variant() < program.variant()))
+      return false;
+  return true;
 }
 
 template <typename Get> uint64_t largestOf(const std::vector<ProgramMemory> &programs, Get get) {
@@ -159,6 +194,16 @@ uint64_t EntryMemory::arenaBytes() const {
 uint64_t EntryMemory::lowerBoundBytes() const {
   return largestOf(programs, [](auto &p) { return p.lowerBoundBytes; });
 }
+uint64_t EntryMemory::withoutRecomputeBytes() const {
+  return largestOf(programs, [](auto &p) { return p.withoutRecomputeBytes; });
+}
+
+int32_t ProgramMemory::peakStep() const {
+  for (const TimelineRow &row : timeline)
+    if (row.liveBytes == peakBytes)
+      return row.step;
+  return -1;
+}
 
 const ProgramMemory *Report::largest() const {
   const ProgramMemory *most = nullptr;
@@ -177,10 +222,28 @@ uint64_t Report::lowerBoundBytes() const {
   return most;
 }
 
-Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes) {
+uint64_t Report::withoutRecomputeBytes() const {
+  uint64_t most = plan->resident_bytes();
+  for (const EntryMemory &entry : entries)
+    most = std::max(most, entry.withoutRecomputeBytes());
+  return most;
+}
+
+const char *purposeName(emit::Purpose purpose) {
+  static constexpr const char *names[emit::kPurposes] = {"activation", "saved",  "recomputed", "gradient",
+                                                         "input",      "output", "scratch",    "state"};
+  return names[size_t(purpose)];
+}
+
+Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t variant) {
   Report report;
   report.plan = &plan;
+  report.variant = variant;
+  report.arenaBytes = plan.variants_size() ? 0 : plan.transient_bytes();
   for (const plan::Entry &program : plan.entries()) {
+    if (!belongs(plan, program, variant))
+      continue;
+    report.arenaBytes = std::max(report.arenaBytes, program.transient_bytes());
     const std::string &given = program.name();
     bool trains = given == "step" || given == "update" || given.starts_with("accumulate_");
     std::string name = trains ? "train" : given;
@@ -197,16 +260,6 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes) {
       report.hostBytes += plan.payloads(int(code.payload())).bytes();
   countKernels(report);
   return report;
-}
-
-std::string formatBytes(uint64_t bytes) {
-  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB"};
-  double value = double(bytes);
-  int unit = 0;
-  // 1023.95 KiB would print as "1024.0 KiB".
-  for (; unit < 3 && value >= (unit ? 1023.95 : 1024.0); ++unit)
-    value /= 1024;
-  return unit ? fmt::format("{:.{}f} {}", value, unit == 3 ? 2 : 1, units[unit]) : fmt::format("{} B", bytes);
 }
 
 } // namespace tcc::report

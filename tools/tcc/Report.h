@@ -1,13 +1,15 @@
 //===- Report.h - what was decided, and why ---------------------*- C++ -*-===//
 //
 // Everything here follows from the plan: a report needs neither model nor compiler. `analyzePlan` works the numbers
-// out, `reportJson` and `reportText` say them to programs and to people (docs/report.md).
+// out, `reportJson`, `reportText` and `reportHtml` say them to programs and to people (docs/report.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORT_H
 #define TCC_TOOLS_TCC_REPORT_H
 
+#include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
+#include "tools/tcc/TextTable.h"
 
 #include <nlohmann/json.hpp>
 
@@ -24,14 +26,46 @@ struct TimelineRow {
   std::string instruction, node;
 };
 
+/// A value that is made a second time, to be given up in between.
+struct RecomputedTensor {
+  std::string name, node, program;
+  uint64_t bytes = 0;
+  double flops = 0;     ///< of the instruction that makes it again; the first of several results has them
+  uint64_t cost = 0;    ///< likewise, in nanoseconds on the nominal machine
+  int32_t step = 0;     ///< instruction that makes it again
+  int32_t givenUp = -1; ///< last instruction that read the value before; -1 where the plan does not tell
+};
+
+/// What recomputation bought and what it cost, in one program or in one update.
+struct Recomputation {
+  uint64_t bytes = 0;          ///< of the arena, that it saved
+  double flops = 0;            ///< executed again
+  double flopsOnce = 0;        ///< with every instruction executed once
+  uint64_t cost = 0;           ///< nanoseconds on the nominal machine, everything
+  uint64_t extraCost = 0;      ///< of it, by what is executed again
+  uint64_t lowerBoundCost = 0; ///< no order and recomputation within the budget costs less; 0: not known
+  std::vector<RecomputedTensor> tensors;
+
+  double extraFlopsFraction() const;
+  double extraCostFraction() const;
+  double boundFraction() const; ///< what the least possible recomputation adds to the cost
+  double gap() const;           ///< how far the cost lies above its bound
+};
+
 /// The memory of one program of the plan: a static shape and an order of instructions.
 struct ProgramMemory {
   std::string name; ///< as in the plan: step, accumulate_first, …
   const plan::Entry *program = nullptr;
-  uint64_t arenaBytes = 0;      ///< what packing takes of the transient arena
-  uint64_t peakBytes = 0;       ///< most that is live at once, resident arena included
-  uint64_t lowerBoundBytes = 0; ///< no placement of this order takes less, resident arena included
+  emit::EntryLives lives;
+  Recomputation recomputation;
+  uint64_t arenaBytes = 0;            ///< what packing takes of the transient arena
+  uint64_t peakBytes = 0;             ///< most that is live at once, resident arena included
+  uint64_t lowerBoundBytes = 0;       ///< no placement of this order takes less, resident arena included
+  uint64_t withoutRecomputeBytes = 0; ///< what it would take with every instruction executed once, likewise
   std::vector<TimelineRow> timeline;
+
+  /// The first instruction where the peak is; -1 without instructions.
+  int32_t peakStep() const;
 };
 
 /// An entry as `--entry` names it, and its programs.
@@ -41,6 +75,7 @@ struct EntryMemory {
   uint64_t peakBytes() const;
   uint64_t arenaBytes() const;
   uint64_t lowerBoundBytes() const;
+  uint64_t withoutRecomputeBytes() const;
 };
 
 /// Instructions that run the same code.
@@ -55,30 +90,39 @@ struct KernelUse {
 
 struct Report {
   const plan::Plan *plan = nullptr;
+  uint32_t variant = 0;    ///< of a plan with several (docs/report.md); what else the report says is of this one
+  uint64_t arenaBytes = 0; ///< transient bytes that trun allocates
   std::vector<EntryMemory> entries;
   std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
   uint64_t hostBytes = 0;                               ///< the plan file, mapped, and the loaded code
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
   std::vector<KernelUse> kernels; ///< most operations first
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train
+  Recomputation recomputation;    ///< of what `counted` says
 
   /// The program with the largest peak (the first of equals); null for a plan without entries.
   const ProgramMemory *largest() const;
   uint64_t peakBytes() const;
   uint64_t lowerBoundBytes() const;
+  uint64_t withoutRecomputeBytes() const;
 };
 
-/// `plan` outlives the report. `planFileBytes`: size of its file.
-Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes);
+/// `plan` outlives the report. `planFileBytes`: size of its file. Programs that `variant` does not have are those of
+/// the first that has them.
+Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t variant = 0);
 
 /// "matmul brg:avx512_core", "k1234…", "fill": what an instruction runs.
 std::string instructionName(const plan::Instruction &instruction);
 
-nlohmann::ordered_json reportJson(const Report &report);
+/// "saved", "gradient", …: what a buffer is there for.
+const char *purposeName(emit::Purpose purpose);
+
+/// `details`: with the timelines and buffers of all programs.
+nlohmann::ordered_json reportJson(const Report &report, bool details = true);
 std::string reportText(const Report &report);
 
-/// "512 B", "1.5 KiB", "2.0 MiB", "3.00 GiB".
-std::string formatBytes(uint64_t bytes);
+/// One page that needs nothing else: no network, no other file. The same plan gives the same bytes.
+std::string reportHtml(const Report &report);
 
 } // namespace tcc::report
 

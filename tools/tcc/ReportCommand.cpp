@@ -1,29 +1,82 @@
 //===- ReportCommand.cpp - tcc report -------------------------------------===//
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/Report.h"
+#include "tools/tcc/ReportDiff.h"
 
 #include <CLI/CLI.hpp>
 
+#include <cerrno>
+#include <cstring>
+
 namespace tcc::tools {
+
+namespace {
+
+plan::Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::string &path, uint32_t variant) {
+  int variants = std::max(1, reader.plan().variants_size());
+  if (variant >= uint32_t(variants))
+    return plan::Status(fmt::format("--variant {}: {} holds {} plan{}, counted from 0", variant, path, variants,
+                                    variants == 1 ? "" : "s"),
+                        plan::kExitUsage);
+  return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
+}
+
+/// Other folders' names in messages are the user's own: nothing of the path stands in the page.
+plan::Status writeFile(const std::string &path, const std::string &text) {
+  std::FILE *file = std::fopen(path.c_str(), "wb");
+  if (!file)
+    return plan::error("{}: cannot be written: {}", path, std::strerror(errno));
+  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written)
+    return plan::error("{}: could not be written in full: {}", path, std::strerror(errno));
+  return plan::Status::success();
+}
+
+} // namespace
 
 int reportCommand(int argc, char **argv) {
   CLI::App app("Says what a plan decided, and why: memory, buffers, parameters, kernels.", "tcc report");
-  std::string path, html;
+  std::string path, other, html;
   bool json = false;
+  uint32_t variant = 0;
   app.add_option("PLAN", path, "the plan that tcc wrote")->required();
+  app.add_option("--diff", other, "a second plan: what changed from PLAN to it");
   auto *asJson = app.add_flag("--json", json, "for programs; docs/report.md lists the keys");
-  app.add_option("--html", html, "not in this version")->excludes(asJson);
+  app.add_option("--html", html, "writes one page for a browser, which needs nothing else")->excludes(asJson);
+  app.add_option("--variant", variant, "of a plan file with several: which, from 0 (most memory)")->type_name("N");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
-  if (!html.empty())
-    return printError(plan::Status("--html is not in this version: use the text, or --json", plan::kExitUsage));
+  if (!html.empty() && !other.empty())
+    return printError(plan::Status("--html shows one plan: compare two with the text, or --json", plan::kExitUsage));
+
   plan::Expected<plan::PlanReader> reader = plan::PlanReader::open(path);
   if (!reader)
     return printError(reader.status());
-  report::Report report = report::analyzePlan(reader->plan(), reader->fileBytes());
-  std::string text =
-      json ? report::reportJson(report).dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-           : report::reportText(report);
+  plan::Expected<report::Report> report = analyzed(*reader, path, variant);
+  if (!report)
+    return printError(report.status());
+  if (!html.empty()) {
+    plan::Status status = writeFile(html, report::reportHtml(*report));
+    return status.ok() ? plan::kExitDone : printError(status);
+  }
+
+  auto dump = [](const nlohmann::ordered_json &object) {
+    return object.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  };
+  std::string text;
+  if (!other.empty()) {
+    plan::Expected<plan::PlanReader> second = plan::PlanReader::open(other);
+    if (!second)
+      return printError(second.status());
+    // A file with one plan has no second: what a budget changed is seen against it.
+    plan::Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
+    if (!after)
+      return printError(after.status());
+    nlohmann::ordered_json difference = report::diffJson(*report, *after);
+    text = json ? dump(difference) : report::diffText(difference);
+  } else {
+    text = json ? dump(report::reportJson(*report)) : report::reportText(*report);
+  }
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
     return printError(plan::error("standard output: cannot be written"));
   return plan::kExitDone;

@@ -24,7 +24,8 @@ Json timelineOf(const ProgramMemory &program) {
 
 Json buffersOf(const ProgramMemory &program) {
   Json rows = Json::array();
-  for (const plan::Buffer &buffer : program.program->buffers())
+  for (int id = 0; id < program.program->buffers_size(); ++id) {
+    const plan::Buffer &buffer = program.program->buffers(id);
     rows.push_back({{"name", buffer.name()},
                     {"node", buffer.node()},
                     {"bytes", buffer.bytes()},
@@ -32,21 +33,67 @@ Json buffersOf(const ProgramMemory &program) {
                     {"first", buffer.first()},
                     {"last", buffer.last()},
                     {"why_alive", buffer.why_alive()},
-                    {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"}});
+                    {"arena", buffer.arena() == plan::RESIDENT ? "resident" : "transient"},
+                    {"purpose", purposeName(program.lives.buffers[size_t(id)].purpose)}});
+  }
   return rows;
 }
 
-Json memoryOf(const Report &report) {
+Json frontierOf(const ProgramMemory &program) {
+  Json rows = Json::array();
+  for (const plan::FrontierPoint &point : program.program->frontier())
+    rows.push_back({{"program", program.name},
+                    {"arena_bytes", point.transient_bytes()},
+                    {"cost_ns", point.cost()},
+                    {"lower_bound_cost_ns", point.lower_bound_cost()},
+                    {"chosen", point.chosen()}});
+  return rows;
+}
+
+Json recomputeOf(const Recomputation &recomputation) {
+  Json tensors = Json::array();
+  for (const RecomputedTensor &tensor : recomputation.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"node", tensor.node},
+                       {"bytes", tensor.bytes},
+                       {"flops", tensor.flops},
+                       {"cost_ns", tensor.cost},
+                       {"program", tensor.program},
+                       {"given_up", tensor.givenUp < 0 ? Json(nullptr) : Json(tensor.givenUp)},
+                       {"step", tensor.step}});
+  return {{"extra_flops_fraction", recomputation.extraFlopsFraction()},
+          {"extra_cost_fraction", recomputation.extraCostFraction()},
+          {"bound_fraction", recomputation.boundFraction()},
+          {"gap", recomputation.gap()},
+          {"saved_bytes", recomputation.bytes},
+          {"cost_ns", recomputation.cost},
+          {"lower_bound_cost_ns", recomputation.lowerBoundCost},
+          {"tensors", std::move(tensors)}};
+}
+
+Json variantsOf(const Report &report) {
+  Json rows = Json::array();
+  for (int i = 0; i < report.plan->variants_size(); ++i) {
+    const plan::Variant &variant = report.plan->variants(i);
+    rows.push_back({{"arena_bytes", variant.transient_bytes()},
+                    {"bytes", report.plan->resident_bytes() + variant.transient_bytes()},
+                    {"cost_ns", variant.cost()},
+                    {"reported", uint32_t(i) == report.variant}});
+  }
+  return rows;
+}
+
+Json memoryOf(const Report &report, bool details) {
   const plan::Plan &plan = *report.plan;
   Json memory;
   memory["peak_bytes"] = report.peakBytes();
-  memory["arena_bytes"] = plan.transient_bytes();
+  memory["arena_bytes"] = report.arenaBytes;
   memory["resident_bytes"] = plan.resident_bytes();
   memory["host_bytes"] = report.hostBytes;
   memory["library_bytes"] = 0;
   memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);
   memory["lower_bound_bytes"] = report.lowerBoundBytes();
-  memory["without_recompute_bytes"] = report.peakBytes();
+  memory["without_recompute_bytes"] = report.withoutRecomputeBytes();
   auto role = [&](plan::VariableRole role) {
     auto found = report.residentBytes.find(role);
     return found == report.residentBytes.end() ? uint64_t(0) : found->second;
@@ -56,26 +103,38 @@ Json memoryOf(const Report &report) {
                         {"constants", role(plan::CONSTANT)},
                         {"optimizer", role(plan::OPTIMIZER)},
                         {"accumulators", role(plan::ACCUMULATOR)}};
+  memory["variants"] = variantsOf(report);
+  memory["frontier"] = Json::array();
   memory["entries"] = Json::object();
   for (const EntryMemory &entry : report.entries) {
     Json &row = memory["entries"][entry.name];
     row["peak_bytes"] = entry.peakBytes();
     row["arena_bytes"] = entry.arenaBytes();
     row["lower_bound_bytes"] = entry.lowerBoundBytes();
-    for (const ProgramMemory &program : entry.programs)
+    row["without_recompute_bytes"] = entry.withoutRecomputeBytes();
+    for (const ProgramMemory &program : entry.programs) {
+      for (const Json &point : frontierOf(program))
+        memory["frontier"].push_back(point);
       row["programs"][program.name] = {{"peak_bytes", program.peakBytes},
                                        {"arena_bytes", program.arenaBytes},
                                        {"lower_bound_bytes", program.lowerBoundBytes},
+                                       {"without_recompute_bytes", program.withoutRecomputeBytes},
                                        {"instructions", program.program->instructions_size()},
                                        {"batch", program.program->batch()},
                                        {"flops", program.program->flops()},
-                                       {"timeline", timelineOf(program)},
-                                       {"buffers", buffersOf(program)}};
+                                       {"cost_ns", program.recomputation.cost}};
+      if (details) {
+        row["programs"][program.name]["timeline"] = timelineOf(program);
+        row["programs"][program.name]["buffers"] = buffersOf(program);
+      }
+    }
   }
   const ProgramMemory *largest = report.largest();
   memory["program"] = largest ? Json(largest->name) : Json(nullptr);
-  memory["timeline"] = largest ? timelineOf(*largest) : Json::array();
-  memory["buffers"] = largest ? buffersOf(*largest) : Json::array();
+  if (details) {
+    memory["timeline"] = largest ? timelineOf(*largest) : Json::array();
+    memory["buffers"] = largest ? buffersOf(*largest) : Json::array();
+  }
   return memory;
 }
 
@@ -135,7 +194,7 @@ Json parameters(const plan::Plan &plan) {
 
 } // namespace
 
-Json reportJson(const Report &report) {
+Json reportJson(const Report &report, bool details) {
   const plan::Plan &plan = *report.plan;
   Json result;
   result["version"] = 1;
@@ -147,9 +206,8 @@ Json reportJson(const Report &report) {
   result["entries"] = Json::array();
   for (const EntryMemory &entry : report.entries)
     result["entries"].push_back(entry.name);
-  result["memory"] = memoryOf(report);
-  result["recompute"] = {
-      {"extra_flops_fraction", 0.0}, {"bound_fraction", 0.0}, {"gap", 0.0}, {"tensors", Json::array()}};
+  result["memory"] = memoryOf(report, details);
+  result["recompute"] = recomputeOf(report.recomputation);
   result["attention"] = {{"fused", Json::array()}, {"near_misses", Json::array()}, {"weights_elided", Json::array()}};
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);

@@ -6,89 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <map>
 #include <set>
 
 namespace tcc::report {
 
 namespace {
 
-constexpr size_t kBuffersShown = 12, kKernelsShown = 10, kNamesShown = 12, kLineWidth = 110;
-
-/// Cells under headings; every column as wide as its widest cell. Columns are separated by two spaces.
-class Table {
-public:
-  /// `alignments`: one character a column, '<' for text and '>' for numbers.
-  Table(std::string alignments, std::vector<std::string> headings)
-      : alignments(std::move(alignments)), rows{std::move(headings)} {}
-
-  void add(std::vector<std::string> cells) { rows.push_back(std::move(cells)); }
-  bool empty() const { return rows.size() == 1; }
-
-  std::string text() const {
-    std::vector<size_t> widths(alignments.size(), 0);
-    for (const auto &row : rows)
-      for (size_t i = 0; i < row.size(); ++i)
-        widths[i] = std::max(widths[i], columns(row[i]));
-    std::string text;
-    for (const auto &row : rows) {
-      std::string line;
-      for (size_t i = 0; i < row.size(); ++i) {
-        std::string padding(widths[i] - columns(row[i]), ' ');
-        line += "  " + (alignments[i] == '>' ? padding + row[i] : row[i] + padding);
-      }
-      line.erase(line.find_last_not_of(' ') + 1);
-      text += line + "\n";
-    }
-    return text;
-  }
-
-private:
-  /// Characters of a UTF-8 text: bytes that do not go on with another character.
-  static size_t columns(const std::string &text) {
-    return std::count_if(text.begin(), text.end(),
-                         [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-  }
-
-  std::string alignments;
-  std::vector<std::vector<std::string>> rows;
-};
-
-/// "1 buffer", "2 buffers".
-std::string counted(uint64_t count, const std::string &noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-std::string flopText(double flops) {
-  if (flops < 1e3)
-    return fmt::format("{:.0f} FLOP", flops);
-  static constexpr const char *units[] = {"KFLOP", "MFLOP", "GFLOP", "TFLOP"};
-  int unit = -1;
-  for (; unit < 3 && flops >= 999.95; ++unit)
-    flops /= 1000;
-  return fmt::format("{:.1f} {}", flops, units[unit]);
-}
-
-/// "a, b, c and 9 more", in lines of at most kLineWidth characters that start with `indent` spaces after the first.
-std::string listText(const std::vector<std::string> &names, size_t shown, size_t indent = 0) {
-  if (names.size() <= shown + 1)
-    shown = names.size();
-  std::string text, line;
-  for (size_t i = 0; i < shown; ++i) {
-    std::string word = names[i] + (i + 1 < shown ? "," : "");
-    if (indent && !line.empty() && indent + line.size() + 1 + word.size() > kLineWidth) {
-      text += line + "\n" + std::string(indent, ' ');
-      line.clear();
-    }
-    line += (line.empty() ? "" : " ") + word;
-  }
-  text += line;
-  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
-}
-
-/// Generated kernels are named by a hash of their code: its start is enough for a person.
-std::string shortName(const KernelUse &kernel) {
-  return kernel.generated && kernel.name.size() > 13 ? kernel.name.substr(0, 13) : kernel.name;
-}
+constexpr size_t kBuffersShown = 12, kKernelsShown = 10, kNamesShown = 12, kTensorsShown = 10;
 
 std::string lifeText(const plan::Buffer &buffer, int32_t count) {
   std::string from = buffer.first() < 0 ? "entry" : std::to_string(buffer.first());
@@ -98,7 +23,7 @@ std::string lifeText(const plan::Buffer &buffer, int32_t count) {
 
 std::string memoryText(const Report &report) {
   const plan::Plan &plan = *report.plan;
-  uint64_t total = plan.resident_bytes() + plan.transient_bytes();
+  uint64_t total = plan.resident_bytes() + report.arenaBytes;
   std::string text = "\nmemory\n";
   Table sums("<><", {"", "", ""});
   sums.add({"trun allocates", formatBytes(total), fmt::format("{} B, once, before the first step", total)});
@@ -118,21 +43,22 @@ std::string memoryText(const Report &report) {
   if (plan.resident_bytes() > sum)
     parts.push_back(fmt::format("alignment {}", formatBytes(plan.resident_bytes() - sum)));
   sums.add({"  resident", formatBytes(plan.resident_bytes()), fmt::format("{}", fmt::join(parts, ", "))});
-  sums.add({"  transient", formatBytes(plan.transient_bytes()), "the largest program's; all share it"});
+  sums.add({"  transient", formatBytes(report.arenaBytes), "the largest program's; all share it"});
   if (const ProgramMemory *largest = report.largest()) {
-    auto peak = std::find_if(largest->timeline.begin(), largest->timeline.end(),
-                             [&](auto &row) { return row.liveBytes == largest->peakBytes; });
-    std::string where = peak == largest->timeline.end()
-                            ? ""
-                            : fmt::format(", instruction {} of {}{}", peak->step, largest->timeline.size(),
-                                          peak->node.empty() ? "" : ", node " + peak->node);
+    std::string where;
+    if (int32_t step = largest->peakStep(); step >= 0) {
+      const std::string &node = largest->timeline[size_t(step)].node;
+      where =
+          fmt::format(", instruction {} of {}{}", step, largest->timeline.size(), node.empty() ? "" : ", node " + node);
+    }
     sums.add({"peak", formatBytes(report.peakBytes()), fmt::format("live at once: {}{}", largest->name, where)});
     sums.add({"lower bound", formatBytes(report.lowerBoundBytes()),
               "no placement of this order of instructions takes less"});
   }
   sums.add({"host", formatBytes(report.hostBytes), "the plan file, mapped, and loaded code"});
   if (plan.budget_bytes())
-    sums.add({"budget", formatBytes(plan.budget_bytes()), ""});
+    sums.add({"budget", formatBytes(plan.budget_bytes()),
+              fmt::format("{} of it allocated", percentText(double(total) / double(plan.budget_bytes())))});
   std::string lines = sums.text();
   text += lines.substr(lines.find('\n') + 1) + "\n";
 
@@ -150,17 +76,86 @@ std::string memoryText(const Report &report) {
   return text + programs.text();
 }
 
+/// What recomputation bought and what it cost; frontier and variants where the plan has them.
+std::string recomputeText(const Report &report) {
+  const Recomputation &all = report.recomputation;
+  if (all.tensors.empty())
+    return "";
+  std::string text = fmt::format("\nrecomputed: {} in {}\n  saves {} of the arena ({} in total without), for {} more "
+                                 "operations and {} more time\n",
+                                 counted(all.tensors.size(), "tensor"), report.counted, formatBytes(all.bytes),
+                                 formatBytes(report.withoutRecomputeBytes()), percentText(all.extraFlopsFraction()),
+                                 percentText(all.extraCostFraction()));
+  if (all.lowerBoundCost)
+    text += fmt::format("  no order and recomputation in these bytes takes less than {} more: {} above that\n",
+                        percentText(all.boundFraction()), percentText(all.gap()));
+  // One row a node: a deep model has the same few in every layer.
+  struct Row {
+    std::string node;
+    uint64_t tensors = 0, bytes = 0, cost = 0;
+    double flops = 0;
+  };
+  std::vector<Row> rows;
+  std::map<std::string, size_t> index;
+  for (const RecomputedTensor &tensor : all.tensors) {
+    auto [found, fresh] = index.try_emplace(tensor.node.empty() ? tensor.name : tensor.node, rows.size());
+    if (fresh)
+      rows.push_back({found->first});
+    Row &row = rows[found->second];
+    ++row.tensors;
+    row.bytes += tensor.bytes;
+    row.cost += tensor.cost;
+    row.flops += tensor.flops;
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row &a, const Row &b) { return a.bytes > b.bytes; });
+  Table table("<>>>>", {"node", "tensors", "bytes", "operations", "time"});
+  for (size_t i = 0; i < std::min(rows.size(), kTensorsShown); ++i)
+    table.add({rows[i].node, std::to_string(rows[i].tensors), formatBytes(rows[i].bytes), flopText(rows[i].flops),
+               timeText(rows[i].cost)});
+  text += table.text();
+  if (rows.size() > kTensorsShown)
+    text += fmt::format("  and {} more\n", counted(rows.size() - kTensorsShown, "node"));
+  return text;
+}
+
+std::string frontierText(const Report &report) {
+  const plan::Plan &plan = *report.plan;
+  std::string text;
+  for (const EntryMemory &entry : report.entries)
+    for (const ProgramMemory &program : entry.programs) {
+      if (!program.program->frontier_size())
+        continue;
+      text += fmt::format("\nfrontier of {}: packed plans from no recomputation to least memory\n", program.name);
+      Table table(">>>>>><", {"trun allocates", "arena", "cost", "", "lower bound", "gap", ""});
+      uint64_t least = 0;
+      for (const plan::FrontierPoint &point : program.program->frontier())
+        least = least ? std::min(least, point.cost()) : point.cost();
+      for (const plan::FrontierPoint &point : program.program->frontier()) {
+        uint64_t bound = point.lower_bound_cost();
+        table.add({formatBytes(plan.resident_bytes() + point.transient_bytes()), formatBytes(point.transient_bytes()),
+                   timeText(point.cost()), least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
+                   bound ? timeText(bound) : "-", bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
+                   point.chosen() ? "this plan" : ""});
+      }
+      text += table.text();
+    }
+  if (!plan.variants_size())
+    return text;
+  text += "\nplans in this file: trun takes the fastest that fits\n";
+  Table table(">>>><", {"", "trun allocates", "arena", "one update", ""});
+  for (int i = 0; i < plan.variants_size(); ++i)
+    table.add({std::to_string(i), formatBytes(plan.resident_bytes() + plan.variants(i).transient_bytes()),
+               formatBytes(plan.variants(i).transient_bytes()), timeText(plan.variants(i).cost()),
+               uint32_t(i) == report.variant ? "this report" : ""});
+  return text + table.text();
+}
+
 /// What lives at the peak of one program.
 std::string buffersText(const ProgramMemory *largest) {
   if (!largest || largest->timeline.empty())
     return "";
   const plan::Entry &program = *largest->program;
-  int32_t count = program.instructions_size(), at = 0;
-  for (const TimelineRow &row : largest->timeline)
-    if (row.liveBytes == largest->peakBytes) {
-      at = row.step;
-      break;
-    }
+  int32_t count = program.instructions_size(), at = largest->peakStep();
   std::vector<const plan::Buffer *> live;
   for (const plan::Buffer &buffer : program.buffers())
     if (buffer.arena() == plan::TRANSIENT && buffer.first() <= at && buffer.last() >= at)
@@ -327,8 +322,9 @@ std::string kernelsText(const Report &report) {
         rest.count += kernel.count;
         continue;
       }
-      rows.add({shortName(kernel), std::to_string(kernel.count), flopText(kernel.flops), share(kernel.flops, flops),
-                formatBytes(kernel.bytes), share(double(kernel.bytes), double(bytes)), listText(kernel.nodes, 3)});
+      rows.add({kernelText(kernel.name, kernel.generated), std::to_string(kernel.count), flopText(kernel.flops),
+                share(kernel.flops, flops), formatBytes(kernel.bytes), share(double(kernel.bytes), double(bytes)),
+                listText(kernel.nodes, 3)});
     }
     if (rest.count)
       rows.add({fmt::format("{} more", sorted.size() - kKernelsShown), std::to_string(rest.count), flopText(rest.flops),
@@ -355,8 +351,8 @@ std::string reportText(const Report &report) {
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (note.kind() != "parameter")
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + buffersText(report) + parametersText(plan) + zeroFillText(plan) +
-         kernelsText(report);
+  return text + memoryText(report) + buffersText(report) + recomputeText(report) + frontierText(report) +
+         parametersText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 
 } // namespace tcc::report

@@ -45,7 +45,9 @@ TEST(Report, TheTimelineCountsEveryByteOnce) {
 TEST(Report, InputsThatNobodyReadsCountAtTheStart) {
   plan::Plan plan = handMadePlan();
   addBuffer(*plan.mutable_entries(0), "unread", 4096, 32, -1, -1);
-  EXPECT_EQ(liveOf(analyzePlan(plan, 0).entries[0].programs[0])[0], 192u + 128 + 32);
+  EXPECT_EQ(liveOf(analyzePlan(plan, 0).entries[0].programs[0])[0], 192u + 128); // x and unread: 96, then x and a: 128
+  addBuffer(*plan.mutable_entries(0), "large", 8192, 100, -1, -1);
+  EXPECT_EQ(liveOf(analyzePlan(plan, 0).entries[0].programs[0])[0], 192u + 64 + 32 + 100);
 }
 
 TEST(Report, TheLargestProgramIsTheOneInDetail) {
@@ -121,7 +123,8 @@ TEST(Report, MemoryKeys) {
   EXPECT_EQ(memory["resident"]["parameters"], 64 + 16);
   const auto &b = memory["buffers"].at(2);
   EXPECT_EQ(b.dump(), R"({"name":"b","node":"node_b","bytes":128,"offset":128,"first":1,"last":2,)"
-                      R"("why_alive":"read by node_after_b","arena":"transient"})");
+                      R"("why_alive":"read by node_after_b","arena":"transient",)"
+                      R"("purpose":"activation"})");
   EXPECT_EQ(memory["buffers"].at(5)["arena"], "resident");
   plan.set_budget_bytes(4096);
   EXPECT_EQ(reportJson(analyzePlan(plan, 0))["memory"]["budget_bytes"], 4096);

@@ -1,0 +1,154 @@
+//===- ReportHtml.cpp - the report as one page ----------------------------===//
+//
+// The page is written in report/ (HTML, style sheet, script) and lies in this program as one string. What it shows is
+// the report's JSON, and for each program columns of numbers: one list for each property of its buffers and
+// instructions, texts as indices into one list of strings. A plan of 5,000 buffers takes some 600 KB that way.
+//
+// Names come from a model and may hold anything. The data stands in a script element of a type that no browser runs;
+// "<" is written as an escape of JSON there, so that no name ends the element, and the page makes text of names, never
+// markup.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/tcc/Report.h"
+
+#include "runtime/plan/DType.h"
+
+#include <string_view>
+#include <unordered_map>
+
+namespace tcc::report {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kPage =
+#include "tools/tcc/ReportPage.inc"
+    ;
+constexpr std::string_view kDataMark = "@DATA@";
+
+/// Each text once, in the order of first use.
+class Strings {
+public:
+  size_t operator()(const std::string &text) {
+    auto [found, fresh] = index.try_emplace(text, list.size());
+    if (fresh)
+      list.push_back(text);
+    return found->second;
+  }
+  Json json() { return std::move(list); }
+
+private:
+  std::unordered_map<std::string, size_t> index;
+  Json list = Json::array();
+};
+
+Json buffersOf(const ProgramMemory &program, Strings &strings) {
+  Json columns;
+  for (const char *name : {"name", "node", "type", "why", "purpose", "bytes", "offset", "first", "last"})
+    columns[name] = Json::array();
+  for (int id = 0; id < program.program->buffers_size(); ++id) {
+    const plan::Buffer &buffer = program.program->buffers(id);
+    columns["name"].push_back(strings(buffer.name()));
+    columns["node"].push_back(strings(buffer.node()));
+    columns["type"].push_back(strings(plan::typeName(buffer.type())));
+    columns["why"].push_back(strings(buffer.why_alive()));
+    columns["purpose"].push_back(size_t(program.lives.buffers[size_t(id)].purpose));
+    columns["bytes"].push_back(buffer.bytes());
+    columns["offset"].push_back(buffer.offset());
+    columns["first"].push_back(buffer.first());
+    columns["last"].push_back(buffer.last());
+  }
+  return columns;
+}
+
+void addInstructions(const ProgramMemory &program, Strings &strings, Json &result) {
+  for (const char *name : {"live", "kernel", "node", "nodes", "flops", "bytes", "cost", "reads", "writes"})
+    result[name] = Json::array();
+  std::string phases;
+  for (const TimelineRow &row : program.timeline) {
+    const plan::Instruction &instruction = program.program->instructions(row.step);
+    result["live"].push_back(row.liveBytes);
+    result["kernel"].push_back(strings(row.instruction));
+    result["node"].push_back(strings(row.node));
+    Json nodes = Json::array(), reads = Json::array(), writes = Json::array();
+    for (const std::string &node : instruction.nodes())
+      nodes.push_back(strings(node));
+    for (const plan::Operand &operand : instruction.operands()) {
+      if (operand.buffer() >= uint32_t(program.program->buffers_size()))
+        continue;
+      if (operand.read())
+        reads.push_back(operand.buffer());
+      if (operand.write())
+        writes.push_back(operand.buffer());
+    }
+    result["nodes"].push_back(std::move(nodes));
+    result["reads"].push_back(std::move(reads));
+    result["writes"].push_back(std::move(writes));
+    result["flops"].push_back(uint64_t(instruction.flops()));
+    result["bytes"].push_back(instruction.bytes());
+    result["cost"].push_back(instruction.cost());
+    phases += "FBUR"[size_t(program.lives.phases[size_t(row.step)])];
+  }
+  result["phase"] = phases;
+}
+
+Json programOf(const std::string &entry, const ProgramMemory &program, const Json &frontier, Strings &strings) {
+  Json result = {{"entry", entry},
+                 {"name", program.name},
+                 {"batch", program.program->batch()},
+                 {"arena_bytes", program.arenaBytes},
+                 {"peak_bytes", program.peakBytes},
+                 {"peak_step", program.peakStep()},
+                 {"without_recompute_bytes", program.withoutRecomputeBytes},
+                 {"frontier", Json::array()}};
+  for (const Json &point : frontier)
+    if (point["program"] == program.name)
+      result["frontier"].push_back(point);
+  addInstructions(program, strings, result);
+  result["buffers"] = buffersOf(program, strings);
+  return result;
+}
+
+Json variablesOf(const plan::Plan &plan) {
+  static constexpr const char *roles[] = {"parameter", "frozen", "constant", "optimizer", "accumulator"};
+  Json rows = Json::array();
+  for (const plan::Variable &variable : plan.variables())
+    rows.push_back({{"name", variable.name()},
+                    {"role", size_t(variable.role()) < std::size(roles) ? roles[variable.role()] : "unknown"},
+                    {"type", plan::typeName(variable.type())},
+                    {"bytes", plan::tensorBytes(variable.type()).value_or(0)},
+                    {"offset", variable.offset()},
+                    {"node", variable.node()}});
+  return rows;
+}
+
+} // namespace
+
+std::string reportHtml(const Report &report) {
+  Strings strings;
+  Json data;
+  data["report"] = reportJson(report, false);
+  data["counted"] = report.counted;
+  data["recipe"] = report.plan->recipe();
+  data["variables"] = variablesOf(*report.plan);
+  data["programs"] = Json::array();
+  for (const EntryMemory &entry : report.entries)
+    for (const ProgramMemory &program : entry.programs)
+      data["programs"].push_back(programOf(entry.name, program, data["report"]["memory"]["frontier"], strings));
+  data["strings"] = strings.json();
+
+  std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace), page;
+  size_t mark = kPage.find(kDataMark);
+  page.reserve(kPage.size() + text.size() + text.size() / 16);
+  page += kPage.substr(0, mark);
+  for (char c : text)
+    if (c == '<')
+      page += "\\u003c";
+    else
+      page += c;
+  page += kPage.substr(mark + kDataMark.size());
+  return page;
+}
+
+} // namespace tcc::report

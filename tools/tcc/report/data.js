@@ -1,0 +1,137 @@
+// What the page holds: the report, and for each program columns of numbers whose texts are indices into one list.
+
+const data = JSON.parse(document.getElementById("report").textContent);
+const report = data.report, memory = report.memory, strings = data.strings;
+const PURPOSES = ["activation", "saved", "recomputed", "gradient", "input", "output", "scratch", "state"];
+const PURPOSE_TEXT = {
+  saved: "saved for backward", activation: "forward value", gradient: "gradient", recomputed: "recomputed",
+  input: "input", output: "output", scratch: "scratch", state: "state"
+};
+const PHASE_TEXT = { F: "forward", B: "backward", U: "update", R: "recomputation" };
+// From the bottom of the timeline upwards: what lives long first.
+const STACK = ["saved", "recomputed", "output", "gradient", "input", "activation", "scratch"];
+const ROLES = ["parameters", "optimizer", "accumulators", "frozen", "constants"];
+
+function bytesText(bytes) {
+  const units = ["B", "KiB", "MiB", "GiB"];
+  let value = bytes, unit = 0;
+  for (; unit < 3 && value >= (unit ? 1023.95 : 1024); ++unit) value /= 1024;
+  return unit ? `${value.toFixed(unit === 3 ? 2 : 1)} ${units[unit]}` : `${bytes} B`;
+}
+
+function scaledText(value, step, units, digits = 1) {
+  let unit = 0;
+  for (; unit < units.length - 1 && value >= step; ++unit) value /= step;
+  return `${unit || value % 1 ? value.toFixed(digits) : value} ${units[unit]}`;
+}
+const flopsText = flops => scaledText(flops, 1000, ["FLOP", "KFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
+const timeText = (nanoseconds, digits = 2) => scaledText(nanoseconds, 1000, ["ns", "µs", "ms", "s"], digits);
+const percentText = fraction => `${(100 * fraction).toFixed(Math.abs(fraction) < 0.0995 ? 2 : 1)} %`;
+const countText = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
+
+// A name may be as long as its author liked: its head and its tail tell it apart.
+function shorten(text, most = 140) {
+  return text.length <= most ? text : `${text.slice(0, most - 30)}…${text.slice(-29)}`;
+}
+// A generated kernel is named by a hash of its code, whose start is enough for a person.
+const kernelText = name => /^k[0-9a-f]{32}$/.test(name) ? name.slice(0, 13) : name;
+
+// An element; children that are no elements become text, never markup.
+function el(tag, properties = {}, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(properties))
+    if (key === "class") node.className = value;
+    else if (key === "style" || key.startsWith("aria-") || key === "role" || key === "for") node.setAttribute(key, value);
+    else node[key] = value;
+  node.append(...children.flat(Infinity).filter(child => child !== null && child !== undefined));
+  return node;
+}
+const swatch = purpose => el("span", { class: `swatch ${purpose}`, style: `background-color: var(--${purpose})` });
+
+// One program with what the charts ask of it.
+class Program {
+  constructor(raw) {
+    this.raw = raw;
+    Object.assign(this, { name: raw.name, entry: raw.entry, arena: raw.arena_bytes, peak: raw.peak_bytes, peakStep: raw.peak_step });
+    this.count = raw.live.length;
+    this.live = raw.live;
+    const columns = raw.buffers;
+    this.buffers = columns.bytes.map((bytes, id) => ({
+      id, bytes, name: strings[columns.name[id]], node: strings[columns.node[id]], type: strings[columns.type[id]],
+      why: strings[columns.why[id]], offset: columns.offset[id], first: columns.first[id], last: columns.last[id],
+      purpose: PURPOSES[columns.purpose[id]], writers: [], readers: []
+    }));
+    raw.reads.forEach((ids, step) => ids.forEach(id => this.buffers[id].readers.push(step)));
+    raw.writes.forEach((ids, step) => ids.forEach(id => this.buffers[id].writers.push(step)));
+    this.placed = this.buffers.filter(buffer => buffer.purpose !== "state" && buffer.last >= buffer.first);
+    this.indexByTime();
+    this.stackBytes();
+  }
+
+  node(step) { return strings[this.raw.node[step]]; }
+  kernel(step) { return strings[this.raw.kernel[step]]; }
+  nodes(step) { return this.raw.nodes[step].map(id => strings[id]); }
+  // Instructions are counted from 0; -1 is the entry's start, their number its end.
+  stepText(step) { return step < 0 ? "entry" : step >= this.count ? "exit" : `#${step}`; }
+  where(step) { return step < 0 || step >= this.count ? this.stepText(step) : `#${step} ${shorten(this.node(step) || kernelText(this.kernel(step)), 60)}`; }
+
+  // Buckets of instructions, each with what lives in one of them: a hit test looks at one bucket.
+  indexByTime() {
+    this.bucketSize = Math.max(8, Math.ceil((this.count + 2) / 512));
+    this.buckets = Array.from({ length: Math.ceil((this.count + 2) / this.bucketSize) }, () => []);
+    for (const buffer of this.placed) {
+      const from = Math.floor((Math.max(-1, buffer.first) + 1) / this.bucketSize);
+      const to = Math.floor((Math.min(this.count, buffer.last) + 1) / this.bucketSize);
+      for (let bucket = from; bucket <= to; ++bucket) this.buckets[bucket].push(buffer);
+    }
+  }
+
+  liveAt(step) {
+    const bucket = this.buckets[Math.floor((step + 1) / this.bucketSize)] || [];
+    return bucket.filter(buffer => buffer.first <= step && buffer.last >= step);
+  }
+
+  // Where a result takes over the place of its operand, the younger one is meant.
+  hit(step, offset) {
+    let found = null;
+    for (const buffer of this.liveAt(step))
+      if (offset >= buffer.offset && offset < buffer.offset + buffer.bytes && (!found || buffer.first >= found.first))
+        found = buffer;
+    return found;
+  }
+
+  // Bytes of each purpose at each instruction; places that overlap count once, for the one at the lower address.
+  stackBytes() {
+    const times = this.count + 2, born = Array.from({ length: times }, () => []);
+    this.placed.forEach(buffer => born[Math.max(-1, buffer.first) + 1].push(buffer));
+    this.stack = Object.fromEntries(STACK.map(purpose => [purpose, new Float64Array(Math.max(1, this.count))]));
+    let active = [];
+    const sums = time => {
+      const sum = Object.fromEntries(STACK.map(purpose => [purpose, 0]));
+      let end = 0, total = 0;
+      for (const buffer of active) {
+        const stop = buffer.offset + buffer.bytes, more = stop - Math.max(end, buffer.offset);
+        if (more > 0) { sum[buffer.purpose] += more; total += more; }
+        end = Math.max(end, stop);
+      }
+      return { sum, total };
+    };
+    for (let time = 0; time < times; ++time) {
+      if (born[time].length) {
+        const added = born[time].sort((a, b) => a.offset - b.offset || a.id - b.id), merged = [];
+        let i = 0;
+        for (const buffer of active) {
+          while (i < added.length && added[i].offset < buffer.offset) merged.push(added[i++]);
+          merged.push(buffer);
+        }
+        active = merged.concat(added.slice(i));
+      }
+      // Inputs that nobody reads and outputs live outside the instructions: the first and the last stand for them.
+      const step = Math.min(Math.max(time - 1, 0), Math.max(0, this.count - 1)), now = sums(time);
+      const before = STACK.reduce((sum, purpose) => sum + this.stack[purpose][step], 0);
+      if (now.total >= before) STACK.forEach(purpose => { this.stack[purpose][step] = now.sum[purpose]; });
+      active = active.filter(buffer => buffer.last > time - 1);
+    }
+  }
+}
+const programs = data.programs.map(raw => new Program(raw));

@@ -1,0 +1,69 @@
+// Time against memory: packed plans of the program that is shown, and the bound below which no schedule costs less.
+
+class Frontier extends Chart {
+  constructor() {
+    super("frontier", "Cost of a call against bytes, for packed plans and the lower bound");
+    this.canvas.addEventListener("pointermove", event => this.hover(event));
+    this.canvas.addEventListener("pointerleave", () => { this.near = null; hideTip(); redraw(); });
+  }
+
+  get points() { return view.program.raw.frontier; }
+  total(point) { return memory.resident_bytes + point.arena_bytes; }
+
+  draw(context) {
+    const points = this.points;
+    if (!points.length) return;
+    const left = 68, right = this.width - 18, top = 14, bottom = this.height - 34;
+    const bytes = points.map(point => this.total(point)), costs = points.flatMap(point => [point.cost_ns, point.lower_bound_cost_ns || point.cost_ns]);
+    const padded = (low, high) => { const room = (high - low || high * 0.02 || 1) * 0.08; return [low - room, high + room]; };
+    const [low, high] = padded(Math.min(...bytes), Math.max(...bytes)), [least, most] = padded(Math.min(...costs), Math.max(...costs));
+    this.px = value => left + (value - low) / (high - low) * (right - left);
+    this.py = value => bottom - (value - least) / (most - least) * (bottom - top);
+    const levels = ticks(least, most, 6, false), unit = 1000 ** Math.max(0, Math.min(3, Math.floor(Math.log10(Math.max(1, most)) / 3)));
+    const digits = levels.length > 1 ? Math.max(0, Math.ceil(-Math.log10((levels[1] - levels[0]) / unit) - 1e-9)) : 2;
+    for (const tick of levels) {
+      this.line(left, this.py(tick), right, this.py(tick), "line");
+      this.text(timeText(tick, digits), left - 7, this.py(tick), { align: "right" });
+    }
+    for (const tick of ticks(low, high, Math.floor((right - left) / 110), true)) {
+      this.line(this.px(tick), bottom, this.px(tick), bottom + 4, "strong");
+      this.text(bytesText(tick), this.px(tick), bottom + 13, { align: "center" });
+    }
+    this.line(left, bottom, right, bottom, "strong");
+    this.text("trun allocates", right, bottom + 27, { align: "right", color: "faint" });
+    const path = (value, color, dash) => {
+      const known = points.filter(point => value(point));
+      known.slice(1).forEach((point, i) => this.line(this.px(this.total(known[i])), this.py(value(known[i])), this.px(this.total(point)), this.py(value(point)), color, { dash, width: 1.5 }));
+    };
+    path(point => point.lower_bound_cost_ns, "faint", [4, 3]);
+    path(point => point.cost_ns, "saved", []);
+    for (const point of points) {
+      context.beginPath();
+      context.arc(this.px(this.total(point)), this.py(point.cost_ns), point === this.near ? 6 : 4, 0, 7);
+      context.fillStyle = Chart.colors[point.chosen ? "gradient" : "saved"];
+      context.fill();
+      context.lineWidth = 1.5;
+      context.strokeStyle = Chart.colors.surface;
+      context.stroke();
+      if (point.chosen) this.text("this plan", this.px(this.total(point)), this.py(point.cost_ns) - 13, { align: "center", color: "ink", halo: true });
+    }
+  }
+
+  hover(event) {
+    if (!this.px || !this.points.length) return;
+    const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
+    const distance = point => Math.hypot(this.px(this.total(point)) - x, this.py(point.cost_ns) - y);
+    const near = this.points.reduce((best, point) => distance(point) < distance(best) ? point : best);
+    this.near = distance(near) < 30 ? near : null;
+    redraw();
+    if (!this.near) return hideTip();
+    showTip(event, facts(frontierFacts(near, this.points)));
+  }
+}
+
+function frontierFacts(point, points) {
+  const least = Math.min(...points.map(other => other.cost_ns));
+  return [["trun allocates", bytesText(memory.resident_bytes + point.arena_bytes)], ["arena", bytesText(point.arena_bytes)], ["cost", timeText(point.cost_ns)],
+    ["above the least", percentText(least ? point.cost_ns / least - 1 : 0)], ["lower bound", point.lower_bound_cost_ns ? timeText(point.lower_bound_cost_ns) : "–"],
+    ["gap", point.lower_bound_cost_ns ? percentText(point.cost_ns / point.lower_bound_cost_ns - 1) : "–"]];
+}
