@@ -181,12 +181,15 @@ private:
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
                     }});
-    // What the library takes is no candidate for fusion, so it is chosen first. Buffers are made once kernels stand,
+    // What the library takes is no candidate for fusion, so it is chosen first; then what the backward pass keeps, since
+    // its kernels compute the rest. Buffers are made once kernels stand,
     // the order once buffers stand, offsets once the order stands.
     list.push_back({"kernels", [this](OpPassManager &passes) {
                       train::SelectKernelsPassOptions select;
                       select.library = options.libraryKernels;
                       passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
+                      if (recipe.fuse)
+                        passes.addNestedPass<func::FuncOp>(train::createMinimizeSavedPass());
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
@@ -195,11 +198,11 @@ private:
                       passes.addPass(train::createMaterializeBuffersPass());
                       passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
                       // What is executed again is decided in the order that stands; the ladder brings its own orders.
-                      if (options.budgetBytes || options.frontier || options.variants > 1) {
+                      if (options.budgetBytes || options.ladder || options.variants > 1) {
                         train::RematerializePassOptions remat;
                         remat.budgetBytes = options.budgetBytes;
                         remat.variants = options.variants;
-                        remat.bounds = options.frontier;
+                        remat.bounds = options.bounds;
                         remat.optional = options.entries.empty() ? "gradients" : "";
                         passes.addPass(train::createRematerializePass(remat));
                       }

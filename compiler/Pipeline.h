@@ -34,7 +34,8 @@ struct CompileOptions {
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool forceF64 = false;      ///< gradcheck
   uint64_t budgetBytes = 0;   ///< --memory-budget: what state and arena may take together; 0: no limit
-  bool frontier = false;      ///< solve the ladder of budgets although none is given, with lower bounds
+  bool ladder = false;        ///< solve the ladder of budgets although none is given
+  bool bounds = false;        ///< lower bounds of what each rung costs
   unsigned variants = 1;      ///< --variants: points of the frontier in the plan
   bool sizesOnly = false;     ///< the plan gets its sizes and frontiers, but no code, buffers or weights
   std::string planFolder;     ///< where the plan will lie; external weights are relative to it

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/GraphImport.h"
 
+#include "frontend/BatchAxis.h"
+
 #include "frontend/ModeNodes.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
@@ -63,30 +65,6 @@ void GraphImport::createVariables() {
                               int64_t(-1));
     variables.insert(name);
   }
-}
-
-/// The axis called batch in the model as it was exported, else 0; a scalar is a constant.
-static int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) {
-  if (rank == 0)
-    return -1;
-  int64_t found = 0;
-  for (const onnx::ValueInfoProto &value : file.model.graph().input()) {
-    if (value.name() != input)
-      continue;
-    bool exact = false, similar = false;
-    int64_t axis = 0;
-    for (const auto &dim : value.type().tensor_type().shape().dim()) {
-      if (!exact && dim.dim_param() == "batch") {
-        exact = true;
-        found = axis;
-      } else if (!exact && !similar && dim.dim_param().find("batch") != std::string::npos) {
-        similar = true;
-        found = axis;
-      }
-      ++axis;
-    }
-  }
-  return found;
 }
 
 /// The symbol of a dimension as it was exported; empty where it has none.

@@ -80,6 +80,9 @@ public:
   /// Bytes of payload `index`, checked when the plan was opened; empty for an index out of range. 64-byte aligned.
   std::span<const std::byte> payload(uint32_t index) const;
 
+  /// Leaves one variant of a fat plan: `plan()` has its entries alone from here on (see Variants.h).
+  void selectVariant(uint32_t variant);
+
   /// Gives back the memory that the mapped file's pages take: they are read again from the file where they are asked for.
   void releasePages() const;
 

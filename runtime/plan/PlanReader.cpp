@@ -1,6 +1,8 @@
 //===- PlanReader.cpp - mapping and checking a plan file -----------------===//
 #include "runtime/plan/PlanFile.h"
 
+#include "runtime/plan/Variants.h"
+
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -143,6 +145,8 @@ Status PlanReader::check() {
   message = std::move(parsed);
   return Status::success();
 }
+
+void PlanReader::selectVariant(uint32_t variant) { message = std::make_shared<Plan>(variantOf(*message, variant)); }
 
 void PlanReader::releasePages() const {
   if (storage->mapped)

@@ -106,14 +106,25 @@ std::vector<std::string> verifyPlan(const Plan &plan, size_t limit) {
 
   verifier::verifyVariables(plan, report);
 
-  std::set<std::string> names;
+  std::set<std::pair<uint32_t, std::string>> names;
+  std::vector<uint64_t> needed(size_t(std::max(plan.variants_size(), 1)), 0);
   uint64_t largest = 0;
   for (const Entry &entry : plan.entries()) {
-    if (!names.insert(entry.name()).second)
+    if (!names.insert({entry.variant(), entry.name()}).second)
       report("entry '{}': the name is used twice", entry.name());
+    if (entry.variant() >= needed.size()) {
+      report("entry '{}': it belongs to variant {}, the plan has {}", entry.name(), entry.variant(),
+             plan.variants_size());
+      continue;
+    }
+    needed[entry.variant()] = std::max(needed[entry.variant()], entry.transient_bytes());
     largest = std::max(largest, entry.transient_bytes());
     verifier::verifyEntry(plan, entry, report);
   }
+  for (int i = 0; i < plan.variants_size(); ++i)
+    if (plan.variants(i).transient_bytes() != needed[size_t(i)])
+      report("variant {} states a transient arena of {} bytes, its entries need {}", i,
+             plan.variants(i).transient_bytes(), needed[size_t(i)]);
   if (plan.transient_bytes() != largest)
     report("the transient arena has {} bytes, the largest entry needs {}", plan.transient_bytes(), largest);
   return report.take();

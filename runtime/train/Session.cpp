@@ -1,7 +1,10 @@
 //===- Session.cpp - an open plan, its settings and its device -----------===//
 #include "runtime/train/Session.h"
+#include "runtime/cpu/MachineMemory.h"
+#include "runtime/plan/Variants.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
+#include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
 
 #include <cstdlib>
@@ -13,11 +16,40 @@ bool Session::hasMemory() const {
   return plan().resident_bytes() == 0 || plan().variables_size() == 0 || device->variableData(0) != nullptr;
 }
 
+/// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
+static plan::Status chooseVariant(Session &session, const SessionOptions &options) {
+  const plan::Plan &plan = session.plan();
+  uint64_t limit = options.budgetBytes ? options.budgetBytes : freeMemoryBytes();
+  std::optional<uint32_t> variant = plan::fastestVariant(plan, limit);
+  uint32_t smallest = plan::smallestVariant(plan);
+  auto bytesOf = [&](uint32_t index) {
+    return plan.resident_bytes() +
+           (plan.variants().empty() ? plan.transient_bytes() : plan.variants(int(index)).transient_bytes());
+  };
+  if (!variant && options.budgetBytes)
+    return plan::Status(fmt::format("{}: the plan takes at least {} ({} bytes), --memory-budget allows {}; compile with "
+                                    "tcc --memory-budget, or with more --variants",
+                                    options.planPath, formatBytes(bytesOf(smallest)), bytesOf(smallest),
+                                    formatBytes(limit)),
+                        plan::kExitOverBudget);
+  if (plan.variants().empty())
+    return plan::Status();
+  uint32_t chosen = variant.value_or(smallest);
+  session.note = fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
+                             formatBytes(bytesOf(chosen)), formatBytes(limit),
+                             options.budgetBytes ? "allowed" : "free on this machine",
+                             variant ? "" : ", less than the smallest variant takes: it may not run");
+  session.reader.selectVariant(chosen);
+  return plan::Status();
+}
+
 plan::Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   auto reader = plan::PlanReader::open(options.planPath);
   if (!reader)
     return reader.status();
-  Session session{reader.take(), {}, {}, nullptr};
+  Session session{reader.take(), {}, {}, nullptr, {}};
+  if (plan::Status status = chooseVariant(session, options); !status.ok())
+    return status;
   session.training = session.plan().training();
   session.data = session.plan().data();
   if (plan::Status status = applySettings(options.settings, session.training, session.data); !status.ok())

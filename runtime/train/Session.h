@@ -17,6 +17,7 @@ struct SessionOptions {
   std::string device;                ///< "cpu", "null"; empty: cpu
   unsigned threads = 0;              ///< 0: as many as the process may use
   std::vector<std::string> settings; ///< --set KEY=VALUE
+  uint64_t budgetBytes = 0; ///< --memory-budget: what the arenas may take; 0: what is free on the machine
 };
 
 /// What a command works with. The plan stays as it was compiled; `training` and `data` carry the settings.
@@ -25,6 +26,7 @@ struct Session {
   plan::Training training;
   plan::DataSettings data;
   std::unique_ptr<Device> device;
+  std::string note; ///< which variant of a fat plan was taken, and why; empty for others
 
   const plan::Plan &plan() const { return reader.plan(); }
   /// Memory that has no device: the null device reads and writes nothing.

@@ -264,6 +264,8 @@ void Trainer::report() {
     progress->note(fmt::format("vocabulary: {} characters", data.dataset->vocabulary.size()));
   if (!data.dataset->classes.empty())
     progress->note(fmt::format("classes: {}", data.dataset->classes.size()));
+  if (!session.note.empty())
+    progress->note(session.note);
   progress->note(
       fmt::format("memory: resident {}, transient {}, together {} on the device; host: data {}, plan {} (mapped)",
                   formatBytes(session.device->residentBytes()), formatBytes(session.device->transientBytes()),

@@ -22,6 +22,7 @@ int inspectCommand(int argc, char **argv);
 int reportCommand(int argc, char **argv);
 int gradcheckCommand(int argc, char **argv);
 int opsCommand(int argc, char **argv);
+int frontierCommand(int argc, char **argv);
 
 /// The options of every command that reads a model.
 struct ModelArguments {
@@ -33,6 +34,9 @@ struct ModelArguments {
   /// Fills in recipe, settings, dims, shapes, and the first model. Errors name the option.
   plan::Status fill(CompileOptions &options) const;
 };
+
+/// `--entry`: names with commas between.
+plan::Status readEntries(const std::string &text, CompileOptions &options);
 
 /// "error: MESSAGE" on standard error, for each line of the message; returns the exit status.
 int printError(const plan::Status &status);

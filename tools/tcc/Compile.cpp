@@ -2,7 +2,10 @@
 #include "compiler/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/cpu/MachineMemory.h"
+#include "tools/common/MemorySize.h"
 #include "tools/tcc/Commands.h"
+#include "tools/tcc/FitBatch.h"
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -57,20 +60,39 @@ plan::Status writePlan(CompiledModel &compiled, const std::string &path, bool qu
 
 } // namespace
 
+plan::Status readEntries(const std::string &text, CompileOptions &options) {
+  std::stringstream list(text);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    if (entry != "train" && entry != "evaluate" && entry != "predict" && entry != "gradients")
+      return plan::Status(fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry),
+                          plan::kExitUsage);
+    options.entries.push_back(entry);
+  }
+  return plan::Status::success();
+}
+
 int compileCommand(int argc, char **argv) {
   CLI::App app("Compiles an ONNX forward graph into a training plan.\n"
                "Other commands: tcc report | gradcheck | inspect, each with its own --help.",
                "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
-  std::string output, entries, timings, precision = "f32", target, budget;
+  std::string output, entries, timings, precision = "f32", target, budget, fit;
   CompileOptions options;
   bool quiet = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
   app.add_option("--target", target, "cpu[:v3|:v4]; default: this machine's level");
   app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--memory-budget", budget, "not in this version: plans take the least memory their order needs");
+  app.add_option("--memory-budget", budget,
+                 "what state and arena may take together: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; "
+                 "instructions are executed again where that is needed");
+  app.add_option("--fit", fit, "batch: the largest batch for which a plan fits into --memory-budget")
+      ->check(CLI::IsMember({"batch"}));
+  app.add_option("--variants", options.variants,
+                 "points of the time-memory frontier to put into the plan; trun takes the fastest that fits into the "
+                 "free memory")
+      ->check(CLI::Range(1, 16));
   app.add_option("--precision", precision, "f32 | auto")->check(CLI::IsMember({"f32", "auto"}));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
   app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
@@ -80,19 +102,18 @@ int compileCommand(int argc, char **argv) {
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   options.target = target;
-  if (!budget.empty())
-    return printError(plan::Status("--memory-budget is not in this version: nothing is recomputed to save memory yet. "
-                                   "Compile without it; `tcc report` says what the plan takes",
-                                   plan::kExitUsage));
+  if (!budget.empty()) {
+    plan::Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, runtime::machineMemoryBytes());
+    if (!bytes)
+      return printError(bytes.status());
+    options.budgetBytes = *bytes;
+  }
+  if (!fit.empty() && budget.empty())
+    return printError(plan::Status("--fit batch: say with --memory-budget what it has to fit into", plan::kExitUsage));
   if (plan::Status status = model.fill(options); !status.ok())
     return printError(status);
-  std::stringstream list(entries);
-  for (std::string entry; std::getline(list, entry, ',');) {
-    if (entry != "train" && entry != "evaluate" && entry != "predict" && entry != "gradients")
-      return printError(plan::Status(fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry),
-                                     plan::kExitUsage));
-    options.entries.push_back(entry);
-  }
+  if (plan::Status status = readEntries(entries, options); !status.ok())
+    return printError(status);
   if (model.models.size() > 1 && !output.empty() && !std::filesystem::is_directory(output))
     return printError(plan::Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
                                    plan::kExitUsage));
@@ -122,7 +143,16 @@ int compileCommand(int argc, char **argv) {
     options.planFolder = target.parent_path().string();
     // A context for each: what one model leaves there is not the next one's.
     mlir::MLIRContext context(registry);
-    plan::Expected<CompiledModel> compiled = compileModel(context, options);
+    CompileOptions chosen = options;
+    if (!fit.empty()) {
+      plan::Expected<int64_t> batch = fitBatch(chosen);
+      if (!batch) {
+        exitStatus = std::max(exitStatus, printError(batch.status()));
+        continue;
+      }
+      fmt::print(stderr, "{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
+    }
+    plan::Expected<CompiledModel> compiled = compileModel(context, chosen);
     plan::Status status = compiled ? writePlan(*compiled, target.string(), quiet) : compiled.status();
     if (status.ok() && !timings.empty())
       status = writeTimings(timings, compiled->timings);

@@ -12,18 +12,11 @@ using namespace tcc;
 
 namespace {
 
-int frontierCommand(int, char **) {
-  return tools::printError(
-      plan::Status("tcc frontier is not in this version: nothing is recomputed to save memory yet. "
-                   "`tcc report` says what a plan takes and its lower bound",
-                   plan::kExitUsage));
-}
-
 constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report", tools::reportCommand},
                                                                         {"gradcheck", tools::gradcheckCommand},
                                                                         {"inspect", tools::inspectCommand},
                                                                         {"ops", tools::opsCommand},
-                                                                        {"frontier", frontierCommand}};
+                                                                        {"frontier", tools::frontierCommand}};
 
 /// The command that a first word means, if it is neither a file nor an option; else empty.
 std::string misspelt(const std::string &word) {

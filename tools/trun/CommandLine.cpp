@@ -1,5 +1,7 @@
 //===- CommandLine.cpp - what trun understands ---------------------------===//
+#include "runtime/cpu/MachineMemory.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/MemorySize.h"
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
@@ -14,12 +16,16 @@ struct Raw {
   int64_t workers = 0, processes = 1;
   bool noRelease = false, shuffle = false, noShuffle = false;
   int64_t steps = -1, epochs = -1, seed = -1;
+  std::string budget;
 };
 
-void addDevice(CLI::App &app, Options &options) {
+void addDevice(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--device", options.session.device, "cpu (default), or null: check everything, compute nothing");
   app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
       ->check(CLI::Range(0u, 4096u));
+  app.add_option("--memory-budget", raw.budget,
+                 "what the plan may take: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; a plan with several "
+                 "variants runs the fastest within it (default: within what is free)");
 }
 
 void addSettings(CLI::App &app, Options &options) {
@@ -59,16 +65,16 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--workers", raw.workers, "loader threads: only 0, the training thread reads");
   app.add_option("--nproc", raw.processes, "processes: only 1");
   addSettings(app, options);
-  addDevice(app, options);
+  addDevice(app, options, raw);
 }
 
-void addIo(CLI::App &app, Options &options) {
+void addIo(CLI::App &app, Options &options, Raw &raw) {
   addPlan(app, options);
   app.add_option("--inputs", options.inputs, "tensors by input name, e.g. IN.safetensors")->required();
   app.add_option("--outputs", options.outputs, "file to write, .safetensors")->required();
   addFrom(app, options);
   addSettings(app, options);
-  addDevice(app, options);
+  addDevice(app, options, raw);
 }
 
 int wrongUsage(const std::string &text) {
@@ -78,6 +84,12 @@ int wrongUsage(const std::string &text) {
 
 std::optional<int> check(Options &options, const Raw &raw) {
   runtime::TrainOptions &train = options.train;
+  if (!raw.budget.empty()) {
+    plan::Expected<uint64_t> bytes = parseMemorySize("--memory-budget", raw.budget, runtime::machineMemoryBytes());
+    if (!bytes)
+      return wrongUsage(bytes.status().message());
+    options.session.budgetBytes = *bytes;
+  }
   if (options.command != Options::Command::Train)
     return std::nullopt;
   if (raw.processes != 1)
@@ -130,15 +142,15 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.add_option("--data", options.train.data, "data to evaluate on")->required();
     addFrom(app, options);
     addSettings(app, options);
-    addDevice(app, options);
+    addDevice(app, options, raw);
     break;
   case Options::Command::Predict:
     app.description("Every output of the model for the given inputs.");
-    addIo(app, options);
+    addIo(app, options, raw);
     break;
   case Options::Command::Gradients:
     app.description("Loss and every gradient of one batch.");
-    addIo(app, options);
+    addIo(app, options, raw);
     break;
   case Options::Command::Export:
     app.description("Trained weights as model.onnx or weights.safetensors.");

@@ -1,0 +1,26 @@
+//===- BatchAxis.h - which axis of an input counts samples ------*- C++ -*-===//
+#ifndef TCC_FRONTEND_BATCHAXIS_H
+#define TCC_FRONTEND_BATCHAXIS_H
+
+#include "frontend/OnnxFile.h"
+
+namespace tcc::frontend {
+
+/// The axis called batch in the model as it was exported, else 0; −1 for a scalar, which is a constant.
+int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank);
+
+/// A graph input that is fed samples.
+struct SampledInput {
+  std::string name;
+  std::vector<int64_t> dims; ///< 0: symbolic
+  int64_t axis = 0;          ///< of the samples
+  std::string symbol;        ///< of that axis, as exported; empty where it has a number
+};
+
+/// The inputs of a model that have an axis of samples; `batchAxis` is data.batch_axis. Errors: as readOnnxFile.
+plan::Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
+                                                        const std::map<std::string, int64_t> &batchAxis);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_BATCHAXIS_H

@@ -1,0 +1,145 @@
+//===- FitBatch.cpp -------------------------------------------------------===//
+//
+// What a plan needs at least grows with the batch, nearly on a straight line: the line through two batches names the
+// next one to try, and bisection takes over where it does not close in.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/tcc/FitBatch.h"
+
+#include "compiler/Recipe.h"
+#include "frontend/BatchAxis.h"
+#include "frontend/Dimensions.h"
+#include "tools/tcc/Report.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+namespace tcc::tools {
+
+namespace {
+
+constexpr int64_t kLargestBatch = 1 << 20;
+
+/// What the batch of a model is called: a symbolic dimension, or the sample axis of inputs with numbers in their
+/// shapes.
+struct BatchName {
+  std::string symbol;
+  std::vector<frontend::SampledInput> inputs;
+
+  void set(CompileOptions &options, int64_t batch) const {
+    if (!symbol.empty()) {
+      options.dims[symbol] = batch;
+      return;
+    }
+    for (const frontend::SampledInput &input : inputs) {
+      std::vector<int64_t> &shape = options.shapes.try_emplace(input.name, input.dims).first->second;
+      if (input.axis < int64_t(shape.size()))
+        shape[size_t(input.axis)] = batch;
+    }
+  }
+};
+
+plan::Expected<BatchName> findBatch(const CompileOptions &options) {
+  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe)
+    return recipe.status();
+  auto inputs = frontend::sampledInputs(options.modelPath, recipe->dataBatchAxis);
+  if (!inputs)
+    return inputs.status();
+  std::set<std::string> symbols;
+  for (const frontend::SampledInput &input : *inputs)
+    if (!input.symbol.empty() && !options.shapes.count(input.name))
+      symbols.merge(frontend::dimensionNames(input.symbol));
+  if (symbols.size() > 1) {
+    std::erase_if(symbols, [](const std::string &symbol) { return symbol.find("batch") == std::string::npos; });
+    if (symbols.size() != 1)
+      return plan::Status(
+          "--fit batch: the inputs' first axes have several symbols; give data.batch_axis in the recipe, "
+          "or --dim for all but the batch",
+          plan::kExitUsage);
+  }
+  if (symbols.size() == 1)
+    return BatchName{*symbols.begin(), {}};
+  // Numbers: inputs that have the first one's extent there (a constant mask has 1, or something else).
+  BatchName name;
+  auto extentOf = [&](const frontend::SampledInput &input) {
+    auto given = options.shapes.find(input.name);
+    const std::vector<int64_t> &dims = given == options.shapes.end() ? input.dims : given->second;
+    return input.axis < int64_t(dims.size()) ? dims[size_t(input.axis)] : 0;
+  };
+  for (const frontend::SampledInput &input : *inputs)
+    if (int64_t extent = extentOf(input);
+        extent > 0 && (name.inputs.empty() || extent == extentOf(name.inputs.front())))
+      name.inputs.push_back(input);
+  if (name.inputs.empty())
+    return plan::Status("--fit batch: no input of the model has an axis of samples", plan::kExitUsage);
+  return name;
+}
+
+/// Bytes that the smallest plan of a batch takes, state included.
+plan::Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
+  CompileOptions trial = options;
+  name.set(trial, batch);
+  trial.sizesOnly = trial.ladder = true;
+  trial.budgetBytes = 0;
+  trial.variants = 1;
+  trial.dumpFolder.clear();
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  plan::Expected<CompiledModel> compiled = compileModel(context, trial);
+  if (!compiled)
+    return compiled.status();
+  uint64_t transient = 0;
+  for (const plan::Entry &entry : compiled->plan.entries())
+    if (entry.frontier_size() && (entry.name() != "gradients" || !options.entries.empty()))
+      transient = std::max(transient, entry.frontier(entry.frontier_size() - 1).transient_bytes());
+  return compiled->plan.resident_bytes() + transient;
+}
+
+} // namespace
+
+plan::Expected<int64_t> fitBatch(CompileOptions &options) {
+  plan::Expected<BatchName> name = findBatch(options);
+  if (!name)
+    return name.status();
+  plan::Expected<uint64_t> one = leastBytes(options, *name, 1);
+  if (!one)
+    return one.status();
+  if (*one > options.budgetBytes)
+    return plan::Status(fmt::format("--fit batch: not even a batch of 1 fits into {}; it needs {} ({} bytes)",
+                                    report::formatBytes(options.budgetBytes), report::formatBytes(*one), *one),
+                        plan::kExitOverBudget);
+  // `fits` fits with `fitsBytes`; `fails`, once known, does not.
+  int64_t fits = 1, tried = 0;
+  uint64_t fitsBytes = *one;
+  std::optional<int64_t> fails;
+  double perSample = 0;
+  while (fits < kLargestBatch && (!fails || *fails - fits > 1)) {
+    int64_t next = fails ? (fits + *fails) / 2 : fits * 2;
+    if (perSample > 0 && tried % 3 != 2) { // every third step halves the interval, whatever the line says
+      double guess = double(fits) + double(options.budgetBytes - fitsBytes) / perSample;
+      next = int64_t(std::min(guess, double(kLargestBatch)));
+    }
+    next = std::clamp(next, fits + 1, fails ? *fails - 1 : kLargestBatch);
+    ++tried;
+    plan::Expected<uint64_t> bytes = leastBytes(options, *name, next);
+    if (!bytes)
+      return bytes.status().withContext(fmt::format("--fit batch: a batch of {}", next));
+    if (*bytes > fitsBytes)
+      perSample = double(*bytes - fitsBytes) / double(next - fits);
+    if (*bytes <= options.budgetBytes) {
+      fits = next;
+      fitsBytes = *bytes;
+    } else {
+      fails = next;
+    }
+  }
+  name->set(options, fits);
+  return fits;
+}
+
+} // namespace tcc::tools

@@ -1,0 +1,16 @@
+//===- FitBatch.h - the largest batch within a budget -----------*- C++ -*-===//
+#ifndef TCC_TOOLS_TCC_FITBATCH_H
+#define TCC_TOOLS_TCC_FITBATCH_H
+
+#include "compiler/Pipeline.h"
+
+namespace tcc::tools {
+
+/// Sets the batch of `options` (its dims or shapes) to the largest with which a plan fits into options.budgetBytes,
+/// with recomputation where that helps. Returns it. Errors: the model has no axis of samples, not even one sample fits
+/// (exit status 3), and those of compileModel.
+plan::Expected<int64_t> fitBatch(CompileOptions &options);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TCC_FITBATCH_H

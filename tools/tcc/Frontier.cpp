@@ -1,0 +1,94 @@
+//===- Frontier.cpp - tcc frontier ----------------------------------------===//
+//
+// The packed plans between least memory and no recomputation, each with a lower bound of what its bytes cost at least.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/tcc/Commands.h"
+#include "tools/tcc/Report.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+namespace tcc::tools {
+
+namespace {
+
+nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
+  nlohmann::ordered_json document;
+  document["version"] = 1;
+  document["model"] = plan.model();
+  document["target"] = plan.target();
+  document["resident_bytes"] = plan.resident_bytes();
+  document["programs"] = nlohmann::ordered_json::object();
+  for (const plan::Entry &entry : plan.entries()) {
+    nlohmann::ordered_json points = nlohmann::ordered_json::array();
+    uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
+    for (const plan::FrontierPoint &point : entry.frontier())
+      points.push_back(
+          {{"arena_bytes", point.transient_bytes()},
+           {"total_bytes", plan.resident_bytes() + point.transient_bytes()},
+           {"cost", point.cost()},
+           {"lower_bound_cost", point.lower_bound_cost()},
+           {"extra_cost_fraction", once ? double(point.cost()) / double(once) - 1 : 0.0},
+           {"gap", point.lower_bound_cost() ? double(point.cost()) / double(point.lower_bound_cost()) - 1 : 0.0}});
+    document["programs"][entry.name()] = {{"batch", entry.batch()}, {"points", points}};
+  }
+  return document;
+}
+
+void printFrontier(const plan::Plan &plan) {
+  fmt::print("{} for {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
+             plan.target(), report::formatBytes(plan.resident_bytes()));
+  for (const plan::Entry &entry : plan.entries()) {
+    fmt::print("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
+               "gap");
+    uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
+    auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
+    for (const plan::FrontierPoint &point : entry.frontier())
+      fmt::print("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
+                 report::formatBytes(plan.resident_bytes() + point.transient_bytes()), extra(point.cost()),
+                 extra(point.lower_bound_cost()),
+                 100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
+  }
+  fmt::print("\nExtra work is recomputation, in time of the nominal machine, as a share of the program's own.\n"
+             "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
+}
+
+} // namespace
+
+int frontierCommand(int argc, char **argv) {
+  CLI::App app("The time-memory frontier: real packed plans between least memory and no recomputation.",
+               "tcc frontier");
+  ModelArguments model;
+  CompileOptions options;
+  std::string entries;
+  bool json = false;
+  model.add(app);
+  app.add_option("--target", options.target, "cpu[:v3|:v4]; default: this machine's level");
+  app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
+  app.add_flag("--json", json, "for programs");
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  if (plan::Status status = model.fill(options); !status.ok())
+    return printError(status);
+  if (plan::Status status = readEntries(entries, options); !status.ok())
+    return printError(status);
+  options.sizesOnly = options.ladder = options.bounds = true;
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  plan::Expected<CompiledModel> compiled = compileModel(context, options);
+  if (!compiled)
+    return printError(compiled.status());
+  if (json)
+    fmt::print("{}\n", frontierJson(compiled->plan).dump(1));
+  else
+    printFrontier(compiled->plan);
+  return plan::kExitDone;
+}
+
+} // namespace tcc::tools
