@@ -121,7 +121,7 @@ private:
         "\n  ways out: a larger budget, a smaller batch (--shape, --dim, or --fit batch), fewer --threads (scratch), "
         "an optimizer with less state, --entry without " +
         forcing.entry.str();
-    return getOperation().emitError(message);
+    return mlir::emitError(UnknownLoc::get(&getContext()), message);
   }
 
   std::string stateByRole() {
