@@ -73,6 +73,19 @@ double flopsOf(Operation *op) {
   return cost ? cost.getFlops() : 0;
 }
 
+int64_t scratchSlots(Operation *op) {
+  auto workers = op->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kMaxWorkers);
+  auto most = op->getAttrOfType<IntegerAttr>(names::kScratchSlots);
+  int64_t slots = workers ? workers.getInt() : 1;
+  return most ? std::min(slots, most.getInt()) : slots;
+}
+
+planning::Bytes scratchBytes(Operation *op) {
+  auto slot = op->getAttrOfType<IntegerAttr>(names::kScratchSlotBytes);
+  auto shared = op->getAttrOfType<IntegerAttr>(names::kScratchSharedBytes);
+  return planning::Bytes((slot ? slot.getInt() * scratchSlots(op) : 0) + (shared ? shared.getInt() : 0));
+}
+
 planning::Cost nominalCost(Operation *op) {
   // Two cores with AVX-512, rounded: what a library reaches, what a generated kernel reaches, what memory gives.
   constexpr double kLibraryFlopsPerNs = 150, kKernelFlopsPerNs = 12, kBytesPerNs = 16, kOverheadNs = 2000;
@@ -151,7 +164,6 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
   llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
-  auto workers = function->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kMaxWorkers);
   auto addValue = [&](Value value, int producer) {
     index[value] = int(values.size());
     values.push_back(value);
@@ -201,9 +213,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     };
     // Scratch and partial sums are two buffers, one after the other.
     auto aligned = [](planning::Bytes bytes) { return llvm::alignTo(bytes, planning::PackingProblem().alignment); };
-    instruction.workspace =
-        aligned(bytesOf(names::kScratchSlotBytes) * planning::Bytes(workers ? workers.getInt() : 1)) +
-        bytesOf(names::kPartialBytes);
+    instruction.workspace = aligned(scratchBytes(&op)) + bytesOf(names::kPartialBytes);
     instruction.writesState = writesState;
     auto fused = dyn_cast<FusedOp>(&op);
     int required = fused ? fused.getRequiredInPlaceOperand() : -1;

@@ -43,6 +43,12 @@ planning::Cost nominalCost(mlir::Operation *op);
 /// An op's floating-point operations, those inside a fused region included.
 double flopsOf(mlir::Operation *op);
 
+/// Slots of scratch that an instruction has: one a worker, or one a tile where these are fewer.
+int64_t scratchSlots(mlir::Operation *op);
+
+/// Scratch of all workers together.
+planning::Bytes scratchBytes(mlir::Operation *op);
+
 struct EntryProgram {
   explicit EntryProgram(mlir::func::FuncOp function);
 

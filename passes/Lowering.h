@@ -13,6 +13,8 @@ namespace tcc::train {
 namespace names {
 inline constexpr llvm::StringLiteral kLibrary = "train.library";                     ///< unit: the library computes it
 inline constexpr llvm::StringLiteral kScratchSlotBytes = "train.scratch_slot_bytes"; ///< i64: scratch of one worker
+inline constexpr llvm::StringLiteral kScratchSlots = "train.scratch_slots"; ///< i64: most that are used; else one a worker
+inline constexpr llvm::StringLiteral kScratchSharedBytes = "train.scratch_shared_bytes"; ///< i64: scratch of all workers
 inline constexpr llvm::StringLiteral kPartialBytes = "train.partial_bytes";          ///< i64: partial sums
 inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: executed before, its results given up
 inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers"; ///< i64, on the module

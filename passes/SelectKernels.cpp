@@ -26,8 +26,12 @@ struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
       if (!call)
         continue;
       op.setAttr(names::kLibrary, builder.getUnitAttr());
-      op.setAttr(names::kScratchSlotBytes, builder.getI64IntegerAttr(call->scratchSlotBytes));
-      op.setAttr(names::kPartialBytes, builder.getI64IntegerAttr(call->partialBytes));
+      auto set = [&](StringRef name, uint64_t value) { op.setAttr(name, builder.getI64IntegerAttr(int64_t(value))); };
+      set(names::kScratchSlotBytes, call->needs.scratchSlotBytes);
+      set(names::kScratchSlots, call->needs.scratchSlots);
+      if (call->needs.scratchSharedBytes)
+        set(names::kScratchSharedBytes, call->needs.scratchSharedBytes);
+      set(names::kPartialBytes, call->needs.partialBytes);
     }
   }
 };

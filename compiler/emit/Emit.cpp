@@ -196,6 +196,9 @@ private:
       if (buffer.kind == EntryBuffer::kScratch) {
         instruction.set_scratch(id);
         instruction.set_scratch_slot_bytes(integer(op->getAttr(names::kScratchSlotBytes)));
+        instruction.set_scratch_slots(uint32_t(train::scratchSlots(op)));
+        if (auto shared = op->getAttrOfType<IntegerAttr>(names::kScratchSharedBytes))
+          instruction.set_scratch_shared_bytes(uint64_t(shared.getInt()));
         continue;
       }
       plan::Operand &operand = *instruction.add_operands();

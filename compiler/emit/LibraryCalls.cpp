@@ -1,8 +1,6 @@
 //===- LibraryCalls.cpp ---------------------------------------------------===//
 #include "compiler/emit/LibraryCalls.h"
 
-#include "runtime/cpu/Library.h"
-
 namespace tcc::emit {
 
 std::optional<LibraryCallPlan> LibraryCalls::find(mlir::Operation *op) {
@@ -20,8 +18,7 @@ std::optional<LibraryCallPlan> LibraryCalls::find(mlir::Operation *op) {
                                               : plan::Expected<runtime::LibraryNeeds>(plan::error("no library call"));
   std::optional<LibraryCallPlan> answer;
   if (needs) {
-    request.scratchSlotBytes = needs->scratchSlotBytes;
-    request.partialBytes = needs->partialBytes;
+    request.needs = *needs;
     answer = request;
   }
   known[key] = answer;

@@ -3,6 +3,7 @@
 #define TCC_EMIT_LIBRARYCALLS_H
 
 #include "compiler/dialect/TrainDialect.h"
+#include "runtime/cpu/Library.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <map>
@@ -14,8 +15,7 @@ namespace tcc::emit {
 /// An op's instruction as the library will run it: tiles, kernels, scratch.
 struct LibraryCallPlan {
   plan::Instruction instruction;
-  uint64_t scratchSlotBytes = 0; ///< for one worker
-  uint64_t partialBytes = 0;     ///< partial sums, one more operand
+  runtime::LibraryNeeds needs;
 };
 
 /// Asks the library once per distinct call.

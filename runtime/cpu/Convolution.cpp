@@ -1,10 +1,12 @@
 //===- Convolution.cpp - convolutions by one-thread oneDNN primitives ----===//
 //
 // A tile is a few samples. The library chooses the layouts; where they are not the plan's plain NCHW, a tile reorders
-// its samples and the weights into its worker's scratch, computes there, and reorders the result back. A layout choice
+// its samples into its slot of scratch, computes there, and reorders the result back; the weights are reordered once,
+// for all tiles. A layout choice
 // for which the library only has its gemm-based kernel, which allocates megabytes at each call, gives way to channels
 // last, then to one call for each group. The weight gradient sums over samples: each tile is a chunk of the batch with
-// a partial sum of its own, and these are added in order.
+// a partial sum of its own, in the layout that the library asks for; these are added in order, and the sum is
+// reordered.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -31,23 +33,10 @@ struct Variant {
   PrimitiveDesc main;
   dnnl_memory_desc_t plain[3], asked[3];
   bool reordered[3];
-  PrimitiveDesc reorder[3]; // inputs: plain to asked; result: asked to plain
-};
+  PrimitiveDesc reorder[3];  // inputs: plain to asked; result: asked to plain
+  uint64_t sharedOffset = 0; // where reordered weights lie, as an input, from the start of the scratch
 
-struct Design {
-  plan::ConvolutionCall call;
-  Layout layout = Layout::Any;
-  int64_t tileBatch = 0;
-  Role inputs[2] = {X, W}, result = Y;
-  int arguments[3] = {0, 0, 0};  // the library's argument numbers by role
-  std::vector<Variant> variants; // full tile, then the rest
-  uint64_t offset[3] = {0, 0, 0}, slotBytes = 0;
-  std::string layouts;
-
-  int64_t batch() const { return call.x_dims(0); }
-  int64_t tiles() const { return (batch() + tileBatch - 1) / tileBatch; }
-  bool partial() const { return result == W && tiles() > 1; }
-  int64_t groupCalls() const { return layout == Layout::PerGroup ? call.groups() : 1; }
+  uint64_t weightBytes() const { return alignScratch(dnnl_memory_desc_get_size(&asked[W])); }
 };
 
 std::vector<int64_t> toVector(const google::protobuf::RepeatedField<int64_t> &field) {
@@ -60,6 +49,31 @@ int64_t product(const google::protobuf::RepeatedField<int64_t> &dims, int from) 
     value *= dims[i];
   return value;
 }
+
+struct Design {
+  plan::ConvolutionCall call;
+  Layout layout = Layout::Any;
+  int64_t tileBatch = 0;
+  Role inputs[2] = {X, W}, result = Y;
+  int arguments[3] = {0, 0, 0};  // the library's argument numbers by role
+  std::vector<Variant> variants; // full tile, then the rest
+  uint64_t offset[3] = {0, 0, 0}, slotBytes = 0, sharedBytes = 0;
+  bool askedPartials = false; // partial sums lie as the primitive asks for, not as the plan's weights
+  std::string layouts;
+
+  int64_t batch() const { return call.x_dims(0); }
+  int64_t tiles() const { return (batch() + tileBatch - 1) / tileBatch; }
+  bool partial() const { return result == W && tiles() > 1; }
+  int64_t groupCalls() const { return layout == Layout::PerGroup ? call.groups() : 1; }
+
+  /// Of one chunk of the batch.
+  uint64_t partialBytes() const {
+    if (!partial())
+      return 0;
+    return askedPartials ? variants.front().weightBytes() * static_cast<uint64_t>(groupCalls())
+                         : static_cast<uint64_t>(product(call.w_dims(), 0)) * 4;
+  }
+};
 
 std::vector<int64_t> denseStrides(const std::vector<int64_t> &dims) {
   std::vector<int64_t> strides(dims.size(), 1);
@@ -304,6 +318,20 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
       }
     design.variants.push_back(variant.take());
   }
+  bool sameWeights = dnnl_memory_desc_equal(&design.variants.front().asked[W], &design.variants.back().asked[W]) != 0;
+  if (design.result != W) {
+    // Reordered once for all tiles, and once more for a last tile that asks for another layout.
+    for (size_t i = 0; i < design.variants.size(); ++i) {
+      if (!design.variants[i].reordered[W] || (i > 0 && sameWeights))
+        continue;
+      design.variants[i].sharedOffset = design.sharedBytes;
+      design.sharedBytes += design.variants[i].weightBytes() * static_cast<uint64_t>(design.groupCalls());
+    }
+    room[W] = 0;
+  } else if (design.partial() && sameWeights) {
+    design.askedPartials = true;
+    room[W] = 0;
+  }
   uint64_t at = alignScratch(own);
   for (Role role : {X, W, Y}) {
     design.offset[role] = at;
@@ -319,6 +347,7 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
 void describe(const Design &design, plan::ConvolutionCall &call) {
   call.set_tile_batch(design.tileBatch);
   call.set_layout(design.layouts);
+  call.set_partial_bytes(design.partialBytes());
   call.clear_kernels();
   auto add = [&](const PrimitiveDesc &desc) {
     plan::LibraryKernel *kernel = call.add_kernels();
@@ -370,17 +399,44 @@ public:
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
-  bool run(ThreadPool &pool, void *const *pointers, char *scratch, uint64_t slotBytes) const override {
+  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
     std::atomic<bool> good{true};
-    int64_t groups = design.groupCalls();
-    pool.run(design.tiles() * groups, [&](unsigned worker, int64_t begin, int64_t end) {
+    int64_t groups = design.groupCalls(), tiles = design.tiles() * groups;
+    auto slot = [&](int64_t tile, int64_t of, unsigned worker) {
+      return scratch + design.sharedBytes + slotOf(tile, of, worker, pool) * design.slotBytes;
+    };
+    auto note = [&good](bool fine) {
+      if (!fine)
+        good.store(false, std::memory_order_relaxed);
+    };
+    // Weights as the primitive asks for them: before the tiles where they are read, after the sum where they are made.
+    auto reorderWeights = [&](const Ready &variant, float *plain, char *asked, uint64_t askedBytes) {
+      pool.run(groups, [&](unsigned worker, int64_t begin, int64_t end) {
+        for (int64_t group = begin; group < end; ++group) {
+          void *pair[2] = {plain + group * groupElements[W], asked + static_cast<uint64_t>(group) * askedBytes};
+          if (design.result == W)
+            std::swap(pair[0], pair[1]);
+          note(variant.reorder[W]->execute(worker, pair, slot(group, groups, worker)));
+        }
+      });
+    };
+    if (design.result != W)
+      for (size_t i = 0; i < ready.size(); ++i)
+        if (ready[i].reorder[W] && (i == 0 || design.variants[i].sharedOffset != design.variants[0].sharedOffset))
+          reorderWeights(ready[i], static_cast<float *>(pointers[1]), scratch + design.variants[i].sharedOffset,
+                         design.variants[i].weightBytes());
+    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile)
-        if (!runTile(worker, tile / groups, tile % groups, pointers, scratch + worker * slotBytes))
-          good.store(false, std::memory_order_relaxed);
+        note(runTile(worker, tile / groups, tile % groups, pointers, scratch, slot(tile, tiles, worker)));
     });
-    if (design.partial())
-      addPartials(pool, static_cast<const float *>(pointers[3]), design.tiles(), weightElements,
-                  static_cast<float *>(pointers[2]));
+    if (!design.partial())
+      return good.load();
+    auto *partials = static_cast<float *>(pointers[3]), *result = static_cast<float *>(pointers[2]);
+    bool reorder = design.askedPartials && ready.front().reorder[W];
+    addPartials(pool, partials, design.tiles(), static_cast<int64_t>(design.partialBytes() / 4),
+                reorder ? partials : result);
+    if (reorder)
+      reorderWeights(ready.front(), result, static_cast<char *>(pointers[3]), design.variants.front().weightBytes());
     return good.load();
   }
 
@@ -390,17 +446,19 @@ private:
     Primitive main;
   };
 
-  bool runTile(unsigned worker, int64_t tile, int64_t group, void *const *pointers, char *slot) const {
+  bool runTile(unsigned worker, int64_t tile, int64_t group, void *const *pointers, char *scratch, char *slot) const {
     int64_t first = tile * design.tileBatch;
     bool full = design.batch() - first >= design.tileBatch;
-    const Ready &variant = ready[full ? 0 : ready.size() - 1];
+    size_t which = full ? 0 : ready.size() - 1;
+    const Ready &variant = ready[which];
+    const Variant &decided = design.variants[which];
     float *plain[3];
     plain[design.inputs[0]] = static_cast<float *>(pointers[0]);
     plain[design.inputs[1]] = static_cast<float *>(pointers[1]);
     plain[design.result] = static_cast<float *>(pointers[design.partial() ? 3 : 2]);
     for (Role role : {X, Y})
       plain[role] += first * sampleElements[role];
-    if (design.partial())
+    if (design.partial() && !design.askedPartials)
       plain[W] += tile * weightElements;
     for (Role role : {X, W, Y})
       plain[role] += group * groupElements[role];
@@ -409,13 +467,22 @@ private:
     for (Role role : {X, W, Y}) {
       asked[role] = variant.reorder[role] ? static_cast<void *>(slot + design.offset[role]) : plain[role];
       void *pair[2] = {plain[role], asked[role]};
-      if (variant.reorder[role] && role != design.result && !variant.reorder[role]->execute(worker, pair, slot))
+      if (variant.reorder[role] && role != design.result && role != W &&
+          !variant.reorder[role]->execute(worker, pair, slot))
         return false;
     }
+    auto weights = decided.weightBytes();
+    if (design.result != W && variant.reorder[W])
+      asked[W] = scratch + decided.sharedOffset + static_cast<uint64_t>(group) * weights;
+    if (design.askedPartials)
+      asked[W] = static_cast<char *>(pointers[3]) + static_cast<uint64_t>(tile) * design.partialBytes() +
+                 static_cast<uint64_t>(group) * weights;
     if (!variant.main.execute(worker, asked, slot))
       return false;
+    if (!variant.reorder[design.result] || (design.result == W && design.askedPartials))
+      return true;
     void *pair[2] = {asked[design.result], plain[design.result]};
-    return !variant.reorder[design.result] || variant.reorder[design.result]->execute(worker, pair, slot);
+    return variant.reorder[design.result]->execute(worker, pair, slot);
   }
 
   Design design;
@@ -424,19 +491,26 @@ private:
 };
 } // namespace
 
+namespace {
+LibraryNeeds needsOf(const Design &design) {
+  LibraryNeeds needs;
+  needs.scratchSlotBytes = design.slotBytes;
+  needs.scratchSharedBytes = design.sharedBytes;
+  needs.scratchSlots = static_cast<uint64_t>(design.tiles() * design.groupCalls());
+  needs.partialBytes = static_cast<uint64_t>(design.tiles()) * design.partialBytes();
+  return needs;
+}
+} // namespace
+
 plan::Expected<LibraryNeeds> query(plan::ConvolutionCall &call) {
   auto design = makeDesign(call);
   if (!design)
     return design.status();
   describe(*design, call);
-  LibraryNeeds needs;
-  needs.scratchSlotBytes = design->slotBytes;
-  if (design->partial())
-    needs.partialBytes = static_cast<uint64_t>(design->tiles() * product(call.w_dims(), 0)) * 4;
-  return needs;
+  return needsOf(*design);
 }
 
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, uint64_t slotBytes,
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
                                                      unsigned workers) {
   auto design = makeDesign(call);
   if (!design)
@@ -445,11 +519,8 @@ plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall
   describe(*design, chosen);
   if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
-  if (design->slotBytes > slotBytes)
-    return plan::error(
-        "the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
-        "tcc",
-        slotBytes, design->slotBytes);
+  if (std::string reason = scratchMismatch(scratch, needsOf(*design), workers); !reason.empty())
+    return plan::error("{}; recompile the model with tcc", reason);
   return ConvolutionRunner::create(design.take(), workers);
 }
 

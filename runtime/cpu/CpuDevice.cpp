@@ -28,7 +28,7 @@ struct Step {
   const LibraryCall *library = nullptr;
   int64_t tiles = 0;
   char *scratch = nullptr;
-  uint64_t slotBytes = 0;
+  Scratch scratchShape;
   uint64_t bytes = 0;                   // of a copy or fill
   double value = 0;                     // of a fill
   plan::DType dtype = plan::DTYPE_NONE; // of a fill
@@ -117,7 +117,8 @@ private:
       step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
     if (instruction.scratch() >= 0) {
       step.scratch = address(entry.buffers(instruction.scratch()));
-      step.slotBytes = instruction.scratch_slot_bytes();
+      uint32_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan->max_workers();
+      step.scratchShape = {instruction.scratch_slot_bytes(), slots, instruction.scratch_shared_bytes()};
     }
     auto remaining = [&](int index) {
       const plan::Operand &operand = instruction.operands(index);
@@ -159,10 +160,13 @@ private:
 
   /// Equal calls share their primitives: twelve layers, one kernel.
   template <typename Call> plan::Status resolveLibrary(const Call &call, Step &step) {
-    std::string key = call.GetTypeName() + fmt::format("/{}/", step.slotBytes) + call.SerializeAsString();
+    std::string key =
+        call.GetTypeName() +
+        fmt::format("/{}/{}/{}/", step.scratchShape.slotBytes, step.scratchShape.slots, step.scratchShape.sharedBytes) +
+        call.SerializeAsString();
     auto it = library.find(key);
     if (it == library.end()) {
-      auto prepared = prepare(call, step.slotBytes, pool.size());
+      auto prepared = prepare(call, step.scratchShape, pool.size());
       if (!prepared)
         return prepared.status();
       it = library.emplace(std::move(key), prepared.take()).first;
@@ -191,12 +195,13 @@ private:
   bool execute(const Step &step) {
     if (step.kernel) {
       pool.run(step.tiles, [&step](unsigned worker, int64_t begin, int64_t end) {
-        step.kernel(step.pointers.data(), begin, end, step.scratch ? step.scratch + worker * step.slotBytes : nullptr);
+        step.kernel(step.pointers.data(), begin, end,
+                    step.scratch ? step.scratch + worker * step.scratchShape.slotBytes : nullptr);
       });
       return true;
     }
     if (step.library)
-      return step.library->run(pool, step.pointers.data(), step.scratch, step.slotBytes);
+      return step.library->run(pool, step.pointers.data(), step.scratch);
     constexpr uint64_t piece = uint64_t(1) << 20; // a multiple of every element
     pool.run(static_cast<int64_t>((step.bytes + piece - 1) / piece), [&step](unsigned, int64_t begin, int64_t end) {
       uint64_t from = static_cast<uint64_t>(begin) * piece,

@@ -19,8 +19,16 @@ namespace tcc::runtime {
 
 /// What a library call needs beside its operands.
 struct LibraryNeeds {
-  uint64_t scratchSlotBytes = 0; ///< for each worker: Instruction.scratch_slot_bytes; a multiple of 64
-  uint64_t partialBytes = 0;     ///< size of the last operand, the partial sums; 0: no such operand
+  uint64_t scratchSlotBytes = 0;   ///< for each slot: Instruction.scratch_slot_bytes; a multiple of 64
+  uint64_t scratchSharedBytes = 0; ///< before the slots, for all tiles; a multiple of 64
+  uint64_t scratchSlots = 1;       ///< as many workers as there are can use: the tiles
+
+  /// Of a plan for at most so many workers.
+  uint64_t scratchBytes(uint64_t workers) const {
+    return scratchSharedBytes + scratchSlotBytes * (scratchSlots < workers ? scratchSlots : workers);
+  }
+
+  uint64_t partialBytes = 0; ///< size of the last operand, the partial sums; 0: no such operand
 };
 
 /// "oneDNN 2.6.3", for Plan.library.

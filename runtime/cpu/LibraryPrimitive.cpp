@@ -175,6 +175,16 @@ void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_
   });
 }
 
+std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, unsigned workers) {
+  uint64_t slots = std::min<uint64_t>(needed.scratchSlots, workers);
+  if (planned.slotBytes < needed.scratchSlotBytes || planned.sharedBytes < needed.scratchSharedBytes ||
+      (needed.scratchSlotBytes > 0 && planned.slots < slots))
+    return fmt::format("the plan has scratch of {} and {} times {} bytes, this version needs {} and {} times {}",
+                       planned.sharedBytes, planned.slots, planned.slotBytes, needed.scratchSharedBytes, slots,
+                       needed.scratchSlotBytes);
+  return "";
+}
+
 template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen) {
   if (planned.SerializeAsString() == chosen.SerializeAsString())
     return "";

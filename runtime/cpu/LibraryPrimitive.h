@@ -90,16 +90,31 @@ class LibraryCall {
 public:
   virtual ~LibraryCall() = default;
 
-  /// Runs on all workers. `pointers` follow the instruction's operands; worker w uses scratch + w · slotBytes. False:
-  /// the library refused.
-  virtual bool run(ThreadPool &pool, void *const *pointers, char *scratch, uint64_t slotBytes) const = 0;
+  /// Runs on all workers. `pointers` follow the instruction's operands. False: the library refused.
+  virtual bool run(ThreadPool &pool, void *const *pointers, char *scratch) const = 0;
+};
+
+/// Scratch of one instruction: what all tiles share, then `slots` slots.
+struct Scratch {
+  uint64_t slotBytes = 0;
+  uint64_t slots = 0;
+  uint64_t sharedBytes = 0;
 };
 
 /// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others.
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes,
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
                                                      unsigned workers);
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, uint64_t slotBytes,
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
                                                      unsigned workers);
+
+/// Why the plan's scratch is not enough for this call on so many workers; empty if it is.
+std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, unsigned workers);
+
+/// The slot of a tile: its own where there are no more tiles than workers, else its worker's. So the slots that are
+/// needed are the fewer of the two.
+inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, const ThreadPool &pool) {
+  return tiles <= static_cast<int64_t>(pool.size()) ? static_cast<uint64_t>(tile) : worker;
+}
 
 /// destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the chunks, on fixed tiles.
 void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination);

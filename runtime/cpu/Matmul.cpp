@@ -24,6 +24,8 @@ struct Variant {
   bool operator==(const Variant &) const = default;
 };
 
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 /// Everything decided about a call.
 struct Design {
   MatmulShape shape;
@@ -36,9 +38,11 @@ struct Design {
   uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
 
   bool partial() const { return tiling.chunks(shape) > 1; }
+  int64_t tiles() const {
+    return ceilDiv(shape.batch, tiling.tileBatch) * ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) *
+           tiling.chunks(shape);
+  }
 };
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 /// The sizes that pieces of `step` cut `size` into: the step, and the rest.
 std::vector<int64_t> pieces(int64_t size, int64_t step) {
@@ -171,13 +175,13 @@ public:
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
-  bool run(ThreadPool &pool, void *const *pointers, char *scratch, uint64_t slotBytes) const override {
+  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
     const MatmulShape &s = design.shape;
-    int64_t chunks = design.tiling.chunks(s);
+    int64_t chunks = design.tiling.chunks(s), tiles = design.tiles();
     std::atomic<bool> good{true};
-    pool.run(tilesBatch * tilesM * tilesN * chunks, [&](unsigned worker, int64_t begin, int64_t end) {
+    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile)
-        if (!runTile(worker, tile, pointers, scratch + worker * slotBytes))
+        if (!runTile(worker, tile, pointers, scratch + slotOf(tile, tiles, worker, pool) * design.slotBytes))
           good.store(false, std::memory_order_relaxed);
     });
     if (design.partial())
@@ -246,20 +250,27 @@ private:
 };
 } // namespace
 
+namespace {
+LibraryNeeds needsOf(const Design &design) {
+  const MatmulShape &s = design.shape;
+  LibraryNeeds needs;
+  needs.scratchSlotBytes = design.slotBytes;
+  needs.scratchSlots = static_cast<uint64_t>(design.tiles());
+  if (design.partial())
+    needs.partialBytes = static_cast<uint64_t>(design.tiling.chunks(s) * s.batch * s.m * s.n) * 4;
+  return needs;
+}
+} // namespace
+
 plan::Expected<LibraryNeeds> query(plan::MatmulCall &call) {
   auto design = makeDesign(call);
   if (!design)
     return design.status();
   describe(*design, call);
-  LibraryNeeds needs;
-  needs.scratchSlotBytes = design->slotBytes;
-  if (design->partial())
-    needs.partialBytes =
-        static_cast<uint64_t>(design->tiling.chunks(design->shape) * call.batch() * call.m() * call.n()) * 4;
-  return needs;
+  return needsOf(*design);
 }
 
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, uint64_t slotBytes,
+plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
                                                      unsigned workers) {
   auto design = makeDesign(call);
   if (!design)
@@ -268,11 +279,8 @@ plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &cal
   describe(*design, chosen);
   if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
-  if (design->slotBytes > slotBytes)
-    return plan::error(
-        "the plan has {} bytes of scratch for each worker, this version needs {}; recompile the model with "
-        "tcc",
-        slotBytes, design->slotBytes);
+  if (std::string reason = scratchMismatch(scratch, needsOf(*design), workers); !reason.empty())
+    return plan::error("{}; recompile the model with tcc", reason);
   return MatmulRunner::create(design.take(), workers);
 }
 

@@ -162,7 +162,8 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
     call.operand(1, "dy", y, size, false);
     call.operand(2, "dw", w, size, true);
     if (partial)
-      call.operand(3, "the partial sums", saturatingProduct({chunks, bytesOf(conv.w_dims(), 4)}), 4, true);
+      call.operand(3, "the partial sums",
+                   saturatingProduct({chunks, std::max(conv.partial_bytes(), bytesOf(conv.w_dims(), 4))}), 4, true);
     break;
   default:
     call.report("{}: unknown kind of convolution {}", call.where(), static_cast<int>(conv.kind()));
@@ -197,6 +198,23 @@ void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &repor
   case Instruction::CALL_NOT_SET:
     report("{}: it calls nothing", call.where());
   }
+}
+
+int64_t tilesOf(const Instruction &instruction) {
+  auto ceilDiv = [](int64_t size, int64_t tile) { return size > 0 && tile > 0 ? (size - 1) / tile + 1 : 1; };
+  Wide tiles = std::numeric_limits<int64_t>::max();
+  if (instruction.has_kernel())
+    tiles = instruction.kernel().tiles();
+  if (instruction.has_matmul()) {
+    const MatmulCall &call = instruction.matmul();
+    tiles = Wide(ceilDiv(call.batch(), call.tile_batch()));
+    for (int64_t pieces :
+         {ceilDiv(call.m(), call.tile_m()), ceilDiv(call.n(), call.tile_n()), ceilDiv(call.k(), call.chunk_k())})
+      tiles = std::min<Wide>(tiles * Wide(pieces), std::numeric_limits<int64_t>::max());
+  }
+  if (instruction.has_convolution() && instruction.convolution().x_dims_size() > 0)
+    tiles = ceilDiv(instruction.convolution().x_dims(0), instruction.convolution().tile_batch());
+  return int64_t(std::clamp<Wide>(tiles, 0, std::numeric_limits<int64_t>::max()));
 }
 
 } // namespace tcc::plan::verifier

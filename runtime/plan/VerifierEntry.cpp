@@ -263,9 +263,17 @@ private:
     if (slot % kAlignmentBytes != 0 || slot < wanted)
       report("{}: scratch slots of {} bytes, {} are needed in multiples of {}", describeInstruction(entry, at), slot,
              wanted, kAlignmentBytes);
-    if (b.variable() >= 0 || Wide(slot) * plan.max_workers() > b.bytes())
-      report("{}: its scratch, {}, has {} bytes, {} workers need {} each", describeInstruction(entry, at),
-             describe(entry, index), b.bytes(), plan.max_workers(), slot);
+    uint64_t shared = instruction.scratch_shared_bytes();
+    uint32_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan.max_workers();
+    if (slots < plan.max_workers() && static_cast<int64_t>(slots) < tilesOf(instruction))
+      report("{}: {} slots of scratch are too few for {} workers", describeInstruction(entry, at), slots,
+             plan.max_workers());
+    if (shared % kAlignmentBytes != 0)
+      report("{}: shared scratch of {} bytes, no multiple of {}", describeInstruction(entry, at), shared,
+             kAlignmentBytes);
+    if (b.variable() >= 0 || Wide(slot) * slots + shared > b.bytes())
+      report("{}: its scratch, {}, has {} bytes, {} workers need {} each, and {} together",
+             describeInstruction(entry, at), describe(entry, index), b.bytes(), slots, slot, shared);
     for (const Operand &operand : instruction.operands())
       if (operand.buffer() == index)
         report("{}: {} is both scratch and operand", describeInstruction(entry, at), describe(entry, index));
@@ -321,7 +329,8 @@ private:
       report("entry '{}': its counters are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
     else if (const Buffer &b = buffer(index);
              b.kind() != Buffer::COUNTERS || b.type().dtype() != U32 || elementCount(b.type()).value_or(0) != 4)
-      report("entry '{}': {} cannot hold the counters of random numbers, 4 words", entry.name(), describe(entry, index));
+      report("entry '{}': {} cannot hold the counters of random numbers, 4 words", entry.name(),
+             describe(entry, index));
   }
 
   const Plan &plan;

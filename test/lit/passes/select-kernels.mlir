@@ -8,7 +8,7 @@
 func.func @gradients(%a: tensor<1x64x48xf32>, %w: tensor<1x48x32xf32>, %h: tensor<1x64x48xf64>, %x: tensor<2x3x8x8xf32>,
                      %k: tensor<4x3x3x3xf32>)
     -> (tensor<1x64x32xf32> {train.name = "c"}, tensor<1x64x64xf64> {train.name = "d"}, tensor<2x4x6x6xf32> {train.name = "e"}) attributes {train.entry = "gradients"} {
-  // CHECK: train.matmul {{.*}}{train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = {{[0-9]+}} : i64} : (tensor<1x64x48xf32>
+  // CHECK: train.matmul {{.*}}{train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = {{[0-9]+}} : i64, train.scratch_slots = {{[0-9]+}} : i64} : (tensor<1x64x48xf32>
   // NONE: train.matmul %{{[^ ]*}}, %{{[^ ]*}} : (tensor<1x64x48xf32>
   %c = train.matmul %a, %w : (tensor<1x64x48xf32>, tensor<1x48x32xf32>) -> tensor<1x64x32xf32>
   // CHECK: train.matmul %{{[^ ]*}}, %{{[^ ]*}} {transB = true} : (tensor<1x64x48xf64>

@@ -99,16 +99,14 @@ void check(const std::string &what, Call call, size_t first, size_t second, size
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
   auto needs = runtime::query(call);
   ASSERT_TRUE(needs.ok()) << what << ": " << needs.message();
-  auto runner = runtime::prepare(call, needs->scratchSlotBytes, threads);
+  auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);
   ASSERT_TRUE(runner.ok()) << what << ": " << runner.message();
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(threads);
   Floats a = randomFloats(first, 1), b = randomFloats(second, 2), c(result);
-  Floats scratch(needs->scratchSlotBytes / 4 * threads), partials(needs->partialBytes / 4);
+  Floats scratch(needs->scratchBytes(threads) / 4), partials(needs->partialBytes / 4);
   void *pointers[4] = {a.get(), b.get(), c.get(), partials.get()};
-  auto run = [&] {
-    return (*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get()), needs->scratchSlotBytes);
-  };
+  auto run = [&] { return (*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get())); };
   for (int i = 0; i < 3; ++i)
     ASSERT_TRUE(run());
   ours = libraryCalls = largestCall = 0;

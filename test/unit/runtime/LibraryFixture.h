@@ -48,6 +48,11 @@ inline Floats randomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
+/// What a plan for so many workers would have.
+inline runtime::Scratch scratchOf(const runtime::LibraryNeeds &needs, unsigned workers) {
+  return {needs.scratchSlotBytes, std::min<uint64_t>(needs.scratchSlots, workers), needs.scratchSharedBytes};
+}
+
 /// Queries a call and runs it twice into `result`, scratch filled with NaNs before; the error's text if it fails.
 template <typename Call>
 std::string runCall(Call call, const Floats &first, const Floats &second, const Floats &result, unsigned threads,
@@ -57,18 +62,18 @@ std::string runCall(Call call, const Floats &first, const Floats &second, const 
   auto needs = runtime::query(call);
   if (!needs)
     return needs.message();
-  auto runner = runtime::prepare(call, needs->scratchSlotBytes, threads);
+  auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);
   if (!runner)
     return runner.message();
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(threads);
-  Floats scratch(needs->scratchSlotBytes / 4 * threads), partials(needs->partialBytes / 4);
+  Floats scratch(needs->scratchBytes(threads) / 4), partials(needs->partialBytes / 4);
   void *pointers[4] = {first.get(), second.get(), result.get(), partials.get()};
   for (int run = 0; run < 2; ++run) { // the second finds the library's own state as the first left it
     std::memset(scratch.get(), 0xff, scratch.size() * 4);
     std::memset(partials.get(), 0xff, partials.size() * 4);
     std::memset(result.get(), 0xff, result.size() * 4);
-    if (!(*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get()), needs->scratchSlotBytes))
+    if (!(*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get())))
       return "the library failed";
   }
   if (!scratch.intact() || !partials.intact() || !result.intact())

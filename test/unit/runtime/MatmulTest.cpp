@@ -96,17 +96,17 @@ TEST(Matmul, QueryIsDeterministic) {
 /// before, and another after it has made a kernel for the first.
 TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
-  std::vector<std::pair<plan::MatmulCall, uint64_t>> calls;
+  std::vector<std::pair<plan::MatmulCall, runtime::Scratch>> calls;
   for (auto [m, n, k] : {std::tuple(16, 16, 1), std::tuple(16, 1, 16), std::tuple(1, 16, 16), std::tuple(16, 1, 1)})
     for (bool transA : {true, false})
       for (bool transB : {true, false}) {
         plan::MatmulCall call = matmulCall(48, m, n, k, transA, transB);
         auto needs = runtime::query(call);
         ASSERT_TRUE(needs.ok());
-        calls.emplace_back(call, needs->scratchSlotBytes);
+        calls.emplace_back(call, scratchOf(*needs, 1));
       }
-  for (const auto &[call, bytes] : calls) {
-    auto made = runtime::prepare(call, bytes, 1);
+  for (const auto &[call, scratch] : calls) {
+    auto made = runtime::prepare(call, scratch, 1);
     EXPECT_TRUE(made.ok()) << call.ShortDebugString() << ": " << made.message();
   }
 }
@@ -127,14 +127,19 @@ TEST(Matmul, OtherKernelsThanThePlansAreRefused) {
   ASSERT_TRUE(needs.ok());
   plan::MatmulCall other = call;
   other.mutable_kernels(0)->set_implementation("brg:tomorrow");
-  auto refused = runtime::prepare(other, needs->scratchSlotBytes, 1);
+  auto refused = runtime::prepare(other, scratchOf(*needs, 1), 1);
   EXPECT_NE(refused.message().find("brg:tomorrow"), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find("recompile"), std::string::npos);
   other = call;
   other.set_tile_m(call.tile_m() + 1);
-  EXPECT_NE(runtime::prepare(other, needs->scratchSlotBytes, 1).message().find("tiles"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tiles"), std::string::npos);
   plan::MatmulCall wide = matmulCall(1, 64, 64, 64, true, false);
   needs = runtime::query(wide);
   ASSERT_TRUE(needs.ok());
-  EXPECT_NE(runtime::prepare(wide, needs->scratchSlotBytes - 64, 1).message().find("scratch"), std::string::npos);
+  runtime::Scratch small = scratchOf(*needs, 1);
+  small.slotBytes -= 64;
+  EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
+  small = scratchOf(*needs, 1);
+  small.slots = 0;
+  EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
 }
