@@ -1,25 +1,17 @@
 //===- RematBound.cpp - lower bounds of recomputation -----------*- C++ -*-===//
 //
-// What no schedule within a budget goes below.
+// What no schedule within a budget goes below: the costs of all nodes once, and what the relaxation of
+// RematBoundModel.h says that repetitions cost at least.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/Rematerialization.h"
+#include "compiler/planning/RematBoundDual.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 using namespace tcc;
 using namespace tcc::planning;
-
-/// Bytes that live during every execution of a node. An input whose memory the output takes over counts once.
-static Bytes bytesOfStep(const RematProblem &problem, size_t node) {
-  const RematNode &self = problem.nodes[node];
-  Bytes bytes = self.bytes + self.workspace;
-  for (int input : problem.inputs[node])
-    bytes += problem.nodes[static_cast<size_t>(input)].bytes;
-  if (self.overwrites >= 0)
-    bytes -= std::min(self.bytes, problem.nodes[static_cast<size_t>(self.overwrites)].bytes);
-  return bytes;
-}
 
 Bytes tcc::planning::boundPeak(const RematProblem &problem) {
   Bytes bound = 0, atExit = 0;
@@ -31,12 +23,33 @@ Bytes tcc::planning::boundPeak(const RematProblem &problem) {
   return std::max(bound, atExit);
 }
 
-RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, const RematOptions &) {
+/// Costs are integers, so that a bound may be rounded up.
+static Cost roundedUp(double extra) { return extra > 0.0 && extra < 9e18 ? static_cast<Cost>(std::ceil(extra)) : 0; }
+
+RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, const RematOptions &options) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  constexpr int kAllStages = 1 << 20;
   RematBound bound;
+  Cost sum = 0;
   for (const RematNode &node : problem.nodes)
-    bound.givenOrder += node.cost;
-  bound.anyOrder = bound.givenOrder;
-  bound.infeasible = boundPeak(problem) > budget;
+    sum += node.cost;
+  bound.givenOrder = bound.anyOrder = sum;
   bound.memoryPrices.assign(problem.nodes.size(), 0.0);
+  bound.infeasible = boundPeak(problem) > budget;
+  if (bound.infeasible)
+    return bound;
+
+  RematModel any = modelOfAnyOrder(problem, budget, kAllStages);
+  RematDualBound ofAny = boundByDual(any, options.work / 4, kNever, options.stop);
+  bound.anyOrder += ofAny.infeasible ? 0 : roundedUp(ofAny.extra);
+  bound.infeasible = ofAny.infeasible;
+
+  RematModel given = modelOfGivenOrder(problem, budget, kAllStages);
+  RematDualBound ofGiven = boundByDual(given, options.work - options.work / 4, kNever, options.stop);
+  bound.infeasible |= ofGiven.infeasible;
+  bound.givenOrder = std::max(bound.anyOrder, sum + (ofGiven.infeasible ? 0 : roundedUp(ofGiven.extra)));
+  for (int k = 1; k <= given.stages; ++k)
+    bound.memoryPrices[static_cast<size_t>(given.milestones[static_cast<size_t>(k)])] =
+        ofGiven.prices[static_cast<size_t>(k)];
   return bound;
 }

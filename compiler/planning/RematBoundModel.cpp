@@ -1,0 +1,280 @@
+//===- RematBoundModel.cpp - relaxation of recomputation ------------------===//
+//
+// Why each schedule within the budget gives a solution of the program in the header that costs no more than what the
+// schedule spends on repetitions. Take out of the schedule, again and again, repetitions that nobody reads before the
+// node's next execution (but not the last one of what lives at exit): neither cost nor peak grows, and the first
+// executions stay where they are.
+//
+//  - Intervals are cut by *first* executions alone, so nothing is assumed of the order, or of the number, of executions
+//    inside one. redo[k,i] = 1 says "at least once"; more of them cost more.
+//  - hold[k,i] = 1 says that i lives during the milestone's step: made before it and, without being made anew in
+//    between, read by it or after it. So Σ bytes · hold plus the milestone's own output is what lives there. An output
+//    that takes over an input's memory counts as if it always did.
+//  - An execution in interval k that reads i finds an output of an execution in the same interval (redo[k,i] = 1, or
+//    the first execution of i), or of an earlier one, which then lives during milestone k−1. The same goes for an
+//    output that lives during milestone k. So both kinds of rows hold; they are left out where i's first execution may
+//    lie in the interval or later: "first" is the last interval in which it can.
+//  - Of the memory between milestones nothing is said, which only loses.
+//  - After the last step at which a descendant of i is executed for the first time, nobody needs i: had it been
+//    repeated there, that repetition would have been taken out. Repetitions that the problem forbids are left out too.
+//
+// In the given order each node's first execution is known to lie between its neighbours'. In any order, only a path of
+// the graph has a known order; a node's first execution lies after its last ancestor and before its first descendant on
+// the path. Only if both delimit one interval is it known where it reads its inputs; executions up to the later one are
+// counted as free.
+//
+// The formulation is that of Checkmate (Jain et al. 2020) without its order inside a stage, over chosen stages.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/RematBoundModel.h"
+
+#include <algorithm>
+
+using namespace tcc;
+using namespace tcc::planning;
+
+Bytes tcc::planning::bytesOfStep(const RematProblem &problem, size_t node) {
+  const RematNode &self = problem.nodes[node];
+  Bytes bytes = self.bytes + self.workspace;
+  for (int input : problem.inputs[node])
+    bytes += problem.nodes[static_cast<size_t>(input)].bytes;
+  if (self.overwrites >= 0)
+    bytes -= std::min(self.bytes, problem.nodes[static_cast<size_t>(self.overwrites)].bytes);
+  return bytes;
+}
+
+size_t RematModel::edgeSize() const {
+  size_t sum = 0;
+  for (auto [input, node] : edges)
+    sum += static_cast<size_t>(values[static_cast<size_t>(node)].last - values[static_cast<size_t>(node)].first);
+  return sum;
+}
+
+namespace {
+
+/// Where the first execution of each node lies: in one of the intervals earliest … latest. A milestone belongs to the
+/// interval before it.
+struct Placement {
+  std::vector<int> milestones; ///< [0] is −1
+  std::vector<int> earliest, latest;
+  bool order = false; ///< nodes beyond the last milestone are ordered too, for `repeatBefore`
+};
+
+size_t at(int index) { return static_cast<size_t>(index); }
+
+RematModel build(const RematProblem &problem, Bytes budget, Placement placement) {
+  size_t n = problem.nodes.size();
+  RematModel model;
+  model.milestones = std::move(placement.milestones);
+  model.stages = static_cast<int>(model.milestones.size()) - 1;
+  model.capacity.assign(model.milestones.size(), 0.0);
+  std::vector<int> stageOf(n, -1);
+  for (int k = 1; k <= model.stages; ++k) {
+    const RematNode &node = problem.nodes[at(model.milestones[at(k)])];
+    stageOf[at(model.milestones[at(k)])] = k;
+    Bytes own = node.bytes + node.workspace;
+    if (node.overwrites >= 0)
+      own -= std::min(node.bytes, problem.nodes[at(node.overwrites)].bytes);
+    model.capacity[at(k)] = static_cast<double>(budget) - static_cast<double>(own);
+  }
+
+  // The last interval in which somebody may need the output.
+  std::vector<int> last(placement.latest);
+  for (size_t node = n; node-- > 0;) {
+    if (problem.nodes[node].liveAtExit)
+      last[node] = model.stages + 1;
+    for (int input : problem.inputs[node])
+      last[at(input)] = std::max(last[at(input)], last[node]);
+  }
+
+  model.values.resize(n);
+  size_t size = 0;
+  for (size_t node = 0; node < n; ++node) {
+    RematModel::Value &value = model.values[node];
+    model.bytes.push_back(static_cast<double>(problem.nodes[node].bytes));
+    model.cost.push_back(static_cast<double>(problem.nodes[node].cost));
+    value = {placement.latest[node], last[node], size, stageOf[node] == placement.latest[node]};
+    if (value.last > value.first)
+      size += at(value.last - value.first + 1);
+  }
+  model.held.assign(size, 0.0f);
+  model.needed.assign(size, 0.0f);
+  model.mayRedo.assign(size, 1.0f);
+  for (size_t node = 0; node < n; ++node) {
+    const RematModel::Value &value = model.values[node];
+    if (value.last <= value.first)
+      continue;
+    const RematNode &self = problem.nodes[node];
+    if (value.ownStep || value.first == 0)
+      model.held[value.offset] = 1.0f;
+    model.mayRedo[value.offset] = 0.0f;
+    // In the given order a repetition before the first execution of a node lies no later than that one's interval.
+    int limit = model.stages + 1;
+    if (!self.repeatable)
+      limit = 0;
+    else if (self.repeatBefore >= 0 && placement.order)
+      limit = placement.latest[at(self.repeatBefore)];
+    for (int k = std::max(limit, value.first) + 1; k <= value.last; ++k)
+      model.mayRedo[value.offset + at(k - value.first)] = 0.0f;
+    if (self.liveAtExit && value.last == model.stages + 1)
+      model.needed[value.offset + at(value.last - value.first)] = 1.0f;
+  }
+  for (size_t node = 0; node < n; ++node)
+    for (int input : problem.inputs[node]) {
+      const RematModel::Value &value = model.values[at(input)];
+      if (value.last <= value.first) {
+        if (stageOf[node] == value.first) // lives during that step all the same
+          model.capacity[at(value.first)] -= model.bytes[at(input)];
+        continue;
+      }
+      if (model.values[node].last > model.values[node].first)
+        model.edges.emplace_back(input, static_cast<int>(node));
+      if (placement.earliest[node] != placement.latest[node])
+        continue;
+      int k = placement.latest[node];
+      if (k > value.first)
+        model.needed[value.offset + at(k - value.first)] = 1.0f;
+      if (stageOf[node] == k && k >= value.first)
+        model.held[value.offset + at(k - value.first)] = 1.0f;
+    }
+  return model;
+}
+
+/// At most `most` of the candidates: of each run of neighbours the one of greatest weight.
+std::vector<size_t> thinned(const std::vector<size_t> &candidates, const std::vector<Bytes> &weight, int most) {
+  if (candidates.size() <= at(most))
+    return candidates;
+  std::vector<size_t> chosen;
+  for (size_t run = 0; run < at(most); ++run) {
+    size_t begin = run * candidates.size() / at(most), end = (run + 1) * candidates.size() / at(most);
+    size_t best = begin;
+    for (size_t other = begin; other < end; ++other)
+      if (weight[candidates[other]] > weight[candidates[best]])
+        best = other;
+    chosen.push_back(candidates[best]);
+  }
+  return chosen;
+}
+
+} // namespace
+
+RematModel tcc::planning::modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxStages) {
+  size_t n = problem.nodes.size();
+  // What could live during each first execution, and what does where nothing is repeated.
+  std::vector<size_t> lastNeed(n), lastUse(n);
+  for (size_t node = n; node-- > 0;) {
+    lastNeed[node] = problem.nodes[node].liveAtExit ? n : std::max(lastNeed[node], node);
+    for (int input : problem.inputs[node]) {
+      lastNeed[at(input)] = std::max(lastNeed[at(input)], lastNeed[node]);
+      lastUse[at(input)] = std::max(lastUse[at(input)], node);
+    }
+    lastUse[node] = problem.nodes[node].liveAtExit ? n : std::max(lastUse[node], node);
+  }
+  std::vector<Bytes> possible(n, 0), live(n, 0);
+  for (size_t node = 0; node < n; ++node) {
+    for (size_t step = node; step <= lastNeed[node] && step < n; ++step)
+      possible[step] += problem.nodes[node].bytes;
+    for (size_t step = node; step <= lastUse[node] && step < n; ++step)
+      live[step] += problem.nodes[node].bytes;
+    possible[node] += problem.nodes[node].workspace;
+    live[node] += problem.nodes[node].workspace;
+  }
+  std::vector<size_t> tight;
+  for (size_t step = 0; step < n; ++step)
+    if (possible[step] > budget)
+      tight.push_back(step);
+  size_t start = tight.empty() ? n : tight.front(); // before it everything may be held
+  tight = thinned(tight, live, std::max(maxStages, 1));
+
+  Placement placement;
+  placement.order = true;
+  placement.milestones.push_back(-1);
+  placement.latest.resize(n);
+  for (size_t step = 0, next = 0; step < n; ++step) {
+    placement.latest[step] = step < start ? 0 : static_cast<int>(next) + 1;
+    if (next < tight.size() && tight[next] == step) {
+      placement.milestones.push_back(static_cast<int>(step));
+      ++next;
+    }
+  }
+  placement.earliest = placement.latest;
+  return build(problem, budget, std::move(placement));
+}
+
+RematModel tcc::planning::modelOfAnyOrder(const RematProblem &problem, Bytes budget, int maxStages) {
+  size_t n = problem.nodes.size();
+  // Ancestors, as bits.
+  size_t words = (n + 63) / 64;
+  std::vector<uint64_t> ancestors(n * words, 0);
+  for (size_t node = 0; node < n; ++node)
+    for (int input : problem.inputs[node]) {
+      for (size_t word = 0; word < words; ++word)
+        ancestors[node * words + word] |= ancestors[at(input) * words + word];
+      ancestors[node * words + at(input) / 64] |= uint64_t{1} << (at(input) % 64);
+    }
+  auto isAncestor = [&](size_t node, size_t of) { return (ancestors[of * words + node / 64] >> (node % 64) & 1) != 0; };
+  // What lives during a node's first execution in every order that repeats nothing: its inputs, its output, and the
+  // outputs of ancestors that a descendant reads.
+  std::vector<Bytes> live(n, 0);
+  for (size_t node = 0; node < n; ++node)
+    live[node] = bytesOfStep(problem, node);
+  std::vector<size_t> seen(n, n);
+  std::vector<std::vector<int>> users(n);
+  for (size_t node = 0; node < n; ++node)
+    for (int input : problem.inputs[node])
+      users[at(input)].push_back(static_cast<int>(node));
+  for (size_t value = 0; value < n; ++value) {
+    if (users[value].empty() && !problem.nodes[value].liveAtExit)
+      continue;
+    for (size_t node = value + 1; node < n; ++node) {
+      if (!isAncestor(value, node))
+        continue;
+      bool alive = problem.nodes[value].liveAtExit, reads = false;
+      for (int user : users[value]) {
+        alive |= at(user) > node && isAncestor(node, at(user));
+        reads |= at(user) == node;
+      }
+      if (alive && !reads)
+        live[node] += problem.nodes[value].bytes;
+    }
+  }
+  // The path with the most of that. Steps that live far below the budget count little.
+  std::vector<double> best(n, 0.0);
+  std::vector<int> before(n, -1);
+  int end = -1;
+  for (size_t node = 0; node < n; ++node) {
+    for (int input : problem.inputs[node])
+      if (best[at(input)] > best[node]) {
+        best[node] = best[at(input)];
+        before[node] = input;
+      }
+    double over = live[node] > budget ? static_cast<double>(live[node] - budget) : 0.0;
+    best[node] += over + 0.01 * static_cast<double>(live[node]) + 1.0;
+    if (end < 0 || best[node] > best[at(end)])
+      end = static_cast<int>(node);
+  }
+  std::vector<size_t> path;
+  for (int node = end; node >= 0; node = before[at(node)])
+    path.push_back(at(node));
+  std::reverse(path.begin(), path.end());
+  path = thinned(path, live, std::max(maxStages, 1));
+
+  Placement placement;
+  placement.milestones.push_back(-1);
+  for (size_t node : path)
+    placement.milestones.push_back(static_cast<int>(node));
+  int stages = static_cast<int>(path.size());
+  placement.earliest.assign(n, 1);
+  placement.latest.assign(n, stages + 1);
+  for (size_t node = 0; node < n; ++node)
+    for (int k = 1; k <= stages; ++k) {
+      size_t milestone = path[at(k) - 1];
+      if (isAncestor(milestone, node))
+        placement.earliest[node] = k + 1;
+      if (milestone == node)
+        placement.earliest[node] = placement.latest[node] = k;
+      else if (isAncestor(node, milestone))
+        placement.latest[node] = std::min(placement.latest[node], k);
+    }
+  return build(problem, budget, std::move(placement));
+}

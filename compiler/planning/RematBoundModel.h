@@ -1,0 +1,58 @@
+//===- RematBoundModel.h - relaxation of recomputation ----------*- C++ -*-===//
+//
+// The integer program whose relaxation bounds the cost of recomputation from below; RematBoundModel.cpp says why every
+// schedule is a solution of it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_REMATBOUNDMODEL_H
+#define TCC_PLANNING_REMATBOUNDMODEL_H
+
+#include "compiler/planning/Rematerialization.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace tcc::planning {
+
+/// Bytes that live during every execution of a node. An input whose memory the output takes over counts once.
+Bytes bytesOfStep(const RematProblem &problem, size_t node);
+
+/// Time is cut by the first executions of some nodes, the milestones 1 … stages: interval k lies before milestone k,
+/// interval 0 before the first one that matters, interval `stages` + 1 after the last one. For output i and interval k:
+///   hold[k,i]  the output lives during milestone k
+///   redo[k,i]  the node is executed again in interval k
+/// at the least Σ cost · redo, with
+///   hold[k−1,i] + redo[k,i] ≥ hold[k,i], or ≥ 1 where a first execution in interval k reads i
+///   hold[k−1,i] + redo[k,i] ≥ redo[k,j]  for i input of j
+///   Σ bytes · hold[k] ≤ capacity[k]
+struct RematModel {
+  int stages = 0;
+  std::vector<int> milestones;  ///< node of each; [0] is −1
+  std::vector<double> capacity; ///< bytes left beside the milestone's own output; [0] unused
+
+  /// Variables of a value: intervals first … last, at `offset` of the arrays below. None: last ≤ first.
+  struct Value {
+    int first = 0, last = -1;
+    size_t offset = 0;
+    bool ownStep = false; ///< milestone `first` is the node itself: its output is there, and counted already
+  };
+  std::vector<Value> values;                ///< of each node
+  std::vector<std::pair<int, int>> edges;   ///< (input, node) where the node has variables
+  std::vector<double> bytes, cost;          ///< of each node
+  std::vector<float> held, needed, mayRedo; ///< bounds: hold ≥ held; needed: read in the interval; redo ≤ mayRedo
+
+  size_t size() const { return held.size(); }
+  size_t edgeSize() const; ///< rows of the third kind
+};
+
+/// For schedules whose first executions follow the nodes' order. At most `maxStages` milestones.
+RematModel modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxStages);
+
+/// For any schedule: the milestones are a path of the graph, whose nodes' first executions no order can swap.
+RematModel modelOfAnyOrder(const RematProblem &problem, Bytes budget, int maxStages);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_REMATBOUNDMODEL_H
