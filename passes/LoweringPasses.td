@@ -59,11 +59,11 @@ def MaterializeBuffersPass : Pass<"materialize-buffers", "::mlir::ModuleOp"> {
 }
 
 def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
-  let summary = "Orders instructions for little live memory";
+  let summary = "Orders instructions for the least peak of live memory";
   let description = [{
-    Contractions and other anchors keep their order; everything else runs as late as something needs it, or as soon as running
-    it frees more than it takes (updates free their gradient). A variable's new value is computed after the last read of
-    its old one.
+    Any order that reads values after they are made and a variable's old value before its new one gives the same results; this
+    pass takes one whose peak is as small as compiler/planning/Scheduling can make it. So updates run as soon as that frees
+    gradients where these count, and what nobody needs yet is computed late.
 
     ```mlir
     %a = train.fused(%x) ...     // only needed at the end
