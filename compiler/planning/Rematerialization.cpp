@@ -53,8 +53,8 @@ std::string validate(const RematProblem &problem, const RematSchedule &schedule)
                problem.nodes[size_t(input)].name;
     if (done[size_t(v)] && !node.repeatable)
       return node.name + " is executed twice, which it must not be";
-    if (done[size_t(v)] && node.repeatBefore >= 0 && done[size_t(node.repeatBefore)])
-      return node.name + " is executed again after " + problem.nodes[size_t(node.repeatBefore)].name +
+    if (node.repeatBefore >= 0 && done[size_t(node.repeatBefore)])
+      return node.name + " is executed after " + problem.nodes[size_t(node.repeatBefore)].name +
              " has destroyed what it reads";
     done[size_t(v)] = true;
   }
@@ -62,6 +62,92 @@ std::string validate(const RematProblem &problem, const RematSchedule &schedule)
     if (!done[v])
       return problem.nodes[v].name + " is never executed";
   return "";
+}
+
+namespace {
+
+RematSolution solutionOf(const RematProblem &problem, RematSchedule schedule) {
+  RematMeasure measured = measure(problem, schedule);
+  return {true, std::move(schedule), measured.cost, measured.peak};
+}
+
+/// Inputs, output and workspace of one step, at most.
+Bytes largestStep(const RematProblem &problem) {
+  Bytes largest = 0;
+  for (size_t v = 0; v < problem.nodes.size(); ++v) {
+    const RematNode &node = problem.nodes[v];
+    Bytes bytes = node.bytes + node.workspace;
+    for (int input : problem.inputs[v])
+      bytes += problem.nodes[size_t(input)].bytes;
+    if (node.overwrites >= 0)
+      bytes -= std::min(node.bytes, problem.nodes[size_t(node.overwrites)].bytes);
+    largest = std::max(largest, bytes);
+  }
+  return largest;
+}
+
+RematOptions with(const RematOptions &options, uint64_t work) {
+  RematOptions result = options;
+  result.work = work;
+  return result;
+}
+
+} // namespace
+
+RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options) {
+  RematGraph graph(problem);
+  RematTimeline timeline(graph);
+  if (timeline.peak() <= budget)
+    return solutionOf(problem, timeline.schedule());
+  if (largestStep(problem) > budget)
+    return {};
+  timeline.setLimit(budget);
+  RematSchedule best;
+  Cost bestCost = 0;
+  if (repairGreedily(graph, timeline, options.work / 4)) {
+    best = timeline.schedule();
+    bestCost = timeline.cost();
+  }
+  auto left = [&] { return options.work - std::min(options.work, timeline.visits()); };
+  if (best.empty()) {
+    RematTimeline other(graph);
+    RematSchedule near = descend(graph, other, budget, with(options, left() / 2));
+    uint64_t spent = timeline.visits() + other.visits();
+    timeline = RematTimeline(graph, near);
+    timeline.count(spent);
+    timeline.setLimit(budget);
+    if (timeline.overflow() == 0) {
+      best = timeline.schedule();
+      bestCost = timeline.cost();
+    }
+  }
+  anneal(graph, timeline, with(options, left()), best, bestCost);
+  if (best.empty())
+    return {};
+  return solutionOf(problem, std::move(best));
+}
+
+RematSolution leastMemory(const RematProblem &problem, const RematOptions &options) {
+  RematGraph graph(problem);
+  RematTimeline timeline(graph);
+  const Bytes target = largestStep(problem);
+  // Greedily as far as that goes, then by annealing.
+  RematSchedule best = timeline.schedule();
+  Bytes reached = timeline.peak();
+  for (uint64_t parts = 16; parts <= 256 && reached > target;) {
+    timeline.setLimit(reached - std::min(reached, std::max<Bytes>(1, reached / parts)));
+    if (timeline.visits() < options.work / 8 && repairGreedily(graph, timeline, options.work / 32)) {
+      best = timeline.schedule();
+      reached = timeline.peak();
+    } else {
+      uint64_t spent = timeline.visits();
+      timeline = RematTimeline(graph, best);
+      timeline.count(spent);
+      parts *= 4;
+    }
+  }
+  best = descend(graph, timeline, target, with(options, options.work - std::min(options.work, timeline.visits())));
+  return solutionOf(problem, std::move(best));
 }
 
 } // namespace tcc::planning

@@ -1,0 +1,229 @@
+//===- RematAnneal.cpp - simulated annealing over schedules ---------------===//
+//
+// States are schedules, within the limit or not; the objective is cost plus a price for each byte and step beyond the
+// limit. The price follows from the search itself: it rises while schedules are beyond the limit too often and falls
+// while they are within (strategic oscillation, Glover 1977), so that it settles where memory is worth what it costs.
+// Moves:
+//   recompute  an output just before one of its uses, with those of its inputs that are better recomputed than kept
+//   drop       a recomputation, and those that served it alone
+//   shift      a recomputation to another use, or a few steps
+//   reorder    a first execution within the room that its inputs and users leave it (unless the order is to be kept)
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/RematSearch.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace tcc::planning {
+
+namespace {
+
+/// Numbers that are the same everywhere (splitmix64).
+class Random {
+public:
+  uint64_t next() {
+    uint64_t z = (state += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  /// In [0, count).
+  int below(int count) { return int((next() >> 32) * uint64_t(count) >> 32); }
+  /// Exponential with a mean of about 1, without a logarithm (whose last bit differs between libraries): its whole part
+  /// from leading zeros, its fraction by a line.
+  double exponential() {
+    uint64_t bits = next() | 1;
+    int zeros = std::countl_zero(bits);
+    return (double(zeros) + 1 - double((bits << zeros) << 1 >> 11) * 0x1p-53) * 0.6931;
+  }
+
+private:
+  uint64_t state = 1;
+};
+
+class Annealer {
+public:
+  Annealer(const RematGraph &graph, RematTimeline &timeline, bool keepOrder)
+      : graph(graph), timeline(timeline), keepOrder(keepOrder), moves(graph, timeline) {
+    for (const RematNode &node : graph.nodes) {
+      meanCost += double(node.cost) / double(graph.nodes.size());
+      meanBytes += double(node.bytes) / double(graph.nodes.size());
+    }
+    meanCost = std::max(meanCost, 1e-6);
+    meanBytes = std::max(meanBytes, 1e-6);
+  }
+
+  double meanCost = 0, meanBytes = 0;
+  double &price() { return moves.price; }
+
+  /// Tries one move; returns whether the timeline changed.
+  bool step(double temperature) {
+    double before = moves.objective();
+    size_t mark = timeline.mark();
+    timeline.count(4);
+    if (!propose()) {
+      timeline.rollback(mark);
+      return false;
+    }
+    double rise = moves.objective() - before;
+    bool accepted = rise <= 0 || rise < temperature * random.exponential();
+    if (!accepted)
+      timeline.rollback(mark);
+    timeline.forget();
+    return accepted;
+  }
+
+private:
+  bool propose() {
+    int kind = random.below(100);
+    if (!keepOrder && kind < 30)
+      return reorder();
+    const std::vector<int> &repeats = timeline.recomputations();
+    kind = random.below(100);
+    if (kind < 40 || repeats.empty())
+      return recompute();
+    int execution = repeats[size_t(random.below(int(repeats.size())))];
+    if (kind < 75) {
+      moves.drop(execution);
+      return true;
+    }
+    return shift(execution);
+  }
+
+  bool reorder() {
+    int node = timeline.nodeAt(random.below(timeline.length() - 1)), from = 0, to = 0;
+    timeline.roomOfFirst(node, from, to);
+    if (to <= from)
+      return false;
+    int at = timeline.stepOf(timeline.executionsOf(node)[0]), step = 0;
+    switch (random.below(4)) {
+    case 0:
+      step = from;
+      break;
+    case 1:
+      step = to;
+      break;
+    case 2:
+      step = std::clamp(at + random.below(21) - 10, from, to);
+      break;
+    default:
+      step = from + random.below(to - from + 1);
+    }
+    return timeline.moveFirst(node, step);
+  }
+
+  bool recompute() {
+    int execution = timeline.executionAt(random.below(timeline.length()));
+    int node = timeline.node(execution);
+    if (!graph.nodes[size_t(node)].repeatable)
+      return false;
+    timeline.usesOf(execution, uses);
+    if (uses.empty())
+      return false;
+    size_t which = size_t(random.below(int(uses.size())));
+    int before = which ? uses[which - 1] : timeline.stepOf(execution);
+    if (uses[which] - before < 2 && !timeline.mayTakeOver(before, node))
+      return false;
+    return moves.recompute(node, uses[which]);
+  }
+
+  bool shift(int execution) {
+    int node = timeline.node(execution), step = timeline.stepOf(execution);
+    timeline.remove(execution);
+    int earlier = timeline.newestBefore(node, step);
+    int to = step + random.below(21) - 10;
+    if (random.below(2)) {
+      timeline.usesOf(earlier, uses);
+      if (!uses.empty())
+        to = uses[size_t(random.below(int(uses.size())))];
+    }
+    return moves.recompute(node, std::clamp(to, timeline.stepOf(earlier) + 1, timeline.length() - 1));
+  }
+
+  const RematGraph &graph;
+  RematTimeline &timeline;
+  const bool keepOrder;
+  RematMoves moves;
+  Random random;
+  std::vector<int> uses;
+};
+
+/// Moves between two looks at price, temperature and work.
+constexpr int kRound = 256;
+
+/// Small graphs need no more than this, whatever is allowed.
+uint64_t usefulWork(const RematGraph &graph, uint64_t work) {
+  uint64_t nodes = graph.nodes.size();
+  return std::max<uint64_t>(std::min<uint64_t>(work, 20'000 * nodes * nodes), 1);
+}
+
+} // namespace
+
+void anneal(const RematGraph &graph, RematTimeline &timeline, const RematOptions &options, RematSchedule &best,
+            Cost &bestCost) {
+  Annealer annealer(graph, timeline, options.keepOrder);
+  annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
+  const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
+  const uint64_t begin = timeline.visits();
+  const uint64_t work = usefulWork(graph, options.work);
+  Cost least = 0;
+  for (const RematNode &node : graph.nodes)
+    least += node.cost;
+  for (;;) {
+    uint64_t spent = timeline.visits() - begin;
+    if (spent >= work || (options.stop && options.stop()) || (!best.empty() && bestCost == least))
+      return;
+    double rest = 1 - double(spent) / double(work);
+    double temperature = cold + (hot - cold) * rest * rest * rest * rest;
+    int within = 0;
+    for (int move = 0; move < kRound; ++move) {
+      if (annealer.step(temperature) && timeline.overflow() == 0 && (best.empty() || timeline.cost() < bestCost)) {
+        best = timeline.schedule();
+        bestCost = timeline.cost();
+      }
+      within += timeline.overflow() == 0;
+    }
+    annealer.price() *= within < kRound * 3 / 10 ? 1.1 : within > kRound / 2 ? 0.92 : 1;
+  }
+}
+
+RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes target, const RematOptions &options) {
+  RematSchedule best = timeline.schedule();
+  Bytes reached = timeline.peak();
+  Annealer annealer(graph, timeline, options.keepOrder);
+  annealer.price() = annealer.meanCost / annealer.meanBytes * 2;
+  const uint64_t begin = timeline.visits();
+  const uint64_t work = usefulWork(graph, options.work);
+  uint64_t since = begin; // of the last progress
+  uint64_t stride = 64;   // the next limit is by one part in so many lower
+  auto aim = [&] {
+    timeline.setLimit(std::max(target, reached - std::min(reached, std::max<Bytes>(1, reached / stride))));
+  };
+  aim();
+  while (reached > target) {
+    uint64_t now = timeline.visits();
+    if (now - begin >= work || (options.stop && options.stop()))
+      break;
+    if (now - since > work / 12) {
+      since = now;
+      stride = std::min<uint64_t>(stride * 4, 4096);
+      aim();
+    }
+    // The temperature goes up and down, so that the search leaves the hollows that it falls into.
+    double phase = double((now - begin) * 8 % work) / double(work);
+    double temperature = annealer.meanCost * (0.02 + 0.5 * (1 - phase) * (1 - phase));
+    for (int move = 0; move < kRound; ++move)
+      if (annealer.step(temperature) && timeline.overflow() == 0) {
+        best = timeline.schedule();
+        reached = timeline.peak();
+        since = timeline.visits();
+        if (reached <= target)
+          break;
+        aim();
+      }
+  }
+  return best;
+}
+
+} // namespace tcc::planning

@@ -1,0 +1,139 @@
+//===- RematSearch.cpp - recomputations, the best ratio first -------------===//
+//
+// The first answer, in milliseconds for a thousand nodes. Of all gaps between two uses of an output that span steps
+// beyond the limit, drop the one that costs least for each byte and step that it takes off the excess, counting inputs
+// that must be kept alive or recomputed with it; and so on until nothing exceeds the limit.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/RematSearch.h"
+
+#include <algorithm>
+
+namespace tcc::planning {
+
+bool RematMoves::recompute(int node, int step) {
+  attempts = kMaxAttempts;
+  return recomputeWithInputs(node, step);
+}
+
+bool RematMoves::recomputeWithInputs(int node, int step) {
+  step = timeline.latestRepetition(node, step);
+  if (step < 0)
+    return false;
+  int execution = timeline.insert(node, step);
+  for (int input : graph.inputs[size_t(node)]) {
+    int at = timeline.stepOf(execution);
+    int maker = timeline.newestBefore(input, at);
+    if (timeline.lastUseOf(maker) != at)
+      continue; // it lives on
+    int before = timeline.lastUseWithin(input, timeline.stepOf(maker), at);
+    const RematNode &what = graph.nodes[size_t(input)];
+    if (!what.repeatable ||
+        price * double(timeline.gainOfAbsence(input, timeline.mayTakeOver(before, input) ? before : before + 1, at)) <=
+            double(what.cost))
+      continue;
+    if (--attempts < 0)
+      return true;
+    size_t mark = timeline.mark();
+    double kept = objective();
+    if (recomputeWithInputs(input, at) && objective() >= kept)
+      timeline.rollback(mark);
+  }
+  return true;
+}
+
+void RematMoves::drop(int execution) {
+  int step = timeline.stepOf(execution);
+  std::vector<int> makers;
+  for (int input : graph.inputs[size_t(timeline.node(execution))])
+    makers.push_back(timeline.newestBefore(input, step));
+  timeline.remove(execution);
+  for (int maker : makers)
+    if (timeline.stepOf(maker) >= 0 && !timeline.isFirst(maker) && timeline.lastUseOf(maker) == timeline.stepOf(maker))
+      drop(maker);
+}
+
+namespace {
+
+/// Candidates in one round before giving up: those with a bad ratio rarely help where a hundred better ones did not.
+constexpr int kMostTries = 200;
+
+struct Candidate {
+  double score = 0; ///< cost for each byte-step of overflow that goes away
+  int execution = 0, step = 0;
+};
+
+} // namespace
+
+bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work) {
+  RematMoves moves(graph, timeline);
+  const uint64_t end = timeline.visits() + work;
+  std::vector<int64_t> excess, crowded; // sums over the steps before
+  std::vector<int> uses;
+  std::vector<Candidate> candidates;
+  while (timeline.overflow() > 0 && timeline.visits() < end) {
+    size_t length = size_t(timeline.length());
+    excess.assign(length + 1, 0);
+    crowded.assign(length + 1, 0);
+    for (size_t step = 0; step < length; ++step) {
+      int64_t over = timeline.liveAt(int(step)) - timeline.limitBytes();
+      excess[step + 1] = excess[step] + std::max<int64_t>(over, 0);
+      crowded[step + 1] = crowded[step] + (over > 0);
+    }
+    candidates.clear();
+    for (size_t step = 0; step < length; ++step) {
+      int execution = timeline.executionAt(int(step)), node = timeline.nodeAt(int(step));
+      const RematNode &what = graph.nodes[size_t(node)];
+      int last = timeline.lastUseOf(execution);
+      if (!what.repeatable || !what.bytes || crowded[size_t(last)] == crowded[step])
+        continue;
+      timeline.usesOf(execution, uses);
+      int from = int(step) + 1; // of the steps that the output need not live through
+      for (int needed : uses) {
+        int use = std::max(timeline.latestRepetition(node, needed), from);
+        int64_t steps = crowded[size_t(use)] - crowded[size_t(from)];
+        if (steps > 0) {
+          double gain = double(std::min(excess[size_t(use)] - excess[size_t(from)], steps * int64_t(what.bytes)));
+          double cost = double(what.cost);
+          for (int input : graph.inputs[size_t(node)]) {
+            int maker = timeline.newestBefore(input, use), alive = timeline.lastUseOf(maker);
+            if (alive >= use)
+              continue;
+            // Either kept alive through crowded steps, or recomputed.
+            double kept =
+                double(crowded[size_t(use)] - crowded[size_t(alive) + 1]) * double(graph.nodes[size_t(input)].bytes);
+            if (kept > 0.25 * gain)
+              cost += double(graph.nodes[size_t(input)].cost) * 1.5;
+            else
+              gain -= kept;
+          }
+          candidates.push_back({(cost + 1e-3) / gain, execution, use});
+        }
+        from = timeline.mayTakeOver(needed, node) ? needed : needed + 1;
+      }
+    }
+    timeline.count(candidates.size() * 8 + length);
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const Candidate &a, const Candidate &b) { return a.score < b.score; });
+    bool done = false;
+    int tries = 0;
+    for (const Candidate &candidate : candidates) {
+      if (timeline.visits() >= end || ++tries > kMostTries)
+        break;
+      int64_t before = timeline.overflow();
+      size_t mark = timeline.mark();
+      moves.price = candidate.score;
+      if (moves.recompute(timeline.node(candidate.execution), candidate.step) && timeline.overflow() < before) {
+        done = true;
+        timeline.forget();
+        break;
+      }
+      timeline.rollback(mark);
+    }
+    if (!done)
+      return false;
+  }
+  return timeline.overflow() == 0;
+}
+
+} // namespace tcc::planning

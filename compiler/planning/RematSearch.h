@@ -1,0 +1,67 @@
+//===- RematSearch.h - the search for schedules within a budget -*- C++ -*-===//
+#ifndef TCC_PLANNING_REMATSEARCH_H
+#define TCC_PLANNING_REMATSEARCH_H
+
+#include "compiler/planning/RematTimeline.h"
+
+namespace tcc::planning {
+
+/// Numbers that are the same everywhere (splitmix64).
+class RematRandom {
+public:
+  explicit RematRandom(uint64_t seed) : state(seed) {}
+  uint64_t next() {
+    uint64_t z = (state += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  /// In [0, count).
+  int below(int count) { return int((next() >> 32) * uint64_t(count) >> 32); }
+  double unit() { return double(next() >> 11) * 0x1p-53; }
+  /// Exponential with mean of about 1, without a logarithm (whose last bit differs between libraries).
+  double exponential();
+
+private:
+  uint64_t state;
+};
+
+/// Edits that belong together, on one timeline.
+class RematMoves {
+public:
+  RematMoves(const RematGraph &graph, RematTimeline &timeline) : graph(graph), timeline(timeline) {}
+
+  /// What the search minimises: cost, and a price for each byte beyond the limit.
+  double price = 0;
+  double objective() const { return double(timeline.cost()) + price * double(timeline.overflow()); }
+
+  /// Recomputes `node` before `step`. Its inputs that had died by then are recomputed too where that lowers the
+  /// objective, and their inputs in turn. Returns false, having done nothing, where that is not allowed.
+  bool recompute(int node, int step);
+  /// Removes a recomputation, and those that served it alone.
+  void drop(int execution);
+
+private:
+  static constexpr int kMaxAttempts = 48;
+  bool recomputeWithInputs(int node, int step);
+
+  const RematGraph &graph;
+  RematTimeline &timeline;
+  int attempts = 0; ///< inputs whose recomputation may still be tried
+};
+
+/// Adds recomputations, the best ratio of cost and bytes first, until the timeline is within its limit, nothing helps
+/// or `work` visits are spent. Returns whether it is within.
+bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work);
+
+/// Simulated annealing (RematAnneal.cpp). `timeline` has its limit set and is where the search begins; it ends
+/// anywhere. A schedule within the limit replaces `best` where that is empty or costs more.
+void anneal(const RematGraph &graph, RematTimeline &timeline, const RematOptions &options, RematSchedule &best,
+            Cost &bestCost);
+
+/// Annealing towards less memory: a schedule of peak `target`, or as near as `options.work` gets. Cost matters little.
+RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes target, const RematOptions &options);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_REMATSEARCH_H
