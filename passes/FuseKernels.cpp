@@ -1,13 +1,15 @@
 //===- FuseKernels.cpp ----------------------------------------------------===//
 //
 // Gathers ops into train.fused regions, one generated kernel each. First, chains with one full-size operand are
-// repeated for each kernel that reads them: reading their operand costs what reading their result would. Then producers
-// and consumers are merged greedily in program order as long as one loop nest can compute them: same iteration space, a
-// reduction's row values read at their own row, no path between them through another kernel. Reductions of equal shape
-// that share an operand are merged as well. What the library computes stays as it is.
+// repeated for each kernel that reads them: reading their operand costs what reading their result would. A copy joins
+// its reader, or is given up where one loop nest cannot compute both. Then producers and consumers are merged greedily
+// in program order as long as one loop nest can compute them: same iteration space, a reduction's row values read at
+// their own row, no path between them through another kernel. Reductions of equal shape that share an operand are
+// merged as well. What a kernel would compute twice it computes once. What the library computes stays as it is.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
+#include "passes/Fusion.h"
 #include "passes/Lowering.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -25,27 +27,12 @@ namespace {
 
 /// A kernel reads and writes at most this many tensors: pointers stay in registers.
 constexpr unsigned kMostOperands = 24;
-/// Longest chain that is computed again for another kernel.
-constexpr unsigned kLongestRepeatedChain = 16;
 /// A row is read once per level: more levels than this are cheaper through memory.
 constexpr unsigned kMostLevels = 4;
 
 using Shape = SmallVector<int64_t>;
 
 Shape dimsOf(Value value) { return Shape(cast<RankedTensorType>(value.getType()).getShape()); }
-int64_t sizeOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
-
-/// Ops that can share a kernel with others.
-bool isFusable(Operation *op) {
-  if (op->hasAttr(names::kLibrary) || op->hasTrait<View>() || !isa<Fusible>(op) || isa<LoopKernel>(op))
-    return false;
-  if (isa<Reducible>(op))
-    return true;
-  if (auto constant = dyn_cast<ConstantOp>(op))
-    return isa<SplatElementsAttr>(constant.getValue());
-  auto cost = dyn_cast<Cost>(op);
-  return cost && cost.isCheapToRecompute();
-}
 
 /// Ops that become a kernel of their own.
 bool isSoleKernel(Operation *op) {
@@ -65,13 +52,18 @@ struct Group {
 
 class Fuser {
 public:
-  Fuser(Block &block, bool fuse) : block(block), fuse(fuse) {}
+  Fuser(func::FuncOp function, bool fuse) : block(function.getBody().front()), fuse(fuse), copies(function) {}
 
   void run() {
     if (fuse)
-      repeatCheapChains();
-    sinkToUsers();
+      copies.repeat();
+    else
+      copies.giveUpAll();
     makeGroups();
+    if (fuse)
+      joinReaders();
+    sinkToUsers();
+    numberPositions();
     if (fuse) {
       mergeAlongEdges();
       mergeSiblings();
@@ -80,104 +72,6 @@ public:
   }
 
 private:
-  //===-- Repetition -----------------------------------------------------===//
-
-  /// The one full-size operand of a cheap chain's link, or null if there are several. Anything smaller (a bias row, a
-  /// scalar) does not count.
-  std::optional<Value> singleLeaf(Operation *op) {
-    Value leaf;
-    for (Value operand : op->getOperands()) {
-      if (sizeOf(operand) * 4 <= sizeOf(op->getResult(0)) || isSplat(operand) || isSmallBroadcast(operand))
-        continue;
-      if (leaf && leaf != operand)
-        return std::nullopt;
-      leaf = operand;
-    }
-    return leaf;
-  }
-  static bool isSplat(Value value) {
-    auto constant = value.getDefiningOp<ConstantOp>();
-    return constant && isa<SplatElementsAttr>(constant.getValue());
-  }
-  static bool isSmallBroadcast(Value value) {
-    auto broadcast = value.getDefiningOp<BroadcastOp>();
-    return broadcast && sizeOf(broadcast.getInput()) * 4 <= sizeOf(value);
-  }
-
-  /// Ops between a value and what would be read to compute it again; kLongestRepeatedChain + 1 if that is no chain.
-  unsigned chainLength(Value value) {
-    unsigned length = 0;
-    while (Operation *op = value.getDefiningOp()) {
-      if (!isFusable(op) || isa<Reducible>(op))
-        break;
-      std::optional<Value> leaf = singleLeaf(op);
-      if (!leaf || ++length > kLongestRepeatedChain)
-        return length == 0 ? 0 : kLongestRepeatedChain + 1;
-      if (!*leaf)
-        break;
-      value = *leaf;
-    }
-    return length;
-  }
-
-  /// Cheap ops that computing `op` from memory again would take, counted up to kLongestRepeatedChain + 1.
-  unsigned treeSize(Operation *op) {
-    unsigned size = 1;
-    for (Value operand : op->getOperands()) {
-      Operation *producer = operand.getDefiningOp();
-      if (producer && isFusable(producer) && !isa<Reducible>(producer))
-        size += treeSize(producer);
-      if (size > kLongestRepeatedChain)
-        break;
-    }
-    return size;
-  }
-
-  void repeatCheapChains() {
-    // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
-    SmallVector<Operation *> ops;
-    for (Operation &op : block)
-      ops.push_back(&op);
-    for (Operation *op : llvm::reverse(ops)) {
-      if (!isFusable(op) || isa<Reducible>(op) || op->getNumResults() != 1)
-        continue;
-      Value result = op->getResult(0);
-      bool trivial = op->getNumOperands() == 0 || (sizeOf(result) == 1 && treeSize(op) <= kLongestRepeatedChain);
-      if (!trivial && sizeOf(result) == 1)
-        continue;
-      if (!trivial) {
-        std::optional<Value> leaf = singleLeaf(op);
-        if (!leaf || chainLength(result) > kLongestRepeatedChain)
-          continue;
-      }
-      SmallVector<OpOperand *> uses;
-      bool materialised = false;
-      for (OpOperand &use : result.getUses()) {
-        if (isFusable(use.getOwner()))
-          uses.push_back(&use);
-        else
-          materialised = true;
-      }
-      // Users in program order, whatever the order of the use list.
-      llvm::sort(uses, [](OpOperand *a, OpOperand *b) {
-        return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
-                                              : a->getOwner()->isBeforeInBlock(b->getOwner());
-      });
-      llvm::DenseMap<Operation *, Value> copies;
-      for (size_t i = materialised ? 0 : 1; i < uses.size(); ++i) {
-        Operation *user = uses[i]->getOwner();
-        if (!materialised && user == uses[0]->getOwner())
-          continue;
-        Value &copy = copies[user];
-        if (!copy) {
-          OpBuilder builder(user);
-          copy = builder.clone(*op)->getResult(0);
-        }
-        uses[i]->set(copy);
-      }
-    }
-  }
-
   /// Cheap ops stand right before their first reader, so that a kernel's ops stand close together.
   void sinkToUsers() {
     SmallVector<Operation *> order, ops;
@@ -202,21 +96,22 @@ private:
     for (Operation *op : order)
       op->moveBefore(block.getTerminator());
     for (Operation *op : llvm::reverse(ops))
-      if (!placed.contains(op) && op->use_empty())
+      if (!placed.contains(op) && op->use_empty()) {
+        if (Group *group = groupOf.lookup(op))
+          group->ops.remove(op);
+        groupOf.erase(op);
         op->erase();
+      }
   }
 
   //===-- Groups -----------------------------------------------------------===//
 
   void makeGroups() {
-    unsigned position = 0;
     for (Operation &op : block) {
-      positions[&op] = position++;
       if (!isFusable(&op) && !isSoleKernel(&op))
         continue;
       auto group = std::make_unique<Group>();
       group->ops.insert(&op);
-      group->first = group->last = positions[&op];
       if (auto reducible = dyn_cast<Reducible>(&op); reducible && isFusable(&op)) {
         group->space = dimsOf(op.getOperand(0));
         group->reducedDims = reducible.getReducedDims();
@@ -230,6 +125,48 @@ private:
     }
   }
 
+  void numberPositions() {
+    unsigned position = 0;
+    for (Operation &op : block)
+      positions[&op] = position++;
+    for (auto &group : groups) {
+      if (group->ops.empty())
+        continue;
+      group->first = ~0u;
+      group->last = 0;
+      for (Operation *op : group->ops) {
+        group->first = std::min(group->first, positions[op]);
+        group->last = std::max(group->last, positions[op]);
+      }
+    }
+  }
+
+  /// Each copy joins the kernel that it was made for. Where that is impossible its reader reads the original: a copy in
+  /// a kernel of its own would only be a second one in memory.
+  void joinReaders() {
+    SmallVector<Operation *> ops;
+    for (Operation &op : block.without_terminator())
+      ops.push_back(&op);
+    for (Operation *op : llvm::reverse(ops)) {
+      if (!copies.originalOf(op))
+        continue;
+      Group *from = groupOf.lookup(op), *to = nullptr;
+      bool one = !op->use_empty();
+      for (Operation *user : op->getUsers()) {
+        Group *group = groupOf.lookup(user);
+        one &= group && (!to || group == to);
+        to = group;
+      }
+      if (one && compatible(*from, *to, op->getResult(0))) {
+        merge(from, to);
+        continue;
+      }
+      from->ops.clear();
+      groupOf.erase(op);
+      copies.giveUp(op);
+    }
+  }
+
   Shape rowShape(const Group &group) {
     Shape row = group.space;
     for (int64_t dim : group.reducedDims)
@@ -237,8 +174,40 @@ private:
     return row;
   }
 
-  /// Can `value`, a result of `from`, be computed inside `to` next to its uses there? Returns the merged space.
+  /// Can `value`, a result of `from`, be computed inside `to` next to its uses there?
   bool compatible(const Group &from, const Group &to, Value value) {
+    return fitsNest(from, to, value) && !movesRows(from, to);
+  }
+
+  /// True if one group would read what comes of a reduction at another row than the one that is being computed: the
+  /// reduction would run again for each element.
+  static bool movesRows(const Group &from, const Group &to) {
+    auto staysInPlace = [](Operation *op) {
+      return op->hasTrait<Pointwise>() || isa<BroadcastOp, Reducible>(op) || op->getNumOperands() == 0;
+    };
+    bool moves = false;
+    SmallVector<Operation *> work;
+    for (const Group *group : {&from, &to})
+      for (Operation *op : group->ops) {
+        moves |= !staysInPlace(op);
+        if (isa<Reducible>(op))
+          work.push_back(op);
+      }
+    if (!moves || work.empty())
+      return false;
+    llvm::SmallPtrSet<Operation *, 16> seen(work.begin(), work.end());
+    while (!work.empty())
+      for (Operation *user : work.pop_back_val()->getUsers()) {
+        if ((!from.ops.contains(user) && !to.ops.contains(user)) || !seen.insert(user).second)
+          continue;
+        if (!staysInPlace(user))
+          return true;
+        work.push_back(user);
+      }
+    return false;
+  }
+
+  bool fitsNest(const Group &from, const Group &to, Value value) {
     if (isSoleKernel(from.ops.front()) || isSoleKernel(to.ops.front()))
       return false;
     if (operandsOfMerged(from, to) > kMostOperands)
@@ -298,17 +267,28 @@ private:
     return movesThrough(from, value, users, to);
   }
 
+  /// Reads each result element from one place of one operand.
+  static bool isMovement(Operation *op) {
+    return op->getNumOperands() == 1 && !op->hasTrait<Pointwise>() && isCheapElement(op) &&
+           cast<Fusible>(op).getOperandMap(0);
+  }
+
   /// A one-element value, or a private chain of pointwise ops read through a transpose, slice or the like.
   bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
     if (!onlyUsedIn(from, value, to))
       return false;
-    if (sizeOf(value) == 1)
+    if (elementsOf(value) == 1)
       return true;
-    for (Operation *op : from.ops)
-      if (!op->hasTrait<Pointwise>() && !isa<BroadcastOp, ConstantOp>(op) && op->getNumOperands())
+    bool movesOnly = true;
+    for (Operation *op : from.ops) {
+      if (!op->hasTrait<Pointwise>() && !isMovement(op) && !isa<ConstantOp>(op) && op->getNumOperands())
         return false;
+      movesOnly &= isMovement(op);
+    }
+    // What is computed is not computed again for each place that reads it; what is only moved costs nothing.
     for (Operation *user : users)
-      if (user->hasTrait<Pointwise>() || isa<Reducible>(user) || sizeOf(user->getResult(0)) > sizeOf(value))
+      if (user->hasTrait<Pointwise>() || isa<Reducible>(user) ||
+          (!movesOnly && elementsOf(user->getResult(0)) > elementsOf(value)))
         return false;
     return leaves(from) <= 1;
   }
@@ -317,7 +297,7 @@ private:
     llvm::SmallPtrSet<Value, 8> full;
     for (Operation *op : group.ops)
       for (Value operand : op->getOperands())
-        if (!group.ops.contains(operand.getDefiningOp()) && sizeOf(operand) > 1)
+        if (!group.ops.contains(operand.getDefiningOp()) && elementsOf(operand) > 1)
           full.insert(operand);
     return full.size();
   }
@@ -493,12 +473,29 @@ private:
 
   //===-- Emission -----------------------------------------------------------===//
 
+  /// A group's ops in order, each once: a copy that came to lie beside its original, or beside another, goes.
+  SmallVector<Operation *> withoutTwins(Group &group) {
+    SmallVector<Operation *> ops(group.ops.begin(), group.ops.end()), kept;
+    llvm::sort(ops, [&](Operation *a, Operation *b) { return positions[a] < positions[b]; });
+    ValueNumbers numbers;
+    for (Operation *op : ops) {
+      Operation *twin = numbers.findOrAdd(op);
+      if (!twin) {
+        kept.push_back(op);
+        continue;
+      }
+      op->replaceAllUsesWith(twin->getResults());
+      group.ops.remove(op);
+      op->erase();
+    }
+    return kept;
+  }
+
   void emit() {
     for (auto &group : groups) {
       if (group->ops.empty())
         continue;
-      SmallVector<Operation *> ops(group->ops.begin(), group->ops.end());
-      llvm::sort(ops, [&](Operation *a, Operation *b) { return positions[a] < positions[b]; });
+      SmallVector<Operation *> ops = withoutTwins(*group);
       llvm::SetVector<Value> inputs;
       SmallVector<Value> outputs;
       for (Operation *op : ops) {
@@ -561,6 +558,7 @@ private:
 
   Block &block;
   bool fuse;
+  RepeatedChains copies;
   std::vector<std::unique_ptr<Group>> groups;
   llvm::DenseMap<Operation *, Group *> groupOf;
   llvm::DenseMap<std::pair<Group *, Group *>, std::pair<size_t, size_t>> blocked; // sizes when a path was found
@@ -573,7 +571,7 @@ struct FuseKernels : impl::FuseKernelsPassBase<FuseKernels> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
     if (function->hasAttr(names::kEntry))
-      Fuser(function.getBody().front(), fuse).run();
+      Fuser(function, fuse).run();
   }
 };
 

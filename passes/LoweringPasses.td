@@ -19,10 +19,30 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
   let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">];
 }
 
+def MinimizeSavedPass : Pass<"minimize-saved", "::mlir::func::FuncOp"> {
+  let summary = "Chooses what the backward pass keeps of the forward pass: the fewest bytes, by a minimum cut";
+  let description = [{
+    What cheap ops made can be computed again in the kernel that reads it. Where that needs fewer bytes in memory between
+    the passes, the reader gets a copy of the ops, marked `train.repeated`; fuse-kernels puts it into the reader's kernel.
+    What library calls of the backward pass read lies in memory in any case and is a free start.
+
+    ```mlir
+    %s = train.sub %x, %mean : tensor<8xf32>       // forward; a library call of the backward pass reads %x
+    %n = train.mul %s, %rstd : tensor<8xf32>
+    %d = train.mul %g, %n : tensor<8xf32>          // backward
+    // becomes
+    %s1 = train.sub %x, %mean {train.repeated} : tensor<8xf32>
+    %n1 = train.mul %s1, %rstd {train.repeated} : tensor<8xf32>
+    %d = train.mul %g, %n1 : tensor<8xf32>         // %n is not kept
+    ```
+  }];
+}
+
 def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
   let summary = "Gathers ops into regions that become one generated kernel each";
   let description = [{
-    Chains with one full-size operand are repeated for each kernel that reads them; then producers and consumers share a
+    Chains with one full-size operand are repeated for each kernel that reads them, like the copies that minimize-saved
+    made: each joins its reader's kernel or is given up. Then producers and consumers share a
     kernel as long as one loop nest computes them (elementwise chains, reductions with what precedes and follows them,
     reductions side by side over the same rows).
 

@@ -5,6 +5,74 @@ using namespace mlir;
 
 namespace tcc::train {
 
+namespace {
+
+/// The walks of a kernel over each of its rows (codegen/IterationSpace.h): a value of level n needs the row's
+/// reductions of the levels below n.
+struct Levels {
+  explicit Levels(Block &body) {
+    Reducible first;
+    for (Operation &op : body.without_terminator()) {
+      unsigned needed = 0;
+      for (Value operand : op.getOperands())
+        needed = std::max(needed, level.lookup(operand));
+      if (auto reducible = dyn_cast<Reducible>(&op)) {
+        if (!first) {
+          first = reducible;
+          full = shapeOf(op.getOperand(0));
+        } else if (shapeOf(op.getOperand(0)) != full || reducible.getReducedDims() != first.getReducedDims()) {
+          staged = false; // computed anew for each element that asks
+        }
+        ++needed;
+        count = std::max(count, needed);
+      }
+      for (Value result : op.getResults())
+        level[result] = needed;
+    }
+  }
+
+  unsigned of(Value value) const { return level.lookup(value); }
+  bool isFull(Value value) const { return shapeOf(value) == full; }
+  static llvm::ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
+
+  /// The last level that reads the argument, where each element is read for the same element alone, or for its row's
+  /// reductions; else nothing.
+  std::optional<unsigned> lastElementwiseRead(BlockArgument argument) const {
+    if (count > 0 && !isFull(argument))
+      return std::nullopt;
+    unsigned last = 0;
+    llvm::SmallPtrSet<Operation *, 8> seen;
+    SmallVector<Value> work{argument};
+    while (!work.empty()) {
+      Value value = work.pop_back_val();
+      for (OpOperand &use : value.getUses()) {
+        Operation *user = use.getOwner();
+        if (isa<YieldOp>(user)) {
+          last = std::max(last, of(value));
+          continue;
+        }
+        if (!seen.insert(user).second)
+          continue;
+        if (isa<Reducible>(user)) {
+          last = std::max(last, of(user->getResult(0)) - 1);
+          continue;
+        }
+        if (!user->hasTrait<Pointwise>())
+          return std::nullopt;
+        llvm::append_range(work, user->getResults());
+      }
+    }
+    return last;
+  }
+
+  llvm::DenseMap<Value, unsigned> level;
+  llvm::ArrayRef<int64_t> full;
+  unsigned count = 0;
+  bool staged = true;
+};
+
+} // namespace
+
 LoopKernel FusedOp::getLoopKernel() {
   for (Operation &op : getBody().front())
     if (auto kernel = dyn_cast<LoopKernel>(&op))
@@ -28,31 +96,20 @@ SmallVector<std::pair<unsigned, unsigned>> FusedOp::getInPlacePairs() {
       pairs.push_back({unsigned(operand), 0});
     return pairs;
   }
-  // With a reduction an element is read again after it is written, level by level.
-  for (Operation &op : body)
-    if (isa<Reducible>(op))
-      return pairs;
+  // A kernel with reductions walks its rows one by one, and each row once per level: a row is read by the reductions of
+  // level 0, by those of level 1 that need them, and so on. Only what the last walk over a row writes may lie where the
+  // row is read.
+  Levels levels(body);
+  if (!levels.staged)
+    return pairs;
   OperandRange values = cast<YieldOp>(body.getTerminator()).getValues();
   for (BlockArgument argument : body.getArguments()) {
-    // Every use is pointwise, up to the outputs.
-    llvm::SmallPtrSet<Operation *, 8> seen;
-    SmallVector<Value> work{argument};
-    bool pointwise = true;
-    while (!work.empty() && pointwise) {
-      Value value = work.pop_back_val();
-      for (Operation *user : value.getUsers()) {
-        if (isa<YieldOp>(user) || !seen.insert(user).second)
-          continue;
-        pointwise = user->hasTrait<Pointwise>();
-        if (!pointwise)
-          break;
-        llvm::append_range(work, user->getResults());
-      }
-    }
-    if (!pointwise)
+    std::optional<unsigned> last = levels.lastElementwiseRead(argument);
+    if (!last)
       continue;
     for (auto [index, value] : llvm::enumerate(values))
-      if (value.getType() == argument.getType())
+      if (value.getType() == argument.getType() &&
+          (levels.count == 0 || (levels.isFull(value) && levels.of(value) >= *last)))
         pairs.push_back({argument.getArgNumber(), unsigned(index)});
   }
   return pairs;

@@ -1,0 +1,67 @@
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(minimize-saved))" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(minimize-saved,fuse-kernels))" | FileCheck %s --check-prefix=FUSED
+
+// A normalised value: a product of the backward pass reads what it was made of, so that it is computed again there.
+
+// CHECK-LABEL: func.func @normalised
+// CHECK: %[[X:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.library}
+// CHECK: train.mul
+// CHECK: %[[MEAN:[^ ]*]] = train.broadcast {{.*}} {train.repeated}
+// CHECK: %[[AGAIN:[^ ]*]] = train.sub %[[X]], %[[MEAN]] {train.repeated}
+// CHECK: train.mul %{{[^ ]*}}, %[[AGAIN]] :
+// FUSED-LABEL: func.func @normalised
+// One kernel: what is computed again is computed once where both readers share a kernel.
+// FUSED: train.fused(%[[X:[^ ]*]], %{{[^ ]*}}) : {{.*}} -> (tensor<1x16x1xf32>, tensor<1x16x64xf32>) {
+func.func @normalised(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
+    -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
+  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %m = train.reduce sum %x [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %b = train.broadcast %m : tensor<1x16x1xf32> -> tensor<1x16x64xf32>
+  %n = train.sub %x, %b : tensor<1x16x64xf32>
+  %s = train.mul %n, %n : tensor<1x16x64xf32>
+  %loss = train.reduce sum %s [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %g = train.matmul %x, %x {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %a, %g {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %d = train.mul %h, %n : tensor<1x16x64xf32>
+  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
+}
+
+// A mask costs less than what it is made of, where nothing else needs that: it is kept, and nothing is repeated.
+
+// CHECK-LABEL: func.func @mask
+// CHECK-NOT: train.repeated
+func.func @mask(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
+    -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
+  %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %c = train.compare gt %x, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
+  %y = train.select %c, %x, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
+  %loss = train.reduce sum %y [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %one = train.constant dense<1.0> : tensor<1x16x64xf32>
+  %d = train.select %c, %one, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
+  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
+}
+
+// The same mask where a product of the backward pass reads the activation: what is there anyway gives it again.
+
+// CHECK-LABEL: func.func @activation
+// CHECK: %[[Y:[^ ]*]] = train.relu
+// CHECK: %[[C:[^ ]*]] = train.compare gt %[[Y]], %{{[^ ]*}} {train.repeated}
+// CHECK: train.select %[[C]]
+func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
+    -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
+  %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %y = train.relu %x : tensor<1x16x64xf32>
+  %c = train.compare gt %y, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
+  %one = train.constant dense<1.0> : tensor<1x16x64xf32>
+  %t = train.select %c, %one, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
+  %loss = train.reduce sum %t [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %g = train.matmul %y, %y {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %a, %g {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %d = train.select %c, %h, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
+  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
+}
