@@ -20,23 +20,23 @@ namespace {
 class Scheduler {
 public:
   Scheduler(const Program &program, const SchedulingOptions &options)
-      : graph(program), search(graph, options), workPerWindow(options.work / 40) {
-    Sequence given(graph.size());
-    std::iota(given.begin(), given.end(), 0);
-    best = measured(graph, std::move(given));
-  }
+      : program(program), graph(program), search(graph, options), workPerWindow(options.work / 40) {}
 
-  SchedulingSolution run(const Program &program) {
-    const MeasuredOrder given = best;
+  SchedulingSolution run() {
+    Sequence own(graph.size());
+    std::iota(own.begin(), own.end(), 0);
+    SchedulingSolution solution;
+    solution.order = own;
+    solution.peak = peakOf(program, own);
+    if (graph.given.size() < graph.size())
+      return solution; // no order is valid
+    best = measured(graph, graph.given);
     improve();
     settle();
-    SchedulingSolution solution;
-    solution.order = best.order;
-    solution.peak = peakOf(program, solution.order);
     // The graph's account agrees with the program's; nothing rests on it.
-    if (Bytes givenPeak = peakOf(program, given.order); givenPeak < solution.peak) {
-      solution.order = given.order;
-      solution.peak = givenPeak;
+    if (Bytes peak = peakOf(program, best.order); peak <= solution.peak || graph.given != own) {
+      solution.order = best.order;
+      solution.peak = peak;
     }
     solution.lowerBound = std::min(Bytes(search.lowerBound()), solution.peak);
     return solution;
@@ -104,6 +104,7 @@ private:
     consider(measured(graph, freeEarly(graph, best.order, best.peak)));
   }
 
+  const Program &program;
   SchedulingGraph graph;
   OrderSearch search;
   uint64_t workPerWindow;
@@ -113,7 +114,7 @@ private:
 } // namespace
 
 SchedulingSolution schedule(const Program &program, const SchedulingOptions &options) {
-  return Scheduler(program, options).run(program);
+  return Scheduler(program, options).run();
 }
 
 } // namespace tcc::planning

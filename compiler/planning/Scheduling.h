@@ -25,7 +25,8 @@ struct SchedulingSolution {
   Bytes lowerBound = 0; ///< no order of these instructions has a smaller peak
 };
 
-/// Never worse than the program's own order; the same program and work give the same solution.
+/// Never worse than the program's own order; the same program and work give the same solution. The program's own order
+/// may overwrite state before all have read it (`after`): then the solution's does not.
 SchedulingSolution schedule(const Program &program, const SchedulingOptions &options = {});
 
 } // namespace tcc::planning

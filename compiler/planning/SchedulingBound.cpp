@@ -17,13 +17,12 @@ Precedence::Precedence(const SchedulingGraph &graph) : words((graph.size() + 63)
       into[w] |= with[w];
     into[size_t(from) / 64] |= uint64_t(1) << (from % 64);
   };
-  // Instructions stand in a valid order.
-  for (int i = 0; i < int(graph.size()); ++i)
+  for (int i : graph.given)
     for (int earlier : graph.nodes[size_t(i)].before)
       join(ancestors, i, earlier);
-  for (int i = int(graph.size()); i-- > 0;)
-    for (int later : graph.nodes[size_t(i)].after)
-      join(descendants, i, later);
+  for (size_t at = graph.given.size(); at-- > 0;)
+    for (int later : graph.nodes[size_t(graph.given[at])].after)
+      join(descendants, graph.given[at], later);
 }
 
 namespace {

@@ -12,6 +12,35 @@ void sortUnique(std::vector<int> &list) {
   list.erase(std::unique(list.begin(), list.end()), list.end());
 }
 
+/// Each instruction in turn, what it waits for first. An explicit stack: chains are as long as models are deep.
+Sequence validOrder(const std::vector<SchedulingGraph::Node> &nodes) {
+  enum : char { kOpen, kWaiting, kPlaced };
+  std::vector<char> state(nodes.size(), kOpen);
+  Sequence order;
+  std::vector<std::pair<int, size_t>> stack; // instruction, and how many of its predecessors were looked at
+  for (int first = 0; first < int(nodes.size()); ++first) {
+    if (state[size_t(first)] == kOpen)
+      stack.push_back({first, 0});
+    while (!stack.empty()) {
+      auto &[id, looked] = stack.back();
+      const std::vector<int> &before = nodes[size_t(id)].before;
+      state[size_t(id)] = kWaiting;
+      while (looked < before.size() && state[size_t(before[looked])] == kPlaced)
+        ++looked;
+      if (looked == before.size()) {
+        state[size_t(id)] = kPlaced;
+        order.push_back(id);
+        stack.pop_back();
+      } else if (state[size_t(before[looked])] == kWaiting) {
+        return {};
+      } else {
+        stack.push_back({before[looked], 0});
+      }
+    }
+  }
+  return order;
+}
+
 } // namespace
 
 SchedulingGraph::SchedulingGraph(const Program &program) {
@@ -58,6 +87,7 @@ SchedulingGraph::SchedulingGraph(const Program &program) {
           std::binary_search(node.reads.begin(), node.reads.end(), read))
         node.inPlace.push_back({read, written});
   }
+  given = validOrder(nodes);
   for (const Value &value : values) {
     if (value.producer < 0)
       entryBytes += value.bytes;

@@ -32,6 +32,9 @@ struct SchedulingGraph {
   };
   std::vector<Value> values;
   std::vector<Node> nodes;
+  /// The program's own order; where that overwrites state too early, with what has to run before moved up. Empty where
+  /// instructions wait for each other in a circle.
+  Sequence given;
   int64_t entryBytes = 0; ///< inputs
   int64_t exitBytes = 0;  ///< values that live to the end
 

@@ -147,8 +147,9 @@ Sequence growLeast(const SchedulingGraph &graph) {
 Sequence shrinkLeast(const SchedulingGraph &graph) {
   LiveBytes memory(graph);
   std::vector<int> waiting, ready;
+  for (int id : graph.given)
+    memory.run(id);
   for (size_t id = 0; id < graph.size(); ++id) {
-    memory.run(int(id));
     waiting.push_back(int(graph.nodes[id].after.size()));
     if (waiting[id] == 0)
       ready.push_back(int(id));

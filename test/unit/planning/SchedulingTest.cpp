@@ -191,6 +191,20 @@ TEST(Scheduling, UpdatesTakeGradientsAway) {
   solution = schedule(program);
   EXPECT_EQ(solution.peak, 64u + 6400u);
   EXPECT_EQ(solution.order, (Sequence{1, 3, 0, 2}));
+  // Nor where the program itself would.
+  program.instructions[2].after = {3};
+  solution = schedule(program);
+  EXPECT_EQ(validate(program, solution.order), "");
+  EXPECT_EQ(solution.peak, 64u + 6400u);
+}
+
+TEST(Scheduling, ACircleHasNoOrder) {
+  Program program;
+  int g = addValue(program, 64, addInstruction(program, {}));
+  addInstruction(program, {g});
+  program.instructions[0].after = {1};
+  EXPECT_EQ(schedule(program).order, givenOrder(program));
+  EXPECT_NE(validate(program, schedule(program).order), "");
 }
 
 TEST(Scheduling, ALargeGradientIsMadeWhenTheRestIsGone) {
