@@ -41,12 +41,18 @@ public:
 
   /// The same with a call after each instruction: for traces, and to find the node where a number went bad.
   virtual plan::Status runObserved(const std::string &entry, const InstructionObserver &after) = 0;
+
+  /// What the library took for itself when the device was made (primitives, their code, its own pages), measured.
+  virtual uint64_t libraryBytes() const { return 0; }
 };
 
 /// A CPU device with `threads` workers (0: as many as this process may use; never more than the plan's max_workers; the
 /// count changes no result). Verifies the plan, checks target, kernel ABI and library kernels, allocates, and loads the
 /// variables' initial values: payload, external file, fill. Every fault is an error that says where it is.
 plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads);
+
+/// The same without initial values: to measure what a device takes beside its arenas, whose pages stay untouched.
+plan::Expected<std::unique_ptr<Device>> createEmptyCpuDevice(const plan::PlanReader &reader, unsigned threads);
 
 /// A device that executes nothing and checks everything: verifies the plan, then walks each entry that is run.
 plan::Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader);

@@ -9,6 +9,7 @@
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 
@@ -53,7 +54,7 @@ public:
   CpuDevice(std::shared_ptr<const plan::Plan> sharedPlan, unsigned threads)
       : plan(std::move(sharedPlan)), pool(threads) {}
 
-  plan::Status load(const plan::PlanReader &reader) {
+  plan::Status load(const plan::PlanReader &reader, bool withValues) {
     auto residentArena = Arena::allocate(plan->resident_bytes(), "resident");
     if (!residentArena)
       return residentArena.status();
@@ -77,12 +78,13 @@ public:
           return status.withContext(
               fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
     }
-    plan::Status status = loadInitialValues(reader, resident.data(), pool);
+    plan::Status status = withValues ? loadInitialValues(reader, resident.data(), pool) : plan::Status::success();
     // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
     reader.releasePages();
     return status;
   }
 
+  uint64_t libraryBytes() const override { return libraryTook; }
   uint64_t residentBytes() const override { return resident.bytes(); }
   uint64_t transientBytes() const override { return transient.bytes(); }
 
@@ -166,7 +168,9 @@ private:
         call.SerializeAsString();
     auto it = library.find(key);
     if (it == library.end()) {
+      uint64_t before = processMemoryBytes();
       auto prepared = prepare(call, step.scratchShape, pool.size());
+      libraryTook += std::max(processMemoryBytes(), before) - before;
       if (!prepared)
         return prepared.status();
       it = library.emplace(std::move(key), prepared.take()).first;
@@ -223,11 +227,13 @@ private:
   Arena resident, transient;
   std::vector<CodeObject> objects;
   std::map<std::string, std::unique_ptr<LibraryCall>> library;
+  uint64_t libraryTook = 0;
   std::map<std::string, Program> programs;
 };
 } // namespace
 
-plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads) {
+static plan::Expected<std::unique_ptr<Device>> create(const plan::PlanReader &reader, unsigned threads,
+                                                      bool withValues) {
   const plan::Plan &plan = reader.plan();
   std::vector<std::string> problems = plan::verifyPlan(plan, 5);
   if (!problems.empty())
@@ -241,9 +247,17 @@ plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &
     threads = usableProcessors();
   threads = std::min(threads, plan.max_workers());
   auto device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
-  if (plan::Status status = device->load(reader); !status.ok())
+  if (plan::Status status = device->load(reader, withValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));
+}
+
+plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads) {
+  return create(reader, threads, true);
+}
+
+plan::Expected<std::unique_ptr<Device>> createEmptyCpuDevice(const plan::PlanReader &reader, unsigned threads) {
+  return create(reader, threads, false);
 }
 
 } // namespace tcc::runtime

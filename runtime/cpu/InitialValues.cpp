@@ -72,6 +72,18 @@ plan::Status readHashed(int file, const std::string &path, const plan::ExternalB
         path, source.bytes(), source.offset());
   return plan::Status::success();
 }
+
+/// Copies weights out of the mapped plan, giving its pages back on the way: they would lie in memory twice at the end.
+void copyReleasing(const plan::PlanReader &reader, std::span<const std::byte> source, char *destination) {
+  constexpr size_t piece = size_t(8) << 20;
+  for (size_t done = 0; done < source.size();) {
+    size_t count = std::min(piece, source.size() - done);
+    std::memcpy(destination + done, source.data() + done, count);
+    done += count;
+    if (done >= piece)
+      reader.releasePages();
+  }
+}
 } // namespace
 
 plan::Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool) {
@@ -104,8 +116,7 @@ plan::Status loadInitialValues(const plan::PlanReader &reader, char *resident, T
       char *destination = resident + variable.offset();
       if (variable.has_payload()) {
         auto bytes = reader.payload(variable.payload());
-        if (!bytes.empty())
-          std::memcpy(destination, bytes.data(), bytes.size());
+        copyReleasing(reader, bytes, destination);
       } else if (variable.has_external()) {
         results[i] =
             readHashed(descriptors[i], resolve(reader, variable.external().path()), variable.external(), destination);

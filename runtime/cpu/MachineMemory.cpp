@@ -7,10 +7,14 @@
 #include "runtime/cpu/MachineMemory.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+#include <unistd.h>
 
 namespace tcc::runtime {
 
@@ -55,6 +59,18 @@ uint64_t freeMemoryBytes() {
   uint64_t used =
       firstNumber("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes").value_or(0);
   return std::min(available, limit - std::min(limit, used));
+}
+
+uint64_t processMemoryBytes() {
+  // Read without a stream: the measurement takes no memory itself.
+  int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return 0;
+  char text[128] = "";
+  ssize_t count = ::read(file, text, sizeof(text) - 1);
+  ::close(file);
+  const char *second = count > 0 ? std::strchr(text, ' ') : nullptr;
+  return second ? std::strtoull(second, nullptr, 10) * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
 }
 
 } // namespace tcc::runtime

@@ -136,7 +136,9 @@ Status PlanReader::check() {
                    i, payload.bytes(), payload.offset(), bytes);
     if (!allZero(data + at, data + payload.offset()))
       return error("payload {}: the padding before it is not zero, the file is damaged; compile again", i);
-    if (hashBytes(data + payload.offset(), payload.bytes()) != payload.xxh3())
+    bool good = hashBytes(data + payload.offset(), payload.bytes()) == payload.xxh3();
+    releasePages(); // to start takes no more memory than to run
+    if (!good)
       return error("payload {}: the checksum does not match, the file is damaged; compile again", i);
     at = payload.offset() + payload.bytes();
   }

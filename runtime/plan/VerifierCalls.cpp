@@ -203,8 +203,6 @@ void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &repor
 int64_t tilesOf(const Instruction &instruction) {
   auto ceilDiv = [](int64_t size, int64_t tile) { return size > 0 && tile > 0 ? (size - 1) / tile + 1 : 1; };
   Wide tiles = std::numeric_limits<int64_t>::max();
-  if (instruction.has_kernel())
-    tiles = instruction.kernel().tiles();
   if (instruction.has_matmul()) {
     const MatmulCall &call = instruction.matmul();
     tiles = Wide(ceilDiv(call.batch(), call.tile_batch()));

@@ -51,7 +51,8 @@ std::string describe(const Entry &entry, uint32_t buffer);
 /// "entry 'step', instruction 12 (node 'MatMul_4')".
 std::string describeInstruction(const Entry &entry, int index);
 
-/// Tiles that workers can take at a time: at least so many for a convolution, which may also be cut by groups.
+/// Slots of scratch beyond which no worker has use for one: tiles, at least so many for a convolution, which may also be
+/// cut by groups; no end for a generated kernel, where each worker has its own.
 int64_t tilesOf(const Instruction &instruction);
 
 /// Bytes that operand `index` of an instruction can reach: its buffer's size less the byte offset.

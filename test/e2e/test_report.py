@@ -4,7 +4,7 @@ import unittest
 from common import EndToEnd, case
 
 NUMBER = (int, float)
-MEMORY = {"peak_bytes": int, "arena_bytes": int, "resident_bytes": int, "host_bytes": int, "library_bytes": int,
+MEMORY = {"peak_bytes": int, "arena_bytes": int, "resident_bytes": int, "host_bytes": int, "library_bytes": int, "process_bytes": int,
           "lower_bound_bytes": int, "without_recompute_bytes": int, "entries": dict, "timeline": list, "buffers": list}
 KEYS = {"version": int, "model": str, "target": str, "entries": list, "memory": dict, "recompute": dict, "attention": dict,
         "zero_fill": dict, "parameters": dict, "kernels": list, "flops_per_step": NUMBER}

@@ -254,7 +254,10 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   }
   for (const plan::Variable &variable : plan.variables())
     report.residentBytes[variable.role()] += plan::tensorBytes(variable.type()).value_or(0);
+  // Other payloads are given back once the weights lie in the arena.
   report.hostBytes = planFileBytes;
+  for (const plan::Payload &payload : plan.payloads())
+    report.hostBytes -= std::min(report.hostBytes, payload.bytes());
   for (const plan::CodeObject &code : plan.code_objects())
     if (code.payload() < uint32_t(plan.payloads_size()))
       report.hostBytes += plan.payloads(int(code.payload())).bytes();

@@ -9,6 +9,7 @@
 
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
+#include "tools/tcc/ProcessMemory.h"
 #include "tools/tcc/TextTable.h"
 
 #include <nlohmann/json.hpp>
@@ -94,7 +95,8 @@ struct Report {
   uint64_t arenaBytes = 0; ///< transient bytes that trun allocates
   std::vector<EntryMemory> entries;
   std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
-  uint64_t hostBytes = 0;                               ///< the plan file, mapped, and the loaded code
+  uint64_t hostBytes = 0;                               ///< what `process` says, else header and code of the plan
+  std::optional<ProcessMemory> process;                 ///< measured on this machine; none: only the plan is known
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
   std::vector<KernelUse> kernels; ///< most operations first
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train

@@ -21,6 +21,13 @@ plan::Expected<report::Report> analyzed(const plan::PlanReader &reader, const st
   return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
 }
 
+/// What only a running trun can tell.
+void measure(report::Report &report, const std::string &path) {
+  report.process = report::measureProcess(path, report.variant);
+  if (report.process)
+    report.hostBytes = report.process->hostBytes;
+}
+
 /// Other folders' names in messages are the user's own: nothing of the path stands in the page.
 plan::Status writeFile(const std::string &path, const std::string &text) {
   std::FILE *file = std::fopen(path.c_str(), "wb");
@@ -75,6 +82,7 @@ int reportCommand(int argc, char **argv) {
     nlohmann::ordered_json difference = report::diffJson(*report, *after);
     text = json ? dump(difference) : report::diffText(difference);
   } else {
+    measure(*report, path);
     text = json ? dump(report::reportJson(*report)) : report::reportText(*report);
   }
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)

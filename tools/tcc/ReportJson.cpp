@@ -90,7 +90,8 @@ Json memoryOf(const Report &report, bool details) {
   memory["arena_bytes"] = report.arenaBytes;
   memory["resident_bytes"] = plan.resident_bytes();
   memory["host_bytes"] = report.hostBytes;
-  memory["library_bytes"] = 0;
+  memory["library_bytes"] = report.process ? report.process->libraryBytes : 0;
+  memory["process_bytes"] = report.process ? report.process->processBytes : 0;
   memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);
   memory["lower_bound_bytes"] = report.lowerBoundBytes();
   memory["without_recompute_bytes"] = report.withoutRecomputeBytes();

@@ -55,7 +55,11 @@ std::string memoryText(const Report &report) {
     sums.add({"lower bound", formatBytes(report.lowerBoundBytes()),
               "no placement of this order of instructions takes less"});
   }
-  sums.add({"host", formatBytes(report.hostBytes), "the plan file, mapped, and loaded code"});
+  sums.add({"host", formatBytes(report.hostBytes), "the plan as objects, loaded code, threads"});
+  if (report.process) {
+    sums.add({"library", formatBytes(report.process->libraryBytes), "its primitives and their code, measured"});
+    sums.add({"process", formatBytes(report.process->processBytes), "trun before it opens a plan, measured"});
+  }
   if (plan.budget_bytes())
     sums.add({"budget", formatBytes(plan.budget_bytes()),
               fmt::format("{} of it allocated", percentText(double(total) / double(plan.budget_bytes())))});
@@ -123,8 +127,8 @@ std::string frontierText(const Report &report) {
   std::string text;
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
-      if (!program.program->frontier_size())
-        continue;
+      if (program.program->frontier_size() < 2)
+        continue; // nothing to choose from
       text += fmt::format("\nfrontier of {}: packed plans from no recomputation to least memory\n", program.name);
       Table table(">>>>>><", {"trun allocates", "arena", "cost", "", "lower bound", "gap", ""});
       uint64_t least = 0;

@@ -116,7 +116,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   static constexpr std::pair<const char *, Options::Command> kCommands[] = {
       {"train", Options::Command::Train},     {"eval", Options::Command::Eval},
       {"predict", Options::Command::Predict}, {"gradients", Options::Command::Gradients},
-      {"export", Options::Command::Export},   {"verify", Options::Command::Verify}};
+      {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
+      {"memory", Options::Command::Memory}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -133,7 +134,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
-                    "Other commands: trun eval | predict | gradients | export | verify, each with its own --help.");
+                    "Other commands: trun eval | predict | gradients | export | verify | memory, each with its own --help.");
     addTrain(app, options, raw);
     break;
   case Options::Command::Eval:
@@ -162,6 +163,13 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   case Options::Command::Verify:
     app.description("Checks a plan with the verifier alone.");
     addPlan(app, options);
+    break;
+  case Options::Command::Memory:
+    app.description("What the process takes beside the plan's arenas, measured, as JSON on standard output.");
+    addPlan(app, options);
+    app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
+        ->check(CLI::Range(0u, 4096u));
+    app.add_option("--variant", options.variant, "of a plan with several: which, from 0 (most memory)");
     break;
   }
   int skip = named ? 1 : 0;

@@ -1,5 +1,6 @@
 //===- Commands.cpp - the commands of trun -------------------------------===//
 #include "tools/trun/Commands.h"
+#include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/Evaluate.h"
@@ -129,6 +130,27 @@ plan::Status verifyCommand(const Options &options) {
   return plan::Status();
 }
 
+plan::Status memoryCommand(const Options &options) {
+  auto reader = plan::PlanReader::open(options.session.planPath);
+  if (!reader)
+    return reader.status();
+  if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
+    return plan::Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
+                        plan::kExitUsage);
+  if (!reader->plan().variants().empty())
+    reader->selectVariant(options.variant);
+  auto device = createEmptyCpuDevice(*reader, options.session.threads);
+  if (!device)
+    return device.status();
+  uint64_t now = processMemoryBytes(), library = (*device)->libraryBytes();
+  nlohmann::ordered_json line;
+  line["process_bytes"] = options.processBytes;
+  line["host_bytes"] = now - std::min(now, options.processBytes + library);
+  line["library_bytes"] = library;
+  fmt::print("{}\n", line.dump());
+  return plan::Status();
+}
+
 plan::Status trainCommand(const Options &options) {
   SessionOptions sessionOptions = options.session;
   TrainOptions trainOptions = options.train;
@@ -171,6 +193,8 @@ plan::Status tcc::tools::runCommand(const Options &options) {
     return exportCommand(options);
   case Options::Command::Verify:
     return verifyCommand(options);
+  case Options::Command::Memory:
+    return memoryCommand(options);
   }
   return plan::Status();
 }

@@ -10,12 +10,14 @@ namespace tcc::tools {
 
 /// What was typed, for all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify } command = Command::Train;
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
   std::string run, output;           ///< export
   bool ema = false, keepMode = false;
+  uint32_t variant = 0;      ///< memory: of a plan with several
+  uint64_t processBytes = 0; ///< memory: of the process as it started
 };
 
 /// Does what was asked; messages go to standard error, results to standard output.

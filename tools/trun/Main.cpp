@@ -1,12 +1,15 @@
 //===- Main.cpp - trun: runs plans ---------------------------------------===//
+#include "runtime/cpu/MachineMemory.h"
 #include "tools/trun/Commands.h"
 
 #include <exception>
 
 int main(int argc, char **argv) {
+  uint64_t processBytes = tcc::runtime::processMemoryBytes();
   tcc::tools::Parsed parsed = tcc::tools::parseCommandLine(argc, argv);
   if (parsed.exitStatus)
     return *parsed.exitStatus;
+  parsed.options.processBytes = processBytes;
   // Libraries may throw where memory ends: the user gets a message, not a crash.
   try {
     tcc::plan::Status status = tcc::tools::runCommand(parsed.options);
