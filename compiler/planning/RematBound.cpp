@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 using namespace tcc;
 using namespace tcc::planning;
@@ -28,7 +29,6 @@ static Cost roundedUp(double extra) { return extra > 0.0 && extra < 9e18 ? stati
 
 RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, const RematOptions &options) {
   constexpr double kNever = std::numeric_limits<double>::infinity();
-  constexpr int kAllStages = 1 << 20;
   RematBound bound;
   Cost sum = 0;
   for (const RematNode &node : problem.nodes)
@@ -39,17 +39,33 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
   if (bound.infeasible)
     return bound;
 
-  RematModel any = modelOfAnyOrder(problem, budget, kAllStages);
-  RematDualBound ofAny = boundByDual(any, options.work / 4, kNever, options.stop);
-  bound.anyOrder += ofAny.infeasible ? 0 : roundedUp(ofAny.extra);
-  bound.infeasible = ofAny.infeasible;
-
-  RematModel given = modelOfGivenOrder(problem, budget, kAllStages);
-  RematDualBound ofGiven = boundByDual(given, options.work - options.work / 4, kNever, options.stop);
-  bound.infeasible |= ofGiven.infeasible;
-  bound.givenOrder = std::max(bound.anyOrder, sum + (ofGiven.infeasible ? 0 : roundedUp(ofGiven.extra)));
-  for (int k = 1; k <= given.stages; ++k)
-    bound.memoryPrices[static_cast<size_t>(given.milestones[static_cast<size_t>(k)])] =
-        ofGiven.prices[static_cast<size_t>(k)];
+  // More milestones see more, but take longer; few come close to the best where the work allows no more.
+  auto improve = [&](auto modelOf, uint64_t work, auto keep) {
+    for (auto [stages, share] : {std::pair{4, 16}, {12, 4}, {28, 2}}) {
+      RematModel model = modelOf(problem, budget, stages);
+      RematDualBound found = boundByDual(model, work / static_cast<uint64_t>(share), kNever, options.stop);
+      bound.infeasible = bound.infeasible || found.infeasible;
+      if (bound.infeasible)
+        return;
+      keep(model, found);
+      if (model.stages < stages)
+        return;
+    }
+  };
+  improve(modelOfAnyOrder, options.work / 4, [&](const RematModel &, const RematDualBound &found) {
+    bound.anyOrder = std::max(bound.anyOrder, sum + roundedUp(found.extra));
+  });
+  bound.givenOrder = bound.anyOrder;
+  if (bound.infeasible)
+    return bound;
+  improve(modelOfGivenOrder, options.work, [&](const RematModel &model, const RematDualBound &found) {
+    if (sum + roundedUp(found.extra) <= bound.givenOrder)
+      return;
+    bound.givenOrder = sum + roundedUp(found.extra);
+    std::fill(bound.memoryPrices.begin(), bound.memoryPrices.end(), 0.0);
+    for (int k = 1; k <= model.stages; ++k)
+      bound.memoryPrices[static_cast<size_t>(model.milestones[static_cast<size_t>(k)])] =
+          found.prices[static_cast<size_t>(k)];
+  });
   return bound;
 }

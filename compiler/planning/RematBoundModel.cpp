@@ -15,6 +15,10 @@
 //    output that lives during milestone k. So both kinds of rows hold; they are left out where i's first execution may
 //    lie in the interval or later: "first" is the last interval in which it can.
 //  - Of the memory between milestones nothing is said, which only loses.
+//  - Spans say the same of several intervals taken as one. Every schedule obeys them, but fractions don't: a half-held
+//    output can serve a half of a repetition in one interval and the other half in the next, and an output that is
+//    needed again can be won back a little in each interval. So few milestones often give a better bound than many, and
+//    spans of 2, 4, 8, … intervals, each overlapping the next by half, give nearly the best of all.
 //  - After the last step at which a descendant of i is executed for the first time, nobody needs i: had it been
 //    repeated there, that repetition would have been taken out. Repetitions that the problem forbids are left out too.
 //
@@ -43,13 +47,6 @@ Bytes tcc::planning::bytesOfStep(const RematProblem &problem, size_t node) {
   return bytes;
 }
 
-size_t RematModel::edgeSize() const {
-  size_t sum = 0;
-  for (auto [input, node] : edges)
-    sum += static_cast<size_t>(values[static_cast<size_t>(node)].last - values[static_cast<size_t>(node)].first);
-  return sum;
-}
-
 namespace {
 
 /// Where the first execution of each node lies: in one of the intervals earliest … latest. A milestone belongs to the
@@ -57,7 +54,7 @@ namespace {
 struct Placement {
   std::vector<int> milestones; ///< [0] is −1
   std::vector<int> earliest, latest;
-  bool order = false; ///< nodes beyond the last milestone are ordered too, for `repeatBefore`
+  bool order = false; ///< the given one
 };
 
 size_t at(int index) { return static_cast<size_t>(index); }
@@ -137,6 +134,10 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
       if (stageOf[node] == k && k >= value.first)
         model.held[value.offset + at(k - value.first)] = 1.0f;
     }
+  int end = model.stages + 1;
+  for (int length = 2; length <= end; length *= 2)
+    for (int begin = 0; begin + length / 2 < end; begin += length / 2) // the last one may be shorter
+      model.spans.emplace_back(begin, std::min(begin + length, end));
   return model;
 }
 

@@ -27,6 +27,9 @@ Bytes bytesOfStep(const RematProblem &problem, size_t node);
 ///   hold[k−1,i] + redo[k,i] ≥ hold[k,i], or ≥ 1 where a first execution in interval k reads i
 ///   hold[k−1,i] + redo[k,i] ≥ redo[k,j]  for i input of j
 ///   Σ bytes · hold[k] ≤ capacity[k]
+/// and, for spans (p, q] of more than one interval, span[p,q,i] (the node is executed again in one of them) with
+///   span[p,q,i] ≤ Σ redo[k,i] over k in p+1 … q
+///   the first two rows with hold[p], span[p,q] and hold[q] for hold[k−1], redo[k] and hold[k].
 struct RematModel {
   int stages = 0;
   std::vector<int> milestones;  ///< node of each; [0] is −1
@@ -43,11 +46,12 @@ struct RematModel {
   std::vector<double> bytes, cost;          ///< of each node
   std::vector<float> held, needed, mayRedo; ///< bounds: hold ≥ held; needed: read in the interval; redo ≤ mayRedo
 
+  std::vector<std::pair<int, int>> spans; ///< (p, q), q ≥ p + 2
+
   size_t size() const { return held.size(); }
-  size_t edgeSize() const; ///< rows of the third kind
 };
 
-/// For schedules whose first executions follow the nodes' order. At most `maxStages` milestones.
+/// For schedules whose first executions follow the nodes' order. At most `maxStages` milestones (at least 1).
 RematModel modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxStages);
 
 /// For any schedule: the milestones are a path of the graph, whose nodes' first executions no order can swap.
