@@ -289,7 +289,8 @@ Json memoryOf(const Report &before, const Report &after) {
   compare(result, "peak_bytes", before.peakBytes(), after.peakBytes());
   compare(result, "lower_bound_bytes", before.lowerBoundBytes(), after.lowerBoundBytes());
   compare(result, "without_recompute_bytes", before.withoutRecomputeBytes(), after.withoutRecomputeBytes());
-  compare(result, "budget_bytes", a.budget_bytes(), b.budget_bytes());
+  auto budget = [](const plan::Plan &plan) { return plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr); };
+  compare(result, "budget_bytes", budget(a), budget(b));
   compare(result, "host_bytes", before.hostBytes, after.hostBytes);
   return result;
 }

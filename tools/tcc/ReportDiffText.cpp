@@ -51,6 +51,8 @@ std::string titleOf(const std::string &key) {
 std::string valueText(const Json &value, Unit unit) {
   if (value.is_string())
     return value.get<std::string>();
+  if (value.is_null())
+    return "none";
   switch (unit) {
   case Unit::Bytes:
     return formatBytes(value.get<uint64_t>());
@@ -90,7 +92,10 @@ Table pairTable(const std::string &title) { return Table("<>>>", {title, "A", "B
 std::string pairsText(const std::string &title, const Json &object) {
   Table table = pairTable(title);
   addPairs(table, object, "  ");
-  return table.empty() ? "" : "\n" + table.text();
+  if (table.empty())
+    return "";
+  std::string text = table.text();
+  return "\n" + text.substr(2, title.size()) + "  " + text.substr(2 + title.size());
 }
 
 std::string nameOf(const Json &row, bool kernels) {

@@ -69,11 +69,12 @@ class Chart {
     context.font = font;
     context.textAlign = align;
     context.textBaseline = "middle";
-    if (halo) {
-      context.lineWidth = 3;
-      context.lineJoin = "round";
-      context.strokeStyle = Chart.colors.surface;
-      context.strokeText(text, x, y);
+    if (halo && text) { // lines behind a text make it hard to read
+      const width = context.measureText(text).width + 4, left = align === "right" ? x - width + 2 : align === "center" ? x - width / 2 : x - 2;
+      context.globalAlpha = 0.85;
+      context.fillStyle = Chart.colors.surface;
+      context.fillRect(left, y - 7, width, 14);
+      context.globalAlpha = 1;
     }
     context.fillStyle = Chart.colors[color];
     context.fillText(text, x, y);

@@ -74,14 +74,17 @@ class Timeline extends TimeChart {
     if (memory.budget_bytes !== null) {
       const room = memory.budget_bytes - memory.resident_bytes;
       // One line says both where they are the same, or nearly.
-      if (y(arena) - y(room) < 14) limits[0][1] += `, budget ${bytesText(memory.budget_bytes - memory.resident_bytes)}`;
-      if (y(room) > 4) limits.push([room, y(arena) - y(room) < 14 ? "" : `budget ${bytesText(room)} for the arena`, "warn"]);
+      const near = Math.abs(y(arena) - y(room)) < 15, text = `budget ${bytesText(room)} for it`;
+      if (near) limits[0][1] += `, ${text}`;
+      if (y(room) > 4) limits.push([room, near ? "" : text, "warn"]);
     }
+    const texts = [];
     for (const [bytes, text, color] of limits) {
       const at = Math.round(y(bytes)) + 0.5;
       this.line(LEFT, at, this.width - RIGHT, at, color, { dash: [4, 3] });
-      this.text(text, this.width - RIGHT - 4, at - 7, { align: "right", color, halo: true });
+      texts.push(() => this.text(text, this.width - RIGHT - 4, Math.min(...limits.filter(limit => limit[1] === text || !limit[1]).map(limit => y(limit[0]))) - 7, { align: "right", color, halo: true }));
     }
+    texts.forEach(draw => draw());
   }
 
   drawPeak(context, y) {

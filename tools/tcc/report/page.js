@@ -11,8 +11,8 @@ const liveTable = new Table({
     { label: "name", kind: "name", value: row => row.name },
     { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
     { label: "node", kind: "name", value: row => row.node },
-    { label: "type", value: row => row.type, hide: true },
-    { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: true },
+    { label: "type", value: row => row.type, hide: "middle" },
+    { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: "middle" },
     { label: "birth", kind: "number", value: row => row.first, text: row => view.program.stepText(row.first) },
     { label: "death", kind: "number", value: row => row.last, text: row => view.program.stepText(row.last) },
     { label: "why alive", kind: "long", value: row => row.why }]

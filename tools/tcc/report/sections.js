@@ -47,20 +47,20 @@ function recomputation() {
     new Table({
       rows: recompute.tensors, noun: "tensor", shown: 20, sort: { column: 2, down: true }, columns: [
         { label: "node", kind: "name", value: row => row.node || row.name },
-        { label: "buffer", kind: "name", value: row => row.name, hide: true },
+        { label: "buffer", kind: "name", value: row => row.name, hide: "small" },
         { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
         { label: "operations", kind: "number", value: row => row.flops, text: row => row.flops ? flopsText(row.flops) : "–" },
         { label: "time", kind: "number", value: row => row.cost_ns, text: row => row.cost_ns ? timeText(row.cost_ns) : "–" },
-        { label: "program", value: row => row.program, hide: true },
+        { label: "program", value: row => row.program, hide: "small" },
         { label: "given up after", kind: "number", value: row => row.given_up === null ? -1 : row.given_up, text: row => row.given_up === null ? "–" : `#${row.given_up}` },
         { label: "made again", kind: "number", value: row => row.step, text: row => `#${row.step}` },
-        { label: "absent for", kind: "number", value: row => row.given_up === null ? -1 : row.step - row.given_up, text: row => row.given_up === null ? "–" : countText(row.step - row.given_up, "instruction"), hide: true }]
+        { label: "absent for", kind: "number", value: row => row.given_up === null ? -1 : row.step - row.given_up, text: row => row.given_up === null ? "–" : countText(row.step - row.given_up, "instruction"), hide: "small" }]
     }).element);
 }
 
 // Of the program that is shown; filled again when that changes.
 function frontierSection() {
-  if (!programs.some(program => program.raw.frontier.length) && !memory.variants.length) return null;
+  if (!programs.some(program => program.raw.frontier.length > 1) && !memory.variants.length) return null;
   const chart = new Frontier(), plot = el("div", { class: "plots" }, el("figure", {}, el("figcaption", {}, el("b", {}, "Time and memory"),
     el("span", {}, "● packed plans"), el("span", {}, "– – no schedule within these bytes costs less")), chart.canvas));
   const table = new Table({
@@ -79,10 +79,12 @@ function frontierSection() {
       { label: "cost of one update", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns) },
       { label: "", value: row => row.reported ? "shown here" : "" }]
   }).element : null;
-  const part = section("time-memory", "Frontier", "least memory to no recomputation", el("div", { class: "columns", style: "margin-top: 10px" }, plot, table.element),
+  const none = el("p", { class: "note" }, "One plan of this program is known: there is nothing to choose from.");
+  const part = section("time-memory", "Frontier", "least memory to no recomputation", el("div", { class: "columns", style: "margin-top: 10px" }, plot, table.element), none,
     variants ? [el("h3", {}, "Plans in this file: trun takes the fastest that fits"), variants] : null);
   onProgram.push(program => {
-    plot.hidden = table.element.hidden = !program.raw.frontier.length;
+    plot.hidden = table.element.hidden = program.raw.frontier.length < 2;
+    none.hidden = !plot.hidden;
     table.setRows(program.raw.frontier);
   });
   return part;
@@ -99,7 +101,7 @@ function kernels() {
         { label: "calls", kind: "number", value: row => row.count, text: row => row.count.toLocaleString("en-US") },
         { label: "operations", kind: "number", value: row => row.flops, text: row => flopsText(row.flops), cell: bar(row => row.flops, flops, flopsText) },
         { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes), cell: bar(row => row.bytes, bytes, bytesText) },
-        { label: "operations ÷ byte", kind: "number", value: row => row.bytes ? row.flops / row.bytes : 0, text: row => row.bytes ? (row.flops / row.bytes).toFixed(2) : "–", hide: true },
+        { label: "operations ÷ byte", kind: "number", value: row => row.bytes ? row.flops / row.bytes : 0, text: row => row.bytes ? (row.flops / row.bytes).toFixed(2) : "–", hide: "small" },
         { label: "nodes", kind: "long", value: row => row.nodes.join(", "), cell: (row, cell) => namesCell(row => row.nodes)(row, cell) }]
     }).element);
 }
@@ -152,9 +154,9 @@ function parameters() {
       { label: "role", value: row => row.role },
       { label: "type", value: row => row.type },
       { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
-      { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: true },
-      { label: "read by", kind: "name", value: row => row.node, hide: true },
-      { label: "trained or not, by which sign", kind: "long", value: row => (signs.get(row.name) || {}).sign || "", hide: true }]
+      { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: "small" },
+      { label: "read by", kind: "name", value: row => row.node, hide: "small" },
+      { label: "trained or not, by which sign", kind: "long", value: row => (signs.get(row.name) || {}).sign || "", hide: "small" }]
   }).element);
   if (list.ties.length) parts.push(el("h3", {}, "Tied"), new Table({
     rows: list.ties, noun: "tie", filter: false, columns: [

@@ -4,7 +4,7 @@ const tables = [];
 
 class Table {
   // columns: { label, value: row → number or string that sorts, text: row → string, cell: row → node, kind: number | name |
-  // long | text, hide: at small widths, down: first sort is descending }.
+  // long | text, hide: "small" or "middle" widths, down: first sort is descending }.
   constructor({ rows, columns, shown = 40, noun = "row", filter = true, sort = null, pick = null, label = "" }) {
     Object.assign(this, { rows, columns, shown, noun, pick, limit: shown, query: "", sorted: sort, chosen: null });
     this.head = el("tr", {}, columns.map((column, index) => el("th", { class: this.classOf(column) },
@@ -21,7 +21,7 @@ class Table {
     this.draw();
   }
 
-  classOf(column) { return `${column.kind || ""}${column.hide ? " narrow-hide" : ""}`; }
+  classOf(column) { return `${column.kind || ""}${column.hide ? ` hide-${column.hide}` : ""}`; }
   textOf(column, row) { return String(column.text ? column.text(row) : column.value(row)); }
   setRows(rows) { this.rows = rows; this.limit = this.shown; this.draw(); }
 
