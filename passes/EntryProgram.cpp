@@ -136,9 +136,10 @@ void dropUnreadResults(FusedOp fused) {
       yielded.push_back(yield.getValues()[result.getResultNumber()]);
     }
   yield.getValuesMutable().assign(yielded);
-  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body.without_terminator())))
-    if (op.use_empty())
-      op.erase();
+  SmallVector<Operation *> inner(llvm::make_pointer_range(body.without_terminator()));
+  for (Operation *op : llvm::reverse(inner))
+    if (op->use_empty())
+      op->erase();
   SmallVector<Value> operands;
   for (int i = int(body.getNumArguments()) - 1; i >= 0; --i) {
     if (body.getArgument(unsigned(i)).use_empty())

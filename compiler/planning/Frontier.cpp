@@ -1,9 +1,13 @@
 //===- Frontier.cpp -------------------------------------------------------===//
 #include "compiler/planning/Frontier.h"
 
+#include "compiler/planning/Scheduling.h"
+
 #include <algorithm>
-#include <map>
+#include <atomic>
+#include <iterator>
 #include <numeric>
+#include <thread>
 
 namespace tcc::planning {
 
@@ -35,6 +39,31 @@ Sequence sequenceOf(const Program &program, const RematSchedule &schedule, const
     sequence.push_back(instruction);
   }
   return withoutDeadExecutions(program, sequence);
+}
+
+/// Calls `run` with 0 … count − 1, on as many threads as the machine has.
+template <typename Run> void inParallel(size_t count, const Run &run) {
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    for (size_t i; (i = next++) < count;)
+      run(i);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < std::min<size_t>(count, std::thread::hardware_concurrency()); ++i)
+    threads.emplace_back(work);
+  work();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+/// The same executions in an order of a smaller peak, or the sequence itself.
+Sequence reordered(const Program &program, const Sequence &sequence, uint64_t work) {
+  SchedulingOptions options;
+  options.work = work;
+  Sequence order = schedule(expand(program, sequence), options).order, result;
+  for (int execution : order)
+    result.push_back(sequence[size_t(execution)]);
+  return validate(program, result).empty() && peakOf(program, result) < peakOf(program, sequence) ? result : sequence;
 }
 
 } // namespace
@@ -229,20 +258,27 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
   const Bytes most = measure(problem, given).peak;
   RematOptions solver;
   solver.work = options.work / (options.rungs + 1);
-  auto add = [&](const RematSolution &solution) {
+  // Each rung is solved for itself: several at a time, the same whatever the number of threads.
+  std::vector<std::vector<FrontierPoint>> solved(options.rungs);
+  auto follow = [&](const RematSolution &solution, std::vector<FrontierPoint> &found) {
+    if (!solution.feasible)
+      return;
     Sequence sequence = sequenceOf(program, solution.schedule, nodeInstruction);
     if (!validate(program, sequence).empty())
       return;
-    points.push_back(point(sequence));
+    found.push_back(point(sequence));
+    if (options.schedulingWork)
+      if (Sequence other = reordered(program, sequence, options.schedulingWork); other != sequence)
+        found.push_back(point(other));
   };
   RematSolution least = leastMemory(problem, solver);
-  if (least.feasible && least.peak < most) {
-    add(least);
-    for (unsigned rung = 1; rung < options.rungs; ++rung) {
-      Bytes budget = most - Bytes(double(most - least.peak) * rung / options.rungs);
-      if (RematSolution solution = rematerialize(problem, budget, solver); solution.feasible)
-        add(solution);
-    }
+  if (least.feasible && least.peak < most && options.rungs) {
+    inParallel(options.rungs, [&](size_t rung) {
+      Bytes budget = most - Bytes(double(most - least.peak) * double(rung) / options.rungs);
+      follow(rung ? rematerialize(problem, budget, solver) : least, solved[rung]);
+    });
+    for (std::vector<FrontierPoint> &found : solved)
+      std::move(found.begin(), found.end(), std::back_inserter(points));
   }
   // The cheapest first; of what follows, what needs less memory than all before it.
   std::stable_sort(points.begin(), points.end(), [](const FrontierPoint &a, const FrontierPoint &b) {
@@ -261,22 +297,17 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
   for (size_t n = 0; n < problem.nodes.size(); ++n)
     if (nodeInstruction[n] >= 0)
       problem.nodes[n].cost /= results[size_t(nodeInstruction[n])];
-  Cost once_cost = costOf(program, once), nodes = measure(problem, given).cost;
-  for (FrontierPoint &candidate : kept) {
-    candidate.lowerBound = once_cost;
-    if (options.boundWork && &candidate != &kept.front()) {
-      solver.work = options.boundWork / kept.size();
+  Cost onceCost = costOf(program, once), nodes = measure(problem, given).cost;
+  solver.work = options.boundWork / kept.size();
+  inParallel(kept.size(), [&](size_t i) {
+    FrontierPoint &candidate = kept[i];
+    candidate.lowerBound = onceCost;
+    if (options.boundWork && i) {
       Cost bound = boundCost(problem, candidate.bytes, solver).givenOrder;
-      candidate.lowerBound = std::min(candidate.cost, once_cost + (bound > nodes ? bound - nodes : 0));
+      candidate.lowerBound = std::min(candidate.cost, onceCost + (bound > nodes ? bound - nodes : 0));
     }
-  }
+  });
   return kept;
 }
-
-} // namespace tcc::planning
-
-namespace tcc::planning {
-__attribute__((weak)) RematSolution rematerialize(const RematProblem &, Bytes, const RematOptions &) { return {}; }
-__attribute__((weak)) RematSolution leastMemory(const RematProblem &, const RematOptions &) { return {}; }
 
 } // namespace tcc::planning

@@ -1,0 +1,142 @@
+"""A memory budget is obeyed, the smaller one never gives a larger or cheaper plan, and no bit of a result depends on it."""
+import json
+import re
+import sys
+import unittest
+
+import numpy as np
+import safetensors.numpy
+
+import models
+from common import EndToEnd, case, metrics
+
+# `test_budget.py --all` takes all of these, twenty budgets each; the plain test three, with six.
+CASES = ("resnet-tiny", "nano-gpt", "lstm-lm", "cnn-bn", "unet-tiny", "vit-tiny", "hf-bert-tiny", "hf-llama-tiny")
+ALL = "--all" in sys.argv
+BUDGETS = 20 if ALL else 6
+
+
+class Budget(EndToEnd):
+    def points(self, name):
+        """(resident bytes, points of the training step) as tcc frontier says."""
+        model, recipe, _, _ = case(name)
+        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--entry", "train", "--json").out)
+        self.assertEqual(set(frontier["programs"]), {"step"})
+        return frontier["resident_bytes"], frontier["programs"]["step"]["points"]
+
+    def test_budgets_from_least_to_most(self):
+        recomputed = 0
+        for name in CASES if ALL else CASES[:3]:
+            with self.subTest(case=name):
+                recomputed += self.check_budgets(name)
+        self.assertGreaterEqual(recomputed, 6 if ALL else 2, "most models can be made smaller by recomputing")
+
+    def check_budgets(self, name):
+        model, recipe, data, _ = case(name)
+        resident, points = self.points(name)
+        arenas, costs = [p["arena_bytes"] for p in points], [p["cost"] for p in points]
+        self.assertEqual(arenas, sorted(set(arenas), reverse=True))
+        self.assertEqual(costs, sorted(set(costs)))
+        for point in points:
+            self.assertLessEqual(point["lower_bound_cost"], point["cost"])
+        most, least = resident + arenas[0], resident + arenas[-1]
+        budgets = sorted({int(b) for b in np.linspace(least, most, BUDGETS)})
+        previous, runs = None, {}
+        for budget in budgets:
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--memory-budget", budget)
+            report = self.report(plan)
+            memory, cost = report["memory"], report["recompute"]["extra_cost_fraction"]
+            taken = memory["arena_bytes"] + memory["resident_bytes"]
+            self.assertLessEqual(taken, budget)
+            self.assertEqual(memory["budget_bytes"], budget)
+            if previous:
+                self.assertGreaterEqual(taken, previous[0])
+                self.assertLessEqual(cost, previous[1])
+            previous = (taken, cost)
+            if taken not in runs:
+                runs[taken] = self.results(plan, data, f"{name}-{taken}")
+        self.assertEqual(previous, (most, 0.0), "the largest budget is met without recomputation")
+        reference = runs[most]
+        for taken, result in runs.items():
+            self.assertEqual(result[0], reference[0], f"losses at {taken} bytes")
+            for parameter, value in reference[1].items():
+                self.assertEqual(value.tobytes(), result[1][parameter].tobytes(), f"{parameter} at {taken} bytes")
+        return len(runs) > 1
+
+    def results(self, plan, data, out):
+        run = self.train(plan, data, "--no-release", out=out, steps=3)
+        weights = self.weights(run, f"{out}.safetensors")
+        return [line["loss"] for line in metrics(run)[0]], weights
+
+    def test_a_budget_that_nothing_meets_names_the_least_and_what_forces_it(self):
+        model, recipe, _, _ = case("nano-gpt")
+        resident, points = self.points("nano-gpt")
+        least = resident + points[-1]["arena_bytes"]
+        result = self.refuse(3, [f"smallest budget that does is .*{least} bytes", "of state .*parameter", "live at its peak",
+                                 "ways out"],
+                             "tcc", model, "--recipe", recipe, "--entry", "train", "--memory-budget", least - 1, "-o", "p")
+        self.assertTrue(re.search(r"iB  \S*(node|/|blocks|MatMul|logits)", result.err), result.err)
+        self.assertFalse((self.folder / "p").exists())
+        self.succeed("tcc", model, "--recipe", recipe, "--entry", "train", "--memory-budget", least, "-o", "p.tplan")
+
+    def test_sizes_as_people_type_them(self):
+        model, recipe, _, _ = case("mlp")
+        for size in ("1GiB", "1024 MiB", "1073741824", "100%"):
+            self.compile(model, "--recipe", recipe, "--memory-budget", size)
+        for size, why in (("1GB", "GiB"), ("-1", "expected a size"), ("much", "expected a size"), ("0", "expected a size"),
+                          ("120%", "more than everything")):
+            self.refuse(2, ["--memory-budget", why], "tcc", model, "--recipe", recipe, f"--memory-budget={size}")
+        self.refuse(2, ["--fit batch", "--memory-budget"], "tcc", model, "--recipe", recipe, "--fit", "batch")
+
+    def test_gradients_are_left_out_where_they_alone_do_not_fit(self):
+        recipe = self.write("r.toml", models.SQUARES + models.SGD)
+        model = models.mlp(self.folder / "m.onnx", batch=4, width=512)
+        whole = self.report(self.compile(model, "--recipe", recipe))["memory"]
+        others = max(v["arena_bytes"] for k, v in whole["entries"].items() if k != "gradients")
+        self.assertGreater(whole["entries"]["gradients"]["arena_bytes"], others)
+        budget = whole["resident_bytes"] + others
+        result = self.succeed("tcc", model, "--recipe", recipe, "--memory-budget", budget, "-o", "p.tplan")
+        self.assertIn("no `gradients`", result.err)
+        self.assertNotIn("gradients", self.report("p.tplan")["entries"])
+        self.refuse(3, ["smallest budget", "`gradients`"], "tcc", model, "--recipe", recipe, "--memory-budget", budget,
+                    "--entry", "train,gradients", "-o", "q.tplan")
+
+    def test_the_largest_batch(self):
+        recipe = self.write("r.toml", models.SQUARES + models.SGD)
+        model = models.mlp(self.folder / "m.onnx", batch=4, width=256)
+        budget = 4 << 20
+        result = self.succeed("tcc", model, "--recipe", recipe, "--memory-budget", budget, "--fit", "batch", "-o", "p.tplan")
+        batch = int(re.search(r"a batch of (\d+) fits", result.err)[1])
+        self.assertGreater(batch, 16)
+        self.assertEqual(self.report("p.tplan")["memory"]["entries"]["train"]["programs"]["step"]["batch"], batch)
+        shapes = lambda n: ["--shape", f"x={n}x5"]
+        self.compile(model, "--recipe", recipe, "--memory-budget", budget, *shapes(batch))
+        self.refuse(3, ["smallest budget"], "tcc", model, "--recipe", recipe, "--memory-budget", budget, *shapes(batch + 1),
+                    "-o", "q.tplan")
+        self.refuse(3, ["not even a batch of 1"], "tcc", model, "--recipe", recipe, "--memory-budget", "4KiB", "--fit", "batch")
+
+    def test_variants_in_one_plan(self):
+        model, recipe, data, _ = case("resnet-tiny")
+        plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--variants", 4)
+        single = self.compile(model, "--recipe", recipe, "--entry", "train", plan="single.tplan")
+        resident, points = self.points("resnet-tiny")
+        self.succeed("trun", "verify", plan)
+        expected = self.results(single, data, "single")
+        sizes = []
+        for budget in (resident + points[0]["arena_bytes"], resident + points[-1]["arena_bytes"]):
+            out = f"run{budget}"
+            self.train(plan, data, "--memory-budget", budget, "--no-release", out=out, steps=3)
+            log = (self.folder / out / "log.txt").read_text()
+            sizes.append(re.search(r"variant (\d) of (\d)", log).groups())
+            self.assertEqual([line["loss"] for line in metrics(self.folder / out)[0]], expected[0])
+        self.assertEqual(sizes[0][0], "1")
+        self.assertEqual(*sizes[1], "the least memory is the last variant")
+        self.refuse(3, ["at least", "--memory-budget allows"], "trun", plan, "--data", data, "--steps", 1, "--out", "no",
+                    "--memory-budget", resident)
+        # Without a budget, the fastest that fits into free memory.
+        self.train(plan, data, "--no-release", out="free", steps=1)
+        self.assertIn("free on this machine", (self.folder / "free" / "log.txt").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[word for word in sys.argv if word != "--all"], verbosity=2)
