@@ -1,20 +1,22 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(schedule))" | FileCheck %s
 
-// What only the end needs runs just before it.
+// What only the end needs runs just before it: that keeps less alive meanwhile.
 // CHECK-LABEL: func.func @predict
 // CHECK: %[[B:.*]] = train.matmul
+// CHECK: %[[D:.*]] = train.matmul %[[B]]
 // CHECK: %[[A:.*]] = train.fused
 // CHECK: train.exp
-// CHECK: train.matmul %[[B]], %[[A]]
+// CHECK: train.matmul %[[D]], %[[A]]
 func.func @predict(%x: tensor<1x8x8xf32> {train.name = "x", train.sample_axis = 0 : i64}, %w: tensor<1x8x8xf32> {train.variable = "w"})
     -> (tensor<1x8x8xf32> {train.name = "c"}) attributes {train.entry = "predict"} {
-  %a = train.fused(%x) : (tensor<1x8x8xf32>) -> tensor<1x8x8xf32> {
+  %a = train.fused(%w) : (tensor<1x8x8xf32>) -> tensor<1x8x8xf32> {
   ^bb0(%p: tensor<1x8x8xf32>):
     %r = train.exp %p : tensor<1x8x8xf32>
     train.yield %r : tensor<1x8x8xf32>
   }
   %b = train.matmul %x, %w {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
-  %c = train.matmul %b, %a {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %d = train.matmul %b, %w {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %c = train.matmul %d, %a {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
   return %c : tensor<1x8x8xf32>
 }
 
