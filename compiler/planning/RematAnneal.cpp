@@ -22,6 +22,7 @@ namespace {
 /// Numbers that are the same everywhere (splitmix64).
 class Random {
 public:
+  explicit Random(uint64_t seed) : state(seed) {}
   uint64_t next() {
     uint64_t z = (state += 0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -39,13 +40,13 @@ public:
   }
 
 private:
-  uint64_t state = 1;
+  uint64_t state;
 };
 
 class Annealer {
 public:
-  Annealer(const RematGraph &graph, RematTimeline &timeline, bool keepOrder)
-      : graph(graph), timeline(timeline), keepOrder(keepOrder), moves(graph, timeline) {
+  Annealer(const RematGraph &graph, RematTimeline &timeline, bool keepOrder, uint64_t seed)
+      : graph(graph), timeline(timeline), keepOrder(keepOrder), moves(graph, timeline), random(seed) {
     for (const RematNode &node : graph.nodes) {
       meanCost += double(node.cost) / double(graph.nodes.size());
       meanBytes += double(node.bytes) / double(graph.nodes.size());
@@ -77,7 +78,7 @@ public:
 private:
   bool propose() {
     int kind = random.below(100);
-    if (!keepOrder && kind < 30)
+    if (!keepOrder && kind < 45)
       return reorder();
     const std::vector<int> &repeats = timeline.recomputations();
     kind = random.below(100);
@@ -152,49 +153,50 @@ private:
 /// Moves between two looks at price, temperature and work.
 constexpr int kRound = 256;
 
-/// Small graphs need no more than this, whatever is allowed.
-uint64_t usefulWork(const RematGraph &graph, uint64_t work) {
-  uint64_t nodes = graph.nodes.size();
-  return std::max<uint64_t>(std::min<uint64_t>(work, 20'000 * nodes * nodes), 1);
-}
+/// One annealing of so many visits does most of what a longer one does; what more work there is begins again, up to
+/// kMostBeginnings times.
+uint64_t workOfOne(const RematGraph &graph) { return 20'000 * graph.nodes.size() * graph.nodes.size(); }
+constexpr uint64_t kMostBeginnings = 8;
 
 } // namespace
 
-void anneal(const RematGraph &graph, RematTimeline &timeline, const RematOptions &options, RematSchedule &best,
+void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,
             Cost &bestCost) {
-  Annealer annealer(graph, timeline, options.keepOrder);
-  annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
-  const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
-  const uint64_t begin = timeline.visits();
-  const uint64_t work = usefulWork(graph, options.work);
   Cost least = 0;
   for (const RematNode &node : graph.nodes)
     least += node.cost;
-  for (;;) {
-    uint64_t spent = timeline.visits() - begin;
-    if (spent >= work || (options.stop && options.stop()) || (!best.empty() && bestCost == least))
-      return;
-    double rest = 1 - double(spent) / double(work);
-    double temperature = cold + (hot - cold) * rest * rest * rest * rest;
-    int within = 0;
-    for (int move = 0; move < kRound; ++move) {
-      if (annealer.step(temperature) && timeline.overflow() == 0 && (best.empty() || timeline.cost() < bestCost)) {
-        best = timeline.schedule();
-        bestCost = timeline.cost();
+  auto stopped = [&] { return (options.stop && options.stop()) || (!best.empty() && bestCost == least); };
+  const uint64_t beginnings = std::clamp<uint64_t>(options.work / workOfOne(graph), 1, kMostBeginnings);
+  const uint64_t work = std::max<uint64_t>(1, std::min(options.work / beginnings, 3 * workOfOne(graph)));
+  for (uint64_t beginning = 0; beginning < beginnings && !stopped(); ++beginning) {
+    RematTimeline timeline = from;
+    Annealer annealer(graph, timeline, options.keepOrder, beginning);
+    annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
+    const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
+    const uint64_t begin = timeline.visits();
+    for (uint64_t spent = 0; spent < work && !stopped(); spent = timeline.visits() - begin) {
+      double rest = 1 - double(spent) / double(work);
+      double temperature = cold + (hot - cold) * rest * rest * rest * rest;
+      int within = 0;
+      for (int move = 0; move < kRound; ++move) {
+        if (annealer.step(temperature) && timeline.overflow() == 0 && (best.empty() || timeline.cost() < bestCost)) {
+          best = timeline.schedule();
+          bestCost = timeline.cost();
+        }
+        within += timeline.overflow() == 0;
       }
-      within += timeline.overflow() == 0;
+      annealer.price() *= within < kRound * 3 / 10 ? 1.1 : within > kRound / 2 ? 0.92 : 1;
     }
-    annealer.price() *= within < kRound * 3 / 10 ? 1.1 : within > kRound / 2 ? 0.92 : 1;
   }
 }
 
 RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes target, const RematOptions &options) {
   RematSchedule best = timeline.schedule();
   Bytes reached = timeline.peak();
-  Annealer annealer(graph, timeline, options.keepOrder);
+  Annealer annealer(graph, timeline, options.keepOrder, 0);
   annealer.price() = annealer.meanCost / annealer.meanBytes * 2;
   const uint64_t begin = timeline.visits();
-  const uint64_t work = usefulWork(graph, options.work);
+  const uint64_t work = std::max<uint64_t>(1, std::min(options.work, 4 * workOfOne(graph)));
   uint64_t since = begin; // of the last progress
   uint64_t stride = 64;   // the next limit is by one part in so many lower
   auto aim = [&] {

@@ -54,9 +54,9 @@ private:
 /// or `work` visits are spent. Returns whether it is within.
 bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work);
 
-/// Simulated annealing (RematAnneal.cpp). `timeline` has its limit set and is where the search begins; it ends
-/// anywhere. A schedule within the limit replaces `best` where that is empty or costs more.
-void anneal(const RematGraph &graph, RematTimeline &timeline, const RematOptions &options, RematSchedule &best,
+/// Simulated annealing (RematAnneal.cpp) that begins at `from`, whose limit is set. A schedule within the limit
+/// replaces `best` where that is empty or costs more.
+void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,
             Cost &bestCost);
 
 /// Annealing towards less memory: a schedule of peak `target`, or as near as `options.work` gets. Cost matters little.
