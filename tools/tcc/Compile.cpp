@@ -20,6 +20,9 @@ namespace tcc::tools {
 
 namespace {
 
+/// More than trun takes beside its arenas: program, library, plan (`tcc report` has what one plan's run takes).
+constexpr uint64_t kBesideArenasBytes = 32ull << 20;
+
 plan::Status writeTimings(const std::string &path, const std::vector<std::pair<std::string, double>> &timings) {
   std::ofstream file(path);
   file << "{";
@@ -107,6 +110,9 @@ int compileCommand(int argc, char **argv) {
     if (!bytes)
       return printError(bytes.status());
     options.budgetBytes = *bytes;
+    // A share of the machine counts all of trun, not the arenas alone.
+    if (budget.ends_with('%'))
+      options.budgetBytes -= std::min(options.budgetBytes - 1, kBesideArenasBytes);
   }
   if (!fit.empty() && budget.empty())
     return printError(plan::Status("--fit batch: say with --memory-budget what it has to fit into", plan::kExitUsage));
