@@ -8,13 +8,12 @@ class Frontier extends Chart {
   }
 
   get points() { return view.program.raw.frontier; }
-  total(point) { return memory.resident_bytes + point.arena_bytes; }
 
   draw(context) {
     const points = this.points;
     if (!points.length) return;
     const left = 68, right = this.width - 18, top = 14, bottom = this.height - 34;
-    const bytes = points.map(point => this.total(point)), costs = points.flatMap(point => [point.cost_ns, point.lower_bound_cost_ns || point.cost_ns]);
+    const bytes = points.map(point => point.arena_bytes), costs = points.flatMap(point => [point.cost_ns, point.lower_bound_cost_ns || point.cost_ns]);
     const padded = (low, high) => { const room = (high - low || high * 0.02 || 1) * 0.08; return [low - room, high + room]; };
     const [low, high] = padded(Math.min(...bytes), Math.max(...bytes)), [least, most] = padded(Math.min(...costs), Math.max(...costs));
     this.px = value => left + (value - low) / (high - low) * (right - left);
@@ -30,29 +29,29 @@ class Frontier extends Chart {
       this.text(bytesText(tick), this.px(tick), bottom + 13, { align: "center" });
     }
     this.line(left, bottom, right, bottom, "strong");
-    this.text("trun allocates", right, bottom + 27, { align: "right", color: "faint" });
+    this.text(`arena; with the state ${bytesText(memory.resident_bytes)} more`, right, bottom + 27, { align: "right", color: "faint" });
     const path = (value, color, dash) => {
       const known = points.filter(point => value(point));
-      known.slice(1).forEach((point, i) => this.line(this.px(this.total(known[i])), this.py(value(known[i])), this.px(this.total(point)), this.py(value(point)), color, { dash, width: 1.5 }));
+      known.slice(1).forEach((point, i) => this.line(this.px(known[i].arena_bytes), this.py(value(known[i])), this.px(point.arena_bytes), this.py(value(point)), color, { dash, width: 1.5 }));
     };
     path(point => point.lower_bound_cost_ns, "faint", [4, 3]);
     path(point => point.cost_ns, "saved", []);
     for (const point of points) {
       context.beginPath();
-      context.arc(this.px(this.total(point)), this.py(point.cost_ns), point === this.near ? 6 : 4, 0, 7);
+      context.arc(this.px(point.arena_bytes), this.py(point.cost_ns), point === this.near ? 6 : 4, 0, 7);
       context.fillStyle = Chart.colors[point.chosen ? "gradient" : "saved"];
       context.fill();
       context.lineWidth = 1.5;
       context.strokeStyle = Chart.colors.surface;
       context.stroke();
-      if (point.chosen) this.text("this plan", this.px(this.total(point)), this.py(point.cost_ns) - 13, { align: "center", color: "ink", halo: true });
+      if (point.chosen) this.text("this plan", this.px(point.arena_bytes), this.py(point.cost_ns) - 13, { align: "center", color: "ink", halo: true });
     }
   }
 
   hover(event) {
     if (!this.px || !this.points.length) return;
     const box = this.canvas.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top;
-    const distance = point => Math.hypot(this.px(this.total(point)) - x, this.py(point.cost_ns) - y);
+    const distance = point => Math.hypot(this.px(point.arena_bytes) - x, this.py(point.cost_ns) - y);
     const near = this.points.reduce((best, point) => distance(point) < distance(best) ? point : best);
     this.near = distance(near) < 30 ? near : null;
     redraw();

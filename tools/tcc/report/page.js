@@ -10,7 +10,7 @@ const liveTable = new Table({
     { label: "kind", value: row => row.purpose, text: row => PURPOSE_TEXT[row.purpose], cell: row => el("span", {}, swatch(row.purpose), PURPOSE_TEXT[row.purpose]) },
     { label: "name", kind: "name", value: row => row.name },
     { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
-    { label: "node", kind: "name", value: row => row.node },
+    { label: "node", kind: "name", value: row => row.node, hide: "small" },
     { label: "type", value: row => row.type, hide: "middle" },
     { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: "middle" },
     { label: "birth", kind: "number", value: row => row.first, text: row => view.program.stepText(row.first) },
@@ -114,7 +114,7 @@ function memorySection() {
   const middle = () => (view.from + view.to) / 2;
   const about = el("span");
   onProgram.push(program => {
-    about.textContent = `${countText(program.count, "instruction")}, ${countText(program.placed.length, "buffer")}, batch ${program.raw.batch}, arena ${bytesText(program.arena)}`;
+    about.textContent = `${program.name}: ${countText(program.count, "instruction")}, ${countText(program.placed.length, "buffer")}, batch ${program.raw.batch}, arena ${bytesText(program.arena)}`;
   });
   return section("memory", "Memory over time", "", el("div", { class: "tools" }, chooser, el("span", { class: "quiet" }, about)),
     el("div", { class: "tools" }, legend(), find, found, el("span", { class: "hint", style: "margin-left: auto" }),

@@ -63,12 +63,14 @@ function frontierSection() {
   if (!programs.some(program => program.raw.frontier.length > 1) && !memory.variants.length) return null;
   const chart = new Frontier(), plot = el("div", { class: "plots" }, el("figure", {}, el("figcaption", {}, el("b", {}, "Time and memory"),
     el("span", {}, "● packed plans"), el("span", {}, "– – no schedule within these bytes costs less")), chart.canvas));
+  const least = () => Math.max(1, Math.min(...view.program.raw.frontier.map(point => point.cost_ns)));
   const table = new Table({
     rows: [], noun: "point", filter: false, columns: [
-      { label: "trun allocates", kind: "number", value: row => row.arena_bytes, text: row => bytesText(memory.resident_bytes + row.arena_bytes) },
       { label: "arena", kind: "number", value: row => row.arena_bytes, text: row => bytesText(row.arena_bytes) },
-      { label: "cost", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns) },
-      { label: "lower bound", kind: "number", value: row => row.lower_bound_cost_ns, text: row => row.lower_bound_cost_ns ? timeText(row.lower_bound_cost_ns) : "–" },
+      { label: "trun allocates", kind: "number", value: row => row.arena_bytes, text: row => bytesText(memory.resident_bytes + row.arena_bytes) },
+      { label: "cost", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns, 3) },
+      { label: "more than the least", kind: "number", value: row => row.cost_ns, text: row => percentText(row.cost_ns / least() - 1), hide: "small" },
+      { label: "lower bound", kind: "number", value: row => row.lower_bound_cost_ns, text: row => row.lower_bound_cost_ns ? timeText(row.lower_bound_cost_ns, 3) : "–" },
       { label: "gap", kind: "number", value: row => row.lower_bound_cost_ns ? row.cost_ns / row.lower_bound_cost_ns - 1 : 0, text: row => row.lower_bound_cost_ns ? percentText(row.cost_ns / row.lower_bound_cost_ns - 1) : "–" },
       { label: "", value: row => row.chosen ? "this plan" : "" }]
   });
@@ -80,7 +82,7 @@ function frontierSection() {
       { label: "", value: row => row.reported ? "shown here" : "" }]
   }).element : null;
   const none = el("p", { class: "note" }, "One plan of this program is known: there is nothing to choose from.");
-  const part = section("time-memory", "Frontier", "least memory to no recomputation", el("div", { class: "columns", style: "margin-top: 10px" }, plot, table.element), none,
+  const part = section("time-memory", "Frontier", "from no recomputation to least memory", el("div", { class: "columns", style: "margin-top: 10px" }, plot, table.element), none,
     variants ? [el("h3", {}, "Plans in this file: trun takes the fastest that fits"), variants] : null);
   onProgram.push(program => {
     plot.hidden = table.element.hidden = program.raw.frontier.length < 2;

@@ -92,6 +92,8 @@ class Table {
   }
 }
 
+let beforePrinting = null; // what to go back to afterwards
+
 // Names of ONNX nodes: the first few, and the rest on demand.
 function namesCell(names, shown = 3) {
   return (row, cell) => {
@@ -100,15 +102,14 @@ function namesCell(names, shown = 3) {
       cell.classList.toggle("open", open);
       holder.replaceChildren((open ? list : list.slice(0, shown)).map(name => shorten(name, open ? 400 : 60)).join(", "),
         list.length > shown ? el("button", { type: "button", class: "link", onclick: event => { event.stopPropagation(); draw(!open); } },
-          open ? " fewer" : ` +${list.length - shown}`) : "");
+          open ? "\u2002fewer" : `\u2002+${list.length - shown}`) : "");
     };
-    draw(false);
+    draw(beforePrinting !== null);
     return holder;
   };
 }
 
 // On paper nothing can be asked for: every row is there, in light colours.
-let beforePrinting = null;
 addEventListener("beforeprint", () => {
   if (beforePrinting) return;
   beforePrinting = { theme: document.documentElement.dataset.theme, limits: tables.map(table => table.limit) };
@@ -119,7 +120,8 @@ addEventListener("beforeprint", () => {
 addEventListener("afterprint", () => {
   if (!beforePrinting) return;
   document.documentElement.dataset.theme = beforePrinting.theme;
-  tables.forEach((table, index) => { table.limit = beforePrinting.limits[index]; table.draw(); });
+  const limits = beforePrinting.limits;
   beforePrinting = null;
+  tables.forEach((table, index) => { table.limit = limits[index]; table.draw(); });
   redrawNow();
 });
