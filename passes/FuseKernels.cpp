@@ -46,6 +46,7 @@ struct Group {
   Shape space;       // full shape
   Shape reducedDims; // empty: elementwise
   bool hasReduction = false;
+  bool forward = false, backward = false; // passes that its ops belong to
   unsigned levels = 0;
   unsigned first = 0, last = 0; // positions in the block
 };
@@ -65,7 +66,10 @@ public:
     sinkToUsers();
     numberPositions();
     if (fuse) {
-      mergeAlongEdges();
+      // First inside each pass: a mask that the backward pass makes of an activation belongs to the kernel that uses
+      // it, not to the one that made the activation, or it would have to be kept.
+      mergeAlongEdges(/*acrossPasses=*/false);
+      mergeAlongEdges(/*acrossPasses=*/true);
       mergeSiblings();
     }
     emit();
@@ -112,6 +116,7 @@ private:
         continue;
       auto group = std::make_unique<Group>();
       group->ops.insert(&op);
+      (copies.isForward(&op) ? group->forward : group->backward) = true;
       if (auto reducible = dyn_cast<Reducible>(&op); reducible && isFusable(&op)) {
         group->space = dimsOf(op.getOperand(0));
         group->reducedDims = reducible.getReducedDims();
@@ -401,6 +406,8 @@ private:
     to->first = std::min(to->first, from->first);
     to->last = std::max(to->last, from->last);
     to->hasReduction |= from->hasReduction;
+    to->forward |= from->forward;
+    to->backward |= from->backward;
     for (Operation *op : from->ops) {
       to->ops.insert(op);
       groupOf[op] = to;
@@ -408,7 +415,7 @@ private:
     from->ops.clear();
   }
 
-  void mergeAlongEdges() {
+  void mergeAlongEdges(bool acrossPasses) {
     SmallVector<Operation *> ops;
     for (Operation &op : block)
       ops.push_back(&op);
@@ -422,7 +429,11 @@ private:
         for (Value operand : op->getOperands()) {
           Group *from = groupOf.lookup(operand.getDefiningOp());
           to = groupOf.lookup(op);
-          if (!from || from == to || isKnownBlocked(from, to) || !compatible(*from, *to, operand))
+          if (!from || from == to)
+            continue;
+          if (from->forward && to->backward && (!acrossPasses || needsGradients(*to, *from)))
+            continue;
+          if (isKnownBlocked(from, to) || !compatible(*from, *to, operand))
             continue;
           if (pathAround(*from, *to)) {
             blocked[{from, to}] = {from->ops.size(), to->ops.size()};
@@ -433,6 +444,18 @@ private:
         }
       }
     }
+  }
+
+  /// True if a group waits for the backward pass: what the forward pass makes for it would be made late, and what that
+  /// is made of kept until then.
+  bool needsGradients(const Group &group, const Group &except) {
+    for (Operation *op : group.ops)
+      for (Value operand : op->getOperands())
+        if (Operation *producer = operand.getDefiningOp(); producer && !group.ops.contains(producer) &&
+                                                           !except.ops.contains(producer) &&
+                                                           !copies.isForward(producer) && !isa<ConstantOp>(producer))
+          return true;
+    return false;
   }
 
   /// True if a path around was found and neither group has grown since: merges of others never remove it.

@@ -29,7 +29,9 @@ bool isFusable(mlir::Operation *op);
 bool isCheapElement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
 
-/// The ops that the loss needs: the forward pass. Empty where the entry has no gradients.
+/// The ops that the loss needs. Empty where the entry has no gradients.
+llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);
+/// The forward pass: the ops that the loss needs, and what is made of their values element by element, as masks are.
 llvm::DenseSet<mlir::Operation *> forwardOps(mlir::func::FuncOp function);
 
 /// Ops that compute the same from the same, found one after another (value numbering).
@@ -56,6 +58,7 @@ public:
   void repeat();
   /// The op that `op` is a copy of, or null if it is none.
   mlir::Operation *originalOf(mlir::Operation *op) const { return originals.lookup(op); }
+  bool isForward(mlir::Operation *op) const { return forward.contains(op); }
   /// Its readers read the original; the copy is erased.
   void giveUp(mlir::Operation *copy);
   void giveUpAll();

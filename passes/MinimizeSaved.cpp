@@ -33,13 +33,14 @@ namespace {
 /// Smaller values are kept without asking.
 constexpr int64_t kNegligibleSavedBytes = 256;
 /// Most ops that a reader computes again, and most tensors of full size that it reads for one value.
-constexpr unsigned kMostRepeatedOps = 24, kMostLeaves = 2;
+constexpr unsigned kMostRepeatedOps = 64, kMostLeaves = 2;
 /// Each round keeps the values whose computation was found too dear, and cuts again.
 constexpr unsigned kMostRounds = 8;
 
 class SavedValues {
 public:
-  explicit SavedValues(func::FuncOp function) : block(function.getBody().front()), forward(forwardOps(function)) {}
+  explicit SavedValues(func::FuncOp function)
+      : block(function.getBody().front()), forward(forwardOps(function)), loss(lossOps(function)) {}
 
   void run() {
     collect();
@@ -126,6 +127,8 @@ private:
         candidate.given = true;
       } else if (!ahead) {
         readers.push_back(&use);
+      } else if (!loss.contains(user)) {
+        continue; // made at once only if that is what is kept
       } else if (!isFusable(user) || stage.lookup(user) > stage.lookup(producer) + !isFusable(producer)) {
         candidate.inMemory = true;
       }
@@ -225,7 +228,7 @@ private:
   }
 
   Block &block;
-  llvm::DenseSet<Operation *> forward;
+  llvm::DenseSet<Operation *> forward, loss;
   llvm::MapVector<Value, Candidate> values; ///< in program order
   SmallVector<OpOperand *> readers;         ///< operands of cheap backward ops that are forward values
   llvm::DenseSet<Value> kept;

@@ -38,7 +38,7 @@ bool isCheapElement(Operation *op) { return isFusable(op) && !isa<Reducible>(op)
 
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
 
-llvm::DenseSet<Operation *> forwardOps(func::FuncOp function) {
+llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {
   llvm::DenseSet<Operation *> needed;
   SmallVector<Operation *> work;
   bool gradients = false;
@@ -59,6 +59,23 @@ llvm::DenseSet<Operation *> forwardOps(func::FuncOp function) {
     for (Value operand : work.pop_back_val()->getOperands())
       if (Operation *producer = operand.getDefiningOp(); producer && needed.insert(producer).second)
         work.push_back(producer);
+  return needed;
+}
+
+llvm::DenseSet<Operation *> forwardOps(func::FuncOp function) {
+  llvm::DenseSet<Operation *> needed = lossOps(function);
+  // What the backward pass makes of forward values alone, element by element, can be made at once: a mask may be kept
+  // instead of what it is the mask of.
+  for (Operation &op : function.getBody().front().without_terminator()) {
+    if (needed.contains(&op) || op.hasAttr(names::kRepeated) || !(op.hasTrait<View>() || isCheapElement(&op)))
+      continue;
+    bool ofForward = false, ofOthers = false;
+    for (Value operand : op.getOperands())
+      if (Operation *producer = operand.getDefiningOp(); producer && !isa<ConstantOp>(producer))
+        (needed.contains(producer) ? ofForward : ofOthers) = true;
+    if (ofForward && !ofOthers)
+      needed.insert(&op);
+  }
   return needed;
 }
 
@@ -180,11 +197,14 @@ void RepeatedChains::repeat() {
       return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
                                             : a->getOwner()->isBeforeInBlock(b->getOwner());
     });
+    // The first reader may share the producer's kernel. Where the value lies in memory for others, that reader reads
+    // what is smaller.
+    bool fromFirst = materialised && (trivial || !*singleLeaf(op));
     Operation *original = originals.lookup(op);
     llvm::DenseMap<Operation *, Value> copies;
-    for (size_t i = materialised ? 0 : 1; i < uses.size(); ++i) {
+    for (size_t i = fromFirst ? 0 : 1; i < uses.size(); ++i) {
       Operation *user = uses[i]->getOwner();
-      if (!materialised && user == uses[0]->getOwner())
+      if (!fromFirst && user == uses[0]->getOwner())
         continue;
       Value &copy = copies[user];
       if (!copy) {
