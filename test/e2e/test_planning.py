@@ -1,4 +1,6 @@
 """tcc-plan, on public instances; the answers are judged by planning/check_plan.py, which shares no code with the planner."""
+import json
+import re
 import subprocess
 import sys
 import unittest
@@ -58,6 +60,90 @@ class Pack(EndToEnd):
                 self.refuse(1, [message], "tcc-plan", "pack", self.write("p.csv", text.encode()))
         self.refuse(1, ["cannot be read"], "tcc-plan", "pack", "nothing.csv")
         self.refuse(2, ["a command is missing"], "tcc-plan")
+
+
+class Remat(EndToEnd):
+    """Checkmate's and Moccasin's graphs; work is limited so that the tests are quick, not so that the gaps are small."""
+
+    def judged(self, graph, answer):
+        run = subprocess.run([sys.executable, INSTANCES / "check_plan.py", "remat", graph, answer], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+
+    def solve(self, name, budget, *options):
+        graph = INSTANCES / f"{name}.json"
+        result = self.succeed("tcc-plan", "remat", graph, "--budget", budget, "--json", "--work", 100_000_000, *options)
+        answer = json.loads(result.out)
+        self.judged(graph, self.write("answer.json", result.out.encode()))
+        self.assertLessEqual(answer["lower_bound_cost"], answer["lower_bound_cost_given_order"])
+        return answer
+
+    def given(self, name):
+        """Cost of executing each node once."""
+        return sum(node["cost"] for node in json.loads((INSTANCES / f"{name}.json").read_text())["nodes"])
+
+    def test_budgets_of_public_instances(self):
+        for name, budget, extra in [("resnet50", "80%", 0.004), ("resnet50", "50%", 0.022), ("resnet50", "30%", 0.05),
+                                    ("vgg16", "90%", 0.02), ("random100", "80%", 0.03), ("random500", "80%", 0.05)]:
+            with self.subTest(f"{name} at {budget}"):
+                answer = self.solve(name, budget)
+                self.assertLessEqual(answer["cost"], self.given(name) * (1 + extra))
+
+    def test_the_given_order_can_be_kept(self):
+        answer = self.solve("random100", "80%", "--keep-order")
+        first = list(dict.fromkeys(answer["schedule"]))
+        self.assertEqual(first, sorted(first))
+        self.assertGreater(answer["cost"], self.given("random100"))
+        self.assertGreaterEqual(answer["cost"], answer["lower_bound_cost_given_order"])
+
+    def test_answers_are_the_same_each_time_and_go_to_a_file(self):
+        first = self.solve("vgg16", "90%")
+        graph = INSTANCES / "vgg16.json"
+        self.succeed("tcc-plan", "remat", graph, "--budget", first["budget_bytes"], "--work", 100_000_000, "-o", "answer.json")
+        second = json.loads((self.folder / "answer.json").read_text())
+        for key in ("schedule", "cost", "peak_bytes", "lower_bound_cost", "lower_bound_cost_given_order"):
+            self.assertEqual(first[key], second[key])
+
+    def test_less_than_one_step_is_refused_with_the_least_budget(self):
+        graph = INSTANCES / "vgg16.json"
+        result = self.refuse(3, ["one step alone needs more", "the least budget that can be met is 13153337344 bytes"],
+                             "tcc-plan", "remat", graph, "--budget", "80%", "--work", 10_000_000)
+        self.assertEqual(result.out, "")
+        self.solve("vgg16", "13153337344B")
+
+    def test_a_frontier_is_monotone(self):
+        graph = INSTANCES / "vgg16.json"
+        points = json.loads(self.succeed("tcc-plan", "remat", graph, "--frontier", "--json", "--work", 20_000_000).out)
+        self.assertGreater(len(points), 2)
+        self.assertEqual(points[0]["cost"], self.given("vgg16"))
+        for larger, smaller in zip(points, points[1:]):
+            self.assertGreater(larger["peak_bytes"], smaller["peak_bytes"])
+            self.assertLess(larger["cost"], smaller["cost"])
+            self.assertLessEqual(larger["lower_bound_cost_given_order"], smaller["lower_bound_cost_given_order"])
+        for point in points:
+            self.judged(graph, self.write("point.json", json.dumps(point).encode()))
+        table = self.succeed("tcc-plan", "remat", graph, "--frontier", "--work", 20_000_000).out
+        self.assertIn("ResNet" if "resnet" in graph.name else "VGG16", table)
+
+    def test_segments_cost_more(self):
+        ours = self.solve("resnet50", "50%")
+        for baseline in ("sqrt-n", "greedy"):
+            self.assertGreater(self.solve("resnet50", "50%", "--baseline", baseline)["cost"], ours["cost"])
+
+    def test_bad_graphs_are_located(self):
+        node = {"name": "a", "cost": 1, "bytes": 2}
+        for graph, message in [("{", "is not JSON"), ({"format": 1}, "needs the lists `nodes` and `edges`"),
+                               ({"format": 2, "nodes": [], "edges": []}, "`format` is 2"),
+                               ({"format": 1, "nodes": [node, {"name": "b", "cost": -1, "bytes": 0}], "edges": []}, "node 1 (b): `cost`"),
+                               ({"format": 1, "nodes": [{"name": "c", "cost": 1, "bytes": 1 << 60}], "edges": []}, "node 0 (c): costs or"),
+                               ({"format": 1, "nodes": [node, node], "edges": [[1, 0]]}, "edge 0 [1,0]"),
+                               ({"format": 1, "nodes": [node, node], "edges": [[0, 1], [0, 7]]}, "edge 1 [0,7]: there are 2 nodes"),
+                               ({"format": 1, "nodes": [node, node], "edges": [[0, 1], [0, 1]]}, "the edge [0, 1] is there twice"),
+                               ({"format": 1, "nodes": [node], "edges": [["x", 0]]}, "edge 0: must be")]:
+            with self.subTest(message):
+                text = graph if isinstance(graph, str) else json.dumps(graph)
+                self.refuse(1, [re.escape(message)], "tcc-plan", "remat", self.write("g.json", text.encode()), "--budget", 10)
+        self.refuse(2, ["--budget or --frontier is missing"], "tcc-plan", "remat", INSTANCES / "vgg16.json")
+        self.refuse(2, ["--budget much: expected a size"], "tcc-plan", "remat", INSTANCES / "vgg16.json", "--budget", "much")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ namespace tcc::tools {
 // Each reads its own command line, writes results to standard output and messages to standard error, and returns the
 // exit status: 3 where nothing fits.
 int packCommand(int argc, char **argv);
+int rematCommand(int argc, char **argv);
 
 /// "error: MESSAGE" on standard error; returns the exit status.
 int printError(const plan::Status &status);

@@ -13,7 +13,8 @@ namespace {
 constexpr std::string_view kUsage =
     "The compiler's planning algorithms on problems of their own.\n"
     "Usage: tcc-plan pack PROBLEM.csv [--capacity BYTES] [-o ANSWER.csv]    offsets for buffers of known lifetime\n"
-    "`tcc-plan pack --help` has the details.\n";
+    "       tcc-plan remat GRAPH.json (--budget BYTES | --frontier)         a schedule within a budget of memory\n"
+    "`tcc-plan pack --help` and `tcc-plan remat --help` have the details.\n";
 
 } // namespace
 
@@ -27,6 +28,8 @@ int main(int argc, char **argv) {
   try {
     if (command == "pack")
       return tools::packCommand(argc - 1, argv + 1);
+    if (command == "remat")
+      return tools::rematCommand(argc - 1, argv + 1);
     if (command == "--version") {
       fmt::print("tcc-plan {}\n", TCC_VERSION);
       return plan::kExitDone;
@@ -36,8 +39,8 @@ int main(int argc, char **argv) {
       return plan::kExitDone;
     }
     return tools::printError(plan::Status(
-        command.empty() ? std::string("a command is missing: pack; see tcc-plan --help")
-                        : fmt::format("unknown command '{}': this version has pack; see tcc-plan --help", command),
+        command.empty() ? std::string("a command is missing: pack, remat; see tcc-plan --help")
+                        : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
         plan::kExitUsage));
   } catch (const std::bad_alloc &) {
     return tools::printError(plan::error("out of memory"));

@@ -1,0 +1,241 @@
+//===- Remat.cpp - tcc-plan remat -----------------------------------------===//
+//
+// A budget gets the cheapest schedule found, with lower bounds that say how far from the best it can be; a frontier is
+// that for budgets from the least that can be met to what no recomputation needs.
+//
+//===----------------------------------------------------------------------===//
+#include "tools/common/CommandLine.h"
+#include "tools/common/MemorySize.h"
+#include "tools/tcc-plan/Commands.h"
+#include "tools/tcc-plan/RematGraph.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iostream>
+
+namespace tcc::tools {
+
+namespace {
+
+using planning::Bytes;
+using planning::Cost;
+using planning::RematBound;
+using planning::RematOptions;
+using planning::RematProblem;
+using planning::RematSchedule;
+using planning::RematSolution;
+
+/// Work by default: seconds for some hundred nodes, half a minute for a thousand.
+constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 300'000'000, kMostWork = 10'000'000'000;
+/// Budgets of a frontier.
+constexpr int kFrontierPoints = 16;
+
+/// "1.50 GiB"
+std::string sizeText(Bytes bytes) {
+  constexpr const char *kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
+  if (bytes < 1024)
+    return fmt::format("{} B", bytes);
+  double size = double(bytes) / 1024;
+  size_t unit = 0;
+  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit)
+    size /= 1024;
+  return fmt::format("{:.2f} {}", size, kUnits[unit]);
+}
+
+struct Answer {
+  Bytes budget = 0;
+  RematSolution solution;
+  RematBound bound;
+  double seconds = 0;
+};
+
+struct Command {
+  RematGraphFile graph;
+  RematSchedule given; ///< the nodes in their order
+  planning::RematMeasure whole;
+  RematOptions options;
+  std::string baseline;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+
+  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+  Answer answerFor(Bytes budget, RematSolution solution) const;
+  RematSolution solve(Bytes budget) const;
+  double extra(Cost cost) const { return whole.cost ? double(cost) / double(whole.cost) - 1 : 0; }
+};
+
+RematSolution Command::solve(Bytes budget) const {
+  if (baseline == "sqrt-n" || baseline == "greedy")
+    return checkpointInSegments(graph, budget, baseline == "greedy");
+  return planning::rematerialize(graph.problem, budget, options);
+}
+
+Answer Command::answerFor(Bytes budget, RematSolution solution) const {
+  Answer answer{budget, std::move(solution), {}, 0};
+  answer.bound = planning::boundCost(graph.problem, budget, options);
+  answer.seconds = seconds();
+  return answer;
+}
+
+nlohmann::ordered_json json(const Answer &answer) {
+  return {{"schedule", answer.solution.schedule},
+          {"cost", answer.solution.cost},
+          {"peak_bytes", answer.solution.peak},
+          {"lower_bound_cost", answer.bound.anyOrder},
+          {"lower_bound_cost_given_order", answer.bound.givenOrder},
+          {"budget_bytes", answer.budget},
+          {"seconds", answer.seconds}};
+}
+
+/// Points by falling budget. A smaller budget never costs less: a schedule found for it serves the larger one too.
+std::vector<Answer> frontier(const Command &command) {
+  const RematProblem &problem = command.graph.problem;
+  RematSolution least = planning::leastMemory(problem, command.options);
+  std::vector<RematSolution> found{least};
+  for (int point = 1; point < kFrontierPoints; ++point) {
+    Bytes budget = least.peak + Bytes(double(command.whole.peak - least.peak) * point / kFrontierPoints);
+    if (RematSolution solution = command.solve(budget); solution.feasible)
+      found.push_back(std::move(solution));
+  }
+  found.push_back({true, command.given, command.whole.cost, command.whole.peak});
+  if (RematSolution again = command.solve(least.peak); again.feasible)
+    found.push_back(std::move(again)); // least memory at less cost
+  std::stable_sort(found.begin(), found.end(), [](const RematSolution &a, const RematSolution &b) {
+    return a.peak != b.peak ? a.peak < b.peak : a.cost < b.cost;
+  });
+  std::vector<Answer> points;
+  for (RematSolution &solution : found)
+    if (points.empty() || solution.cost < points.back().solution.cost) {
+      Bytes peak = solution.peak;
+      points.push_back(command.answerFor(peak, std::move(solution)));
+    }
+  std::reverse(points.begin(), points.end());
+  // What bounds a larger budget bounds a smaller one.
+  for (size_t i = 1; i < points.size(); ++i) {
+    points[i].bound.anyOrder = std::max(points[i].bound.anyOrder, points[i - 1].bound.anyOrder);
+    points[i].bound.givenOrder = std::max(points[i].bound.givenOrder, points[i - 1].bound.givenOrder);
+  }
+  return points;
+}
+
+std::string table(const Command &command, const std::vector<Answer> &answers) {
+  std::string text = fmt::format("{}: {} nodes; without recomputation {} and cost {}\n", command.graph.name,
+                                 command.graph.problem.nodes.size(), sizeText(command.whole.peak), command.whole.cost);
+  text += fmt::format("{:>12} {:>7} {:>14} {:>8} {:>12} {:>12} {:>8}\n", "peak", "of it", "cost", "extra",
+                      "bound: order", "any order", "gap");
+  for (const Answer &answer : answers)
+    text += fmt::format("{:>12} {:>6.1f}% {:>14} {:>7.2f}% {:>11.2f}% {:>11.2f}% {:>7.2f}%\n",
+                        sizeText(answer.solution.peak),
+                        command.whole.peak ? 100 * double(answer.solution.peak) / double(command.whole.peak) : 100.0,
+                        answer.solution.cost, 100 * command.extra(answer.solution.cost),
+                        100 * command.extra(answer.bound.givenOrder), 100 * command.extra(answer.bound.anyOrder),
+                        100 * (double(answer.solution.cost) / double(std::max<Cost>(answer.bound.givenOrder, 1)) - 1));
+  text += "extra and bounds: beyond executing each node once; gap: above the bound for the given order\n";
+  return text;
+}
+
+} // namespace
+
+int rematCommand(int argc, char **argv) {
+  CLI::App app(
+      "Schedules a graph within a budget of memory by executing nodes more than once, at little cost. GRAPH.json\n"
+      "holds nodes (name, cost, bytes) in a valid order, and edges. Exit status 3 if the budget cannot be met;\n"
+      "the least that can is named.",
+      "tcc-plan remat");
+  std::string path, output, budgetText;
+  Command command;
+  uint64_t work = 0;
+  double deadline = 0;
+  bool asJson = false, wholeFrontier = false, keepOrder = false;
+  app.add_option("GRAPH", path, "JSON file")->required();
+  auto *budgetOption =
+      app.add_option("--budget", budgetText, "bytes, or with KiB, MiB, GiB, or N% of the peak of the given order");
+  auto *frontierOption =
+      app.add_flag("--frontier", wholeFrontier, "points from least memory to no recomputation")->excludes(budgetOption);
+  app.add_flag("--json", asJson, "the answer as JSON on standard output; without it a table");
+  app.add_option("-o,--output", output, "the answer as JSON into this file");
+  app.add_flag("--keep-order", keepOrder, "first executions follow the given order");
+  app.add_option("--baseline", command.baseline, "solve by the usual checkpointing in segments, to compare")
+      ->check(CLI::IsMember({"sqrt-n", "greedy"}))
+      ->excludes(frontierOption);
+  app.add_option("--work", work, "how hard to try, in elementary visits; default: by the number of nodes")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--deadline", deadline, "stop after this many seconds: the answer may differ from run to run")
+      ->check(CLI::PositiveNumber);
+  Arguments arguments = readArguments(app, argc, argv);
+  if (arguments.answered)
+    return plan::kExitDone;
+  if (!arguments.status.ok())
+    return printError(arguments.status);
+  if (!budgetOption->count() && !wholeFrontier)
+    return printError(plan::Status("--budget or --frontier is missing; see tcc-plan remat --help", plan::kExitUsage));
+  plan::Expected<RematGraphFile> graph = readRematGraph(path);
+  if (!graph)
+    return printError(graph.status());
+  command.graph = std::move(*graph);
+  const RematProblem &problem = command.graph.problem;
+  for (size_t v = 0; v < problem.nodes.size(); ++v)
+    command.given.push_back(int(v));
+  command.whole = planning::measure(problem, command.given);
+  command.options.keepOrder = keepOrder;
+  uint64_t pairs = problem.nodes.size() * problem.nodes.size();
+  command.options.work = work ? work : std::clamp(kWorkPerPair * pairs, kLeastWork, kMostWork);
+  if (wholeFrontier && !work)
+    command.options.work /= 4;
+  if (deadline > 0)
+    command.options.stop = [&] { return command.seconds() > deadline; };
+
+  std::vector<Answer> answers;
+  nlohmann::ordered_json result;
+  if (wholeFrontier) {
+    answers = frontier(command);
+    result = nlohmann::ordered_json::array();
+    for (const Answer &answer : answers)
+      result.push_back(json(answer));
+  } else {
+    plan::Expected<uint64_t> budget = parseMemorySize("--budget", budgetText, command.whole.peak);
+    if (!budget)
+      return printError(budget.status());
+    RematSolution solution = command.solve(*budget);
+    if (!solution.feasible && command.baseline.empty()) {
+      RematSolution least = planning::leastMemory(problem, command.options);
+      if (least.peak > *budget)
+        return printError(plan::Status(
+            fmt::format("{}: no schedule within {} bytes {}; the least budget that can be met is {} bytes ({:.1f} % of "
+                        "the given order's peak)",
+                        path, *budget,
+                        planning::boundPeak(problem) > *budget ? "exists: one step alone needs more"
+                        : deadline > 0                         ? "was found in time"
+                                                               : "was found",
+                        least.peak, command.whole.peak ? 100 * double(least.peak) / double(command.whole.peak) : 100.0),
+            plan::kExitOverBudget));
+      solution = std::move(least);
+    }
+    if (!solution.feasible)
+      return printError(plan::Status(
+          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), plan::kExitOverBudget));
+    answers.push_back(command.answerFor(*budget, std::move(solution)));
+    result = json(answers.back());
+  }
+  for (const Answer &answer : answers)
+    if (std::string wrong = planning::validate(problem, answer.solution.schedule); !wrong.empty())
+      return printError(plan::error("internal error: the schedule is wrong: {}", wrong));
+  if (!output.empty()) {
+    std::ofstream file(output);
+    file << result.dump() << '\n';
+    if (!file.flush())
+      return printError(plan::error("{}: cannot be written", output));
+  }
+  if (asJson)
+    std::cout << result.dump() << '\n';
+  else
+    fmt::print("{}", table(command, answers));
+  if (deadline > 0)
+    fmt::print(stderr, "with a deadline: not reproducible\n");
+  return plan::kExitDone;
+}
+
+} // namespace tcc::tools

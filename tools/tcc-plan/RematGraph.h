@@ -1,0 +1,28 @@
+//===- RematGraph.h - graphs of rematerialisation as files ------*- C++ -*-===//
+#ifndef TCC_TOOLS_TCCPLAN_REMATGRAPH_H
+#define TCC_TOOLS_TCCPLAN_REMATGRAPH_H
+
+#include "compiler/planning/Rematerialization.h"
+#include "runtime/plan/Status.h"
+
+namespace tcc::tools {
+
+struct RematGraphFile {
+  std::string name;
+  planning::RematProblem problem;
+  std::vector<bool> backward; ///< of each node: part of the way back, as the file says
+};
+
+/// Reads `{"format": 1, "name", "nodes": [{"name", "cost", "bytes", "backward"}], "edges": [[from, to]…]}`. An error
+/// names the node or the edge.
+plan::Expected<RematGraphFile> readRematGraph(const std::string &path);
+
+/// Checkpointing in segments (Chen et al. 2016), the usual way: the forward nodes are cut into segments; of each, only
+/// what later segments read is kept, and all else is computed again when the way back first asks for any of it.
+/// Segments of equal numbers of nodes ("sqrt-n") or of equal bytes ("greedy"); of all numbers of segments, the cheapest
+/// within the budget. Not feasible where none is.
+planning::RematSolution checkpointInSegments(const RematGraphFile &graph, planning::Bytes budget, bool byBytes);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TCCPLAN_REMATGRAPH_H
