@@ -75,12 +75,12 @@ plan::Status readHashed(int file, const std::string &path, const plan::ExternalB
 
 /// Copies weights out of the mapped plan, giving its pages back on the way: they would lie in memory twice at the end.
 void copyReleasing(const plan::PlanReader &reader, std::span<const std::byte> source, char *destination) {
-  constexpr size_t piece = size_t(8) << 20;
+  constexpr size_t piece = size_t(1) << 20, small = size_t(1) << 16;
   for (size_t done = 0; done < source.size();) {
     size_t count = std::min(piece, source.size() - done);
     std::memcpy(destination + done, source.data() + done, count);
     done += count;
-    if (done >= piece)
+    if (count >= small)
       reader.releasePages();
   }
 }

@@ -7,7 +7,8 @@ PyTorch (eager, with activation checkpointing block by block, compiled) and trun
 Memory is resident bytes above the process before the model is there: PyTorch after its imports, trun before it opens the plan (which
 `tcc report --json` measures). PyTorch's is the peak of the steps after warm-up, which leaves out what compiling took; trun's is the
 peak of the whole process. Time is the median of the steps after warm-up, and CPU seconds a step, which other programs on the machine
-disturb less. Results are kept in the work folder: `--render` writes the page from them without running anything.
+disturb less. Results are kept in the work folder: `--render` writes the page from them without running anything. What a person wrote at the page's
+end stays.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ WORKLOADS = {"gpt2-4x256": ("gpt2-124m", 4, 256, "GPT-2 124M, 4 × 256 tokens"),
              "unet-4": ("unet", 4, 0, "U-Net, 64 channels at the top, 4 × 256²"),
              "gpt2-1x1024": ("gpt2-124m", 1, 1024, "GPT-2 124M, 1 × 1024 tokens")}
 PEERS = {"PyTorch eager": [], "PyTorch, checkpointing": ["--checkpoint"], "torch.compile": ["--compile"]}
-GOALS = {"gpt2-4x256": 0.65, "resnet50-8": 0.5, "unet-4": 0.5}
+NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
 MIB = 2 ** 20
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -182,7 +183,7 @@ def table(workload, result):
     return lines + [""]
 
 
-def page(results, about):
+def page(results, about, notes):
     lines = ["# Memory beside PyTorch", "", "Written by `test/bench/memory.py`, whose head says what is measured and how.", "",
              f"Machine: {about}; {next(iter(results.values()))['library']}, AdamW, f32, "
              f"{next(iter(results.values()))['threads']} threads.", "",
@@ -191,8 +192,7 @@ def page(results, about):
              "file, over the peak of the whole process. CPU seconds are those of all threads together.", ""]
     for workload, result in results.items():
         lines += table(workload, result)
-    notes = HERE / "memory_notes.md"
-    return "\n".join(lines + ([notes.read_text().rstrip()] if notes.is_file() else [])).rstrip() + "\n"
+    return "\n".join(lines) + notes
 
 
 def main():
@@ -223,7 +223,9 @@ def main():
             results[workload] = json.loads(kept.read_text())
             print("\n".join(table(workload, results[workload])), flush=True)
     if options.write:
-        options.write.write_text(page(results, machine()))
+        before = options.write.read_text() if options.write.is_file() else ""
+        notes = NOTES + before.split(NOTES, 1)[1] if NOTES in before else ""
+        options.write.write_text(page(results, machine(), notes))
 
 
 if __name__ == "__main__":
