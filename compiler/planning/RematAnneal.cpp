@@ -158,6 +158,32 @@ constexpr int kRound = 256;
 uint64_t workOfOne(const RematGraph &graph) { return 20'000 * graph.nodes.size() * graph.nodes.size(); }
 constexpr uint64_t kMostBeginnings = 8;
 
+/// One annealing of `work` visits; with `any`, the first schedule within the limit ends it.
+void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work, const RematOptions &options,
+                uint64_t seed, bool any, RematSchedule &best, Cost &bestCost, Cost least) {
+  Annealer annealer(graph, timeline, options.keepOrder, seed);
+  annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
+  const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
+  const uint64_t begin = timeline.visits();
+  for (uint64_t spent = 0; spent < work; spent = timeline.visits() - begin) {
+    if ((options.stop && options.stop()) || (!best.empty() && bestCost == least))
+      return;
+    double rest = 1 - double(spent) / double(work);
+    double temperature = cold + (hot - cold) * rest * rest * rest * rest;
+    int within = 0;
+    for (int move = 0; move < kRound; ++move) {
+      if (annealer.step(temperature) && timeline.overflow() == 0 && (best.empty() || timeline.cost() < bestCost)) {
+        best = timeline.schedule();
+        bestCost = timeline.cost();
+        if (any)
+          return;
+      }
+      within += timeline.overflow() == 0;
+    }
+    annealer.price() *= within < kRound * 3 / 10 ? 1.1 : within > kRound / 2 ? 0.92 : 1;
+  }
+}
+
 } // namespace
 
 void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,
@@ -165,28 +191,11 @@ void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptio
   Cost least = 0;
   for (const RematNode &node : graph.nodes)
     least += node.cost;
-  auto stopped = [&] { return (options.stop && options.stop()) || (!best.empty() && bestCost == least); };
   const uint64_t beginnings = std::clamp<uint64_t>(options.work / workOfOne(graph), 1, kMostBeginnings);
   const uint64_t work = std::max<uint64_t>(1, std::min(options.work / beginnings, 3 * workOfOne(graph)));
-  for (uint64_t beginning = 0; beginning < beginnings && !stopped(); ++beginning) {
+  for (uint64_t beginning = 0; beginning < beginnings; ++beginning) {
     RematTimeline timeline = from;
-    Annealer annealer(graph, timeline, options.keepOrder, beginning);
-    annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
-    const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
-    const uint64_t begin = timeline.visits();
-    for (uint64_t spent = 0; spent < work && !stopped(); spent = timeline.visits() - begin) {
-      double rest = 1 - double(spent) / double(work);
-      double temperature = cold + (hot - cold) * rest * rest * rest * rest;
-      int within = 0;
-      for (int move = 0; move < kRound; ++move) {
-        if (annealer.step(temperature) && timeline.overflow() == 0 && (best.empty() || timeline.cost() < bestCost)) {
-          best = timeline.schedule();
-          bestCost = timeline.cost();
-        }
-        within += timeline.overflow() == 0;
-      }
-      annealer.price() *= within < kRound * 3 / 10 ? 1.1 : within > kRound / 2 ? 0.92 : 1;
-    }
+    annealOnce(graph, timeline, work, options, beginning, false, best, bestCost, least);
   }
 }
 
@@ -196,7 +205,7 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
   Annealer annealer(graph, timeline, options.keepOrder, 0);
   annealer.price() = annealer.meanCost / annealer.meanBytes * 2;
   const uint64_t begin = timeline.visits();
-  const uint64_t work = std::max<uint64_t>(1, std::min(options.work, 4 * workOfOne(graph)));
+  const uint64_t work = std::max<uint64_t>(1, std::min(options.work / 4, workOfOne(graph)));
   uint64_t since = begin; // of the last progress
   uint64_t stride = 64;   // the next limit is by one part in so many lower
   auto aim = [&] {
@@ -224,6 +233,25 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
           break;
         aim();
       }
+  }
+  // Then whole annealings, each for a limit somewhat lower than what was reached.
+  uint64_t left = std::min(options.work - std::min(options.work, timeline.visits() - begin), 6 * workOfOne(graph));
+  const uint64_t part = std::max<uint64_t>(left / 12, 1);
+  uint64_t seed = 0;
+  for (uint64_t parts = 16; reached > target && left >= part && parts <= 1024; left -= part) {
+    if (options.stop && options.stop())
+      break;
+    RematTimeline next(graph, best);
+    next.setLimit(std::max(target, reached - std::min(reached, std::max<Bytes>(1, reached / parts))));
+    RematSchedule found;
+    Cost cost = 0;
+    annealOnce(graph, next, part, options, ++seed, true, found, cost, 0);
+    if (found.empty()) {
+      parts *= 2;
+    } else {
+      best = std::move(found);
+      reached = next.peak();
+    }
   }
   return best;
 }

@@ -29,8 +29,8 @@ using planning::RematProblem;
 using planning::RematSchedule;
 using planning::RematSolution;
 
-/// Work by default: seconds for some hundred nodes, half a minute for a thousand.
-constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 300'000'000, kMostWork = 10'000'000'000;
+/// Work by default: some seconds for some hundred nodes, half a minute for a thousand.
+constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 1'500'000'000, kMostWork = 10'000'000'000;
 /// Budgets of a frontier.
 constexpr int kFrontierPoints = 16;
 
