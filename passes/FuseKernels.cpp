@@ -272,12 +272,6 @@ private:
     return movesThrough(from, value, users, to);
   }
 
-  /// Reads each result element from one place of one operand.
-  static bool isMovement(Operation *op) {
-    return op->getNumOperands() == 1 && !op->hasTrait<Pointwise>() && isCheapElement(op) &&
-           cast<Fusible>(op).getOperandMap(0);
-  }
-
   /// A one-element value, or a private chain of pointwise ops read through a transpose, slice or the like.
   bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
     if (!onlyUsedIn(from, value, to))

@@ -27,6 +27,8 @@ inline constexpr llvm::StringLiteral kRepeated = "train.repeated";
 bool isFusable(mlir::Operation *op);
 /// Fusable, and no reduction: one element of the result takes a few elements of the operands.
 bool isCheapElement(mlir::Operation *op);
+/// Takes each element of the result from one place of one operand (transpose, slice, broadcast).
+bool isMovement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
 
 /// The ops that the loss needs. Empty where the entry has no gradients.

@@ -36,6 +36,11 @@ bool isFusable(Operation *op) {
 
 bool isCheapElement(Operation *op) { return isFusable(op) && !isa<Reducible>(op) && op->getNumResults() == 1; }
 
+bool isMovement(Operation *op) {
+  return op->getNumOperands() == 1 && !op->hasTrait<Pointwise>() && isCheapElement(op) &&
+         cast<Fusible>(op).getOperandMap(0);
+}
+
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
 
 llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {

@@ -1,0 +1,49 @@
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels))" | FileCheck %s
+
+// What two kernels compute again leaves no kernel twice: the row's reciprocal is broadcast where it is read, and the result
+// that both products read is one tensor.
+
+// CHECK-LABEL: func.func @rows
+// CHECK: train.fused(%{{[^ ]*}}) : (tensor<1x8x64xf32>) -> tensor<1x8x64xf32> {
+// CHECK-NOT: train.fused
+// CHECK-LABEL: func.func @heads
+func.func @rows(%x: tensor<1x8x64xf32> {train.name = "x"}, %w: tensor<1x64x4xf32> {train.variable = "w"}, %v: tensor<1x64x4xf32> {train.variable = "v"})
+    -> (tensor<1x8x4xf32> {train.name = "y"}, tensor<1x8x4xf32> {train.name = "z"}) attributes {train.entry = "predict"} {
+  %e = train.exp %x : tensor<1x8x64xf32>
+  %s = train.reduce sum %e [2] : tensor<1x8x64xf32> -> tensor<1x8x1xf32>
+  %b = train.broadcast %s : tensor<1x8x1xf32> -> tensor<1x8x64xf32>
+  %p = train.div %e, %b : tensor<1x8x64xf32>
+  %y = train.matmul %p, %w {train.library} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
+  %z = train.matmul %p, %v {train.library} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
+  return %y, %z : tensor<1x8x4xf32>, tensor<1x8x4xf32>
+}
+
+// Of a transposed tensor each slice reads its part: nothing is transposed whole.
+
+// CHECK-COUNT-2: train.fused(%{{[^ ]*}}) : (tensor<4x2x8xf32>) -> tensor<1x4x8xf32> {
+// CHECK-NOT: train.fused
+// CHECK-LABEL: func.func @otherRows
+func.func @heads(%x: tensor<4x2x8xf32> {train.name = "x"}, %w: tensor<1x8x4xf32> {train.variable = "w"})
+    -> (tensor<1x4x4xf32> {train.name = "y"}, tensor<1x4x4xf32> {train.name = "z"}) attributes {train.entry = "predict"} {
+  %t = train.transpose %x [1, 0, 2] : tensor<4x2x8xf32> -> tensor<2x4x8xf32>
+  %q = train.slice %t starts [0, 0, 0] steps [1, 1, 1] : tensor<2x4x8xf32> -> tensor<1x4x8xf32>
+  %k = train.slice %t starts [1, 0, 0] steps [1, 1, 1] : tensor<2x4x8xf32> -> tensor<1x4x8xf32>
+  %y = train.matmul %q, %w {train.library} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
+  %z = train.matmul %k, %w {train.library} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
+  return %y, %z : tensor<1x4x4xf32>, tensor<1x4x4xf32>
+}
+
+// A kernel has its own row's sum alone: what reads other rows' (here by a transpose of a square) is another kernel.
+
+// CHECK: train.reduce
+// CHECK-NOT: train.transpose
+// CHECK: train.yield
+// CHECK: train.transpose
+func.func @otherRows(%x: tensor<8x8xf32> {train.name = "x"}) -> (tensor<8x8xf32> {train.name = "y"}) attributes {train.entry = "predict"} {
+  %s = train.reduce sum %x [1] : tensor<8x8xf32> -> tensor<8x1xf32>
+  %b = train.broadcast %s : tensor<8x1xf32> -> tensor<8x8xf32>
+  %d = train.sub %x, %b : tensor<8x8xf32>
+  %t = train.transpose %d [1, 0] : tensor<8x8xf32> -> tensor<8x8xf32>
+  %y = train.add %t, %x : tensor<8x8xf32>
+  return %y : tensor<8x8xf32>
+}
