@@ -163,7 +163,9 @@ void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work,
                 uint64_t seed, bool any, RematSchedule &best, Cost &bestCost, Cost least) {
   Annealer annealer(graph, timeline, options.keepOrder, seed);
   annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
-  const double hot = annealer.meanCost * 0.5, cold = annealer.meanCost * 0.005;
+  // Little work for many nodes: no time to climb out of what the beginning lies in and come back.
+  const double share = any ? 0.1 : std::min(0.1, double(work) / double(workOfOne(graph)));
+  const double hot = annealer.meanCost * (0.005 + 5 * share), cold = annealer.meanCost * 0.005;
   const uint64_t begin = timeline.visits();
   for (uint64_t spent = 0; spent < work; spent = timeline.visits() - begin) {
     if ((options.stop && options.stop()) || (!best.empty() && bestCost == least))

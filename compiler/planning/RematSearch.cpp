@@ -60,7 +60,8 @@ constexpr int kMostTries = 200;
 
 struct Candidate {
   double score = 0; ///< cost for each byte-step of overflow that goes away
-  int execution = 0, step = 0;
+  double gain = 0;
+  int execution = 0, use = 0; ///< the output, and the execution before which it would be made again
 };
 
 } // namespace
@@ -107,7 +108,8 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
             else
               gain -= kept;
           }
-          candidates.push_back({(cost + 1e-3) / gain, execution, use});
+          if (gain > 0)
+            candidates.push_back({(cost + 1e-3) / gain, gain, execution, timeline.executionAt(use)});
         }
         from = timeline.mayTakeOver(needed, node) ? needed : needed + 1;
       }
@@ -115,20 +117,32 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
     timeline.count(candidates.size() * 8 + length);
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate &a, const Candidate &b) { return a.score < b.score; });
-    bool done = false;
-    int tries = 0;
+    // Several in a round, as long as they are about as good as the first and none has spoilt the next.
+    int done = 0, tries = 0;
+    const int most = 1 + int(length) / 64;
+    double worst = 0;
     for (const Candidate &candidate : candidates) {
-      if (timeline.visits() >= end || ++tries > kMostTries)
+      if (timeline.visits() >= end || ++tries > kMostTries || done == most || (done && candidate.score > worst) ||
+          timeline.overflow() == 0)
         break;
+      int step = timeline.stepOf(candidate.use), node = timeline.node(candidate.execution);
+      if (done) {
+        if (timeline.newestBefore(node, step) != candidate.execution || timeline.lastUseOf(candidate.execution) < step)
+          continue;
+        int from = timeline.lastUseWithin(node, timeline.stepOf(candidate.execution), step) + 1;
+        if (double(timeline.gainOfAbsence(node, from, step)) < 0.8 * candidate.gain)
+          continue;
+      }
       int64_t before = timeline.overflow();
       size_t mark = timeline.mark();
       moves.price = candidate.score;
-      if (moves.recompute(timeline.node(candidate.execution), candidate.step) && timeline.overflow() < before) {
-        done = true;
+      if (moves.recompute(node, step) && timeline.overflow() < before) {
+        if (!done++)
+          worst = candidate.score * 1.2;
         timeline.forget();
-        break;
+      } else {
+        timeline.rollback(mark);
       }
-      timeline.rollback(mark);
     }
     if (!done)
       return false;

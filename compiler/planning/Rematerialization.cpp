@@ -86,6 +86,9 @@ Bytes largestStep(const RematProblem &problem) {
   return largest;
 }
 
+/// A first answer is not left out, however little work is allowed.
+uint64_t workOfFirst(const RematProblem &problem) { return 20'000 * problem.nodes.size(); }
+
 RematOptions with(const RematOptions &options, uint64_t work) {
   RematOptions result = options;
   result.work = work;
@@ -102,9 +105,11 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   if (largestStep(problem) > budget)
     return {};
   timeline.setLimit(budget);
-  RematSchedule best;
-  Cost bestCost = 0;
-  if (repairGreedily(graph, timeline, options.work / 4)) {
+  // By prices in an instant, where that leads anywhere; else, or where there is time, one by one.
+  constexpr uint64_t kPlentyOfWork = 200'000'000;
+  RematSchedule best = scheduleByPrices(problem, budget);
+  Cost bestCost = best.empty() ? 0 : measure(problem, best).cost;
+  if ((best.empty() || options.work >= kPlentyOfWork) && repairGreedily(graph, timeline, std::max(options.work / 4, workOfFirst(problem)))) {
     best = timeline.schedule();
     bestCost = timeline.cost();
   }
@@ -131,12 +136,13 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
   RematGraph graph(problem);
   RematTimeline timeline(graph);
   const Bytes target = largestStep(problem);
+  const uint64_t greedily = std::max(options.work / 8, workOfFirst(problem));
   // Greedily as far as that goes, then by annealing.
   RematSchedule best = timeline.schedule();
   Bytes reached = timeline.peak();
   for (uint64_t parts = 16; parts <= 256 && reached > target;) {
     timeline.setLimit(reached - std::min(reached, std::max<Bytes>(1, reached / parts)));
-    if (timeline.visits() < options.work / 8 && repairGreedily(graph, timeline, options.work / 32)) {
+    if (timeline.visits() < greedily && repairGreedily(graph, timeline, greedily / 2)) {
       best = timeline.schedule();
       reached = timeline.peak();
     } else {
