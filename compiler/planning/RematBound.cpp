@@ -14,16 +14,6 @@
 using namespace tcc;
 using namespace tcc::planning;
 
-Bytes tcc::planning::boundPeak(const RematProblem &problem) {
-  Bytes bound = 0, atExit = 0;
-  for (size_t node = 0; node < problem.nodes.size(); ++node) {
-    bound = std::max(bound, bytesOfStep(problem, node));
-    if (problem.nodes[node].liveAtExit)
-      atExit += problem.nodes[node].bytes; // all of them live during the last step
-  }
-  return std::max(bound, atExit);
-}
-
 /// Costs are integers, so that a bound may be rounded up.
 static Cost roundedUp(double extra) { return extra > 0.0 && extra < 9e18 ? static_cast<Cost>(std::ceil(extra)) : 0; }
 
@@ -35,13 +25,13 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
     sum += node.cost;
   bound.givenOrder = bound.anyOrder = sum;
   bound.memoryPrices.assign(problem.nodes.size(), 0.0);
-  bound.infeasible = boundPeak(problem) > budget;
+  bound.infeasible = boundPeak(problem, options.work / 32) > budget;
   if (bound.infeasible)
     return bound;
 
   // More milestones see more, but take longer; few come close to the best where the work allows no more.
   auto improve = [&](auto modelOf, uint64_t work, auto keep) {
-    for (auto [stages, share] : {std::pair{4, 16}, {12, 4}, {28, 2}}) {
+    for (auto [stages, share] : {std::pair{4, 16}, {12, 6}, {28, 3}, {60, 3}}) {
       RematModel model = modelOf(problem, budget, stages);
       RematDualBound found = boundByDual(model, work / static_cast<uint64_t>(share), kNever, options.stop);
       bound.infeasible = bound.infeasible || found.infeasible;
@@ -58,10 +48,12 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
   bound.givenOrder = bound.anyOrder;
   if (bound.infeasible)
     return bound;
+  double best = 0.0;
   improve(modelOfGivenOrder, options.work, [&](const RematModel &model, const RematDualBound &found) {
-    if (sum + roundedUp(found.extra) <= bound.givenOrder)
+    if (found.extra <= best)
       return;
-    bound.givenOrder = sum + roundedUp(found.extra);
+    best = found.extra;
+    bound.givenOrder = std::max(bound.anyOrder, sum + roundedUp(best));
     std::fill(bound.memoryPrices.begin(), bound.memoryPrices.end(), 0.0);
     for (int k = 1; k <= model.stages; ++k)
       bound.memoryPrices[static_cast<size_t>(model.milestones[static_cast<size_t>(k)])] =

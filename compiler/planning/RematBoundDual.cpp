@@ -313,9 +313,9 @@ void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &
     return;
   Multipliers multipliers(program);
   uint64_t iterations = work / (program.column.size() + 2 * program.cost.size() + program.rows() + 64);
-  double first = 0.0, previous = 0.0;
+  double start = 0.0, first = 0.0, previous = 0.0; // lengths of steps
   constexpr uint64_t kCheck = 16;
-  uint64_t sinceRestart = 0;
+  uint64_t sinceRestart = 0, idle = 0;
   for (uint64_t iteration = 0; iteration < iterations; ++iteration) {
     float share = 1.0f / static_cast<float>(sinceRestart + 2);
     bool measured = sinceRestart % kCheck == 0;
@@ -327,6 +327,7 @@ void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &
     double moved = multipliers.iterate<true>(share);
     if (sinceRestart == 1) {
       first = previous = moved;
+      start = std::max(start, moved);
       continue;
     }
     bool restart = moved <= 0.2 * first || (moved <= 0.8 * first && moved > previous) ||
@@ -334,8 +335,10 @@ void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &
     previous = moved;
     if (!restart)
       continue;
+    double before = best.extra;
     evaluate(multipliers.y);
-    if (best.infeasible || best.extra >= enough || (stop && stop()))
+    idle = moved < 1e-4 * start && best.extra <= 1.00001 * before ? idle + 1 : 0;
+    if (best.infeasible || best.extra >= enough || idle == 3 || (stop && stop()))
       return;
     multipliers.restart();
     sinceRestart = 0;

@@ -19,6 +19,9 @@ namespace tcc::planning {
 /// Bytes that live during every execution of a node. An input whose memory the output takes over counts once.
 Bytes bytesOfStep(const RematProblem &problem, size_t node);
 
+/// `boundPeak` with at most that many visits.
+Bytes boundPeak(const RematProblem &problem, uint64_t work);
+
 /// Time is cut by the first executions of some nodes, the milestones 1 … stages: interval k lies before milestone k,
 /// interval 0 before the first one that matters, interval `stages` + 1 after the last one. For output i and interval k:
 ///   hold[k,i]  the output lives during milestone k
