@@ -1,6 +1,7 @@
 //===- Schedule.cpp -------------------------------------------------------===//
 //
-// The order is found on the entry's program, by compiler/planning/Scheduling.
+// The order is found on the entry's program, by compiler/planning/Scheduling: of several with little live memory the
+// one that packs into the smallest arena.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
@@ -23,11 +24,12 @@ struct Schedule : impl::SchedulePassBase<Schedule> {
       return;
     EntryProgram entry(function);
     planning::SchedulingSolution solution = planning::schedule(entry.program);
-    if (std::string wrong = planning::validate(entry.program, solution.order); !wrong.empty()) {
+    planning::Sequence order = planning::leastPacked(entry.program, solution);
+    if (std::string wrong = planning::validate(entry.program, order); !wrong.empty()) {
       function.emitError("internal error: the order of instructions is wrong: ") << wrong;
       return signalPassFailure();
     }
-    entry.apply(solution.order);
+    entry.apply(order);
   }
 };
 

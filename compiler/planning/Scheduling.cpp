@@ -17,6 +17,10 @@ namespace tcc::planning {
 
 namespace {
 
+/// Orders beside the best one: how many, and how much larger their peak may be (a part of it).
+constexpr size_t kMostOthers = 8;
+constexpr int64_t kOthersPart = 20;
+
 class Scheduler {
 public:
   Scheduler(const Program &program, const SchedulingOptions &options)
@@ -31,6 +35,7 @@ public:
     if (graph.given.size() < graph.size())
       return solution; // no order is valid
     best = measured(graph, graph.given);
+    remember(best);
     improve();
     settle();
     // The graph's account agrees with the program's; nothing rests on it.
@@ -39,6 +44,9 @@ public:
       solution.peak = peak;
     }
     solution.lowerBound = std::min(Bytes(search.lowerBound()), solution.peak);
+    for (MeasuredOrder &order : met)
+      if (order.peak <= best.peak + best.peak / kOthersPart && order.order != solution.order)
+        solution.others.push_back(std::move(order.order));
     return solution;
   }
 
@@ -46,8 +54,19 @@ private:
   bool finished() const { return best.peak <= search.lowerBound() || search.exhausted(); }
 
   void consider(const MeasuredOrder &order) {
+    remember(order);
     if (order.betterThan(best))
       best = order;
+  }
+
+  void remember(const MeasuredOrder &order) {
+    auto place =
+        std::find_if(met.begin(), met.end(), [&](const MeasuredOrder &other) { return !other.betterThan(order); });
+    if (place != met.end() && !order.betterThan(*place))
+      return; // as good in both: most likely the same
+    met.insert(place, order);
+    if (met.size() > kMostOthers)
+      met.pop_back();
   }
 
   /// Cuts with both kinds of least sets in turn, as long as that helps.
@@ -89,7 +108,7 @@ private:
         continue;
       MeasuredOrder solved = search.solveWindows(best, window, workPerWindow);
       if (solved.peak < best.peak) {
-        best = solved;
+        consider(solved);
         cut(std::move(solved));
       }
     }
@@ -109,12 +128,33 @@ private:
   OrderSearch search;
   uint64_t workPerWindow;
   MeasuredOrder best;
+  std::vector<MeasuredOrder> met; ///< the best ones, best first
 };
 
 } // namespace
 
 SchedulingSolution schedule(const Program &program, const SchedulingOptions &options) {
   return Scheduler(program, options).run();
+}
+
+Sequence leastPacked(const Program &program, const SchedulingSolution &solution, uint64_t work) {
+  auto packed = [&](const Sequence &order) {
+    std::vector<int> bufferOf;
+    return pack(packingOf(blocksOf(program, order), bufferOf), work).bytes;
+  };
+  const Sequence *best = &solution.order;
+  Bytes least = packed(*best);
+  for (const Sequence &order : solution.others) {
+    if (least <= solution.peak)
+      break;
+    if (peakOf(program, order) >= least)
+      continue;
+    if (Bytes bytes = packed(order); bytes < least) {
+      least = bytes;
+      best = &order;
+    }
+  }
+  return *best;
 }
 
 } // namespace tcc::planning

@@ -23,11 +23,17 @@ struct SchedulingSolution {
   Sequence order;       ///< each instruction once
   Bytes peak = 0;       ///< peakOf(program, order)
   Bytes lowerBound = 0; ///< no order of these instructions has a smaller peak
+  /// Further orders that were met on the way, smallest peak first, none much larger: what they need may pack better.
+  std::vector<Sequence> others;
 };
 
 /// Never worse than the program's own order; the same program and work give the same solution. The program's own order
 /// may overwrite state before all have read it (`after`): then the solution's does not.
 SchedulingSolution schedule(const Program &program, const SchedulingOptions &options = {});
+
+/// Of a solution's orders the one whose packed arena is smallest, with `work` for each packing; the first where several
+/// are.
+Sequence leastPacked(const Program &program, const SchedulingSolution &solution, uint64_t work = kPackingWork / 10);
 
 } // namespace tcc::planning
 

@@ -116,6 +116,10 @@ TEST(Scheduling, KeepsItsWordOnLargerPrograms) {
     ASSERT_LE(solution.peak, peakOf(program, givenOrder(program)));
     ASSERT_LE(solution.lowerBound, solution.peak);
     ASSERT_EQ(schedule(program, options).order, solution.order);
+    for (const Sequence &order : solution.others) {
+      ASSERT_EQ(validate(program, order), "");
+      ASSERT_GE(peakOf(program, order), solution.peak);
+    }
   }
 }
 
@@ -256,6 +260,26 @@ TEST(Scheduling, ATrainingStepMeetsItsBound) {
   }
   EXPECT_GE(met, kPrograms * 9 / 10);
   EXPECT_GE(better, kPrograms / 2);
+}
+
+TEST(Scheduling, TakesTheOrderThatPacksBest) {
+  std::mt19937 random(43);
+  int smaller = 0;
+  for (int round = 0; round < 60; ++round) {
+    Program program = randomProgram(random, 60);
+    SchedulingOptions options;
+    options.work = 500'000;
+    SchedulingSolution solution = schedule(program, options);
+    auto packed = [&](const Sequence &order) {
+      std::vector<int> bufferOf;
+      return pack(packingOf(blocksOf(program, order), bufferOf), 100'000).bytes;
+    };
+    Sequence best = leastPacked(program, solution, 100'000);
+    ASSERT_EQ(validate(program, best), "");
+    ASSERT_LE(packed(best), packed(solution.order));
+    smaller += packed(best) < packed(solution.order);
+  }
+  EXPECT_GT(smaller, 0);
 }
 
 TEST(Scheduling, WithoutWorkTheGivenOrderStands) {
