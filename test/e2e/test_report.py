@@ -1,4 +1,6 @@
 """The report: the documented keys with the right types, and a memory figure that is what trun then takes."""
+import json
+import re
 import unittest
 
 from common import EndToEnd, case
@@ -90,6 +92,37 @@ class Report(EndToEnd):
         unused = {u["name"]: u for u in self.report(self.compile("m.onnx", "--recipe", recipe))["parameters"]["unused"]}
         self.assertEqual(sorted(unused), ["c", "v"])
         self.assertEqual(unused["v"]["node"], "dead_branch")
+
+    def test_the_difference_of_two_plans(self):
+        """Names and numbers of what was changed, and nothing else."""
+        model, recipe, _, _ = case("nano-gpt")
+        plan = self.compile(model, "--recipe", recipe, "--set", "optimizer.weight_decay=0.5")
+        self.assertEqual(self.succeed("tcc", "report", plan, "--diff", plan).out, "no difference\n")
+        self.assertTrue(json.loads(self.succeed("tcc", "report", plan, "--diff", plan, "--json").out)["identical"])
+
+        other = self.compile(model, "--recipe", recipe, "--set", "optimizer.weight_decay=0.25", "--entry", "train", plan="other.tplan")
+        difference = json.loads(self.succeed("tcc", "report", plan, "--diff", other, "--json").out)
+        self.assertEqual(difference["recipe"], {"vanished": ["[optimizer] weight_decay = 0.5"], "appeared": ["[optimizer] weight_decay = 0.25"]})
+        self.assertEqual({name: p.get("change") for name, p in difference["programs"].items()},
+                         {"evaluate": "vanished", "predict": "vanished", "gradients": "vanished"})
+        self.assertTrue(all("weight decay 0.25" in text for text in difference["parameters"]["groups"]["appeared"]))
+        text = self.succeed("tcc", "report", plan, "--diff", other).out
+        for line in ("program predict: in A alone", "- [optimizer] weight_decay = 0.5", "+ [optimizer] weight_decay = 0.25"):
+            self.assertIn(line, text)
+        self.refuse(1, ["missing.tplan"], "tcc", "report", plan, "--diff", "missing.tplan")
+
+    def test_why_buffers_are_alive(self):
+        """What is saved is made before and read after the loss; gradients wait for their parameter's update."""
+        memory = self.report(self.plan_of("nano-gpt"))["memory"]
+        step = memory["entries"]["train"]["programs"]["step"]
+        saved = [b for b in step["buffers"] if b["purpose"] == "saved"]
+        self.assertGreater(len(saved), 10)
+        for buffer in saved:
+            self.assertRegex(buffer["why_alive"], r"^saved for (the gradient at|the update of|the recomputation of) \S+")
+        self.assertTrue([b for b in step["buffers"] if re.match(r"waits for the update of \S+", b["why_alive"])])
+        for name in ("evaluate", "predict"):
+            program = memory["entries"][name]["programs"][name]
+            self.assertFalse([b["name"] for b in program["buffers"] if b["purpose"] in ("saved", "gradient", "recomputed")])
 
     def test_accumulation_writes_its_buffers_instead_of_zeroing_them(self):
         report = self.report(self.plan_of("in-graph-loss"))

@@ -8,9 +8,12 @@ namespace tcc::report {
 
 namespace {
 
-/// Equal for two executions of one call on behalf of the same nodes.
+/// Equal for two executions of one call on behalf of the same nodes: what is called, with its shapes and operations.
 std::string callKey(const plan::Instruction &instruction) {
   std::string key = instructionName(instruction);
+  const plan::MatmulCall &product = instruction.matmul();
+  key += fmt::format(" {}x{}x{}x{} {}{} {}", product.batch(), product.m(), product.n(), product.k(), product.trans_a(),
+                     product.trans_b(), instruction.flops());
   for (const std::string &node : instruction.nodes())
     key += '\0' + node;
   return key;
@@ -38,7 +41,9 @@ Recomputation analyzeRecomputation(const plan::Entry &program, const emit::Entry
     result.cost += instruction.cost();
     if (!instruction.recompute()) {
       result.flopsOnce += instruction.flops();
-      executed[key] = i;
+      // A gradient at the same nodes may be a product of the same shape.
+      if (lives.phases[size_t(i)] == emit::Phase::Forward)
+        executed[key] = i;
       continue;
     }
     result.flops += instruction.flops();

@@ -19,6 +19,13 @@ function bytesText(bytes) {
   return unit ? `${value.toFixed(unit === 3 ? 2 : 1)} ${units[unit]}` : `${bytes} B`;
 }
 
+// Neighbours on an axis, `step` bytes apart, never read the same.
+function tickText(bytes, step) {
+  const units = ["B", "KiB", "MiB", "GiB"], unit = Math.max(0, Math.min(3, Math.floor(Math.log2(Math.max(1, bytes)) / 10)));
+  const digits = Math.max(0, Math.min(3, Math.round(Math.log2(1024 ** unit / step)))); // of a power of two
+  return `${(bytes / 1024 ** unit).toFixed(digits)} ${units[unit]}`;
+}
+
 function scaledText(value, step, units, digits = 1) {
   let unit = 0;
   for (; unit < units.length - 1 && value >= step; ++unit) value /= step;

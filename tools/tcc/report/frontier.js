@@ -24,9 +24,10 @@ class Frontier extends Chart {
       this.line(left, this.py(tick), right, this.py(tick), "line");
       this.text(timeText(tick, digits), left - 7, this.py(tick), { align: "right" });
     }
-    for (const tick of ticks(low, high, Math.floor((right - left) / 110), true)) {
+    const places = ticks(low, high, Math.floor((right - left) / 110), true);
+    for (const tick of places) {
       this.line(this.px(tick), bottom, this.px(tick), bottom + 4, "strong");
-      this.text(bytesText(tick), this.px(tick), bottom + 13, { align: "center" });
+      this.text(tickText(tick, places[1] - places[0] || 1), this.px(tick), bottom + 13, { align: "center" });
     }
     this.line(left, bottom, right, bottom, "strong");
     this.text(`arena; with the state ${bytesText(memory.resident_bytes)} more`, right, bottom + 27, { align: "right", color: "faint" });
@@ -62,7 +63,7 @@ class Frontier extends Chart {
 
 function frontierFacts(point, points) {
   const least = Math.min(...points.map(other => other.cost_ns));
-  return [["trun allocates", bytesText(memory.resident_bytes + point.arena_bytes)], ["arena", bytesText(point.arena_bytes)], ["cost", timeText(point.cost_ns)],
-    ["above the least", percentText(least ? point.cost_ns / least - 1 : 0)], ["lower bound", point.lower_bound_cost_ns ? timeText(point.lower_bound_cost_ns) : "–"],
+  return [["trun allocates", bytesText(memory.resident_bytes + point.arena_bytes)], ["arena", bytesText(point.arena_bytes)], ["cost", timeText(point.cost_ns, 3)],
+    ["above the least", percentText(least ? point.cost_ns / least - 1 : 0)], ["lower bound", point.lower_bound_cost_ns ? timeText(point.lower_bound_cost_ns, 3) : "–"],
     ["gap", point.lower_bound_cost_ns ? percentText(point.cost_ns / point.lower_bound_cost_ns - 1) : "–"]];
 }

@@ -16,10 +16,11 @@ class Timeline extends TimeChart {
 
   draw(context, colors) {
     const program = view.program, { most, bottom, base, y } = this.scale();
-    for (const tick of ticks(0, base + most, Math.floor((bottom - 12) / 30), true)) {
+    const levels = ticks(0, base + most, Math.floor((bottom - 12) / 30), true);
+    for (const tick of levels) {
       const at = y(tick - base);
       this.line(LEFT, Math.round(at) + 0.5, this.width - RIGHT, Math.round(at) + 0.5, "line");
-      this.text(bytesText(tick), LEFT - 7, at, { align: "right" });
+      this.text(tickText(tick, levels[1] - levels[0] || 1), LEFT - 7, at, { align: "right" });
     }
     this.drawStack(context, colors, y);
     if (this.toScale) this.fill(context, colors.state, LEFT, y(0), this.width - LEFT - RIGHT, bottom - y(0));
@@ -136,10 +137,11 @@ class AddressMap extends TimeChart {
     const program = view.program, end = this.width - RIGHT;
     context.fillStyle = colors.page;
     context.fillRect(LEFT, 8, end - LEFT, this.bottom - 8);
-    for (const tick of ticks(view.low, view.high, Math.floor((this.bottom - 8) / 34), true)) {
+    const levels = ticks(view.low, view.high, Math.floor((this.bottom - 8) / 34), true);
+    for (const tick of levels) {
       const at = this.y(tick);
       this.line(LEFT, Math.round(at) + 0.5, end, Math.round(at) + 0.5, "line");
-      if (at > 12) this.text(bytesText(tick), LEFT - 7, at, { align: "right" });
+      if (at > 12) this.text(tickText(tick, levels[1] - levels[0] || 1), LEFT - 7, at, { align: "right" });
     }
     context.save();
     context.beginPath();

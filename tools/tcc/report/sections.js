@@ -22,7 +22,7 @@ function overview() {
     memory.budget_bytes !== null ? figure("budget", bytesText(memory.budget_bytes), `${percentText(total / memory.budget_bytes)} of it used`) : null,
     recompute.tensors.length ? figure("without recomputation", bytesText(memory.without_recompute_bytes), `+${percentText(recompute.extra_cost_fraction)} time instead`) : null,
     report.flops_per_step ? figure("one update", flopsText(report.flops_per_step), recompute.cost_ns ? `${timeText(recompute.cost_ns)} on the nominal machine` : "all micro-batches") : null,
-    figure("host", bytesText(memory.host_bytes), "plan file, mapped, and code")
+    figure("host", bytesText(memory.host_bytes), "header and code of the plan")
   ];
   const parts = ROLES.map(role => [role, memory.resident[role]]).concat([["arena", memory.arena_bytes]]).filter(([, bytes]) => bytes > 0);
   const colors = { parameters: "saved", optimizer: "recomputed", accumulators: "output", frozen: "scratch", constants: "state", arena: "gradient" };
@@ -67,7 +67,7 @@ function frontierSection() {
   const table = new Table({
     rows: [], noun: "point", filter: false, columns: [
       { label: "arena", kind: "number", value: row => row.arena_bytes, text: row => bytesText(row.arena_bytes) },
-      { label: "trun allocates", kind: "number", value: row => row.arena_bytes, text: row => bytesText(memory.resident_bytes + row.arena_bytes) },
+      { label: "trun allocates", kind: "number", value: row => row.arena_bytes, text: row => bytesText(memory.resident_bytes + row.arena_bytes), hide: "middle" },
       { label: "cost", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns, 3) },
       { label: "more than the least", kind: "number", value: row => row.cost_ns, text: row => percentText(row.cost_ns / least() - 1), hide: "small" },
       { label: "lower bound", kind: "number", value: row => row.lower_bound_cost_ns, text: row => row.lower_bound_cost_ns ? timeText(row.lower_bound_cost_ns, 3) : "–" },
@@ -75,10 +75,10 @@ function frontierSection() {
       { label: "", value: row => row.chosen ? "this plan" : "" }]
   });
   const variants = memory.variants.length ? new Table({
-    rows: memory.variants, noun: "plan in this file", filter: false, columns: [
+    rows: memory.variants, noun: "plan", filter: false, columns: [
       { label: "trun allocates", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
       { label: "arena", kind: "number", value: row => row.arena_bytes, text: row => bytesText(row.arena_bytes) },
-      { label: "cost of one update", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns) },
+      { label: "cost of one update", kind: "number", value: row => row.cost_ns, text: row => timeText(row.cost_ns, 3) },
       { label: "", value: row => row.reported ? "shown here" : "" }]
   }).element : null;
   const none = el("p", { class: "note" }, "One plan of this program is known: there is nothing to choose from.");
