@@ -63,6 +63,8 @@ Sequence reordered(const Program &program, const Sequence &sequence, uint64_t wo
   Sequence order = schedule(expand(program, sequence), options).order, result;
   for (int execution : order)
     result.push_back(sequence[size_t(execution)]);
+  // In another order a copy may have no reader left.
+  result = withoutDeadExecutions(program, result);
   return validate(program, result).empty() && peakOf(program, result) < peakOf(program, sequence) ? result : sequence;
 }
 

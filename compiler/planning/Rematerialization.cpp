@@ -1,6 +1,7 @@
 //===- Rematerialization.cpp - definitions, and the way through the solver ===//
 #include "compiler/planning/Rematerialization.h"
 
+#include "compiler/planning/RematPrices.h"
 #include "compiler/planning/RematSearch.h"
 
 #include <algorithm>
@@ -109,9 +110,16 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   constexpr uint64_t kPlentyOfWork = 200'000'000;
   RematSchedule best = scheduleByPrices(problem, budget);
   Cost bestCost = best.empty() ? 0 : measure(problem, best).cost;
-  if ((best.empty() || options.work >= kPlentyOfWork) && repairGreedily(graph, timeline, std::max(options.work / 4, workOfFirst(problem)))) {
+  const uint64_t greedily = std::max(options.work / 4, workOfFirst(problem));
+  if ((best.empty() || options.work >= kPlentyOfWork) && repairGreedily(graph, timeline, greedily) &&
+      (best.empty() || timeline.cost() <= bestCost)) {
     best = timeline.schedule();
     bestCost = timeline.cost();
+  } else if (!best.empty()) {
+    uint64_t spent = timeline.visits();
+    timeline = RematTimeline(graph, best);
+    timeline.count(spent);
+    timeline.setLimit(budget);
   }
   auto left = [&] { return options.work - std::min(options.work, timeline.visits()); };
   if (best.empty()) {
@@ -140,6 +148,11 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
   // Greedily as far as that goes, then by annealing.
   RematSchedule best = timeline.schedule();
   Bytes reached = timeline.peak();
+  if (RematSchedule priced = leastByPrices(problem); !priced.empty() && measure(problem, priced).peak < reached) {
+    best = std::move(priced);
+    timeline = RematTimeline(graph, best);
+    reached = timeline.peak();
+  }
   for (uint64_t parts = 16; parts <= 256 && reached > target;) {
     timeline.setLimit(reached - std::min(reached, std::max<Bytes>(1, reached / parts)));
     if (timeline.visits() < greedily && repairGreedily(graph, timeline, greedily / 2)) {

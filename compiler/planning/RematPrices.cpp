@@ -1,0 +1,270 @@
+//===- RematPrices.cpp ----------------------------------------------------===//
+//
+// A byte that is held during a crowded step has a price. Walking through the nodes in their order, each value that was
+// just made or read is held until its next use if that costs less than making it again then (with those of its inputs
+// that will not be at hand), and is given up otherwise; what is needed and not there is made on demand, just before.
+// The price is the Lagrangian multiplier of the budget: it is searched by bisection for the least with which the
+// schedule fits, for several notions of what is crowded. Recomputations that the peak does not need are taken back at
+// the end.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/RematPrices.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tcc::planning {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+class Walk {
+public:
+  explicit Walk(const RematProblem &problem) : problem(problem), count(int(problem.nodes.size())) {
+    uses.resize(problem.nodes.size());
+    for (int v = 0; v < count; ++v)
+      for (int input : problem.inputs[size_t(v)])
+        uses[size_t(input)].push_back(v);
+    crowded.assign(problem.nodes.size() + 1, 0);
+    stamp.assign(problem.nodes.size(), 0);
+  }
+
+  /// Steps at which more than `bytes` are live while nothing is recomputed are crowded.
+  void setCrowded(const std::vector<int64_t> &live, double bytes) {
+    for (int t = 0; t < count; ++t)
+      crowded[size_t(t) + 1] = crowded[size_t(t)] + (double(live[size_t(t)]) > bytes ? 1 : 0);
+  }
+
+  /// Empty where that would recompute each node several times: no answer worth having.
+  RematSchedule schedule(double pricePerByteStep) {
+    price = pricePerByteStep;
+    made.clear();
+    heldUntil.assign(size_t(count), -1);
+    for (int t = 0; t < count; ++t) {
+      touched.clear();
+      execute(t);
+      if (made.size() > kMostExecutions * problem.nodes.size())
+        return {};
+      for (int u : touched)
+        decide(u, t);
+    }
+    return made;
+  }
+
+private:
+  bool atHand(int u) const { return heldUntil[size_t(u)] >= 0; }
+
+  /// Executes `target`, and before it what it needs and is not there: depth first, without recursion.
+  void execute(int target) {
+    stack.assign(1, target);
+    while (!stack.empty()) {
+      int v = stack.back();
+      if (v != target && atHand(v)) {
+        stack.pop_back();
+        continue;
+      }
+      bool ready = true;
+      const std::vector<int> &inputs = problem.inputs[size_t(v)];
+      for (auto input = inputs.rbegin(); input != inputs.rend(); ++input)
+        if (!atHand(*input)) {
+          stack.push_back(*input);
+          ready = false;
+        }
+      if (!ready)
+        continue;
+      stack.pop_back();
+      made.push_back(v);
+      heldUntil[size_t(v)] = target;
+      touched.push_back(v);
+      touched.insert(touched.end(), inputs.begin(), inputs.end());
+    }
+  }
+
+  void decide(int u, int t) {
+    const RematNode &node = problem.nodes[size_t(u)];
+    auto next = std::upper_bound(uses[size_t(u)].begin(), uses[size_t(u)].end(), t);
+    int until = next != uses[size_t(u)].end() ? *next : node.liveAtExit ? count : -1;
+    if (until >= 0 && until < count && node.repeatable && (node.repeatBefore < 0 || until <= node.repeatBefore)) {
+      ++stamps;
+      visits = 0;
+      double held = price * double(node.bytes) * double(crowded[size_t(until)] - crowded[size_t(t) + 1]);
+      if (held > 0 && held > costAt(u, until))
+        until = -1;
+    }
+    heldUntil[size_t(u)] = until;
+  }
+
+  /// What making `u` again just before step `at` costs, as far as the decisions up to now tell.
+  double costAt(int u, int at) {
+    const RematNode &node = problem.nodes[size_t(u)];
+    if (!node.repeatable || (node.repeatBefore >= 0 && at > node.repeatBefore) || ++visits > kMostVisits)
+      return kNever;
+    if (stamp[size_t(u)] == stamps)
+      return 0; // counted already
+    stamp[size_t(u)] = stamps;
+    double cost = double(node.cost);
+    for (int input : problem.inputs[size_t(u)])
+      if (heldUntil[size_t(input)] < at)
+        cost += costAt(input, at);
+    return cost;
+  }
+
+  static constexpr int kMostVisits = 300;
+  static constexpr size_t kMostExecutions = 5;
+  const RematProblem &problem;
+  const int count;
+  std::vector<std::vector<int>> uses;
+  std::vector<int64_t> crowded; ///< crowded steps before each
+  double price = 0;
+  RematSchedule made;
+  std::vector<int> heldUntil; ///< the step until which a value is held; −1: it is not there
+  std::vector<int> touched, stack, stamp;
+  int stamps = 0, visits = 0;
+};
+
+/// Live bytes at each step where everything is executed once.
+std::vector<int64_t> liveOnce(const RematProblem &problem) {
+  const size_t count = problem.nodes.size();
+  std::vector<size_t> last(count);
+  std::vector<int64_t> live(count + 1, 0);
+  for (size_t v = 0; v < count; ++v) {
+    last[v] = problem.nodes[v].liveAtExit ? count - 1 : v;
+    for (int input : problem.inputs[v])
+      last[size_t(input)] = std::max(last[size_t(input)], v);
+  }
+  for (size_t v = 0; v < count; ++v) {
+    live[v] += int64_t(problem.nodes[v].bytes);
+    live[last[v] + 1] -= int64_t(problem.nodes[v].bytes);
+  }
+  for (size_t v = 1; v < count; ++v)
+    live[v] += live[v - 1];
+  for (size_t v = 0; v < count; ++v)
+    live[v] += int64_t(problem.nodes[v].workspace);
+  live.pop_back();
+  return live;
+}
+
+/// The range of prices at which anything changes: cost for each byte of what could be made again.
+std::pair<double, double> priceRange(const RematProblem &problem) {
+  double least = kNever, most = 0;
+  for (const RematNode &node : problem.nodes)
+    if (node.repeatable && node.bytes) {
+      double ratio = double(node.cost + 1) / double(node.bytes);
+      least = std::min(least, ratio);
+      most = std::max(most, ratio);
+    }
+  return {least / double(problem.nodes.size() + 1), most * 64};
+}
+
+double middle(double low, double high) {
+  // The geometric mean by Newton's steps: no library function whose last bit differs.
+  double product = low * high, root = (low + high) / 2;
+  for (int i = 0; i < 60 && root > 0; ++i)
+    root = (root + product / root) / 2;
+  return root;
+}
+
+constexpr double kCrowded[] = {1.0, 0.9, 0.75, 0.5, 0.0};
+
+/// Takes back recomputations that the budget does not need, the most expensive first.
+void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget) {
+  constexpr size_t kMostAttempts = 400;
+  for (bool changed = true; changed;) {
+    changed = false;
+    std::vector<bool> seen(problem.nodes.size(), false);
+    std::vector<size_t> repeats;
+    for (size_t at = 0; at < schedule.size(); ++at) {
+      if (seen[size_t(schedule[at])])
+        repeats.push_back(at);
+      seen[size_t(schedule[at])] = true;
+    }
+    std::stable_sort(repeats.begin(), repeats.end(), [&](size_t a, size_t b) {
+      return problem.nodes[size_t(schedule[a])].cost > problem.nodes[size_t(schedule[b])].cost;
+    });
+    std::vector<bool> gone(schedule.size(), false);
+    for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
+      gone[repeats[i]] = true;
+      RematSchedule shorter;
+      for (size_t at = 0; at < schedule.size(); ++at)
+        if (!gone[at])
+          shorter.push_back(schedule[at]);
+      if (measure(problem, shorter).peak <= budget)
+        changed = problem.nodes[size_t(schedule[repeats[i]])].cost > 0 || changed;
+      else
+        gone[repeats[i]] = false;
+    }
+    RematSchedule left;
+    for (size_t at = 0; at < schedule.size(); ++at)
+      if (!gone[at])
+        left.push_back(schedule[at]);
+    schedule = std::move(left);
+  }
+}
+
+} // namespace
+
+RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
+  constexpr int kBisections = 16;
+  Walk walk(problem);
+  const std::vector<int64_t> live = liveOnce(problem);
+  const auto [least, most] = priceRange(problem);
+  RematSchedule best;
+  Cost bestCost = 0;
+  for (double share : kCrowded) {
+    walk.setCrowded(live, share * double(budget));
+    double low = least, high = most;
+    for (int i = 0; i < kBisections && most > 0; ++i) {
+      double price = i == 0 ? high : middle(low, high);
+      RematSchedule schedule = walk.schedule(price);
+      if (schedule.empty()) { // too high a price
+        high = price;
+        continue;
+      }
+      RematMeasure measured = measure(problem, schedule);
+      if (measured.peak > budget) {
+        if (i == 0)
+          break; // not even the highest price
+        low = price;
+        continue;
+      }
+      high = price;
+      if (best.empty() || measured.cost < bestCost) {
+        best = std::move(schedule);
+        bestCost = measured.cost;
+      }
+    }
+  }
+  if (!best.empty())
+    takeBack(problem, best, budget);
+  return best;
+}
+
+RematSchedule leastByPrices(const RematProblem &problem) {
+  constexpr int kPrices = 24;
+  Walk walk(problem);
+  const std::vector<int64_t> live = liveOnce(problem);
+  const auto [least, most] = priceRange(problem);
+  RematSchedule best;
+  Bytes bestPeak = 0;
+  auto attempt = [&](double price) {
+    RematSchedule schedule = walk.schedule(price);
+    if (schedule.empty())
+      return;
+    Bytes peak = measure(problem, schedule).peak;
+    if (best.empty() || peak < bestPeak) {
+      best = std::move(schedule);
+      bestPeak = peak;
+    }
+  };
+  const double highest = double(*std::max_element(live.begin(), live.end()));
+  for (double share : {0.0, 0.25, 0.5, 0.75}) {
+    walk.setCrowded(live, share * highest);
+    double ratio = 1;
+    for (int i = 0; i < kPrices && most > 0; ++i, ratio *= 2)
+      attempt(std::max(least, most / ratio));
+  }
+  return best;
+}
+
+} // namespace tcc::planning
