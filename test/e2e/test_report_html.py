@@ -13,8 +13,12 @@ HOSTILE = ["</script><script>window.broken = 1</script>", "<img src=x onerror=al
            "層/Ω naïve\u202eevil\u2028line\nnew\ttab", "x" * 10_000]
 
 
+def json_of(page):
+    return re.search(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)[1]
+
+
 def data_of(page):
-    return json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', page, re.DOTALL)[1])
+    return json.loads(json_of(page))
 
 
 class Tags(HTMLParser):
@@ -219,6 +223,42 @@ class InABrowser(Pages):
         browser = self.show(self.zoo("in-graph-loss"))
         for name, live in browser.run('programs.map(p => [p.name, p.live.map((bytes, step) => bytes - memory.resident_bytes - STACK.reduce((sum, kind) => sum + p.stack[kind][step], 0))])'):
             self.assertEqual(set(live), {0}, name)
+
+    def test_thousands_of_buffers_are_no_thousands_of_elements(self):
+        """The page of a plan as deep as 40 of this one: its buffers again and again, later and at higher addresses."""
+        plan = self.zoo()
+        page = self.page(plan)
+        data, times = data_of(page), 40
+        for program in data["programs"]:
+            count, arena, buffers = len(program["live"]), program["arena_bytes"], program["buffers"]
+            width = len(buffers["bytes"])
+            for key in ("live", "kernel", "node", "nodes", "flops", "bytes", "cost"):
+                program[key] = program[key] * times
+            program["phase"] *= times
+            for key in ("reads", "writes"):
+                program[key] = [[i + k * width for i in ids] for k in range(times) for ids in program[key]]
+            for key, step in (("first", count), ("last", count), ("offset", arena)):
+                buffers[key] = [value + k * step for k in range(times) for value in buffers[key]]
+            for key in ("name", "node", "type", "why", "purpose", "bytes"):
+                buffers[key] = buffers[key] * times
+            program["arena_bytes"] *= times
+        path = self.write("deep.html", page.replace(json_of(page), json.dumps(data).replace("<", "\\u003c")))
+        browser = Browser().__enter__()
+        self.addCleanup(browser.__exit__)
+        browser.open(path)
+        self.assertEqual(browser.errors, [])
+        self.assertGreater(browser.run("view.program.placed.length"), 5000)
+        self.assertLess(browser.run('document.querySelectorAll("*").length'), 4000)
+        # The last of all, in the corner of the map, is found by its place.
+        last = browser.run("""(() => { const all = view.program.placed, b = all.filter(b => b.first > view.program.count * 0.98)
+            .sort((a, b) => b.bytes * (b.last - b.first) - a.bytes * (a.last - a.first))[0];
+            return {name: b.name, first: b.first, last: b.last, offset: b.offset, bytes: b.bytes}; })()""")
+        browser.run(f"zoomTo(view.program.placed.find(b => b.offset === {last['offset']} && b.first === {last['first']}))")
+        browser.frames()
+        browser.move(*self.place(browser, last))
+        tip = browser.run('document.getElementById("tip").innerText')
+        self.assertIn(last["name"], tip)
+        self.assertIn(f"{last['offset']:,}", tip)
 
     def test_it_fits_its_window_in_light_and_dark(self):
         browser = self.show(self.zoo("unused-params"))

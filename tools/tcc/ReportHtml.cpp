@@ -43,6 +43,9 @@ private:
   Json list = Json::array();
 };
 
+/// Counts of operations are whole, and shorter so.
+uint64_t wholeNumber(double value) { return value >= 0 && value < 1e18 ? uint64_t(value) : 0; }
+
 Json buffersOf(const ProgramMemory &program, Strings &strings) {
   Json columns;
   for (const char *name : {"name", "node", "type", "why", "purpose", "bytes", "offset", "first", "last"})
@@ -85,7 +88,7 @@ void addInstructions(const ProgramMemory &program, Strings &strings, Json &resul
     result["nodes"].push_back(std::move(nodes));
     result["reads"].push_back(std::move(reads));
     result["writes"].push_back(std::move(writes));
-    result["flops"].push_back(uint64_t(instruction.flops()));
+    result["flops"].push_back(wholeNumber(instruction.flops()));
     result["bytes"].push_back(instruction.bytes());
     result["cost"].push_back(instruction.cost());
     phases += "FBUR"[size_t(program.lives.phases[size_t(row.step)])];

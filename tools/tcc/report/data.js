@@ -70,7 +70,7 @@ class Program {
     }));
     raw.reads.forEach((ids, step) => ids.forEach(id => this.buffers[id].readers.push(step)));
     raw.writes.forEach((ids, step) => ids.forEach(id => this.buffers[id].writers.push(step)));
-    this.placed = this.buffers.filter(buffer => buffer.purpose !== "state" && buffer.last >= buffer.first);
+    this.placed = this.buffers.filter(buffer => buffer.purpose !== "state" && buffer.last >= buffer.first && buffer.last >= -1 && buffer.first <= this.count);
     this.indexByTime();
     this.stackBytes();
   }
