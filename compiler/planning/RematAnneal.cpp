@@ -237,17 +237,18 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
       }
   }
   // Then whole annealings, each for a limit somewhat lower than what was reached.
-  uint64_t left = std::min(options.work - std::min(options.work, timeline.visits() - begin), 6 * workOfOne(graph));
-  const uint64_t part = std::max<uint64_t>(left / 12, 1);
+  uint64_t left = std::min(options.work - std::min(options.work, timeline.visits() - begin), 20 * workOfOne(graph));
+  const uint64_t part = std::max<uint64_t>(left / 6, 1);
   uint64_t seed = 0;
-  for (uint64_t parts = 16; reached > target && left >= part && parts <= 1024; left -= part) {
+  for (uint64_t parts = 16; reached > target && left > 0 && parts <= 1024;) {
     if (options.stop && options.stop())
       break;
     RematTimeline next(graph, best);
     next.setLimit(std::max(target, reached - std::min(reached, std::max<Bytes>(1, reached / parts))));
     RematSchedule found;
     Cost cost = 0;
-    annealOnce(graph, next, part, options, ++seed, true, found, cost, 0);
+    annealOnce(graph, next, std::min(part, left), options, ++seed, true, found, cost, 0);
+    left -= std::min(left, next.visits() + 1);
     if (found.empty()) {
       parts *= 2;
     } else {
