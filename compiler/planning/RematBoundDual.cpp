@@ -33,6 +33,7 @@ struct Program {
   std::vector<float> coefficient;
   std::vector<double> exact; ///< the coefficients before rounding to single precision
   std::vector<float> least;
+  std::vector<double> exactLeast;
   std::vector<bool> ofPath; ///< follows one output: not charged in the bound
 
   void term(size_t variable, double factor) {
@@ -43,6 +44,7 @@ struct Program {
   void endRow(double bound, bool path = false) {
     begin.push_back(column.size());
     least.push_back(static_cast<float>(bound));
+    exactLeast.push_back(bound);
     ofPath.push_back(path);
   }
   size_t rows() const { return least.size(); }
@@ -51,12 +53,13 @@ struct Program {
 /// Multipliers of a program's rows, improved step by step.
 class Multipliers {
 public:
-  explicit Multipliers(const Program &program);
+  /// Starts from variables and multipliers of a program that had these columns and the first of these rows.
+  Multipliers(const Program &program, std::vector<float> variables, std::vector<float> multipliers);
   /// One reflected step, averaged with the anchor. Gives its length in the norm of the step sizes, if measured.
   template <bool Measure> double iterate(float anchorShare);
   /// The anchor is here from now on; primal and dual steps are balanced by how far either moved since the last one.
   void restart();
-  std::vector<float> y;
+  std::vector<float> x, y;
 
 private:
   void anchor() {
@@ -64,13 +67,17 @@ private:
     y0 = y;
   }
   const Program &program;
-  std::vector<float> x, x0, y0, reflected, gradient, primalStep, dualStep;
+  std::vector<float> x0, y0, reflected, gradient, primalStep, dualStep;
   float weight = 1.0f; // dual step ÷ primal step
 };
 
-Multipliers::Multipliers(const Program &program)
-    : y(program.rows(), 0.0f), program(program), x(program.lower), reflected(x.size(), 0.0f), gradient(x.size(), 0.0f),
-      primalStep(x.size(), 0.0f), dualStep(y.size(), 0.0f) {
+Multipliers::Multipliers(const Program &program, std::vector<float> variables, std::vector<float> multipliers)
+    : x(std::move(variables)), y(std::move(multipliers)), program(program), reflected(x.size(), 0.0f),
+      gradient(x.size(), 0.0f), primalStep(x.size(), 0.0f), dualStep(program.rows(), 0.0f) {
+  y.resize(program.rows(), 0.0f);
+  for (size_t row = 0; row < y.size(); ++row)
+    for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry)
+      gradient[program.column[entry]] += y[row] * program.coefficient[entry];
   for (size_t row = 0; row < y.size(); ++row)
     for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
       primalStep[program.column[entry]] += std::abs(program.coefficient[entry]);
@@ -144,6 +151,8 @@ private:
   void addColumns();
   void addRows();
   void addSpan(int p, int q);
+  bool addCovers(const std::vector<float> &x);
+  uint64_t improve(Multipliers &multipliers, uint64_t work, double enough, const std::function<bool()> &stop);
   void evaluate(const std::vector<float> &y);
   double bound(const std::vector<float> &y, bool withCosts) const;
 
@@ -151,6 +160,7 @@ private:
   double costScale = 1.0, bytesScale = 1.0;
   Program program; // costs by `costScale`, rows of memory by `bytesScale`
   std::vector<size_t> memoryRow;
+  std::vector<std::pair<int, size_t>> coverRows; ///< milestone, row
 };
 
 DualSolver::DualSolver(const RematModel &model) : model(model) {
@@ -262,15 +272,8 @@ double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
       reduced[program.column[entry]] -= charge * program.exact[entry];
       size += std::abs(charge * program.exact[entry]);
     }
-    if (program.least[row] == 1.0f) { // else 0, or memory
-      sum += charge;
-      size += charge;
-    }
-  }
-  for (int k = 1; k <= model.stages; ++k) {
-    double charge = static_cast<double>(std::max(0.0f, y[memoryRow[at(k)]])) * costScale;
-    sum -= charge * (model.capacity[at(k)] / bytesScale);
-    size += std::abs(charge * (model.capacity[at(k)] / bytesScale));
+    sum += charge * program.exactLeast[row];
+    size += std::abs(charge * program.exactLeast[row]);
   }
   for (size_t column = 2 * model.size(); column < reduced.size(); ++column)
     sum += std::min(0.0, reduced[column]);
@@ -304,15 +307,77 @@ void DualSolver::evaluate(const std::vector<float> &y) {
     best.extra = extra;
     for (int k = 1; k <= model.stages; ++k)
       best.prices[at(k)] = static_cast<double>(std::max(0.0f, y[memoryRow[at(k)]])) * costScale / bytesScale;
+    for (auto [k, row] : coverRows)
+      best.prices[at(k)] += static_cast<double>(std::max(0.0f, y[row])) * costScale / bytesScale;
   }
   best.infeasible = best.infeasible || std::isinf(extra) || bound(y, false) > 0.0;
+}
+
+/// Rows that fractions of `x` violate, but no whole solution: let A be outputs that are not held during a milestone,
+/// and the others' bytes exceed its capacity by D. Then Σ min(bytes, D) · (1 − hold) ≥ D over the others, whatever of A
+/// is held (Carr et al. 2000, "knapsack cover"). Of the sets A that are least held, the one most violated.
+bool DualSolver::addCovers(const std::vector<float> &x) {
+  bool added = false;
+  for (int k = 1; k <= model.stages; ++k) {
+    std::vector<size_t> nodes;
+    double total = 0.0;
+    for (size_t node = 0; node < model.values.size(); ++node) {
+      const RematModel::Value &value = model.values[node];
+      if (value.last <= value.first || firstCounted(value) > k || k > value.last || model.bytes[node] <= 0.0)
+        continue;
+      nodes.push_back(node);
+      total += model.bytes[node];
+    }
+    auto held = [&](size_t node) { return std::clamp(static_cast<double>(x[hold(node, k)]), 0.0, 1.0); };
+    std::stable_sort(nodes.begin(), nodes.end(), [&](size_t a, size_t b) { return held(a) < held(b); });
+    double worst = 0.02, chosen = 0.0;
+    size_t begin = 0;
+    for (size_t first = 0; first < nodes.size() && total > model.capacity[at(k)]; ++first) {
+      double over = total - model.capacity[at(k)], sum = 0.0;
+      for (size_t other = first; other < nodes.size(); ++other)
+        sum += std::min(model.bytes[nodes[other]], over) * (1.0 - held(nodes[other]));
+      if (1.0 - sum / over > worst) {
+        worst = 1.0 - sum / over;
+        chosen = over;
+        begin = first;
+      }
+      total -= model.bytes[nodes[first]];
+    }
+    if (chosen <= 0.0)
+      continue;
+    double bytes = 0.0;
+    for (size_t other = begin; other < nodes.size(); ++other) {
+      double counted = std::min(model.bytes[nodes[other]], chosen);
+      bytes += counted;
+      program.term(hold(nodes[other], k), -counted / bytesScale);
+    }
+    program.endRow((chosen - bytes) / bytesScale);
+    coverRows.emplace_back(k, program.rows() - 1);
+    added = true;
+  }
+  return added;
 }
 
 void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &stop) {
   if (model.size() == 0 || model.stages == 0)
     return;
-  Multipliers multipliers(program);
-  uint64_t iterations = work / (program.column.size() + 2 * program.cost.size() + program.rows() + 64);
+  std::vector<float> x = program.lower, y;
+  for (int round = 0; round < 4; ++round) {
+    Multipliers multipliers(program, std::move(x), std::move(y));
+    work -= improve(multipliers, round < 3 ? work / 2 : work, enough, stop);
+    if (best.infeasible || best.extra >= enough || (stop && stop()))
+      return;
+    x = std::move(multipliers.x);
+    y = std::move(multipliers.y);
+    if (!addCovers(x))
+      return;
+  }
+}
+
+/// Gives the visits that it took.
+uint64_t DualSolver::improve(Multipliers &multipliers, uint64_t work, double enough,
+                             const std::function<bool()> &stop) {
+  uint64_t visits = program.column.size() + 2 * program.cost.size() + program.rows() + 64, iterations = work / visits;
   double start = 0.0, first = 0.0, previous = 0.0; // lengths of steps
   constexpr uint64_t kCheck = 16;
   uint64_t sinceRestart = 0, idle = 0;
@@ -339,11 +404,12 @@ void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &
     evaluate(multipliers.y);
     idle = moved < 1e-4 * start && best.extra <= 1.00001 * before ? idle + 1 : 0;
     if (best.infeasible || best.extra >= enough || idle == 3 || (stop && stop()))
-      return;
+      return iteration * visits;
     multipliers.restart();
     sinceRestart = 0;
   }
   evaluate(multipliers.y);
+  return iterations * visits;
 }
 
 } // namespace

@@ -47,7 +47,7 @@ TEST(RematBound, HoldsForSmallProblems) {
   std::mt19937 random(1);
   size_t tight = 0, cases = 0, extras = 0;
   double slack = 0.0;
-  for (int round = 0; round < 700; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     RematProblem problem = randomProblem(random, 3 + random() % 5);
     Bytes start = boundPeak(problem);
     Cost sum = 0;
@@ -97,8 +97,8 @@ TEST(RematBound, HoldsForSmallProblems) {
   }
   std::printf("%zu cases, %zu with recomputation: bound met in %zu, below the optimum by %.2f %% on average\n", cases,
               extras, tight, 100.0 * slack / static_cast<double>(extras));
-  EXPECT_GT(extras, 400u);
-  EXPECT_LT(slack, 0.1 * static_cast<double>(extras)); // it says something
+  EXPECT_GT(extras, 1000u);
+  EXPECT_LT(slack, 0.03 * static_cast<double>(extras)); // it says something
 }
 
 TEST(RematBound, BoundsThePeak) {
@@ -144,7 +144,7 @@ TEST(RematBound, GrowsAsTheBudgetShrinks) {
   for (const RematNode &node : problem.nodes)
     sum += node.cost;
   RematOptions options;
-  options.work = 100'000'000;
+  options.work = 20'000'000;
   EXPECT_EQ(boundCost(problem, 4200, options).givenOrder, sum);
   for (Bytes budget : {3900u, 3000u, 2000u, 1500u, 1000u, 800u}) {
     RematBound bound = boundCost(problem, budget, options);
@@ -178,7 +178,7 @@ TEST(RematBound, LittleWorkIsStillValid) {
   options.work = 0;
   EXPECT_EQ(boundCost(problem, 10'000, options).givenOrder, sum);
   Cost before = 0;
-  for (uint64_t work : {3'000'000u, 30'000'000u, 300'000'000u}) {
+  for (uint64_t work : {1'000'000u, 10'000'000u, 100'000'000u}) {
     options.work = work;
     RematBound bound = boundCost(problem, 10'000, options);
     EXPECT_GE(bound.givenOrder, before);
