@@ -140,6 +140,17 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   return solutionOf(problem, std::move(best));
 }
 
+RematSolution improve(const RematProblem &problem, Bytes budget, const RematSchedule &schedule,
+                      const RematOptions &options) {
+  RematGraph graph(problem);
+  RematTimeline timeline(graph, schedule);
+  timeline.setLimit(budget);
+  RematSchedule best = schedule;
+  Cost bestCost = timeline.cost();
+  anneal(graph, timeline, options, best, bestCost);
+  return solutionOf(problem, std::move(best));
+}
+
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options) {
   RematGraph graph(problem);
   RematTimeline timeline(graph);

@@ -77,8 +77,13 @@ struct RematSolution {
 };
 
 /// A schedule within `budget` of little cost. The same problem, budget and work give the same solution. Not feasible:
-/// none was found (see `leastBudget`).
+/// none was found (see `leastMemory`).
 RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
+
+/// A schedule within `budget` that costs at most what the given one does, which is valid and within the budget. With
+/// `keepOrder` its first executions stay in the order in which they stand there.
+RematSolution improve(const RematProblem &problem, Bytes budget, const RematSchedule &schedule,
+                      const RematOptions &options = {});
 
 /// The schedule of least peak that the solver finds, whatever it costs: the least budget that it can meet.
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options = {});

@@ -101,8 +101,7 @@ std::vector<Answer> frontier(const Command &command) {
       found.push_back(std::move(solution));
   }
   found.push_back({true, command.given, command.whole.cost, command.whole.peak});
-  if (RematSolution again = command.solve(least.peak); again.feasible)
-    found.push_back(std::move(again)); // least memory at less cost
+  found.push_back(planning::improve(problem, least.peak, least.schedule, command.options));
   std::stable_sort(found.begin(), found.end(), [](const RematSolution &a, const RematSolution &b) {
     return a.peak != b.peak ? a.peak < b.peak : a.cost < b.cost;
   });
@@ -212,7 +211,7 @@ int rematCommand(int argc, char **argv) {
                                                                : "was found",
                         least.peak, command.whole.peak ? 100 * double(least.peak) / double(command.whole.peak) : 100.0),
             plan::kExitOverBudget));
-      solution = std::move(least);
+      solution = planning::improve(problem, *budget, least.schedule, command.options);
     }
     if (!solution.feasible)
       return printError(plan::Status(

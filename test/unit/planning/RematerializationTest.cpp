@@ -152,6 +152,10 @@ TEST(Rematerialization, LeastMemoryIsThatOfExhaustiveSearch) {
     ASSERT_TRUE(leastCost(problem, solution.peak, options.keepOrder).has_value());
     ++count;
     best += !leastCost(problem, solution.peak - 1, options.keepOrder).has_value();
+    RematSolution cheaper = improve(problem, solution.peak, solution.schedule, options);
+    EXPECT_EQ(validate(problem, cheaper.schedule), "");
+    EXPECT_LE(cheaper.peak, solution.peak);
+    EXPECT_LE(cheaper.cost, solution.cost);
   }
   EXPECT_GE(best, count - count / 100 - 1) << "of " << count;
 }
