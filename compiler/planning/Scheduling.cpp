@@ -10,8 +10,8 @@
 #include "compiler/planning/SchedulingSearch.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
-#include <random>
 
 namespace tcc::planning {
 

@@ -58,7 +58,7 @@ WithinLimit orderWithin(const SchedulingGraph &graph, Sequence &order, Segment s
     ready.insert(std::lower_bound(ready.begin(), ready.end(), id, earlier), id);
     work += 4;
   };
-  // What costs nothing runs at once. False: this set leads nowhere.
+  // What costs nothing runs at once.
   auto runWhatIsFree = [&] {
     for (bool again = true; again;) {
       again = false;

@@ -175,14 +175,4 @@ void LiveBytes::takeBack(int id) {
   bytes -= afterwards(id) - bytes;
 }
 
-std::vector<int64_t> stepBytes(const SchedulingGraph &graph, const Sequence &order) {
-  LiveBytes memory(graph);
-  std::vector<int64_t> steps;
-  for (int id : order) {
-    steps.push_back(memory.during(id));
-    memory.run(id);
-  }
-  return steps;
-}
-
 } // namespace tcc::planning

@@ -74,9 +74,6 @@ private:
   mutable uint64_t question = 0;
 };
 
-/// Live bytes during each step of an order.
-std::vector<int64_t> stepBytes(const SchedulingGraph &graph, const Sequence &order);
-
 } // namespace tcc::planning
 
 #endif // TCC_PLANNING_SCHEDULINGGRAPH_H

@@ -1,14 +1,12 @@
 //===- SchedulingOrders.cpp - orders to start from ------------------------===//
 //
-// List scheduling by memory, forwards and backwards. Where nothing frees, forwards, the order of the program decides
-// among what grows least by a goal: an instruction with all it still needs, weighed by what lives once that has run
-// (Liu 1987 orders the branches of a tree so: by peak and by what they leave).
+// List scheduling by memory, forwards and backwards: of what may come next whatever leaves least alive, then whatever
+// takes least while it runs, then the program's own order. And two ways to tidy an order without a search.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/SchedulingOrders.h"
 
 #include <algorithm>
-#include <queue>
 #include <set>
 
 namespace tcc::planning {

@@ -13,7 +13,7 @@ Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t 
 /// The same order, but what takes memory runs as late as its readers let it.
 Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order);
 
-/// Whatever adds least to what lives comes next; where all add, what some instruction near its end still waits for.
+/// Whatever adds least to what lives comes next.
 Sequence growLeast(const SchedulingGraph &graph);
 
 /// The same from the end: whatever leaves least alive before it comes last.

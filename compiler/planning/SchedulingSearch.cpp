@@ -4,7 +4,6 @@
 #include "compiler/planning/SchedulingExact.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace tcc::planning {
 

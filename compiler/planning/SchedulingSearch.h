@@ -3,7 +3,7 @@
 // Two ways to a smaller peak. Cuts: at the step that most limits an order, a minimum cut says which instructions have
 // to run before it and which after it for the step to take least; both sides are parts of their own, dealt with in the
 // same way, and a part that is within the target already stays as it is. Windows: a short run of instructions around
-// the peak is solved exactly, best first over its closed sets, where an instruction that fits and does not raise what
+// the peak is solved exactly (SchedulingExact.h), where an instruction that fits and does not raise what
 // lives is run at once (no order loses by that, since live bytes are submodular in the set of what has run).
 //
 //===----------------------------------------------------------------------===//
