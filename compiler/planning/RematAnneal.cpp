@@ -165,7 +165,9 @@ void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work,
   annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
   // Little work for many nodes: no time to climb out of what the beginning lies in and come back.
   const double share = any ? 0.1 : std::min(0.1, double(work) / double(workOfOne(graph)));
-  const double hot = annealer.meanCost * (0.005 + 5 * share), cold = annealer.meanCost * 0.005;
+  // Every second beginning is hotter: it forgets where it came from.
+  const double hotter = !any && seed % 2 ? 4 : 1;
+  const double hot = annealer.meanCost * (0.005 + 5 * share * hotter), cold = annealer.meanCost * 0.005;
   const uint64_t begin = timeline.visits();
   for (uint64_t spent = 0; spent < work; spent = timeline.visits() - begin) {
     if ((options.stop && options.stop()) || (!best.empty() && bestCost == least))
