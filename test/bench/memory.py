@@ -145,7 +145,8 @@ def measure(options, workload, kept):
         rows[name]["data_bytes"] = (folder / "data.safetensors").stat().st_size
         if reference:
             rows[name]["loss_difference"] = max(abs(a - b) / abs(b) for a, b in zip(rows[name]["losses"], reference))
-    return {"state_bytes": state, "losses": reference, "rows": rows, "library": memory["tcc"]["library"], "threads": options.threads}
+    return {"state_bytes": state, "losses": reference, "rows": rows, "library": memory["tcc"]["library"], "threads": options.threads,
+            "in_turn": not kept}
 
 
 def machine():
@@ -164,10 +165,10 @@ def table(workload, result):
     peak = {name: max(row["peaks"]) for name, row in rows.items() if row["peaks"]}
     seconds = {name: statistics.median(row["seconds"]) for name, row in rows.items() if row["seconds"]}
     busy = {name: statistics.median(row["cpu"]) for name, row in rows.items() if row["cpu"]}
-    eager = "PyTorch eager"
+    eager, in_turn = "PyTorch eager", result.get("in_turn", False)
     lines = [f"### {WORKLOADS[workload][3]}", "", f"Parameters and optimizer state take {state / MIB:.0f} MiB.", "",
-             "| | total, MiB | ÷ eager | without state, MiB | ÷ eager | step, s | ÷ eager | CPU s a step | ÷ eager | explained |",
-             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+             "| | total, MiB | ÷ eager | without state, MiB | ÷ eager |" + (" step, s | ÷ eager |" if in_turn else "")
+             + " CPU s a step | ÷ eager | explained |", "| ---" + " | ---:" * (9 if in_turn else 7) + " |"]
     for name, total in peak.items():
         rest = total - state
         explained = ""
@@ -175,7 +176,8 @@ def table(workload, result):
             explained = f"{(sum(reported.values()) + rows[name]['data_bytes']) / (total + reported['process_bytes']):.3f}"
         cpu = f"{busy[name]:.2f} | {busy[name] / busy[eager]:.2f}" if name in busy else "|"
         lines.append(f"| {name} | {total / MIB:.0f} | {total / peak[eager]:.2f} | {rest / MIB:.0f} | {rest / (peak[eager] - state):.2f} "
-                     f"| {seconds[name]:.2f} | {seconds[name] / seconds[eager]:.2f} | {cpu} | {explained} |")
+                     + (f"| {seconds[name]:.2f} | {seconds[name] / seconds[eager]:.2f} " if in_turn else "")
+                     + f"| {cpu} | {explained} |")
     differences = [row["loss_difference"] for row in rows.values() if "loss_difference" in row]
     losses = {tuple(row["losses"]) for row in rows.values() if "losses" in row}
     lines += ["", (f"Losses within {max(differences):.1e} of PyTorch's. " if differences else "")
@@ -192,7 +194,7 @@ def page(results, about, notes):
              "file, over the peak of the whole process. CPU seconds are those of all threads together.", ""]
     for workload, result in results.items():
         lines += table(workload, result)
-    return "\n".join(lines) + notes
+    return "\n".join(lines) + ("\n" + notes if notes else "")
 
 
 def main():
@@ -207,7 +209,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--keep-peers", action="store_true", help="take PyTorch's figures from the last run")
+    parser.add_argument("--keep-peers", action="store_true", help="take PyTorch's figures from the last run; step times are not compared then")
     parser.add_argument("--render", action="store_true", help="measure nothing")
     parser.add_argument("--write", type=Path, help="the page to write")
     options = parser.parse_args()
