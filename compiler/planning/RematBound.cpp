@@ -32,19 +32,27 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
   // More milestones see more, but take longer; few come close to the best where the work allows no more.
   auto improve = [&](auto modelOf, uint64_t work, auto keep) {
     for (auto [stages, share] : {std::pair{4, 16}, {12, 6}, {28, 3}, {60, 3}}) {
+      // A few hundred iterations should be possible, of roughly a dozen visits for each node and milestone.
+      uint64_t wanted = uint64_t{300 * 12} * problem.nodes.size() * static_cast<uint64_t>(stages);
+      bool enough = work / static_cast<uint64_t>(share) >= wanted;
+      if (!enough && stages > 4)
+        return;
       RematModel model = modelOf(problem, budget, stages);
-      RematDualBound found = boundByDual(model, work / static_cast<uint64_t>(share), kNever, options.stop);
+      RematDualBound found =
+          boundByDual(model, enough ? work / static_cast<uint64_t>(share) : work, kNever, options.stop);
       bound.infeasible = bound.infeasible || found.infeasible;
       if (bound.infeasible)
         return;
       keep(model, found);
-      if (model.stages < stages)
+      if (!enough || model.stages < stages)
         return;
     }
   };
-  improve(modelOfAnyOrder, options.work / 4, [&](const RematModel &, const RematDualBound &found) {
-    bound.anyOrder = std::max(bound.anyOrder, sum + roundedUp(found.extra));
-  });
+  // Ancestors of every node are needed first, which is not worth it where little work is allowed.
+  if (options.work / 64 >= problem.nodes.size() * problem.nodes.size())
+    improve(modelOfAnyOrder, options.work / 4, [&](const RematModel &, const RematDualBound &found) {
+      bound.anyOrder = std::max(bound.anyOrder, sum + roundedUp(found.extra));
+    });
   bound.givenOrder = bound.anyOrder;
   if (bound.infeasible)
     return bound;
