@@ -30,7 +30,7 @@ using planning::RematSchedule;
 using planning::RematSolution;
 
 /// Work by default: some seconds for some hundred nodes, half a minute for a thousand.
-constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 1'500'000'000, kMostWork = 10'000'000'000;
+constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 1'500'000'000, kMostWork = 7'000'000'000;
 /// Budgets of a frontier.
 constexpr int kFrontierPoints = 16;
 
