@@ -179,7 +179,8 @@ def table(workload, result):
                      + (f"| {seconds[name]:.2f} | {seconds[name] / seconds[eager]:.2f} " if in_turn else "")
                      + f"| {cpu} | {explained} |")
     differences = [row["loss_difference"] for row in rows.values() if "loss_difference" in row]
-    losses = {tuple(row["losses"]) for row in rows.values() if "losses" in row}
+    runs = [row["losses"] for row in rows.values() if "losses" in row]
+    losses = {tuple(run[:min(map(len, runs))]) for run in runs}
     lines += ["", (f"Losses within {max(differences):.1e} of PyTorch's. " if differences else "")
               + ("Every budget gives the same losses, bit by bit." if len(losses) == 1 else "THE LOSSES DIFFER between budgets.")]
     return lines + [""]
