@@ -21,7 +21,16 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     EntryBuffers entry(function);
     std::vector<int> packed;
     planning::PackingProblem problem = planning::packingOf(entry.blocks, packed);
-    planning::PackingSolution solution = planning::pack(problem);
+    // A rung of the ladder is packed as it was when it was chosen: a budget relies on its bytes.
+    auto work = function->getAttrOfType<IntegerAttr>(names::kPackingWork);
+    planning::PackingSolution solution =
+        planning::pack(problem, work ? uint64_t(work.getInt()) : planning::kPackingWork);
+    if (auto promised = function->getAttrOfType<IntegerAttr>(names::kTransientBytes);
+        promised && solution.bytes > planning::Bytes(promised.getInt())) {
+      function.emitError("internal error: the arena takes ")
+          << solution.bytes << " bytes, the ladder of budgets said " << promised.getInt();
+      return signalPassFailure();
+    }
     if (std::string clash = planning::validate(problem, solution); !clash.empty()) {
       function.emitError("internal error: memory plan is wrong: ") << clash;
       return signalPassFailure();

@@ -193,6 +193,8 @@ private:
            builder.getNamedAttr("chosen", builder.getBoolAttr(&point == &chosen))}));
     function->setAttr(names::kFrontier, builder.getArrayAttr(frontier));
     function->setAttr(names::kWithoutRecomputeBytes, integer(ladder.points.front().bytes));
+    function->setAttr(names::kPackingWork, integer(chosen.packingWork));
+    function->setAttr(names::kTransientBytes, integer(chosen.bytes));
     function->setAttr(names::kBoundCost, integer(chosen.lowerBound));
     function->setAttr(names::kVariant, builder.getI64IntegerAttr(variant));
   }

@@ -241,17 +241,18 @@ std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) 
 }
 
 std::vector<FrontierPoint> frontier(const Program &program, const FrontierOptions &options) {
-  auto point = [&](Sequence sequence) {
+  auto point = [&](Sequence sequence, uint64_t packingWork) {
     FrontierPoint made;
     made.peak = peakOf(program, sequence);
-    made.bytes = packedBytes(program, sequence, options.packingWork);
+    made.packingWork = packingWork;
+    made.bytes = packedBytes(program, sequence, packingWork);
     made.cost = costOf(program, sequence);
     made.sequence = std::move(sequence);
     return made;
   };
   Sequence once(program.instructions.size());
   std::iota(once.begin(), once.end(), 0);
-  std::vector<FrontierPoint> points{point(once)};
+  std::vector<FrontierPoint> points{point(once, kPackingWork)};
 
   std::vector<int> nodeInstruction;
   RematProblem problem = rematProblemOf(program, nodeInstruction);
@@ -268,10 +269,10 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
     Sequence sequence = sequenceOf(program, solution.schedule, nodeInstruction);
     if (!validate(program, sequence).empty())
       return;
-    found.push_back(point(sequence));
+    found.push_back(point(sequence, options.packingWork));
     if (options.schedulingWork)
       if (Sequence other = reordered(program, sequence, options.schedulingWork); other != sequence)
-        found.push_back(point(other));
+        found.push_back(point(other, options.packingWork));
   };
   RematSolution least = leastMemory(problem, solver);
   if (least.feasible && least.peak < most && options.rungs) {

@@ -18,16 +18,17 @@ namespace tcc::planning {
 /// A sequence, and what it takes.
 struct FrontierPoint {
   Sequence sequence;
-  Bytes bytes = 0;     ///< of the packed arena
-  Bytes peak = 0;      ///< most live at once
-  Cost cost = 0;       ///< of all executions
-  Cost lowerBound = 0; ///< no sequence whose first executions keep the program's order costs less in these bytes
+  Bytes bytes = 0;          ///< of the packed arena
+  Bytes peak = 0;           ///< most live at once
+  Cost cost = 0;            ///< of all executions
+  uint64_t packingWork = 0; ///< with which `pack` gives `bytes`
+  Cost lowerBound = 0;      ///< no sequence whose first executions keep the program's order costs less in these bytes
 };
 
 struct FrontierOptions {
   unsigned rungs = 16;                  ///< how many budgets are solved
   uint64_t work = 400'000'000;          ///< of the recomputation solver, for all rungs together
-  uint64_t packingWork = 4'000'000;     ///< for each rung
+  uint64_t packingWork = 30'000'000;    ///< for each rung that recomputes; the one that does not gets kPackingWork
   uint64_t schedulingWork = 10'000'000; ///< for each rung: other orders of what it executes
   uint64_t boundWork = 0;               ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
 };
