@@ -278,7 +278,8 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
   if (least.feasible && least.peak < most && options.rungs) {
     inParallel(options.rungs, [&](size_t rung) {
       Bytes budget = most - Bytes(double(most - least.peak) * double(rung) / options.rungs);
-      follow(rung ? rematerialize(problem, budget, solver) : least, solved[rung]);
+      follow(rung ? rematerialize(problem, budget, solver) : improve(problem, least.peak, least.schedule, solver),
+             solved[rung]);
     });
     for (std::vector<FrontierPoint> &found : solved)
       std::move(found.begin(), found.end(), std::back_inserter(points));
@@ -310,6 +311,9 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
       candidate.lowerBound = std::min(candidate.cost, onceCost + (bound > nodes ? bound - nodes : 0));
     }
   });
+  // What holds for more bytes holds for fewer.
+  for (size_t i = 1; i < kept.size(); ++i)
+    kept[i].lowerBound = std::max(kept[i].lowerBound, kept[i - 1].lowerBound);
   return kept;
 }
 

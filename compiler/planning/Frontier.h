@@ -26,11 +26,11 @@ struct FrontierPoint {
 };
 
 struct FrontierOptions {
-  unsigned rungs = 16;                  ///< how many budgets are solved
-  uint64_t work = 400'000'000;          ///< of the recomputation solver, for all rungs together
-  uint64_t packingWork = 30'000'000;    ///< for each rung that recomputes; the one that does not gets kPackingWork
-  uint64_t schedulingWork = 10'000'000; ///< for each rung: other orders of what it executes
-  uint64_t boundWork = 0;               ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
+  unsigned rungs = 16;                 ///< how many budgets are solved
+  uint64_t work = 200'000'000;         ///< of the recomputation solver, for all rungs together
+  uint64_t packingWork = 12'000'000;   ///< for each rung that recomputes; the one that does not gets kPackingWork
+  uint64_t schedulingWork = 5'000'000; ///< for each rung: other orders of what it executes
+  uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
 };
 
 /// Points of a program, most memory first: bytes fall strictly, costs rise strictly. The first one executes everything

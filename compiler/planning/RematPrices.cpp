@@ -110,7 +110,7 @@ private:
     return cost;
   }
 
-  static constexpr int kMostVisits = 300;
+  static constexpr int kMostVisits = 100;
   static constexpr size_t kMostExecutions = 5;
   const RematProblem &problem;
   const int count;
@@ -205,7 +205,7 @@ void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget
 } // namespace
 
 RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
-  constexpr int kBisections = 16;
+  constexpr int kBisections = 12;
   Walk walk(problem);
   const std::vector<int64_t> live = liveOnce(problem);
   const auto [least, most] = priceRange(problem);

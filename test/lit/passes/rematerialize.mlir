@@ -1,0 +1,48 @@
+// RUN: tcc-opt %s --rematerialize="budget-bytes=16384" | FileCheck %s
+// RUN: tcc-opt %s --rematerialize="budget-bytes=20480" | FileCheck %s --check-prefix=PLENTY
+// RUN: not tcc-opt %s --rematerialize="budget-bytes=16383" 2>&1 | FileCheck %s --check-prefix=LITTLE
+// RUN: tcc-opt %s --rematerialize="variants=2" | FileCheck %s --check-prefix=VARIANTS
+
+// Every tensor has 4096 bytes, and so has the state. With %a held from its first reader to its last, four are live where %e
+// is made: a, c, d, e. Made again from the state, three are, there and everywhere: 3 × 4096 + 4096 = 16384. The second
+// execution yields only what is read of it.
+
+// CHECK: module attributes {{.*}}train.budget_bytes = 16384
+// CHECK: train.fused(%[[W:.*]]) : (tensor<1x32x32xf32>) -> (tensor<1x32x32xf32>, tensor<1x32x32xf32>)
+// CHECK: train.matmul
+// CHECK: train.matmul
+// CHECK: %[[E:.*]] = train.matmul
+// CHECK: %[[A:.*]] = train.fused(%[[W]]) {train.recompute} : (tensor<1x32x32xf32>) -> tensor<1x32x32xf32>
+// CHECK-NEXT: ^bb0
+// CHECK-NEXT: train.exp
+// CHECK-NEXT: train.yield
+// CHECK: train.matmul %[[E]], %[[A]]
+
+// PLENTY: chosen = true{{.*}}chosen = false
+// PLENTY-NOT: train.recompute
+
+// LITTLE: no plan fits into the memory budget of {{.*}}(16383 bytes); the smallest budget that does is 16.0 KiB (16384 bytes)
+// LITTLE: live at its peak
+// LITTLE: 4.0 KiB  {{first|second|third}}
+
+// The first has room for everything, the second for least.
+// VARIANTS: func.func @step.0
+// VARIANTS-NOT: train.recompute
+// VARIANTS: func.func @step(
+// VARIANTS: train.recompute
+module {
+train.variable @w : tensor<1x32x32xf32> {role = "parameter"}
+func.func @step(%w: tensor<1x32x32xf32> {train.variable = "w"}) -> (tensor<1x32x32xf32> {train.name = "y"}) attributes {train.entry = "step"} {
+  %a, %b = train.fused(%w) : (tensor<1x32x32xf32>) -> (tensor<1x32x32xf32>, tensor<1x32x32xf32>) {
+  ^bb0(%p: tensor<1x32x32xf32>):
+    %q = train.exp %p : tensor<1x32x32xf32>
+    %r = train.neg %p : tensor<1x32x32xf32>
+    train.yield %q, %r : tensor<1x32x32xf32>, tensor<1x32x32xf32>
+  } loc("first")
+  %c = train.matmul %a, %b {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("second")
+  %d = train.matmul %c, %c {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  %e = train.matmul %c, %d {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  %y = train.matmul %e, %a {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  return %y : tensor<1x32x32xf32>
+}
+}
