@@ -262,7 +262,7 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
   RematOptions solver;
   solver.work = options.work / (options.rungs + 1);
   // Each rung is solved for itself: several at a time, the same whatever the number of threads.
-  std::vector<std::vector<FrontierPoint>> solved(options.rungs);
+  std::vector<std::vector<FrontierPoint>> solved;
   auto follow = [&](const RematSolution &solution, std::vector<FrontierPoint> &found) {
     if (!solution.feasible)
       return;
@@ -276,10 +276,17 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
   };
   RematSolution least = leastMemory(problem, solver);
   if (least.feasible && least.peak < most && options.rungs) {
-    inParallel(options.rungs, [&](size_t rung) {
-      Bytes budget = most - Bytes(double(most - least.peak) * double(rung) / options.rungs);
-      follow(rung ? rematerialize(problem, budget, solver) : improve(problem, least.peak, least.schedule, solver),
-             solved[rung]);
+    // Costs rise steeply towards the least: more budgets there.
+    constexpr double kNearLeast[] = {1.0 / 32, 1.0 / 64, 1.0 / 128};
+    std::vector<double> shares{0};
+    for (unsigned rung = 1; rung < options.rungs; ++rung)
+      shares.push_back(1 - double(rung) / options.rungs);
+    shares.insert(shares.end(), std::begin(kNearLeast), std::end(kNearLeast));
+    solved.resize(shares.size());
+    inParallel(shares.size(), [&](size_t i) {
+      Bytes budget = least.peak + Bytes(double(most - least.peak) * shares[i]);
+      follow(i ? rematerialize(problem, budget, solver) : improve(problem, least.peak, least.schedule, solver),
+             solved[i]);
     });
     for (std::vector<FrontierPoint> &found : solved)
       std::move(found.begin(), found.end(), std::back_inserter(points));

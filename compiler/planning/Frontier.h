@@ -26,7 +26,7 @@ struct FrontierPoint {
 };
 
 struct FrontierOptions {
-  unsigned rungs = 16;                 ///< how many budgets are solved
+  unsigned rungs = 16;                 ///< how many budgets are solved, evenly spaced; and some near the least
   uint64_t work = 200'000'000;         ///< of the recomputation solver, for all rungs together
   uint64_t packingWork = 12'000'000;   ///< for each rung that recomputes; the one that does not gets kPackingWork
   uint64_t schedulingWork = 5'000'000; ///< for each rung: other orders of what it executes
