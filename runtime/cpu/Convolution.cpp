@@ -2,11 +2,10 @@
 //
 // A tile is a few samples. The library chooses the layouts; where they are not the plan's plain NCHW, a tile reorders
 // its samples into its slot of scratch, computes there, and reorders the result back; the weights are reordered once,
-// for all tiles. A layout choice
-// for which the library only has its gemm-based kernel, which allocates megabytes at each call, gives way to channels
-// last, then to one call for each group. The weight gradient sums over samples: each tile is a chunk of the batch with
-// a partial sum of its own, in the layout that the library asks for; these are added in order, and the sum is
-// reordered.
+// for all tiles. A layout choice for which the library only has its gemm-based kernel, which allocates megabytes at each
+// call, gives way to channels last, then to one call for each group. The weight gradient sums over samples: each tile is
+// a chunk of the batch with a partial sum of its own, in the layout that the library asks for; these are added in order,
+// and the sum is reordered.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -328,7 +327,7 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
       design.sharedBytes += design.variants[i].weightBytes() * static_cast<uint64_t>(design.groupCalls());
     }
     room[W] = 0;
-  } else if (design.partial() && sameWeights) {
+  } else if (design.partial() && sameWeights && design.variants.front().reordered[W]) {
     design.askedPartials = true;
     room[W] = 0;
   }
@@ -432,7 +431,7 @@ public:
     if (!design.partial())
       return good.load();
     auto *partials = static_cast<float *>(pointers[3]), *result = static_cast<float *>(pointers[2]);
-    bool reorder = design.askedPartials && ready.front().reorder[W];
+    bool reorder = design.askedPartials;
     addPartials(pool, partials, design.tiles(), static_cast<int64_t>(design.partialBytes() / 4),
                 reorder ? partials : result);
     if (reorder)

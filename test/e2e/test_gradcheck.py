@@ -80,10 +80,8 @@ class Commands(EndToEnd):
 
     def test_what_is_not_there_yet_says_so(self):
         model, recipe, _, _ = case("mlp")
-        self.refuse(2, ["^error: .*--memory-budget is not in this version"], "tcc", model, "--recipe", recipe, "--memory-budget", "60%")
-        self.refuse(2, ["^error: tcc frontier is not in this version"], "tcc", "frontier", model)
-        plan = self.compile(model, "--recipe", recipe)
-        self.refuse(2, ["^error: --html is not in this version"], "tcc", "report", plan, "--html", "out.html")
+        self.refuse(2, ["^error: .*--target cuda.*this version compiles for cpu"], "tcc", model, "--recipe", recipe, "--target", "cuda")
+        self.refuse(2, ["--precision"], "tcc", model, "--recipe", recipe, "--precision", "bf16")
 
     def test_a_report_of_what_is_no_plan(self):
         self.refuse(1, ["^error: .*cannot open the plan"], "tcc", "report", "nothing.tplan")
