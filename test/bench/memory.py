@@ -26,7 +26,8 @@ WORKLOADS = {"gpt2-4x256": ("gpt2-124m", 4, 256, "GPT-2 124M, 4 × 256 tokens"),
              "resnet50-8": ("resnet50", 8, 0, "ResNet-50, 8 × 224²"),
              "unet-4": ("unet", 4, 0, "U-Net, 64 channels at the top, 4 × 256²"),
              "gpt2-1x1024": ("gpt2-124m", 1, 1024, "GPT-2 124M, 1 × 1024 tokens")}
-PEERS = {"PyTorch eager": [], "PyTorch, checkpointing": ["--checkpoint"], "torch.compile": ["--compile"]}
+PEERS = {"PyTorch eager": [], "PyTorch, checkpointing": ["--checkpoint"], "torch.compile": ["--compile"],
+         "torch.compile, activation budget 0.5": ["--compile", "--activation-memory-budget", 0.5]}
 NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
 MIB = 2 ** 20
 TICKS = os.sysconf("SC_CLK_TCK")
