@@ -183,22 +183,21 @@ void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget
       return problem.nodes[size_t(schedule[a])].cost > problem.nodes[size_t(schedule[b])].cost;
     });
     std::vector<bool> gone(schedule.size(), false);
-    for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
-      gone[repeats[i]] = true;
-      RematSchedule shorter;
+    auto rest = [&] {
+      RematSchedule kept;
       for (size_t at = 0; at < schedule.size(); ++at)
         if (!gone[at])
-          shorter.push_back(schedule[at]);
-      if (measure(problem, shorter).peak <= budget)
+          kept.push_back(schedule[at]);
+      return kept;
+    };
+    for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
+      gone[repeats[i]] = true;
+      if (measure(problem, rest()).peak <= budget)
         changed = problem.nodes[size_t(schedule[repeats[i]])].cost > 0 || changed;
       else
         gone[repeats[i]] = false;
     }
-    RematSchedule left;
-    for (size_t at = 0; at < schedule.size(); ++at)
-      if (!gone[at])
-        left.push_back(schedule[at]);
-    schedule = std::move(left);
+    schedule = rest();
   }
 }
 

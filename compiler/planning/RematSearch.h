@@ -6,26 +6,6 @@
 
 namespace tcc::planning {
 
-/// Numbers that are the same everywhere (splitmix64).
-class RematRandom {
-public:
-  explicit RematRandom(uint64_t seed) : state(seed) {}
-  uint64_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  /// In [0, count).
-  int below(int count) { return int((next() >> 32) * uint64_t(count) >> 32); }
-  double unit() { return double(next() >> 11) * 0x1p-53; }
-  /// Exponential with mean of about 1, without a logarithm (whose last bit differs between libraries).
-  double exponential();
-
-private:
-  uint64_t state;
-};
-
 /// Edits that belong together, on one timeline.
 class RematMoves {
 public:

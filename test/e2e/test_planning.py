@@ -105,7 +105,7 @@ class Remat(EndToEnd):
 
     def test_less_than_one_step_is_refused_with_the_least_budget(self):
         graph = INSTANCES / "vgg16.json"
-        result = self.refuse(3, ["one step alone needs more", "the least budget that can be met is 13153337344 bytes"],
+        result = self.refuse(3, ["as a bound of the peak proves", "the least budget that can be met is 13153337344 bytes"],
                              "tcc-plan", "remat", graph, "--budget", "80%", "--work", 10_000_000)
         self.assertEqual(result.out, "")
         self.solve("vgg16", "13153337344B")

@@ -206,7 +206,7 @@ int rematCommand(int argc, char **argv) {
             fmt::format("{}: no schedule within {} bytes {}; the least budget that can be met is {} bytes ({:.1f} % of "
                         "the given order's peak)",
                         path, *budget,
-                        planning::boundPeak(problem) > *budget ? "exists: one step alone needs more"
+                        planning::boundPeak(problem) > *budget ? "exists, as a bound of the peak proves"
                         : deadline > 0                         ? "was found in time"
                                                                : "was found",
                         least.peak, command.whole.peak ? 100 * double(least.peak) / double(command.whole.peak) : 100.0),
