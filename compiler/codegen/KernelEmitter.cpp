@@ -450,7 +450,7 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
 
   // The body takes each pointer as an argument of its own: what cannot overlap the outputs says so.
   SmallVector<Type> bodyTypes(inputs + results, pointer);
-  bodyTypes.append({i64, i64});
+  bodyTypes.append({i64, i64, pointer});
   auto bodyFunction = LLVM::LLVMFuncOp::create(
       b, loc, (symbol + "_body").str(), LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
   targetAttributes(bodyFunction, true);
@@ -478,7 +478,7 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
           return kernel->emitError("is fused with a producer, but its loops are its own");
         operands.push_back({entry->getArgument(argument.getArgNumber()), cast<RankedTensorType>(operand.getType())});
       }
-      LoopEmitter emitter(b, loc, operands, outputs, lanes);
+      LoopEmitter emitter(b, loc, operands, outputs, entry->getArgument(inputs + results + 2), lanes);
       emitter.forTiles(begin, end, [&](Value tile) { kernel.emitTile(emitter, tile); });
     } else {
       IterationSpace space = analyzeIterationSpace(fused, lanes);
@@ -505,7 +505,7 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
     Value slot = LLVM::GEPOp::create(b, loc, pointer, pointer, block->getArgument(0), ValueRange{index});
     arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
   }
-  arguments.append({block->getArgument(1), block->getArgument(2)});
+  arguments.append({block->getArgument(1), block->getArgument(2), block->getArgument(3)});
   LLVM::CallOp::create(b, loc, bodyFunction, arguments);
   LLVM::ReturnOp::create(b, loc, ValueRange());
   return countTiles(original, lanes);

@@ -31,12 +31,27 @@ Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value 
 }
 
 void LoopEmitter::store(unsigned result, Value index, Value value, Value active) {
+  write(results[result], index, value, active);
+}
+
+/// How large it is does not matter here: its kernel asked for it.
+Memory LoopEmitter::scratchOf(Type element) const { return {scratch, RankedTensorType::get({int64_t(1) << 40}, element)}; }
+
+Value LoopEmitter::loadScratch(Type element, Value index, int64_t count, Value active) {
+  return read(scratchOf(element), index, count, active);
+}
+
+void LoopEmitter::storeScratch(Type element, Value index, Value value, Value active) {
+  write(scratchOf(element), index, value, active);
+}
+
+void LoopEmitter::write(const Memory &memory, Value index, Value value, Value active) {
   int64_t count = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
   ElementEmitter emitter(builder, loc);
   emitter.withLanes(count, nullptr, [&] {
     Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
     emitter.withLanes(count, mask, [&] {
-      emitter.store(flat(results[result]), {Coord{index, count == 1 ? 0 : 1, nullptr}}, value);
+      emitter.store(flat(memory), {Coord{index, count == 1 ? 0 : 1, nullptr}}, value);
     });
   });
 }

@@ -10,8 +10,8 @@ namespace tcc::codegen {
 class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<Memory> operands,
-              llvm::ArrayRef<Memory> results, int64_t vectorLanes)
-      : LoopBuilder(builder, loc), operands(operands), results(results), vectorLanes(vectorLanes) {}
+              llvm::ArrayRef<Memory> results, mlir::Value scratch, int64_t vectorLanes)
+      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), vectorLanes(vectorLanes) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
   mlir::Value load(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override {
@@ -28,12 +28,18 @@ public:
   repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange)> test,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange)> step) override;
 
+  mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
+  void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;
+
   void forTiles(mlir::Value begin, mlir::Value end, llvm::function_ref<void(mlir::Value)> body);
 
 private:
   mlir::Value read(const Memory &memory, mlir::Value index, int64_t count, mlir::Value active);
+  void write(const Memory &memory, mlir::Value index, mlir::Value value, mlir::Value active);
+  Memory scratchOf(mlir::Type element) const;
 
   llvm::ArrayRef<Memory> operands, results;
+  mlir::Value scratch;
   int64_t vectorLanes;
 };
 

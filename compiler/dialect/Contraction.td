@@ -5,26 +5,37 @@ include "compiler/dialect/TrainDialect.td"
 
 class Train_LibraryOp<string mnemonic, string text, list<Trait> traits = []>
     : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
-                                       DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+                                       DeclareOpInterfaceMethods<Train_LibraryCall>, Train_Autocast]> {
   let summary = text;
   let hasVerifier = 1;
 }
-def Train_MatMulOp : Train_LibraryOp<"matmul", "batched product of [B, M, K] and [B, K, N]"> {
+def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
+                                             DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
+                                             DeclareOpInterfaceMethods<Train_Autocast, ["getAutocastOperands"]>]> {
+  let summary = "batched product of [B, M, K] and [B, K, N], added to `addend` where there is one";
   let description = [{
-    `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. emitElement is the generated
-    kernel: for types without a library kernel, and its oracle.
+    `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. The result of 16-bit operands
+    may be f32: then no sum is rounded. `addend` is of the result's type; the sum lies in its place, and each element is
+    addend + product, the product summed first. emitElement is the generated kernel: for types without a library kernel,
+    and its oracle.
   }];
-  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$addend,
+                       DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
   let results = (outs Train_Tensor:$result);
-  let assemblyFormat = "$lhs `,` $rhs attr-dict `:` functional-type(operands, results)";
+  let builders = [OpBuilder<(ins "::mlir::Type":$result, "::mlir::Value":$lhs, "::mlir::Value":$rhs, CArg<"bool", "false">:$transA,
+                                 CArg<"bool", "false">:$transB),
+                            [{ build($_builder, $_state, result, lhs, rhs, ::mlir::Value(), transA, transB); }]>];
+  let assemblyFormat = "$lhs `,` $rhs (`add` $addend^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
 }
 defvar Train_ConvWindow = (ins DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations, DenseI64ArrayAttr:$padsBegin,
-                               DenseI64ArrayAttr:$padsEnd, DefaultValuedAttr<I64Attr, "1">:$groups);
+                               DenseI64ArrayAttr:$padsEnd, DefaultValuedAttr<I64Attr, "1">:$groups,
+                               DefaultValuedAttr<BoolAttr, "false">:$channelsLast);
 class Train_ConvBase<string mnemonic, string text> : Train_LibraryOp<mnemonic, text> {
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }
-def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatial, 1 to 3 spatial dimensions"> {
+def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatial (N spatial C if `channelsLast`), 1 to 3 spatial dimensions"> {
   let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight), Train_ConvWindow);
 }
 def Train_ConvInputGradOp : Train_ConvBase<"conv_input_grad", "derivative of conv with respect to its input"> {
@@ -35,7 +46,7 @@ def Train_ConvWeightGradOp : Train_ConvBase<"conv_weight_grad", "derivative of c
 }
 
 defvar Train_PoolWindow = (ins DenseI64ArrayAttr:$kernel, DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations,
-                               DenseI64ArrayAttr:$padsBegin);
+                               DenseI64ArrayAttr:$padsBegin, DefaultValuedAttr<BoolAttr, "false">:$channelsLast);
 class Train_PoolBase<string mnemonic, string text, list<Trait> traits = []>
     : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>]> {
   let summary = text;

@@ -99,6 +99,12 @@ public:
   repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange carried)> test,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange carried)> step) = 0;
   mlir::Value index(int64_t value);
+
+  /// Loads from this worker's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
+  /// read as f32.
+  virtual mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count = 1,
+                                  mlir::Value active = nullptr) = 0;
+  virtual void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
 };
 
 } // namespace tcc::train

@@ -22,8 +22,12 @@ LogicalResult MatMulOp::verify() {
   auto lhs = tensorTypeOf(getLhs()), rhs = tensorTypeOf(getRhs()), result = tensorTypeOf(getResult());
   if (lhs.getRank() != 3 || rhs.getRank() != 3 || result.getRank() != 3)
     return emitOpError("needs operands and result of rank 3: batch, rows, columns");
-  if (lhs.getElementType() != rhs.getElementType() || lhs.getElementType() != result.getElementType())
-    return emitOpError("needs one element type");
+  Type element = lhs.getElementType();
+  bool wider = (element.isBF16() || element.isF16()) && result.getElementType().isF32();
+  if (element != rhs.getElementType() || (element != result.getElementType() && !wider))
+    return emitOpError("needs one element type, or an f32 result of 16-bit operands");
+  if (getAddend() && getAddend().getType() != getResult().getType())
+    return emitOpError("needs an addend of its result's type");
   auto [batch, m, n, k] = sizesOf(*this);
   llvm::SmallVector<int64_t> expectedLhs = {batch, m, k}, expectedRhs = {batch, k, n};
   if (getTransA())
@@ -58,17 +62,27 @@ void MatMulOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
         }
         int64_t index = (b * m + i) * n + j;
         if (lhs.isFloat())
-          results[0].setDouble(index, sum);
+          results[0].setDouble(index, (getAddend() ? operands[2].getDouble(index) : 0) + sum);
         else
-          results[0].setInt(index, int64_t(integer));
+          results[0].setInt(index, (getAddend() ? operands[2].getInt(index) : 0) + int64_t(integer));
       }
 }
 
-AffineMap MatMulOp::getOperandMap(unsigned) { return {}; }
+AffineMap MatMulOp::getOperandMap(unsigned operand) {
+  return operand == 2 ? AffineMap::getMultiDimIdentityMap(3, getContext()) : AffineMap();
+}
+
+int MatMulOp::getInPlaceOperand() { return getAddend() ? 2 : -1; }
+
+/// Not the addend: it is a sum that goes on.
+llvm::SmallVector<unsigned> MatMulOp::getAutocastOperands() {
+  return elementTypeOf(getResult()) == elementTypeOf(getLhs()) ? llvm::SmallVector<unsigned>{0, 1}
+                                                                : llvm::SmallVector<unsigned>{};
+}
 
 Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   Value zero = builder.constant(elementTypeOf(getResult()), 0);
-  return builder.loop(0, sizesOf(*this).k, zero, [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
+  Value sum = builder.loop(0, sizesOf(*this).k, zero, [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
     Coord l = builder.uniform(i);
     llvm::SmallVector<Coord> lhs = {coords[0], coords[1], l}, rhs = {coords[0], l, coords[2]};
     if (getTransA())
@@ -78,14 +92,22 @@ Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     Value left = builder.operand(0, lhs), right = builder.operand(1, rhs);
     return {multiplyAdd(builder, left, right, carried[0])};
   })[0];
+  if (!getAddend())
+    return sum;
+  Value addend = builder.operand(2, coords);
+  return isFloatTensor(getResult()) ? arith::AddFOp::create(builder.builder, builder.loc, addend, sum).getResult()
+                                    : arith::AddIOp::create(builder.builder, builder.loc, addend, sum).getResult();
 }
 
 /// Of C = op(A)·op(B): dop(A) = G·op(B)ᵀ and dop(B) = op(A)ᵀ·G, each written so that it comes out as A or B is stored.
 void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
-  operandGradients.resize(2);
+  operandGradients.resize(getNumOperands());
   Value a = getLhs(), b = getRhs(), g = resultGradients[0];
   if (!g || !isFloatTensor(a))
     return;
+  if (getAddend())
+    operandGradients[2] = g;
+  g = Expr(builder, getLoc(), g).cast(elementTypeOf(a)).value;
   auto product = [&](Value like, Value lhs, Value rhs, bool transA, bool transB) -> Value {
     return MatMulOp::create(builder, getLoc(), like.getType(), lhs, rhs, transA, transB);
   };
@@ -96,7 +118,9 @@ void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llv
 void MatMulOp::buildCall(plan::Instruction &instruction) {
   auto [batch, m, n, k] = sizesOf(*this);
   plan::MatmulCall &call = *instruction.mutable_matmul();
-  call.set_dtype(toPlan(elementTypeOf(getResult())));
+  call.set_dtype(toPlan(elementTypeOf(getLhs())));
+  call.set_result_dtype(toPlan(elementTypeOf(getResult())));
+  call.set_accumulate(bool(getAddend()));
   call.set_batch(batch);
   call.set_m(m);
   call.set_n(n);

@@ -74,7 +74,8 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
   let methods = [
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
-    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">
+    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
+    InterfaceMethod<"Bytes of scratch that one worker needs for a tile; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">
   ];
 }
 
@@ -83,7 +84,27 @@ def Train_LibraryCall : OpInterface<"LibraryCall"> {
   let description = "The plan instruction that the op becomes where the library has a kernel for its types.";
   let methods = [
     InterfaceMethod<"Fills shapes, types and flags of the call; the library's choice (tiles, scratch) is added by emit.",
-      "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>
+      "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>,
+    InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">
+  ];
+}
+
+def Train_Autocast : OpInterface<"Autocast"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    An op that is worth computing in a 16-bit type under mixed precision: it reads each element often and accumulates in f32.
+    autocast casts the operands named here; result 0 comes out in the 16-bit type, other results keep theirs.
+  }];
+  let methods = [
+    InterfaceMethod<"Operands to cast: all of result 0's element type unless said otherwise.", "::llvm::SmallVector<unsigned>",
+      "getAutocastOperands", (ins), "", [{
+        ::llvm::SmallVector<unsigned> operands;
+        ::mlir::Type element = ::mlir::getElementTypeOrSelf($_op->getResult(0).getType());
+        for (auto [index, operand] : ::llvm::enumerate($_op->getOperands()))
+          if (::mlir::getElementTypeOrSelf(operand.getType()) == element)
+            operands.push_back(unsigned(index));
+        return operands;
+      }]>
   ];
 }
 

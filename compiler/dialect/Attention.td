@@ -1,0 +1,53 @@
+//===- Attention.td - scaled dot-product attention and its gradient --------===//
+#ifndef TCC_DIALECT_ATTENTION_TD
+#define TCC_DIALECT_ATTENTION_TD
+include "compiler/dialect/TrainDialect.td"
+
+class Train_AttentionBase<string mnemonic, string text, list<Trait> traits>
+    : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments,
+                                       DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes"]>]> {
+  let summary = text;
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+defvar Train_AttentionAttributes = (ins F64Attr:$scale, DefaultValuedAttr<BoolAttr, "false">:$causal,
+                                        DefaultValuedAttr<I64Attr, "0">:$causalOffset, DefaultValuedAttr<F64Attr, "0.0">:$softcap,
+                                        DefaultValuedAttr<F64Attr, "0.0">:$dropout, DefaultValuedAttr<I64Attr, "0">:$dropoutId);
+
+def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ·scale + bias)·value, scores never stored",
+                                            [DeclareOpInterfaceMethods<Train_Differentiable>, DeclareOpInterfaceMethods<Train_ModeDependent>,
+                                             DeclareOpInterfaceMethods<Train_Autocast, ["getAutocastOperands"]>]> {
+  let description = [{
+    Online softmax over blocks of keys (Milakov and Gimelshein, arXiv:1805.02867; Dao et al., "FlashAttention",
+    arXiv:2205.14135): memory linear in the sequence. `query` [B, H, Tq, D], `key` [B, G, Tk, D], `value` [B, G, Tk, V]; H is a
+    multiple of G: heads h·G/H share keys (grouped-query attention).
+
+    score(b, h, i, j) = softcap(scale · Σ query·key) + bias(b, h, i, j), where softcap(s) = c·tanh(s/c) for `softcap` c > 0.
+    `bias` broadcasts to [B, H, Tq, Tk], each dimension of it full or 1; so does `mask`: false excludes. `causal` excludes
+    j > i + `causalOffset`. A row that excludes everything gives zeros, and logsumexp −∞. `dropout` p draws as
+    train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
+
+    Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64).
+    Sums are f32 (f64) whatever the operands' type.
+  }];
+  let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
+                            Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
+                            Optional<StaticShapeTensorOf<[UI32]>>:$randomKey), Train_AttentionAttributes);
+  let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp);
+}
+def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of attention; scores are computed again by blocks",
+                                                [Train_NotDifferentiable]> {
+  let description = [{
+    With p = exp(score − logsumexp), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
+    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). `biasGrad`, there only where somebody reads it, is s' in full:
+    [B, H, Tq, Tk].
+  }];
+  let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
+                            Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
+                            Optional<StaticShapeTensorOf<[UI32]>>:$randomKey, Train_FloatTensor:$output, Train_FloatTensor:$logsumexp,
+                            Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
+  let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad,
+                      Variadic<Train_FloatTensor>:$biasGrad);
+  let hasCanonicalizer = 1;
+}
+#endif // TCC_DIALECT_ATTENTION_TD
