@@ -10,6 +10,7 @@
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/Emit.h"
+#include "compiler/profile/PassClock.h"
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
@@ -30,8 +31,6 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
-#include <chrono>
-
 using namespace mlir;
 
 namespace tcc {
@@ -43,7 +42,8 @@ constexpr uint32_t kDefaultMaxWorkers = 8;
 
 class Compiler {
 public:
-  Compiler(MLIRContext &context, const CompileOptions &options) : context(context), options(options) {}
+  Compiler(MLIRContext &context, const CompileOptions &options)
+      : context(context), options(options), profile(options.profile ? *options.profile : unread) {}
 
   plan::Expected<CompiledModel> run() {
     plan::Expected<Recipe> read = readRecipe(options.recipePath, options.settings);
@@ -95,7 +95,7 @@ private:
   }
 
   plan::Status importModel() {
-    Clock clock(*this, "import");
+    Profile::Span clock = profile.phase("import");
     frontend::ImportOptions import;
     import.dims = recipe.model.dims;
     for (const auto &[name, extent] : options.dims)
@@ -212,11 +212,12 @@ private:
   }
 
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
-    Clock clock(*this, name);
+    Profile::Span clock = profile.phase(name);
     if (name == "memory")
       model.module->getOperation()->setAttr(train::names::kMaxWorkers,
                                             Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
+    passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
     build(passes);
     if (name == "decompose" || name == "kernels" || name == "memory") {
       train::VerifyPhasePassOptions verify;
@@ -233,7 +234,7 @@ private:
   plan::Expected<CompiledModel> emitPlan(std::string &messages) {
     CompiledModel compiled;
     {
-      Clock clock(*this, "emit");
+      Profile::Span clock = profile.phase("emit");
       emit::EmitOptions emit;
       emit.recipe = &recipe;
       emit.model = &model;
@@ -242,13 +243,13 @@ private:
       emit.embedWeights = options.embedWeights;
       emit.planFolder = options.planFolder;
       emit.sizesOnly = options.sizesOnly;
+      emit.profile = &profile;
       plan::Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
         return messages.empty() ? plan.status() : plan::Status(messages + "\n" + plan.message());
       compiled.plan = plan.take();
     }
     compiled.warnings = model.warnings;
-    compiled.timings = timings;
     compiled.storage = model.storage;
     return compiled;
   }
@@ -268,25 +269,13 @@ private:
       model.module->print(file, flags);
   }
 
-  struct Clock {
-    Clock(Compiler &compiler, std::string name)
-        : compiler(compiler), name(std::move(name)), start(std::chrono::steady_clock::now()) {}
-    ~Clock() {
-      compiler.timings.push_back(
-          {name, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()});
-    }
-    Compiler &compiler;
-    std::string name;
-    std::chrono::steady_clock::time_point start;
-  };
-
   MLIRContext &context;
   const CompileOptions &options;
   Recipe recipe;
   std::string target;
   frontend::ImportedModel model;
   std::vector<std::string> entries;
-  std::vector<std::pair<std::string, double>> timings;
+  Profile unread, &profile;
   unsigned dumped = 0;
 };
 

@@ -19,6 +19,7 @@ class DialectRegistry;
 namespace tcc {
 
 struct Recipe;
+class Profile;
 
 /// What `tcc MODEL.onnx` was asked for.
 struct CompileOptions {
@@ -40,6 +41,7 @@ struct CompileOptions {
   bool sizesOnly = false;     ///< the plan gets its sizes and frontiers, but no code, buffers or weights
   std::string planFolder;     ///< where the plan will lie; external weights are relative to it
   std::string dumpFolder;     ///< --dump-phases-to
+  Profile *profile = nullptr; ///< where the time goes; none: it is not asked for
 };
 
 /// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
@@ -47,7 +49,6 @@ struct CompiledModel {
   plan::Plan plan;
   plan::PlanWriter writer;
   std::vector<std::string> warnings;
-  std::vector<std::pair<std::string, double>> timings; ///< seconds per phase
   std::shared_ptr<void> storage;
 };
 

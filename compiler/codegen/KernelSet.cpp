@@ -3,12 +3,17 @@
 
 #include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/ObjectCode.h"
+#include "compiler/profile/Profile.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/AsmState.h"
+#include "mlir/IR/IRMapping.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/xxhash.h"
+
+#include <atomic>
+#include <thread>
 
 using namespace mlir;
 
@@ -41,40 +46,99 @@ std::string textOf(train::FusedOp fused) {
 
 } // namespace
 
+/// Kernels that become one object.
+struct KernelSet::Unit {
+  std::vector<const Entry *> kernels;
+  plan::Expected<std::string> object = plan::error("internal error: a kernel was not compiled");
+};
+
+/// Units that were started together, and the threads that work on them.
+struct KernelSet::Batch {
+  ~Batch() { join(); }
+  void join() {
+    for (std::thread &thread : threads)
+      thread.join();
+    threads.clear();
+  }
+  void work(const KernelSet &set) {
+    for (size_t i; (i = next++) < units.size();)
+      units[i].object = set.compileUnit(units[i]);
+  }
+  std::vector<Unit> units;
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+};
+
+KernelSet::KernelSet(std::string target, Profile *profile) : target(std::move(target)), profile(profile) {}
+
+KernelSet::~KernelSet() = default;
+
 KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
   std::string text = textOf(fused);
   auto found = kernels.find(text);
   if (found == kernels.end()) {
     llvm::XXH128_hash_t hash =
         llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
-    std::string symbol;
-    llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
-                                     << llvm::format_hex_no_prefix(hash.low64, 16);
-    found = kernels.emplace(text, Entry{fused, symbol, countTiles(fused, vectorLanes(target))}).first;
+    Entry entry;
+    llvm::raw_string_ostream(entry.symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
+                                           << llvm::format_hex_no_prefix(hash.low64, 16);
+    entry.tiles = countTiles(fused, vectorLanes(target));
+    entry.holder = std::make_unique<Block>();
+    IRMapping mapping;
+    for (Value operand : fused->getOperands())
+      if (!mapping.contains(operand))
+        mapping.map(operand, entry.holder->addArgument(operand.getType(), operand.getLoc()));
+    entry.fused = cast<train::FusedOp>(fused->clone(mapping));
+    entry.holder->push_back(entry.fused);
+    found = kernels.emplace(std::move(text), std::move(entry)).first;
   }
   return {found->second.symbol, found->second.tiles};
+}
+
+plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
+  MLIRContext *context = unit.kernels.front()->fused->getContext();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context));
+  {
+    Profile::Span span = Profile::part(profile, "codegen", "loop nests");
+    for (const Entry *entry : unit.kernels)
+      if (failed(emitKernel(entry->fused, entry->symbol, *module, vectorLanes(target))))
+        return plan::error("internal error: kernel generation failed (see above)");
+  }
+  return compileToObject(*module, unit.kernels.front()->symbol, target, profile);
+}
+
+void KernelSet::start() {
+  auto batch = std::make_unique<Batch>();
+  for (auto &[text, entry] : kernels) {
+    if (std::exchange(entry.started, true))
+      continue;
+    if (batch->units.empty() || batch->units.back().kernels.size() == kKernelsPerModule)
+      batch->units.emplace_back();
+    batch->units.back().kernels.push_back(&entry);
+  }
+  if (batch->units.empty())
+    return;
+  prepareLowering(*kernels.begin()->second.fused->getContext());
+  Batch &started = *batches.emplace_back(std::move(batch));
+  for (size_t i = 0; i < std::min<size_t>(started.units.size(), std::max(1u, std::thread::hardware_concurrency())); ++i)
+    started.threads.emplace_back([this, &started] { started.work(*this); });
 }
 
 plan::Expected<std::string> KernelSet::compile() {
   if (kernels.empty())
     return std::string();
-  MLIRContext *context = kernels.begin()->second.fused->getContext();
-  int64_t lanes = vectorLanes(target);
-  OwningOpRef<ModuleOp> parent = ModuleOp::create(UnknownLoc::get(context));
-  ModuleOp module;
-  size_t count = 0;
-  for (auto &[text, entry] : kernels) {
-    if (count++ % kKernelsPerModule == 0) {
-      OpBuilder builder = OpBuilder::atBlockEnd(parent->getBody());
-      module = ModuleOp::create(builder, UnknownLoc::get(context));
+  start();
+  std::vector<std::string> objects;
+  for (std::unique_ptr<Batch> &batch : batches) {
+    batch->join();
+    for (Unit &unit : batch->units) {
+      if (!unit.object)
+        return unit.object.status();
+      objects.push_back(unit.object.take());
     }
-    if (failed(emitKernel(entry.fused, entry.symbol, module, lanes)))
-      return plan::error("internal error: kernel generation failed (see above)");
   }
-  plan::Expected<std::vector<std::string>> objects = compileToObjects(*parent, target);
-  if (!objects)
-    return objects.status();
-  return linkShared(*objects);
+  Profile::Span span = Profile::part(profile, "codegen", "link");
+  return linkShared(objects);
 }
 
 } // namespace tcc::codegen

@@ -10,36 +10,58 @@
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/Status.h"
 
+#include "mlir/IR/Block.h"
+
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
+
+namespace tcc {
+class Profile;
+}
 
 namespace tcc::codegen {
 
 class KernelSet {
 public:
-  explicit KernelSet(std::string target) : target(std::move(target)) {}
+  explicit KernelSet(std::string target, Profile *profile = nullptr);
+  ~KernelSet();
 
   struct Kernel {
     std::string symbol;
     int64_t tiles;
   };
-  /// The kernel of a region, added if it is new. The region must outlive compile().
+  /// The kernel of a region, added if it is new.
   Kernel add(train::FusedOp fused);
 
-  /// Compiles all kernels, in parallel, into one shared object. Error: a diagnostic was emitted, or an internal one.
+  /// Begins to compile what was added so far, in the background. The set reads copies of its own, so the program may be
+  /// changed meanwhile. Kernels that nobody asks for any more stay in the code.
+  void start();
+
+  /// Compiles all kernels, in parallel, into one shared object; empty where there are none. Error: a diagnostic was
+  /// emitted, or an internal one.
   plan::Expected<std::string> compile();
 
   size_t size() const { return kernels.size(); }
 
 private:
   struct Entry {
+    std::unique_ptr<mlir::Block> holder; ///< a copy of the region, its operands arguments of the block
     train::FusedOp fused;
     std::string symbol;
-    int64_t tiles;
+    int64_t tiles = 0;
+    bool started = false;
   };
+  struct Unit;
+  struct Batch;
+
+  plan::Expected<std::string> compileUnit(const Unit &unit) const;
+
   std::string target;
-  std::map<std::string, Entry> kernels; // by text
+  Profile *profile;
+  std::map<std::string, Entry> kernels; ///< by text
+  std::vector<std::unique_ptr<Batch>> batches;
 };
 
 } // namespace tcc::codegen

@@ -1,6 +1,8 @@
 //===- ObjectCode.cpp -----------------------------------------------------===//
 #include "compiler/codegen/ObjectCode.h"
 
+#include "compiler/profile/Profile.h"
+
 #include "lld/Common/Driver.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
@@ -10,7 +12,7 @@
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/IR/Threading.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
@@ -84,6 +86,16 @@ void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
 }
 
+void addLowering(OpPassManager &passes) {
+  passes.addPass(createCSEPass());
+  passes.addPass(createSCFToControlFlowPass());
+  passes.addPass(createConvertVectorToLLVMPass());
+  passes.addPass(createConvertMathToLLVMPass());
+  passes.addPass(createArithToLLVMConversionPass());
+  passes.addPass(createConvertControlFlowToLLVMPass());
+  passes.addPass(createReconcileUnrealizedCastsPass());
+}
+
 } // namespace
 
 plan::Expected<std::string> machineLevel() {
@@ -97,57 +109,45 @@ plan::Expected<std::string> machineLevel() {
   return std::string(all({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? "cpu:v4" : "cpu:v3");
 }
 
-plan::Expected<std::vector<std::string>> compileToObjects(ModuleOp parent, const std::string &target) {
-  MLIRContext *mlirContext = parent.getContext();
-  // The pass manager runs the modules in parallel; translation shares the context's tables, so it does not.
-  PassManager passes(mlirContext);
-  OpPassManager &nested = passes.nest<ModuleOp>();
-  nested.addPass(createCSEPass());
-  nested.addPass(createSCFToControlFlowPass());
-  nested.addPass(createConvertVectorToLLVMPass());
-  nested.addPass(createConvertMathToLLVMPass());
-  nested.addPass(createArithToLLVMConversionPass());
-  nested.addPass(createConvertControlFlowToLLVMPass());
-  nested.addPass(createReconcileUnrealizedCastsPass());
-  if (failed(passes.run(parent)))
-    return plan::error("internal error: a kernel cannot be lowered to LLVM");
-  struct Unit {
-    llvm::LLVMContext context;
-    std::unique_ptr<llvm::Module> code;
-    std::unique_ptr<llvm::TargetMachine> machine;
-    std::string object;
-  };
-  std::vector<std::unique_ptr<Unit>> units;
-  for (auto module : parent.getOps<ModuleOp>()) {
-    auto unit = std::make_unique<Unit>();
-    std::string name = "kernels" + std::to_string(units.size());
-    unit->code = translateModuleToLLVMIR(module, unit->context, name);
-    unit->machine = makeTargetMachine(target);
-    if (!unit->code || !unit->machine)
-      return plan::error("internal error: {} cannot be translated to LLVM IR", name);
-    unit->code->setTargetTriple(unit->machine->getTargetTriple());
-    unit->code->setDataLayout(unit->machine->createDataLayout());
-    unit->code->setSourceFileName(name);
-    units.push_back(std::move(unit));
-  }
-  parallelFor(mlirContext, 0, units.size(), [&](size_t i) {
-    Unit &unit = *units[i];
-    optimize(*unit.code, *unit.machine);
-    llvm::SmallVector<char, 0> bytes;
-    llvm::raw_svector_ostream stream(bytes);
-    llvm::legacy::PassManager emitter;
-    if (unit.machine->addPassesToEmitFile(emitter, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
-      return;
-    emitter.run(*unit.code);
-    unit.object.assign(bytes.begin(), bytes.end());
-  });
-  std::vector<std::string> objects;
-  for (auto &unit : units) {
-    if (unit->object.empty())
-      return plan::error("internal error: LLVM cannot emit objects for {}", target);
-    objects.push_back(std::move(unit->object));
-  }
-  return objects;
+void prepareLowering(MLIRContext &context) {
+  PassManager passes(&context);
+  addLowering(passes);
+  DialectRegistry registry;
+  passes.getDependentDialects(registry);
+  context.appendDialectRegistry(registry);
+  for (StringRef name : registry.getDialectNames())
+    context.getOrLoadDialect(name);
+}
+
+plan::Expected<std::string> compileToObject(ModuleOp module, const std::string &name, const std::string &target,
+                                            Profile *profile) {
+  auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
+  Profile::Span span = measure("lowering to the LLVM dialect");
+  PassManager passes(module.getContext());
+  // Each pass is LLVM's own and is checked by its own tests; what it makes here is checked once, before translation.
+  passes.enableVerifier(false);
+  addLowering(passes);
+  if (failed(passes.run(module)) || failed(verify(module)))
+    return plan::error("internal error: kernels {} cannot be lowered to LLVM", name);
+  span = measure("LLVM IR");
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(module, context, name);
+  std::unique_ptr<llvm::TargetMachine> machine = makeTargetMachine(target);
+  if (!code || !machine)
+    return plan::error("internal error: kernels {} cannot be translated to LLVM IR", name);
+  code->setTargetTriple(machine->getTargetTriple());
+  code->setDataLayout(machine->createDataLayout());
+  code->setSourceFileName(name);
+  span = measure("LLVM optimisation");
+  optimize(*code, *machine);
+  span = measure("machine code");
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager emitter;
+  if (machine->addPassesToEmitFile(emitter, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
+    return plan::error("internal error: LLVM cannot emit objects for {}", target);
+  emitter.run(*code);
+  return std::string(bytes.begin(), bytes.end());
 }
 
 plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) {

@@ -13,11 +13,19 @@
 #include <string>
 #include <vector>
 
+namespace tcc {
+class Profile;
+}
+
 namespace tcc::codegen {
 
-/// Lowers the modules inside `parent` (scf, arith, math, vector and LLVM dialects), in parallel, to one relocatable
-/// object each for `target` ("cpu:v3", "cpu:v4").
-plan::Expected<std::vector<std::string>> compileToObjects(mlir::ModuleOp parent, const std::string &target);
+/// Loads the dialects that lowering needs; from then on several modules of one context may be lowered at once.
+void prepareLowering(mlir::MLIRContext &context);
+
+/// Lowers a module of kernels (scf, arith, math, vector and LLVM dialects) to a relocatable object for `target`
+/// ("cpu:v3", "cpu:v4"). `name` stands for it in messages. May be called from several threads, with a module each.
+plan::Expected<std::string> compileToObject(mlir::ModuleOp module, const std::string &name, const std::string &target,
+                                            Profile *profile = nullptr);
 
 /// Links objects into a shared object in memory. A symbol that is still undefined is an error: kernels call nothing.
 plan::Expected<std::string> linkShared(const std::vector<std::string> &objects);

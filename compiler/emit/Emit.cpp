@@ -427,7 +427,7 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     return variables.status();
   plan.set_resident_bytes(train::residentBytes(module));
 
-  codegen::KernelSet kernels(options.target);
+  codegen::KernelSet kernels(options.target, options.profile);
   LibraryCalls library;
   uint64_t transient = 0;
   for (auto function : module.getOps<func::FuncOp>()) {

@@ -8,6 +8,10 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
+namespace tcc {
+class Profile;
+}
+
 namespace tcc::emit {
 
 struct EmitOptions {
@@ -18,6 +22,7 @@ struct EmitOptions {
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
   bool sizesOnly = false;    ///< sizes and frontiers alone
   std::string planFolder;    ///< what paths of external weights are relative to
+  Profile *profile = nullptr;
 };
 
 /// Weights up to this many bytes in all lie inside the plan; larger models' stay in the files they came in.

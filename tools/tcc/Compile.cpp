@@ -1,5 +1,6 @@
 //===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
 #include "compiler/Recipe.h"
+#include "compiler/profile/Profile.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/cpu/MachineMemory.h"
@@ -23,12 +24,14 @@ namespace {
 /// More than trun takes beside its arenas: program, library, plan (`tcc report` has what one plan's run takes).
 constexpr uint64_t kBesideArenasBytes = 32ull << 20;
 
-plan::Status writeTimings(const std::string &path, const std::vector<std::pair<std::string, double>> &timings) {
+/// `--timings`: a table on standard output for "-", else a JSON file.
+plan::Status writeTimings(const std::string &path, const Profile &profile) {
+  if (path == "-") {
+    fmt::print("{}", profile.toTable());
+    return plan::Status::success();
+  }
   std::ofstream file(path);
-  file << "{";
-  for (size_t i = 0; i < timings.size(); ++i)
-    file << fmt::format("{}\"{}\": {:.6f}", i ? ", " : "", timings[i].first, timings[i].second);
-  file << "}\n";
+  file << profile.toJson();
   if (!file.flush())
     return plan::error("{}: cannot be written", path);
   return plan::Status::success();
@@ -47,7 +50,8 @@ plan::Status verifyWritten(const std::string &path) {
 }
 
 /// Writes the plan, checks what was written, and says on standard error what the user should know.
-plan::Status writePlan(CompiledModel &compiled, const std::string &path, bool quiet) {
+plan::Status writePlan(CompiledModel &compiled, const std::string &path, bool quiet, Profile &profile) {
+  Profile::Span span = profile.phase("write");
   if (plan::Status status = compiled.writer.write(compiled.plan, path); !status.ok())
     return status;
   if (plan::Status status = verifyWritten(path); !status.ok())
@@ -100,7 +104,7 @@ int compileCommand(int argc, char **argv) {
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
   app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
-  app.add_option("--timings", timings, "write seconds per phase to this file (JSON)");
+  app.add_option("--timings", timings, "write where the time went to this file (JSON), or with - as a table to standard output");
   app.add_flag("--quiet", quiet, "say nothing but errors");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
@@ -123,8 +127,9 @@ int compileCommand(int argc, char **argv) {
   if (model.models.size() > 1 && !output.empty() && !std::filesystem::is_directory(output))
     return printError(plan::Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
                                    plan::kExitUsage));
-  if (model.models.size() > 1 && !timings.empty())
-    return printError(plan::Status("--timings is for one model at a time", plan::kExitUsage));
+  if (model.models.size() > 1 && !timings.empty() && timings != "-")
+    return printError(plan::Status("--timings FILE is for one model at a time; --timings - prints a table for each",
+                                   plan::kExitUsage));
 
   std::vector<std::filesystem::path> targets;
   for (const std::string &path : model.models) {
@@ -150,6 +155,8 @@ int compileCommand(int argc, char **argv) {
     // A context for each: what one model leaves there is not the next one's.
     mlir::MLIRContext context(registry);
     CompileOptions chosen = options;
+    Profile profile;
+    chosen.profile = &profile;
     if (!fit.empty()) {
       plan::Expected<int64_t> batch = fitBatch(chosen);
       if (!batch) {
@@ -159,9 +166,9 @@ int compileCommand(int argc, char **argv) {
       fmt::print(stderr, "{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
     }
     plan::Expected<CompiledModel> compiled = compileModel(context, chosen);
-    plan::Status status = compiled ? writePlan(*compiled, target.string(), quiet) : compiled.status();
+    plan::Status status = compiled ? writePlan(*compiled, target.string(), quiet, profile) : compiled.status();
     if (status.ok() && !timings.empty())
-      status = writeTimings(timings, compiled->timings);
+      status = writeTimings(timings, profile);
     if (!status.ok())
       exitStatus = std::max(exitStatus, printError(status));
   }
