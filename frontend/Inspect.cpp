@@ -5,6 +5,7 @@
 #include "frontend/Parameters.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
+#include "runtime/plan/BytesText.h"
 
 namespace tcc::frontend {
 
@@ -16,14 +17,7 @@ namespace {
 /// What inspection takes a dimension without a value for.
 constexpr int64_t kProbe = 32;
 
-std::string bytesText(uint64_t bytes) {
-  const char *units[] = {"B", "KiB", "MiB", "GiB"};
-  double value = double(bytes);
-  int unit = 0;
-  for (; value >= 1024 && unit < 3; ++unit)
-    value /= 1024;
-  return unit ? fmt::format("{:.1f} {}", value, units[unit]) : fmt::format("{} B", bytes);
-}
+using plan::bytesText;
 
 std::string valueText(const onnx::ValueInfoProto &value) {
   if (!value.type().has_tensor_type())

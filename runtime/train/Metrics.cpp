@@ -52,17 +52,6 @@ double tcc::runtime::monotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string tcc::runtime::formatBytes(uint64_t bytes) {
-  static constexpr const char *kUnits[] = {"B", "KiB", "MiB", "GiB"};
-  auto value = static_cast<double>(bytes);
-  int unit = 0;
-  while (value >= 1024 && unit < 3) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", value, kUnits[unit]);
-}
-
 plan::Expected<MetricsFile> MetricsFile::open(const std::string &path, uint64_t keepSteps) {
   if (std::filesystem::exists(path)) {
     auto text = readFile(path);

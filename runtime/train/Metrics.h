@@ -7,6 +7,7 @@
 #ifndef TCC_RUNTIME_TRAIN_METRICS_H
 #define TCC_RUNTIME_TRAIN_METRICS_H
 
+#include "runtime/plan/BytesText.h"
 #include "runtime/plan/Status.h"
 
 #include <cstdint>
@@ -70,8 +71,7 @@ private:
 /// Seconds of a clock that never goes back.
 double monotonicSeconds();
 
-/// "512 B", "1.50 MiB".
-std::string formatBytes(uint64_t bytes);
+inline std::string formatBytes(uint64_t bytes) { return plan::bytesText(bytes); }
 
 } // namespace tcc::runtime
 
