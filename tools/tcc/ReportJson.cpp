@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
+#include "tools/tcc/ReportAttention.h"
 
 #include <set>
 
@@ -209,7 +210,7 @@ Json reportJson(const Report &report, bool details) {
     result["entries"].push_back(entry.name);
   result["memory"] = memoryOf(report, details);
   result["recompute"] = recomputeOf(report.recomputation);
-  result["attention"] = {{"fused", Json::array()}, {"near_misses", Json::array()}, {"weights_elided", Json::array()}};
+  result["attention"] = attentionJson(plan);
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
   result["kernels"] = Json::array();
@@ -222,7 +223,7 @@ Json reportJson(const Report &report, bool details) {
   result["flops_per_step"] = report.flopsPerStep;
   result["notes"] = Json::array();
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    if (note.kind() != "parameter")
+    if (note.kind() != "parameter" && !isAttentionNote(note))
       result["notes"].push_back({{"kind", note.kind()}, {"subject", note.subject()}, {"text", note.text()}});
   return result;
 }
