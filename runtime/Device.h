@@ -42,6 +42,9 @@ public:
   /// The same with a call after each instruction: for traces, and to find the node where a number went bad.
   virtual plan::Status runObserved(const std::string &entry, const InstructionObserver &after) = 0;
 
+  /// Workers that run the kernels.
+  virtual unsigned threads() const { return 1; }
+
   /// What the library took for itself when the device was made (primitives, their code, its own pages), measured.
   virtual uint64_t libraryBytes() const { return 0; }
 };

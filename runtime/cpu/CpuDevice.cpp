@@ -84,6 +84,7 @@ public:
     return status;
   }
 
+  unsigned threads() const override { return pool.size(); }
   uint64_t libraryBytes() const override { return libraryTook; }
   uint64_t residentBytes() const override { return resident.bytes(); }
   uint64_t transientBytes() const override { return transient.bytes(); }

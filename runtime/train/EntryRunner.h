@@ -39,6 +39,11 @@ public:
     fillCounters();
     return device->run(name);
   }
+  /// The same with a call after each instruction.
+  plan::Status runObserved(const InstructionObserver &after) {
+    fillCounters();
+    return device->runObserved(name, after);
+  }
 
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
   /// Index of an output, or -1.

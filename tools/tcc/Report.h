@@ -10,7 +10,7 @@
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
 #include "tools/tcc/ProcessMemory.h"
-#include "tools/tcc/TextTable.h"
+#include "tools/common/TextTable.h"
 
 #include <nlohmann/json.hpp>
 

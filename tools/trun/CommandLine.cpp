@@ -19,13 +19,17 @@ struct Raw {
   std::string budget;
 };
 
+void addBudget(CLI::App &app, Raw &raw) {
+  app.add_option("--memory-budget", raw.budget,
+                 "what the plan may take: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; a plan with several "
+                 "variants runs the fastest within it (default: within what is free)");
+}
+
 void addDevice(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--device", options.session.device, "cpu (default), or null: check everything, compute nothing");
   app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
       ->check(CLI::Range(0u, 4096u));
-  app.add_option("--memory-budget", raw.budget,
-                 "what the plan may take: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; a plan with several "
-                 "variants runs the fastest within it (default: within what is free)");
+  addBudget(app, raw);
 }
 
 void addSettings(CLI::App &app, Options &options) {
@@ -77,6 +81,24 @@ void addIo(CLI::App &app, Options &options, Raw &raw) {
   addDevice(app, options, raw);
 }
 
+void addProfile(CLI::App &app, Options &options, Raw &raw) {
+  runtime::ProfileOptions &profile = options.profile;
+  addPlan(app, options);
+  app.add_option("--data", profile.data, "training data: a file, a folder, or the start of IDX names")->required();
+  app.add_option("--steps", profile.steps, "steps that are measured (default 3)")->check(CLI::Range(1u, 100000u));
+  app.add_option("--warmup", profile.warmup, "steps before them (default 2)")->check(CLI::Range(0u, 100000u));
+  app.add_option("--entry", profile.entry, "one entry alone: step, evaluate, predict, gradients, accumulate_next, update, …; "
+                                           "default: all that an update runs");
+  app.add_flag("--json", options.json, "JSON on standard output");
+  app.add_flag("--all", options.allKernels, "every kernel in the table, not only those from 0.5 % of the step on");
+  app.add_option("--trace", options.trace, "also write a step as a trace for chrome://tracing or ui.perfetto.dev");
+  app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine first");
+  addSettings(app, options);
+  app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
+      ->check(CLI::Range(0u, 4096u));
+  addBudget(app, raw);
+}
+
 int wrongUsage(const std::string &text) {
   std::fprintf(stderr, "trun: %s\n", text.c_str());
   return plan::kExitUsage;
@@ -117,7 +139,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
       {"train", Options::Command::Train},     {"eval", Options::Command::Eval},
       {"predict", Options::Command::Predict}, {"gradients", Options::Command::Gradients},
       {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
-      {"memory", Options::Command::Memory}};
+      {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -134,7 +156,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
-                    "Other commands: trun eval | predict | gradients | export | verify | memory, each with its own --help.");
+                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile, each with its own "
+                    "--help.");
     addTrain(app, options, raw);
     break;
   case Options::Command::Eval:
@@ -163,6 +186,11 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   case Options::Command::Verify:
     app.description("Checks a plan with the verifier alone.");
     addPlan(app, options);
+    break;
+  case Options::Command::Profile:
+    app.description("Where the time of a training step goes: every instruction of a few real updates, by kernel, against "
+                    "what this machine can do.");
+    addProfile(app, options, raw);
     break;
   case Options::Command::Memory:
     app.description("What the process takes beside the plan's arenas, measured, as JSON on standard output.");

@@ -2,15 +2,18 @@
 #include "tools/trun/Commands.h"
 #include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/state/AtomicFile.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
+#include "tools/trun/ProfileReport.h"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -151,6 +154,38 @@ plan::Status memoryCommand(const Options &options) {
   return plan::Status();
 }
 
+/// The types whose rate bounds an instruction of the plan.
+std::vector<plan::DType> multipliedTypes(const plan::Plan &plan) {
+  std::set<plan::DType> types;
+  for (const plan::Entry &entry : plan.entries())
+    for (const plan::Instruction &instruction : entry.instructions())
+      types.insert(report::arithmeticType(instruction));
+  return {types.begin(), types.end()};
+}
+
+plan::Status profileCommand(const Options &options) {
+  auto session = openSession(options.session);
+  if (!session)
+    return session.status();
+  std::optional<Roofline> roofline;
+  unsigned threads = session->device->threads();
+  if (!options.noRoofline) {
+    auto measured = measureRoofline(threads, multipliedTypes(session->plan()));
+    if (!measured)
+      return measured.status();
+    roofline = measured.take();
+  }
+  auto measured = profile(*session, options.profile);
+  if (!measured)
+    return measured.status();
+  ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline));
+  if (!options.trace.empty())
+    if (plan::Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
+      return status;
+  fmt::print("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
+  return plan::Status();
+}
+
 plan::Status trainCommand(const Options &options) {
   SessionOptions sessionOptions = options.session;
   TrainOptions trainOptions = options.train;
@@ -195,6 +230,8 @@ plan::Status tcc::tools::runCommand(const Options &options) {
     return verifyCommand(options);
   case Options::Command::Memory:
     return memoryCommand(options);
+  case Options::Command::Profile:
+    return profileCommand(options);
   }
   return plan::Status();
 }

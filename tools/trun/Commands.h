@@ -2,6 +2,7 @@
 #ifndef TCC_TOOLS_TRUN_COMMANDS_H
 #define TCC_TOOLS_TRUN_COMMANDS_H
 
+#include "runtime/train/Profile.h"
 #include "runtime/train/Train.h"
 
 #include <string>
@@ -10,7 +11,7 @@ namespace tcc::tools {
 
 /// What was typed, for all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory } command = Command::Train;
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
@@ -18,6 +19,9 @@ struct Options {
   bool ema = false, keepMode = false;
   uint32_t variant = 0;      ///< memory: of a plan with several
   uint64_t processBytes = 0; ///< memory: of the process as it started
+  runtime::ProfileOptions profile;
+  std::string trace;                                    ///< profile: file to write; empty: none
+  bool json = false, allKernels = false, noRoofline = false; ///< profile
 };
 
 /// Does what was asked; messages go to standard error, results to standard output.

@@ -60,7 +60,7 @@ TEST(CommandLine, OtherCommands) {
 }
 
 TEST(CommandLine, HelpAndVersion) {
-  for (const char *command : {"train", "eval", "predict", "gradients", "export", "verify"}) {
+  for (const char *command : {"train", "eval", "predict", "gradients", "export", "verify", "profile"}) {
     Outcome help = parse({command, "--help"});
     EXPECT_EQ(help.parsed.exitStatus, plan::kExitDone);
     EXPECT_NE(help.err.find("--help"), std::string::npos);

@@ -1,5 +1,7 @@
 //===- TextTable.cpp ------------------------------------------------------===//
-#include "tools/tcc/TextTable.h"
+#include "tools/common/TextTable.h"
+
+#include "runtime/plan/BytesText.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -34,15 +36,7 @@ std::string Table::text() const {
   return text;
 }
 
-std::string formatBytes(uint64_t bytes) {
-  static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB"};
-  double value = double(bytes);
-  int unit = 0;
-  // 1023.95 KiB would print as "1024.0 KiB".
-  for (; unit < 3 && value >= (unit ? 1023.95 : 1024.0); ++unit)
-    value /= 1024;
-  return unit ? fmt::format("{:.{}f} {}", value, unit == 3 ? 2 : 1, units[unit]) : fmt::format("{} B", bytes);
-}
+std::string formatBytes(uint64_t bytes) { return plan::bytesText(bytes); }
 
 std::string counted(uint64_t count, const std::string &noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");

@@ -1,6 +1,6 @@
 //===- TextTable.h - numbers and tables for a terminal ----------*- C++ -*-===//
-#ifndef TCC_TOOLS_TCC_TEXTTABLE_H
-#define TCC_TOOLS_TCC_TEXTTABLE_H
+#ifndef TCC_TOOLS_COMMON_TEXTTABLE_H
+#define TCC_TOOLS_COMMON_TEXTTABLE_H
 
 #include <cstdint>
 #include <string>
@@ -49,4 +49,4 @@ std::string kernelText(const std::string &name, bool generated);
 
 } // namespace tcc::report
 
-#endif // TCC_TOOLS_TCC_TEXTTABLE_H
+#endif // TCC_TOOLS_COMMON_TEXTTABLE_H

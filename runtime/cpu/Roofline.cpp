@@ -1,0 +1,137 @@
+//===- Roofline.cpp - what this machine can do at most -------------------===//
+#include "runtime/cpu/Roofline.h"
+#include "runtime/cpu/Arena.h"
+#include "runtime/cpu/LibraryPrimitive.h"
+#include "runtime/cpu/MachineMemory.h"
+#include "runtime/plan/DType.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <emmintrin.h>
+
+namespace tcc::runtime {
+
+namespace {
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// The shortest of as many runs as fit the time, and at least three after one that warms up.
+template <typename Run> double shortest(double seconds, Run &&run) {
+  run();
+  double best = 0, end = now() + seconds;
+  for (int count = 0; count < 3 || now() < end; ++count) {
+    double start = now();
+    run();
+    double took = now() - start;
+    best = count == 0 ? took : std::min(best, took);
+  }
+  return best;
+}
+
+plan::Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, double seconds) {
+  plan::MatmulCall call;
+  call.set_dtype(shape.dtype);
+  call.set_batch(1);
+  call.set_m(shape.m);
+  call.set_n(shape.n);
+  call.set_k(shape.k);
+  call.set_trans_b(shape.transB);
+  auto needs = query(call);
+  if (!needs)
+    return needs.status();
+  Scratch scratch{needs->scratchSlotBytes, std::min<uint64_t>(needs->scratchSlots, pool.size()),
+                  needs->scratchSharedBytes};
+  auto prepared = prepare(call, scratch, pool.size());
+  if (!prepared)
+    return prepared.status();
+  uint64_t size = plan::dtypeBytes(shape.dtype);
+  uint64_t bytes[] = {static_cast<uint64_t>(shape.m * shape.k) * size, static_cast<uint64_t>(shape.k * shape.n) * size,
+                      static_cast<uint64_t>(shape.m * shape.n) * 4, needs->partialBytes,
+                      needs->scratchBytes(pool.size())};
+  std::vector<Arena> memory;
+  for (uint64_t amount : bytes) {
+    auto arena = Arena::allocate(std::max<uint64_t>(amount, 64), "roofline");
+    if (!arena)
+      return arena.status();
+    memory.push_back(arena.take());
+  }
+  for (int operand : {0, 1})
+    plan::fillElements(memory[static_cast<size_t>(operand)].data(), shape.dtype,
+                       bytes[operand] / plan::dtypeBytes(shape.dtype), 0.5);
+  void *pointers[] = {memory[0].data(), memory[1].data(), memory[2].data(), memory[3].data()};
+  bool good = true;
+  double best = shortest(seconds, [&] { good = (*prepared)->run(pool, pointers, memory[4].data()) && good; });
+  return good ? plan::Expected<double>(best) : plan::error("the library failed");
+}
+
+/// Past the caches: what is written is not read first.
+void streamCopy(char *to, const char *from, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes; i += 64)
+    for (uint64_t part = 0; part < 64; part += 16)
+      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i + part),
+                       _mm_load_si128(reinterpret_cast<const __m128i *>(from + i + part)));
+  _mm_sfence();
+}
+
+plan::Status measureCopy(ThreadPool &pool, Roofline &roofline) {
+  constexpr uint64_t most = uint64_t(256) << 20, piece = uint64_t(1) << 20;
+  uint64_t bytes = std::clamp(freeMemoryBytes() / 8, piece * 16, most) / piece * piece;
+  auto from = Arena::allocate(bytes, "roofline"), to = Arena::allocate(bytes, "roofline");
+  if (!from || !to)
+    return from ? to.status() : from.status();
+  std::memset(from->data(), 1, bytes);
+  auto tiles = static_cast<int64_t>(bytes / piece);
+  auto copy = [&](auto &&each) {
+    return shortest(0.15, [&] {
+      pool.run(tiles, [&](unsigned, int64_t begin, int64_t end) {
+        uint64_t at = static_cast<uint64_t>(begin) * piece;
+        each(to->data() + at, from->data() + at, static_cast<uint64_t>(end - begin) * piece);
+      });
+    });
+  };
+  double best = std::min(copy(streamCopy), copy([](char *a, const char *b, uint64_t n) { std::memcpy(a, b, n); }));
+  roofline.bytesPerSecond = 2.0 * static_cast<double>(bytes) / best;
+  roofline.copiedBytes = bytes;
+  return plan::Status();
+}
+} // namespace
+
+double Roofline::flopsPerSecond(plan::DType dtype) const {
+  for (const MatmulPeak &peak : matmul)
+    if (peak.dtype == dtype)
+      return peak.flopsPerSecond;
+  return matmul.empty() ? 0 : matmul.front().flopsPerSecond;
+}
+
+plan::Expected<Roofline> measureRoofline(unsigned threads, const std::vector<plan::DType> &types) {
+  Roofline roofline;
+  ThreadPool pool(threads);
+  WorkerScope scope;
+  roofline.threads = pool.size();
+  std::vector<plan::DType> all = {plan::F32};
+  for (plan::DType type : types)
+    if (librarySupports(type) && std::find(all.begin(), all.end(), type) == all.end())
+      all.push_back(type);
+  // Dense operands of a few megabytes: large enough to amortise packing, small enough for the last cache.
+  constexpr MatmulPeak shapes[] = {{plan::F32, 1024, 1024, 1024, false, 0},
+                                   {plan::F32, 1024, 3072, 768, false, 0},
+                                   {plan::F32, 1024, 768, 3072, true, 0}};
+  for (plan::DType type : all) {
+    MatmulPeak best;
+    for (MatmulPeak shape : shapes) {
+      shape.dtype = type;
+      auto seconds = matmulSeconds(pool, shape, 0.12);
+      if (!seconds)
+        return seconds.status().withContext("measuring the machine's matmul rate (--no-roofline leaves it out)");
+      shape.flopsPerSecond = 2.0 * static_cast<double>(shape.m * shape.n * shape.k) / *seconds;
+      if (shape.flopsPerSecond > best.flopsPerSecond)
+        best = shape;
+    }
+    roofline.matmul.push_back(best);
+  }
+  if (plan::Status status = measureCopy(pool, roofline); !status.ok())
+    return status.withContext("measuring the machine's memory bandwidth (--no-roofline leaves it out)");
+  return roofline;
+}
+
+} // namespace tcc::runtime

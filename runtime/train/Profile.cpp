@@ -1,0 +1,152 @@
+//===- Profile.cpp - when each instruction of a few updates ran ----------===//
+#include "runtime/train/Profile.h"
+#include "runtime/data/Sampler.h"
+#include "runtime/train/EntryRunner.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/Scalars.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// What one step runs: entries with how often each.
+struct Call {
+  std::unique_ptr<EntryRunner> runner;
+  uint64_t times = 1;
+  int loss = -1;
+};
+
+class Profiler {
+public:
+  Profiler(Session &session, const ProfileOptions &options) : session(session), options(options) {}
+
+  plan::Expected<Profile> run() {
+    for (auto stage : {&Profiler::findEntries, &Profiler::openData})
+      if (plan::Status status = (this->*stage)(); !status.ok())
+        return status;
+    for (uint64_t i = 0; i < options.warmup + options.steps; ++i)
+      if (plan::Status status = step(i, i >= options.warmup); !status.ok())
+        return status.withContext(fmt::format("step {}", i + 1));
+    return std::move(result);
+  }
+
+private:
+  plan::Status findEntries() {
+    const plan::Plan &plan = session.plan();
+    uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
+    std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
+    if (options.entry.empty() && window == 1)
+      wanted = {{"step", 1}};
+    else if (options.entry.empty())
+      wanted = {{"accumulate_first", 1}, {"accumulate_next", window - 1}, {"update", 1}};
+    for (const auto &[name, times] : wanted) {
+      const plan::Entry *entry = findEntry(plan, name);
+      if (!entry && options.entry.empty())
+        return plan::error(
+            "{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train, or give "
+            "one of its entries: --entry {}",
+            session.reader.path(), name, entryNames());
+      if (!entry)
+        return plan::Status(
+            fmt::format("--entry {}: {} has no such entry; it has {}", name, session.reader.path(), entryNames()),
+            plan::kExitUsage);
+      Call call{std::make_unique<EntryRunner>(*session.device, *entry), times, -1};
+      call.loss = call.runner->outputIndex("loss_sum");
+      call.runner->setSeed(session.training.seed());
+      calls.push_back(std::move(call));
+      result.entries.push_back(entry);
+    }
+    return plan::Status();
+  }
+
+  std::string entryNames() const {
+    std::string names;
+    for (const plan::Entry &entry : session.plan().entries())
+      names += (names.empty() ? "" : ", ") + entry.name();
+    return names;
+  }
+
+  plan::Status openData() {
+    // All entries of an update that read data read the same inputs.
+    for (const Call &call : calls)
+      if (!data.reader && call.runner->entry().inputs_size()) {
+        auto opened = openEntryData(session, call.runner->entry(), options.data, {});
+        if (!opened)
+          return opened.status();
+        data = opened.take();
+        sampler.emplace(data.reader->samples(), data.reader->samples(), data.reader->batch(), SampleOrder::Ordered, 0,
+                        false);
+        if (sampler->batchesPerEpoch() == 0)
+          return plan::error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller "
+                             "batch",
+                             options.data, data.reader->samples(), data.reader->batch());
+      }
+    auto schedule =
+        LearningSchedule::create(session.training.schedule(), static_cast<double>(options.warmup + options.steps));
+    if (!schedule)
+      return schedule.status();
+    auto block = ScalarBlock::create(session.training, schedule.take());
+    if (!block)
+      return block.status();
+    scalars.emplace(block.take());
+    for (const Call &call : calls)
+      if (std::span<float> values = call.runner->scalars(); !values.empty() && values.size() < scalars->size())
+        return plan::error("{}: the plan's scalar block is too small; compile again", session.reader.path());
+    return plan::Status();
+  }
+
+  plan::Status step(uint64_t number, bool measured) {
+    StepTimes times;
+    uint64_t inWindow = 0, samples = 0, tokens = 0;
+    times.begin = monotonicSeconds();
+    for (size_t i = 0; i < calls.size(); ++i)
+      for (uint64_t again = 0; again < calls[i].times; ++again) {
+        EntryRunner &runner = *calls[i].runner;
+        EntryTimes run;
+        run.entry = i;
+        run.ends.reserve(static_cast<size_t>(runner.entry().instructions_size()));
+        runner.setCounters(number, inWindow);
+        if (!runner.scalars().empty())
+          scalars->compute(number + 1, number, runner.scalars());
+        if (runner.entry().inputs_size()) {
+          sampler->batchOf(0, batch++ % sampler->batchesPerEpoch(), indices);
+          if (plan::Status status = data.reader->fill(indices, false, runner.inputs()); !status.ok())
+            return status;
+          ++inWindow;
+          samples += indices.size();
+          tokens += indices.size() * data.reader->tokensPerSample();
+        }
+        run.begin = monotonicSeconds();
+        plan::Status status = runner.runObserved([&run](uint32_t) { run.ends.push_back(monotonicSeconds()); });
+        if (!status.ok())
+          return status;
+        if (calls[i].loss >= 0)
+          result.finite &= std::isfinite(runner.scalarOutput(calls[i].loss));
+        times.runs.push_back(std::move(run));
+      }
+    times.end = monotonicSeconds();
+    result.samples = samples;
+    result.tokens = tokens;
+    if (measured)
+      result.steps.push_back(std::move(times));
+    return plan::Status();
+  }
+
+  Session &session;
+  const ProfileOptions &options;
+  Profile result;
+  std::vector<Call> calls;
+  EntryData data;
+  std::optional<Sampler> sampler;
+  std::optional<ScalarBlock> scalars;
+  std::vector<uint64_t> indices;
+  uint64_t batch = 0;
+};
+} // namespace
+
+plan::Expected<Profile> tcc::runtime::profile(Session &session, const ProfileOptions &options) {
+  return Profiler(session, options).run();
+}

@@ -1,0 +1,47 @@
+//===- Profile.h - when each instruction of a few updates ran ---*- C++ -*-===//
+//
+// Real updates on real batches, observed: the clock is read after every instruction, which costs tens of nanoseconds.
+// Nothing is written to disk; the weights change in memory alone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_PROFILE_H
+#define TCC_RUNTIME_TRAIN_PROFILE_H
+
+#include "runtime/train/Session.h"
+
+namespace tcc::runtime {
+
+struct ProfileOptions {
+  std::string data;
+  std::string entry;   ///< one entry alone; empty: all that an update runs
+  uint64_t warmup = 2; ///< updates before the clock counts
+  uint64_t steps = 3;  ///< updates that are measured, at least 1
+};
+
+/// One run of an entry: seconds of a clock that never goes back.
+struct EntryTimes {
+  size_t entry = 0; ///< index into Profile::entries
+  double begin = 0;
+  std::vector<double> ends; ///< of its instructions, in order
+};
+
+struct StepTimes {
+  double begin = 0, end = 0; ///< reading the batch and computing scalars included
+  std::vector<EntryTimes> runs;
+  double seconds() const { return end - begin; }
+};
+
+struct Profile {
+  std::vector<const plan::Entry *> entries;
+  std::vector<StepTimes> steps;
+  uint64_t samples = 0, tokens = 0; ///< of a step
+  bool finite = true;               ///< every loss was
+};
+
+/// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. Errors: no such entry, data
+/// that does not fit, a failed call.
+plan::Expected<Profile> profile(Session &session, const ProfileOptions &options);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_PROFILE_H

@@ -1,0 +1,353 @@
+//===- ProfileReport.cpp - time by kernel, against the roofline ----------===//
+#include "tools/trun/ProfileReport.h"
+#include "runtime/plan/DType.h"
+#include "tools/common/TextTable.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+using namespace tcc;
+using namespace tcc::tools;
+using report::percentText;
+using Json = nlohmann::ordered_json;
+
+namespace {
+double medianOf(std::vector<double> values) {
+  if (values.empty())
+    return 0;
+  auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2)
+    return *middle;
+  return (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+const plan::Instruction &instructionOf(const ProfileReport &report, const ProfiledInstruction &one) {
+  return report.profile->entries[one.entry]->instructions(one.index);
+}
+
+/// "/h.3/attn/MatMul +11": the end of a long name tells more than its start.
+std::string nodesText(const std::vector<std::string> &nodes, size_t width) {
+  std::string name = nodes.empty() ? "" : nodes.front();
+  std::string more = nodes.size() > 1 ? fmt::format(" +{}", nodes.size() - 1) : "";
+  if (name.size() + more.size() > width)
+    name = "…" + name.substr(name.size() + more.size() + 1 - width);
+  return name + more;
+}
+
+std::string rate(double perSecond) { return fmt::format("{:.1f}", perSecond / 1e9); }
+std::string share(double fraction) { return fmt::format("{:.1f}", 100 * fraction); }
+std::string milliseconds(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 3 : 1); }
+
+std::string shapeOf(const runtime::MatmulPeak &peak) {
+  return fmt::format("{} {}x{}x{} N{}", plan::dtypeName(peak.dtype), peak.m, peak.n, peak.k, peak.transB ? 'T' : 'N');
+}
+
+std::string machineText(const ProfileReport &report) {
+  if (!report.roofline)
+    return "roofline: not measured";
+  std::string text = "roofline, measured now: ";
+  for (const runtime::MatmulPeak &peak : report.roofline->matmul)
+    text += fmt::format("matmul {:.0f} GFLOP/s ({}), ", peak.flopsPerSecond / 1e9, shapeOf(peak));
+  return text + fmt::format("copy {:.1f} GB/s ({})", report.roofline->bytesPerSecond / 1e9,
+                            report::formatBytes(report.roofline->copiedBytes));
+}
+
+/// Kinds of state that an instruction changes: an optimizer's kernel writes "optimizer" and "parameter".
+std::vector<std::string> writtenRoles(const plan::Plan &plan, const plan::Entry &entry,
+                                      const plan::Instruction &instruction) {
+  std::set<std::string> roles;
+  for (const plan::Operand &operand : instruction.operands()) {
+    int variable = entry.buffers(static_cast<int>(operand.buffer())).variable();
+    if (!operand.write() || variable < 0)
+      continue;
+    std::string role = plan::VariableRole_Name(plan.variables(variable).role());
+    std::transform(role.begin(), role.end(), role.begin(), [](unsigned char c) { return std::tolower(c); });
+    roles.insert(role);
+  }
+  return {roles.begin(), roles.end()};
+}
+
+const char *limitOf(const ProfiledKernel &kernel) {
+  return kernel.rooflineSeconds() == 0                      ? ""
+         : kernel.arithmeticSeconds > kernel.trafficSeconds ? "arithmetic"
+                                                            : "memory";
+}
+} // namespace
+
+double ProfileReport::instructionSeconds() const {
+  double sum = 0;
+  for (const ProfiledKernel &kernel : kernels)
+    sum += kernel.seconds;
+  return sum;
+}
+
+double ProfileReport::secondsAtRoofline() const {
+  double sum = 0;
+  for (const ProfiledKernel &kernel : kernels)
+    if (kernel.rooflineShare() >= kAtRoofline)
+      sum += kernel.seconds;
+  return sum;
+}
+
+ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, const runtime::Profile &profile,
+                                            std::optional<runtime::Roofline> roofline) {
+  ProfileReport report;
+  report.plan = session.reader.path();
+  report.session = &session;
+  report.profile = &profile;
+  report.threads = session.device->threads();
+  report.roofline = std::move(roofline);
+  std::vector<double> steps;
+  for (const runtime::StepTimes &step : profile.steps)
+    steps.push_back(step.seconds());
+  report.stepSeconds = medianOf(steps);
+
+  std::map<std::string, size_t> known;
+  for (size_t e = 0; e < profile.entries.size(); ++e) {
+    const plan::Entry &entry = *profile.entries[e];
+    std::vector<std::vector<double>> times(static_cast<size_t>(entry.instructions_size()));
+    uint64_t runs = 0;
+    for (const runtime::StepTimes &step : profile.steps)
+      for (const runtime::EntryTimes &run : step.runs)
+        if (run.entry == e) {
+          ++runs;
+          for (size_t i = 0; i < run.ends.size(); ++i)
+            times[i].push_back(run.ends[i] - (i ? run.ends[i - 1] : run.begin));
+        }
+    uint64_t calls = profile.steps.empty() ? 0 : runs / profile.steps.size();
+    for (int i = 0; i < entry.instructions_size(); ++i) {
+      const plan::Instruction &instruction = entry.instructions(i);
+      auto [at, fresh] = known.try_emplace(report::instructionKey(entry, instruction), report.kernels.size());
+      if (fresh) {
+        report.kernels.emplace_back();
+        report.kernels.back().what = report::instructionText(entry, instruction);
+        report.kernels.back().kind = report::instructionKind(instruction);
+        report.kernels.back().dtype = report::arithmeticType(instruction);
+        report.kernels.back().writes = writtenRoles(session.plan(), entry, instruction);
+      }
+      ProfiledKernel &kernel = report.kernels[at->second];
+      double seconds = medianOf(times[static_cast<size_t>(i)]);
+      kernel.nodes.push_back(instruction.node());
+      kernel.calls += calls;
+      kernel.seconds += seconds * static_cast<double>(calls);
+      kernel.flops += instruction.flops() * static_cast<double>(calls);
+      kernel.bytes += static_cast<double>(instruction.bytes() * calls);
+      report.instructions.push_back({e, at->second, i, calls, seconds});
+    }
+  }
+  if (report.roofline)
+    for (ProfiledKernel &kernel : report.kernels) {
+      kernel.arithmeticSeconds = kernel.flops / report.roofline->flopsPerSecond(kernel.dtype);
+      kernel.trafficSeconds = kernel.bytes / report.roofline->bytesPerSecond;
+    }
+  std::vector<size_t> order(report.kernels.size()), place(order.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return report.kernels[a].seconds > report.kernels[b].seconds; });
+  std::vector<ProfiledKernel> sorted;
+  for (size_t i = 0; i < order.size(); ++i) {
+    sorted.push_back(std::move(report.kernels[order[i]]));
+    place[order[i]] = i;
+  }
+  report.kernels = std::move(sorted);
+  for (ProfiledInstruction &instruction : report.instructions)
+    instruction.kernel = place[instruction.kernel];
+  return report;
+}
+
+std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
+  const runtime::Profile &profile = *report.profile;
+  double step = report.stepSeconds, sum = report.instructionSeconds();
+  std::string entries;
+  for (const plan::Entry *entry : profile.entries)
+    entries += (entries.empty() ? "" : ", ") + entry->name();
+  std::string text =
+      fmt::format("{}: {}, {}; median of {} steps on {} thread{}\n{}\n\n", report.plan, report.session->plan().target(),
+                  entries, profile.steps.size(), report.threads, report.threads == 1 ? "" : "s", machineText(report));
+
+  report::Table table("<<>>>>>>><", {"what", "node", "calls", "ms a step", "% of step", "GFLOP/s", "% of peak", "GB/s",
+                                     "% of copy", "limited by"});
+  size_t hidden = 0;
+  double hiddenSeconds = 0;
+  for (const ProfiledKernel &kernel : report.kernels) {
+    if (!all && kernel.seconds < 0.005 * step) {
+      ++hidden;
+      hiddenSeconds += kernel.seconds;
+      continue;
+    }
+    auto perSecond = [&](double amount) {
+      return kernel.seconds > 0 && amount > 0 ? rate(amount / kernel.seconds) : "";
+    };
+    auto ofPeak = [&](double least) { return kernel.seconds > 0 && least > 0 ? share(least / kernel.seconds) : ""; };
+    table.add({kernel.what, nodesText(kernel.nodes, 40), std::to_string(kernel.calls), milliseconds(kernel.seconds),
+               share(step > 0 ? kernel.seconds / step : 0), perSecond(kernel.flops), ofPeak(kernel.arithmeticSeconds),
+               perSecond(kernel.bytes), ofPeak(kernel.trafficSeconds), limitOf(kernel)});
+  }
+  if (hidden)
+    table.add({fmt::format("{} (--all lists them)", report::counted(hidden, "further kernel")), "", "",
+               milliseconds(hiddenSeconds), share(hiddenSeconds / step), "", "", "", "", ""});
+  double rest = std::max(0.0, step - sum);
+  table.add(
+      {"between instructions, reading the batch", "", "", milliseconds(rest), share(rest / step), "", "", "", "", ""});
+  text += table.text() + "\n";
+
+  std::map<report::InstructionKind, double> kinds;
+  double flops = 0, roofline = 0;
+  for (const ProfiledKernel &kernel : report.kernels) {
+    kinds[kernel.kind] += kernel.seconds;
+    flops += kernel.flops;
+    roofline += std::min(kernel.rooflineSeconds(), kernel.seconds);
+  }
+  text += fmt::format("a step takes {} s: {:.1f} GFLOP at {} GFLOP/s", fmt::format("{:.6g}", step), flops / 1e9,
+                      rate(flops / step));
+  if (profile.tokens)
+    text += fmt::format(", {:.0f} tokens/s", static_cast<double>(profile.tokens) / step);
+  else if (profile.samples)
+    text += fmt::format(", {:.1f} samples/s", static_cast<double>(profile.samples) / step);
+  text += "\n";
+  for (const auto &[kind, seconds] : kinds)
+    text += fmt::format("  {:<10} {:>10} ms  {}\n", kindName(kind), milliseconds(seconds), percentText(seconds / step));
+  if (report.roofline) {
+    text += fmt::format(
+        "{} of it in kernels at {:.0f} % of their roofline or more; all kernels at their roofline would take "
+        "{} ms, {} of it\n",
+        percentText(report.secondsAtRoofline() / step), 100 * kAtRoofline, milliseconds(roofline),
+        percentText(roofline / step));
+    std::string named;
+    for (const ProfiledKernel &kernel : report.kernels)
+      if (kernel.seconds > kWorthNaming * step && kernel.rooflineShare() < kAtRoofline)
+        named +=
+            fmt::format("  {} ({}): {} of the step at {} of what {} allows\n", kernel.what, nodesText(kernel.nodes, 60),
+                        percentText(kernel.seconds / step), percentText(kernel.rooflineShare()), limitOf(kernel));
+    text += named.empty() ? fmt::format("nothing above {:.0f} % of the step runs below that\n", 100 * kWorthNaming)
+                          : fmt::format("above {:.0f} % of the step and below that:\n{}", 100 * kWorthNaming, named);
+  }
+  if (!profile.finite)
+    text += "note: the loss is not finite, so updates were not applied: their kernels may run at another speed\n";
+  return text;
+}
+
+std::string tcc::tools::profileJson(const ProfileReport &report) {
+  const runtime::Profile &profile = *report.profile;
+  Json json;
+  json["version"] = 1;
+  json["plan"] = report.plan;
+  json["model"] = report.session->plan().model();
+  json["target"] = report.session->plan().target();
+  json["threads"] = report.threads;
+  json["steps"] = profile.steps.size();
+  json["entries"] = Json::array();
+  for (const plan::Entry *entry : profile.entries)
+    json["entries"].push_back(entry->name());
+  json["finite"] = profile.finite;
+  json["step_seconds"] = report.stepSeconds;
+  json["instruction_seconds"] = report.instructionSeconds();
+  json["samples"] = profile.samples;
+  json["tokens"] = profile.tokens;
+  uint64_t parameters = 0;
+  for (const plan::Variable &variable : report.session->plan().variables())
+    if (variable.role() == plan::PARAMETER)
+      parameters += plan::elementCount(variable.type()).value_or(0);
+  json["trained_elements"] = parameters;
+  json["roofline"] = nullptr;
+  if (report.roofline) {
+    Json &machine = json["roofline"] = Json::object();
+    for (const runtime::MatmulPeak &peak : report.roofline->matmul)
+      machine["matmul"].push_back({{"dtype", std::string(plan::dtypeName(peak.dtype))},
+                                   {"flops_per_s", peak.flopsPerSecond},
+                                   {"m", peak.m},
+                                   {"n", peak.n},
+                                   {"k", peak.k},
+                                   {"trans_b", peak.transB}});
+    machine["copy_bytes_per_s"] = report.roofline->bytesPerSecond;
+    machine["copied_bytes"] = report.roofline->copiedBytes;
+    double least = 0;
+    for (const ProfiledKernel &kernel : report.kernels)
+      least += std::min(kernel.rooflineSeconds(), kernel.seconds);
+    json["roofline_seconds"] = least;
+    json["at_roofline_share"] = report.stepSeconds > 0 ? report.secondsAtRoofline() / report.stepSeconds : 0;
+  }
+  json["kernels"] = Json::array();
+  for (const ProfiledKernel &kernel : report.kernels) {
+    Json one = {{"what", kernel.what},
+                {"kind", report::kindName(kernel.kind)},
+                {"dtype", std::string(plan::dtypeName(kernel.dtype))},
+                {"nodes", kernel.nodes},
+                {"writes", kernel.writes},
+                {"calls", kernel.calls},
+                {"seconds", kernel.seconds},
+                {"share", report.stepSeconds > 0 ? kernel.seconds / report.stepSeconds : 0},
+                {"flops", kernel.flops},
+                {"bytes", kernel.bytes}};
+    if (report.roofline) {
+      one["limit"] = limitOf(kernel);
+      one["roofline_seconds"] = kernel.rooflineSeconds();
+      one["roofline_share"] = kernel.rooflineShare();
+    }
+    json["kernels"].push_back(std::move(one));
+  }
+  json["instructions"] = Json::array();
+  for (const ProfiledInstruction &one : report.instructions)
+    json["instructions"].push_back({{"entry", profile.entries[one.entry]->name()},
+                                    {"index", one.index},
+                                    {"kernel", one.kernel},
+                                    {"node", instructionOf(report, one).node()},
+                                    {"calls", one.calls},
+                                    {"seconds", one.seconds}});
+  return json.dump() + "\n";
+}
+
+std::string tcc::tools::profileTrace(const ProfileReport &report) {
+  const runtime::Profile &profile = *report.profile;
+  Json events = Json::array();
+  events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", 1}, {"args", {{"name", "trun " + report.plan}}}});
+  // The measured step that is nearest to the median.
+  auto chosen = std::min_element(profile.steps.begin(), profile.steps.end(), [&](const auto &a, const auto &b) {
+    return std::abs(a.seconds() - report.stepSeconds) < std::abs(b.seconds() - report.stepSeconds);
+  });
+  if (chosen != profile.steps.end()) {
+    auto event = [&](const std::string &name, const char *category, double begin, double end, Json arguments) {
+      events.push_back({{"ph", "X"},
+                        {"name", name},
+                        {"cat", category},
+                        {"pid", 1},
+                        {"tid", 1},
+                        {"ts", (begin - chosen->begin) * 1e6},
+                        {"dur", (end - begin) * 1e6},
+                        {"args", std::move(arguments)}});
+    };
+    event("step", "step", chosen->begin, chosen->end, {{"samples", profile.samples}});
+    std::map<std::pair<size_t, int>, const ProfiledKernel *> kernels;
+    for (const ProfiledInstruction &one : report.instructions)
+      kernels[{one.entry, one.index}] = &report.kernels[one.kernel];
+    for (const runtime::EntryTimes &run : chosen->runs) {
+      const plan::Entry &entry = *profile.entries[run.entry];
+      if (run.ends.empty())
+        continue;
+      event(entry.name(), "entry", run.begin, run.ends.back(), Json::object());
+      for (size_t i = 0; i < run.ends.size(); ++i) {
+        const plan::Instruction &instruction = entry.instructions(static_cast<int>(i));
+        const ProfiledKernel &kernel = *kernels[{run.entry, static_cast<int>(i)}];
+        double begin = i ? run.ends[i - 1] : run.begin, seconds = run.ends[i] - begin;
+        Json arguments = {{"instruction", i},
+                          {"node", instruction.node()},
+                          {"nodes", std::vector<std::string>(instruction.nodes().begin(), instruction.nodes().end())},
+                          {"flops", instruction.flops()},
+                          {"bytes", instruction.bytes()}};
+        if (seconds > 0) {
+          arguments["gflops_per_s"] = instruction.flops() / seconds / 1e9;
+          arguments["gbytes_per_s"] = static_cast<double>(instruction.bytes()) / seconds / 1e9;
+        }
+        event(kernel.what, report::kindName(kernel.kind), begin, run.ends[i], std::move(arguments));
+      }
+    }
+  }
+  Json trace = {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
+  return trace.dump() + "\n";
+}

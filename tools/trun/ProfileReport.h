@@ -1,0 +1,73 @@
+//===- ProfileReport.h - time by kernel, against the roofline ---*- C++ -*-===//
+//
+// Equal instructions are one kernel: the same call on the same shapes. Each has the time that its arithmetic and its
+// traffic take at the machine's rates; the larger of the two limits it, and over its measured time that is its share of
+// the roofline. Times are medians over the measured steps, instruction by instruction.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TOOLS_TRUN_PROFILEREPORT_H
+#define TCC_TOOLS_TRUN_PROFILEREPORT_H
+
+#include "runtime/cpu/Roofline.h"
+#include "runtime/train/Profile.h"
+#include "tools/common/InstructionText.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tcc::tools {
+
+struct ProfiledKernel {
+  std::string what;
+  report::InstructionKind kind = report::InstructionKind::Generated;
+  plan::DType dtype = plan::F32;                    ///< whose matmul rate bounds it
+  std::vector<std::string> nodes;                   ///< the most telling node of each instruction, in order
+  std::vector<std::string> writes;                  ///< state: "parameter", "optimizer", "accumulator"
+  uint64_t calls = 0;                               ///< in a step
+  double seconds = 0;                               ///< of a step, all calls
+  double flops = 0, bytes = 0;                      ///< of a step, all calls
+  double arithmeticSeconds = 0, trafficSeconds = 0; ///< at the machine's rates; 0 where those are not known
+  double rooflineSeconds() const { return std::max(arithmeticSeconds, trafficSeconds); }
+  double rooflineShare() const { return seconds > 0 ? rooflineSeconds() / seconds : 0; }
+};
+
+struct ProfiledInstruction {
+  size_t entry = 0, kernel = 0;
+  int index = 0;
+  uint64_t calls = 1;
+  double seconds = 0; ///< of one call
+};
+
+struct ProfileReport {
+  std::string plan;
+  const runtime::Session *session = nullptr;
+  const runtime::Profile *profile = nullptr;
+  std::optional<runtime::Roofline> roofline;
+  unsigned threads = 0;
+  double stepSeconds = 0;              ///< median, reading the batch included
+  std::vector<ProfiledKernel> kernels; ///< most time first
+  std::vector<ProfiledInstruction> instructions;
+
+  double instructionSeconds() const;
+  /// Seconds of a step in kernels that run at 90 % of their roofline or more.
+  double secondsAtRoofline() const;
+};
+
+inline constexpr double kAtRoofline = 0.9;
+inline constexpr double kWorthNaming = 0.03; ///< share of a step
+
+ProfileReport makeProfileReport(const runtime::Session &session, const runtime::Profile &profile,
+                                std::optional<runtime::Roofline> roofline);
+
+/// For a terminal. `all`: every kernel, else those that take a two-hundredth of the step or more.
+std::string profileText(const ProfileReport &report, bool all);
+std::string profileJson(const ProfileReport &report);
+
+/// The step of the median time as a trace of Chrome's format (chrome://tracing, Perfetto): complete events in
+/// microseconds.
+std::string profileTrace(const ProfileReport &report);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TRUN_PROFILEREPORT_H
