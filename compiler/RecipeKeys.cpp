@@ -306,7 +306,7 @@ std::vector<Key> makeKeys() {
          recipe.train.seed = uint64_t(seed);
          return status;
        }},
-      {"train.precision", choice(&Recipe::train, &T::precision, {"f32"}, {"tf32", "bf16", "f16", "auto"})},
+      {"train.precision", choice(&Recipe::train, &T::precision, {"f32", "bf16", "auto"}, {"tf32", "f16"})},
       {"train.ema", later},
 
       {"data.map", setDataMap},
@@ -326,9 +326,13 @@ std::vector<Key> makeKeys() {
       {"data.transform", later},
 
       {"compiler.fuse", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.fuse); }},
+      {"compiler.chunk_bytes",
+       [](Recipe &recipe, const toml::node &node) {
+         return readInteger(node, 0, int64_t(1) << 50, recipe.chunkBytes);
+       }},
       {"compiler.attention",
        [](Recipe &recipe, const toml::node &node) {
-         return readChoice(node, {"auto", "unfused"}, {"fused"}, recipe.attention);
+         return readChoice(node, {"auto", "fused", "unfused"}, {}, recipe.attention);
        }},
   };
 }

@@ -106,6 +106,59 @@ def ElideUnusedPass : Pass<"elide-unused", "::mlir::ModuleOp"> {
   }];
 }
 
+def AutocastPass : Pass<"autocast", "::mlir::ModuleOp"> {
+  let summary = "mixed precision: products take and give a 16-bit type, the rest stays f32";
+  let description = [{
+    Operands that `Autocast` names are cast, result 0 comes out narrow and is widened for its readers. In @forward and
+    @loss, before differentiation: the gradient of a cast is a cast. Each edge gets a cast of its own, so that gradients of
+    several readers are added in f32; equal ones are merged afterwards. A value that is made of products' results and state
+    alone, and that a product reads, is rounded for all its readers, so that it is stored once.
+
+    ```mlir
+    %y = train.matmul %x, %w : (tensor<1x8x4xf32>, tensor<1x4x2xf32>) -> tensor<1x8x2xf32>
+    ```
+    becomes
+    ```mlir
+    %a = train.cast %x : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
+    %b = train.cast %w : tensor<1x4x2xf32> -> tensor<1x4x2xbf16>
+    %c = train.matmul %a, %b : (tensor<1x8x4xbf16>, tensor<1x4x2xbf16>) -> tensor<1x8x2xbf16>
+    %y = train.cast %c : tensor<1x8x2xbf16> -> tensor<1x8x2xf32>
+    ```
+  }];
+  let options = [Option<"precision", "precision", "std::string", "\"bf16\"", "bf16 or f16">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
+  let summary = "write softmax(query·keyᵀ)·value as train.attention, whatever its spelling";
+  let description = [{
+    A softmax between a batched product of queries with keys and one with values, with scaling, biases, masks, a soft cap
+    and dropout in any order that has the same meaning, and any reshapes and transposes between them, becomes one op: before
+    differentiation, so that its gradient is one op, too, and neither scores nor weights are stored. Repeated heads of keys and
+    values are not repeated. Masks that exclude what lies above a diagonal become `causal`. What is fused, what would have been
+    but for one node, and whose weights are no longer formed is said in `train.notes`.
+
+    ```mlir
+    %s = train.matmul %q, %k {transB = true} : (tensor<6x8x4xf32>, tensor<6x8x4xf32>) -> tensor<6x8x8xf32>
+    %h = train.constant dense<0.5> : tensor<6x8x8xf32>
+    %x = train.mul %s, %h : tensor<6x8x8xf32>
+    %w = train.softmax %x dim = 2 : tensor<6x8x8xf32>
+    %y = train.matmul %w, %v : (tensor<6x8x8xf32>, tensor<6x8x4xf32>) -> tensor<6x8x4xf32>
+    ```
+    becomes
+    ```mlir
+    %q4 = train.reshape %q : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
+    %k4 = train.reshape %k : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
+    %v4 = train.reshape %v : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
+    %o, %l = train.attention %q4, %k4, %v4 {scale = 0.5} : (tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>)
+        -> (tensor<1x6x8x4xf32>, tensor<1x6x8x1xf32>)
+    %y = train.reshape %o : tensor<1x6x8x4xf32> -> tensor<6x8x4xf32>
+    ```
+  }];
+  let options = [Option<"required", "required", "bool", "false", "an attention that is nearly matched is an error">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
   let summary = "make @backward: the loss, then its gradient by every parameter that it reaches";
   let description = [{
@@ -135,6 +188,24 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {
+  let summary = "remove casts that undo each other; leave gradients of weights in f32";
+  let description = [{
+    After autocast and differentiate. A value that is widened and narrowed again is itself. A product that is rounded only to
+    be widened on its way into a weight's gradient (through sums, reshapes and transposes) hands out its f32 sums.
+
+    ```mlir
+    %g = train.matmul %x, %dy {transA = true} : (tensor<1x8x4xbf16>, tensor<1x8x2xbf16>) -> tensor<1x4x2xbf16>
+    %dw = train.cast %g : tensor<1x4x2xbf16> -> tensor<1x4x2xf32>
+    ```
+    becomes
+    ```mlir
+    %dw = train.matmul %x, %dy {transA = true} : (tensor<1x8x4xbf16>, tensor<1x8x2xbf16>) -> tensor<1x4x2xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
 def DecomposeCompositesPass : Pass<"decompose-composites", "::mlir::ModuleOp"> {

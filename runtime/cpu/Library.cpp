@@ -1,7 +1,9 @@
 //===- Library.cpp - which oneDNN, on which machine level ----------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
 
+#include <algorithm>
 #include <array>
+#include <cpuid.h>
 #include <mutex>
 
 namespace tcc::runtime {
@@ -18,6 +20,19 @@ constexpr std::array<Level, 4> kLevels = {{{"cpu:v3", dnnl_cpu_isa_avx2, false},
                                            {"cpu:v4-bf16", dnnl_cpu_isa_avx512_core_bf16, true},
                                            {"cpu:amx", dnnl_cpu_isa_avx512_core_amx, true}}};
 
+/// AMX tiles of bf16 and int8, which oneDNN asks for together, in the processor and granted by the system.
+bool hasTiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d))
+    return false;
+  constexpr unsigned tiles = 1u << 22 | 1u << 24 | 1u << 25; // AMX-BF16, AMX-TILE, AMX-INT8
+  if ((d & tiles) != tiles || !__get_cpuid(1, &a, &b, &c, &d) || !(c & 1u << 27))
+    return false;
+  unsigned low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return (low & 3u << 17) == 3u << 17; // XTILECFG, XTILEDATA
+}
+
 bool machineHas(const Level &level) {
   switch (level.isa) {
   case dnnl_cpu_isa_avx2:
@@ -27,8 +42,10 @@ bool machineHas(const Level &level) {
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   case dnnl_cpu_isa_avx512_core_bf16:
     return machineHas(kLevels[1]) && __builtin_cpu_supports("avx512bf16");
+  case dnnl_cpu_isa_avx512_core_amx:
+    return machineHas(kLevels[2]) && hasTiles();
   default:
-    return false; // plans for AMX are not made yet
+    return false;
   }
 }
 
@@ -41,7 +58,20 @@ std::string libraryName() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-std::string machineLevel() { return machineHas(kLevels[1]) ? "cpu:v4" : "cpu:v3"; }
+std::string machineLevel(bool bf16Products) {
+  if (bf16Products && machineHas(kLevels[2]))
+    return kLevels[2].name;
+  return machineHas(kLevels[1]) ? "cpu:v4" : "cpu:v3";
+}
+
+bool isLevel(const std::string &target) {
+  return std::any_of(kLevels.begin(), kLevels.end(), [&](const Level &level) { return target == level.name; });
+}
+
+bool multipliesBf16(const std::string &target) {
+  return std::any_of(kLevels.begin(), kLevels.end(),
+                     [&](const Level &level) { return target == level.name && level.bf16; });
+}
 
 plan::Status selectLevel(const std::string &target) {
   std::lock_guard lock(levelMutex);
@@ -62,7 +92,7 @@ plan::Status selectLevel(const std::string &target) {
     selected = &level;
     return plan::Status::success();
   }
-  return plan::error("unknown target '{}'; known are cpu:v3, cpu:v4, cpu:v4-bf16", target);
+  return plan::error("unknown target '{}'; known are cpu:v3, cpu:v4, cpu:v4-bf16, cpu:amx", target);
 }
 
 bool librarySupports(plan::DType dtype) {

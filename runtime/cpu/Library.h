@@ -29,6 +29,7 @@ struct LibraryNeeds {
   }
 
   uint64_t partialBytes = 0; ///< size of the last operand, the partial sums; 0: no such operand
+  uint64_t reorderedBytes = 0; ///< of activations that each call copies into the library's own layout, or back
 };
 
 /// "oneDNN 2.6.3", for Plan.library.
@@ -39,8 +40,15 @@ std::string libraryName();
 /// another one an error, as is a level that this machine lacks.
 plan::Status selectLevel(const std::string &target);
 
-/// The best level of this machine: the default target.
-std::string machineLevel();
+/// The default target on this machine: cpu:v3 or cpu:v4; with `bf16Products` cpu:v4-bf16 where it has them. No higher than
+/// a program needs, so that a plan in f32 runs on every machine with AVX-512. cpu:amx is taken when it is asked for.
+std::string machineLevel(bool bf16Products = false);
+
+/// True for the name of a machine level.
+bool isLevel(const std::string &target);
+
+/// True where a level has instructions for bf16 products; on others they are widened to f32.
+bool multipliesBf16(const std::string &target);
 
 /// True where the library computes this element type natively on the selected level; else the call is compiled.
 bool librarySupports(plan::DType dtype);

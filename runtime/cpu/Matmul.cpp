@@ -3,7 +3,9 @@
 // oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
 // copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
 // out: the work that a library does inside, with memory that the plan knows. Long K is taken in blocks that stay in
-// cache, the later ones adding to C.
+// cache, the later ones adding to C. A product that is added to what C holds is summed first, then added, as if by an
+// instruction of its own: by the library where K is one block, else when the tile is copied out or partial sums are
+// added.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -30,7 +32,8 @@ int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Design {
   MatmulShape shape;
   MatmulTiling tiling;
-  dnnl_data_type_t type;
+  dnnl_data_type_t type; ///< of A and B as they are multiplied
+  bool accumulate = false; ///< C holds what the product is added to
   std::vector<Variant> variants;
   std::vector<PrimitiveDesc> descs;
   std::vector<std::vector<Primitive::Argument>> arguments;
@@ -38,6 +41,14 @@ struct Design {
   uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
 
   bool partial() const { return tiling.chunks(shape) > 1; }
+  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed first.
+  bool packsC() const {
+    return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK);
+  }
+  /// The only block of a tile adds to what lies in C.
+  bool addsFirst() const { return accumulate && !partial() && !packsC(); }
+  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
+  int positionOfC() const { return accumulate ? 3 : 2; }
   int64_t tiles() const {
     return ceilDiv(shape.batch, tiling.tileBatch) * ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) *
            tiling.chunks(shape);
@@ -61,14 +72,14 @@ void addVariant(std::vector<Variant> &variants, const Variant &variant) {
   variants.push_back(variant);
 }
 
-std::vector<Variant> makeVariants(const MatmulShape &s, const MatmulTiling &t) {
+std::vector<Variant> makeVariants(const MatmulShape &s, const MatmulTiling &t, bool addsFirst) {
   std::vector<Variant> variants;
   for (int64_t batch : pieces(s.batch, t.tileBatch))
     for (int64_t m : pieces(s.m, t.tileM))
       for (int64_t n : pieces(s.n, t.tileN))
         for (int64_t chunk : pieces(s.k, t.chunkK))
           for (int64_t at = 0; at < chunk; at += t.blockK)
-            addVariant(variants, {batch, m, n, std::min(t.blockK, chunk - at), at > 0});
+            addVariant(variants, {batch, m, n, std::min(t.blockK, chunk - at), at > 0 || addsFirst});
   return variants;
 }
 
@@ -88,7 +99,7 @@ plan::Status makeDesc(Design &design, const Variant &v) {
     cStrides.insert(cStrides.begin(), v.m * v.n);
   }
   auto a = stridedDesc(aDims, design.type, aStrides), b = stridedDesc(bDims, design.type, bStrides),
-       c = stridedDesc(cDims, design.type, cStrides);
+       c = stridedDesc(cDims, design.tiling.bytesOfC(design.shape) == 4 ? dnnl_f32 : design.type, cStrides);
   for (auto *desc : {&a, &b, &c})
     if (!*desc)
       return desc->status();
@@ -105,34 +116,42 @@ plan::Status makeDesc(Design &design, const Variant &v) {
 }
 
 plan::Expected<Design> makeDesign(const plan::MatmulCall &call) {
-  if (!librarySupports(call.dtype()))
-    return plan::error("oneDNN has no {} matmul on this level: the call must be compiled",
-                       plan::dtypeName(call.dtype()));
+  plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
+  if (call.dtype() != plan::F32 && call.dtype() != plan::BF16)
+    return plan::error("oneDNN has no {} matmul: the call must be compiled", plan::dtypeName(call.dtype()));
+  if ((result != plan::F32 && result != call.dtype()) || (call.accumulate() && result != plan::F32))
+    return plan::error("no library matmul of {} gives {}{}: the call must be compiled", plan::dtypeName(call.dtype()),
+                       plan::dtypeName(result), call.accumulate() ? " added to a sum" : "");
   constexpr int64_t limit = int64_t(1) << 31;
   for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
     if (value < 1 || value >= limit)
       return plan::error("a matmul with {} = {} is not supported", name, value);
   Design design;
-  design.shape = {
-      call.batch(), call.m(), call.n(), call.k(), call.trans_a(), call.trans_b(), plan::dtypeBytes(call.dtype())};
+  // bf16 without instructions for it is multiplied in f32: every product and sum is then as exact.
+  bool widened = !librarySupports(call.dtype());
+  design.shape = {call.batch(),   call.m(), call.n(),
+                  call.k(),       call.trans_a(),
+                  call.trans_b(), widened ? 4 : plan::dtypeBytes(call.dtype()),
+                  widened,        result != plan::F32};
   design.tiling = chooseTiling(design.shape);
-  design.type = libraryType(call.dtype());
+  design.type = widened ? dnnl_f32 : libraryType(call.dtype());
+  design.accumulate = call.accumulate();
   const MatmulShape &s = design.shape;
   const MatmulTiling &t = design.tiling;
   WorkerScope scope;
   uint64_t own = 0;
-  for (const Variant &variant : makeVariants(s, t)) {
+  for (const Variant &variant : makeVariants(s, t, design.addsFirst())) {
     if (plan::Status status = makeDesc(design, variant); !status.ok())
       return status;
     own = std::max(own, design.descs.back().scratchBytes());
   }
-  auto bytes = [&](bool needed, int64_t rows, int64_t columns) {
-    return needed ? alignScratch(static_cast<uint64_t>(rows * columns) * s.elementBytes) : 0;
+  auto bytes = [&](bool needed, int64_t rows, int64_t columns, uint64_t elementBytes) {
+    return needed ? alignScratch(static_cast<uint64_t>(t.tileBatch * rows * columns) * elementBytes) : 0;
   };
   design.offsetA = alignScratch(own);
-  design.offsetB = design.offsetA + bytes(t.packA(s), t.tileM, t.blockK);
-  design.offsetC = design.offsetB + bytes(t.packB(s), t.tileN, t.blockK);
-  design.slotBytes = design.offsetC + bytes(t.packC(s), t.tileM, t.tileN);
+  design.offsetB = design.offsetA + bytes(t.packA(s), t.tileM, t.blockK, s.elementBytes);
+  design.offsetC = design.offsetB + bytes(t.packB(s), t.tileN, t.blockK, s.elementBytes);
+  design.slotBytes = design.offsetC + bytes(design.packsC(), t.tileM, t.tileN, t.bytesOfC(s));
   return design;
 }
 
@@ -153,6 +172,40 @@ void describe(const Design &design, plan::MatmulCall &call) {
 void copyRows(char *to, int64_t toStride, const char *from, int64_t fromStride, int64_t rows, int64_t rowBytes) {
   for (int64_t row = 0; row < rows; ++row)
     std::memcpy(to + row * toStride, from + row * fromStride, static_cast<size_t>(rowBytes));
+}
+
+/// The same with bf16 widened to f32.
+void widenRows(char *to, const char *from, int64_t fromStride, int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row) {
+    auto *wide = reinterpret_cast<uint32_t *>(to) + row * columns;
+    auto *narrow = reinterpret_cast<const uint16_t *>(from + row * fromStride);
+    for (int64_t column = 0; column < columns; ++column)
+      wide[column] = static_cast<uint32_t>(narrow[column]) << 16;
+  }
+}
+
+/// The same with f32 rounded to bf16, to nearest even; a NaN stays one.
+void roundRows(char *to, int64_t toStride, const char *from, int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row) {
+    auto *narrow = reinterpret_cast<uint16_t *>(to + row * toStride);
+    auto *wide = reinterpret_cast<const uint32_t *>(from) + row * columns;
+    for (int64_t column = 0; column < columns; ++column) {
+      uint32_t bits = wide[column];
+      bool isNan = (bits & 0x7fffffff) > 0x7f800000;
+      narrow[column] =
+          static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+  }
+}
+
+/// Adds a dense block of f32 rows to rows of a wider matrix; the stride in bytes.
+void addRows(char *to, int64_t toStride, const char *from, int64_t fromStride, int64_t rows, int64_t columns) {
+  for (int64_t row = 0; row < rows; ++row) {
+    auto *sum = reinterpret_cast<float *>(to + row * toStride);
+    auto *product = reinterpret_cast<const float *>(from + row * fromStride);
+    for (int64_t column = 0; column < columns; ++column)
+      sum[column] += product[column];
+  }
 }
 
 class MatmulRunner final : public LibraryCall {
@@ -185,8 +238,8 @@ public:
           good.store(false, std::memory_order_relaxed);
     });
     if (design.partial())
-      addPartials(pool, static_cast<const float *>(pointers[3]), chunks, s.batch * s.m * s.n,
-                  static_cast<float *>(pointers[2]));
+      addPartials(pool, static_cast<const float *>(pointers[design.positionOfC() + 1]), chunks, s.batch * s.m * s.n,
+                  static_cast<float *>(pointers[design.positionOfC()]), design.accumulate);
     return good.load();
   }
 
@@ -195,7 +248,8 @@ private:
   bool runTile(unsigned worker, int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
-    auto size = static_cast<int64_t>(s.elementBytes);
+    auto size = static_cast<int64_t>(s.widened ? 2 : s.elementBytes); // of A and B as they lie there
+    int64_t sizeC = s.narrowC ? 2 : 4;
     int64_t i0 = tile % tilesM * t.tileM, j0 = tile / tilesM % tilesN * t.tileN;
     int64_t outer = tile / tilesM / tilesN;
     int64_t b0 = outer % tilesBatch * t.tileBatch, chunk = outer / tilesBatch;
@@ -204,37 +258,46 @@ private:
 
     const char *a = static_cast<const char *>(pointers[0]) + b0 * s.m * s.k * size;
     const char *b = static_cast<const char *>(pointers[1]) + b0 * s.k * s.n * size;
-    char *c = design.partial() ? static_cast<char *>(pointers[3]) + (chunk * s.batch + b0) * s.m * s.n * size
-                               : static_cast<char *>(pointers[2]) + b0 * s.m * s.n * size;
-    c += (i0 * s.n + j0) * size;
-    char *target = t.packC(s) ? slot + design.offsetC : c;
+    auto *whole = static_cast<char *>(pointers[design.positionOfC() + (design.partial() ? 1 : 0)]);
+    char *c = whole + ((design.partial() ? chunk * s.batch : 0) + b0) * s.m * s.n * sizeC;
+    c += (i0 * s.n + j0) * sizeC;
+    char *target = design.packsC() ? slot + design.offsetC : c;
 
     for (int64_t at = k0; at < kEnd; at += t.blockK) {
       v.k = std::min(t.blockK, kEnd - at);
-      v.accumulate = at > k0;
+      v.accumulate = at > k0 || design.addsFirst();
       const char *partA = a + (s.transA ? at * s.m + i0 : i0 * s.k + at) * size;
       const char *partB = b + (s.transB ? j0 * s.k + at : at * s.n + j0) * size;
+      // Several products a tile are whole ones, so their rows follow each other.
       if (t.packA(s)) {
-        if (s.transA)
-          copyRows(slot + design.offsetA, v.m * size, partA, s.m * size, v.k, v.m * size);
-        else
-          copyRows(slot + design.offsetA, v.k * size, partA, s.k * size, v.m, v.k * size);
+        copyIn(slot + design.offsetA, partA, s.transA ? s.m : s.k, v.batch * (s.transA ? v.k : v.m),
+               s.transA ? v.m : v.k);
         partA = slot + design.offsetA;
       }
       if (t.packB(s)) {
-        if (s.transB)
-          copyRows(slot + design.offsetB, v.k * size, partB, s.k * size, v.n, v.k * size);
-        else
-          copyRows(slot + design.offsetB, v.n * size, partB, s.n * size, v.k, v.n * size);
+        copyIn(slot + design.offsetB, partB, s.transB ? s.k : s.n, v.batch * (s.transB ? v.n : v.k),
+               s.transB ? v.k : v.n);
         partB = slot + design.offsetB;
       }
       void *operands[3] = {const_cast<char *>(partA), const_cast<char *>(partB), target};
       if (!find(v).execute(worker, operands, slot))
         return false;
     }
-    if (t.packC(s))
-      copyRows(c, s.n * size, target, v.n * size, v.m, v.n * size);
+    if (design.packsC() && design.accumulate && !design.partial())
+      addRows(c, s.n * 4, target, v.n * 4, v.m, v.n);
+    else if (t.roundsC(s))
+      roundRows(c, s.n * 2, target, v.batch * v.m, v.n);
+    else if (t.packC(s))
+      copyRows(c, s.n * sizeC, target, v.n * sizeC, v.m, v.n * sizeC);
     return true;
+  }
+
+  /// Rows of a wider matrix, dense and as they are multiplied; the stride in elements.
+  void copyIn(char *to, const char *from, int64_t stride, int64_t rows, int64_t columns) const {
+    if (design.shape.widened)
+      return widenRows(to, from, stride * 2, rows, columns);
+    auto size = static_cast<int64_t>(design.shape.elementBytes);
+    copyRows(to, columns * size, from, stride * size, rows, columns * size);
   }
 
   const Primitive &find(const Variant &variant) const {

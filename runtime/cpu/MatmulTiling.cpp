@@ -14,6 +14,7 @@ namespace tcc::runtime {
 
 namespace {
 constexpr double kFlopsPerNs = 115.0;
+constexpr double kNarrowFlopsPerNs = 228.0; // bf16 products
 constexpr double kCopyNsPerByte = 0.07;      // read strided, write dense, mostly from the second and third cache
 constexpr double kTransposeNsPerByte = 0.05; // inside the library
 constexpr double kCallNs = 700.0;
@@ -21,6 +22,7 @@ constexpr double kStreamNsPerByte = 0.08; // from memory, where an operand is la
 constexpr int64_t kLastCacheBytes = 24 << 20;
 constexpr int64_t kCacheBytes = 1 << 20;
 constexpr int64_t kCopyBytes = 3 << 19;       // copies of a worker: planned memory, so kept small
+constexpr int64_t kThinRows = 32; // so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
 constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -42,9 +44,9 @@ std::vector<int64_t> candidates(int64_t size, std::initializer_list<int64_t> wid
 
 /// What a worker needs for copies.
 int64_t copiedBytes(const MatmulShape &s, const MatmulTiling &t) {
-  return ((t.packA(s) ? t.tileM * t.blockK : 0) + (t.packB(s) ? t.tileN * t.blockK : 0) +
-          (t.packC(s) ? t.tileM * t.tileN : 0)) *
-         static_cast<int64_t>(s.elementBytes);
+  return t.tileBatch * (((t.packA(s) ? t.tileM * t.blockK : 0) + (t.packB(s) ? t.tileN * t.blockK : 0)) *
+                            static_cast<int64_t>(s.elementBytes) +
+                        (t.packC(s) ? t.tileM * t.tileN * static_cast<int64_t>(t.bytesOfC(s)) : 0));
 }
 
 double cost(const MatmulShape &s, const MatmulTiling &t) {
@@ -53,8 +55,10 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
   double blocks = static_cast<double>(ceilDiv(t.chunkK, t.blockK));
   double rowFill = t.tileM >= 24 ? 1.0 : 1.0 + 0.2 * static_cast<double>(24 - t.tileM) / 24;
   double columnFill = static_cast<double>(roundUp(t.tileN, 16)) / n;
-  double time = 2 * m * n * k / kFlopsPerNs * rowFill * columnFill + blocks * kCallNs;
-  int64_t working = (t.blockK * (t.tileM + t.tileN) + t.tileM * t.tileN) * static_cast<int64_t>(s.elementBytes);
+  double rate = s.elementBytes == 2 ? kNarrowFlopsPerNs : kFlopsPerNs;
+  double time = 2 * m * n * k / rate * rowFill * columnFill + blocks * kCallNs;
+  int64_t working = t.blockK * (t.tileM + t.tileN) * static_cast<int64_t>(s.elementBytes) +
+                    t.tileM * t.tileN * static_cast<int64_t>(t.bytesOfC(s));
   if (working > 2 * kCacheBytes)
     time *= 1.15;
   else if (working > kCacheBytes + kCacheBytes / 4)
@@ -78,7 +82,6 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
 
 MatmulTiling chooseTiling(const MatmulShape &s) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  bool splitK = s.elementBytes == 4; // partial sums and blocks are f32
 
   // Small products: several whole ones a tile, of about 6 MFLOP each.
   if (s.batch > 1 && flops < 4e6) {
@@ -97,14 +100,13 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
     for (int64_t tileN : candidates(s.n, {64, 96, 128, 192, 256, 384, 512})) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
-      if (splitK && tiles < 8 && s.m * s.n * s.batch <= kPartialElements)
+      if (!s.narrowC && tiles < 8 && s.m * s.n * s.batch <= kPartialElements)
         for (int64_t chunks : {2, 4, 8, 16})
-          if (s.k / chunks >= 512)
+          if (s.k / chunks >= (s.m <= kThinRows ? 128 : 512))
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));
       for (int64_t chunkK : chunkSizes) {
         std::vector<int64_t> blockSizes = {chunkK};
-        if (splitK)
-          for (int64_t block : {256, 512, 1024})
+        for (int64_t block : {256, 512, 1024})
             if (chunkK > block)
               blockSizes.push_back(roundUp(ceilDiv(chunkK, ceilDiv(chunkK, block)), 16));
         for (int64_t blockK : blockSizes) {

@@ -10,7 +10,9 @@ namespace tcc::runtime {
 struct MatmulShape {
   int64_t batch, m, n, k;
   bool transA, transB;
-  uint64_t elementBytes; ///< of A, B and C
+  uint64_t elementBytes; ///< of A and B as they are multiplied
+  bool widened = false;  ///< A and B are stored in 16 bits and multiplied in f32
+  bool narrowC = false;  ///< C is stored in 16 bits
 };
 
 /// A tile is tileBatch products, or tileM × tileN of one product for one chunk of K, computed in blocks of blockK.
@@ -22,9 +24,12 @@ struct MatmulTiling {
   int64_t chunks(const MatmulShape &shape) const { return (shape.k + chunkK - 1) / chunkK; }
 
   /// oneDNN's fast kernels want dense operands: what is a part of a wider matrix is copied to scratch first.
-  bool packA(const MatmulShape &s) const { return s.transA ? tileM != s.m : blockK != s.k; }
-  bool packB(const MatmulShape &s) const { return s.transB ? blockK != s.k : tileN != s.n; }
-  bool packC(const MatmulShape &s) const { return tileN != s.n; }
+  bool packA(const MatmulShape &s) const { return s.widened || (s.transA ? tileM != s.m : blockK != s.k); }
+  bool packB(const MatmulShape &s) const { return s.widened || (s.transB ? blockK != s.k : tileN != s.n); }
+  bool packC(const MatmulShape &s) const { return tileN != s.n || roundsC(s); }
+  /// Sums of 16-bit results are kept in f32 until the last block of K is in.
+  bool roundsC(const MatmulShape &s) const { return s.narrowC && (s.widened || blockK != s.k); }
+  uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && !roundsC(s) ? 2 : 4; }
 };
 
 /// The tiling of a shape: the same on every machine and for any number of threads.

@@ -4,6 +4,7 @@
 
 #include "runtime/cpu/LibraryPrimitive.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/format.h>
@@ -48,16 +49,23 @@ inline Floats randomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
+/// The level that these tests run at: TCC_TEST_LEVEL, else the machine's default.
+inline std::string testLevel() {
+  const char *level = std::getenv("TCC_TEST_LEVEL");
+  return level ? level : runtime::machineLevel();
+}
+
 /// What a plan for so many workers would have.
 inline runtime::Scratch scratchOf(const runtime::LibraryNeeds &needs, unsigned workers) {
   return {needs.scratchSlotBytes, std::min<uint64_t>(needs.scratchSlots, workers), needs.scratchSharedBytes};
 }
 
-/// Queries a call and runs it twice into `result`, scratch filled with NaNs before; the error's text if it fails.
+/// Queries a call and runs it twice into `result`, scratch filled with NaNs before; the error's text if it fails. A call
+/// that accumulates adds to what `result` holds before the second run.
 template <typename Call>
 std::string runCall(Call call, const Floats &first, const Floats &second, const Floats &result, unsigned threads,
                     Call *filled = nullptr) {
-  if (plan::Status status = runtime::selectLevel(runtime::machineLevel()); !status.ok())
+  if (plan::Status status = runtime::selectLevel(testLevel()); !status.ok())
     return status.message();
   auto needs = runtime::query(call);
   if (!needs)
@@ -68,12 +76,21 @@ std::string runCall(Call call, const Floats &first, const Floats &second, const 
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(threads);
   Floats scratch(needs->scratchBytes(threads) / 4), partials(needs->partialBytes / 4);
-  void *pointers[4] = {first.get(), second.get(), result.get(), partials.get()};
+  std::vector<void *> pointers = {first.get(), second.get(), result.get(), partials.get()};
+  bool accumulates = false;
+  if constexpr (requires { call.accumulate(); })
+    accumulates = call.accumulate();
+  if (accumulates)
+    pointers.insert(pointers.begin() + 2, result.get());
+  std::vector<float> before(result.get(), result.get() + result.size());
   for (int run = 0; run < 2; ++run) { // the second finds the library's own state as the first left it
     std::memset(scratch.get(), 0xff, scratch.size() * 4);
     std::memset(partials.get(), 0xff, partials.size() * 4);
-    std::memset(result.get(), 0xff, result.size() * 4);
-    if (!(*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get())))
+    if (accumulates)
+      std::copy(before.begin(), before.end(), result.get());
+    else
+      std::memset(result.get(), 0xff, result.size() * 4);
+    if (!(*runner)->run(pool, pointers.data(), reinterpret_cast<char *>(scratch.get())))
       return "the library failed";
   }
   if (!scratch.intact() || !partials.intact() || !result.intact())

@@ -82,6 +82,49 @@ TEST(Matmul, SmallWeightGradientIsSplitAlongK) {
   checkProduct(2, 10, 20, 4500, true, false);
 }
 
+/// addend + product to the last bit, as if added afterwards, in each of the ways a tiling has: the library adds to C, a tile
+/// of C is added when it is copied out, partial sums are added together first.
+TEST(Matmul, AddsToWhatIsThere) {
+  struct Shape {
+    int64_t batch, m, n, k;
+    bool transA;
+  };
+  bool inPlace = false, packed = false, partial = false;
+  for (Shape s : {Shape{1, 1, 1, 1, false}, {1, 7, 5, 3, true}, {3, 33, 17, 65, false}, {1, 131, 259, 67, false},
+                  {1, 1001, 96, 257, true}, {1, 65, 2050, 1100, false}, {1, 700, 64, 1500, true},
+                  {1, 10, 64, 8191, true}})
+    for (unsigned threads : {1, 3}) {
+      Floats a = randomFloats(static_cast<size_t>(s.batch * s.m * s.k), 1),
+             b = randomFloats(static_cast<size_t>(s.batch * s.k * s.n), 2),
+             sum = randomFloats(static_cast<size_t>(s.batch * s.m * s.n), 3), product(sum.size());
+      std::vector<float> addend(sum.get(), sum.get() + sum.size());
+      for (float &value : addend)
+        value *= 100;
+      std::copy(addend.begin(), addend.end(), sum.get());
+      plan::MatmulCall call = matmulCall(s.batch, s.m, s.n, s.k, s.transA, false), filled;
+      ASSERT_EQ(runCall(call, a, b, product, threads), "");
+      call.set_accumulate(true);
+      ASSERT_EQ(runCall(call, a, b, sum, threads, &filled), "") << call.ShortDebugString();
+      bool chunks = filled.chunk_k() < s.k;
+      (chunks ? partial : filled.tile_n() < s.n ? packed : inPlace) = true;
+      for (size_t i = 0; i < sum.size(); ++i)
+        ASSERT_EQ(sum[i], addend[i] + product[i]) << call.ShortDebugString() << " at " << i;
+    }
+  EXPECT_TRUE(inPlace && packed && partial) << inPlace << packed << partial;
+}
+
+TEST(Matmul, AddedSumsAreTheSameForAnyThreads) {
+  for (auto [m, n, k] : {std::tuple(1001, 96, 257), std::tuple(10, 64, 8191)}) {
+    Floats a = randomFloats(static_cast<size_t>(m * k), 1), b = randomFloats(static_cast<size_t>(k * n), 2);
+    Floats one = randomFloats(static_cast<size_t>(m * n), 3), many = randomFloats(static_cast<size_t>(m * n), 3);
+    plan::MatmulCall call = matmulCall(1, m, n, k, true, false);
+    call.set_accumulate(true);
+    ASSERT_EQ(runCall(call, a, b, one, 1), "");
+    ASSERT_EQ(runCall(call, a, b, many, 3), "");
+    EXPECT_EQ(std::memcmp(one.get(), many.get(), one.size() * 4), 0);
+  }
+}
+
 /// The plan's tiles come from the shape alone: same answers, always.
 TEST(Matmul, QueryIsDeterministic) {
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
