@@ -1,6 +1,6 @@
 //===- ProfileTest.cpp - where the time goes, on a plan made by hand -----===//
-#include "runtime/train/EntryRunner.h"
 #include "runtime/train/Profile.h"
+#include "runtime/train/EntryRunner.h"
 #include "test/unit/train/TrainFixture.h"
 #include "tools/trun/Commands.h"
 #include "tools/trun/ProfileReport.h"
@@ -100,11 +100,11 @@ TEST_F(Profiling, SharesFollowFromTimesAndRates) {
   nlohmann::json json = nlohmann::json::parse(profileJson(report));
   EXPECT_EQ(json["kernels"][0]["limit"], "memory");
   EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.8, 1e-9); // every one of these beats the copy
-  roofline.bytesPerSecond = 1e9;                                   // 0.4 us: arithmetic limits, and nothing comes near
+  roofline.bytesPerSecond = 1e9; // 0.4 us: arithmetic limits, and only the second kernel runs at its rate
   json = nlohmann::json::parse(profileJson(makeProfileReport(session, times, roofline)));
   EXPECT_EQ(json["kernels"][0]["limit"], "arithmetic");
   EXPECT_NEAR(json["kernels"][0]["roofline_share"].get<double>(), 0.25, 1e-6);
-  EXPECT_EQ(json["at_roofline_share"], 0);
+  EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.2, 1e-9);
 }
 
 TEST_F(Profiling, TheCommandWritesJsonAndATrace) {
@@ -120,11 +120,13 @@ TEST_F(Profiling, TheCommandWritesJsonAndATrace) {
   nlohmann::json json = nlohmann::json::parse(out);
   EXPECT_TRUE(json["roofline"].is_null());
   EXPECT_EQ(json["kernels"][0]["nodes"], nlohmann::json::array({"node_step"}));
-  EXPECT_LE(json["instruction_seconds"].get<double>(), json["step_seconds"].get<double>() * 1.5);
+  EXPECT_EQ(json["instructions"].size(), 1u);
+  EXPECT_GT(json["step_seconds"], 0);
   auto text = readFile(options.trace);
   ASSERT_TRUE(text.ok()) << text.message();
   std::map<std::string, nlohmann::json> events;
-  for (const nlohmann::json &event : nlohmann::json::parse(*text)["traceEvents"])
+  nlohmann::json trace = nlohmann::json::parse(*text);
+  for (const nlohmann::json &event : trace["traceEvents"])
     if (event["ph"] == "X")
       events[event["cat"]] = event;
   ASSERT_EQ(events.size(), 3u);

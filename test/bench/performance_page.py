@@ -1,0 +1,259 @@
+"""The page of test/bench/performance.py: docs/performance.md with its tables and docs/images/performance.svg, from saved results."""
+import statistics
+from pathlib import Path
+
+import performance_plot
+
+MIB = 2 ** 20
+DISTURBED = 0.1
+ADAMW_BYTES = 28                          # a parameter, its gradient and two moments read; all but the gradient written
+PRODUCT_INTENSITY = 20                    # flop a byte from which a generated kernel multiplies matrices, as fused attention does
+NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
+
+# (workloads, precision, contenders compared with (best of), at most). A dictionary: by the machine's features.
+STEP_GOALS = [
+    (("gpt2-4x64", "gpt2-1x1024"), "f32", ("torch eager", "torch.compile", "JAX", "ONNX Runtime Training"), 0.75),
+    (("gpt2-4x64", "gpt2-1x1024"), "bf16", ("torch eager", "torch.compile"), {"amx_bf16": 0.50, "": 0.70}),
+    (("gpt2-4x64",), "f32", ("llm.c",), 0.20),
+    (("gpt2-1x1024",), "f32", ("llm.c",), 0.09),
+    (("resnet50", "resnet9"), "f32", ("torch eager", "torch.compile"), 0.75),
+    (("resnet50", "resnet9"), "bf16", ("torch eager", "torch.compile"), 0.60),
+    (("gpt-small",), "f32", None, 0.55),
+    (("cnn",), "f32", None, 0.60),
+    (("mlp-64",), "f32", None, 0.70),
+    (("mlp-8",), "f32", None, 0.55),
+    (("attention",), "f32", ("torch eager", "torch.compile"), 0.60),
+]
+
+
+def median_of(row):
+    """The median step of all rounds; None where there is none."""
+    times = [t for turn in row.get("rounds", []) for t in turn]
+    return statistics.median(times) if times else None
+
+
+def disturbed(row):
+    return any(others > DISTURBED for others in row.get("others", []))
+
+
+def ratio_of(ours, theirs):
+    """(ratio of the medians, least and greatest ratio of a round), or None."""
+    a, b = median_of(ours), median_of(theirs)
+    if not a or not b:
+        return None
+    # A peer that had fewer turns is compared with its last one from there on.
+    rounds = [statistics.median(x) / statistics.median(theirs["rounds"][min(i, len(theirs["rounds"]) - 1)])
+              for i, x in enumerate(ours["rounds"])]
+    return a / b, min(rounds), max(rounds)
+
+
+def best_of(rows, names=None):
+    """(name, row) of the fastest peer among these."""
+    found = [(median_of(row), name, row) for name, row in rows.items()
+             if name != "tcc" and median_of(row) and (names is None or name in names)]
+    return min(found)[1:] if found else None
+
+
+def machine_rates(results):
+    """The best rate of each type and of copies over all measurements of the run."""
+    rates, copy = {}, 0
+    for name, parts in results.items():
+        for result in parts.values() if name != "machine" else ():
+            roofline = ((result.get("profile") or {}).get("roofline")) or {}
+            for peak in roofline.get("matmul", []):
+                rates[peak["dtype"]] = max(rates.get(peak["dtype"], 0), peak["flops_per_s"])
+            copy = max(copy, roofline.get("copy_bytes_per_s", 0))
+    return rates, copy
+
+
+def bound_seconds(profile, rates, copy):
+    """The least that a step's products and convolutions and its optimizer's traffic take at the machine's rates."""
+    if not profile or not profile.get("kernels") or not copy:
+        return None
+    products = [k for k in profile["kernels"] if k["kind"] == "library" or k["flops"] > PRODUCT_INTENSITY * max(k["bytes"], 1)]
+    least = sum(k["flops"] / rates.get(k["dtype"], rates.get("f32")) for k in products)
+    return least + (ADAMW_BYTES * profile["trained_elements"] / copy if "gradients" not in profile["entries"] else 0)
+
+
+def seconds_text(seconds):
+    if seconds is None:
+        return ""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def number(value, digits=2):
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def judge(measured, limit, at_most=True):
+    if measured is None:
+        return "not there"
+    return "met" if (measured <= limit if at_most else measured >= limit) else "**not met**"
+
+
+def limit_for(goal, features):
+    if not isinstance(goal, dict):
+        return goal
+    return next(limit for feature, limit in goal.items() if feature == "" or feature in features)
+
+
+def step_goals(results, titles, features):
+    """(label, workload, precision, ratio, limit) of every line of STEP_GOALS."""
+    for names, precision, peers, goal in STEP_GOALS:
+        for name in names:
+            rows = results.get(name, {}).get(precision, {}).get("rows", {})
+            best = best_of(rows, peers)
+            against = peers[0] if peers and len(peers) == 1 else best[0] if best else "best peer"
+            ratio = ratio_of(rows["tcc"], best[1]) if best and "tcc" in rows else None
+            yield f"{titles.get(name, name)}, {precision} ÷ {against}", name, precision, ratio, limit_for(goal, features)
+
+
+def goal_table(results, titles, rates, copy):
+    lines = ["| goal | measured | at most | |", "| --- | ---: | ---: | --- |"]
+    features = results["machine"]["features"]
+
+    def add(label, text, goal, verdict):
+        lines.append(f"| {label} | {text} | {goal} | {verdict} |")
+
+    for label, _, _, ratio, limit in step_goals(results, titles, features):
+        add(label, f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})" if ratio else "", f"{limit:.2f}", judge(ratio and ratio[0], limit))
+    for name in ("gpt2-4x64", "gpt2-1x1024"):
+        result = results.get(name, {}).get("f32", {})
+        ours, bound = median_of(result.get("rows", {}).get("tcc", {})), bound_seconds(result.get("profile"), rates, copy)
+        share = bound / ours if ours and bound else None
+        add(f"{titles.get(name, name)}, f32: products and optimizer at the roofline, share of the step", number(share), "at least 0.90",
+            judge(share, 0.9, False))
+    for row, name in [(results.get("adamw", {}).get("f32", {}).get("rows", {}).get("tcc"), "adamw")]:
+        seconds = median_of(row or {})
+        share = ADAMW_BYTES * row["parameters"] / seconds / copy if seconds and copy else None
+        add(f"{titles.get(name, name)}: share of the copy bandwidth at {ADAMW_BYTES} bytes each", number(share), "at least 0.90",
+            judge(share, 0.9, False))
+    sizes = results.get("attention", {}).get("f32", {}).get("memory_by_length")
+    growth = sizes["8192"] / sizes["4096"] if sizes else None
+    add("attention alone: memory at T = 8192 ÷ T = 4096 (linear: 2)", number(growth), "2.10", judge(growth, 2.1))
+    for name, limit in (("gpt2-4x64", 0.65), ("resnet50", 0.5)):
+        rows = results.get(name, {}).get("f32", {}).get("rows", {})
+        ours, eager = (rows.get(who, {}).get("peak_bytes") for who in ("tcc", "torch eager"))
+        share = ours / eager if ours and eager else None
+        add(f"{titles.get(name, name)}, f32: peak resident memory ÷ torch eager", number(share), f"{limit:.2f}", judge(share, limit))
+    rows = results.get("gpt2-4x64", {}).get("f32", {}).get("rows", {})
+    cold, again = (rows.get("tcc", {}).get(key) for key in ("tcc_cold_s", "tcc_again_s"))
+    compiled = rows.get("torch.compile", {}).get("first_step_s")
+    add("`tcc` GPT-2 124M, cold", seconds_text(cold), "3 s", judge(cold, 3))
+    add("`tcc` GPT-2 124M, again", seconds_text(again), "0.5 s", judge(again, 0.5))
+    add("`tcc` GPT-2 124M, cold ÷ first step of torch.compile", number(cold / compiled if cold and compiled else None), "0.10",
+        judge(cold / compiled if cold and compiled else None, 0.1))
+    return lines + [""]
+
+
+def workload_table(parts, rates, copy):
+    lines = ["| | median step | ours ÷ it | of rounds | share of roofline | first step | peak memory | others |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for precision, result in parts.items():
+        rows, missing = result["rows"], result["missing"]
+        bound = bound_seconds(result.get("profile"), rates, copy)
+        for name in ["tcc"] + sorted((n for n in rows if n != "tcc"), key=lambda n: median_of(rows[n]) or 0):
+            row = rows.get(name)
+            seconds = median_of(row) if row else None
+            if seconds is None:
+                continue
+            ratio = ratio_of(rows["tcc"], row) if name != "tcc" and "tcc" in rows else None
+            first = seconds_text(row.get("first_step_s") or None)
+            memory = f"{row['peak_bytes'] / MIB:.0f} MiB" if row.get("peak_bytes") else ""
+            mark = " !" if disturbed(row) else ""
+            lines.append(f"| {'**tcc**' if name == 'tcc' else row.get('peer', name)}, {precision} | {seconds_text(seconds)}{mark} "
+                         f"| {number(ratio and ratio[0])} | {f'{ratio[1]:.2f} to {ratio[2]:.2f}' if ratio else ''} "
+                         f"| {number(bound and bound / seconds)} | {first} | {memory} | {max(row['others'], default=0):.2f} |")
+        for name, why in missing.items():
+            lines.append(f"| {name}, {precision} | not there | | | | | | {why.replace('|', '/')[:160]} |")
+    return lines + [""]
+
+
+def limits_text(parts):
+    """Kernels above 3 % of a step that run below 90 % of their roofline: by profile."""
+    lines = []
+    for precision, result in parts.items():
+        profile = result.get("profile")
+        if not profile or not profile.get("kernels") or not profile.get("roofline"):
+            continue
+        step = profile["step_seconds"]
+        lines.append(f"By profile, {precision}: {100 * profile['at_roofline_share']:.0f} % of a step of {seconds_text(step)} in kernels at 90 % "
+                     f"of their roofline or more; instructions are {100 * profile['instruction_seconds'] / step:.0f} % of the step.")
+        slow = [k for k in profile["kernels"] if k["share"] > 0.03 and k["roofline_share"] < 0.9]
+        if slow:
+            lines += ["", "| above 3 % of the step and below 90 % of its roofline | node | calls | % of step | % of roofline | limited by |",
+                      "| --- | --- | ---: | ---: | ---: | --- |"]
+            for k in slow:
+                node = k["nodes"][0] + (f" +{len(k['nodes']) - 1}" if len(k["nodes"]) > 1 else "")
+                lines.append(f"| `{k['what']}` | `{node}` | {k['calls']} | {100 * k['share']:.1f} | {100 * k['roofline_share']:.0f} "
+                             f"| {k['limit']} |")
+        lines.append("")
+    return lines
+
+
+def adamw_table(result, copy):
+    lines = ["| | median | GB/s at 28 bytes | share of copy |", "| --- | ---: | ---: | ---: |"]
+    for name, row in result["rows"].items():
+        seconds = median_of(row)
+        if seconds and row.get("parameters"):
+            rate = ADAMW_BYTES * row["parameters"] / seconds
+            lines.append(f"| {'**tcc**, kernels of a GPT-2 step' if name == 'tcc' else row.get('peer', name)} | {seconds_text(seconds)} "
+                         f"| {rate / 1e9:.1f} | {number(copy and rate / copy)} |")
+    return lines + [""]
+
+
+def versions(results):
+    names = set()
+    for name, parts in results.items():
+        for result in parts.values() if name != "machine" else ():
+            for row in result["rows"].values():
+                names.add(row.get("library") or "")
+                names.add(row.get("peer", "").replace(" eager", "").replace(" compile", "").replace(" fused AdamW", ""))
+    return ", ".join(sorted(names - {"", "tcc"}))
+
+
+def write(docs, results, titles):
+    docs, path = Path(docs), Path(docs) / "performance.md"
+    rates, copy = machine_rates(results)
+    about = results["machine"]
+    lines = ["# Speed beside others", "", "Written by `test/bench/performance.py`, whose head says what is measured and how.", "",
+             f"Machine: {about['cpu']} (family {about['family']}, model {about['model']}), {about['cores']} cores with "
+             f"{', '.join(about['features'])}, {about['l3'].split(" (")[0]} of L3, {about['memory_gib']} GiB, Linux {about['linux']}; {about['threads']} threads. "
+             f"{versions(results)}.", "",
+             "Roofline, measured in the same run by `trun profile`: "
+             + ", ".join(f"{name} matmul {rate / 1e9:.0f} GFLOP/s" for name, rate in rates.items()) + f", copy {copy / 1e9:.1f} GB/s.", "",
+             "![Our step over the fastest peer's](images/performance.svg)", "", "## Goals", "",
+             "Ratios are our median step over the peer's, in brackets the least and greatest of a round.", ""]
+    lines += goal_table(results, titles, rates, copy)
+    lines += ["## Workloads", "",
+              "*Share of roofline*: the time that the products (attention's in a generated kernel, too) and convolutions of our plan take at the machine's matmul rate, and 28 bytes a "
+              "parameter at its copy bandwidth, over the step (above 1 where a small model's state stays in cache). *First step*: for tcc the compiler without a cache, trun's start and its first "
+              "step; for the others from an imported library to the end of the first step. *Peak memory*: resident bytes above the process "
+              "before the model is there. *Others*: the share of a core that other processes used meanwhile, in the worst turn; `!` marks "
+              "rows above 0.1, which are not to be trusted.", ""]
+    for name, title in titles.items():
+        if name not in results:
+            continue
+        lines += [f"### {title}", ""]
+        if name == "adamw":
+            lines += adamw_table(results[name]["f32"], copy)
+            continue
+        lines += workload_table(results[name], rates, copy) + limits_text(results[name])
+        for precision, result in results[name].items():
+            if sizes := result.get("memory_by_length"):
+                lines += [f"Arenas by length, {precision}: " + ", ".join(f"T = {t}: {size / MIB:.0f} MiB" for t, size in sizes.items()) + ".", ""]
+    notes = ""
+    if path.is_file() and NOTES in path.read_text():
+        notes = NOTES + path.read_text().split(NOTES, 1)[1]
+    path.write_text("\n".join(lines) + notes)
+    bars = []
+    for name, title in titles.items():
+        for precision, result in results.get(name, {}).items():
+            best = best_of(result["rows"])
+            ratio = ratio_of(result["rows"]["tcc"], best[1]) if best and "tcc" in result["rows"] and name != "adamw" else None
+            if ratio:
+                limits = [goal[4] for goal in step_goals(results, titles, about["features"]) if goal[1] == name and goal[2] == precision
+                          and "llm.c" not in goal[0]]
+                bars.append((f"{title}, {precision}", best[0], ratio, limits[0] if limits else None))
+    (docs / "images").mkdir(exist_ok=True)
+    (docs / "images" / "performance.svg").write_text(performance_plot.draw(bars))
