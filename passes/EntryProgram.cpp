@@ -13,6 +13,21 @@ namespace tcc::train {
 
 bool isInstruction(Operation *op) { return !op->hasTrait<View>() && !op->hasTrait<OpTrait::IsTerminator>(); }
 
+int requiredInPlaceOperand(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op))
+    return fused.getRequiredInPlaceOperand();
+  auto call = dyn_cast<LibraryCall>(op);
+  return call && op->hasAttr(names::kLibrary) ? call.getInPlaceOperand() : -1;
+}
+
+SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op))
+    return fused.getInPlacePairs();
+  int operand = requiredInPlaceOperand(op);
+  return operand < 0 ? SmallVector<std::pair<unsigned, unsigned>>()
+                     : SmallVector<std::pair<unsigned, unsigned>>{{unsigned(operand), 0}};
+}
+
 Value rootOf(Value value) {
   while (Operation *op = value.getDefiningOp()) {
     if (!op->hasTrait<View>())
@@ -39,18 +54,17 @@ bool canWriteOver(Value value, BlockArgument argument) {
   for (OpOperand &operand : producer->getOpOperands()) {
     if (rootOf(operand.get()) != argument)
       continue;
-    auto fused = dyn_cast<FusedOp>(producer);
-    if (!fused || !llvm::is_contained(fused.getInPlacePairs(), std::pair<unsigned, unsigned>(operand.getOperandNumber(),
-                                                                                             result.getResultNumber())))
+    if (!llvm::is_contained(inPlacePairs(producer), std::pair<unsigned, unsigned>(operand.getOperandNumber(),
+                                                                                  result.getResultNumber())))
       return false;
   }
   return true;
 }
 
 Value updatedInPlace(Value result) {
-  auto fused = result.getDefiningOp<FusedOp>();
-  int operand = fused && result == fused->getResult(0) ? fused.getRequiredInPlaceOperand() : -1;
-  return operand >= 0 ? fused->getOperand(operand) : Value();
+  Operation *producer = result.getDefiningOp();
+  int operand = producer && result == producer->getResult(0) ? requiredInPlaceOperand(producer) : -1;
+  return operand >= 0 ? producer->getOperand(unsigned(operand)) : Value();
 }
 
 llvm::DenseMap<Value, StringRef> newStateOf(func::FuncOp function) {
@@ -217,26 +231,24 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     instruction.workspace = aligned(scratchBytes(&op)) + bytesOf(names::kPartialBytes);
     instruction.writesState = writesState;
     auto fused = dyn_cast<FusedOp>(&op);
-    int required = fused ? fused.getRequiredInPlaceOperand() : -1;
+    int required = requiredInPlaceOperand(&op);
     instruction.omits = fused && !fused.getLoopKernel();
     instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                                isFreeOfItsState(fused, newState, function)));
-    if (fused) {
-      SmallVector<std::pair<unsigned, unsigned>> pairs = fused.getInPlacePairs();
-      for (auto [operand, result] : pairs) {
-        auto from = index.find(rootOf(op.getOperand(operand))), to = index.find(op.getResult(result));
-        if (from == index.end() || to == index.end() || program.values[from->second].producer < 0 ||
-            program.values[from->second].bytes != program.values[to->second].bytes ||
-            (required >= 0 && int(operand) != required))
-          continue;
-        // A view of the same memory may be read elsewhere than where the result is written.
-        bool everyReadInPlace = llvm::all_of(op.getOpOperands(), [&, result = result](OpOperand &read) {
-          return rootOf(read.get()) != values[size_t(from->second)] ||
-                 llvm::is_contained(pairs, std::pair<unsigned, unsigned>(read.getOperandNumber(), result));
-        });
-        if (everyReadInPlace)
-          instruction.inPlace.push_back({from->second, to->second});
-      }
+    SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
+    for (auto [operand, result] : pairs) {
+      auto from = index.find(rootOf(op.getOperand(operand))), to = index.find(op.getResult(result));
+      if (from == index.end() || to == index.end() || program.values[from->second].producer < 0 ||
+          program.values[from->second].bytes != program.values[to->second].bytes ||
+          (required >= 0 && int(operand) != required))
+        continue;
+      // A view of the same memory may be read elsewhere than where the result is written.
+      bool everyReadInPlace = llvm::all_of(op.getOpOperands(), [&, result = result](OpOperand &read) {
+        return rootOf(read.get()) != values[size_t(from->second)] ||
+               llvm::is_contained(pairs, std::pair<unsigned, unsigned>(read.getOperandNumber(), result));
+      });
+      if (everyReadInPlace)
+        instruction.inPlace.push_back({from->second, to->second});
     }
     program.instructions.push_back(std::move(instruction));
   }

@@ -20,6 +20,12 @@ namespace tcc::train {
 /// True for ops that become instructions: everything but views and the terminator.
 bool isInstruction(mlir::Operation *op);
 
+/// The operand whose memory an instruction's result 0 takes over and updates, or −1.
+int requiredInPlaceOperand(mlir::Operation *op);
+
+/// (operand, result) of an instruction that may lie in one place.
+llvm::SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(mlir::Operation *op);
+
 /// The operand behind views.
 mlir::Value rootOf(mlir::Value value);
 
@@ -30,7 +36,7 @@ mlir::BlockArgument stateArgument(mlir::func::FuncOp function, llvm::StringRef v
 /// done.
 bool canWriteOver(mlir::Value value, mlir::BlockArgument argument);
 
-/// The operand whose memory the kernel behind `result` takes over and updates; null where it needs none.
+/// The operand whose memory the instruction behind `result` takes over and updates; null where it needs none.
 mlir::Value updatedInPlace(mlir::Value result);
 
 /// Values that lie in a variable's memory, by root: new state, and what a kernel updates in place to make it.

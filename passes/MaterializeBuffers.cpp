@@ -103,48 +103,48 @@ private:
     }
   }
 
-  /// What a kernel updates in place belongs to it alone.
+  /// What an instruction updates in place belongs to it alone.
   void separateInPlace(func::FuncOp function) {
-    SmallVector<FusedOp> kernels(function.getBody().front().getOps<FusedOp>());
-    for (FusedOp fused : kernels) {
-      int operand = fused.getRequiredInPlaceOperand();
+    SmallVector<Operation *> instructions(llvm::make_pointer_range(function.getBody().front().without_terminator()));
+    for (Operation *updating : instructions) {
+      int operand = requiredInPlaceOperand(updating);
       if (operand < 0)
         continue;
-      Value value = fused->getOperand(operand);
+      Value value = updating->getOperand(unsigned(operand));
       Value root = rootOf(value);
       auto isSplat = [](Value constant) {
         auto op = constant.getDefiningOp<ConstantOp>();
         return op && isa<SplatElementsAttr>(op.getValue());
       };
       if (isSplat(root)) {
-        OpBuilder builder(fused);
+        OpBuilder builder(updating);
         auto constant = root.getDefiningOp<ConstantOp>();
-        fused->setOperand(operand, fill(builder, constant, value.getType()));
-        returnByCopy(function, fused, operand);
+        updating->setOperand(unsigned(operand), fill(builder, constant, value.getType()));
+        returnByCopy(function, updating, operand);
         continue;
       }
       bool alone = root.getDefiningOp() && isReadOnce(value);
-      // State that this kernel writes next may be updated where it lies.
-      if (auto argument = dyn_cast<BlockArgument>(value))
-        for (OpOperand &use : fused->getResult(0).getUses())
-          if (use.getOwner()->hasTrait<OpTrait::IsTerminator>()) {
-            auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
+      // State that this instruction writes next may be updated where it lies.
+      if (auto argument = dyn_cast<BlockArgument>(root))
+        for (OpOperand &returned : function.getBody().front().getTerminator()->getOpOperands())
+          if (rootOf(returned.get()) == updating->getResult(0)) {
+            auto variable = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kVariable);
             alone |= variable && stateArgument(function, variable.getValue()) == argument;
           }
       if (!alone)
-        fused->setOperand(operand, copyBefore(fused, value));
-      returnByCopy(function, fused, operand);
+        updating->setOperand(unsigned(operand), copyBefore(updating, value));
+      returnByCopy(function, updating, operand);
     }
   }
 
   /// State that is read in this entry is not the place to prepare its own next value: that one is made elsewhere.
-  static void returnByCopy(func::FuncOp function, FusedOp fused, int operand) {
+  static void returnByCopy(func::FuncOp function, Operation *updating, int operand) {
     Operation *terminator = function.getBody().front().getTerminator();
     for (OpOperand &use : terminator->getOpOperands()) {
       auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
       BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
-      if (argument && rootOf(use.get()) == fused->getResult(0) &&
-          rootOf(fused->getOperand(operand)) != argument)
+      if (argument && rootOf(use.get()) == updating->getResult(0) &&
+          rootOf(updating->getOperand(unsigned(operand))) != argument)
         use.set(copyBefore(terminator, use.get()));
     }
   }

@@ -33,6 +33,15 @@ struct Levels {
 
   unsigned of(Value value) const { return level.lookup(value); }
   bool isFull(Value value) const { return shapeOf(value) == full; }
+  /// Pointwise, or the addend of a product.
+  static bool readsItsOwnElement(OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (user->hasTrait<Pointwise>())
+      return true;
+    auto fusible = dyn_cast<Fusible>(user);
+    AffineMap map = fusible && user->getNumResults() == 1 ? fusible.getOperandMap(use.getOperandNumber()) : AffineMap();
+    return map && map.isIdentity() && shapeOf(use.get()) == shapeOf(user->getResult(0));
+  }
   static llvm::ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
   /// The last level that reads the argument, where each element is read for the same element alone, or for its row's
@@ -51,15 +60,14 @@ struct Levels {
           last = std::max(last, of(value));
           continue;
         }
+        if (!isa<Reducible>(user) && !readsItsOwnElement(use))
+          return std::nullopt;
         if (!seen.insert(user).second)
           continue;
-        if (isa<Reducible>(user)) {
+        if (isa<Reducible>(user))
           last = std::max(last, of(user->getResult(0)) - 1);
-          continue;
-        }
-        if (!user->hasTrait<Pointwise>())
-          return std::nullopt;
-        llvm::append_range(work, user->getResults());
+        else
+          llvm::append_range(work, user->getResults());
       }
     }
     return last;

@@ -163,12 +163,6 @@ private:
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
       instruction.mutable_kernel()->set_tiles(kernel.tiles);
-      for (auto [operand, result] : fused.getInPlacePairs())
-        if (shareMemory(op->getOperand(operand), op->getResult(result))) {
-          plan::InPlace &pair = *instruction.add_in_place();
-          pair.set_source(operand);
-          pair.set_destination(reads.size() + result);
-        }
     } else if (op->hasAttr(names::kLibrary)) {
       std::optional<LibraryCallPlan> call = library.find(op);
       if (!call)
@@ -181,6 +175,12 @@ private:
     } else {
       return plan::error("internal error: {} reached emit", op->getName().getStringRef().str());
     }
+    for (auto [operand, result] : train::inPlacePairs(op))
+      if (shareMemory(op->getOperand(operand), op->getResult(result))) {
+        plan::InPlace &pair = *instruction.add_in_place();
+        pair.set_source(operand);
+        pair.set_destination(reads.size() + result);
+      }
     uint64_t bytes = 0;
     for (Value value : reads) {
       plan::Operand &operand = *instruction.add_operands();

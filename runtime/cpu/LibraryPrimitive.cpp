@@ -161,10 +161,20 @@ bool Primitive::execute(unsigned worker, void *const *pointers, void *scratch) c
   return dnnl_primitive_execute(primitive.get(), stream, count, mine.arguments) == dnnl_success;
 }
 
-void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination) {
+void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination,
+                 bool accumulate) {
   constexpr int64_t tile = 4096;
   pool.run((elements + tile - 1) / tile, [=](unsigned, int64_t begin, int64_t end) {
     int64_t first = begin * tile, last = std::min(end * tile, elements);
+    if (accumulate) {
+      for (int64_t i = first; i < last; ++i) {
+        float sum = partials[i] + partials[elements + i];
+        for (int64_t chunk = 2; chunk < chunks; ++chunk)
+          sum += partials[chunk * elements + i];
+        destination[i] += sum;
+      }
+      return;
+    }
     for (int64_t i = first; i < last; ++i)
       destination[i] = partials[i] + partials[elements + i];
     for (int64_t chunk = 2; chunk < chunks; ++chunk) {

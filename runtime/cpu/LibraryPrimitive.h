@@ -116,8 +116,10 @@ inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, const Threa
   return tiles <= static_cast<int64_t>(pool.size()) ? static_cast<uint64_t>(tile) : worker;
 }
 
-/// destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the chunks, on fixed tiles.
-void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination);
+/// destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the chunks, on fixed tiles; with
+/// `accumulate` the sum is added to what the destination holds.
+void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination,
+                 bool accumulate = false);
 
 /// Why the plan's kernels differ from what this library chooses; empty if they do not.
 template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen);

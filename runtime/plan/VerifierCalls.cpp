@@ -42,6 +42,20 @@ struct Call {
     if (written ? !operand.write() : (!operand.read() || operand.write()))
       report("{}: {} ({}) must be {}", where(), role, buffer, written ? "marked as written" : "read only");
   }
+
+  /// An in-place pair of operands that start at one address.
+  bool sameMemory(int source, int destination) const {
+    auto buffer = [&](int position) -> const Buffer & {
+      return entry.buffers(static_cast<int>(instruction.operands(position).buffer()));
+    };
+    bool declared = false;
+    for (const InPlace &pair : instruction.in_place())
+      declared |= pair.source() == static_cast<uint32_t>(source) &&
+                  pair.destination() == static_cast<uint32_t>(destination);
+    return declared && buffer(source).arena() == buffer(destination).arena() &&
+           buffer(source).offset() + instruction.operands(source).byte_offset() ==
+               buffer(destination).offset() + instruction.operands(destination).byte_offset();
+  }
 };
 
 void verifyKernel(const Call &call, const KernelCall &kernel) {
@@ -74,13 +88,22 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   }
   uint64_t batch = matmul.batch(), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
-  if (!call.operandCount("matmul", chunks > 1 ? 4 : 3))
+  // What is added comes before C and lies where C does.
+  int c = matmul.accumulate() ? 3 : 2;
+  if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))
     return;
+  uint64_t sizeOfC = matmul.result_dtype() == DTYPE_NONE ? size : dtypeBytes(matmul.result_dtype());
+  uint64_t bytesOfC = saturatingProduct({sizeOfC, batch, m, n});
   call.operand(0, "A", saturatingProduct({size, batch, m, k}), size, false);
   call.operand(1, "B", saturatingProduct({size, batch, k, n}), size, false);
-  call.operand(2, "C", saturatingProduct({size, batch, m, n}), size, true);
+  call.operand(c, "C", bytesOfC, sizeOfC, true);
+  if (matmul.accumulate()) {
+    call.operand(2, "the addend", bytesOfC, sizeOfC, false);
+    if (!call.sameMemory(2, c))
+      call.report("{}: what the product is added to does not lie where C does", call.where());
+  }
   if (chunks > 1)
-    call.operand(3, "the partial sums", saturatingProduct({4, chunks, batch, m, n}), 4, true);
+    call.operand(c + 1, "the partial sums", saturatingProduct({4, chunks, batch, m, n}), 4, true);
 }
 
 /// Grouped convolution: y = floor((x + pads - dilation (w - 1) - 1) / stride) + 1 on each spatial axis.

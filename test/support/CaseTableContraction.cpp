@@ -50,6 +50,22 @@ static void addMatmuls(std::vector<Case> &cases) {
                          "(%a: " + a + ", %b: " + b + ") -> " + c, "%r = train.matmul %a, %b " + flags + " : (" + a + ", " + b + ") -> " + c,
                          Types::All, {{-3, 3}}, "%r", true, 8});
       }
+  for (auto [batch, m, n, k] : {std::array{1, 3, 5, 7}, {2, 1, 17, 3}, {1, 19, 33, 5}}) {
+    auto matrix = [&, batch = batch](int rows, int columns) {
+      return tensor(std::to_string(batch) + "x" + std::to_string(rows) + "x" + std::to_string(columns));
+    };
+    std::string a = matrix(k, m), b = matrix(k, n), c = matrix(m, n);
+    cases.push_back({"matmul_add_" + std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k),
+                     "(%a: " + a + ", %b: " + b + ", %c: " + c + ") -> " + c,
+                     "%r = train.matmul %a, %b add %c {transA = true} : (" + a + ", " + b + ", " + c + ") -> " + c,
+                     Types::All, {{-3, 3}}, "%r", true, 8});
+  }
+}
+
+/// "2x3x9" (N, C, spatial) as it lies channels-last: "2x9x3".
+static std::string channelsLast(const std::string &shape) {
+  size_t first = shape.find('x'), second = shape.find('x', first + 1);
+  return shape.substr(0, first) + shape.substr(second) + shape.substr(first, second - first);
 }
 
 static void addConvolutions(std::vector<Case> &cases) {

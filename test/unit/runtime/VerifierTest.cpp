@@ -77,6 +77,43 @@ TEST(Verifier, StateWrittenInPlaceNeedsAPair) {
   expectProblem(plan, {"instruction 4", "'b'", "read and written without an in-place pair"});
 }
 
+/// A second product, added to z where it lies.
+static plan::Plan accumulatingPlan() {
+  plan::Plan plan = makeTestPlan();
+  plan::Instruction again = plan.entries(0).instructions(3);
+  again.mutable_matmul()->set_accumulate(true);
+  again.mutable_operands(2)->set_version_written(2);
+  *again.add_operands() = again.operands(2);
+  again.mutable_operands(2)->set_write(false);
+  again.mutable_operands(2)->set_version_written(0);
+  again.mutable_operands(2)->set_read(true);
+  again.mutable_operands(2)->set_version(1);
+  again.add_in_place()->set_source(2);
+  again.mutable_in_place(0)->set_destination(3);
+  *step(plan).add_instructions() = again;
+  for (plan::Buffer &b : *step(plan).mutable_buffers())
+    if (b.last() == 5)
+      b.set_last(6);
+  buffer(plan, kT).set_last(5);
+  buffer(plan, kScratch).set_last(5);
+  return plan;
+}
+
+TEST(Verifier, AProductIsAddedWhereItLies) {
+  for (const std::string &problem : plan::verifyPlan(accumulatingPlan()))
+    ADD_FAILURE() << problem;
+  plan::Plan plan = accumulatingPlan();
+  instruction(plan, 5).clear_in_place();
+  expectProblem(plan, {"instruction 5", "what the product is added to does not lie where C does"});
+  plan = accumulatingPlan();
+  instruction(plan, 5).mutable_operands()->RemoveLast();
+  instruction(plan, 5).clear_in_place();
+  expectProblem(plan, {"instruction 5", "a matmul takes 4 operands, it has 3"});
+  plan = accumulatingPlan();
+  instruction(plan, 5).mutable_matmul()->set_accumulate(false);
+  expectProblem(plan, {"instruction 5", "a matmul takes 3 operands, it has 4"});
+}
+
 TEST(Verifier, UseOutsideTheLiveInterval) {
   plan::Plan plan = makeTestPlan();
   buffer(plan, kY).set_last(0);
