@@ -167,7 +167,7 @@ def machine(options):
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"cpu": cpu.get("Model name", platform.processor()), "family": cpu.get("CPU family"), "model": cpu.get("Model"),
             "cores": len(os.sched_getaffinity(0)), "threads": options.threads, "memory_gib": round(pages / 2 ** 30),
-            "l3": cpu.get("L3 cache"), "linux": platform.release().split("-")[0],
+            "l3": cpu.get("L3 cache", "?").split(" (")[0], "linux": platform.release().split("-")[0],
             "features": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]}
 
 

@@ -218,7 +218,7 @@ def write(docs, results, titles):
     about = results["machine"]
     lines = ["# Speed beside others", "", "Written by `test/bench/performance.py`, whose head says what is measured and how.", "",
              f"Machine: {about['cpu']} (family {about['family']}, model {about['model']}), {about['cores']} cores with "
-             f"{', '.join(about['features'])}, {about['l3'].split(" (")[0]} of L3, {about['memory_gib']} GiB, Linux {about['linux']}; {about['threads']} threads. "
+             f"{', '.join(about['features'])}, {about['l3']} of L3, {about['memory_gib']} GiB, Linux {about['linux']}; {about['threads']} threads. "
              f"{versions(results)}.", "",
              "Roofline, measured in the same run by `trun profile`: "
              + ", ".join(f"{name} matmul {rate / 1e9:.0f} GFLOP/s" for name, rate in rates.items()) + f", copy {copy / 1e9:.1f} GB/s.", "",
