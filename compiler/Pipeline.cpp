@@ -174,12 +174,20 @@ private:
                       passes.addPass(train::createBuildUpdatePass(update));
                     }});
     // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.
-    list.push_back({"decompose", [](OpPassManager &passes) {
+    // Large products are cut into rows where all that is made of them, gradients included, stands in core ops;
+    // after that, what is left to be added to accumulators is known.
+    list.push_back({"decompose", [this](OpPassManager &passes) {
                       passes.addPass(train::createDecomposeCompositesPass());
                       passes.addPass(train::createElideZeroFillPass());
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
+                      if (recipe.fuse) {
+                        train::ChunkRowsPassOptions chunk;
+                        chunk.maxBytes = recipe.chunkBytes;
+                        passes.addPass(train::createChunkRowsPass(chunk));
+                        passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
+                      }
                     }});
     // What the library takes is no candidate for fusion, so it is chosen first; then what the backward pass keeps, since
     // its kernels compute the rest. Buffers are made once kernels stand,

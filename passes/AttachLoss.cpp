@@ -167,13 +167,18 @@ private:
     return {value * samples, value.like(samples)};
   }
 
-  /// Takes away the first (of the target) or last (of the logits) position of axis 1.
-  static Expr dropPosition(const Expr &value, bool first) {
-    llvm::SmallVector<int64_t> shape(shapeOf(value)), starts(shape.size(), 0), steps(shape.size(), 1);
-    shape[1] -= 1;
-    starts[1] = first ? 1 : 0;
-    return value.with(SliceOp::create(*value.builder, value.loc, RankedTensorType::get(shape, elementTypeOf(value)),
-                                      value, starts, steps));
+  /// The target of a position is the next one's; that of the last does not count. The logits stay as they are: a row that is
+  /// ignored costs less than a copy of all others.
+  static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
+    Expr next = target.cast(target.builder->getI64Type());
+    llvm::SmallVector<int64_t> whole(shapeOf(next)), shape = whole, starts(shape.size(), 0), steps(shape.size(), 1);
+    auto typeOf = [&](llvm::ArrayRef<int64_t> extents) { return RankedTensorType::get(extents, elementTypeOf(next)); };
+    shape[axis] -= 1;
+    starts[axis] = 1;
+    Value later = SliceOp::create(*next.builder, next.loc, typeOf(shape), next, starts, steps);
+    shape[axis] = 1;
+    Value none = splatInt(*next.builder, next.loc, typeOf(shape), ignoreIndex);
+    return next.with(ConcatOp::create(*next.builder, next.loc, typeOf(whole), ValueRange{later, none}, axis));
   }
 
   /// The graph input of this name, or a new one of type `type`.
@@ -242,10 +247,8 @@ private:
     Expr prediction = toLossType(Expr(builder, loc, returnedValue)), target(builder, loc, *argument);
     if (!kind.hasClasses)
       target = target.cast(lossType);
-    if (settings.shift) {
-      prediction = dropPosition(prediction, /*first=*/false);
-      target = dropPosition(target, /*first=*/true);
-    }
+    if (settings.shift)
+      target = nextTargets(target, axis > 1 ? 1 : 0, settings.ignoreIndex);
     LossInputs inputs{prediction, target, settings, axis};
     if (std::string problem = kind.check(inputs); !problem.empty()) {
       bool about = problem.find("pos_weight") != std::string::npos;

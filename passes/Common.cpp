@@ -58,6 +58,20 @@ void addUnusedParameter(ModuleOp module, llvm::StringRef name, llvm::StringRef r
   module->setAttr(names::kUnused, builder.getArrayAttr(entries));
 }
 
+void addNote(ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text) {
+  Builder builder(module.getContext());
+  Attribute note = builder.getDictionaryAttr({builder.getNamedAttr("kind", builder.getStringAttr(kind)),
+                                              builder.getNamedAttr("subject", builder.getStringAttr(subject)),
+                                              builder.getNamedAttr("text", builder.getStringAttr(text))});
+  llvm::SmallVector<Attribute> entries;
+  if (auto list = module->getAttrOfType<ArrayAttr>(names::kNotes))
+    llvm::append_range(entries, list);
+  if (llvm::is_contained(entries, note))
+    return;
+  entries.push_back(note);
+  module->setAttr(names::kNotes, builder.getArrayAttr(entries));
+}
+
 int64_t eraseDeadOps(func::FuncOp function) {
   int64_t erased = 0;
   for (Block &block : function.getBody())

@@ -34,6 +34,7 @@ inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
+inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 } // namespace names
 
 /// The ONNX node's name that a location carries; empty where it has none.
@@ -48,6 +49,9 @@ std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);
 /// Lists a parameter as proven to get no gradient; the first reason stays.
 void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node);
 bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
+
+/// Tells the report what was decided about `subject`, a node or a parameter. Said before: not again.
+void addNote(mlir::ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text);
 
 /// Bytes of the resident arena: every variable, each at an aligned offset.
 uint64_t residentBytes(mlir::ModuleOp module);

@@ -4,6 +4,44 @@
 
 include "mlir/Pass/PassBase.td"
 
+def ChunkRowsPass : Pass<"chunk-rows", "::mlir::ModuleOp"> {
+  let summary = "Computes a large product, and what is made of each of its rows, some rows at a time";
+  let description = [{
+    Where nothing large leaves the ops around a product that work on each row by itself, they run on a chunk of rows, then on
+    the next, and the product is never stored whole: logits, the loss, and the gradient's products. What is small a row is
+    joined; sums over the rows go on adding (docs/cross-entropy.md). Notes say what was chunked, and what stood in the way.
+
+    ```mlir
+    %l = train.matmul %x, %w : (tensor<1x512x8xf32>, tensor<1x8x9000xf32>) -> tensor<1x512x9000xf32>
+    %s = train.reduce sum %l [2] : tensor<1x512x9000xf32> -> tensor<1x512x1xf32>
+    // becomes
+    %x0 = train.slice %x starts [0, 0, 0] steps [1, 1, 1] : tensor<1x512x8xf32> -> tensor<1x256x8xf32>
+    %l0 = train.matmul %x0, %w : (tensor<1x256x8xf32>, tensor<1x8x9000xf32>) -> tensor<1x256x9000xf32>
+    %s0 = train.reduce sum %l0 [2] : tensor<1x256x9000xf32> -> tensor<1x256x1xf32>
+    ...
+    %s = train.concat dim = 1 %s0, %s1 : (tensor<1x256x1xf32>, tensor<1x256x1xf32>) -> tensor<1x512x1xf32>
+    ```
+  }];
+  let options = [
+    Option<"maxBytes", "max-bytes", "int64_t", "67108864", "a larger product is chunked, in chunks of about so many bytes; 0: none">,
+    Option<"minRows", "min-rows", "int64_t", "256", "rows that a chunk has at least">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
+  let summary = "Lets products add to gradient accumulators";
+  let description = [{
+    A product that only goes into the next value of a sum that nobody else reads adds to it where it lies. The bits stay.
+
+    ```mlir
+    %g = train.matmul %x, %d {transA = true} : (tensor<1x8x4xf32>, tensor<1x8x2xf32>) -> tensor<1x4x2xf32>
+    %next = train.add %sum, %g : tensor<1x4x2xf32>
+    // becomes
+    %next = train.matmul %x, %d add %sum {transA = true} : (tensor<1x8x4xf32>, tensor<1x8x2xf32>, tensor<1x4x2xf32>) -> tensor<1x4x2xf32>
+    ```
+  }];
+}
+
 def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
   let summary = "Marks what the library computes";
   let description = [{

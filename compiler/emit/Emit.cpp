@@ -388,6 +388,12 @@ void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::
   };
   each(names::kZeroFillKept, [&](DictionaryAttr entry) { zeroFill(entry, *decisions.add_zero_fill_kept()); });
   each(names::kZeroFillElided, [&](DictionaryAttr entry) { zeroFill(entry, *decisions.add_zero_fill_elided()); });
+  each(names::kNotes, [&](DictionaryAttr entry) {
+    plan::Decisions::Note &note = *decisions.add_notes();
+    note.set_kind(text(entry, "kind"));
+    note.set_subject(text(entry, "subject"));
+    note.set_text(text(entry, "text"));
+  });
   for (const std::string &warning : model.warnings) {
     plan::Decisions::Note &note = *decisions.add_notes();
     note.set_kind("import");
