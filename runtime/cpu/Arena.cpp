@@ -1,6 +1,7 @@
 //===- Arena.cpp - one allocation for all buffers of a kind --------------===//
 #include "runtime/cpu/Arena.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
@@ -41,6 +42,22 @@ plan::Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   arena.address = aligned;
   arena.size = bytes;
   return arena;
+}
+
+void Arena::populate(uint64_t begin, uint64_t end) const {
+  uint64_t page = pageBytes(), last = std::min(roundUp(end, page), roundUp(size, page));
+  begin = begin / page * page;
+  if (begin >= last)
+    return;
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(address + begin, last - begin, MADV_POPULATE_WRITE) == 0)
+    return;
+#endif
+  // Linux before 5.14.
+  for (uint64_t at = begin; at < last; at += page) {
+    volatile char *byte = address + at;
+    *byte = *byte;
+  }
 }
 
 Arena::Arena(Arena &&other) noexcept

@@ -20,6 +20,10 @@ public:
   /// `what` names the arena in the error: the machine has not that much memory.
   static plan::Expected<Arena> allocate(uint64_t bytes, const char *what);
 
+  /// Makes the pages of bytes [begin, end) present, as a first write to each would: one call instead of a fault a page,
+  /// and, since it may run on any thread, a share of a worker. What they hold stays as it is.
+  void populate(uint64_t begin, uint64_t end) const;
+
   char *data() const { return address; }
   uint64_t bytes() const { return size; }
 

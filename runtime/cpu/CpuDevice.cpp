@@ -49,6 +49,28 @@ unsigned usableProcessors() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
+/// A range of bytes of an arena.
+struct Piece {
+  uint64_t begin, end;
+};
+
+/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages.
+std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena) {
+  constexpr uint64_t pieceBytes = uint64_t(16) << 20;
+  std::vector<Piece> covered, pieces;
+  for (const plan::Buffer &buffer : entry.buffers())
+    if (buffer.arena() == arena && buffer.bytes() > 0)
+      covered.push_back({buffer.offset(), buffer.offset() + buffer.bytes()});
+  std::sort(covered.begin(), covered.end(), [](const Piece &a, const Piece &b) { return a.begin < b.begin; });
+  uint64_t done = 0;
+  for (const Piece &range : covered)
+    for (uint64_t at = std::max(done, range.begin); at < range.end; at = done) {
+      done = std::min(range.end, (at / pieceBytes + 1) * pieceBytes);
+      pieces.push_back({at, done});
+    }
+  return pieces;
+}
+
 class CpuDevice final : public Device {
 public:
   CpuDevice(std::shared_ptr<const plan::Plan> sharedPlan, unsigned threads)
@@ -100,6 +122,20 @@ public:
     if (it == programs.end() || buffer >= static_cast<uint32_t>(it->second.entry->buffers_size()))
       return nullptr;
     return address(it->second.entry->buffers(static_cast<int>(buffer)));
+  }
+
+  void touch(const std::string &entry) override {
+    auto it = programs.find(entry);
+    if (it == programs.end())
+      return;
+    for (plan::Arena kind : {plan::RESIDENT, plan::TRANSIENT}) {
+      const Arena &arena = kind == plan::RESIDENT ? resident : transient;
+      std::vector<Piece> pieces = touchedPieces(*it->second.entry, kind);
+      pool.run(static_cast<int64_t>(pieces.size()), [&](unsigned, int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          arena.populate(pieces[static_cast<size_t>(i)].begin, pieces[static_cast<size_t>(i)].end);
+      });
+    }
   }
 
   plan::Status run(const std::string &entry) override { return walk(entry, nullptr); }

@@ -62,6 +62,7 @@ EntryRunner::EntryRunner(Device &device, const plan::Entry &entry)
       scalarBlock = {static_cast<float *>(data), entry.buffers(entry.scalars()).bytes() / sizeof(float)};
   if (entry.has_counters())
     counters = static_cast<uint32_t *>(device.bufferData(name, static_cast<uint32_t>(entry.counters())));
+  device.touch(name);
 }
 
 /// Before each run: the buffer lies in memory that other values use again.

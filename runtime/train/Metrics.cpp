@@ -80,9 +80,14 @@ plan::Expected<MetricsFile> MetricsFile::open(const std::string &path, uint64_t 
 }
 
 plan::Status MetricsFile::put(const char *text, size_t length) {
-  if (std::fwrite(text, 1, length, file.get()) != length || std::fflush(file.get()) != 0)
+  if (std::fwrite(text, 1, length, file.get()) != length)
     return plan::error("{}: cannot write: {}", path, std::strerror(errno));
   return plan::Status();
+}
+
+plan::Status MetricsFile::flush() {
+  return std::fflush(file.get()) == 0 ? plan::Status()
+                                      : plan::error("{}: cannot write: {}", path, std::strerror(errno));
 }
 
 plan::Status MetricsFile::update(const UpdateMetrics &metrics) {

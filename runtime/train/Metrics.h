@@ -21,7 +21,7 @@ namespace tcc::runtime {
 struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
-  double seconds = 0; ///< of this update
+  double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
   uint64_t samples = 0, tokens = 0;
 };
 
@@ -40,6 +40,9 @@ public:
   /// Numbers are written so that they read back the same; what is not finite is null. Error: the disk is full.
   plan::Status update(const UpdateMetrics &metrics);
   plan::Status evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy, double seconds);
+
+  /// Hands all lines to the system: from then on they outlive the process.
+  plan::Status flush();
 
 private:
   plan::Status put(const char *text, size_t length);

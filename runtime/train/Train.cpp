@@ -26,6 +26,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
+constexpr double kFlushSeconds = 0.1;
+
 /// An entry that gives loss_sum and loss_weight.
 struct LossRunner {
   EntryRunner runner;
@@ -55,7 +57,10 @@ private:
                           double &weight);
   plan::Status evaluateNow();
   plan::Status checkpoint();
-  plan::Status record(const UpdateMetrics &metrics);
+  /// Adds an update to the run's files. Steps of less than kFlushSeconds share a system call.
+  plan::Status record(const UpdateMetrics &metrics, double now);
+  /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does.
+  plan::Status flushRecords();
   plan::Status stopNonFinite(const UpdateMetrics &metrics);
   plan::Status release();
   plan::Status finish(int signal);
@@ -75,6 +80,7 @@ private:
   TrainingPosition position;
   std::string run_;
   uint64_t totalSteps = 0, accumulate = 1, lastWindow = 0;
+  double flushed = 0; ///< when, on the monotonic clock
   std::optional<uint64_t> checkpointed, evaluated;
   std::set<uint64_t> bestOnly;
   bool resuming = false;
@@ -325,24 +331,35 @@ plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
 plan::Status Trainer::checkpoint() {
   if (!session.hasMemory() || checkpointed == position.step)
     return plan::Status();
-  plan::Status status = writeCheckpoint(run_, session.plan(), *session.device, position);
+  // A checkpoint stands for the updates before it, so their lines must be there too.
+  plan::Status status = flushRecords();
+  if (status.ok())
+    status = writeCheckpoint(run_, session.plan(), *session.device, position);
   if (status.ok())
     checkpointed = position.step;
   return status;
 }
 
-plan::Status Trainer::record(const UpdateMetrics &metrics) {
+plan::Status Trainer::record(const UpdateMetrics &metrics, double now) {
   plan::Status status = metricsFile->update(metrics);
   for (auto [tag, value] : {std::pair("train/loss", metrics.loss), std::pair("train/lr", metrics.learningRate),
                             std::pair("train/grad_norm", metrics.gradientNorm)})
     if (status.ok())
       status = events->scalar(tag, metrics.step, value);
+  return status.ok() && now - flushed >= kFlushSeconds ? flushRecords() : status;
+}
+
+plan::Status Trainer::flushRecords() {
+  flushed = monotonicSeconds();
+  plan::Status status = metricsFile->flush();
   return status.ok() ? events->flush() : status;
 }
 
 plan::Status Trainer::evaluateNow() {
   if (!evaluateEntry || !session.hasMemory() || evaluated == position.step)
     return plan::Status();
+  if (plan::Status status = flushRecords(); !status.ok())
+    return status;
   double start = monotonicSeconds();
   auto result = evaluate(*evaluateEntry, *evalData.reader);
   if (!result)
@@ -378,6 +395,8 @@ plan::Status Trainer::evaluateNow() {
 }
 
 plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
+  if (plan::Status status = flushRecords(); !status.ok())
+    return status;
   // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping, accumulation):
   // then this is the state of the last good update. Otherwise only the last checkpoint is.
   bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
@@ -434,6 +453,8 @@ plan::Status Trainer::finish(int signal) {
       return status;
   if (plan::Status status = checkpoint(); !status.ok())
     return status;
+  if (plan::Status status = flushRecords(); !status.ok())
+    return status;
   bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.hasMemory();
   bool released = signal == 0 && options.release && hasModel;
   if (released)
@@ -464,16 +485,20 @@ plan::Status Trainer::loop() {
     position.batch += lastWindow;
     double now = monotonicSeconds();
     metrics.seconds = now - before;
-    if (plan::Status status = record(metrics); !status.ok())
+    before = now;
+    if (plan::Status status = record(metrics, now); !status.ok())
       return status;
     progress->update(metrics);
-    if (options.evalEvery != 0 && position.step % options.evalEvery == 0)
+    bool evaluating = options.evalEvery != 0 && position.step % options.evalEvery == 0;
+    bool keeping = options.checkpointEvery != 0 && position.step % options.checkpointEvery == 0;
+    if (evaluating)
       if (plan::Status status = evaluateNow(); !status.ok())
         return status;
-    if (options.checkpointEvery != 0 && position.step % options.checkpointEvery == 0)
+    if (keeping)
       if (plan::Status status = checkpoint(); !status.ok())
         return status;
-    before = monotonicSeconds();
+    if (evaluating || keeping)
+      before = monotonicSeconds();
   }
   int signal = position.step < totalSteps ? signals.received() : 0;
   if (plan::Status status = finish(signal); !status.ok())

@@ -1,4 +1,5 @@
 """A run that was stopped goes on where it stopped: same losses, same bits."""
+import json
 import os
 import signal
 import subprocess
@@ -56,6 +57,27 @@ class Resume(EndToEnd):
         self.assertTrue((run / "checkpoints" / f"step-{done}").is_dir(), os.listdir(run / "checkpoints"))
         self.go_on(plan, data, run, done + 2)
         self.assertEqual([u["step"] for u in metrics(run)[0]][-3:], [done, done + 1, done + 2])
+
+    def test_after_a_crash(self):
+        """Lines wait in memory for a moment; what stands before a checkpoint does not."""
+        plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe",
+                            self.write("r.toml", models.SQUARES + models.SGD))
+        data = self.save("d.safetensors", **models.mlp_data(32))
+        run = self.folder / "run"
+        with open(self.folder / "output", "wb") as output:
+            process = subprocess.Popen([str(BIN / "trun"), str(plan), "--data", str(data), "--steps", str(10**9), "--out",
+                                        str(run), "--checkpoint-every", "70"], stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=output)
+        self.addCleanup(process.kill)
+        while not (run / "checkpoints" / "step-140").is_dir():
+            self.assertIsNone(process.poll(), (self.folder / "output").read_text())
+            time.sleep(0.001)
+        process.kill()
+        process.wait(60)
+        last = max(int(name.name.split("-")[1]) for name in (run / "checkpoints").iterdir() if name.name[-1].isdigit())
+        steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().split("\n")[:-1]]
+        self.assertGreaterEqual(len(steps), last)
+        self.assertEqual(steps[:last], list(range(1, last + 1)))
 
     def test_a_damaged_checkpoint_is_refused(self):
         plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <sys/mman.h>
 
 using namespace tcc;
 using namespace tcc::test;
@@ -82,6 +83,41 @@ TEST(CpuDevice, RunsAPlan) {
       }
       EXPECT_EQ(b[63], 2 * state);
     }
+  }
+}
+
+TEST(CpuDevice, TouchesWhatAnEntryUses) {
+  constexpr uint64_t mebibyte = uint64_t(1) << 20;
+  auto reader = makeReader([&](plan::Plan &plan, plan::PlanWriter &) {
+    plan.set_transient_bytes(10 * mebibyte);
+    plan::Entry &entry = *plan.mutable_entries(0);
+    entry.set_transient_bytes(10 * mebibyte);
+    uint32_t index = static_cast<uint32_t>(entry.buffers_size());
+    plan::Buffer *far = addBuffer(entry, "far", {mebibyte / 4}, plan::TRANSIENT, 6 * mebibyte, -1, 0);
+    far->set_kind(plan::Buffer::INPUT);
+    plan::Port *port = entry.add_inputs();
+    port->set_name("far");
+    port->set_buffer(index);
+  });
+  for (unsigned threads : {1u, 3u}) {
+    auto device = runtime::createCpuDevice(reader, threads);
+    ASSERT_TRUE(device.ok()) << device.message();
+    auto *start = static_cast<char *>((*device)->bufferData("step", 8)) - 6 * mebibyte;
+    auto present = [&](uint64_t at) {
+      unsigned char state = 0;
+      EXPECT_EQ(::mincore(start + at, 1, &state), 0);
+      return (state & 1) != 0;
+    };
+    EXPECT_FALSE(present(6 * mebibyte));
+    start[6 * mebibyte + 5] = 1;
+    (*device)->touch("no such entry");
+    (*device)->touch("step");
+    for (uint64_t at = 6 * mebibyte; at < 7 * mebibyte; at += 4096)
+      ASSERT_TRUE(present(at)) << at;
+    EXPECT_TRUE(present(0));
+    EXPECT_FALSE(present(3 * mebibyte));
+    EXPECT_FALSE(present(9 * mebibyte));
+    EXPECT_EQ(start[6 * mebibyte + 5], 1);
   }
 }
 
