@@ -108,7 +108,7 @@ bool looksLikeAttention(SoftmaxOp softmax) {
 }
 
 bool AttentionMatcher::fail(Operation *op, std::string reason, bool read) {
-  *failure = {op, std::move(reason), read};
+  *failure = {isa_and_nonnull<func::ReturnOp>(op) ? found.softmax.getOperation() : op, std::move(reason), read};
   return false;
 }
 
@@ -325,7 +325,7 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
         return fail(users.back(), "the weights multiply two things", true);
       return fail(user, "attention weights kept: read by " + readerText(user, current), true);
     }
-    if (auto returned = dyn_cast<func::ReturnOp>(user))
+    if (isa<func::ReturnOp>(user))
       return fail(user, "attention weights kept: read by " + readerText(user, current), true);
     if (auto product = dyn_cast<MatMulOp>(user)) {
       if (product.getLhs() == product.getRhs() || product.getAddend())
@@ -435,6 +435,8 @@ bool AttentionMatcher::takeRoles(const AxisLayout &softmaxLayout) {
     if (!llvm::is_contained(queries, axis))
       order.push_back(axis);
   found.batchAxes = order, found.queryAxes = queries, found.keyAxes = along;
+  if (softmaxLayout.size() >= 4)
+    found.sampleAxes = softmaxLayout[0];
 
   const int64_t depth = shapeOf(scores.getLhs())[scores.getTransA() ? 1 : 2];
   if (depth != 1)

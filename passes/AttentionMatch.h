@@ -34,6 +34,7 @@ struct AttentionMatch {
   MatMulOp scores, product;
   DropoutOp dropout;
   AxisList batchAxes, queryAxes, keyAxes; ///< batch: samples, heads, and whatever else scores are independent along
+  AxisList sampleAxes;                    ///< those that the softmax's shape keeps apart from heads; empty if it does not
   Access query, key, value;
   AxisList featureAxes, valueAxes;
   AxisLayout resultLayout; ///< of the product's result

@@ -156,11 +156,11 @@ private:
     }
     order = own;
     llvm::append_range(order, shared);
-    llvm::SmallVector<AxisList> operands;
+    AxisList operands[2]; // what the one bias and the one mask vary along
     for (ScoreTerm *term : biases)
-      operands.push_back(axes.flatten(term->access.layout));
+      llvm::append_range(operands[0], axes.flatten(term->access.layout));
     for (MaskTerms::Term &term : kept.terms)
-      operands.push_back(axes.flatten(term.condition.layout));
+      llvm::append_range(operands[1], axes.flatten(term.condition.layout));
     auto repeated = [&](size_t cut) {
       double elements = 0;
       for (const AxisList &operand : operands) {
@@ -175,15 +175,20 @@ private:
           return any ? extent : 1.0;
         };
         double inner = 1;
-        for (Axis axis : operand)
-          if (!llvm::is_contained(order, axis))
-            inner *= double(axes.extent(axis));
+        for (llvm::ArrayRef<Axis> list : {llvm::ArrayRef(match.queryAxes), llvm::ArrayRef(match.keyAxes)})
+          if (llvm::any_of(list, [&](Axis axis) { return llvm::is_contained(operand, axis); }))
+            inner *= double(axes.extent(list));
         elements += side(0, cut) * side(cut, order.size()) * inner;
       }
       return elements;
     };
-    // By default heads are the last axis that keys have, and what shares them.
-    size_t cut = own.empty() ? 0 : own.size() - 1;
+    // By default as the softmax's shape has it; where that does not tell, heads are the last axis of keys, and what shares it.
+    AxisList first = axes.expand(match.sampleAxes);
+    size_t cut = 0;
+    while (cut < own.size() && llvm::is_contained(first, own[cut]))
+      ++cut;
+    if (match.sampleAxes.empty() && !own.empty())
+      cut = own.size() - 1;
     for (size_t other = own.size() + 1; other-- > 0;)
       if (repeated(other) < repeated(cut))
         cut = other;
