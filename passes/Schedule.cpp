@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
+#include "passes/Common.h"
 #include "passes/EntryProgram.h"
 #include "passes/Lowering.h"
 

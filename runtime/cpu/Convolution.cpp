@@ -1,20 +1,25 @@
 //===- Convolution.cpp - convolutions by one-thread oneDNN primitives ----===//
 //
-// A tile is a few samples. The library chooses the layouts; where they are not the plan's plain NCHW, a tile reorders
-// its samples into its slot of scratch, computes there, and reorders the result back; the weights are reordered once,
-// for all tiles. A layout choice for which the library only has its gemm-based kernel, which allocates megabytes at each
-// call, gives way to channels last, then to one call for each group. The weight gradient sums over samples: each tile is
-// a chunk of the batch with a partial sum of its own, in the layout that the library asks for; these are added in order,
-// and the sum is reordered.
+// A tile is a few samples. Activations that lie channels-last are taken as they are. Of others the library chooses the
+// layout; where that is not the plan's plain NCHW, a tile reorders its samples into its slot of scratch, computes
+// there, and reorders the result back; the weights are reordered once, for all tiles. A layout choice for which the
+// library only has its gemm-based kernel, which allocates megabytes at each call, gives way to another one, at last to
+// one call for each group. The weight gradient sums over samples: each tile is a chunk of the batch with a partial sum
+// of its own, in f32 and in the layout that the library asks for; these are added in order, and the sum is reordered.
+//
+// On a level whose library does not compute in bf16, the reorders widen its operands and round its result.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cpu/ConvolutionTiling.h"
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "runtime/cpu/WeightSlices.h"
 
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
 #include <atomic>
 #include <fmt/format.h>
+#include <optional>
 
 namespace tcc::runtime {
 
@@ -32,21 +37,15 @@ struct Variant {
   PrimitiveDesc main;
   dnnl_memory_desc_t plain[3], asked[3];
   bool reordered[3];
-  PrimitiveDesc reorder[3];  // inputs: plain to asked; result: asked to plain
-  uint64_t sharedOffset = 0; // where reordered weights lie, as an input, from the start of the scratch
+  PrimitiveDesc reorder[3];           // inputs: plain to asked; result: asked to plain
+  std::optional<WeightSlices> slices; // of the weights, where they are reordered once for all tiles
+  uint64_t sharedOffset = 0;          // where reordered weights lie, as an input, from the start of the scratch
 
   uint64_t weightBytes() const { return alignScratch(dnnl_memory_desc_get_size(&asked[W])); }
 };
 
 std::vector<int64_t> toVector(const google::protobuf::RepeatedField<int64_t> &field) {
   return {field.begin(), field.end()};
-}
-
-int64_t product(const google::protobuf::RepeatedField<int64_t> &dims, int from) {
-  int64_t value = 1;
-  for (int i = from; i < dims.size(); ++i)
-    value *= dims[i];
-  return value;
 }
 
 struct Design {
@@ -58,6 +57,7 @@ struct Design {
   std::vector<Variant> variants; // full tile, then the rest
   uint64_t offset[3] = {0, 0, 0}, slotBytes = 0, sharedBytes = 0;
   bool askedPartials = false; // partial sums lie as the primitive asks for, not as the plan's weights
+  dnnl_data_type_t plainType[3], askedType[3];
   std::string layouts;
 
   int64_t batch() const { return call.x_dims(0); }
@@ -102,6 +102,18 @@ std::string layoutName(const dnnl_memory_desc_t &desc) {
   return name;
 }
 
+/// N, spatial, C
+std::vector<int64_t> channelsLastStrides(const std::vector<int64_t> &dims) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  int64_t stride = dims[1];
+  for (size_t i = dims.size() - 1; i >= 2; --i) {
+    strides[i] = stride;
+    stride *= dims[i];
+  }
+  strides[0] = stride;
+  return strides;
+}
+
 /// Dimensions of an operand as one library call sees it, with the strides of the plan's plain tensor.
 void plainShape(const Design &design, Role role, int64_t samples, std::vector<int64_t> &dims,
                 std::vector<int64_t> &strides) {
@@ -109,7 +121,7 @@ void plainShape(const Design &design, Role role, int64_t samples, std::vector<in
   int64_t groups = call.groups();
   dims = toVector(role == X ? call.x_dims() : role == W ? call.w_dims() : call.y_dims());
   if (role != W) {
-    strides = denseStrides(dims);
+    strides = call.channels_last() ? channelsLastStrides(dims) : denseStrides(dims);
     dims[0] = samples;
     if (design.layout == Layout::PerGroup)
       dims[1] /= groups;
@@ -125,27 +137,24 @@ void plainShape(const Design &design, Role role, int64_t samples, std::vector<in
 
 plan::Expected<dnnl_memory_desc_t> wantedDesc(const Design &design, Role role, const std::vector<int64_t> &dims) {
   if (role == W || design.layout != Layout::ChannelsLast)
-    return anyDesc(dims, dnnl_f32);
-  // N, spatial, C
-  std::vector<int64_t> strides(dims.size(), 1);
-  int64_t stride = dims[1];
-  for (size_t i = dims.size() - 1; i >= 2; --i) {
-    strides[i] = stride;
-    stride *= dims[i];
-  }
-  strides[0] = stride;
-  return stridedDesc(dims, dnnl_f32, strides);
+    return anyDesc(dims, design.askedType[role]);
+  return stridedDesc(dims, design.askedType[role], channelsLastStrides(dims));
 }
 
 plan::Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_desc_t *wanted) {
   const plan::ConvolutionCall &call = design.call;
+  // Gradients ask for the forward pass, which has weights of its operands' type.
+  std::vector<int64_t> weightDims(wanted[W].dims, wanted[W].dims + wanted[W].ndims);
+  auto weights = anyDesc(weightDims, design.askedType[X]);
+  if (!weights)
+    return weights.status();
   std::vector<int64_t> strides = toVector(call.strides()), dilations = toVector(call.dilations()),
                        begin = toVector(call.pads_begin()), end = toVector(call.pads_end());
   for (int64_t &dilation : dilations)
     dilation -= 1; // the library counts the gaps
   dnnl_convolution_desc_t operation{};
   dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-      &operation, dnnl_forward_training, dnnl_convolution_direct, &wanted[X], &wanted[W], nullptr, &wanted[Y],
+      &operation, dnnl_forward_training, dnnl_convolution_direct, &wanted[X], &*weights, nullptr, &wanted[Y],
       strides.data(), dilations.data(), begin.data(), end.data());
   if (status != dnnl_success)
     return plan::error("oneDNN refuses the convolution: {}", libraryError(status));
@@ -165,18 +174,20 @@ plan::Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_d
   return PrimitiveDesc::create(&operation, false, &*forward);
 }
 
-plan::Expected<Variant> makeVariant(const Design &design, int64_t samples) {
+/// `weights`, if given, is the layout that the weights' gradient has to have.
+plan::Expected<Variant> makeVariant(const Design &design, int64_t samples,
+                                    const dnnl_memory_desc_t *weights = nullptr) {
   Variant variant;
   variant.samples = samples;
   dnnl_memory_desc_t wanted[3];
   for (Role role : {X, W, Y}) {
     std::vector<int64_t> dims, strides;
     plainShape(design, role, samples, dims, strides);
-    auto plain = stridedDesc(dims, dnnl_f32, strides), want = wantedDesc(design, role, dims);
+    auto plain = stridedDesc(dims, design.plainType[role], strides), want = wantedDesc(design, role, dims);
     if (!plain || !want)
       return plain ? want.status() : plain.status();
     variant.plain[role] = *plain;
-    wanted[role] = *want;
+    wanted[role] = role == W && weights ? *weights : *want;
   }
   auto main = makeMain(design, wanted);
   if (!main)
@@ -198,36 +209,6 @@ plan::Expected<Variant> makeVariant(const Design &design, int64_t samples) {
     variant.reorder[role] = reorder.take();
   }
   return variant;
-}
-
-/// Samples a tile, by a model of arithmetic, reorders and idle workers, from the shape alone.
-int64_t chooseTileBatch(const plan::ConvolutionCall &call) {
-  constexpr double flopsPerNs = 105.0, reorderNsPerElement = 0.8, callNs = 4000;
-  int64_t batch = call.x_dims(0);
-  double perSample = 2.0 * static_cast<double>(product(call.y_dims(), 1)) *
-                         static_cast<double>(product(call.w_dims(), 1)) / flopsPerNs +
-                     reorderNsPerElement * static_cast<double>(product(call.x_dims(), 1) + product(call.y_dims(), 1));
-  auto weights = static_cast<double>(product(call.w_dims(), 0));
-  bool gradient = call.kind() == Kind::WEIGHT_GRADIENT;
-  int64_t best = batch;
-  double bestCost = 0;
-  for (int64_t tile = batch;; tile = (tile + 1) / 2) {
-    int64_t tiles = (batch + tile - 1) / tile;
-    // Partial sums cost memory: at most four, or as many as a MiB holds.
-    if (gradient && tiles > 4 && static_cast<double>(tiles) * weights * 4 > (1 << 20))
-      break;
-    double idle = 0.75 * static_cast<double>((tiles + 1) / 2 * 2) + 0.25 * static_cast<double>((tiles + 15) / 16 * 16);
-    double cost = (static_cast<double>(tile) * perSample + reorderNsPerElement * weights + callNs) * idle;
-    if (gradient && tiles > 1)
-      cost += static_cast<double>(tiles) * weights * 0.5;
-    if (bestCost == 0 || cost < bestCost) {
-      bestCost = cost;
-      best = tile;
-    }
-    if (tile == 1)
-      break;
-  }
-  return best;
 }
 
 plan::Status checkShape(const plan::ConvolutionCall &call) {
@@ -260,7 +241,9 @@ bool allocatesMuch(const std::string &implementation) {
 plan::Expected<Layout> chooseLayout(Design design) {
   plan::Status problem;
   std::optional<Layout> fallback;
-  for (Layout layout : {Layout::Any, Layout::ChannelsLast, Layout::PerGroup}) {
+  bool last = design.call.channels_last();
+  for (Layout layout :
+       {last ? Layout::ChannelsLast : Layout::Any, last ? Layout::Any : Layout::ChannelsLast, Layout::PerGroup}) {
     if (layout == Layout::PerGroup && design.call.groups() == 1)
       continue;
     design.layout = layout;
@@ -281,9 +264,11 @@ plan::Expected<Layout> chooseLayout(Design design) {
 }
 
 plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
-  if (call.dtype() != plan::F32)
-    return plan::error("oneDNN is not used for {} convolutions: the call must be compiled",
-                       plan::dtypeName(call.dtype()));
+  plan::DType resultType = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
+  if ((call.dtype() != plan::F32 && call.dtype() != plan::BF16) ||
+      (resultType != call.dtype() && (resultType != plan::F32 || call.kind() != Kind::WEIGHT_GRADIENT)))
+    return plan::error("oneDNN is not used for {} convolutions with {} results: the call must be compiled",
+                       plan::dtypeName(call.dtype()), plan::dtypeName(resultType));
   if (plan::Status status = checkShape(call); !status.ok())
     return status;
   Design design;
@@ -296,6 +281,12 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   design.arguments[X] = toInput ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC;
   design.arguments[W] = design.result == W ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS;
   design.arguments[Y] = forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST;
+  for (Role role : {X, W, Y}) {
+    design.plainType[role] = libraryType(role == design.result ? resultType : call.dtype());
+    design.askedType[role] = librarySupports(call.dtype()) ? libraryType(call.dtype()) : dnnl_f32;
+  }
+  if (design.result == W)
+    design.askedType[W] = dnnl_f32; // chunks of the batch are added without rounding
   WorkerScope scope;
   auto layout = chooseLayout(design);
   if (!layout)
@@ -306,7 +297,11 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
     sizes.push_back(design.batch() % design.tileBatch);
   uint64_t own = 0, room[3] = {0, 0, 0};
   for (int64_t samples : sizes) {
-    auto variant = makeVariant(design, samples);
+    // A rest of the batch that makes its partial sum in another layout could not be added.
+    bool follow = design.result == W && !design.variants.empty();
+    auto variant = makeVariant(design, samples, follow ? &design.variants.front().asked[W] : nullptr);
+    if (!variant && follow)
+      variant = makeVariant(design, samples);
     if (!variant)
       return variant.status();
     own = std::max(own, variant->main.scratchBytes());
@@ -323,6 +318,11 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
     for (size_t i = 0; i < design.variants.size(); ++i) {
       if (!design.variants[i].reordered[W] || (i > 0 && sameWeights))
         continue;
+      auto slices = WeightSlices::create(design.variants[i].plain[W], design.variants[i].asked[W], false);
+      if (!slices)
+        return slices.status();
+      own = std::max({own, slices->reorder[0].scratchBytes(), slices->reorder[1].scratchBytes()});
+      design.variants[i].slices = slices.take();
       design.variants[i].sharedOffset = design.sharedBytes;
       design.sharedBytes += design.variants[i].weightBytes() * static_cast<uint64_t>(design.groupCalls());
     }
@@ -330,7 +330,16 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   } else if (design.partial() && sameWeights && design.variants.front().reordered[W]) {
     design.askedPartials = true;
     room[W] = 0;
+    auto slices = WeightSlices::create(design.variants.front().plain[W], design.variants.front().asked[W], true);
+    if (!slices)
+      return slices.status();
+    own = std::max({own, slices->reorder[0].scratchBytes(), slices->reorder[1].scratchBytes()});
+    design.variants.front().slices = slices.take();
   }
+  if (design.partial() && !sameWeights && design.plainType[W] != dnnl_f32)
+    return plan::error("oneDNN has no common layout for the partial sums of a weight gradient in {}: the call must be "
+                       "compiled",
+                       plan::dtypeName(resultType));
   uint64_t at = alignScratch(own);
   for (Role role : {X, W, Y}) {
     design.offset[role] = at;
@@ -358,6 +367,8 @@ void describe(const Design &design, plan::ConvolutionCall &call) {
     for (Role role : {X, W, Y})
       if (variant.reordered[role])
         add(variant.reorder[role]);
+    for (size_t kind = 0; variant.slices && kind < 2; ++kind)
+      add(variant.slices->reorder[kind]);
   }
 }
 
@@ -373,7 +384,7 @@ public:
       auto main = Primitive::create(variant.main, arguments, workers);
       if (!main)
         return main.status();
-      Ready ready{{}, main.take()};
+      Ready ready{{}, {}, main.take()};
       for (Role role : {X, W, Y}) {
         if (!variant.reordered[role])
           continue;
@@ -386,21 +397,35 @@ public:
           return reorder.status();
         ready.reorder[role] = reorder.take();
       }
+      for (size_t kind = 0; variant.slices && kind < 2; ++kind) {
+        bool back = made.result == W;
+        const WeightSlices &slices = *variant.slices;
+        auto reorder = Primitive::create(slices.reorder[kind],
+                                         {{DNNL_ARG_FROM, back ? slices.asked[kind] : slices.plain[kind]},
+                                          {DNNL_ARG_TO, back ? slices.plain[kind] : slices.asked[kind]}},
+                                         workers);
+        if (!reorder)
+          return reorder.status();
+        ready.slices.push_back(reorder.take());
+      }
       runner->ready.push_back(std::move(ready));
     }
     runner->design = std::move(made);
     const plan::ConvolutionCall &call = runner->design.call;
-    runner->sampleElements[X] = product(call.x_dims(), 1);
-    runner->sampleElements[Y] = product(call.y_dims(), 1);
-    runner->weightElements = product(call.w_dims(), 0);
-    for (Role role : {X, W, Y})
-      runner->groupElements[role] = (role == W ? runner->weightElements : runner->sampleElements[role]) / call.groups();
+    auto size = [&](Role role) { return static_cast<int64_t>(dnnl_data_type_size(runner->design.plainType[role])); };
+    runner->sampleBytes[X] = product(call.x_dims(), 1) * size(X);
+    runner->sampleBytes[Y] = product(call.y_dims(), 1) * size(Y);
+    runner->weightBytes = product(call.w_dims(), 0) * size(W);
+    runner->groupBytes[X] = (call.channels_last() ? call.x_dims(1) * size(X) : runner->sampleBytes[X]) / call.groups();
+    runner->groupBytes[Y] = (call.channels_last() ? call.y_dims(1) * size(Y) : runner->sampleBytes[Y]) / call.groups();
+    runner->groupBytes[W] = runner->weightBytes / call.groups();
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
   bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
     std::atomic<bool> good{true};
     int64_t groups = design.groupCalls(), tiles = design.tiles() * groups;
+    // Parts of the weights may outnumber the tiles that there are slots for; their copies need none.
     auto slot = [&](int64_t tile, int64_t of, unsigned worker) {
       return scratch + design.sharedBytes + slotOf(tile, of, worker, pool) * design.slotBytes;
     };
@@ -408,40 +433,61 @@ public:
       if (!fine)
         good.store(false, std::memory_order_relaxed);
     };
-    // Weights as the primitive asks for them: before the tiles where they are read, after the sum where they are made.
-    auto reorderWeights = [&](const Ready &variant, float *plain, char *asked, uint64_t askedBytes) {
-      pool.run(groups, [&](unsigned worker, int64_t begin, int64_t end) {
-        for (int64_t group = begin; group < end; ++group) {
-          void *pair[2] = {plain + group * groupElements[W], asked + static_cast<uint64_t>(group) * askedBytes};
-          if (design.result == W)
+    // Weights as the primitive asks for them: before the tiles where they are read, after them where they are made;
+    // then chunks of the batch are added first, slice by slice, while a slice is in cache.
+    auto reorderWeights = [&](size_t which, char *plain, char *asked) {
+      const Variant &decided = design.variants[which];
+      const WeightSlices &slices = *decided.slices;
+      int64_t parts = groups * slices.count;
+      pool.run(parts, [&](unsigned worker, int64_t begin, int64_t end) {
+        for (int64_t part = begin; part < end; ++part) {
+          auto group = static_cast<uint64_t>(part / slices.count), slice = static_cast<uint64_t>(part % slices.count);
+          void *pair[2] = {plain + group * static_cast<uint64_t>(groupBytes[W]) + slice * slices.plainStep,
+                           asked + group * decided.weightBytes() + slice * slices.askedStep};
+          if (design.result == W) {
+            uint64_t end = slice + 1 < static_cast<uint64_t>(slices.count) ? (slice + 1) * slices.askedStep
+                                                                           : decided.weightBytes();
+            addChunks(static_cast<char *>(pair[1]), end - slice * slices.askedStep);
             std::swap(pair[0], pair[1]);
-          note(variant.reorder[W]->execute(worker, pair, slot(group, groups, worker)));
+          }
+          note(
+              ready[which].slices[slices.kindOf(part % slices.count)].execute(worker, pair, slot(part, parts, worker)));
         }
       });
     };
     if (design.result != W)
       for (size_t i = 0; i < ready.size(); ++i)
-        if (ready[i].reorder[W] && (i == 0 || design.variants[i].sharedOffset != design.variants[0].sharedOffset))
-          reorderWeights(ready[i], static_cast<float *>(pointers[1]), scratch + design.variants[i].sharedOffset,
-                         design.variants[i].weightBytes());
+        if (design.variants[i].slices)
+          reorderWeights(i, static_cast<char *>(pointers[1]), scratch + design.variants[i].sharedOffset);
     pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
       for (int64_t tile = begin; tile < end; ++tile)
         note(runTile(worker, tile / groups, tile % groups, pointers, scratch, slot(tile, tiles, worker)));
     });
     if (!design.partial())
       return good.load();
-    auto *partials = static_cast<float *>(pointers[3]), *result = static_cast<float *>(pointers[2]);
-    bool reorder = design.askedPartials;
-    addPartials(pool, partials, design.tiles(), static_cast<int64_t>(design.partialBytes() / 4),
-                reorder ? partials : result);
-    if (reorder)
-      reorderWeights(ready.front(), result, static_cast<char *>(pointers[3]), design.variants.front().weightBytes());
+    if (design.askedPartials)
+      reorderWeights(0, static_cast<char *>(pointers[2]), static_cast<char *>(pointers[3]));
+    else
+      addPartials(pool, static_cast<const float *>(pointers[3]), design.tiles(),
+                  static_cast<int64_t>(design.partialBytes() / 4), static_cast<float *>(pointers[2]));
     return good.load();
   }
 
 private:
+  /// Adds the partial sums of the later chunks to the first one's, in order.
+  void addChunks(char *first, uint64_t bytes) const {
+    auto *sum = reinterpret_cast<float *>(first);
+    for (int64_t chunk = 1; chunk < design.tiles(); ++chunk) {
+      const auto *partial =
+          reinterpret_cast<const float *>(first + static_cast<uint64_t>(chunk) * design.partialBytes());
+      for (uint64_t i = 0; i < bytes / 4; ++i)
+        sum[i] += partial[i];
+    }
+  }
+
   struct Ready {
     std::optional<Primitive> reorder[3];
+    std::vector<Primitive> slices; // of the weights
     Primitive main;
   };
 
@@ -451,16 +497,16 @@ private:
     size_t which = full ? 0 : ready.size() - 1;
     const Ready &variant = ready[which];
     const Variant &decided = design.variants[which];
-    float *plain[3];
-    plain[design.inputs[0]] = static_cast<float *>(pointers[0]);
-    plain[design.inputs[1]] = static_cast<float *>(pointers[1]);
-    plain[design.result] = static_cast<float *>(pointers[design.partial() ? 3 : 2]);
+    char *plain[3];
+    plain[design.inputs[0]] = static_cast<char *>(pointers[0]);
+    plain[design.inputs[1]] = static_cast<char *>(pointers[1]);
+    plain[design.result] = static_cast<char *>(pointers[design.partial() ? 3 : 2]);
     for (Role role : {X, Y})
-      plain[role] += first * sampleElements[role];
+      plain[role] += first * sampleBytes[role];
     if (design.partial() && !design.askedPartials)
-      plain[W] += tile * weightElements;
+      plain[W] += tile * weightBytes;
     for (Role role : {X, W, Y})
-      plain[role] += group * groupElements[role];
+      plain[role] += group * groupBytes[role];
 
     void *asked[3];
     for (Role role : {X, W, Y}) {
@@ -486,7 +532,7 @@ private:
 
   Design design;
   std::vector<Ready> ready;
-  int64_t sampleElements[3] = {0, 0, 0}, groupElements[3] = {0, 0, 0}, weightElements = 0;
+  int64_t sampleBytes[3] = {0, 0, 0}, groupBytes[3] = {0, 0, 0}, weightBytes = 0; // of the plan's tensors
 };
 } // namespace
 
@@ -497,6 +543,13 @@ LibraryNeeds needsOf(const Design &design) {
   needs.scratchSharedBytes = design.sharedBytes;
   needs.scratchSlots = static_cast<uint64_t>(design.tiles() * design.groupCalls());
   needs.partialBytes = static_cast<uint64_t>(design.tiles()) * design.partialBytes();
+  for (const Variant &variant : design.variants)
+    for (Role role : {X, Y})
+      if (variant.reordered[role])
+        needs.reorderedBytes +=
+            dnnl_memory_desc_get_size(&variant.asked[role]) *
+            static_cast<uint64_t>(&variant == &design.variants.front() ? design.batch() / design.tileBatch : 1) *
+            static_cast<uint64_t>(design.groupCalls());
   return needs;
 }
 } // namespace

@@ -165,6 +165,7 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   if (!convolutionShapesFit(call, conv))
     return;
   uint64_t x = bytesOf(conv.x_dims(), size), w = bytesOf(conv.w_dims(), size), y = bytesOf(conv.y_dims(), size);
+  uint64_t sizeOfW = conv.result_dtype() == DTYPE_NONE ? size : dtypeBytes(conv.result_dtype()); // as a result
   uint64_t chunks = (conv.x_dims(0) + conv.tile_batch() - 1) / conv.tile_batch();
   bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && chunks > 1;
   if (!call.operandCount("convolution", partial ? 4 : 3))
@@ -183,7 +184,7 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   case ConvolutionCall::WEIGHT_GRADIENT:
     call.operand(0, "x", x, size, false);
     call.operand(1, "dy", y, size, false);
-    call.operand(2, "dw", w, size, true);
+    call.operand(2, "dw", bytesOf(conv.w_dims(), sizeOfW), sizeOfW, true);
     if (partial)
       call.operand(3, "the partial sums",
                    saturatingProduct({chunks, std::max(conv.partial_bytes(), bytesOf(conv.w_dims(), 4))}), 4, true);

@@ -47,13 +47,61 @@ void forEachProduct(const Kind &call, const std::function<void(size_t, size_t, s
           }
 }
 
+/// The same elements, N, C, spatial, as N, spatial, C; or back.
+Floats turn(const Floats &from, const google::protobuf::RepeatedField<int64_t> &dims, bool back) {
+  size_t channels = static_cast<size_t>(dims[1]), samples = static_cast<size_t>(dims[0]),
+         area = from.size() / samples / channels;
+  Floats to(from.size());
+  for (size_t n = 0; n < samples; ++n)
+    for (size_t c = 0; c < channels; ++c)
+      for (size_t i = 0; i < area; ++i) {
+        size_t first = (n * channels + c) * area + i, last = (n * area + i) * channels + c;
+        to[back ? first : last] = from[back ? last : first];
+      }
+  return to;
+}
+
+/// Values as bf16, two in the place of a float, rounded to nearest even; and back.
+Floats narrow(const Floats &from) {
+  Floats to((from.size() + 1) / 2);
+  for (size_t i = 0; i < from.size(); ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, from.get() + i, 4);
+    auto half = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    std::memcpy(reinterpret_cast<char *>(to.get()) + 2 * i, &half, 2);
+  }
+  return to;
+}
+Floats widen(const Floats &from, size_t count) {
+  Floats to(count);
+  for (size_t i = 0; i < count; ++i)
+    std::memcpy(reinterpret_cast<char *>(to.get() + i) + 2, reinterpret_cast<const char *>(from.get()) + 2 * i, 2);
+  return to;
+}
+
+void checkLayout(const ConvolutionShape &shape, unsigned threads, bool channelsLast, plan::DType type,
+                 plan::DType resultType);
+
 /// All three directions; bounds as in the matmul test, from the sums of absolute products.
 void check(const ConvolutionShape &shape, unsigned threads = 2) {
+  for (bool channelsLast : {false, true})
+    checkLayout(shape, threads, channelsLast, plan::F32, plan::F32);
+}
+
+void checkLayout(const ConvolutionShape &shape, unsigned threads, bool channelsLast, plan::DType type,
+                 plan::DType resultType) {
   for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
     Kind call = convolutionCall(shape, kind);
+    call.set_channels_last(channelsLast);
+    call.set_dtype(type);
+    bool wide = kind == Kind::WEIGHT_GRADIENT ? resultType == plan::F32 : type == plan::F32;
+    call.set_result_dtype(wide ? plan::F32 : type);
     Floats x = randomFloats(elements(call.x_dims()), 1), w = randomFloats(elements(call.w_dims()), 2),
            y = randomFloats(elements(call.y_dims()), 3);
-    const Floats &result = kind == Kind::FORWARD ? y : kind == Kind::INPUT_GRADIENT ? x : w;
+    if (type == plan::BF16)
+      for (Floats *operand : {&x, &w, &y})
+        *operand = widen(narrow(*operand), operand->size());
+    Floats &result = kind == Kind::FORWARD ? y : kind == Kind::INPUT_GRADIENT ? x : w;
     std::vector<double> sum(result.size()), size(result.size());
     std::vector<int64_t> terms(result.size());
     auto add = [&](size_t at, double product) {
@@ -69,13 +117,29 @@ void check(const ConvolutionShape &shape, unsigned threads = 2) {
       else
         add(wi, double(x[xi]) * y[yi]);
     });
-    std::string what = fmt::format("kind {}, x {}, w {}, groups {}", static_cast<int>(kind), fmt::join(shape.x, "x"),
-                                   fmt::join(shape.w, "x"), shape.groups);
+    std::string what = fmt::format("kind {}, x {}, w {}, groups {}{}", static_cast<int>(kind), fmt::join(shape.x, "x"),
+                                   fmt::join(shape.w, "x"), shape.groups, channelsLast ? ", channels last" : "");
+    if (channelsLast) {
+      x = turn(x, call.x_dims(), false);
+      y = turn(y, call.y_dims(), false);
+    }
+    if (type == plan::BF16) {
+      for (Floats *operand : {&x, &w, &y})
+        if (operand != &result || !wide)
+          *operand = narrow(*operand);
+      what += wide ? ", bf16 to f32" : ", bf16";
+    }
     std::string problem =
         runCall(call, kind == Kind::INPUT_GRADIENT ? y : x, kind == Kind::WEIGHT_GRADIENT ? y : w, result, threads);
     ASSERT_EQ(problem, "") << what;
+    if (!wide)
+      result = widen(result, sum.size());
+    if (channelsLast && kind != Kind::WEIGHT_GRADIENT)
+      result = turn(result, kind == Kind::FORWARD ? call.y_dims() : call.x_dims(), true);
     for (size_t i = 0; i < sum.size(); ++i)
-      ASSERT_NEAR(result[i], sum[i], (std::sqrt(double(terms[i])) + 2) * 0x1p-23 * size[i] + 1e-30)
+      ASSERT_NEAR(result[i], sum[i],
+                  (std::sqrt(double(terms[i])) + 2) * 0x1p-23 * size[i] + (wide ? 0 : 0x1p-8 * std::fabs(sum[i])) +
+                      1e-30)
           << what << " at " << i;
   }
 }
@@ -123,12 +187,39 @@ TEST(Convolution, BatchesWithARest) {
   EXPECT_EQ(needs->partialBytes, static_cast<uint64_t>(chunks) * 16 * 16 * 9 * 4);
 }
 
+/// Products of bf16 are summed in f32, and rounded once: where the library computes in bf16 and where it is widened.
+TEST(NarrowConvolution, AllDirections) {
+  for (bool channelsLast : {false, true})
+    for (plan::DType result : {plan::BF16, plan::F32}) {
+      checkLayout({{5, 16, 9, 8}, {32, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, 2, channelsLast, plan::BF16,
+                  result);
+      checkLayout({{3, 5, 11, 13}, {7, 5, 3, 2}, {2, 1}, {1, 2}, {1, 0}, {1, 0}, 1}, 2, channelsLast, plan::BF16,
+                  result);
+      checkLayout({{9, 16, 12, 12}, {32, 8, 1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 2}, 3, channelsLast, plan::BF16,
+                  result);
+    }
+}
+
 TEST(Convolution, LayoutsAreNamed) {
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
   Kind call = convolutionCall({{8, 64, 16, 16}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::FORWARD);
   ASSERT_TRUE(runtime::query(call).ok());
   EXPECT_EQ(call.layout().rfind("x:", 0), 0u) << call.layout();
   EXPECT_NE(call.layout().find(" w:"), std::string::npos) << call.layout();
+}
+
+/// What channels-last operands are for.
+TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
+  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
+    Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
+    auto first = runtime::query(call);
+    call.set_channels_last(true);
+    auto last = runtime::query(call);
+    ASSERT_TRUE(first.ok() && last.ok());
+    EXPECT_GT(first->reorderedBytes, 0u) << call.layout();
+    EXPECT_EQ(last->reorderedBytes, 0u) << call.layout();
+  }
 }
 
 TEST(Convolution, ShapesThatDoNotFitAreErrors) {
