@@ -7,6 +7,7 @@
 #include "compiler/Pipeline.h"
 
 #include "compiler/Recipe.h"
+#include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/Emit.h"
@@ -68,11 +69,14 @@ public:
       messages += place + diagnostic.str();
       return success();
     });
-    for (auto &[name, build] : phases())
+    for (auto &[name, build] : phases()) {
+      if (name == "memory")
+        startKernels();
       if (failed(runPhase(name, build)))
         return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
                             (*model.module)->hasAttr(train::names::kOverBudget) ? plan::kExitOverBudget
                                                                                 : plan::kExitFault);
+    }
     if (auto entry = (*model.module)->getAttrOfType<StringAttr>(train::names::kLeftOut))
       model.warnings.push_back("the plan has no `" + entry.str() + "`: it alone does not fit into the memory budget; "
                                "--entry " + entry.str() + " says what it would need");
@@ -237,6 +241,19 @@ private:
     return result;
   }
 
+  /// Kernels depend neither on the order of instructions nor on where buffers lie: they are compiled in the background
+  /// while memory is planned. What later passes add is compiled at the end.
+  void startKernels() {
+    if (options.sizesOnly)
+      return;
+    kernels.emplace(target, &profile, options.store);
+    for (auto function : model.module->getOps<func::FuncOp>())
+      if (function->hasAttr(train::names::kEntry))
+        for (auto fused : function.getOps<train::FusedOp>())
+          kernels->add(fused);
+    kernels->start();
+  }
+
   uint32_t maxWorkers() const { return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers; }
 
   plan::Expected<CompiledModel> emitPlan(std::string &messages) {
@@ -251,13 +268,14 @@ private:
       emit.embedWeights = options.embedWeights;
       emit.planFolder = options.planFolder;
       emit.sizesOnly = options.sizesOnly;
-      emit.profile = &profile;
+      emit.kernels = kernels ? &*kernels : nullptr;
       plan::Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
         return messages.empty() ? plan.status() : plan::Status(messages + "\n" + plan.message());
       compiled.plan = plan.take();
     }
     compiled.warnings = model.warnings;
+    compiled.externalFiles = model.externalFiles;
     compiled.storage = model.storage;
     return compiled;
   }
@@ -284,6 +302,7 @@ private:
   frontend::ImportedModel model;
   std::vector<std::string> entries;
   Profile unread, &profile;
+  std::optional<codegen::KernelSet> kernels;
   unsigned dumped = 0;
 };
 

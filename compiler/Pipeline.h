@@ -20,6 +20,9 @@ namespace tcc {
 
 struct Recipe;
 class Profile;
+namespace cache {
+class ContentStore;
+}
 
 /// What `tcc MODEL.onnx` was asked for.
 struct CompileOptions {
@@ -28,7 +31,8 @@ struct CompileOptions {
   std::vector<std::string> settings;                  ///< --set KEY=VALUE
   std::map<std::string, int64_t> dims;                ///< --dim NAME=N
   std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
-  std::string target;                                 ///< cpu | cpu:v3 | cpu:v4; empty: this machine's
+  std::string target;    ///< cpu | cpu:v3 | cpu:v4 | cpu:v4-bf16 | cpu:amx; empty: this machine's
+  std::string precision; ///< --precision: f32 | bf16 | auto; empty: the recipe's
   uint32_t maxWorkers = 0;                            ///< --threads; 0: 8
   std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: all that can be made
   bool embedWeights = false;
@@ -42,6 +46,7 @@ struct CompileOptions {
   std::string planFolder;     ///< where the plan will lie; external weights are relative to it
   std::string dumpFolder;     ///< --dump-phases-to
   Profile *profile = nullptr; ///< where the time goes; none: it is not asked for
+  cache::ContentStore *store = nullptr; ///< where kernels' code is looked for and kept; none: all is compiled
 };
 
 /// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
@@ -49,6 +54,7 @@ struct CompiledModel {
   plan::Plan plan;
   plan::PlanWriter writer;
   std::vector<std::string> warnings;
+  std::vector<std::string> externalFiles; ///< of the model's data
   std::shared_ptr<void> storage;
 };
 

@@ -277,6 +277,10 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   if (!read)
     return read.status();
   auto file = std::make_shared<OnnxFile>(read.take());
+  std::set<std::string> externalFiles;
+  for (const auto &[name, initializer] : file->initializers)
+    if (initializer.external())
+      externalFiles.insert(initializer.file);
   const std::string plain = plainExportWarning(*file, options.shapes);
   TCC_TRY(restored, restoreWeights(*file, options.model));
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
@@ -334,6 +338,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     for (int64_t dim : tie.copy.dims)
       out.type.add_dims(dim);
   }
+  result.externalFiles.assign(externalFiles.begin(), externalFiles.end());
   result.storage = file;
   return result;
 }

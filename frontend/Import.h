@@ -59,6 +59,7 @@ struct ImportedModel {
   std::string name;            ///< file name without folder
   std::string strippedModel;   ///< serialised ModelProto without the bytes of initializers, for export
   std::vector<std::string> warnings;
+  std::vector<std::string> externalFiles; ///< of the model's data, each once, sorted
   std::shared_ptr<void> storage; ///< keeps Initializer::data alive
 };
 

@@ -409,18 +409,19 @@ train::LoopKernel loopKernel(train::FusedOp fused) {
 
 /// A copy of the region that may be rewritten, freed at the end of the scope.
 struct Scratch {
-  explicit Scratch(train::FusedOp fused) : copy(cast<train::FusedOp>(fused->clone())) { collapse(); }
+  explicit Scratch(train::FusedOp fused) : copy(cast<train::FusedOp>(fused->clone())) { mergeDims(copy); }
   ~Scratch() { copy->destroy(); }
-  void collapse() {
-    for (Operation &op : copy.getBody().front())
-      if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
-        return;
-    collapseDims(copy);
-  }
   train::FusedOp copy;
 };
 
 } // namespace
+
+void mergeDims(train::FusedOp fused) {
+  for (Operation &op : fused.getBody().front())
+    if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
+      return;
+  collapseDims(fused);
+}
 
 int64_t countTiles(train::FusedOp fused, int64_t lanes) {
   if (auto kernel = loopKernel(fused))

@@ -22,6 +22,10 @@ int64_t vectorLanes(llvm::StringRef target);
 /// Emits `fused` as `symbol` at the end of `module`. Returns the number of tiles, or failure after a diagnostic.
 mlir::FailureOr<int64_t> emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module, int64_t lanes);
 
+/// Merges the dimensions that a kernel may walk as one, in place: the inner types of `fused` change, its operands' and
+/// results' do not. Regions that walk memory alike become equal.
+void mergeDims(train::FusedOp fused);
+
 /// Tiles of a kernel without emitting it.
 int64_t countTiles(train::FusedOp fused, int64_t lanes);
 

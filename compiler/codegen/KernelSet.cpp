@@ -1,6 +1,7 @@
 //===- KernelSet.cpp ------------------------------------------------------===//
 #include "compiler/codegen/KernelSet.h"
 
+#include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/profile/Profile.h"
@@ -8,6 +9,7 @@
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/Config/llvm-config.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Support/xxhash.h"
@@ -21,8 +23,11 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Kernels that share one LLVM module: enough to spread the fixed cost, few enough to compile in parallel.
-constexpr size_t kKernelsPerModule = 6;
+/// Kernels that share one LLVM module: enough to spread the fixed cost, few enough to compile in parallel. Where a module
+/// ends is decided by the kernels' own hashes, so that another kernel in the list changes one module and no others: a
+/// store of compiled modules stays of use.
+constexpr uint64_t kKernelsPerModule = 6;
+constexpr size_t kMostKernelsPerModule = 12;
 
 std::string textOf(train::FusedOp fused) {
   std::string text;
@@ -48,13 +53,16 @@ std::string textOf(train::FusedOp fused) {
 
 /// Kernels that become one object.
 struct KernelSet::Unit {
-  std::vector<const Entry *> kernels;
+  std::vector<const std::pair<const std::string, Entry> *> kernels;
   plan::Expected<std::string> object = plan::error("internal error: a kernel was not compiled");
 };
 
 /// Units that were started together, and the threads that work on them.
 struct KernelSet::Batch {
-  ~Batch() { join(); }
+  ~Batch() {
+    next = units.size();
+    join();
+  }
   void join() {
     for (std::thread &thread : threads)
       thread.join();
@@ -69,20 +77,15 @@ struct KernelSet::Batch {
   std::vector<std::thread> threads;
 };
 
-KernelSet::KernelSet(std::string target, Profile *profile) : target(std::move(target)), profile(profile) {}
+KernelSet::KernelSet(std::string target, Profile *profile, cache::ContentStore *store)
+    : target(std::move(target)), profile(profile), store(store) {}
 
 KernelSet::~KernelSet() = default;
 
 KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
-  std::string text = textOf(fused);
-  auto found = kernels.find(text);
-  if (found == kernels.end()) {
-    llvm::XXH128_hash_t hash =
-        llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+  Entry *&known = asked[textOf(fused)];
+  if (!known) {
     Entry entry;
-    llvm::raw_string_ostream(entry.symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
-                                           << llvm::format_hex_no_prefix(hash.low64, 16);
-    entry.tiles = countTiles(fused, vectorLanes(target));
     entry.holder = std::make_unique<Block>();
     IRMapping mapping;
     for (Value operand : fused->getOperands())
@@ -90,31 +93,63 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
         mapping.map(operand, entry.holder->addArgument(operand.getType(), operand.getLoc()));
     entry.fused = cast<train::FusedOp>(fused->clone(mapping));
     entry.holder->push_back(entry.fused);
-    found = kernels.emplace(std::move(text), std::move(entry)).first;
+    mergeDims(entry.fused);
+    std::string text = textOf(entry.fused);
+    llvm::XXH128_hash_t hash =
+        llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+    llvm::raw_string_ostream(entry.symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
+                                           << llvm::format_hex_no_prefix(hash.low64, 16);
+    entry.endsModule = hash.low64 % kKernelsPerModule == 0;
+    entry.tiles = countTiles(entry.fused, vectorLanes(target));
+    known = &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
   }
-  return {found->second.symbol, found->second.tiles};
+  return {known->symbol, known->tiles};
 }
 
 plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
-  MLIRContext *context = unit.kernels.front()->fused->getContext();
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context));
+  const std::string &name = unit.kernels.front()->second.symbol;
+  cache::Key key;
+  if (store) {
+    Profile::Span span = Profile::part(profile, "codegen", "look-up in the cache");
+    cache::KeyBuilder builder("kernels");
+    builder.add(cache::codeIdentity()).add(LLVM_VERSION_STRING).add(target);
+    for (const auto *kernel : unit.kernels)
+      builder.add(kernel->first);
+    key = builder.finish();
+    if (std::optional<std::string> object = store->get(key)) {
+      if (profile)
+        profile->count("kernels from the cache", unit.kernels.size());
+      return std::move(*object);
+    }
+  }
+  train::FusedOp first = unit.kernels.front()->second.fused;
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(first.getContext()));
   {
     Profile::Span span = Profile::part(profile, "codegen", "loop nests");
-    for (const Entry *entry : unit.kernels)
-      if (failed(emitKernel(entry->fused, entry->symbol, *module, vectorLanes(target))))
+    for (const auto *kernel : unit.kernels)
+      if (failed(emitKernel(kernel->second.fused, kernel->second.symbol, *module, vectorLanes(target))))
         return plan::error("internal error: kernel generation failed (see above)");
   }
-  return compileToObject(*module, unit.kernels.front()->symbol, target, profile);
+  plan::Expected<std::string> object = compileToObject(*module, name, target, profile);
+  if (profile)
+    profile->count("kernels compiled", unit.kernels.size());
+  if (object && store)
+    store->put(key, *object);
+  return object;
 }
 
 void KernelSet::start() {
   auto batch = std::make_unique<Batch>();
-  for (auto &[text, entry] : kernels) {
+  bool full = true;
+  for (auto &kernel : kernels) {
+    Entry &entry = kernel.second;
     if (std::exchange(entry.started, true))
       continue;
-    if (batch->units.empty() || batch->units.back().kernels.size() == kKernelsPerModule)
+    if (std::exchange(full, false))
       batch->units.emplace_back();
-    batch->units.back().kernels.push_back(&entry);
+    Unit &unit = batch->units.back();
+    unit.kernels.push_back(&kernel);
+    full = entry.endsModule || unit.kernels.size() == kMostKernelsPerModule;
   }
   if (batch->units.empty())
     return;

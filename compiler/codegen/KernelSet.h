@@ -1,7 +1,8 @@
 //===- KernelSet.h - the distinct kernels of a plan -------------*- C++ -*-===//
 //
-// Fused regions that are equal but for names and locations are one kernel: twelve layers, one kernel. Symbols follow
-// from the region's text, so they do not depend on the order of requests.
+// Fused regions that are equal but for names and locations are one kernel: twelve layers, one kernel; so are those that
+// differ in dimensions a kernel walks as one (the update of a [768, 3072] and a [3072, 768] weight). Symbols follow from
+// the region's text, so they do not depend on the order of requests.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_KERNELSET_H
@@ -19,13 +20,18 @@
 
 namespace tcc {
 class Profile;
+namespace cache {
+class ContentStore;
 }
+} // namespace tcc
 
 namespace tcc::codegen {
 
 class KernelSet {
 public:
-  explicit KernelSet(std::string target, Profile *profile = nullptr);
+  /// Code is looked for in `store`, if there is one, and kept there.
+  explicit KernelSet(std::string target, Profile *profile = nullptr, cache::ContentStore *store = nullptr);
+  /// Ends what was begun and not asked for.
   ~KernelSet();
 
   struct Kernel {
@@ -51,6 +57,7 @@ private:
     train::FusedOp fused;
     std::string symbol;
     int64_t tiles = 0;
+    bool endsModule = false; ///< the next kernel begins another one
     bool started = false;
   };
   struct Unit;
@@ -60,7 +67,9 @@ private:
 
   std::string target;
   Profile *profile;
-  std::map<std::string, Entry> kernels; ///< by text
+  cache::ContentStore *store;
+  std::map<std::string, Entry> kernels; ///< by text, dimensions merged
+  std::map<std::string, Entry *> asked; ///< by the text of the region as it was
   std::vector<std::unique_ptr<Batch>> batches;
 };
 

@@ -415,6 +415,7 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
   plan.set_producer("tcc " TCC_VERSION);
   plan.set_model(options.model->name);
   plan.set_target(options.target);
+  plan.set_precision(options.recipe->train.precision);
   plan.set_max_workers(options.maxWorkers);
   plan.set_library(runtime::libraryName());
   plan.set_recipe(options.recipe->text);
@@ -433,7 +434,8 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     return variables.status();
   plan.set_resident_bytes(train::residentBytes(module));
 
-  codegen::KernelSet kernels(options.target, options.profile);
+  codegen::KernelSet own(options.target);
+  codegen::KernelSet &kernels = options.kernels ? *options.kernels : own;
   LibraryCalls library;
   uint64_t transient = 0;
   for (auto function : module.getOps<func::FuncOp>()) {

@@ -8,8 +8,8 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
-namespace tcc {
-class Profile;
+namespace tcc::codegen {
+class KernelSet;
 }
 
 namespace tcc::emit {
@@ -22,7 +22,7 @@ struct EmitOptions {
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
   bool sizesOnly = false;    ///< sizes and frontiers alone
   std::string planFolder;    ///< what paths of external weights are relative to
-  Profile *profile = nullptr;
+  codegen::KernelSet *kernels = nullptr; ///< what was begun; none: all kernels are still to be compiled
 };
 
 /// Weights up to this many bytes in all lie inside the plan; larger models' stay in the files they came in.

@@ -3,12 +3,13 @@
 
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/emit/ExternalPath.h"
 #include "runtime/plan/DType.h"
 
+#include "mlir/IR/Threading.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <cstring>
-#include <filesystem>
 
 using namespace mlir;
 
@@ -59,6 +60,7 @@ std::string convert(const char *data, const frontend::Initializer &initializer, 
 plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
                                                               const EmitOptions &options, plan::Plan &plan) {
   std::map<std::string, uint32_t> indices;
+  std::vector<std::pair<plan::ExternalBytes *, std::unique_ptr<llvm::MemoryBuffer>>> outside; // still to be hashed
   uint64_t total = 0, offset = 0;
   for (const auto &[name, initializer] : options.model->initializers)
     total += initializer.bytes;
@@ -105,16 +107,18 @@ plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, p
         variable.set_payload(writer.addPayload(data, initializer.bytes));
       } else {
         plan::ExternalBytes &external = *variable.mutable_external();
-        std::error_code code;
-        std::filesystem::path folder = options.planFolder.empty() ? "." : options.planFolder;
-        std::filesystem::path path = std::filesystem::relative(initializer.file, folder, code);
-        external.set_path(code || path.empty() ? initializer.file : path.string());
+        external.set_path(externalPath(initializer.file, options.planFolder));
         external.set_offset(initializer.offset);
         external.set_bytes(initializer.bytes);
-        external.set_xxh3(plan::hashBytes(data, initializer.bytes));
+        outside.push_back({&external, file.take()});
       }
     }
   }
+  parallelFor(module.getContext(), 0, outside.size(), [&](size_t i) {
+    auto &[external, file] = outside[i];
+    external->set_xxh3(plan::hashBytes(file->getBufferStart(), external->bytes()));
+    file.reset();
+  });
   return indices;
 }
 

@@ -46,9 +46,14 @@ public:
   /// The same bytes in memory.
   Expected<std::string> toBuffer(const Plan &plan) const;
 
+  /// Writes what `toBuffer` gave, as `write` does.
+  static Status writeBytes(std::string_view bytes, const std::string &path);
+
 private:
   /// Preamble, header, checksum and padding up to the first payload.
   Expected<std::string> makeHead(const Plan &plan, std::vector<uint64_t> &offsets) const;
+
+  static Status writePieces(const std::vector<std::string_view> &pieces, const std::string &path);
 
   struct Bytes {
     const void *data;

@@ -138,7 +138,19 @@ Status PlanWriter::write(const Plan &plan, const std::string &path) const {
   Expected<std::string> head = makeHead(plan, offsets);
   if (!head)
     return head.status().withContext(path);
+  std::vector<std::string_view> pieces{*head};
+  uint64_t at = head->size();
+  for (size_t i = 0; i < payloads.size(); ++i) {
+    pieces.emplace_back(kZeros, offsets[i] - at);
+    pieces.emplace_back(static_cast<const char *>(payloads[i].data), payloads[i].bytes);
+    at = offsets[i] + payloads[i].bytes;
+  }
+  return writePieces(pieces, path);
+}
 
+Status PlanWriter::writeBytes(std::string_view bytes, const std::string &path) { return writePieces({bytes}, path); }
+
+Status PlanWriter::writePieces(const std::vector<std::string_view> &pieces, const std::string &path) {
   std::string temporary = path + ".tmp-XXXXXX";
   int file = ::mkstemp(temporary.data());
   if (file < 0)
@@ -150,14 +162,9 @@ Status PlanWriter::write(const Plan &plan, const std::string &path) const {
     return error("{}: {}: {}{}", path, what, std::strerror(reason),
                  reason == ENOSPC ? " (free some space, or write elsewhere with -o)" : "");
   };
-  uint64_t at = head->size();
-  if (!writeAll(file, head->data(), head->size()))
-    return fail("cannot write the plan");
-  for (size_t i = 0; i < payloads.size(); ++i) {
-    if (!writeAll(file, kZeros, offsets[i] - at) || !writeAll(file, payloads[i].data, payloads[i].bytes))
+  for (std::string_view piece : pieces)
+    if (!writeAll(file, piece.data(), piece.size()))
       return fail("cannot write the plan");
-    at = offsets[i] + payloads[i].bytes;
-  }
   // mkstemp makes the file private; a plan is as readable as any file the user creates.
   mode_t mask = ::umask(0);
   ::umask(mask);

@@ -1,5 +1,6 @@
 //===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
 #include "compiler/Recipe.h"
+#include "compiler/cache/PlanCache.h"
 #include "compiler/profile/Profile.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
@@ -37,8 +38,8 @@ plan::Status writeTimings(const std::string &path, const Profile &profile) {
   return plan::Status::success();
 }
 
-/// What the plan on the disk says, read back: the verifier sees what trun will see.
-plan::Status verifyWritten(const std::string &path) {
+/// The plan on the disk, read back: the verifier sees what trun will see. Returns what it takes, as text.
+plan::Expected<std::string> verifyWritten(const std::string &path) {
   plan::Expected<plan::PlanReader> written = plan::PlanReader::open(path);
   if (!written)
     return written.status();
@@ -46,22 +47,58 @@ plan::Status verifyWritten(const std::string &path) {
     std::filesystem::remove(path);
     return plan::error("internal error: the plan does not verify: {}", problems.front());
   }
-  return plan::Status::success();
+  return report::formatBytes(written->plan().resident_bytes()) + " resident + " +
+         report::formatBytes(written->plan().transient_bytes()) + " transient";
 }
 
-/// Writes the plan, checks what was written, and says on standard error what the user should know.
-plan::Status writePlan(CompiledModel &compiled, const std::string &path, bool quiet, Profile &profile) {
-  Profile::Span span = profile.phase("write");
-  if (plan::Status status = compiled.writer.write(compiled.plan, path); !status.ok())
-    return status;
-  if (plan::Status status = verifyWritten(path); !status.ok())
-    return status;
-  if (quiet)
-    return plan::Status::success();
-  for (const std::string &warning : compiled.warnings)
-    fmt::print(stderr, "warning: {}\n", warning);
-  fmt::print(stderr, "{}: {} resident + {} transient\n", path, report::formatBytes(compiled.plan.resident_bytes()),
-             report::formatBytes(compiled.plan.transient_bytes()));
+/// Compiles one model, or takes the plan of an earlier compile; writes it, checks what was written, and says on standard
+/// error what the user should know.
+plan::Status makePlan(const CompileOptions &options, const std::string &path, bool quiet) {
+  Profile &profile = *options.profile;
+  std::optional<cache::PlanCache> known;
+  cache::CachedPlan plan;
+  bool found = false;
+  std::vector<std::string> externalFiles;
+  if (options.store && options.dumpFolder.empty()) {
+    Profile::Span span = profile.phase("look-up");
+    known.emplace(*options.store, options);
+    if (std::optional<cache::CachedPlan> earlier = known->find()) {
+      plan = std::move(*earlier);
+      found = true;
+    }
+  }
+  if (!found) {
+    mlir::DialectRegistry registry;
+    registerDialects(registry);
+    // A context for each model: what one leaves there is not the next one's.
+    mlir::MLIRContext context(registry);
+    plan::Expected<CompiledModel> compiled = compileModel(context, options);
+    if (!compiled)
+      return compiled.status();
+    Profile::Span span = profile.phase("write");
+    plan::Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
+    if (!bytes)
+      return bytes.status().withContext(path);
+    plan = {bytes.take(), compiled->warnings};
+    externalFiles = compiled->externalFiles;
+  }
+  {
+    Profile::Span span = profile.phase("write");
+    if (plan::Status status = plan::PlanWriter::writeBytes(plan.bytes, path); !status.ok())
+      return status;
+    plan::Expected<std::string> sizes = verifyWritten(path);
+    if (!sizes)
+      return sizes.status();
+    for (const std::string &warning : plan.warnings)
+      if (!quiet)
+        fmt::print(stderr, "warning: {}\n", warning);
+    if (!quiet)
+      fmt::print(stderr, "{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
+  }
+  if (known && !found) {
+    Profile::Span span = profile.phase("keep");
+    known->keep(plan, externalFiles);
+  }
   return plan::Status::success();
 }
 
@@ -86,7 +123,9 @@ int compileCommand(int argc, char **argv) {
   model.add(app, /*several=*/true);
   std::string output, entries, timings, precision = "f32", target, budget, fit;
   CompileOptions options;
-  bool quiet = false;
+  std::string cacheFolder, cacheSize;
+  uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
+  bool quiet = false, noCache = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
   app.add_option("--target", target, "cpu[:v3|:v4]; default: this machine's level");
   app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
@@ -105,6 +144,10 @@ int compileCommand(int argc, char **argv) {
   app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
   app.add_option("--timings", timings, "write where the time went to this file (JSON), or with - as a table to standard output");
+  app.add_flag("--no-cache", noCache, "neither look for the result of an earlier compile nor keep this one");
+  app.add_option("--cache-dir", cacheFolder,
+                 "where results are kept; default: $TCC_CACHE_DIR, else $XDG_CACHE_HOME/tcc, else ~/.cache/tcc");
+  app.add_option("--cache-size", cacheSize, "most that is kept there, what was not used for longest goes first; default: 2GiB");
   app.add_flag("--quiet", quiet, "say nothing but errors");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
@@ -117,6 +160,12 @@ int compileCommand(int argc, char **argv) {
     // A share of the machine counts all of trun, not the arenas alone.
     if (budget.ends_with('%'))
       options.budgetBytes -= std::min(options.budgetBytes - 1, kBesideArenasBytes);
+  }
+  if (!cacheSize.empty()) {
+    plan::Expected<uint64_t> bytes = parseMemorySize("--cache-size", cacheSize);
+    if (!bytes)
+      return printError(bytes.status());
+    cacheBytes = *bytes;
   }
   if (!fit.empty() && budget.empty())
     return printError(plan::Status("--fit batch: say with --memory-budget what it has to fit into", plan::kExitUsage));
@@ -144,16 +193,18 @@ int compileCommand(int argc, char **argv) {
     targets.push_back(target);
   }
 
-  mlir::DialectRegistry registry;
-  registerDialects(registry);
+  std::optional<cache::ContentStore> store;
+  if (cacheFolder.empty())
+    cacheFolder = cache::defaultFolder();
+  if (!noCache && !cacheFolder.empty())
+    store.emplace(cacheFolder, cacheBytes);
+  options.store = store ? &*store : nullptr;
   int exitStatus = plan::kExitDone;
   for (size_t i = 0; i < targets.size(); ++i) {
     const std::string &path = model.models[i];
     const std::filesystem::path &target = targets[i];
     options.modelPath = path;
     options.planFolder = target.parent_path().string();
-    // A context for each: what one model leaves there is not the next one's.
-    mlir::MLIRContext context(registry);
     CompileOptions chosen = options;
     Profile profile;
     chosen.profile = &profile;
@@ -165,8 +216,13 @@ int compileCommand(int argc, char **argv) {
       }
       fmt::print(stderr, "{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
     }
-    plan::Expected<CompiledModel> compiled = compileModel(context, chosen);
-    plan::Status status = compiled ? writePlan(*compiled, target.string(), quiet, profile) : compiled.status();
+    plan::Status status = makePlan(chosen, target.string(), quiet);
+    if (store) {
+      store->trim();
+      if (std::string problem = store->takeProblem(); !problem.empty() && !quiet)
+        fmt::print(stderr, "warning: the cache keeps nothing: {}; --cache-dir puts it elsewhere, --no-cache does without\n",
+                   problem);
+    }
     if (status.ok() && !timings.empty())
       status = writeTimings(timings, profile);
     if (!status.ok())

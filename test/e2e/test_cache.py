@@ -1,0 +1,188 @@
+"""What an earlier compile left behind changes how long the next one takes, and nothing else."""
+import json
+import os
+import re
+import subprocess
+import time
+import unittest
+
+import numpy as np
+import onnx
+from onnx import TensorProto, external_data_helper, helper, numpy_helper
+
+import models
+from common import BIN, EndToEnd, case
+
+HIT = r"\(from the cache\)"
+
+
+class Cache(EndToEnd):
+    def setUp(self):
+        super().setUp()
+        self.store = self.folder / "store"
+        self.model = models.mlp(self.folder / "m.onnx")
+        self.recipe = self.write("r.toml", models.SQUARES + models.SGD)
+        time.sleep(0.05)                         # a file that changes while it is compiled is not kept
+
+    def tcc(self, *arguments, plan="plan.tplan", model=None, recipe=True, **options):
+        """Compiles with the test's own store; what was said, and the plan's bytes."""
+        words = [model or self.model, "-o", plan, *(["--recipe", self.recipe] if recipe else []), "--cache-dir", self.store]
+        said = self.succeed("tcc", *words, *arguments, **options).err
+        return said, (self.folder / plan).read_bytes()
+
+    def fresh(self, *arguments, plan="fresh.tplan", **options):
+        """The same without any cache."""
+        said, plan = self.tcc("--no-cache", *arguments, plan=plan, **options)
+        self.assertNotRegex(said, HIT)
+        return plan
+
+    def entries(self):
+        return sorted(self.store.rglob("*.entry"))
+
+    def counts(self, *arguments, **options):
+        self.tcc("--timings", "t.json", *arguments, **options)
+        return json.loads((self.folder / "t.json").read_text())["profile"]["counts"]
+
+    def test_a_second_compile_takes_the_first_ones_plan(self):
+        expected = self.fresh()
+        self.assertFalse(self.store.exists(), "--no-cache keeps nothing")
+        said, first = self.tcc()
+        self.assertNotRegex(said, HIT)
+        again, second = self.tcc(plan="elsewhere.tplan")
+        self.assertRegex(again, HIT)
+        self.assertTrue(expected == first == second, "a plan differs")
+        # The same contents under other names; the recipe's name stands in no plan.
+        moved = self.folder / "moved"
+        moved.mkdir()
+        self.model = (moved / "m.onnx").absolute()
+        self.model.write_bytes((self.folder / "m.onnx").read_bytes())
+        said, third = self.tcc()
+        self.assertRegex(said, HIT)
+        self.assertTrue(third == expected)
+
+    def test_warnings_are_said_again(self):
+        first, _ = self.tcc(recipe=False)
+        again, _ = self.tcc(recipe=False)
+        self.assertRegex(again, HIT)
+        self.assertIn("warning: no loss", first)
+        self.assertEqual(re.findall("warning:.*", first), re.findall("warning:.*", again))
+
+    def test_whatever_a_plan_follows_from_is_looked_at(self):
+        self.tcc()
+        for change in (["--set", "optimizer.lr=0.1"], ["--threads", "3"], ["--target", "cpu:v3"], ["--entry", "train"],
+                       ["--memory-budget", "1GiB"], ["--shape", "x=4x5"]):
+            expected = self.fresh(*change)
+            for _ in range(2):
+                said, plan = self.tcc(*change)
+                self.assertTrue(plan == expected, f"{change}: the cache changed the plan")
+        for change in (["--embed-weights"], ["--variants", "2"]):
+            self.assertNotRegex(self.tcc(*change)[0], HIT, f"{change} made no difference to the key")
+        self.write("r.toml", models.SQUARES + models.SGD.replace("0.05", "0.06"))
+        self.assertNotRegex(self.tcc()[0], HIT, "the recipe changed")
+        model = onnx.load(self.model)
+        weight = numpy_helper.to_array(model.graph.initializer[0]).copy()
+        weight.flat[0] += 1
+        model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weight, model.graph.initializer[0].name))
+        onnx.save(model, self.model)
+        said, plan = self.tcc()
+        self.assertNotRegex(said, HIT, "a weight changed")
+        self.assertTrue(plan == self.fresh())
+
+    def test_kernels_are_shared_by_plans_that_differ(self):
+        first = self.counts()
+        self.assertGreater(first["kernels compiled"], 0)
+        expected = self.fresh("--set", "optimizer.lr=0.1")
+        second = self.counts("--set", "optimizer.lr=0.1")
+        self.assertNotIn("kernels compiled", second, "a learning rate is in no kernel")
+        self.assertEqual(second["kernels from the cache"], first["kernels compiled"])
+        self.assertTrue((self.folder / "plan.tplan").read_bytes() == expected)
+        # Another machine level is other code.
+        self.assertNotIn("kernels from the cache", self.counts("--target", "cpu:v3"))
+
+    def test_damaged_entries_are_made_again(self):
+        _, expected = self.tcc()
+        for damage in (lambda b: b[:-1], lambda b: b[:20], lambda b: b"", lambda b: b + b"x",
+                       lambda b: b[:-5] + bytes([b[-5] ^ 1]) + b[-4:], lambda b: bytes(len(b))):
+            for entry in self.entries():
+                entry.write_bytes(damage(entry.read_bytes()))
+            said, plan = self.tcc()
+            self.assertNotRegex(said, HIT)
+            self.assertTrue(plan == expected)
+            said, plan = self.tcc()
+            self.assertRegex(said, HIT, "what was damaged was not replaced")
+            self.assertTrue(plan == expected)
+
+    def test_the_oldest_leave_first(self):
+        plans = [["--set", f"optimizer.lr=0.{i}"] for i in range(1, 9)]
+        self.tcc(*plans[0])
+        limit = 2 * sum(e.stat().st_size for e in self.entries())
+        for change in plans:
+            self.tcc(*change, "--cache-size", limit)
+            self.assertLessEqual(sum(e.stat().st_size for e in self.entries()), limit)
+            # Asked for at every turn: the first one stays.
+            self.assertRegex(self.tcc(*plans[0], "--cache-size", limit)[0], HIT)
+        self.assertRegex(self.tcc(*plans[-1], "--cache-size", limit)[0], HIT)
+        kept = sum(bool(re.search(HIT, self.tcc(*change, "--cache-size", limit)[0])) for change in plans[1:-2])
+        self.assertLess(kept, len(plans) - 3, "nothing was removed: the limit is too large for this test")
+
+    def test_a_folder_that_cannot_be_written_is_a_warning(self):
+        self.store = self.write("file", "no folder") / "store"
+        expected = self.fresh()
+        said, plan = self.tcc()
+        self.assertEqual(said.count("warning: the cache"), 1, said)
+        self.assertTrue(plan == expected)
+        self.assertNotIn("warning", self.tcc("--quiet")[0])
+
+    def test_where_it_lies(self):
+        home = self.folder / "home"
+        for env, place in (({"TCC_CACHE_DIR": str(home / "own"), "XDG_CACHE_HOME": str(home / "xdg")}, "own"),
+                           ({"XDG_CACHE_HOME": str(home / "xdg"), "HOME": str(home)}, "xdg/tcc"),
+                           ({"HOME": str(home)}, ".cache/tcc")):
+            environment = {k: v for k, v in os.environ.items() if k not in ("TCC_CACHE_DIR", "XDG_CACHE_HOME", "HOME")} | env
+            subprocess.run([BIN / "tcc", self.model, "--recipe", self.recipe, "-o", self.folder / "p.tplan"], check=True,
+                           capture_output=True, env=environment)
+            self.assertTrue(list((home / place).rglob("*.entry")), f"nothing in {place}")
+        self.assertFalse((home / "own").stat().st_mode & 0o077, "others may read or write the cache")
+
+    def test_compilers_at_once(self):
+        expected = self.fresh()
+        running = [subprocess.Popen([BIN / "tcc", self.model, "--recipe", self.recipe, "--cache-dir", self.store, "-o",
+                                     self.folder / f"{i}.tplan"], stderr=subprocess.PIPE) for i in range(4)]
+        for i, process in enumerate(running):
+            _, said = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, said)
+            self.assertTrue((self.folder / f"{i}.tplan").read_bytes() == expected)
+        self.assertEqual([p for p in self.store.rglob("*") if p.is_file() and p.suffix != ".entry"], [])
+
+    def test_weights_outside_the_plan(self):
+        """Beyond 64 MiB weights stay in their file: the plan names it from its own folder, and holds its checksum."""
+        folder = self.folder / "large"
+        folder.mkdir()
+        weight = np.zeros((4096, 4352), np.float32)
+        weight[0] = 1
+        graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"], "product")], "graph",
+                                  [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4096])],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4352])],
+                                  [numpy_helper.from_array(weight, "w")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        external_data_helper.convert_model_to_external_data(model, location="w.data")
+        onnx.save(model, folder / "m.onnx")
+        (self.folder / "a" / "b").mkdir(parents=True)
+        time.sleep(0.05)
+        options = dict(model=folder / "m.onnx", recipe=False)
+        for plan in ("large/plan.tplan", "a/b/plan.tplan"):
+            expected = self.fresh(plan=plan, **options)
+            self.assertNotRegex(self.tcc(plan=plan, **options)[0], HIT, "other folders, other paths")
+            said, found = self.tcc(plan=plan, **options)
+            self.assertRegex(said, HIT)
+            self.assertTrue(found == expected)
+            self.succeed("trun", "verify", plan)
+        self.assertIn(b"../../large/w.data", found)
+        with open(folder / "w.data", "r+b") as data:
+            data.write(b"\1")
+        time.sleep(0.05)
+        self.assertNotRegex(self.tcc(plan="a/b/plan.tplan", **options)[0], HIT, "the data changed")
+
+
+if __name__ == "__main__":
+    unittest.main()
