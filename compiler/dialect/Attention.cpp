@@ -1,29 +1,336 @@
 //===- Attention.cpp - scaled dot-product attention -------------*- C++ -*-===//
-#include "compiler/dialect/Builders.h"
+//
+// What attention is: its checks, its naive evaluators, its gradient. Its kernels are in AttentionKernel.cpp and
+// AttentionGradKernel.cpp.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Attention.h"
+
+#include "compiler/dialect/Philox.h"
 #include "compiler/dialect/Verify.h"
+
+#include "mlir/IR/PatternMatch.h"
 
 using namespace mlir;
 
 namespace tcc::train {
 
-LogicalResult AttentionOp::verify() { return success(); }
-double AttentionOp::getFlops() { return 0; }
-void AttentionOp::evaluate(llvm::ArrayRef<HostTensor>, llvm::MutableArrayRef<HostTensor>) {}
-int64_t AttentionOp::getTileCount() { return 1; }
-int64_t AttentionOp::getScratchBytes() { return 0; }
-void AttentionOp::emitTile(LoopBuilder &, Value) {}
-llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2}; }
-void AttentionOp::buildGradient(OpBuilder &, ValueRange, llvm::SmallVectorImpl<Value> &gradients) {
-  gradients.resize(getNumOperands());
-}
-llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &) { return {getOutput(), getLogsumexp()}; }
+namespace {
 
-LogicalResult AttentionGradOp::verify() { return success(); }
-double AttentionGradOp::getFlops() { return 0; }
-void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor>, llvm::MutableArrayRef<HostTensor>) {}
-int64_t AttentionGradOp::getTileCount() { return 1; }
-int64_t AttentionGradOp::getScratchBytes() { return 0; }
-void AttentionGradOp::emitTile(LoopBuilder &, Value) {}
-void AttentionGradOp::getCanonicalizationPatterns(RewritePatternSet &, MLIRContext *) {}
+using Dims = llvm::SmallVector<int64_t>;
+
+/// Operations of one score beside its products: the online softmax, softcap, a random number.
+double operationsPerScore(const AttentionShape &s) { return 24 + (s.softcap > 0 ? 30 : 0) + (s.dropout > 0 ? 62 : 0); }
+
+LogicalResult verifyBroadcasts(Operation *op, Value value, const Dims &full, const char *what) {
+  if (!value)
+    return success();
+  llvm::ArrayRef<int64_t> shape = shapeOf(value);
+  bool fits = shape.size() == full.size();
+  for (size_t i = 0; fits && i < full.size(); ++i)
+    fits = shape[i] == full[i] || shape[i] == 1;
+  if (fits)
+    return success();
+  return op->emitOpError("needs a ") << what << " that broadcasts to " << full[0] << "x" << full[1] << "x" << full[2]
+                                     << "x" << full[3] << ": four dimensions, each of them full or 1";
+}
+
+/// What both ops ask of their common operands and settings.
+template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
+  llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey()), value = shapeOf(op.getValue());
+  if (query.size() != 4 || key.size() != 4 || value.size() != 4)
+    return op.emitOpError("needs query, key and value of rank 4: batch, heads, positions, features");
+  if (elementTypeOf(op.getKey()) != elementTypeOf(op.getQuery()) || elementTypeOf(op.getValue()) != elementTypeOf(op.getQuery()))
+    return op.emitOpError("needs query, key and value of one element type");
+  if (key[0] != query[0] || value[0] != query[0])
+    return op.emitOpError("needs one batch size");
+  if (key[1] != value[1] || key[2] != value[2])
+    return op.emitOpError("needs as many heads and positions of value as of key");
+  if (key[3] != query[3])
+    return op.emitOpError("needs as many features of key as of query");
+  if (key[1] == 0 || query[1] % key[1] != 0)
+    return op.emitOpError("needs a number of query heads that is a multiple of the key heads, not ")
+           << query[1] << " and " << key[1];
+  if (Value bias = op.getBias())
+    if (elementTypeOf(bias) != elementTypeOf(op.getQuery()) && elementTypeOf(bias) != attentionShapeOf(op).sumType)
+      return op.emitOpError("needs a bias of query's element type or of the sums', ") << attentionShapeOf(op).sumType;
+  Dims full = {query[0], query[1], query[2], key[2]};
+  if (failed(verifyBroadcasts(op, op.getBias(), full, "bias")) || failed(verifyBroadcasts(op, op.getMask(), full, "mask")))
+    return failure();
+  double p = op.getDropout().convertToDouble();
+  if (!(p >= 0 && p <= 1))
+    return op.emitOpError("needs a probability of dropout, not ") << p;
+  if (p > 0 && !op.getRandomKey())
+    return op.emitOpError("needs a key of random numbers for its dropout");
+  if (op.getRandomKey() && shapeOf(op.getRandomKey()) != llvm::ArrayRef<int64_t>{4})
+    return op.emitOpError("needs a key of 4 words");
+  if (!(op.getSoftcap().convertToDouble() >= 0))
+    return op.emitOpError("needs a softcap that is not negative");
+  return success();
+}
+
+template <typename OpTy> LogicalResult verifyOutputs(OpTy op, Value output, Value logsumexp, const char *what) {
+  AttentionShape s = attentionShapeOf(op);
+  if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
+      elementTypeOf(output) != elementTypeOf(op.getQuery()))
+    return op.emitOpError("needs ") << what << " of batch, heads, queries, and the features of value, in query's element type";
+  if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) || elementTypeOf(logsumexp) != s.sumType)
+    return op.emitOpError("needs logsumexp of batch, heads, queries and 1 in ") << s.sumType;
+  return success();
+}
+
+/// One score after another, in double.
+class NaiveScores {
+public:
+  NaiveScores(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands) : s(s), operands(operands) {}
+
+  int64_t keyHead(int64_t h) const { return h / s.groupSize(); }
+  double query(int64_t b, int64_t h, int64_t i, int64_t d) const {
+    return operands[0].getDouble(queryIndex(b, h, i, d));
+  }
+  double key(int64_t b, int64_t h, int64_t j, int64_t d) const { return operands[1].getDouble(keyIndex(b, h, j, d)); }
+  double value(int64_t b, int64_t h, int64_t j, int64_t v) const { return operands[2].getDouble(valueIndex(b, h, j, v)); }
+  int64_t queryIndex(int64_t b, int64_t h, int64_t i, int64_t d) const {
+    return ((b * s.heads + h) * s.queries + i) * s.depth + d;
+  }
+  int64_t keyIndex(int64_t b, int64_t h, int64_t j, int64_t d) const {
+    return ((b * s.keyHeads + keyHead(h)) * s.keys + j) * s.depth + d;
+  }
+  int64_t valueIndex(int64_t b, int64_t h, int64_t j, int64_t v) const {
+    return ((b * s.keyHeads + keyHead(h)) * s.keys + j) * s.width + v;
+  }
+  int64_t outputIndex(int64_t b, int64_t h, int64_t i, int64_t v) const {
+    return ((b * s.heads + h) * s.queries + i) * s.width + v;
+  }
+  int64_t rowIndex(int64_t b, int64_t h, int64_t i) const { return (b * s.heads + h) * s.queries + i; }
+  int64_t scoreIndex(int64_t b, int64_t h, int64_t i, int64_t j) const { return rowIndex(b, h, i) * s.keys + j; }
+
+  bool excluded(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return j >= s.seenBy(i) || (s.mask >= 0 && !operands[s.mask].getInt(broadcastIndex(s.maskShape, b, h, i, j)));
+  }
+  /// tanh of the raw score over the cap; 0 without one.
+  double capped(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return s.softcap > 0 ? std::tanh(raw(b, h, i, j) / s.softcap) : 0;
+  }
+  double score(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    double x = s.softcap > 0 ? s.softcap * capped(b, h, i, j) : raw(b, h, i, j);
+    return s.bias >= 0 ? x + operands[s.bias].getDouble(broadcastIndex(s.biasShape, b, h, i, j)) : x;
+  }
+  /// What dropout multiplies a weight with.
+  double kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (s.dropout <= 0)
+      return 1;
+    auto word = [&](int64_t n) { return uint32_t(operands[s.randomKey].getInt(n)); };
+    uint64_t id = uint64_t(s.dropoutId), index = uint64_t(scoreIndex(b, h, i, j));
+    uint32_t bits = philox({uint32_t(index), uint32_t(index >> 32), word(2), word(3)},
+                           {word(0) ^ uint32_t(id), word(1) ^ uint32_t(id >> 32)})[0];
+    return bits >= s.dropThreshold() ? s.keptScale() : 0;
+  }
+
+  void forEachRow(llvm::function_ref<void(int64_t b, int64_t h, int64_t i)> body) const {
+    for (int64_t b = 0; b < s.batch; ++b)
+      for (int64_t h = 0; h < s.heads; ++h)
+        for (int64_t i = 0; i < s.queries; ++i)
+          body(b, h, i);
+  }
+
+private:
+  double raw(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    double sum = 0;
+    for (int64_t d = 0; d < s.depth; ++d)
+      sum += query(b, h, i, d) * key(b, h, j, d);
+    return s.scale * sum;
+  }
+  static int64_t broadcastIndex(const Dims &shape, int64_t b, int64_t h, int64_t i, int64_t j) {
+    Dims at = {b, h, i, j};
+    for (auto [coordinate, extent] : llvm::zip_equal(at, shape))
+      coordinate = extent == 1 ? 0 : coordinate;
+    return ravel(at, shape);
+  }
+
+  const AttentionShape &s;
+  llvm::ArrayRef<HostTensor> operands;
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// attention
+//===----------------------------------------------------------------------===//
+LogicalResult AttentionOp::verify() {
+  return failed(verifyCommon(*this)) ? failure() : verifyOutputs(*this, getOutput(), getLogsumexp(), "an output");
+}
+
+double AttentionOp::getFlops() {
+  AttentionShape s = attentionShapeOf(*this);
+  return s.scores() * (2.0 * double(s.depth + s.width) + operationsPerScore(s));
+}
+
+void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  AttentionShape s = attentionShapeOf(*this);
+  NaiveScores naive(s, operands);
+  naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
+    std::vector<double> scores(s.keys, -HUGE_VAL), sums(s.width, 0);
+    double largest = -HUGE_VAL, total = 0;
+    bool isNan = false;
+    for (int64_t j = 0; j < s.keys; ++j)
+      if (!naive.excluded(b, h, i, j)) {
+        scores[j] = naive.score(b, h, i, j);
+        largest = std::max(largest, scores[j]);
+        isNan |= std::isnan(scores[j]);
+      }
+    if (largest == -HUGE_VAL && !isNan) { // everything is excluded
+      for (int64_t v = 0; v < s.width; ++v)
+        results[0].setDouble(naive.outputIndex(b, h, i, v), 0);
+      results[1].setDouble(naive.rowIndex(b, h, i), -HUGE_VAL);
+      return;
+    }
+    for (double &score : scores)
+      total += score = std::exp(score - largest);
+    for (int64_t j = 0; j < s.keys; ++j)
+      if (!naive.excluded(b, h, i, j))
+        for (int64_t v = 0; v < s.width; ++v)
+          sums[v] += scores[j] / total * naive.kept(b, h, i, j) * naive.value(b, h, j, v);
+    for (int64_t v = 0; v < s.width; ++v)
+      results[0].setDouble(naive.outputIndex(b, h, i, v), sums[v]);
+    results[1].setDouble(naive.rowIndex(b, h, i), largest + std::log(total));
+  });
+}
+
+/// What flows into logsumexp, g, adds g·p to the scores' gradient p∘(…− δ): it is taken off δ = Σ output·outputGrad, as
+/// one more feature: output g, outputGrad −1, value 0.
+void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &gradients) {
+  gradients.resize(getNumOperands());
+  if (!resultGradients[0] && !resultGradients[1])
+    return;
+  Location loc = getLoc();
+  Value output = getOutput(), value = getValue(), outputGrad = resultGradients[0];
+  if (!outputGrad)
+    outputGrad = splat(builder, loc, output.getType(), 0);
+  auto append = [&](Value to, Value column) -> Value {
+    Dims shape(shapeOf(to));
+    ++shape[3];
+    return ConcatOp::create(builder, loc, RankedTensorType::get(shape, elementTypeOf(to)), ValueRange{to, column}, 3);
+  };
+  if (resultGradients[1]) {
+    auto column = [&](Value like) {
+      Dims shape(shapeOf(like));
+      shape[3] = 1;
+      return RankedTensorType::get(shape, elementTypeOf(like));
+    };
+    value = append(value, splat(builder, loc, column(value), 0));
+    outputGrad = append(outputGrad, splat(builder, loc, column(outputGrad), -1));
+    output = append(output, cast(builder, loc, resultGradients[1], elementTypeOf(output)));
+  }
+  llvm::SmallVector<Type> biasGrad;
+  if (Value bias = getBias())
+    biasGrad.push_back(RankedTensorType::get(
+        {shapeOf(getQuery())[0], shapeOf(getQuery())[1], shapeOf(getQuery())[2], shapeOf(getKey())[2]}, elementTypeOf(bias)));
+  auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
+                                      getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output,
+                                      getLogsumexp(), outputGrad, getScale(), getCausal(), getCausalOffset(), getSoftcap(),
+                                      getDropout(), getDropoutId());
+  gradients[0] = grad.getQueryGrad();
+  gradients[1] = grad.getKeyGrad();
+  gradients[2] = grad.getValueGrad();
+  if (resultGradients[1])
+    gradients[2] = SliceOp::create(builder, loc, getValue().getType(), gradients[2], llvm::ArrayRef<int64_t>{0, 0, 0, 0},
+                                   llvm::ArrayRef<int64_t>{1, 1, 1, 1});
+  if (getBias())
+    gradients[3] = unbroadcast(builder, loc, grad.getBiasGrad()[0], shapeOf(getBias()));
+}
+
+llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
+  auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(), getQuery(), getKey(),
+                                getValue(), getBias(), getMask(), Value(), getScale(), getCausal(), getCausalOffset(),
+                                getSoftcap(), llvm::APFloat(0.0));
+  return {op.getOutput(), op.getLogsumexp()};
+}
+
+llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2}; }
+
+//===----------------------------------------------------------------------===//
+// attention_grad
+//===----------------------------------------------------------------------===//
+LogicalResult AttentionGradOp::verify() {
+  if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, getOutput(), getLogsumexp(), "an output")))
+    return failure();
+  if (getOutputGrad().getType() != getOutput().getType())
+    return emitOpError("needs a gradient of its output's type");
+  if (getQueryGrad().getType() != getQuery().getType() || getKeyGrad().getType() != getKey().getType() ||
+      getValueGrad().getType() != getValue().getType())
+    return emitOpError("needs gradients of the types of query, key and value");
+  AttentionShape s = attentionShapeOf(*this);
+  if (getBiasGrad().size() > 1 ||
+      (!getBiasGrad().empty() && shapeOf(getBiasGrad()[0]) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.keys})))
+    return emitOpError("needs one gradient of the bias at most, of every score");
+  return success();
+}
+
+double AttentionGradOp::getFlops() {
+  AttentionShape s = attentionShapeOf(*this);
+  double rows = double(s.batch * s.heads * s.queries);
+  return s.scores() * (2.0 * double(3 * s.depth + 2 * s.width) + operationsPerScore(s) + 4) + 2 * rows * double(s.width);
+}
+
+void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  AttentionShape s = attentionShapeOf(*this);
+  NaiveScores naive(s, operands);
+  const HostTensor &output = operands[s.output], &outputGrad = operands[s.outputGrad];
+  std::vector<std::vector<double>> sums;
+  for (HostTensor &result : results)
+    sums.emplace_back(result.size(), 0.0);
+  naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
+    double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i)), delta = 0;
+    if (logsumexp == -HUGE_VAL)
+      return;
+    for (int64_t v = 0; v < s.width; ++v) {
+      int64_t at = naive.outputIndex(b, h, i, v);
+      delta += output.getDouble(at) * outputGrad.getDouble(at);
+    }
+    for (int64_t j = 0; j < s.keys; ++j) {
+      if (naive.excluded(b, h, i, j))
+        continue;
+      double weight = std::exp(naive.score(b, h, i, j) - logsumexp), kept = naive.kept(b, h, i, j), weightGrad = 0;
+      for (int64_t v = 0; v < s.width; ++v) {
+        double g = outputGrad.getDouble(naive.outputIndex(b, h, i, v));
+        sums[2][naive.valueIndex(b, h, j, v)] += weight * kept * g;
+        weightGrad += kept * g * naive.value(b, h, j, v);
+      }
+      double scoreGrad = weight * (weightGrad - delta), t = naive.capped(b, h, i, j);
+      double rawGrad = scoreGrad * (1 - t * t) * s.scale;
+      for (int64_t d = 0; d < s.depth; ++d) {
+        sums[0][naive.queryIndex(b, h, i, d)] += rawGrad * naive.key(b, h, j, d);
+        sums[1][naive.keyIndex(b, h, j, d)] += rawGrad * naive.query(b, h, i, d);
+      }
+      if (results.size() > 3)
+        sums[3][naive.scoreIndex(b, h, i, j)] = scoreGrad;
+    }
+  });
+  for (auto [result, values] : llvm::zip_equal(results, sums))
+    for (auto [i, value] : llvm::enumerate(values))
+      result.setDouble(int64_t(i), value);
+}
+
+namespace {
+/// The scores' gradients are not written where nobody reads them: they would be all that is not linear in the sequence.
+struct DropUnreadBiasGrad : OpRewritePattern<AttentionGradOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AttentionGradOp op, PatternRewriter &rewriter) const override {
+    if (op.getBiasGrad().empty() || !op.getBiasGrad()[0].use_empty())
+      return failure();
+    llvm::SmallVector<Type> types(op->getResultTypes());
+    types.pop_back();
+    auto smaller = AttentionGradOp::create(rewriter, op.getLoc(), types, op->getOperands(), op->getAttrs());
+    rewriter.replaceAllUsesWith(op->getResults().take_front(3), smaller->getResults());
+    rewriter.eraseOp(op);
+    return success();
+  }
+};
+} // namespace
+
+void AttentionGradOp::getCanonicalizationPatterns(RewritePatternSet &patterns, MLIRContext *context) {
+  patterns.add<DropUnreadBiasGrad>(context);
+}
 
 } // namespace tcc::train

@@ -1,8 +1,7 @@
 //===- Random.cpp - counter-based random numbers ----------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/ElementwiseMath.h"
-#include "compiler/dialect/Lane.h"
-#include "compiler/dialect/Philox.h"
+#include "compiler/dialect/PhiloxLanes.h"
 
 #include <cmath>
 
@@ -24,22 +23,6 @@ int normalBits(Type element) { return element.isF64() ? 53 : 24; }
 double unitOf(uint32_t high, uint32_t low, int bits) {
   uint64_t word = bits > 32 ? (uint64_t(high) << 32 | low) >> (64 - bits) : high >> (32 - bits);
   return std::ldexp(double(word), -bits);
-}
-
-using PhiloxLanes = std::array<Lane, 4>;
-
-/// philox() on lanes: words of 32 bits, each in an i64 whose upper half is 0.
-PhiloxLanes emitPhilox(PhiloxLanes counter, Lane key0, Lane key1) {
-  Lane low = key0.likeInt(0xFFFFFFFF);
-  for (int round = 0; round < kPhiloxRounds; ++round) {
-    Lane first = counter[0] * key0.likeInt(kPhiloxMultipliers[0]),
-         second = counter[2] * key0.likeInt(kPhiloxMultipliers[1]);
-    counter = {second.shiftRightUnsigned(32) ^ counter[1] ^ key0, second & low,
-               first.shiftRightUnsigned(32) ^ counter[3] ^ key1, first & low};
-    key0 = (key0 + key0.likeInt(kPhiloxKeySteps[0])) & low;
-    key1 = (key1 + key1.likeInt(kPhiloxKeySteps[1])) & low;
-  }
-  return counter;
 }
 
 /// unitOf() on lanes, in f64 or f32.
@@ -101,10 +84,7 @@ Value RandomOp::emitElement(ElementBuilder &b, unsigned, llvm::ArrayRef<Coord> c
     return stored.make<arith::ExtUIOp>(b.laneType(i64), stored.value);
   };
   Lane position(b, b.coordValue(index));
-  uint64_t id = uint64_t(getId());
-  PhiloxLanes counter = {position & position.likeInt(0xFFFFFFFF), position.shiftRightUnsigned(32), word(2), word(3)};
-  PhiloxLanes words = emitPhilox(counter, word(0) ^ position.likeInt(int64_t(id & 0xFFFFFFFF)),
-                                 word(1) ^ position.likeInt(int64_t(id >> 32)));
+  PhiloxLanes words = emitPhilox(position, {word(0), word(1), word(2), word(3)}, uint64_t(getId()));
   if (getKind() == RandomKind::bits)
     return words[0].make<arith::TruncIOp>(b.laneType(b.builder.getI32Type()), words[0].value);
   bool wide = element.isF64();

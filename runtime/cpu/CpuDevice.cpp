@@ -235,9 +235,11 @@ private:
 
   bool execute(const Step &step) {
     if (step.kernel) {
-      pool.run(step.tiles, [&step](unsigned worker, int64_t begin, int64_t end) {
-        step.kernel(step.pointers.data(), begin, end,
-                    step.scratch ? step.scratch + worker * step.scratchShape.slotBytes : nullptr);
+      pool.run(step.tiles, [this, &step](unsigned worker, int64_t begin, int64_t end) {
+        char *slot = step.scratch;
+        if (slot)
+          slot += slotOf(begin, step.tiles, worker, pool) * step.scratchShape.slotBytes;
+        step.kernel(step.pointers.data(), begin, end, slot);
       });
       return true;
     }

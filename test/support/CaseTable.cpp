@@ -182,6 +182,7 @@ void addReductions(Table &t) {
 
 void addContractionCases(std::vector<Case> &cases);
 void addIndexingCases(std::vector<Case> &cases);
+void addAttentionCases(std::vector<Case> &cases);
 void addModeCases(std::vector<Case> &cases);
 void addRecurrentCases(std::vector<Case> &cases);
 void addSamplingCases(std::vector<Case> &cases);
@@ -195,6 +196,7 @@ const std::vector<Case> &allCases() {
     addReductions(table);
     addIndexingCases(table.cases);
     addContractionCases(table.cases);
+    addAttentionCases(table.cases);
     addModeCases(table.cases);
     addRecurrentCases(table.cases);
     addSamplingCases(table.cases);

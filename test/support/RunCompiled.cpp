@@ -22,7 +22,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <dlfcn.h>
+#include <memory>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -136,9 +139,18 @@ std::vector<HostTensor> runCompiled(ModuleOp module, llvm::ArrayRef<HostTensor> 
     EXPECT_NE(run, nullptr) << kernel.kernel.symbol;
     if (!run)
       return {};
+    // Scratch as a plan has it, aligned and full of what other kernels left there; a guard behind it.
+    constexpr int64_t guard = 64;
+    train::LoopKernel loops = kernel.fused.getLoopKernel();
+    int64_t scratchBytes = loops ? loops.getScratchBytes() : 0;
+    std::unique_ptr<char, decltype(&std::free)> scratch(
+        static_cast<char *>(std::aligned_alloc(64, size_t(scratchBytes + guard))), &std::free);
+    std::memset(scratch.get(), 0xff, size_t(scratchBytes + guard));
     // Tiles from the last to the first: their order must not matter.
     for (int64_t tile = kernel.kernel.tiles; tile-- > 0;)
-      run(pointers.data(), tile, tile + 1, nullptr);
+      run(pointers.data(), tile, tile + 1, scratchBytes ? scratch.get() : nullptr);
+    for (int64_t i = 0; i < guard; ++i)
+      EXPECT_EQ(scratch.get()[scratchBytes + i], char(0xff)) << "written behind the scratch";
     for (auto [result, value] : llvm::zip_equal(kernel.op->getResults(), results))
       values[result] = std::move(value);
   }

@@ -1,0 +1,68 @@
+//===- Attention.h - what attention's evaluators and kernels share -*- C++ -*-===//
+#ifndef TCC_DIALECT_ATTENTION_H
+#define TCC_DIALECT_ATTENTION_H
+
+#include "compiler/dialect/Builders.h"
+
+#include <cmath>
+
+namespace tcc::train {
+
+/// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: not there).
+struct AttentionShape {
+  int64_t batch, heads, keyHeads, queries, keys, depth, width; ///< depth: of query and key; width: of value
+  double scale, softcap, dropout;
+  bool causal;
+  int64_t causalOffset, dropoutId;
+  mlir::Type sumType; ///< f32, or f64 for f64
+
+  int bias = -1, mask = -1, randomKey = -1, output = -1, logsumexp = -1, outputGrad = -1;
+  llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: not there
+
+  int64_t groupSize() const { return heads / keyHeads; }
+  /// Keys that query i may see.
+  int64_t seenBy(int64_t i) const {
+    return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys;
+  }
+  /// Scores that the causal mask leaves, over all heads.
+  double scores() const {
+    double sum = 0;
+    for (int64_t i = 0; i < queries; ++i)
+      sum += double(seenBy(i));
+    return sum * double(batch * heads);
+  }
+  /// A weight is kept if its 32 random bits are at least this: p·2^32.
+  uint64_t dropThreshold() const { return uint64_t(std::llround(std::ldexp(dropout, 32))); }
+  /// 1/(1 − p); where nothing is kept, 0.
+  double keptScale() const { return dropout < 1 ? 1 / (1 - dropout) : 0; }
+};
+
+template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
+  llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey());
+  mlir::Type element = elementTypeOf(op.getQuery());
+  AttentionShape s{query[0], query[1], key[1], query[2], key[2], query[3], shapeOf(op.getValue())[3],
+                   op.getScale().convertToDouble(), op.getSoftcap().convertToDouble(), op.getDropout().convertToDouble(),
+                   op.getCausal(), int64_t(op.getCausalOffset()), int64_t(op.getDropoutId()),
+                   element.isF64() ? element : mlir::Type(mlir::Float32Type::get(op.getContext()))};
+  int next = 3;
+  if (op.getBias()) {
+    s.bias = next++;
+    s.biasShape = llvm::to_vector(shapeOf(op.getBias()));
+  }
+  if (op.getMask()) {
+    s.mask = next++;
+    s.maskShape = llvm::to_vector(shapeOf(op.getMask()));
+  }
+  if (op.getRandomKey())
+    s.randomKey = next++;
+  if constexpr (std::is_same_v<OpTy, AttentionGradOp>) {
+    s.output = next++;
+    s.logsumexp = next++;
+    s.outputGrad = next++;
+  }
+  return s;
+}
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_ATTENTION_H

@@ -1,0 +1,427 @@
+//===- AttentionBlocks.cpp - blocks of scores, and their products -*- C++ -*-===//
+//
+// The two tools of attention's kernels: BlockProduct.h says how blocks are multiplied, AttentionEmitter.h how scores lie.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/AttentionEmitter.h"
+#include "compiler/dialect/PhiloxLanes.h"
+#include "compiler/dialect/ScalarFunctions.h"
+
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+//===----------------------------------------------------------------------===//
+// Products and transposes
+//===----------------------------------------------------------------------===//
+
+/// 32 registers hold 8 rows of two vectors beside what is multiplied, 16 hold 4.
+BlockEmitter::BlockEmitter(LoopBuilder &loops, Type sumType)
+    : loops(loops), b(loops.builder), loc(loops.loc), sumType(sumType), width(loops.lanes(sumType)),
+      height(width > 16 ? 8 : 4) {
+  if (sumType.isF64())
+    width /= 2; // still two registers
+}
+
+Value BlockEmitter::plus(Value x, Value y) { return arith::AddIOp::create(b, loc, x, y); }
+Value BlockEmitter::plus(Value x, int64_t y) { return y ? plus(x, index(y)) : x; }
+Value BlockEmitter::minus(Value x, Value y) { return arith::SubIOp::create(b, loc, x, y); }
+Value BlockEmitter::times(Value x, int64_t y) { return y == 1 ? x : arith::MulIOp::create(b, loc, x, index(y)).getResult(); }
+Value BlockEmitter::least(Value x, Value y) { return arith::MinSIOp::create(b, loc, x, y); }
+Value BlockEmitter::most(Value x, Value y) { return arith::MaxSIOp::create(b, loc, x, y); }
+Value BlockEmitter::divide(Value x, int64_t y) { return arith::DivUIOp::create(b, loc, x, index(y)); }
+Value BlockEmitter::remainder(Value x, int64_t y) { return arith::RemUIOp::create(b, loc, x, index(y)); }
+Value BlockEmitter::roundUp(Value x, int64_t y) { return times(divide(plus(x, y - 1), y), y); }
+
+Value BlockEmitter::indexOf(const MatrixView &m, Value row, Value column) {
+  return plus(plus(m.base, times(row, m.rowStride)), times(column, m.columnStride));
+}
+
+void BlockEmitter::each(Value lower, Value upper, int64_t step, llvm::function_ref<void(Value)> body) {
+  loops.loop(lower, upper, step, {}, [&](Value i, ValueRange) -> llvm::SmallVector<Value> {
+    body(i);
+    return {};
+  });
+}
+
+void BlockEmitter::when(Value condition, llvm::function_ref<void()> body) {
+  each(index(0), arith::ExtUIOp::create(b, loc, b.getI64Type(), condition), 1, [&](Value) { body(); });
+}
+
+void BlockEmitter::columns(int64_t count, llvm::function_ref<void(Value, int64_t, Value)> body) {
+  int64_t full = count / width * width, rest = count - full;
+  if (full)
+    each(index(0), index(full), width, [&](Value column) { body(column, width, nullptr); });
+  if (!rest)
+    return;
+  int64_t lanes = std::max<int64_t>(4, int64_t(llvm::PowerOf2Ceil(uint64_t(rest))));
+  body(index(full), lanes, lanes == rest ? Value() : index(rest));
+}
+
+Value BlockEmitter::load(const MatrixView &m, Value index, int64_t count, Value active) {
+  switch (m.place) {
+  case MatrixView::kOperand:
+    return loops.load(m.number, index, count, active);
+  case MatrixView::kResult:
+    return loops.loadResult(m.number, index, count, active);
+  case MatrixView::kScratch:
+    return loops.loadScratch(sumType, index, count, active);
+  }
+  llvm_unreachable("all places");
+}
+
+void BlockEmitter::store(const MatrixView &m, Value index, Value value, Value active) {
+  if (m.place == MatrixView::kScratch)
+    loops.storeScratch(sumType, index, value, active);
+  else
+    loops.store(m.number, index, value, active);
+}
+
+Value BlockEmitter::splat(Value scalar, int64_t count) {
+  return vector::BroadcastOp::create(b, loc, VectorType::get({count}, scalar.getType()), scalar);
+}
+
+Value BlockEmitter::zeros(int64_t count) {
+  return arith::ConstantOp::create(b, loc, b.getZeroAttr(VectorType::get({count}, sumType)));
+}
+
+void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Value column, int64_t lanes, Value active) {
+  llvm::SmallVector<Value> sums;
+  Value here = indexOf(p.c, row, column);
+  for (int64_t r = 0; r < count; ++r) {
+    Value sum = p.accumulate ? load(p.c, plus(here, r * p.c.rowStride), lanes, active) : zeros(lanes);
+    if (p.scale)
+      sum = arith::MulFOp::create(b, loc, sum, p.scale);
+    sums.push_back(sum);
+  }
+  auto [first, end] = p.depth(row);
+  Value left = indexOf(p.a, row, index(0)), right = indexOf(p.b, index(0), column);
+  sums = loops.loop(first, end, 1, sums, [&](Value k, ValueRange carried) -> llvm::SmallVector<Value> {
+    Value factor = load(p.b, plus(right, times(k, p.b.rowStride)), lanes, active);
+    Value at = plus(left, times(k, p.a.columnStride));
+    llvm::SmallVector<Value> next;
+    for (auto [r, sum] : llvm::enumerate(carried))
+      next.push_back(math::FmaOp::create(b, loc, splat(load(p.a, plus(at, int64_t(r) * p.a.rowStride)), lanes), factor, sum));
+    return next;
+  });
+  for (auto [r, sum] : llvm::enumerate(sums))
+    store(p.c, plus(here, int64_t(r) * p.c.rowStride), sum, active);
+}
+
+/// One vector of columns after another: b's part of it stays in the nearest cache while all rows pass.
+void BlockEmitter::multiply(const Product &p) {
+  columns(p.columns, [&](Value column, int64_t lanes, Value active) {
+    Value mainEnd = p.rowEnd;
+    if (p.tail)
+      mainEnd = minus(p.rowEnd, remainder(p.rowEnd, height));
+    each(index(0), mainEnd, height, [&](Value row) { multiplyRows(p, row, height, column, lanes, active); });
+    if (p.tail) // once or never
+      each(mainEnd, p.rowEnd, p.tail, [&](Value row) { multiplyRows(p, row, p.tail, column, lanes, active); });
+  });
+}
+
+/// Blocks off the diagonal change places, from halves down to single elements.
+void BlockEmitter::transposeSquare(llvm::SmallVector<Value> &rows) {
+  int64_t size = int64_t(rows.size());
+  for (int64_t half = size / 2; half >= 1; half /= 2) {
+    llvm::SmallVector<int64_t> low(size), high(size);
+    for (int64_t t = 0; t < size; ++t) {
+      low[t] = t & half ? size + t - half : t;
+      high[t] = t & half ? size + t : t + half;
+    }
+    for (int64_t r = 0; r < size; ++r) {
+      if (r & half)
+        continue;
+      Value above = rows[r], below = rows[r + half];
+      rows[r] = vector::ShuffleOp::create(b, loc, above, below, low);
+      rows[r + half] = vector::ShuffleOp::create(b, loc, above, below, high);
+    }
+  }
+}
+
+void BlockEmitter::transposeIn(const MatrixView &from, const MatrixView &to, int64_t rowCount, Value rowLimit,
+                               Value columnBegin, Value columnEnd, int64_t columnExtent) {
+  int64_t size = width / 2, rest = columnExtent % size;
+  each(index(0), index(rowCount), size, [&](Value row) {
+    auto square = [&](Value column, int64_t count) {
+      Value start = indexOf(from, row, column);
+      llvm::SmallVector<Value> values;
+      for (int64_t r = 0; r < size; ++r) {
+        Value active = count < size ? index(count) : Value();
+        if (rowLimit) {
+          Value inside = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, plus(row, r), rowLimit);
+          active = arith::SelectOp::create(b, loc, inside, index(count), index(0));
+        }
+        Value value = load(from, plus(start, r * from.rowStride), size, active);
+        if (!isa<FloatType>(getElementTypeOrSelf(value.getType())))
+          value = arith::UIToFPOp::create(b, loc, VectorType::get({size}, sumType), value);
+        values.push_back(value);
+      }
+      transposeSquare(values);
+      Value target = indexOf(to, column, row);
+      for (int64_t c = 0; c < count; ++c)
+        store(to, plus(target, c * to.rowStride), values[c]);
+    };
+    Value full = least(roundUp(columnEnd, size), index(columnExtent - rest));
+    each(columnBegin, full, size, [&](Value column) { square(column, size); });
+    if (rest) // once or never
+      each(index(columnExtent - rest), columnEnd, rest, [&](Value column) { square(column, rest); });
+  });
+}
+
+void BlockEmitter::transposeOut(const MatrixView &from, const MatrixView &to, int64_t rowCount, Value rowLimit,
+                                Value columnLimit) {
+  int64_t size = width / 2, rest = rowLimit ? 0 : rowCount % size;
+  each(index(0), columnLimit ? roundUp(columnLimit, size) : index(width), size, [&](Value column) {
+    auto square = [&](Value row, int64_t count) {
+      Value start = indexOf(from, row, column);
+      llvm::SmallVector<Value> values;
+      for (int64_t r = 0; r < size; ++r)
+        values.push_back(r < count ? load(from, plus(start, r * from.rowStride), size) : zeros(size));
+      transposeSquare(values);
+      Value target = indexOf(to, column, row);
+      Value whole = rowLimit ? minus(rowLimit, row) : count < size ? index(count) : Value();
+      for (int64_t c = 0; c < size; ++c) {
+        Value active = whole;
+        if (columnLimit) {
+          Value inside = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, plus(column, c), columnLimit);
+          active = arith::SelectOp::create(b, loc, inside, whole ? whole : index(count), index(0));
+        }
+        store(to, plus(target, c * to.rowStride), values[c], active);
+      }
+    };
+    each(index(0), rowLimit ? rowLimit : index(rowCount - rest), size, [&](Value row) { square(row, size); });
+    if (rest)
+      square(index(rowCount - rest), rest);
+  });
+}
+
+void BlockEmitter::copyRows(const MatrixView &from, const MatrixView &to, Value rowEnd, int64_t columnCount) {
+  each(index(0), rowEnd, 1, [&](Value row) {
+    columns(columnCount, [&](Value column, int64_t lanes, Value active) {
+      store(to, indexOf(to, row, column), load(from, indexOf(from, row, column), lanes, active), active);
+    });
+  });
+}
+
+void BlockEmitter::zeroRows(const MatrixView &to, Value rowEnd, int64_t columnCount) {
+  each(index(0), rowEnd, 1, [&](Value row) {
+    columns(columnCount, [&](Value column, int64_t lanes, Value active) {
+      store(to, indexOf(to, row, column), zeros(lanes), active);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks of scores
+//===----------------------------------------------------------------------===//
+ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape) {
+  if (shape.empty())
+    return ScoreTermForm::kNone;
+  if (shape[2] == 1)
+    return ScoreTermForm::kKeys;
+  return shape[3] == 1 ? ScoreTermForm::kQueries : ScoreTermForm::kFull;
+}
+
+AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t mostKeys)
+    : isNarrow(element.getIntOrFloatBitWidth() == 16),
+      blockKeys(std::min(mostKeys, (s.keys + BlockEmitter::kMostRows - 1) / BlockEmitter::kMostRows * BlockEmitter::kMostRows)),
+      elementBytes(s.sumType.isF64() ? 8 : 4) {
+  if (scoreTermForm(s.biasShape) == ScoreTermForm::kFull)
+    bias = take(blockKeys * kBlockQueries);
+  if (scoreTermForm(s.maskShape) == ScoreTermForm::kFull)
+    mask = take(blockKeys * kBlockQueries);
+}
+
+AttentionEmitter::AttentionEmitter(LoopBuilder &loops, const AttentionShape &shape, const AttentionLayout &layout)
+    : s(shape), at(layout), loops(loops), b(loops.builder), loc(loops.loc), e(loops, shape.sumType), math(loops, e.lanes()),
+      bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
+      mask{shape.mask, shape.maskShape, layout.mask, scoreTermForm(shape.maskShape)} {
+  for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
+    Value stored = loops.load(unsigned(s.randomKey), e.index(i));
+    randomWords.push_back(lane(e.splat(arith::ExtUIOp::create(b, loc, b.getI64Type(), stored), e.lanes())));
+  }
+}
+
+Lane AttentionEmitter::load(int64_t scratchOffset, Value index) {
+  return lane(e.load(scratch(0, 1), e.plus(index, scratchOffset), e.lanes()));
+}
+
+void AttentionEmitter::store(int64_t scratchOffset, Value index, Value value) {
+  e.store(scratch(0, 1), e.plus(index, scratchOffset), value);
+}
+
+void AttentionEmitter::setHead(Value newBatch, Value newHead) {
+  batch = newBatch;
+  head = newHead;
+  keyHead = s.groupSize() == 1 ? head : e.divide(head, s.groupSize());
+}
+
+void AttentionEmitter::setQueries(Value first) {
+  queryFirst = first;
+  queryEnd = e.least(e.plus(first, kBlockQueries), e.index(s.queries));
+}
+
+void AttentionEmitter::setKeys(Value first) {
+  keyFirst = first;
+  keyEnd = e.least(e.plus(first, at.blockKeys), keysSeenBefore(queryEnd));
+  for (const Term *term : {&bias, &mask})
+    if (term->form == ScoreTermForm::kFull)
+      bringTerm(*term);
+}
+
+Value AttentionEmitter::keysSeenBefore(Value end) {
+  if (!s.causal)
+    return e.index(s.keys);
+  return e.most(e.least(e.plus(end, s.causalOffset), e.index(s.keys)), e.index(0));
+}
+
+Value AttentionEmitter::queryBase(int64_t features) {
+  return e.times(e.plus(e.times(batch, s.heads), head), s.queries * features);
+}
+
+Value AttentionEmitter::keyBase(int64_t features) {
+  return e.times(e.plus(e.times(batch, s.keyHeads), keyHead), s.keys * features);
+}
+
+MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {
+  if (!at.isNarrow)
+    return matrix;
+  MatrixView copy = scratch(copyOffset, columnCount);
+  e.copyRows(matrix, copy, rowEnd, columnCount);
+  return copy;
+}
+
+void AttentionEmitter::transposeQueries(const MatrixView &from, int64_t to, int64_t features) {
+  Value count = e.minus(queryEnd, queryFirst);
+  e.each(e.index(0), e.roundUp(count, e.lanes()), e.lanes(), [&](Value offset) {
+    MatrixView rows = from, target = scratch(to, e.lanes());
+    rows.base = e.plus(rows.base, e.times(offset, rows.rowStride));
+    target.base = e.plus(target.base, e.times(offset, features));
+    e.transposeIn(rows, target, e.lanes(), s.queries % e.lanes() ? e.minus(count, offset) : Value(), e.index(0),
+                  e.index(features), features);
+  });
+}
+
+MatrixView AttentionEmitter::panel(int64_t offset, const Vector &v, int64_t features) {
+  MatrixView view = scratch(offset, e.lanes());
+  view.base = e.plus(view.base, e.times(v.offset, features));
+  return view;
+}
+
+void AttentionEmitter::eachVectorOfQueries(llvm::function_ref<void(Vector)> body) {
+  e.each(queryFirst, queryEnd, e.lanes(), [&](Value first) {
+    Vector v;
+    v.first = first;
+    v.offset = e.minus(first, queryFirst);
+    if (s.queries % e.lanes())
+      v.active = e.minus(e.index(s.queries), first);
+    body(v);
+  });
+}
+
+void AttentionEmitter::eachVector(llvm::function_ref<void(const Vector &)> body) {
+  eachVectorOfQueries([&](Vector v) {
+    Value end = e.least(e.plus(v.first, e.lanes()), queryEnd), zero = e.index(0);
+    Value seen = e.most(e.minus(e.least(keysSeenBefore(end), keyEnd), keyFirst), zero);
+    v.rowEnd = e.least(e.roundUp(seen, e.rows()), e.minus(e.index(s.keys), keyFirst));
+    v.freeEnd = v.rowEnd;
+    if (s.causal)
+      v.freeEnd = e.least(e.most(e.minus(e.plus(v.first, s.causalOffset + 1), keyFirst), zero), v.rowEnd);
+    body(v);
+  });
+}
+
+llvm::SmallVector<Value>
+AttentionEmitter::eachRow(const Vector &v, ValueRange inits,
+                          llvm::function_ref<llvm::SmallVector<Value>(Value, bool, ValueRange)> body) {
+  llvm::SmallVector<Value> carried = loops.loop(e.index(0), v.freeEnd, 1, inits, [&](Value row, ValueRange values) {
+    return body(row, false, values);
+  });
+  if (!s.causal)
+    return carried;
+  return loops.loop(v.freeEnd, v.rowEnd, 1, carried, [&](Value row, ValueRange values) { return body(row, true, values); });
+}
+
+/// One head's part of a bias or mask; what it does not depend on has stride 0.
+MatrixView AttentionEmitter::termMatrix(const Term &term) {
+  Value base = e.index(0);
+  auto [batches, heads, queries, keys] = std::array{term.shape[0], term.shape[1], term.shape[2], term.shape[3]};
+  if (batches > 1)
+    base = e.plus(base, e.times(batch, heads * queries * keys));
+  if (heads > 1)
+    base = e.plus(base, e.times(head, queries * keys));
+  return {MatrixView::kOperand, unsigned(term.operand), base, queries > 1 ? keys : 0, keys > 1 ? 1 : 0};
+}
+
+void AttentionEmitter::bringTerm(const Term &term) {
+  MatrixView from = termMatrix(term), to = scratch(term.offset, kBlockQueries);
+  from.base = e.plus(from.base, e.times(queryFirst, from.rowStride));
+  to.base = e.minus(to.base, e.times(keyFirst, kBlockQueries));
+  Value limit = s.queries % kBlockQueries ? e.minus(queryEnd, queryFirst) : Value();
+  e.transposeIn(from, to, kBlockQueries, limit, keyFirst, keyEnd, s.keys);
+}
+
+Lane AttentionEmitter::termAt(const Term &term, const Vector &v, Value row) {
+  if (term.form == ScoreTermForm::kFull)
+    return load(term.offset, e.plus(e.times(row, kBlockQueries), v.offset));
+  MatrixView matrix = termMatrix(term);
+  if (term.form == ScoreTermForm::kQueries)
+    return lane(e.load(matrix, e.plus(matrix.base, v.first), e.lanes(), v.active));
+  Value key = e.plus(keyFirst, row);
+  return lane(e.splat(e.load(matrix, e.indexOf(matrix, e.index(0), key)), e.lanes()));
+}
+
+Lane AttentionEmitter::score(Lane product, const Vector &v, Value row, bool diagonal, std::optional<Lane> *capped) {
+  Lane x = product * number(s.scale);
+  if (s.softcap > 0) {
+    Lane t = scalar::tanh(x * number(1 / s.softcap));
+    if (capped)
+      *capped = t;
+    x = t * number(s.softcap);
+  }
+  if (bias.form != ScoreTermForm::kNone)
+    x = x + termAt(bias, v, row);
+  Lane excluded = number(-HUGE_VAL);
+  if (mask.form != ScoreTermForm::kNone) {
+    Lane shown = termAt(mask, v, row);
+    if (shown.isFloat()) // came transposed
+      shown = isFalse(equal(shown, number(0)));
+    x = shown.select(x, excluded);
+  }
+  if (!diagonal)
+    return x;
+  // Query i sees key j if j ≤ i + offset: lane ≥ j − offset − first.
+  llvm::SmallVector<int32_t> numbers(e.lanes());
+  for (int64_t i = 0; i < e.lanes(); ++i)
+    numbers[i] = int32_t(i);
+  auto type = VectorType::get({e.lanes()}, b.getI32Type());
+  Value lanes = arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, llvm::ArrayRef<int32_t>(numbers)));
+  Value least = e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), v.first);
+  Value bound = e.splat(arith::TruncIOp::create(b, loc, b.getI32Type(), least), e.lanes());
+  return lane(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, lanes, bound)).select(x, excluded);
+}
+
+Lane AttentionEmitter::kept(const Vector &v, Value row) {
+  llvm::SmallVector<int64_t> steps(e.lanes());
+  for (int64_t i = 0; i < e.lanes(); ++i)
+    steps[i] = i * s.keys;
+  auto type = VectorType::get({e.lanes()}, b.getI64Type());
+  Lane position = lane(arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, llvm::ArrayRef<int64_t>(steps))));
+  Value first = e.plus(e.times(e.plus(queryBase(1), v.first), s.keys), e.plus(keyFirst, row));
+  position = position + lane(e.splat(first, e.lanes()));
+  Lane bits = emitPhilox(position, randomWords, uint64_t(s.dropoutId))[0];
+  return isFalse(less(bits, bits.likeInt(int64_t(s.dropThreshold()))));
+}
+
+Lane AttentionEmitter::exp(Lane x) {
+  double least = x.isDouble() ? -708 : -87;
+  Lane low = less(x, least);
+  scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(low.select(number(least), x), nullptr);
+  return low.select(number(0), (parts.rest + 1.0) * scalar::powerOfTwo(parts.power));
+}
+
+} // namespace tcc::train

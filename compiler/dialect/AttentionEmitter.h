@@ -1,0 +1,137 @@
+//===- AttentionEmitter.h - blocks of scores --------------------*- C++ -*-===//
+//
+// What attention's kernel and that of its gradient share. Scores are computed transposed, keys in rows and queries in
+// lanes: then keys and values are read as they lie, one broadcast element after another, the softmax's maxima and sums
+// are vectors, and only the queries are transposed, once for all keys.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_ATTENTIONEMITTER_H
+#define TCC_DIALECT_ATTENTIONEMITTER_H
+
+#include "compiler/dialect/Attention.h"
+#include "compiler/dialect/BlockProduct.h"
+
+namespace tcc::train {
+
+/// How scores depend on a bias or mask.
+enum class ScoreTermForm {
+  kNone,
+  kKeys,    ///< the same for all queries: one element a row
+  kQueries, ///< the same for all keys: one vector for all rows
+  kFull,    ///< transposed into the scratch, block by block
+};
+ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
+
+/// Where things lie in the scratch, in elements of the sums' type, each at a cache line.
+struct AttentionLayout {
+  /// Queries of a block: lanes() divides it on every machine level.
+  static constexpr int64_t kBlockQueries = 64;
+
+  AttentionLayout(const AttentionShape &s, mlir::Type element, int64_t mostKeys);
+
+  int64_t take(int64_t elements) {
+    int64_t offset = used;
+    used += (elements * elementBytes + 63) / 64 * 64 / elementBytes;
+    return offset;
+  }
+  int64_t bytes() const { return used * elementBytes; }
+
+  bool isNarrow;     ///< elements have 16 bits: blocks of them are widened into the scratch
+  int64_t blockKeys; ///< a multiple of the rows of a product
+  int64_t bias = 0, mask = 0;
+
+private:
+  int64_t elementBytes, used = 0;
+};
+
+class AttentionEmitter {
+protected:
+  static constexpr int64_t kBlockQueries = AttentionLayout::kBlockQueries;
+
+  AttentionEmitter(LoopBuilder &loops, const AttentionShape &shape, const AttentionLayout &layout);
+
+  /// A block's scores of one vector of queries.
+  struct Vector {
+    mlir::Value first;   ///< number of its first query
+    mlir::Value offset;  ///< that within the block
+    mlir::Value active;  ///< lanes that are queries
+    mlir::Value rowEnd;  ///< keys from the block's first on that some query sees, rounded up to whole registers' rows
+    mlir::Value freeEnd; ///< those that all of its queries see
+  };
+
+  Lane lane(mlir::Value value) { return Lane(math, value); }
+  Lane number(double value) { return Lane(math, math.splat(math.constant(s.sumType, value))); }
+  MatrixView scratch(int64_t offset, int64_t rowStride, int64_t columnStride = 1) {
+    return {MatrixView::kScratch, 0, e.index(offset), rowStride, columnStride};
+  }
+  static MatrixView operandAt(int number, mlir::Value base, int64_t rowStride) {
+    return {MatrixView::kOperand, unsigned(number), base, rowStride, 1};
+  }
+  static MatrixView resultAt(int number, mlir::Value base, int64_t rowStride) {
+    return {MatrixView::kResult, unsigned(number), base, rowStride, 1};
+  }
+  Lane load(int64_t scratchOffset, mlir::Value index);
+  void store(int64_t scratchOffset, mlir::Value index, mlir::Value value);
+
+  /// Chooses batch and head of the queries, and with it the keys' head.
+  void setHead(mlir::Value newBatch, mlir::Value newHead);
+  /// Chooses the block of queries.
+  void setQueries(mlir::Value first);
+  /// Chooses the block of keys, and brings its part of bias and mask to the scratch.
+  void setKeys(mlir::Value first);
+  /// Keys that some query before `end` sees.
+  mlir::Value keysSeenBefore(mlir::Value end);
+  /// The matrix, or its copy in the scratch where its elements have 16 bits.
+  MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
+  /// Rows of the block of queries, transposed into the scratch: one panel [feature][lane] for each vector of queries.
+  void transposeQueries(const MatrixView &from, int64_t to, int64_t features);
+  MatrixView panel(int64_t offset, const Vector &v, int64_t features);
+
+  /// Each vector of the block's queries: without keys, and with the block's keys.
+  void eachVectorOfQueries(llvm::function_ref<void(Vector)> body);
+  void eachVector(llvm::function_ref<void(const Vector &)> body);
+  /// Loops over the rows of a vector's scores, carrying `inits`; `body` is told whether it must exclude lanes.
+  llvm::SmallVector<mlir::Value>
+  eachRow(const Vector &v, mlir::ValueRange inits,
+          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool diagonal, mlir::ValueRange)> body);
+
+  /// The scores of row `row` from what the product made; −∞ where excluded. `capped`, if given, is set to softcap's tanh.
+  Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *capped = nullptr);
+  /// i1: the weights of row `row` that dropout keeps.
+  Lane kept(const Vector &v, mlir::Value row);
+  /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
+  Lane exp(Lane x);
+
+  /// Index of the first element of this head's queries, or keys, in a tensor of so many features.
+  mlir::Value queryBase(int64_t features);
+  mlir::Value keyBase(int64_t features);
+
+  const AttentionShape &s;
+  const AttentionLayout &at;
+  LoopBuilder &loops;
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+  BlockEmitter e;
+  LaneArithmetic math;
+  mlir::Value batch, head, keyHead;
+  mlir::Value queryFirst, queryEnd; ///< of the block; the end is that of the sequence at most
+  mlir::Value keyFirst, keyEnd;     ///< of the block; the end is that of the keys which its queries see at most
+
+private:
+  struct Term {
+    int operand;
+    llvm::ArrayRef<int64_t> shape;
+    int64_t offset; ///< in the scratch
+    ScoreTermForm form;
+  };
+  MatrixView termMatrix(const Term &term);
+  void bringTerm(const Term &term);
+  Lane termAt(const Term &term, const Vector &v, mlir::Value row);
+
+  Term bias, mask;
+  llvm::SmallVector<Lane> randomWords;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_ATTENTIONEMITTER_H

@@ -1,0 +1,152 @@
+//===- CaseTableAttention.cpp - attention and its gradient ------*- C++ -*-===//
+//
+// Blocks have 64 queries and 64 or 128 keys: shapes lie below, at and above them. A case of each layer is attention
+// with the gradient behind it; a second one, in f64 and of small layers, is attention alone, for finite differences.
+//
+//===----------------------------------------------------------------------===//
+#include "test/support/Cases.h"
+
+namespace tcc::test {
+
+namespace {
+
+struct AttentionCase {
+  std::string name;
+  std::vector<int> sizes; ///< batch, heads, heads of keys, queries, keys, depth, width
+  std::string settings = "";
+  std::vector<int> bias = {}, mask = {};
+  bool allTypes = false;
+  bool emptyRows = false;    ///< logsumexp may be −∞: no differences of it
+  std::string biasBody = ""; ///< makes %b of the argument %b0
+  bool differences = true;   ///< small enough, and finite
+};
+
+std::string typeOf(const std::vector<int> &shape, const std::string &element) {
+  std::string text = "tensor<";
+  for (int extent : shape)
+    text += std::to_string(extent) + "x";
+  return text + element + ">";
+}
+
+void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &element) {
+  const int batch = c.sizes[0], heads = c.sizes[1], keyHeads = c.sizes[2], queries = c.sizes[3], keys = c.sizes[4],
+            depth = c.sizes[5], width = c.sizes[6];
+  const std::string sums = element == "f64" ? "f64" : "f32";
+  const std::string query = typeOf({batch, heads, queries, depth}, element), key = typeOf({batch, keyHeads, keys, depth}, element),
+                    value = typeOf({batch, keyHeads, keys, width}, element), output = typeOf({batch, heads, queries, width}, element),
+                    logsumexp = typeOf({batch, heads, queries, 1}, sums), scores = typeOf({batch, heads, queries, keys}, element);
+  std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value, names = "%q, %k, %v",
+              types = query + ", " + key + ", " + value, segments = "1, 1, 1", body;
+  std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}};
+  auto optional = [&](bool there, const std::string &name, const std::string &type, Range range) {
+    segments += there ? ", 1" : ", 0";
+    if (!there)
+      return;
+    bool made = name == "b" && !c.biasBody.empty();
+    arguments += ", %" + name + (made ? "0: " : ": ") + type;
+    if (made)
+      body = c.biasBody;
+    for (size_t at; (at = body.find("$B")) != std::string::npos;)
+      body.replace(at, 2, type);
+    names += ", %" + name;
+    types += ", " + type;
+    ranges.push_back(range);
+  };
+  optional(!c.bias.empty(), "b", typeOf(c.bias, element), {-2, 2});
+  optional(!c.mask.empty(), "m", typeOf(c.mask, "i1"), {0, 1});
+  optional(c.settings.find("dropout") != std::string::npos, "w", "tensor<4xui32>", {0, 4e9});
+  body += "%r, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">, scale = 0.4" + c.settings +
+          "} : (" + types + ") -> (" + output + ", " + logsumexp + ")";
+  if (element == "f64" && c.differences) {
+    std::string results = c.emptyRows ? output : output + ", " + logsumexp;
+    cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", body, Types::None, ranges,
+                     c.emptyRows ? "%r" : "%r, %l", true, 64});
+  }
+  std::string gradients = query + ", " + key + ", " + value, gradientNames = "%gq, %gk, %gv";
+  if (!c.bias.empty()) {
+    gradients += ", " + scores;
+    gradientNames += ", %gb";
+  }
+  body += "\n" + gradientNames + " = train.attention_grad " + names + ", %r, %l, %g {operandSegmentSizes = array<i32: " + segments +
+          ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">, scale = 0.4" + c.settings +
+          "} : (" + types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" + gradients + ")";
+  ranges.push_back({-1, 1});
+  bool narrow = element == "bf16" || element == "f16";
+  cases.push_back({"attention_grad_" + c.name + "_" + element,
+                   "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")", body,
+                   Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0});
+}
+
+} // namespace
+
+void addAttentionCases(std::vector<Case> &cases) {
+  const std::string causal = ", causal = true", softcap = ", softcap = 1.5", dropout = ", dropout = 0.25, dropoutId = 81985529216486895";
+  auto offset = [&](int by) { return causal + ", causalOffset = " + std::to_string(by); };
+  const std::string constants = "%zero = train.constant dense<0.0> : $B\n%sign = train.constant dense<$S> : $B\n"
+                                "%inf = train.div %sign, %zero : $B\n";
+  // %b0 where it is above a bound, else sign/0.
+  auto special = [&](const std::string &sign, const std::string &bound, const std::string &bools) {
+    std::string text = constants + "%bound = train.constant dense<" + bound + "> : $B\n%c = train.compare lt %b0, %bound : $B -> " +
+                       bools + "\n%b = train.select %c, %inf, %b0 : " + bools + ", $B\n";
+    return text.replace(text.find("$S"), 2, sign);
+  };
+  const std::vector<AttentionCase> table = {
+      {"one", {1, 1, 1, 1, 1, 1, 1}},
+      {"small", {2, 2, 2, 3, 5, 4, 3}, "", {}, {}, true},
+      {"odd", {1, 2, 2, 17, 33, 5, 7}},
+      {"full_block", {1, 1, 1, 64, 64, 64, 64}, "", {}, {}, false, false, "", false},
+      {"wide", {1, 1, 1, 9, 11, 80, 35}, "", {}, {}, false, false, "", false},
+      {"one_query", {1, 2, 2, 1, 140, 6, 33}},
+      {"blocks", {1, 1, 1, 70, 150, 8, 20}, "", {}, {}, true, false, "", false},
+      {"blocks_of_many_heads", {2, 2, 2, 70, 75, 6, 9}, "", {}, {}, true, false, "", false},
+      {"long", {1, 1, 1, 66, 1500, 24, 8}, "", {}, {}, false, false, "", false},
+      {"causal", {1, 2, 2, 20, 20, 4, 4}, causal},
+      {"causal_blocks", {1, 1, 1, 130, 200, 8, 8}, offset(70), {}, {}, true, false, "", false},
+      {"causal_of_many_heads", {2, 2, 2, 150, 150, 4, 4}, causal, {}, {}, true, false, "", false},
+      {"causal_late", {1, 2, 1, 20, 9, 4, 4}, offset(-3), {}, {}, false, true},
+      {"causal_none", {1, 4, 4, 9, 9, 4, 4}, offset(-200), {}, {}, false, true},
+      {"causal_all", {1, 1, 1, 9, 9, 4, 4}, offset(100)},
+      {"causal_late_blocks", {1, 4, 4, 150, 140, 4, 4}, offset(-75), {}, {}, false, true, "", false},
+      {"grouped", {1, 6, 2, 7, 9, 4, 3}},
+      {"grouped_blocks", {2, 4, 1, 70, 70, 4, 5}, causal, {}, {}, false, false, "", false},
+      {"grouped_of_many_heads", {2, 4, 2, 70, 70, 4, 5}, causal, {}, {}, true, false, "", false},
+      {"bias_full", {2, 3, 3, 9, 13, 4, 4}, "", {2, 3, 9, 13}, {}, true},
+      {"bias_per_head", {2, 3, 3, 9, 13, 4, 4}, "", {1, 3, 9, 13}},
+      {"bias_per_sample", {2, 3, 3, 9, 13, 4, 4}, "", {2, 1, 9, 13}},
+      {"bias_of_keys", {2, 3, 3, 9, 13, 4, 4}, "", {2, 3, 1, 13}},
+      {"bias_of_queries", {2, 3, 3, 9, 13, 4, 4}, "", {2, 1, 9, 1}},
+      {"bias_one", {2, 3, 3, 9, 13, 4, 4}, "", {1, 1, 1, 1}},
+      {"bias_blocks", {1, 2, 2, 70, 140, 4, 4}, causal, {1, 1, 70, 140}, {}, false, false, "", false},
+      {"bias_blocks_of_many_heads", {2, 2, 2, 70, 141, 4, 4}, offset(71), {2, 2, 70, 141}, {}, true, false, "", false},
+      {"bias_minus_infinity", {2, 2, 2, 9, 3, 4, 4}, "", {2, 2, 9, 3}, {}, false, true, special("-1.0", "0.5", typeOf({2, 2, 9, 3}, "i1")), false},
+      {"mask_full", {2, 3, 3, 9, 13, 4, 4}, "", {}, {2, 3, 9, 13}, true},
+      {"mask_of_keys", {2, 3, 3, 9, 13, 4, 4}, "", {}, {2, 1, 1, 13}},
+      {"mask_of_queries", {2, 3, 3, 9, 13, 4, 4}, "", {}, {1, 3, 9, 1}, false, true},
+      {"mask_few_keys", {2, 3, 3, 9, 2, 4, 4}, "", {}, {1, 3, 9, 2}, false, true},
+      {"mask_blocks", {1, 2, 2, 70, 140, 4, 4}, "", {}, {1, 1, 70, 140}, false, false, "", false},
+      {"softcap", {1, 2, 2, 9, 13, 4, 4}, softcap, {}, {}, true},
+      {"dropout", {2, 2, 2, 9, 13, 4, 4}, dropout, {}, {}, true},
+      {"dropout_all", {1, 1, 1, 9, 13, 4, 4}, ", dropout = 1.0"},
+      {"dropout_blocks", {1, 2, 2, 70, 140, 4, 4}, causal + dropout, {}, {}, false, false, "", false},
+      {"everything", {1, 4, 2, 70, 75, 4, 5}, offset(5) + softcap + dropout, {1, 4, 70, 75}, {1, 1, 70, 75}, true, true, "", false},
+  };
+  for (const AttentionCase &c : table)
+    for (const std::string element : {"f64", "f32", "bf16", "f16"})
+      // Kernels of f16 differ from those of bf16 in how elements are widened, which small shapes show.
+      if (element == "f32" || (element == "f64" && c.differences) || (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
+        add(cases, c, element);
+  // What is not finite: the rows that see it, and no others.
+  for (const auto &[name, sign] : {std::pair<const char *, const char *>{"infinity", "1.0"}, {"nan", "0.0"}}) {
+    std::string bias = typeOf({1, 1, 70, 9}, "f32"), body = special(sign, "-1.9", typeOf({1, 1, 70, 9}, "i1"));
+    for (size_t at; (at = body.find("$B")) != std::string::npos;)
+      body.replace(at, 2, bias);
+    std::string features = typeOf({1, 1, 70, 4}, "f32"), keys = typeOf({1, 1, 9, 4}, "f32"), sums = typeOf({1, 1, 70, 1}, "f32");
+    cases.push_back({std::string("attention_") + name,
+                     "(%q: " + features + ", %k: " + keys + ", %b0: " + bias + ") -> (" + features + ", " + sums + ")",
+                     body + "%r, %l = train.attention %q, %k, %k, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, scale = 0.4} : (" +
+                         features + ", " + keys + ", " + keys + ", " + bias + ") -> (" + features + ", " + sums + ")",
+                     Types::None, {{-2, 2}}, "%r, %l", false, 64});
+  }
+}
+
+} // namespace tcc::test
