@@ -38,11 +38,13 @@ std::string otherFields(const Message &message, const std::set<std::string_view>
         isType && own && own->enum_type() == plan::DType_descriptor() &&
         reflection->GetEnumValue(message, own) == reflection->GetEnumValue(message, field))
       continue;
-    text += " " + std::string(field->name());
     if (isType) {
-      text += fmt::format("={}", plan::dtypeName(static_cast<plan::DType>(reflection->GetEnumValue(message, field))));
+      std::string_view type = plan::dtypeName(static_cast<plan::DType>(reflection->GetEnumValue(message, field)));
+      text +=
+          field->name() == "result_dtype" ? fmt::format(" -> {}", type) : fmt::format(" {}={}", field->name(), type);
       continue;
     }
+    text += " " + std::string(field->name());
     switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
       break;
@@ -175,8 +177,10 @@ std::string instructionText(const plan::Entry &entry, const plan::Instruction &i
 
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction) {
   const Message *call = callOf(instruction);
-  return fmt::format("{}\n{}\n{}\n{}", instructionText(entry, instruction), call ? call->SerializeAsString() : "",
-                     instruction.flops(), instruction.bytes());
+  // One kernel serves regions of several numbers of nodes: its text is not part of what it is.
+  return fmt::format("{}\n{}\n{}\n{}\n{}", instruction.has_kernel() ? "" : instructionText(entry, instruction),
+                     instruction.recompute(), call ? call->SerializeAsString() : "", instruction.flops(),
+                     instruction.bytes());
 }
 
 plan::DType arithmeticType(const plan::Instruction &instruction) {

@@ -182,6 +182,18 @@ TEST(InstructionText, SaysWhatDiffers) {
   other.set_recompute(true);
   EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT again");
   EXPECT_EQ(report::arithmeticType(other), plan::BF16);
+  other.mutable_matmul()->set_result_dtype(plan::F32);
+  other.mutable_matmul()->set_accumulate(true);
+  other.set_recompute(false);
+  EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT -> f32 accumulate");
+  // One kernel, two regions: one line, whatever their numbers of nodes.
+  plan::Instruction kernel;
+  kernel.mutable_kernel()->set_symbol("k0123456789abcdef");
+  kernel.add_nodes("a");
+  plan::Instruction again = kernel;
+  again.add_nodes("b");
+  EXPECT_EQ(report::instructionText(entry, again), "kernel k012345678 of 2 nodes");
+  EXPECT_EQ(report::instructionKey(entry, kernel), report::instructionKey(entry, again));
   plan::Instruction convolution;
   plan::ConvolutionCall &call = *convolution.mutable_convolution();
   call.set_kind(plan::ConvolutionCall::WEIGHT_GRADIENT);
