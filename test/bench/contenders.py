@@ -208,7 +208,8 @@ class OurGradients(Ours):
 
     def finish(self):
         notes = super().finish()
-        notes["peak_bytes"] = notes["planned_bytes"]          # what a plan takes is what it says
+        # What a plan takes is what it says; a profile is no start of training.
+        notes |= {"peak_bytes": notes["planned_bytes"], "first_step_s": None}
         return notes
 
 

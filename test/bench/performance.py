@@ -103,7 +103,10 @@ def measure(options, workload, precision):
         profile = ours[0].profile() if ours else None
         result = {"rows": rows, "missing": missing, "profile": profile, "when": time.strftime("%Y-%m-%d")}
         if ours and workload.model == "attention":
-            result["memory_by_length"] = attention_memory(options, precision)
+            try:
+                result["memory_by_length"] = attention_memory(options, precision)
+            except contenders.Failed as problem:
+                print(f"   memory by length: {problem}", flush=True)
         return result
     finally:
         for contender, _ in crew.values():
@@ -118,7 +121,7 @@ def attention_memory(options, precision):
         ours = contenders.OurGradients(options, contenders.export(options, workload), precision, 1)
         ours.compile()
         report = json.loads(contenders.call([options.bin / "tcc", "report", ours.plan, "--json"]))
-        sizes[length] = report["memory"]["arena_bytes"] + report["memory"]["resident_bytes"]
+        sizes[str(length)] = report["memory"]["arena_bytes"] + report["memory"]["resident_bytes"]
     return sizes
 
 

@@ -164,6 +164,9 @@ def workload_table(parts, rates, copy):
             lines.append(f"| {'**tcc**' if name == 'tcc' else row.get('peer', name)}, {precision} | {seconds_text(seconds)}{mark} "
                          f"| {number(ratio and ratio[0])} | {f'{ratio[1]:.2f} to {ratio[2]:.2f}' if ratio else ''} "
                          f"| {number(bound and bound / seconds)} | {first} | {memory} | {max(row['others'], default=0):.2f} |")
+        losses = [rows[name]["losses"][0] for name in ("tcc", "torch eager") if name in rows and rows[name].get("losses")]
+        if len(losses) == 2 and abs(losses[0] - losses[1]) > 0.02 * abs(losses[1]):
+            lines.append(f"| **the first losses differ, {precision}** | {losses[0]:.4f} and {losses[1]:.4f} | | | | | | |")
         for name, why in missing.items():
             lines.append(f"| {name}, {precision} | not there | | | | | | {why.replace('|', '/')[:160]} |")
     return lines + [""]
