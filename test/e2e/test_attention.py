@@ -53,7 +53,8 @@ class Attention(EndToEnd):
                 self.close(values["fused"][f"{name}.y"], y, f"{name}: forward against the formula")
                 for parameter, gradient in expected.items():
                     key = next(key for key in gradients["fused"] if key.endswith(f"{name}.{parameter}"))
-                    self.close(gradients["fused"][key], gradients["unfused"][key], f"{name}: gradient of {parameter}")
+                    if not entry["math"].get("undefined"):
+                        self.close(gradients["fused"][key], gradients["unfused"][key], f"{name}: gradient of {parameter}")
                     self.close(gradients["fused"][key], gradient, f"{name}: gradient of {parameter} against the formula")
 
     def test_spellings(self):
