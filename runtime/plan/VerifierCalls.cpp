@@ -234,6 +234,8 @@ int64_t tilesOf(const Instruction &instruction) {
          {ceilDiv(call.m(), call.tile_m()), ceilDiv(call.n(), call.tile_n()), ceilDiv(call.k(), call.chunk_k())})
       tiles = std::min<Wide>(tiles * Wide(pieces), std::numeric_limits<int64_t>::max());
   }
+  if (instruction.has_kernel())
+    tiles = Wide(std::max<int64_t>(instruction.kernel().tiles(), 0));
   if (instruction.has_convolution() && instruction.convolution().x_dims_size() > 0)
     tiles = ceilDiv(instruction.convolution().x_dims(0), instruction.convolution().tile_batch());
   return int64_t(std::clamp<Wide>(tiles, 0, std::numeric_limits<int64_t>::max()));
