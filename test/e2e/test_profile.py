@@ -48,6 +48,20 @@ class Profile(EndToEnd):
         step = next(e for e in events if e["cat"] == "step")
         self.assertLessEqual(calls[-1]["ts"] + calls[-1]["dur"], step["dur"] + 1e-3)
 
+    def test_every_type_has_its_own_roofline(self):
+        """Products in bf16 are held against the rate of bf16 products where the library has them."""
+        model, recipe, _, _ = case("nano-gpt")
+        self.plan = self.compile(model, "--recipe", recipe, "--precision", "bf16", "--entry", "train")
+        profile = self.profile("--steps", 1)
+        products = [k for k in profile["kernels"] if k["what"].startswith("matmul bf16 ")]
+        self.assertTrue(products)
+        rates = {peak["dtype"]: peak["flops_per_s"] for peak in profile["roofline"]["matmul"]}
+        self.assertIn("f32", rates)
+        for kernel in profile["kernels"]:
+            self.assertEqual(kernel["dtype"] == "bf16", kernel in products, kernel["what"])
+            least = kernel["flops"] / rates.get(kernel["dtype"], rates["f32"])
+            self.assertGreaterEqual(kernel["roofline_seconds"], 0.999 * least, kernel["what"])
+
     def test_table_and_entries(self):
         text = self.succeed("trun", "profile", self.plan, "--data", self.data, "--all", "--threads", 1).out
         for words in ("limited by", "GFLOP/s", "a step takes", "roofline, measured now: matmul", "library", "generated"):
