@@ -186,7 +186,7 @@ def main():
     parser.add_argument("--precisions", default="f32,bf16")
     parser.add_argument("--peers", nargs="*", default=[], help="part of a name: eager, compile, jax, onnx, llm; default: all that are given")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turn", type=float, default=2.0, help="seconds of steps that a contender runs in each round")
+    parser.add_argument("--turn", type=float, default=1.0, help="seconds of steps that a contender runs in each round")
     parser.add_argument("--tries", type=int, default=3, help="of a turn that others disturb")
     parser.add_argument("--slow", type=float, default=15.0, help="seconds of a step from which a peer has a single turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
