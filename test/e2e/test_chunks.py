@@ -98,7 +98,8 @@ class Chunks(EndToEnd):
         plan = self.compile(model, "--recipe", recipe, *CHUNKED, "--entry", "train")
         memory = self.report(plan)["memory"]
         whole = self.report(self.compile(model, "--recipe", recipe, *WHOLE, "--entry", "train", plan="whole.tplan"))["memory"]
-        self.assertLess(memory["arena_bytes"] * 2, whole["arena_bytes"], "the logits are most of the arena")
+        logits = 4 * BATCH * LENGTH * CLASSES
+        self.assertLess(memory["arena_bytes"] + logits // 2, whole["arena_bytes"], "a chunk of logits is a third of all")
         runs = {f"{n} threads": self.train(plan, source, "--threads", n, out=f"t{n}") for n in (1, 2, 3, 8)}
         points = self.frontier(model, recipe)
         budget = memory["resident_bytes"] + points[-1]["arena_bytes"]
