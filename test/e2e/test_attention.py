@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import safetensors.numpy
 
-import attention_spellings as spellings
-from attention_spellings import BROKEN, H, SPELLINGS, T
+import attention_graph as graphs
+from attention_spellings import BROKEN, H, SPELLINGS
 from common import EndToEnd, case
 
 TOLERANCE = 1e-5
@@ -29,10 +29,10 @@ class Attention(EndToEnd):
         self.assertLessEqual(error, tolerance, f"{what}: {error:.2e} of its largest element")
 
     def check(self, opset, chosen):
-        model, weights = spellings.model(chosen, opset, {entry["domain"] for entry in chosen} - {""})
+        model, weights = graphs.model(chosen, opset, {entry["domain"] for entry in chosen} - {""})
         onnx.save(model, self.folder / "model.onnx")
         read = {value.name for value in model.graph.input}
-        data = self.save("data.safetensors", **{k: v for k, v in spellings.columns().items() if k in read})
+        data = self.save("data.safetensors", **{k: v for k, v in graphs.columns().items() if k in read})
         plans = {how: self.compile("model.onnx", "--set", "loss.output=loss", "--set", f"compiler.attention={how}",
                                    "--entry", "gradients,predict", plan=f"{how}.tplan") for how in ("fused", "unfused")}
         said = self.report(plans["fused"])["attention"]
@@ -45,9 +45,9 @@ class Attention(EndToEnd):
         for entry in chosen:
             name = entry["name"]
             row = next(row for row in said["fused"] if row["softmax"].startswith(f"{name}/"))
-            for key, value in entry["said"].items():
-                self.assertEqual(row[key], value, f"{name}: {key}")
-            y, expected = spellings.reference(entry, weights)
+            with self.subTest(name):
+                self.assertEqual({key: row[key] for key in entry["said"]}, entry["said"])
+            y, expected = graphs.reference(entry, weights)
             with self.subTest(name):
                 self.close(values["fused"][f"{name}.y"], values["unfused"][f"{name}.y"], f"{name}: forward")
                 self.close(values["fused"][f"{name}.y"], y, f"{name}: forward against the formula")
@@ -68,7 +68,7 @@ class Attention(EndToEnd):
 
     def test_near_misses_name_the_node_that_breaks_them(self):
         chosen = [dict(name=build.__name__, build=build, heads=H, parameters={}) for build in BROKEN]
-        model, _ = spellings.model(chosen, 18)
+        model, _ = graphs.model(chosen, 18)
         onnx.save(model, self.folder / "model.onnx")
         plan = self.compile("model.onnx", "--set", "loss.output=loss")
         said = self.report(plan)["attention"]
@@ -98,7 +98,7 @@ class Attention(EndToEnd):
     def test_memory_is_linear_in_the_sequence(self):
         arena = {}
         for length in (1024, 2048):
-            g = spellings.Graph()
+            g = graphs.Graph()
             g.begin("long")
             shape = [1, 2, length, 16]
             q = g("Mul", "x", g.parameter("q", np.ones(shape[-1:])))
