@@ -50,6 +50,30 @@ TEST(ReportText, SaysWhatTakesMemoryAndWhy) {
   expectLine(text, {"1000 B", "scratch"});
 }
 
+TEST(ReportText, NamesAttentionAndWhatBrokeIt) {
+  plan::Plan plan = handMadePlan();
+  auto note = [&](const std::string &kind, const std::string &subject, const std::string &text) {
+    plan::Decisions::Note &added = *plan.mutable_decisions()->add_notes();
+    added.set_kind(kind);
+    added.set_subject(subject);
+    added.set_text(text);
+  };
+  note("attention fused", "sm", R"({"nodes":["s","sm","y"],"samples":2,"heads":4,"key_heads":2,"queries":8,"keys":9,"size":16,
+    "scale":0.25,"causal":true,"causal_offset":1,"bias":"1x4x8x9","mask":"","in":["training"]})");
+  note("attention elided", "sm", R"({"bytes":2304,"in":["training"]})");
+  note("attention missed", "relu", R"({"reason":"relu of the scores","softmax":"other","in":["prediction"]})");
+  Report report = analyzePlan(plan, 0);
+  std::string text = reportText(report);
+  expectLine(text, {"fused: 1", "never formed: 2.2 KiB"});
+  expectLine(text, {"sm", "2 × 4 heads on 2, 8 × 9, 16 wide", "× 0.25", "causal + 1, bias 1x4x8x9", "training"});
+  expectLine(text, {"relu", "relu of the scores", "prediction"});
+  EXPECT_EQ(text.find("note: sm"), std::string::npos);
+  nlohmann::ordered_json json = reportJson(report)["attention"];
+  EXPECT_EQ(json["fused"][0]["nodes"].size(), 3u);
+  EXPECT_EQ(json["near_misses"][0]["node"], "relu");
+  EXPECT_EQ(json["weights_elided"][0]["bytes"], 2304);
+}
+
 TEST(ReportText, NamesParametersAndReasons) {
   plan::Plan plan = handMadePlan();
   std::string text = reportText(analyzePlan(plan, 0));
