@@ -14,14 +14,16 @@ namespace tcc::runtime {
 
 namespace {
 constexpr double kFlopsPerNs = 115.0;
-constexpr double kNarrowFlopsPerNs = 228.0; // bf16 products
+constexpr double kNarrowFlopsPerNs = 228.0;  // bf16 products
 constexpr double kCopyNsPerByte = 0.07;      // read strided, write dense, mostly from the second and third cache
 constexpr double kTransposeNsPerByte = 0.05; // inside the library
 constexpr double kCallNs = 700.0;
 constexpr double kStreamNsPerByte = 0.08; // from memory, where an operand is larger than the last cache
+constexpr double kFetchNsPerByte = 0.02;  // from the last cache, where a part does not stay in the worker's own
 constexpr int64_t kLastCacheBytes = 24 << 20;
 constexpr int64_t kCacheBytes = 1 << 20;
-constexpr int64_t kCopyBytes = 3 << 19;       // copies of a worker: planned memory, so kept small
+constexpr int64_t kCopyBytes = 3 << 19; // copies of a worker: planned memory, so kept small
+constexpr int64_t kHiddenRows = 96;     // from so many rows on, arithmetic hides that B comes from the last cache
 constexpr int64_t kThinRows = 32; // so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
 constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums
 
@@ -60,7 +62,7 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
   int64_t working = t.blockK * (t.tileM + t.tileN) * static_cast<int64_t>(s.elementBytes) +
                     t.tileM * t.tileN * static_cast<int64_t>(t.bytesOfC(s));
   if (working > 2 * kCacheBytes)
-    time *= 1.15;
+    time *= 1.12;
   else if (working > kCacheBytes + kCacheBytes / 4)
     time *= 1.04;
   if (!s.transB && !t.packB(s) && s.n >= 1024)
@@ -69,6 +71,10 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
     return columns * s.k * static_cast<int64_t>(s.elementBytes) > kLastCacheBytes;
   };
   time += ((streamed(s.m) ? m * k : 0) + (streamed(s.n) ? n * k : 0)) * size * kStreamNsPerByte;
+  // Tiles of one column panel follow each other: its part of B is read again by each, unless it stays in the cache.
+  if (s.batch == 1 && t.tileM < s.m && t.tileM < kHiddenRows &&
+      t.tileN * t.chunkK * static_cast<int64_t>(s.elementBytes) > kCacheBytes)
+    time += n * k * size * kFetchNsPerByte;
   double copied = (t.packA(s) ? m * k : 0) + (t.packB(s) ? n * k : 0) + (t.packC(s) ? m * n : 0);
   double transposed = (s.transA ? m * k : 0) + (s.transB ? n * k : 0);
   time +=
@@ -107,8 +113,8 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
       for (int64_t chunkK : chunkSizes) {
         std::vector<int64_t> blockSizes = {chunkK};
         for (int64_t block : {256, 512, 1024})
-            if (chunkK > block)
-              blockSizes.push_back(roundUp(ceilDiv(chunkK, ceilDiv(chunkK, block)), 16));
+          if (chunkK > block)
+            blockSizes.push_back(roundUp(ceilDiv(chunkK, ceilDiv(chunkK, block)), 16));
         for (int64_t blockK : blockSizes) {
           MatmulTiling t{1, tileM, tileN, chunkK, blockK};
           if (copiedBytes(s, t) > kCopyBytes)
