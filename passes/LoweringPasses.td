@@ -28,6 +28,29 @@ def ChunkRowsPass : Pass<"chunk-rows", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def AssignLayoutsPass : Pass<"assign-layouts", "::mlir::func::FuncOp"> {
+  let summary = "Lets tensors lie channels-last where the library's convolutions then copy nothing";
+  let description = [{
+    Gives convolutions and what lies between them (pointwise ops, broadcasts, reductions, pooling and other movement:
+    interface LayoutAware) tensors N, spatial, C instead of N, C, spatial, by a minimum cut between what the library
+    would copy into its own layout and the transposes that remain at the border. A reduction that keeps the channels
+    becomes two, so that it reads memory in order.
+
+    ```mlir
+    %y = train.conv %x, %w {...} : (tensor<8x64x56x56xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x56x56xf32>
+    %r = train.relu %y : tensor<8x64x56x56xf32>
+    %z = train.conv %r, %v {...} : (tensor<8x64x56x56xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x56x56xf32>
+    // becomes
+    %1 = train.transpose %x [0, 2, 3, 1] : tensor<8x64x56x56xf32> -> tensor<8x56x56x64xf32>
+    %y = train.conv %1, %w {channelsLast = true, ...} : (tensor<8x56x56x64xf32>, tensor<64x64x3x3xf32>) -> tensor<8x56x56x64xf32>
+    %r = train.relu %y : tensor<8x56x56x64xf32>
+    %2 = train.conv %r, %v {channelsLast = true, ...} : (tensor<8x56x56x64xf32>, tensor<64x64x3x3xf32>) -> tensor<8x56x56x64xf32>
+    %z = train.transpose %2 [0, 3, 1, 2] : tensor<8x56x56x64xf32> -> tensor<8x64x56x56xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
   let summary = "Lets products add to gradient accumulators";
   let description = [{

@@ -3,6 +3,9 @@
 // With x the input, w the weight, y the output: y = conv(x, w) is linear in both, so that each of the three ops is the
 // derivative of another: ⟨conv(x, w), g⟩ = ⟨x, conv_input_grad(g, w)⟩ = ⟨w, conv_weight_grad(x, g)⟩.
 //
+// Here shapes and coordinates of x and y are N, C, spatial whatever the layout: channels-last ones are turned where a
+// tensor is read or a result's coordinates come in.
+//
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/PlanTypes.h"
@@ -16,20 +19,37 @@ namespace tcc::train {
 namespace {
 /// The three tensors of a convolution under their roles.
 struct Shapes {
-  llvm::ArrayRef<int64_t> x, w, y;
+  llvm::SmallVector<int64_t> x, w, y;
   int64_t groups;
   Window window;
+  bool channelsLast;
 
-  llvm::ArrayRef<int64_t> inputs() const { return x.drop_front(2); }
-  llvm::ArrayRef<int64_t> kernel() const { return w.drop_front(2); }
-  llvm::ArrayRef<int64_t> outputs() const { return y.drop_front(2); }
+  llvm::ArrayRef<int64_t> inputs() const { return llvm::ArrayRef(x).drop_front(2); }
+  llvm::ArrayRef<int64_t> kernel() const { return llvm::ArrayRef(w).drop_front(2); }
+  llvm::ArrayRef<int64_t> outputs() const { return llvm::ArrayRef(y).drop_front(2); }
   int64_t inputsPerGroup() const { return w[1]; }
   int64_t outputsPerGroup() const { return w[0] / groups; }
+
+  /// Coordinates or extents of x or y as they lie in memory, from N, C, spatial; and back.
+  template <typename T> llvm::SmallVector<T> stored(llvm::ArrayRef<T> dims) const {
+    return channelsLast ? toChannelsLast(dims) : llvm::SmallVector<T>(dims);
+  }
+  template <typename T> llvm::SmallVector<T> logical(llvm::ArrayRef<T> dims) const {
+    return channelsLast ? toChannelsFirst(dims) : llvm::SmallVector<T>(dims);
+  }
 };
 } // namespace
 
 template <typename OpTy> static Shapes shapesOf(OpTy op, Value x, Value w, Value y) {
-  return {shapeOf(x), shapeOf(w), shapeOf(y), int64_t(op.getGroups()), {op.getStrides(), op.getDilations(), op.getPadsBegin()}};
+  Shapes shapes{{}, llvm::SmallVector<int64_t>(shapeOf(w)), {}, int64_t(op.getGroups()), {op.getStrides(), op.getDilations(), op.getPadsBegin()},
+                op.getChannelsLast()};
+  // Verifiers ask before they know that there are channels.
+  auto turn = [&](Value value) {
+    return shapeOf(value).size() < 3 ? llvm::SmallVector<int64_t>(shapeOf(value)) : shapes.logical(shapeOf(value));
+  };
+  shapes.x = turn(x);
+  shapes.y = turn(y);
+  return shapes;
 }
 static Shapes shapesOf(ConvOp op) { return shapesOf(op, op.getInput(), op.getWeight(), op.getResult()); }
 static Shapes shapesOf(ConvInputGradOp op) { return shapesOf(op, op.getResult(), op.getWeight(), op.getGrad()); }
@@ -41,8 +61,10 @@ template <typename OpTy> static LogicalResult verifyConvolution(OpTy op) {
   if (spatial < 1 || spatial > 3 || s.x.size() != spatial + 2 || s.w.size() != spatial + 2 || s.y.size() != spatial + 2 ||
       op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial || op.getPadsEnd().size() != spatial)
     return op.emitOpError("needs 1 to 3 spatial dimensions, with a stride, a dilation and two pads for each");
-  if (elementTypeOf(op->getOperand(0)) != elementTypeOf(op.getResult()) || elementTypeOf(op->getOperand(1)) != elementTypeOf(op.getResult()))
-    return op.emitOpError("needs one element type");
+  Type element = elementTypeOf(op->getOperand(0)), result = elementTypeOf(op.getResult());
+  bool widens = isa<ConvWeightGradOp>(op.getOperation()) && element.getIntOrFloatBitWidth() == 16 && result.isF32();
+  if (elementTypeOf(op->getOperand(1)) != element || (result != element && !widens))
+    return op.emitOpError("needs one element type; the gradient of a weight may be f32 where its operands have 16 bits");
   if (s.groups < 1 || s.w[0] % s.groups != 0 || s.x[1] != s.w[1] * s.groups || s.y[1] != s.w[0] || s.x[0] != s.y[0])
     return op.emitOpError("has batch, channels and groups that do not fit together");
   for (size_t d = 0; d < spatial; ++d) {
@@ -84,7 +106,7 @@ static void forEachProduct(const Shapes &s, llvm::function_ref<void(int64_t x, i
     offsets *= extent;
   llvm::SmallVector<int64_t> in;
   for (int64_t y = 0; y < outputs; ++y) {
-    llvm::SmallVector<int64_t> at = unravel(y, s.y);
+    llvm::SmallVector<int64_t> at = s.logical<int64_t>(unravel(y, s.stored<int64_t>(s.y)));
     int64_t group = at[1] / s.outputsPerGroup();
     for (int64_t k = 0; k < offsets; ++k) {
       if (!s.window.input(llvm::ArrayRef(at).drop_front(2), unravel(k, s.kernel()), s.inputs(), in))
@@ -92,7 +114,7 @@ static void forEachProduct(const Shapes &s, llvm::function_ref<void(int64_t x, i
       for (int64_t c = 0; c < s.inputsPerGroup(); ++c) {
         llvm::SmallVector<int64_t> source = {at[0], group * s.inputsPerGroup() + c};
         llvm::append_range(source, in);
-        product(ravel(source, s.x), (at[1] * s.inputsPerGroup() + c) * offsets + k, y);
+        product(ravel(s.stored<int64_t>(source), s.stored<int64_t>(s.x)), (at[1] * s.inputsPerGroup() + c) * offsets + k, y);
       }
     }
   }
@@ -137,8 +159,9 @@ static llvm::SmallVector<Coord> uniform(ElementBuilder &builder, ValueRange coun
   return coords;
 }
 
-Value ConvOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+Value ConvOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> stored) {
   Shapes s = shapesOf(*this);
+  llvm::SmallVector<Coord> coords = s.logical(stored);
   Value zero = builder.constant(elementTypeOf(getResult()), 0);
   Coord firstChannel = s.groups == 1 ? builder.uniform(int64_t(0))
                                      : builder.affine(digitOf(builder, coords[1], s.outputsPerGroup(), 0), s.inputsPerGroup(), 0);
@@ -147,15 +170,16 @@ Value ConvOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
   return loopNest(builder, extents, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
     ValueRange k = counters.drop_front();
     Coord channel = builder.uniform(counters[0]);
-    WindowElement in = inputsOf(builder, s.window, coords.drop_front(2), k, s.kernel(), s.inputs(), s.outputs());
-    Value x = operandInside(builder, 0, join(coords[0], builder.add(firstChannel, channel), in.coords), in.inside, zero);
+    WindowElement in = inputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.kernel(), s.inputs(), s.outputs());
+    Value x = operandInside(builder, 0, s.stored<Coord>(join(coords[0], builder.add(firstChannel, channel), in.coords)), in.inside, zero);
     Value w = builder.operand(1, join(coords[1], channel, uniform(builder, k)));
     return {multiplyAdd(builder, x, w, carried[0])};
   })[0];
 }
 
-Value ConvInputGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
+Value ConvInputGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> stored) {
   Shapes s = shapesOf(*this);
+  llvm::SmallVector<Coord> coords = s.logical(stored);
   Value zero = builder.constant(elementTypeOf(getResult()), 0);
   Coord firstOutput = builder.uniform(int64_t(0)), channel = coords[1];
   if (s.groups > 1) {
@@ -167,8 +191,8 @@ Value ConvInputGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arra
   return loopNest(builder, extents, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
     ValueRange k = counters.drop_front();
     Coord output = builder.add(firstOutput, builder.uniform(counters[0]));
-    WindowElement out = outputsOf(builder, s.window, coords.drop_front(2), k, s.outputs());
-    Value g = operandInside(builder, 0, join(coords[0], output, out.coords), out.inside, zero);
+    WindowElement out = outputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.outputs());
+    Value g = operandInside(builder, 0, s.stored<Coord>(join(coords[0], output, out.coords)), out.inside, zero);
     Value w = builder.operand(1, join(output, channel, uniform(builder, k)));
     return {multiplyAdd(builder, g, w, carried[0])};
   })[0];
@@ -194,8 +218,8 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
       in.inside = in.inside ? arith::AndIOp::create(builder.builder, builder.loc, in.inside, inside).getResult() : inside;
       in.coords.push_back(at);
     }
-    Value x = operandInside(builder, 0, join(sample, channel, in.coords), in.inside, zero);
-    Value g = builder.operand(1, join(sample, coords[0], q));
+    Value x = operandInside(builder, 0, s.stored<Coord>(join(sample, channel, in.coords)), in.inside, zero);
+    Value g = builder.operand(1, s.stored<Coord>(join(sample, coords[0], q)));
     return {multiplyAdd(builder, x, g, carried[0])};
   })[0];
 }
@@ -211,7 +235,7 @@ template <typename OpTy> struct Convolver {
 
   template <typename ResultOp> Value make(Value like, Value first, Value second) {
     return ResultOp::create(builder, op.getLoc(), like.getType(), first, second, op.getStrides(), op.getDilations(),
-                            op.getPadsBegin(), op.getPadsEnd(), op.getGroups());
+                            op.getPadsBegin(), op.getPadsEnd(), op.getGroups(), op.getChannelsLast());
   }
 };
 } // namespace
@@ -256,7 +280,8 @@ template <typename OpTy> static void fillCall(OpTy op, plan::ConvolutionCall::Ki
   Shapes s = shapesOf(op);
   plan::ConvolutionCall &call = *instruction.mutable_convolution();
   call.set_kind(kind);
-  call.set_dtype(toPlan(elementTypeOf(op.getResult())));
+  call.set_dtype(toPlan(elementTypeOf(op->getOperand(0))));
+  call.set_result_dtype(toPlan(elementTypeOf(op.getResult())));
   call.mutable_x_dims()->Assign(s.x.begin(), s.x.end());
   call.mutable_w_dims()->Assign(s.w.begin(), s.w.end());
   call.mutable_y_dims()->Assign(s.y.begin(), s.y.end());
@@ -265,6 +290,7 @@ template <typename OpTy> static void fillCall(OpTy op, plan::ConvolutionCall::Ki
   call.mutable_pads_begin()->Assign(op.getPadsBegin().begin(), op.getPadsBegin().end());
   call.mutable_pads_end()->Assign(op.getPadsEnd().begin(), op.getPadsEnd().end());
   call.set_groups(op.getGroups());
+  call.set_channels_last(op.getChannelsLast());
 }
 void ConvOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::FORWARD, instruction); }
 void ConvInputGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction); }

@@ -1,6 +1,7 @@
 //===- Pooling.cpp - maximum and sum over windows ---------------*- C++ -*-===//
 //
 // Gradients gather: an input element asks each window that it is in. So they need no zero fill and run in parallel.
+// Spatial dimensions are the last ones, or with `channelsLast` those before the last; all others are walked alike.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -15,10 +16,24 @@ namespace tcc::train {
 
 template <typename OpTy> static Window windowOf(OpTy op) { return {op.getStrides(), op.getDilations(), op.getPadsBegin()}; }
 
+/// The first spatial dimension of a tensor of this rank.
+template <typename OpTy> static size_t firstSpatial(OpTy op, size_t rank) { return rank - op.getKernel().size() - op.getChannelsLast(); }
+/// The spatial part of what stands for dimensions.
+template <typename T, typename OpTy> static llvm::ArrayRef<T> spatialOf(OpTy op, llvm::ArrayRef<T> dims) {
+  return dims.slice(firstSpatial(op, dims.size()), op.getKernel().size());
+}
+/// The same dimensions with others for the spatial ones.
+template <typename T, typename OpTy>
+static llvm::SmallVector<T> withSpatial(OpTy op, llvm::ArrayRef<T> dims, llvm::ArrayRef<T> spatial) {
+  llvm::SmallVector<T> result(dims);
+  llvm::copy(spatial, result.begin() + firstSpatial(op, dims.size()));
+  return result;
+}
+
 /// `from` is the side with the inputs, `to` the side with the windows.
 template <typename OpTy> static LogicalResult verifyPool(OpTy op, RankedTensorType from, RankedTensorType to) {
   size_t spatial = op.getKernel().size(), rank = from.getRank();
-  if (spatial < 1 || rank < spatial || size_t(to.getRank()) != rank || op.getStrides().size() != spatial ||
+  if (spatial < 1 || rank < spatial + op.getChannelsLast() || size_t(to.getRank()) != rank || op.getStrides().size() != spatial ||
       op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial)
     return op.emitOpError("needs an extent, a stride, a dilation and a pad for each spatial dimension");
   if (from.getElementType() != to.getElementType())
@@ -27,7 +42,7 @@ template <typename OpTy> static LogicalResult verifyPool(OpTy op, RankedTensorTy
     if (op.getKernel()[d] < 1 || op.getStrides()[d] < 1 || op.getDilations()[d] < 1 || op.getPadsBegin()[d] < 0)
       return op.emitOpError("needs extents, strides and dilations of at least 1, and pads of at least 0");
   }
-  if (from.getShape().drop_back(spatial) != to.getShape().drop_back(spatial))
+  if (withSpatial(op, from.getShape(), spatialOf(op, to.getShape())) != to.getShape())
     return op.emitOpError("changes a dimension that is not spatial");
   return success();
 }
@@ -64,7 +79,6 @@ template <typename OpTy>
 static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs,
                            llvm::function_ref<void(int64_t input, int64_t output)> element) {
   Window window = windowOf(op);
-  size_t leading = inputs.size() - window.rank();
   int64_t count = 1, offsets = 1;
   for (int64_t extent : outputs)
     count *= extent;
@@ -74,27 +88,28 @@ static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayR
   for (int64_t output = 0; output < count; ++output) {
     llvm::SmallVector<int64_t> at = unravel(output, outputs);
     for (int64_t k = 0; k < offsets; ++k) {
-      if (!window.input(llvm::ArrayRef(at).drop_front(leading), unravel(k, op.getKernel()), inputs.drop_front(leading), in))
-        continue;
-      llvm::SmallVector<int64_t> source(at.begin(), at.begin() + leading);
-      llvm::append_range(source, in);
-      element(ravel(source, inputs), output);
+      if (window.input(spatialOf(op, llvm::ArrayRef<int64_t>(at)), unravel(k, op.getKernel()), spatialOf(op, inputs), in))
+        element(ravel(withSpatial(op, llvm::ArrayRef<int64_t>(at), llvm::ArrayRef<int64_t>(in)), inputs), output);
     }
   }
 }
 
-static int64_t spatialSize(llvm::ArrayRef<int64_t> shape, size_t spatial) {
+template <typename OpTy> static int64_t spatialSize(OpTy op, llvm::ArrayRef<int64_t> shape) {
   int64_t size = 1;
-  for (int64_t extent : shape.take_back(spatial))
+  for (int64_t extent : spatialOf(op, shape))
     size *= extent;
   return size;
+}
+/// The flat spatial index of an element with this linear one.
+template <typename OpTy> static int64_t flatSpatial(OpTy op, int64_t linear, llvm::ArrayRef<int64_t> shape) {
+  llvm::SmallVector<int64_t> at = unravel(linear, shape);
+  return ravel(llvm::SmallVector<int64_t>(spatialOf(op, llvm::ArrayRef<int64_t>(at))), spatialOf(op, shape));
 }
 
 void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   const HostTensor &in = operands[0];
   HostTensor &best = results[0], &indices = results[1];
   bool isUnsigned = in.elementType().isUnsignedInteger();
-  int64_t area = spatialSize(in.shape(), getKernel().size());
   for (int64_t i = 0; i < best.size(); ++i) {
     indices.setInt(i, -1);
     if (in.isFloat())
@@ -114,7 +129,7 @@ void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
         best.setInt(output, x);
     }
     if (wins)
-      indices.setInt(output, input % area);
+      indices.setInt(output, flatSpatial(*this, input, in.shape()));
   });
 }
 
@@ -131,10 +146,9 @@ template <typename Add> static void accumulate(HostTensor &result, Add add) {
 }
 
 void MaxPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
-  int64_t area = spatialSize(results[0].shape(), getKernel().size());
   accumulate(results[0], [&](auto &floats, auto &integers) {
     forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output) {
-      if (operands[1].getInt(output) != input % area)
+      if (operands[1].getInt(output) != flatSpatial(*this, input, results[0].shape()))
         return;
       if (operands[0].isFloat())
         floats[input] += operands[0].getDouble(output);
@@ -172,30 +186,24 @@ AffineMap MaxPoolGradOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
 
-/// The dimensions before the spatial ones, then others.
-static llvm::SmallVector<Coord> withSpatial(llvm::ArrayRef<Coord> coords, llvm::ArrayRef<Coord> spatial) {
-  llvm::SmallVector<Coord> result(coords.drop_back(spatial.size()));
-  llvm::append_range(result, spatial);
-  return result;
-}
-/// Row-major index of spatial coordinates, as i64.
+/// Row-major index of spatial coordinates, as i32.
 static Lane flatten(ElementBuilder &builder, llvm::ArrayRef<Coord> spatial, llvm::ArrayRef<int64_t> extents) {
   Coord flat = builder.uniform(int64_t(0));
   for (auto [coord, extent] : llvm::zip_equal(spatial, extents))
     flat = builder.add(builder.affine(flat, extent, 0), coord);
-  return {builder, builder.coordValue(flat)};
+  Lane wide(builder, builder.coordValue(flat));
+  return wide.make<arith::TruncIOp>(builder.laneType(builder.builder.getI32Type()), wide.value);
 }
 
 Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::ArrayRef<Coord> coords) {
   Type element = elementTypeOf(getInput());
-  size_t spatial = getKernel().size();
-  llvm::ArrayRef<int64_t> inputs = shapeOf(getInput()).take_back(spatial), outputs = shapeOf(getResult()).take_back(spatial);
+  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
   Value lowest = isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
-  Value none = builder.intConstant(builder.builder.getI64Type(), -1);
+  Value none = builder.intConstant(builder.builder.getI32Type(), -1);
   auto step = [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement in = inputsOf(builder, windowOf(*this), coords.take_back(spatial), k, getKernel(), inputs, outputs);
+    WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
     Lane best(builder, carried[0]), index(builder, carried[1]);
-    Lane x(builder, operandInside(builder, 0, withSpatial(coords, in.coords), in.inside, lowest));
+    Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
     Lane wins = less(index, index.likeInt(0)) |
                 (x.isFloat() ? greater(x, best) | (isNan(x) & best.compare(arith::CmpFPredicate::ORD, best))
                              : x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best));
@@ -203,20 +211,17 @@ Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::Arr
       wins = wins & x.with(in.inside);
     return {wins.select(x, best).value, wins.select(flatten(builder, in.coords, inputs), index).value};
   };
-  Value chosen = loopNest(builder, getKernel(), {lowest, none}, step)[result];
-  return result == 0 ? chosen : arith::TruncIOp::create(builder.builder, builder.loc, builder.laneType(builder.builder.getI32Type()), chosen).getResult();
+  return loopNest(builder, getKernel(), {lowest, none}, step)[result];
 }
 
 Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  size_t spatial = getKernel().size();
-  llvm::ArrayRef<int64_t> inputs = shapeOf(getResult()).take_back(spatial), outputs = shapeOf(getGrad()).take_back(spatial);
+  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getResult())), outputs = spatialOf(*this, shapeOf(getGrad()));
   Type i32 = builder.builder.getI32Type();
   Value zero = builder.constant(elementTypeOf(getGrad()), 0), none = builder.intConstant(i32, -1);
-  Lane wide = flatten(builder, coords.take_back(spatial), inputs);
-  Lane here = wide.make<arith::TruncIOp>(builder.laneType(i32), wide.value);
+  Lane here = flatten(builder, spatialOf(*this, coords), inputs);
   return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement out = outputsOf(builder, windowOf(*this), coords.take_back(spatial), k, outputs);
-    llvm::SmallVector<Coord> at = withSpatial(coords, out.coords);
+    WindowElement out = outputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, outputs);
+    llvm::SmallVector<Coord> at = withSpatial<Coord>(*this, coords, out.coords);
     Lane winner(builder, operandInside(builder, 1, at, out.inside, none));
     Lane g(builder, operandInside(builder, 0, at, out.inside, zero));
     return {(Lane(builder, carried[0]) + equal(winner, here).select(g, g.with(zero))).value};
@@ -224,23 +229,21 @@ Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
 }
 
 Value SumPoolOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  size_t spatial = getKernel().size();
-  llvm::ArrayRef<int64_t> inputs = shapeOf(getInput()).take_back(spatial), outputs = shapeOf(getResult()).take_back(spatial);
+  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
   Value zero = builder.constant(elementTypeOf(getInput()), 0);
   return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement in = inputsOf(builder, windowOf(*this), coords.take_back(spatial), k, getKernel(), inputs, outputs);
-    Lane x(builder, operandInside(builder, 0, withSpatial(coords, in.coords), in.inside, zero));
+    WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
+    Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, zero));
     return {(Lane(builder, carried[0]) + x).value};
   })[0];
 }
 
 Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  size_t spatial = getKernel().size();
-  llvm::ArrayRef<int64_t> outputs = shapeOf(getGrad()).take_back(spatial);
+  llvm::ArrayRef<int64_t> outputs = spatialOf(*this, shapeOf(getGrad()));
   Value zero = builder.constant(elementTypeOf(getGrad()), 0);
   return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement out = outputsOf(builder, windowOf(*this), coords.take_back(spatial), k, outputs);
-    Lane g(builder, operandInside(builder, 0, withSpatial(coords, out.coords), out.inside, zero));
+    WindowElement out = outputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, outputs);
+    Lane g(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, out.coords), out.inside, zero));
     return {(Lane(builder, carried[0]) + g).value};
   })[0];
 }
@@ -254,7 +257,7 @@ void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, ll
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
     operandGradients[0] = MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getIndices(), getKernel(),
-                                                getStrides(), getDilations(), getPadsBegin());
+                                                getStrides(), getDilations(), getPadsBegin(), getChannelsLast());
 }
 
 /// Each window reads back what lies at its winner: a pick from the flattened plane, which has as many rows as windows.
@@ -262,13 +265,13 @@ void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getGrad()))
     return;
-  size_t spatial = getKernel().size();
-  int64_t area = spatialSize(shapeOf(getResult()), spatial), windows = spatialSize(shapeOf(getGrad()), spatial);
-  int64_t planes = windows ? tensorTypeOf(getGrad()).getNumElements() / windows : 0;
+  int64_t area = spatialSize(*this, shapeOf(getResult())), windows = spatialSize(*this, shapeOf(getGrad()));
+  int64_t channels = getChannelsLast() ? shapeOf(getGrad()).back() : 1;
+  int64_t planes = windows && channels ? tensorTypeOf(getGrad()).getNumElements() / windows / channels : 0;
   Expr g(builder, getLoc(), resultGradients[0]);
-  Expr rows = g.reshape({planes, area, 1}).broadcast({planes, area, windows});
-  Expr winners = g.with(getIndices()).reshape({planes, 1, windows});
-  auto type = RankedTensorType::get({planes, 1, windows}, elementTypeOf(getGrad()));
+  Expr rows = g.reshape({planes, area, 1, channels}).broadcast({planes, area, windows, channels});
+  Expr winners = g.with(getIndices()).reshape({planes, 1, windows, channels});
+  auto type = RankedTensorType::get({planes, 1, windows, channels}, elementTypeOf(getGrad()));
   operandGradients[0] = g.with(PickOp::create(builder, getLoc(), type, rows, winners, 1)).reshape(shapeOf(getGrad()));
 }
 
@@ -276,14 +279,14 @@ void SumPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, ll
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
     operandGradients[0] = SumPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getKernel(), getStrides(),
-                                                getDilations(), getPadsBegin());
+                                                getDilations(), getPadsBegin(), getChannelsLast());
 }
 
 void SumPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getGrad()))
     operandGradients[0] = SumPoolOp::create(builder, getLoc(), getGrad().getType(), resultGradients[0], getKernel(), getStrides(),
-                                            getDilations(), getPadsBegin());
+                                            getDilations(), getPadsBegin(), getChannelsLast());
 }
 
 } // namespace tcc::train

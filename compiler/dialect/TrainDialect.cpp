@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
 
+#include "compiler/dialect/Layout.h"
+
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -24,6 +26,7 @@ void TrainDialect::initialize() {
 #define GET_OP_LIST
 #include "compiler/dialect/TrainOps.cpp.inc"
       >();
+  attachLayouts(*getContext());
 }
 
 Operation *TrainDialect::materializeConstant(OpBuilder &builder, Attribute value, Type type, Location loc) {

@@ -9,7 +9,21 @@
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/TrainDialect.h"
 
+#include <algorithm>
+
 namespace tcc::train {
+
+/// What stands for N, C, spatial, in the order N, spatial, C; and back.
+template <typename T> llvm::SmallVector<T> toChannelsLast(llvm::ArrayRef<T> dims) {
+  llvm::SmallVector<T> result(dims);
+  std::rotate(result.begin() + 1, result.begin() + 2, result.end());
+  return result;
+}
+template <typename T> llvm::SmallVector<T> toChannelsFirst(llvm::ArrayRef<T> dims) {
+  llvm::SmallVector<T> result(dims);
+  std::rotate(result.begin() + 1, result.end() - 1, result.end());
+  return result;
+}
 
 /// A window over spatial dimensions.
 struct Window {

@@ -87,12 +87,16 @@ static void addConvolutions(std::vector<Case> &cases) {
       {"3d_left_over", "1x1x4x3x6", "1x1x2x2x2", "1x1x2x2x3",
        "strides = array<i64: 3, 1, 2>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 1, 0, 0>, padsEnd = array<i64: 1, 0, 0>"},
   };
-  for (const Shape &s : shapes)
-    for (auto [op, first, second, result] : {std::array{"conv", s.x, s.w, s.y}, {"conv_input_grad", s.y, s.w, s.x}, {"conv_weight_grad", s.x, s.y, s.w}}) {
-      std::string a = tensor(first), b = tensor(second), c = tensor(result);
-      cases.push_back({std::string(op) + "_" + s.name, "(%a: " + a + ", %b: " + b + ") -> " + c,
-                       std::string("%r = train.") + op + " %a, %b {" + s.window + "} : (" + a + ", " + b + ") -> " + c, Types::Floats, {{-1, 1}},
-                       "%r", true, 16});
+  for (bool last : {false, true})
+    for (const Shape &s : shapes) {
+      std::string x = last ? channelsLast(s.x) : s.x, y = last ? channelsLast(s.y) : s.y, w = s.w;
+      for (auto &[op, first, second, result] :
+           {std::array<std::string, 4>{"conv", x, w, y}, {"conv_input_grad", y, w, x}, {"conv_weight_grad", x, y, w}}) {
+        std::string a = tensor(first), b = tensor(second), c = tensor(result);
+        cases.push_back({op + "_" + s.name + (last ? "_channels_last" : ""), "(%a: " + a + ", %b: " + b + ") -> " + c,
+                         "%r = train." + op + " %a, %b {" + s.window + (last ? ", channelsLast = true" : "") + "} : (" + a + ", " + b + ") -> " + c,
+                         Types::Floats, {{-1, 1}}, "%r", true, 16});
+      }
     }
 }
 
@@ -108,19 +112,22 @@ static void addPools(std::vector<Case> &cases) {
       {"3d", "1x1x3x4x5", "1x1x2x2x5",
        "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
   };
-  for (const Shape &s : shapes) {
-    std::string x = tensor(s.x), y = tensor(s.y), i = tensor(s.y, "i32"), window = std::string(" {") + s.window + "} : ";
-    cases.push_back({std::string("max_pool_") + s.name, "(%x: " + x + ") -> (" + y + ", " + i + ")",
-                     "%r, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")", Types::All, {{-9, 9}}, "%r, %i"});
-    cases.push_back({std::string("sum_pool_") + s.name, "(%x: " + x + ") -> " + y, "%r = train.sum_pool %x" + window + "(" + x + ") -> " + y,
-                     Types::All, {{-3, 3}}, "%r", true, 4});
-    cases.push_back({std::string("sum_pool_grad_") + s.name, "(%g: " + y + ") -> " + x, "%r = train.sum_pool_grad %g" + window + "(" + y + ") -> " + x,
-                     Types::All, {{-3, 3}}, "%r", true, 4});
-    cases.push_back({std::string("max_pool_grad_") + s.name, "(%x: " + x + ", %g: " + y + ") -> " + x,
-                     "%m, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")\n%r = train.max_pool_grad %g, %i" + window +
-                         "(" + y + ", " + i + ") -> " + x,
-                     Types::All, {{-9, 9}, {-3, 3}}, "%r", true, 4});
-  }
+  for (bool last : {false, true})
+    for (const Shape &s : shapes) {
+      std::string from = last ? channelsLast(s.x) : s.x, to = last ? channelsLast(s.y) : s.y, name = std::string(s.name) + (last ? "_channels_last" : "");
+      std::string x = tensor(from), y = tensor(to), i = tensor(to, "i32"),
+                  window = std::string(" {") + s.window + (last ? ", channelsLast = true" : "") + "} : ";
+      cases.push_back({std::string("max_pool_") + name, "(%x: " + x + ") -> (" + y + ", " + i + ")",
+                       "%r, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")", Types::All, {{-9, 9}}, "%r, %i"});
+      cases.push_back({std::string("sum_pool_") + name, "(%x: " + x + ") -> " + y, "%r = train.sum_pool %x" + window + "(" + x + ") -> " + y,
+                       Types::All, {{-3, 3}}, "%r", true, 4});
+      cases.push_back({std::string("sum_pool_grad_") + name, "(%g: " + y + ") -> " + x, "%r = train.sum_pool_grad %g" + window + "(" + y + ") -> " + x,
+                       Types::All, {{-3, 3}}, "%r", true, 4});
+      cases.push_back({std::string("max_pool_grad_") + name, "(%x: " + x + ", %g: " + y + ") -> " + x,
+                       "%m, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")\n%r = train.max_pool_grad %g, %i" + window +
+                           "(" + y + ", " + i + ") -> " + x,
+                       Types::All, {{-9, 9}, {-3, 3}}, "%r", true, 4});
+    }
 }
 
 void addContractionCases(std::vector<Case> &cases) {

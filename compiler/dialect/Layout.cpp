@@ -1,0 +1,280 @@
+//===- Layout.cpp - what ops become on channels-last tensors ----*- C++ -*-===//
+//
+// A reduction that keeps the channels would walk the whole tensor for each few of them: it is split in two, of which the
+// first takes what lies together (the innermost spatial dimensions) and the second the few sums that are left. Both
+// stand in the IR, so that its bits do not depend on how it is fused.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Layout.h"
+
+#include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Window.h"
+
+using namespace mlir;
+
+#include "compiler/dialect/Layout.cpp.inc"
+
+namespace tcc::train {
+
+llvm::SmallVector<int64_t> channelsLastPermutation(size_t rank) {
+  return toChannelsLast<int64_t>(llvm::to_vector(llvm::seq<int64_t>(0, rank)));
+}
+llvm::SmallVector<int64_t> channelsFirstPermutation(size_t rank) {
+  return toChannelsFirst<int64_t>(llvm::to_vector(llvm::seq<int64_t>(0, rank)));
+}
+
+RankedTensorType channelsLastType(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return RankedTensorType::get(toChannelsLast(tensor.getShape()), tensor.getElementType());
+}
+
+bool isLaidOutAlike(Type type) {
+  llvm::ArrayRef<int64_t> shape = cast<RankedTensorType>(type).getShape();
+  return shape[1] == 1 || llvm::all_of(shape.drop_front(2), [](int64_t extent) { return extent == 1; });
+}
+
+Value toChannelsLast(OpBuilder &builder, Location loc, Value value) {
+  RankedTensorType type = channelsLastType(value.getType());
+  if (auto constant = value.getDefiningOp<ConstantOp>())
+    if (auto splat = dyn_cast<SplatElementsAttr>(constant.getValue()))
+      return ConstantOp::create(builder, loc, splat.resizeSplat(type));
+  if (isLaidOutAlike(value.getType()))
+    return reshape(builder, loc, value, type.getShape());
+  return transpose(builder, loc, value, channelsLastPermutation(type.getRank()));
+}
+
+Value toChannelsFirst(OpBuilder &builder, Location loc, Value value) {
+  llvm::SmallVector<int64_t> shape = toChannelsFirst(shapeOf(value));
+  if (isLaidOutAlike(RankedTensorType::get(shape, elementTypeOf(value))))
+    return reshape(builder, loc, value, shape);
+  return transpose(builder, loc, value, channelsFirstPermutation(shape.size()));
+}
+
+namespace {
+
+/// Where dimension `dim` of N, C, spatial lies in N, spatial, C.
+int64_t storedDim(int64_t dim, size_t rank) { return dim == 0 ? 0 : dim == 1 ? int64_t(rank) - 1 : dim - 1; }
+
+int64_t bytesOf(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  return tensor.getNumElements() * int64_t(llvm::divideCeil(tensor.getElementTypeBitWidth(), 8));
+}
+
+/// Builds an op with other operands and result types; attributes stay, but for those that are set afterwards.
+template <typename OpTy> OpTy rebuild(OpTy op, OpBuilder &builder, ValueRange operands, TypeRange types) {
+  OperationState state(op.getLoc(), OpTy::getOperationName(), operands, types, op->getAttrs());
+  return cast<OpTy>(builder.create(state));
+}
+
+/// An op all of whose tensors of full rank are laid out alike.
+template <typename Model, typename OpTy> struct MovingModel : LayoutAware::ExternalModel<Model, OpTy> {
+  llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
+    llvm::SmallVector<unsigned> all;
+    for (auto [index, operand] : llvm::enumerate(op->getOperands()))
+      if (shapeOf(operand).size() == shapeOf(op->getResult(0)).size())
+        all.push_back(unsigned(index));
+    return all;
+  }
+  llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
+    return llvm::to_vector(llvm::seq<unsigned>(0, op->getNumResults()));
+  }
+
+protected:
+  static llvm::SmallVector<Type> resultTypes(Operation *op) {
+    llvm::SmallVector<Type> types;
+    for (Type type : op->getResultTypes())
+      types.push_back(channelsLastType(type));
+    return types;
+  }
+};
+
+/// Ops that have the attribute channelsLast.
+template <typename OpTy> struct PoolModel : MovingModel<PoolModel<OpTy>, OpTy> {
+  using Base = MovingModel<PoolModel<OpTy>, OpTy>;
+  /// Pooling knows its spatial dimensions alone: there may be none or several before them.
+  static bool hasChannels(Operation *op) { return shapeOf(op->getResult(0)).size() == cast<OpTy>(op).getKernel().size() + 2; }
+  llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
+    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutOperands(op) : llvm::SmallVector<unsigned>{};
+  }
+  llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
+    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutResults(op) : llvm::SmallVector<unsigned>{};
+  }
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    OpTy made = rebuild(cast<OpTy>(op), builder, operands, this->resultTypes(op));
+    made.setChannelsLast(true);
+    return llvm::SmallVector<Value>(made->getResults());
+  }
+};
+
+template <typename OpTy> struct ConvModel : LayoutAware::ExternalModel<ConvModel<OpTy>, OpTy> {
+  static constexpr bool kToWeight = std::is_same_v<OpTy, ConvWeightGradOp>;
+
+  llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
+    if (cast<OpTy>(op).getChannelsLast())
+      return {};
+    return kToWeight ? llvm::SmallVector<unsigned>{0, 1} : llvm::SmallVector<unsigned>{0};
+  }
+  llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
+    return kToWeight || cast<OpTy>(op).getChannelsLast() ? llvm::SmallVector<unsigned>{} : llvm::SmallVector<unsigned>{0};
+  }
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    Type type = op->getResult(0).getType();
+    OpTy made = rebuild(cast<OpTy>(op), builder, operands, kToWeight ? type : Type(channelsLastType(type)));
+    made.setChannelsLast(true);
+    return {made.getResult()};
+  }
+};
+
+/// What lies together in memory and is reduced at once: fits into a core's first caches.
+constexpr int64_t kReducedBlockBytes = 64 << 10;
+/// Fewer elements are reduced at once in any case.
+constexpr int64_t kFewReduced = 512;
+
+struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    auto old = cast<ReduceOp>(op);
+    llvm::ArrayRef<int64_t> shape = shapeOf(operands[0]);
+    llvm::SmallVector<int64_t> dims;
+    int64_t reduced = 1;
+    for (int64_t dim : old.getDims()) {
+      dims.push_back(storedDim(dim, shape.size()));
+      reduced *= shape[dims.back()];
+    }
+    llvm::sort(dims);
+    llvm::SmallVector<int64_t> inner = innermost(dims, operands[0]);
+    Value value = operands[0];
+    if (!inner.empty() && inner.size() < dims.size() && reduced > kFewReduced &&
+        elementTypeOf(value).getIntOrFloatBitWidth() >= 32)
+      value = reduce(builder, op->getLoc(), old.getKind(), value, inner);
+    else
+      inner.clear();
+    llvm::SmallVector<int64_t> outer;
+    for (int64_t dim : dims)
+      if (!llvm::is_contained(inner, dim))
+        outer.push_back(dim);
+    auto last = rebuild(old, builder, value, channelsLastType(old.getType()));
+    last.setDims(outer);
+    return {last.getResult()};
+  }
+
+  /// The elements of a channel are spread: what needs the result walks the operand again, in a kernel of its own.
+  LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {
+    auto reduction = cast<ReduceOp>(op);
+    bool spread = channelsLast && llvm::is_contained(reduction.getDims(), 0) && !llvm::is_contained(reduction.getDims(), 1);
+    return {spread ? bytesOf(reduction.getInput().getType()) : 0, 0};
+  }
+
+private:
+  /// The reduced spatial dimensions right before the channels whose elements fill a block; none where channels are
+  /// reduced.
+  static llvm::SmallVector<int64_t> innermost(llvm::ArrayRef<int64_t> dims, Value value) {
+    llvm::ArrayRef<int64_t> shape = shapeOf(value);
+    llvm::SmallVector<int64_t> inner;
+    if (llvm::is_contained(dims, int64_t(shape.size()) - 1))
+      return inner;
+    int64_t bytes = shape.back() * elementTypeOf(value).getIntOrFloatBitWidth() / 8;
+    for (int64_t dim = int64_t(shape.size()) - 2; dim > 0 && llvm::is_contained(dims, dim); --dim) {
+      bytes *= shape[dim];
+      if (!inner.empty() && bytes > kReducedBlockBytes)
+        break;
+      inner.insert(inner.begin(), dim);
+    }
+    return inner;
+  }
+};
+
+struct BroadcastModel : MovingModel<BroadcastModel, BroadcastOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    Value value = operands[0];
+    RankedTensorType type = channelsLastType(op->getResult(0).getType());
+    llvm::SmallVector<int64_t> shape(shapeOf(value));
+    if (shape.size() < size_t(type.getRank())) {
+      // Right-aligned: what it stands for has leading dimensions of 1.
+      shape.insert(shape.begin(), type.getRank() - shape.size(), 1);
+      value = toChannelsLast(builder, op->getLoc(), reshape(builder, op->getLoc(), value, shape));
+    }
+    return {broadcastTo(builder, op->getLoc(), value, type.getShape())};
+  }
+};
+
+struct SliceModel : MovingModel<SliceModel, SliceOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    auto old = cast<SliceOp>(op);
+    auto made = rebuild(old, builder, operands, resultTypes(op));
+    made.setStarts(toChannelsLast(old.getStarts()));
+    made.setSteps(toChannelsLast(old.getSteps()));
+    return {made.getResult()};
+  }
+};
+
+struct PadModel : MovingModel<PadModel, PadOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    auto old = cast<PadOp>(op);
+    auto made = rebuild(old, builder, operands, resultTypes(op));
+    made.setLow(toChannelsLast(old.getLow()));
+    made.setSteps(toChannelsLast(old.getSteps()));
+    return {made.getResult()};
+  }
+};
+
+struct ReverseModel : MovingModel<ReverseModel, ReverseOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    auto old = cast<ReverseOp>(op);
+    auto made = rebuild(old, builder, operands, resultTypes(op));
+    llvm::SmallVector<int64_t> dims;
+    for (int64_t dim : old.getDims())
+      dims.push_back(storedDim(dim, shapeOf(operands[0]).size()));
+    llvm::sort(dims);
+    made.setDims(dims);
+    return {made.getResult()};
+  }
+};
+
+struct ConcatModel : MovingModel<ConcatModel, ConcatOp> {
+  llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
+    auto old = cast<ConcatOp>(op);
+    auto made = rebuild(old, builder, operands, resultTypes(op));
+    made.setDim(storedDim(int64_t(old.getDim()), shapeOf(old.getResult()).size()));
+    return {made.getResult()};
+  }
+};
+
+/// The model's own change between the two layouts is none where its side N, C, spatial lies channels-last.
+struct TransposeModel : LayoutAware::ExternalModel<TransposeModel, TransposeOp> {
+  static bool is(Operation *op, llvm::SmallVector<int64_t> (*permutation)(size_t)) {
+    llvm::ArrayRef<int64_t> own = cast<TransposeOp>(op).getPermutation();
+    return own.size() > 2 && own == llvm::ArrayRef(permutation(own.size()));
+  }
+  llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
+    return is(op, channelsLastPermutation) ? llvm::SmallVector<unsigned>{0} : llvm::SmallVector<unsigned>{};
+  }
+  llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
+    bool back = is(op, channelsFirstPermutation) && !is(op, channelsLastPermutation);
+    return back ? llvm::SmallVector<unsigned>{0} : llvm::SmallVector<unsigned>{};
+  }
+  llvm::SmallVector<Value> buildChannelsLast(Operation *, OpBuilder &, ValueRange operands) const { return {operands[0]}; }
+  LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {
+    return {0, channelsLast ? 0 : bytesOf(op->getResult(0).getType())};
+  }
+};
+
+} // namespace
+
+void attachLayouts(MLIRContext &context) {
+  ConvOp::attachInterface<ConvModel<ConvOp>>(context);
+  ConvInputGradOp::attachInterface<ConvModel<ConvInputGradOp>>(context);
+  ConvWeightGradOp::attachInterface<ConvModel<ConvWeightGradOp>>(context);
+  MaxPoolOp::attachInterface<PoolModel<MaxPoolOp>>(context);
+  MaxPoolGradOp::attachInterface<PoolModel<MaxPoolGradOp>>(context);
+  SumPoolOp::attachInterface<PoolModel<SumPoolOp>>(context);
+  SumPoolGradOp::attachInterface<PoolModel<SumPoolGradOp>>(context);
+  ReduceOp::attachInterface<ReduceModel>(context);
+  BroadcastOp::attachInterface<BroadcastModel>(context);
+  SliceOp::attachInterface<SliceModel>(context);
+  PadOp::attachInterface<PadModel>(context);
+  ReverseOp::attachInterface<ReverseModel>(context);
+  ConcatOp::attachInterface<ConcatModel>(context);
+  TransposeOp::attachInterface<TransposeModel>(context);
+}
+
+} // namespace tcc::train

@@ -1,0 +1,32 @@
+//===- Layout.td - which ops can work on channels-last tensors -------------===//
+#ifndef TCC_DIALECT_LAYOUT_TD
+#define TCC_DIALECT_LAYOUT_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/Interfaces.td"
+
+def Train_LayoutAware : OpInterface<"LayoutAware"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    An op that can compute the same on tensors that lie as N, spatial, C instead of N, C, spatial. Pointwise ops need not
+    say so. Attached in Layout.cpp.
+  }];
+  let methods = [
+    InterfaceMethod<"Operands that become channels-last with the op; the others stay as they are.",
+      "::llvm::SmallVector<unsigned>", "getLaidOutOperands", (ins)>,
+    InterfaceMethod<"Results that become channels-last with the op.", "::llvm::SmallVector<unsigned>", "getLaidOutResults", (ins)>,
+    InterfaceMethod<[{
+        Builds the op from operands of which those of getLaidOutOperands lie channels-last; one value per result, those of
+        getLaidOutResults channels-last.
+      }],
+      "::llvm::SmallVector<::mlir::Value>", "buildChannelsLast",
+      (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$operands)>,
+    InterfaceMethod<[{
+        Bytes that a generated kernel moves for the op beyond reading its operands and writing its results once: `walked`
+        again in order, or `turned` into another order of dimensions.
+      }],
+      "::tcc::train::LayoutCost", "getLayoutCost", (ins "bool":$channelsLast), "", "return {};">
+  ];
+}
+
+#endif // TCC_DIALECT_LAYOUT_TD
