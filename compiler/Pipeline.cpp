@@ -86,15 +86,22 @@ public:
 private:
   plan::Status chooseTarget() {
     target = options.target;
+    std::string &precision = recipe.train.precision;
+    if (!options.precision.empty())
+      precision = options.precision;
+    if (options.forceF64)
+      precision = "f32"; // nothing is rounded where derivatives are checked
     if (target.empty() || target == "cpu") {
-      plan::Expected<std::string> level = codegen::machineLevel();
-      if (!level)
+      if (plan::Expected<std::string> level = codegen::machineLevel(); !level)
         return level.status();
-      target = *level;
+      target = runtime::machineLevel(precision != "f32");
     }
-    if (target != "cpu:v3" && target != "cpu:v4")
-      return plan::Status("--target " + target + ": this version compiles for cpu, cpu:v3 and cpu:v4",
+    if (!runtime::isLevel(target))
+      return plan::Status("--target " + target +
+                              ": this version compiles for cpu, cpu:v3, cpu:v4, cpu:v4-bf16 and cpu:amx",
                           plan::kExitUsage);
+    if (precision == "auto")
+      precision = runtime::multipliesBf16(target) ? "bf16" : "f32";
     return runtime::selectLevel(target);
   }
 
@@ -160,9 +167,27 @@ private:
                         passes.addPass(train::createAttachLossPass(recipe));
                         passes.addPass(train::createElideUnusedPass());
                       }});
+    // Before gradients: that of attention as a whole keeps no scores. After what nobody reads is gone, since weights that
+    // something reads are kept; before casts, which its operands take as one op's.
+    if (recipe.attention != "unfused")
+      list.push_back({"attention", [this](OpPassManager &passes) {
+                        train::FuseAttentionPassOptions fuse;
+                        fuse.required = recipe.attention == "fused";
+                        passes.addPass(train::createFuseAttentionPass(fuse));
+                      }});
+    // The gradient of a cast is a cast, so they come before gradients are derived; what meets then is settled after.
+    bool mixed = recipe.train.precision != "f32";
+    if (mixed)
+      list.push_back({"autocast", [this](OpPassManager &passes) {
+                        train::AutocastPassOptions cast;
+                        cast.precision = recipe.train.precision;
+                        passes.addPass(train::createAutocastPass(cast));
+                      }});
     if (wantsGradients())
-      list.push_back({"differentiate", [](OpPassManager &passes) {
+      list.push_back({"differentiate", [mixed](OpPassManager &passes) {
                         passes.addPass(train::createDifferentiatePass());
+                        if (mixed)
+                          passes.addPass(train::createSettleCastsPass());
                         passes.addPass(createCanonicalizerPass());
                         passes.addPass(createCSEPass());
                       }});
@@ -192,6 +217,9 @@ private:
                         passes.addPass(train::createChunkRowsPass(chunk));
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                       }
+                      // Once dead and equal ops are gone, and before anything is decided about kernels.
+                      if (options.libraryKernels)
+                        passes.addNestedPass<func::FuncOp>(train::createAssignLayoutsPass());
                     }});
     // What the library takes is no candidate for fusion, so it is chosen first; then what the backward pass keeps, since
     // its kernels compute the rest. Buffers are made once kernels stand,

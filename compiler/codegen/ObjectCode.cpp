@@ -12,7 +12,6 @@
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
 #include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
@@ -58,7 +57,7 @@ std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const std::string &target
   // Product and sum are fused only where an op says so.
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  bool v4 = target == "cpu:v4";
+  bool v4 = target != "cpu:v3"; // higher levels differ in the library alone
   return std::unique_ptr<llvm::TargetMachine>(
       backend->createTargetMachine(triple, v4 ? "x86-64-v4" : "x86-64-v3", v4 ? "-prefer-256-bit" : "", options,
                                    llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
@@ -136,10 +135,11 @@ plan::Expected<std::string> compileToObject(ModuleOp module, const std::string &
   auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
   Profile::Span span = measure("lowering to the LLVM dialect");
   PassManager passes(module.getContext());
-  // Each pass is LLVM's own and is checked by its own tests; what it makes here is checked once, before translation.
+  // The verifier would share the context's threads with the passes that plan memory, and wait for them; what is not
+  // lowered has no translation, which is an error below.
   passes.enableVerifier(false);
   addLowering(passes);
-  if (failed(passes.run(module)) || failed(verify(module)))
+  if (failed(passes.run(module)))
     return plan::error("internal error: kernels {} cannot be lowered to LLVM", name);
   span = measure("LLVM IR");
   llvm::LLVMContext context;

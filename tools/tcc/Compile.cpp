@@ -121,13 +121,13 @@ int compileCommand(int argc, char **argv) {
                "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
-  std::string output, entries, timings, precision = "f32", target, budget, fit;
+  std::string output, entries, timings, target, budget, fit;
   CompileOptions options;
   std::string cacheFolder, cacheSize;
   uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
   bool quiet = false, noCache = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
-  app.add_option("--target", target, "cpu[:v3|:v4]; default: this machine's level");
+  app.add_option("--target", target, "cpu[:v3|:v4|:v4-bf16|:amx]; default: this machine's level");
   app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--memory-budget", budget,
@@ -139,7 +139,9 @@ int compileCommand(int argc, char **argv) {
                  "points of the time-memory frontier to put into the plan; trun takes the fastest that fits into the "
                  "free memory")
       ->check(CLI::Range(1, 16));
-  app.add_option("--precision", precision, "f32 | auto")->check(CLI::IsMember({"f32", "auto"}));
+  app.add_option("--precision", options.precision,
+                 "f32 (default), bf16 (products in bf16, the rest in f32), or auto: bf16 where the target has it")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
   app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
@@ -152,6 +154,10 @@ int compileCommand(int argc, char **argv) {
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   options.target = target;
+  if (options.precision == "tf32" || options.precision == "f16")
+    return printError(plan::Status(fmt::format("--precision {}: no CPU target multiplies {}; use bf16 or f32",
+                                               options.precision, options.precision),
+                                   plan::kExitUsage));
   if (!budget.empty()) {
     plan::Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, runtime::machineMemoryBytes());
     if (!bytes)
