@@ -1,0 +1,76 @@
+"""--precision bf16: losses as close to PyTorch's autocast as rounding allows, the same bits for any number of threads.
+
+autocast_losses.json holds the losses of the zoo's cases in PyTorch 2.15 under torch.autocast("cpu", torch.bfloat16), from the
+same weights and data as expected.json has them in f32.
+"""
+import json
+import unittest
+
+from common import ROOT, EndToEnd, case, metrics
+
+AUTOCAST = json.loads((ROOT / "test/e2e/autocast_losses.json").read_text())
+
+
+def apart(left, right):
+    return max(abs(a - b) / abs(b) for a, b in zip(left, right, strict=True))
+
+
+class MixedPrecision(EndToEnd):
+    def losses(self, plan, data, *arguments, out="run", steps=20):
+        return [line["loss"] for line in metrics(self.train(plan, data, *arguments, out=out, steps=steps))[0]]
+
+    def test_losses_are_those_of_autocast(self):
+        """Two trainings in bf16 differ from each other as each does from f32: by rounding. Twice PyTorch's own distance bounds it."""
+        for name, theirs in AUTOCAST.items():
+            with self.subTest(name):
+                model, recipe, data, expected = case(name)
+                exact = expected["loss"]
+                ours = self.losses(self.compile(model, "--recipe", recipe, "--precision", "bf16", plan=f"{name}.tplan"), data,
+                                   out=name)
+                self.assertLessEqual(apart(ours, theirs), 2 * apart(theirs, exact) + 2e-4)
+                self.assertGreater(apart(ours, exact), 1e-6, "nothing was rounded")
+
+    def test_threads_change_no_bit(self):
+        model, recipe, data, _ = case("vit-tiny")
+        plan = self.compile(model, "--recipe", recipe, "--precision", "bf16")
+        runs = [self.losses(plan, data, "--threads", n, out=f"threads-{n}", steps=4) for n in (1, 2, 3, 8)]
+        self.assertTrue(all(run == runs[0] for run in runs), runs)
+
+    def test_levels_without_bf16_widen(self):
+        model, recipe, data, expected = case("nano-gpt")
+        for target in ("cpu:v3", "cpu:v4"):
+            plan = self.compile(model, "--recipe", recipe, "--precision", "bf16", "--target", target, plan=f"{target[4:]}.tplan")
+            report = self.report(plan)
+            self.assertEqual((report["target"], report["precision"]), (target, "bf16"))
+            run = self.command("trun", plan, "--data", data, "--no-shuffle", "--steps", 20, "--out", target[4:], "--no-release")
+            if run.status == 1 and "this machine cannot run" in run.err:
+                continue
+            ours = [line["loss"] for line in metrics(self.folder / target[4:])[0]]
+            self.assertLessEqual(apart(ours, AUTOCAST["nano-gpt"]), 2 * apart(AUTOCAST["nano-gpt"], expected["loss"]) + 2e-4)
+
+    def test_activations_take_half_the_memory(self):
+        model, recipe, _, _ = case("resnet-tiny")
+        wide, narrow = (self.report(self.compile(model, "--recipe", recipe, "--precision", precision, "--entry", "train",
+                                                 plan=f"{precision}.tplan")) for precision in ("f32", "bf16"))
+        self.assertEqual(narrow["memory"]["resident_bytes"], wide["memory"]["resident_bytes"], "weights and moments stay f32")
+        self.assertLess(narrow["memory"]["arena_bytes"], 0.8 * wide["memory"]["arena_bytes"])
+
+    def test_the_recipe_says_it_too(self):
+        model, recipe, data, _ = case("mlp")
+        option = self.losses(self.compile(model, "--recipe", recipe, "--precision", "bf16", plan="a.tplan"), data, out="a", steps=3)
+        key = self.losses(self.compile(model, "--recipe", recipe, "--set", "train.precision=bf16", plan="b.tplan"), data, out="b",
+                          steps=3)
+        self.assertEqual(option, key)
+        plain = self.compile(model, "--recipe", recipe, "--set", "train.precision=bf16", "--precision", "f32", plan="c.tplan")
+        self.assertEqual(self.report(plain)["precision"], "f32", "the option goes before the recipe")
+
+    def test_what_no_cpu_multiplies_is_refused(self):
+        model, recipe, _, _ = case("mlp")
+        for precision in ("f16", "tf32"):
+            self.refuse(2, [f"--precision {precision}: no CPU target multiplies {precision}; use bf16 or f32"], "tcc", model,
+                        "--recipe", recipe, "--precision", precision)
+            self.refuse(1, ["train.precision", precision], "tcc", model, "--recipe", recipe, "--set", f"train.precision={precision}")
+
+
+if __name__ == "__main__":
+    unittest.main()
