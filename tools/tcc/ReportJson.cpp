@@ -202,6 +202,7 @@ Json reportJson(const Report &report, bool details) {
   result["version"] = 1;
   result["model"] = plan.model();
   result["target"] = plan.target();
+  result["precision"] = plan.precision();
   result["producer"] = plan.producer();
   result["library"] = plan.library();
   result["max_workers"] = plan.max_workers();

@@ -349,8 +349,8 @@ std::string reportText(const Report &report) {
   for (const EntryMemory &entry : report.entries)
     entries.push_back(entry.name);
   std::string text =
-      fmt::format("{} for {}, at most {}; made by {} with {}\nentries: {}\n", plan.model(), plan.target(),
-                  counted(plan.max_workers(), "worker"), plan.producer(), plan.library(), fmt::join(entries, ", "));
+      fmt::format("{} for {}, products in {}, at most {}; made by {} with {}\nentries: {}\n", plan.model(),
+                  plan.target(), plan.precision().empty() ? "f32" : plan.precision(), counted(plan.max_workers(), "worker"), plan.producer(), plan.library(), fmt::join(entries, ", "));
   if (report.flopsPerStep > 0)
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
