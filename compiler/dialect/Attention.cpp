@@ -40,7 +40,8 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
   llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey()), value = shapeOf(op.getValue());
   if (query.size() != 4 || key.size() != 4 || value.size() != 4)
     return op.emitOpError("needs query, key and value of rank 4: batch, heads, positions, features");
-  if (elementTypeOf(op.getKey()) != elementTypeOf(op.getQuery()) || elementTypeOf(op.getValue()) != elementTypeOf(op.getQuery()))
+  if (elementTypeOf(op.getKey()) != elementTypeOf(op.getQuery()) ||
+      elementTypeOf(op.getValue()) != elementTypeOf(op.getQuery()))
     return op.emitOpError("needs query, key and value of one element type");
   if (key[0] != query[0] || value[0] != query[0])
     return op.emitOpError("needs one batch size");
@@ -55,7 +56,8 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
     if (elementTypeOf(bias) != elementTypeOf(op.getQuery()) && elementTypeOf(bias) != attentionShapeOf(op).sumType)
       return op.emitOpError("needs a bias of query's element type or of the sums', ") << attentionShapeOf(op).sumType;
   Dims full = {query[0], query[1], query[2], key[2]};
-  if (failed(verifyBroadcasts(op, op.getBias(), full, "bias")) || failed(verifyBroadcasts(op, op.getMask(), full, "mask")))
+  if (failed(verifyBroadcasts(op, op.getBias(), full, "bias")) ||
+      failed(verifyBroadcasts(op, op.getMask(), full, "mask")))
     return failure();
   double p = op.getDropout().convertToDouble();
   if (!(p >= 0 && p <= 1))
@@ -73,8 +75,10 @@ template <typename OpTy> LogicalResult verifyOutputs(OpTy op, Value output, Valu
   AttentionShape s = attentionShapeOf(op);
   if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
       elementTypeOf(output) != elementTypeOf(op.getQuery()))
-    return op.emitOpError("needs ") << what << " of batch, heads, queries, and the features of value, in query's element type";
-  if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) || elementTypeOf(logsumexp) != s.sumType)
+    return op.emitOpError("needs ") << what
+                                    << " of batch, heads, queries, and the features of value, in query's element type";
+  if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) ||
+      elementTypeOf(logsumexp) != s.sumType)
     return op.emitOpError("needs logsumexp of batch, heads, queries and 1 in ") << s.sumType;
   return success();
 }
@@ -89,7 +93,9 @@ public:
     return operands[0].getDouble(queryIndex(b, h, i, d));
   }
   double key(int64_t b, int64_t h, int64_t j, int64_t d) const { return operands[1].getDouble(keyIndex(b, h, j, d)); }
-  double value(int64_t b, int64_t h, int64_t j, int64_t v) const { return operands[2].getDouble(valueIndex(b, h, j, v)); }
+  double value(int64_t b, int64_t h, int64_t j, int64_t v) const {
+    return operands[2].getDouble(valueIndex(b, h, j, v));
+  }
   int64_t queryIndex(int64_t b, int64_t h, int64_t i, int64_t d) const {
     return ((b * s.heads + h) * s.queries + i) * s.depth + d;
   }
@@ -199,7 +205,8 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
 
 /// What flows into logsumexp, g, adds g·p to the scores' gradient p∘(…− δ): it is taken off δ = Σ output·outputGrad, as
 /// one more feature: output g, outputGrad −1, value 0.
-void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &gradients) {
+void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &gradients) {
   gradients.resize(getNumOperands());
   if (!resultGradients[0] && !resultGradients[1])
     return;
@@ -225,25 +232,26 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, 
   llvm::SmallVector<Type> biasGrad;
   if (Value bias = getBias())
     biasGrad.push_back(RankedTensorType::get(
-        {shapeOf(getQuery())[0], shapeOf(getQuery())[1], shapeOf(getQuery())[2], shapeOf(getKey())[2]}, elementTypeOf(bias)));
+        {shapeOf(getQuery())[0], shapeOf(getQuery())[1], shapeOf(getQuery())[2], shapeOf(getKey())[2]},
+        elementTypeOf(bias)));
   auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
                                       getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output,
-                                      getLogsumexp(), outputGrad, getScale(), getCausal(), getCausalOffset(), getSoftcap(),
-                                      getDropout(), getDropoutId());
+                                      getLogsumexp(), outputGrad, getScale(), getCausal(), getCausalOffset(),
+                                      getSoftcap(), getDropout(), getDropoutId());
   gradients[0] = grad.getQueryGrad();
   gradients[1] = grad.getKeyGrad();
   gradients[2] = grad.getValueGrad();
   if (resultGradients[1])
-    gradients[2] = SliceOp::create(builder, loc, getValue().getType(), gradients[2], llvm::ArrayRef<int64_t>{0, 0, 0, 0},
-                                   llvm::ArrayRef<int64_t>{1, 1, 1, 1});
+    gradients[2] = SliceOp::create(builder, loc, getValue().getType(), gradients[2],
+                                   llvm::ArrayRef<int64_t>{0, 0, 0, 0}, llvm::ArrayRef<int64_t>{1, 1, 1, 1});
   if (getBias())
     gradients[3] = unbroadcast(builder, loc, grad.getBiasGrad()[0], shapeOf(getBias()));
 }
 
 llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
-  auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(), getQuery(), getKey(),
-                                getValue(), getBias(), getMask(), Value(), getScale(), getCausal(), getCausalOffset(),
-                                getSoftcap(), llvm::APFloat(0.0));
+  auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(), getQuery(),
+                                getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
+                                getCausalOffset(), getSoftcap(), llvm::APFloat(0.0));
   return {op.getOutput(), op.getLogsumexp()};
 }
 
@@ -262,7 +270,8 @@ LogicalResult AttentionGradOp::verify() {
     return emitOpError("needs gradients of the types of query, key and value");
   AttentionShape s = attentionShapeOf(*this);
   if (getBiasGrad().size() > 1 ||
-      (!getBiasGrad().empty() && shapeOf(getBiasGrad()[0]) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.keys})))
+      (!getBiasGrad().empty() &&
+       shapeOf(getBiasGrad()[0]) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.keys})))
     return emitOpError("needs one gradient of the bias at most, of every score");
   return success();
 }
@@ -270,7 +279,8 @@ LogicalResult AttentionGradOp::verify() {
 double AttentionGradOp::getFlops() {
   AttentionShape s = attentionShapeOf(*this);
   double rows = double(s.batch * s.heads * s.queries);
-  return s.scores() * (2.0 * double(3 * s.depth + 2 * s.width) + operationsPerScore(s) + 4) + 2 * rows * double(s.width);
+  return s.scores() * (2.0 * double(3 * s.depth + 2 * s.width) + operationsPerScore(s) + 4) +
+         2 * rows * double(s.width);
 }
 
 void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {

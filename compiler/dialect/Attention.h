@@ -21,9 +21,7 @@ struct AttentionShape {
 
   int64_t groupSize() const { return heads / keyHeads; }
   /// Keys that query i may see.
-  int64_t seenBy(int64_t i) const {
-    return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys;
-  }
+  int64_t seenBy(int64_t i) const { return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys; }
   /// Scores that the causal mask leaves, over all heads.
   double scores() const {
     double sum = 0;
@@ -40,9 +38,19 @@ struct AttentionShape {
 template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey());
   mlir::Type element = elementTypeOf(op.getQuery());
-  AttentionShape s{query[0], query[1], key[1], query[2], key[2], query[3], shapeOf(op.getValue())[3],
-                   op.getScale().convertToDouble(), op.getSoftcap().convertToDouble(), op.getDropout().convertToDouble(),
-                   op.getCausal(), int64_t(op.getCausalOffset()), int64_t(op.getDropoutId()),
+  AttentionShape s{query[0],
+                   query[1],
+                   key[1],
+                   query[2],
+                   key[2],
+                   query[3],
+                   shapeOf(op.getValue())[3],
+                   op.getScale().convertToDouble(),
+                   op.getSoftcap().convertToDouble(),
+                   op.getDropout().convertToDouble(),
+                   op.getCausal(),
+                   int64_t(op.getCausalOffset()),
+                   int64_t(op.getDropoutId()),
                    element.isF64() ? element : mlir::Type(mlir::Float32Type::get(op.getContext()))};
   int next = 3;
   if (op.getBias()) {

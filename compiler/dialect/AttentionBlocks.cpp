@@ -1,6 +1,7 @@
 //===- AttentionBlocks.cpp - blocks of scores, and their products -*- C++ -*-===//
 //
-// The two tools of attention's kernels: BlockProduct.h says how blocks are multiplied, AttentionEmitter.h how scores lie.
+// The two tools of attention's kernels: BlockProduct.h says how blocks are multiplied, AttentionEmitter.h how scores
+// lie.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/AttentionEmitter.h"
@@ -29,7 +30,9 @@ BlockEmitter::BlockEmitter(LoopBuilder &loops, Type sumType)
 Value BlockEmitter::plus(Value x, Value y) { return arith::AddIOp::create(b, loc, x, y); }
 Value BlockEmitter::plus(Value x, int64_t y) { return y ? plus(x, index(y)) : x; }
 Value BlockEmitter::minus(Value x, Value y) { return arith::SubIOp::create(b, loc, x, y); }
-Value BlockEmitter::times(Value x, int64_t y) { return y == 1 ? x : arith::MulIOp::create(b, loc, x, index(y)).getResult(); }
+Value BlockEmitter::times(Value x, int64_t y) {
+  return y == 1 ? x : arith::MulIOp::create(b, loc, x, index(y)).getResult();
+}
 Value BlockEmitter::least(Value x, Value y) { return arith::MinSIOp::create(b, loc, x, y); }
 Value BlockEmitter::most(Value x, Value y) { return arith::MaxSIOp::create(b, loc, x, y); }
 Value BlockEmitter::divide(Value x, int64_t y) { return arith::DivUIOp::create(b, loc, x, index(y)); }
@@ -104,7 +107,8 @@ void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Valu
     Value at = plus(left, times(k, p.a.columnStride));
     llvm::SmallVector<Value> next;
     for (auto [r, sum] : llvm::enumerate(carried))
-      next.push_back(math::FmaOp::create(b, loc, splat(load(p.a, plus(at, int64_t(r) * p.a.rowStride)), lanes), factor, sum));
+      next.push_back(
+          math::FmaOp::create(b, loc, splat(load(p.a, plus(at, int64_t(r) * p.a.rowStride)), lanes), factor, sum));
     return next;
   });
   for (auto [r, sum] : llvm::enumerate(sums))
@@ -228,7 +232,8 @@ ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape) {
 
 AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t mostKeys)
     : isNarrow(element.getIntOrFloatBitWidth() == 16),
-      blockKeys(std::min(mostKeys, (s.keys + BlockEmitter::kMostRows - 1) / BlockEmitter::kMostRows * BlockEmitter::kMostRows)),
+      blockKeys(std::min(mostKeys,
+                         (s.keys + BlockEmitter::kMostRows - 1) / BlockEmitter::kMostRows * BlockEmitter::kMostRows)),
       elementBytes(s.sumType.isF64() ? 8 : 4) {
   if (scoreTermForm(s.biasShape) == ScoreTermForm::kFull)
     bias = take(blockKeys * kBlockQueries);
@@ -237,8 +242,8 @@ AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t 
 }
 
 AttentionEmitter::AttentionEmitter(LoopBuilder &loops, const AttentionShape &shape, const AttentionLayout &layout)
-    : s(shape), at(layout), loops(loops), b(loops.builder), loc(loops.loc), e(loops, shape.sumType), math(loops, e.lanes()),
-      bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
+    : s(shape), at(layout), loops(loops), b(loops.builder), loc(loops.loc), e(loops, shape.sumType),
+      math(loops, e.lanes()), bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
       mask{shape.mask, shape.maskShape, layout.mask, scoreTermForm(shape.maskShape)} {
   for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
     Value stored = loops.load(unsigned(s.randomKey), e.index(i));
@@ -338,12 +343,12 @@ void AttentionEmitter::eachVector(llvm::function_ref<void(const Vector &)> body)
 llvm::SmallVector<Value>
 AttentionEmitter::eachRow(const Vector &v, ValueRange inits,
                           llvm::function_ref<llvm::SmallVector<Value>(Value, bool, ValueRange)> body) {
-  llvm::SmallVector<Value> carried = loops.loop(e.index(0), v.freeEnd, 1, inits, [&](Value row, ValueRange values) {
-    return body(row, false, values);
-  });
+  llvm::SmallVector<Value> carried = loops.loop(e.index(0), v.freeEnd, 1, inits,
+                                                [&](Value row, ValueRange values) { return body(row, false, values); });
   if (!s.causal)
     return carried;
-  return loops.loop(v.freeEnd, v.rowEnd, 1, carried, [&](Value row, ValueRange values) { return body(row, true, values); });
+  return loops.loop(v.freeEnd, v.rowEnd, 1, carried,
+                    [&](Value row, ValueRange values) { return body(row, true, values); });
 }
 
 /// One head's part of a bias or mask; what it does not depend on has stride 0.

@@ -95,7 +95,8 @@ protected:
   eachRow(const Vector &v, mlir::ValueRange inits,
           llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool diagonal, mlir::ValueRange)> body);
 
-  /// The scores of row `row` from what the product made; −∞ where excluded. `capped`, if given, is set to softcap's tanh.
+  /// The scores of row `row` from what the product made; −∞ where excluded. `capped`, if given, is set to softcap's
+  /// tanh.
   Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *capped = nullptr);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const Vector &v, mlir::Value row);

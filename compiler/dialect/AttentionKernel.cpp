@@ -54,7 +54,8 @@ public:
     Value row = e.divide(tile, blocks);
     setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
     setQueries(e.times(e.remainder(tile, blocks), kBlockQueries));
-    transposeQueries(operandAt(0, e.plus(queryBase(s.depth), e.times(queryFirst, s.depth)), s.depth), at.queries, s.depth);
+    transposeQueries(operandAt(0, e.plus(queryBase(s.depth), e.times(queryFirst, s.depth)), s.depth), at.queries,
+                     s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
       store(at.total, i, number(0));
@@ -65,8 +66,10 @@ public:
       Value count = e.minus(keyEnd, keyFirst);
       // Scores are computed for whole registers' rows.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
-      keyRows = widened(operandAt(1, e.plus(keyBase(s.depth), e.times(keyFirst, s.depth)), s.depth), at.keyCopy, read, s.depth);
-      valueRows = widened(operandAt(2, e.plus(keyBase(s.width), e.times(keyFirst, s.width)), s.width), at.valueCopy, read, s.width);
+      keyRows = widened(operandAt(1, e.plus(keyBase(s.depth), e.times(keyFirst, s.depth)), s.depth), at.keyCopy, read,
+                        s.depth);
+      valueRows = widened(operandAt(2, e.plus(keyBase(s.width), e.times(keyFirst, s.width)), s.width), at.valueCopy,
+                          read, s.width);
       eachVector([&](const Vector &v) { addKeys(v); });
     });
     finish();
@@ -78,7 +81,8 @@ private:
   void addKeys(const Vector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
     auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(s.depth)); };
-    e.multiply({keyRows, panel(at.queries, v, s.depth), scores, v.rowEnd, s.keys % e.rows(), e.lanes(), wholeDepth, false});
+    e.multiply(
+        {keyRows, panel(at.queries, v, s.depth), scores, v.rowEnd, s.keys % e.rows(), e.lanes(), wholeDepth, false});
     Lane before = load(at.largest, v.offset);
     Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
       Lane x = score(load(at.scores, rowOf(row)), v, row, diagonal);
@@ -101,8 +105,8 @@ private:
     MatrixView features = valueRows;
     std::swap(features.rowStride, features.columnStride);
     auto wholeBlock = [&](Value) { return std::pair(e.index(0), v.rowEnd); };
-    e.multiply({features, scores, panel(at.sums, v, s.width), e.index(s.width), s.width % e.rows(), e.lanes(), wholeBlock,
-                true, shrunk});
+    e.multiply({features, scores, panel(at.sums, v, s.width), e.index(s.width), s.width % e.rows(), e.lanes(),
+                wholeBlock, true, shrunk});
   }
 
   /// What scores are taken relative to: 0 where all are −∞ so far.
@@ -158,8 +162,8 @@ constexpr int64_t kLeastWholeHeads = 4;
 
 struct GradLayout : AttentionLayout {
   GradLayout(const AttentionShape &s, Type element, bool biasGrad)
-      : AttentionLayout(s, element, kGradKeys), biasGrad(biasGrad), queryBlocks(llvm::divideCeil(s.queries, kBlockQueries)),
-        keyBlocks(llvm::divideCeil(s.keys, blockKeys)),
+      : AttentionLayout(s, element, kGradKeys), biasGrad(biasGrad),
+        queryBlocks(llvm::divideCeil(s.queries, kBlockQueries)), keyBlocks(llvm::divideCeil(s.keys, blockKeys)),
         whole(s.batch * s.keyHeads >= kLeastWholeHeads || (queryBlocks == 1 && keyBlocks == 1)) {
     const int64_t block = blockKeys * kBlockQueries;
     queries = take(s.depth * kBlockQueries);
@@ -189,15 +193,15 @@ struct GradLayout : AttentionLayout {
 
   bool biasGrad;
   int64_t queryBlocks, keyBlocks;
-  bool whole; ///< a tile is a whole head
+  bool whole;                            ///< a tile is a whole head
   int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
   int64_t delta, logsumexp;
-  /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the scores'
-  /// gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
+  /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
+  /// scores' gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
-  int64_t queryGrads;                               ///< of the block, [query][feature]
+  int64_t queryGrads;                                                    ///< of the block, [query][feature]
   int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened
-  int64_t keyGrads = 0, valueGrads = 0;             ///< sums, where the results are narrower
+  int64_t keyGrads = 0, valueGrads = 0;                                  ///< sums, where the results are narrower
 };
 
 class GradEmitter : AttentionEmitter {
@@ -313,7 +317,8 @@ private:
   }
   /// The sums of the rows that the tile makes, from its first one on.
   MatrixView sumsOf(unsigned result, int64_t features, Value first) {
-    return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features) : keyResult(result, features, first);
+    return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features)
+                       : keyResult(result, features, first);
   }
 
   void startKeys(Value first, Value count) {
@@ -356,8 +361,10 @@ private:
         m.base = e.plus(m.base, e.times(sumRow, features));
         return m;
       };
-      e.multiply({scratch(at.weights, kBlockQueries), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(), s.width, seeing});
-      e.multiply({scratch(at.scoreGrads, kBlockQueries), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(), s.depth, seeing});
+      e.multiply({scratch(at.weights, kBlockQueries), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
+                  s.width, seeing});
+      e.multiply({scratch(at.scoreGrads, kBlockQueries), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
+                  s.depth, seeing});
     }
     if (!(wanted & kQueries))
       return;
@@ -365,8 +372,8 @@ private:
       Value end = keysSeenBefore(e.least(e.plus(e.plus(queryFirst, row), e.rows()), queryEnd));
       return std::pair(e.index(0), e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0)));
     };
-    e.multiply({scratch(at.scoreGrads, 1, kBlockQueries), key, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0,
-                s.depth, seen});
+    e.multiply({scratch(at.scoreGrads, 1, kBlockQueries), key, scratch(at.queryGrads, s.depth),
+                e.roundUp(queries, e.rows()), 0, s.depth, seen});
     if (at.biasGrad)
       writeBiasGrad();
   }
@@ -401,7 +408,8 @@ private:
     e.each(e.index(0), v.rowEnd, 1, [&](Value row) {
       Value index = rowOf(row, v);
       Lane weight = load(at.weights, index), weightGrad = load(at.scoreGrads, index);
-      Lane grad = s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
+      Lane grad =
+          s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
       if (at.biasGrad)
         store(at.biasGrads, index, grad);
       store(at.scoreGrads, index, grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale)));
@@ -433,8 +441,7 @@ GradLayout gradLayoutOf(AttentionGradOp op, const AttentionShape &s) {
 int64_t AttentionGradOp::getTileCount() {
   AttentionShape s = attentionShapeOf(*this);
   GradLayout layout = gradLayoutOf(*this, s);
-  return layout.whole ? s.batch * s.keyHeads
-                      : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
+  return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
 }
 
 int64_t AttentionGradOp::getScratchBytes() { return gradLayoutOf(*this, attentionShapeOf(*this)).bytes(); }

@@ -18,7 +18,9 @@ public:
   LaneArithmetic(LoopBuilder &loops, int64_t count) : ElementBuilder(loops.builder, loops.loc), count(count) {}
   int64_t lanes() const override { return count; }
   mlir::Value operand(unsigned, llvm::ArrayRef<Coord>) override { return {}; }
-  mlir::Value operandIf(unsigned, llvm::ArrayRef<Coord>, mlir::Value, mlir::Value otherwise) override { return otherwise; }
+  mlir::Value operandIf(unsigned, llvm::ArrayRef<Coord>, mlir::Value, mlir::Value otherwise) override {
+    return otherwise;
+  }
   llvm::SmallVector<mlir::Value>
   loop(int64_t, int64_t, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)>) override {
@@ -29,8 +31,8 @@ private:
   int64_t count;
 };
 
-/// Where the elements of a matrix lie: (row, column) at base + row·rowStride + column·columnStride of an operand, a result
-/// or the scratch.
+/// Where the elements of a matrix lie: (row, column) at base + row·rowStride + column·columnStride of an operand, a
+/// result or the scratch.
 struct MatrixView {
   enum Place { kOperand, kResult, kScratch } place;
   unsigned number; ///< of the operand or result
@@ -76,8 +78,8 @@ public:
   mlir::Value zeros(int64_t count);
 
   /// c = a·b, or c·scale + a·b, for rows [0, rowEnd) of c and `columns` columns. `rowEnd` is a multiple of rows() plus
-  /// `tail` (0 where that is never so: then it is a multiple). A row of c sums over `depth(row)`: first and last + 1, the
-  /// same for rows() rows from one that is a multiple of it.
+  /// `tail` (0 where that is never so: then it is a multiple). A row of c sums over `depth(row)`: first and last + 1,
+  /// the same for rows() rows from one that is a multiple of it.
   struct Product {
     MatrixView a, b, c;
     mlir::Value rowEnd;
@@ -89,12 +91,13 @@ public:
   void multiply(const Product &p);
 
   /// to(column, row) = from(row, column) for `rowCount` rows, a multiple of lanes(), from row 0 on, and columns
-  /// [columnBegin, columnEnd) of `columnExtent` ones; columnBegin is a multiple of lanes(). Rows from `rowLimit` on (null:
-  /// none) are not read: they are 0. Up to a few columns more than asked for are written, `columnExtent` at most.
+  /// [columnBegin, columnEnd) of `columnExtent` ones; columnBegin is a multiple of lanes(). Rows from `rowLimit` on
+  /// (null: none) are not read: they are 0. Up to a few columns more than asked for are written, `columnExtent` at
+  /// most.
   void transposeIn(const MatrixView &from, const MatrixView &to, int64_t rowCount, mlir::Value rowLimit,
                    mlir::Value columnBegin, mlir::Value columnEnd, int64_t columnExtent);
-  /// to(column, row) = from(row, column) for `rowCount` rows and lanes() columns. Of the rows only those below `rowLimit`
-  /// (null: all) are written, of the columns those below `columnLimit` (null: all).
+  /// to(column, row) = from(row, column) for `rowCount` rows and lanes() columns. Of the rows only those below
+  /// `rowLimit` (null: all) are written, of the columns those below `columnLimit` (null: all).
   void transposeOut(const MatrixView &from, const MatrixView &to, int64_t rowCount, mlir::Value rowLimit,
                     mlir::Value columnLimit);
   /// Rows [0, rowEnd) with `columnCount` columns.

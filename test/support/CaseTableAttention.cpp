@@ -32,9 +32,12 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   const int batch = c.sizes[0], heads = c.sizes[1], keyHeads = c.sizes[2], queries = c.sizes[3], keys = c.sizes[4],
             depth = c.sizes[5], width = c.sizes[6];
   const std::string sums = element == "f64" ? "f64" : "f32";
-  const std::string query = typeOf({batch, heads, queries, depth}, element), key = typeOf({batch, keyHeads, keys, depth}, element),
-                    value = typeOf({batch, keyHeads, keys, width}, element), output = typeOf({batch, heads, queries, width}, element),
-                    logsumexp = typeOf({batch, heads, queries, 1}, sums), scores = typeOf({batch, heads, queries, keys}, element);
+  const std::string query = typeOf({batch, heads, queries, depth}, element),
+                    key = typeOf({batch, keyHeads, keys, depth}, element),
+                    value = typeOf({batch, keyHeads, keys, width}, element),
+                    output = typeOf({batch, heads, queries, width}, element),
+                    logsumexp = typeOf({batch, heads, queries, 1}, sums),
+                    scores = typeOf({batch, heads, queries, keys}, element);
   std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value, names = "%q, %k, %v",
               types = query + ", " + key + ", " + value, segments = "1, 1, 1", body;
   std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}};
@@ -55,8 +58,8 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   optional(!c.bias.empty(), "b", typeOf(c.bias, element), {-2, 2});
   optional(!c.mask.empty(), "m", typeOf(c.mask, "i1"), {0, 1});
   optional(c.settings.find("dropout") != std::string::npos, "w", "tensor<4xui32>", {0, 4e9});
-  body += "%r, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">, scale = 0.4" + c.settings +
-          "} : (" + types + ") -> (" + output + ", " + logsumexp + ")";
+  body += "%r, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">, scale = 0.4" +
+          c.settings + "} : (" + types + ") -> (" + output + ", " + logsumexp + ")";
   if (element == "f64" && c.differences) {
     std::string results = c.emptyRows ? output : output + ", " + logsumexp;
     cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", body, Types::None, ranges,
@@ -67,27 +70,30 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
     gradients += ", " + scores;
     gradientNames += ", %gb";
   }
-  body += "\n" + gradientNames + " = train.attention_grad " + names + ", %r, %l, %g {operandSegmentSizes = array<i32: " + segments +
-          ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">, scale = 0.4" + c.settings +
-          "} : (" + types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" + gradients + ")";
+  body += "\n" + gradientNames + " = train.attention_grad " + names +
+          ", %r, %l, %g {operandSegmentSizes = array<i32: " + segments +
+          ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">, scale = 0.4" +
+          c.settings + "} : (" + types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" + gradients + ")";
   ranges.push_back({-1, 1});
   bool narrow = element == "bf16" || element == "f16";
   cases.push_back({"attention_grad_" + c.name + "_" + element,
-                   "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")", body,
-                   Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0});
+                   "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
+                   body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0});
 }
 
 } // namespace
 
 void addAttentionCases(std::vector<Case> &cases) {
-  const std::string causal = ", causal = true", softcap = ", softcap = 1.5", dropout = ", dropout = 0.25, dropoutId = 81985529216486895";
+  const std::string causal = ", causal = true", softcap = ", softcap = 1.5",
+                    dropout = ", dropout = 0.25, dropoutId = 81985529216486895";
   auto offset = [&](int by) { return causal + ", causalOffset = " + std::to_string(by); };
   const std::string constants = "%zero = train.constant dense<0.0> : $B\n%sign = train.constant dense<$S> : $B\n"
                                 "%inf = train.div %sign, %zero : $B\n";
   // %b0 where it is above a bound, else sign/0.
   auto special = [&](const std::string &sign, const std::string &bound, const std::string &bools) {
-    std::string text = constants + "%bound = train.constant dense<" + bound + "> : $B\n%c = train.compare lt %b0, %bound : $B -> " +
-                       bools + "\n%b = train.select %c, %inf, %b0 : " + bools + ", $B\n";
+    std::string text = constants + "%bound = train.constant dense<" + bound +
+                       "> : $B\n%c = train.compare lt %b0, %bound : $B -> " + bools +
+                       "\n%b = train.select %c, %inf, %b0 : " + bools + ", $B\n";
     return text.replace(text.find("$S"), 2, sign);
   };
   const std::vector<AttentionCase> table = {
@@ -118,7 +124,15 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"bias_one", {2, 3, 3, 9, 13, 4, 4}, "", {1, 1, 1, 1}},
       {"bias_blocks", {1, 2, 2, 70, 140, 4, 4}, causal, {1, 1, 70, 140}, {}, false, false, "", false},
       {"bias_blocks_of_many_heads", {2, 2, 2, 70, 141, 4, 4}, offset(71), {2, 2, 70, 141}, {}, true, false, "", false},
-      {"bias_minus_infinity", {2, 2, 2, 9, 3, 4, 4}, "", {2, 2, 9, 3}, {}, false, true, special("-1.0", "0.5", typeOf({2, 2, 9, 3}, "i1")), false},
+      {"bias_minus_infinity",
+       {2, 2, 2, 9, 3, 4, 4},
+       "",
+       {2, 2, 9, 3},
+       {},
+       false,
+       true,
+       special("-1.0", "0.5", typeOf({2, 2, 9, 3}, "i1")),
+       false},
       {"mask_full", {2, 3, 3, 9, 13, 4, 4}, "", {}, {2, 3, 9, 13}, true},
       {"mask_of_keys", {2, 3, 3, 9, 13, 4, 4}, "", {}, {2, 1, 1, 13}},
       {"mask_of_queries", {2, 3, 3, 9, 13, 4, 4}, "", {}, {1, 3, 9, 1}, false, true},
@@ -128,24 +142,40 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"dropout", {2, 2, 2, 9, 13, 4, 4}, dropout, {}, {}, true},
       {"dropout_all", {1, 1, 1, 9, 13, 4, 4}, ", dropout = 1.0"},
       {"dropout_blocks", {1, 2, 2, 70, 140, 4, 4}, causal + dropout, {}, {}, false, false, "", false},
-      {"everything", {1, 4, 2, 70, 75, 4, 5}, offset(5) + softcap + dropout, {1, 4, 70, 75}, {1, 1, 70, 75}, true, true, "", false},
+      {"everything",
+       {1, 4, 2, 70, 75, 4, 5},
+       offset(5) + softcap + dropout,
+       {1, 4, 70, 75},
+       {1, 1, 70, 75},
+       true,
+       true,
+       "",
+       false},
   };
   for (const AttentionCase &c : table)
     for (const std::string element : {"f64", "f32", "bf16", "f16"})
       // Kernels of f16 differ from those of bf16 in how elements are widened, which small shapes show.
-      if (element == "f32" || (element == "f64" && c.differences) || (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
+      if (element == "f32" || (element == "f64" && c.differences) ||
+          (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
         add(cases, c, element);
   // What is not finite: the rows that see it, and no others.
   for (const auto &[name, sign] : {std::pair<const char *, const char *>{"infinity", "1.0"}, {"nan", "0.0"}}) {
     std::string bias = typeOf({1, 1, 70, 9}, "f32"), body = special(sign, "-1.9", typeOf({1, 1, 70, 9}, "i1"));
     for (size_t at; (at = body.find("$B")) != std::string::npos;)
       body.replace(at, 2, bias);
-    std::string features = typeOf({1, 1, 70, 4}, "f32"), keys = typeOf({1, 1, 9, 4}, "f32"), sums = typeOf({1, 1, 70, 1}, "f32");
+    std::string features = typeOf({1, 1, 70, 4}, "f32"), keys = typeOf({1, 1, 9, 4}, "f32"),
+                sums = typeOf({1, 1, 70, 1}, "f32");
     cases.push_back({std::string("attention_") + name,
                      "(%q: " + features + ", %k: " + keys + ", %b0: " + bias + ") -> (" + features + ", " + sums + ")",
-                     body + "%r, %l = train.attention %q, %k, %k, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, scale = 0.4} : (" +
+                     body +
+                         "%r, %l = train.attention %q, %k, %k, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, "
+                         "scale = 0.4} : (" +
                          features + ", " + keys + ", " + keys + ", " + bias + ") -> (" + features + ", " + sums + ")",
-                     Types::None, {{-2, 2}}, "%r, %l", false, 64});
+                     Types::None,
+                     {{-2, 2}},
+                     "%r, %l",
+                     false,
+                     64});
   }
 }
 
