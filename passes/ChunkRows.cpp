@@ -30,6 +30,9 @@ namespace {
 /// Sizes of chunks are multiples of this where there are rows enough: tiles of products fit.
 constexpr int64_t kRowUnit = 32;
 
+/// Chunks that save less than this share of the product's bytes are not worth their traffic.
+constexpr int64_t kLeastShare = 4;
+
 /// Rows of the first chunks; the last takes the rest. From shapes alone.
 int64_t rowsOfChunk(int64_t rows, int64_t bytes, int64_t maxBytes, int64_t minRows) {
   int64_t fitting = std::max<int64_t>({maxBytes / std::max<int64_t>(bytes / rows, 1), minRows, 1});
@@ -208,6 +211,11 @@ private:
       RowRegionOrWhy found = findRowRegion(product, dim);
       if (!found.region) {
         why = why.empty() ? found.why : why;
+        continue;
+      }
+      int64_t saved = bytes - bytes / rows * each - found.region->waitingBytes;
+      if (saved * kLeastShare < bytes) {
+        why = "chunks would save little, since a gradient that is added up over them waits for another";
         continue;
       }
       erased.insert_range(ChunkWriter(*found.region, product, each).run());

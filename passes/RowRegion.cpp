@@ -178,6 +178,7 @@ public:
       findExits();
     if (!why.empty())
       return {std::nullopt, why};
+    countWaiting();
     return {std::move(region), ""};
   }
 
@@ -370,6 +371,26 @@ private:
       region.exits.insert(result);
       if (!areAdjacent(result, region.rowsOf[result]))
         why = "rows of `" + nodeName(result.getLoc()).str() + "` do not lie side by side";
+    }
+  }
+
+  void countWaiting() {
+    llvm::DenseSet<Operation *> later; // made of what the products that end the region make
+    for (Operation &op : *product->getBlock())
+      if (!region.ops.contains(&op) && llvm::any_of(op.getOperands(), [&](Value operand) {
+            Operation *producer = operand.getDefiningOp();
+            return producer && (ends.contains(producer) || later.contains(producer));
+          }))
+        later.insert(&op);
+    for (Operation *op : sums) {
+      SmallVector<Operation *> readers(op->getUsers());
+      for (size_t i = 0; i < readers.size(); ++i)
+        if (readers[i]->hasTrait<View>())
+          llvm::append_range(readers, readers[i]->getUsers());
+      if (llvm::any_of(readers, [&](Operation *reader) {
+            return later.contains(reader) && !reader->hasTrait<OpTrait::IsTerminator>();
+          }))
+        region.waitingBytes += tensorBytes(op->getResult(0).getType());
     }
   }
 

@@ -40,6 +40,10 @@ struct RowRegion {
   /// Results of ops, no sums, that are read outside; in program order.
   llvm::SetVector<mlir::Value> exits;
 
+  /// Bytes of sums that wait for what is made of other results, as a tied weight's gradient does for the embedding's: they
+  /// lie beside the chunks' buffers, where without chunks they could be made later.
+  int64_t waitingBytes = 0;
+
   /// How an op of the region reads an operand.
   RowAccess access(mlir::OpOperand &operand) const;
 };

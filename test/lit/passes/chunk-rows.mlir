@@ -7,7 +7,8 @@
 // What is chunked and what is not is said, with who reads what is stored; nothing is said of products whose rows nobody reduces.
 // CHECK: train.notes = [{kind = "chunked", subject = "head", text = "computed in 4 chunks of 2 rows, with what is made of each row: 0.0 MiB never stored whole"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: read by a result of the entry"}
-// CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: spread needs all rows at once, through whole"}]
+// CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: spread needs all rows at once, through whole"}
+// CHECK-SAME: {kind = "stored", subject = "tied", text = "0.0 MiB stored whole: chunks would save little, since a gradient that is added up over them waits for another"}]
 
 // 8 rows of 256 scores: the logits take 8192 bytes. The loss reads two numbers a row; the gradient is contracted by two products
 // and a sum over the rows, which go on adding.
@@ -84,4 +85,20 @@ func.func @circle(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>) -> (tensor<1x8
   %e = train.exp %d : tensor<1x8x256xf32>
   %s = train.reduce sum %e [2] : tensor<1x8x256xf32> -> tensor<1x8x1xf32>
   return %s : tensor<1x8x1xf32>
+}
+
+// The weight's gradient takes as much as the logits, and waits for what is made of the other gradient: chunks would begin it early.
+// CHECK-LABEL: func.func @waits
+func.func @waits(%x: tensor<1x8x8xf32>, %w: tensor<1x256x8xf32>) -> (tensor<1x256x8xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
+  // CHECK-NEXT: train.matmul %{{.*}} -> tensor<1x8x256xf32>
+  %l = train.matmul %x, %w {transB = true} : (tensor<1x8x8xf32>, tensor<1x256x8xf32>) -> tensor<1x8x256xf32> loc("tied")
+  %m = train.reduce max %l [2] : tensor<1x8x256xf32> -> tensor<1x8x1xf32>
+  %ms = train.broadcast %m : tensor<1x8x1xf32> -> tensor<1x8x256xf32>
+  %d = train.sub %l, %ms : tensor<1x8x256xf32>
+  %dx = train.matmul %d, %w : (tensor<1x8x256xf32>, tensor<1x256x8xf32>) -> tensor<1x8x8xf32>
+  %dw = train.matmul %d, %x {transA = true} : (tensor<1x8x256xf32>, tensor<1x8x8xf32>) -> tensor<1x256x8xf32>
+  %s = train.reduce sum %dx [1] : tensor<1x8x8xf32> -> tensor<1x1x8xf32>
+  %ss = train.broadcast %s : tensor<1x1x8xf32> -> tensor<1x256x8xf32>
+  %g = train.add %dw, %ss : tensor<1x256x8xf32>
+  return %g : tensor<1x256x8xf32>
 }
