@@ -105,7 +105,7 @@ bool PlanCache::changedSince(const std::string &path) const {
   return before < kTickSeconds;
 }
 
-std::optional<Key> PlanCache::keyFor(const std::vector<std::string> &externalFiles) const {
+std::optional<Key> PlanCache::keyFor(const std::vector<std::string> &externalFiles) {
   if (!model)
     return std::nullopt;
   KeyBuilder key("plan");
@@ -121,10 +121,14 @@ std::optional<Key> PlanCache::keyFor(const std::vector<std::string> &externalFil
   key.add(externalFiles.size());
   for (const std::string &name : externalFiles) {
     const std::string path = (fs::path(modelFolder()) / name).string();
-    plan::Expected<Key> content = hashFile(path);
-    if (!content)
-      return std::nullopt;
-    key.add(name).add(*content).add(emit::externalPath(path, options.planFolder));
+    auto known = contents.find(path);
+    if (known == contents.end()) {
+      plan::Expected<Key> content = hashFile(path);
+      if (!content)
+        return std::nullopt;
+      known = contents.emplace(path, *content).first;
+    }
+    key.add(name).add(known->second).add(emit::externalPath(path, options.planFolder));
   }
   return key.finish();
 }
@@ -177,6 +181,7 @@ void PlanCache::keep(const CachedPlan &plan, const std::vector<std::string> &ext
   std::string files, entry;
   for (const std::string &name : names)
     append(files, name);
+  entry.reserve(plan.bytes.size() + 4096);
   append(entry, plan.bytes);
   append(entry, options.modelPath);
   append(entry, options.recipePath);

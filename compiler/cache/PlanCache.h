@@ -12,6 +12,7 @@
 #include "compiler/cache/ContentStore.h"
 
 #include <ctime>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,14 +39,15 @@ public:
   void keep(const CachedPlan &plan, const std::vector<std::string> &externalFiles);
 
 private:
-  std::optional<Key> keyFor(const std::vector<std::string> &externalFiles) const;
+  std::optional<Key> keyFor(const std::vector<std::string> &externalFiles);
   std::string modelFolder() const;
   bool changedSince(const std::string &path) const;
 
   ContentStore &store;
   const CompileOptions &options;
   timespec made = {};
-  std::optional<Key> model; ///< the content of the model file
+  std::optional<Key> model;            ///< the content of the model file
+  std::map<std::string, Key> contents; ///< of external files, hashed once
 };
 
 } // namespace tcc::cache

@@ -126,6 +126,8 @@ Expected<std::string> PlanWriter::toBuffer(const Plan &plan) const {
   if (!head)
     return head;
   std::string bytes = head.take();
+  if (!payloads.empty())
+    bytes.reserve(offsets.back() + payloads.back().bytes);
   for (size_t i = 0; i < payloads.size(); ++i) {
     bytes.resize(offsets[i], '\0');
     bytes.append(static_cast<const char *>(payloads[i].data), payloads[i].bytes);
