@@ -8,6 +8,7 @@
 #include "passes/Common.h"
 #include "passes/EntryProgram.h"
 #include "passes/Lowering.h"
+#include "runtime/plan/BytesText.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -20,15 +21,7 @@ namespace tcc::train {
 
 namespace {
 
-/// "1.5 MiB (1,572,864 bytes)" would be too much in a list: "1.5 MiB".
-std::string bytesText(uint64_t bytes) {
-  static constexpr const char *kUnits[] = {"B", "KiB", "MiB", "GiB"};
-  double value = double(bytes);
-  int unit = 0;
-  for (; unit < 3 && value >= 1023.95; ++unit)
-    value /= 1024;
-  return unit ? llvm::formatv("{0:F1} {1}", value, kUnits[unit]).str() : std::to_string(bytes) + " B";
-}
+using plan::bytesText;
 
 struct Ladder {
   func::FuncOp function;
@@ -55,7 +48,8 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     std::vector<Ladder> ladders;
     for (func::FuncOp function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
       if (auto entry = function->getAttrOfType<StringAttr>(names::kEntry))
-        climb(ladders.emplace_back(Ladder{function, entry, {}, {}}));
+        if (failed(climb(ladders.emplace_back(Ladder{function, entry, {}, {}}))))
+          return signalPassFailure();
     if (budgetBytes && failed(fit(ladders)))
       return signalPassFailure();
     std::vector<planning::Bytes> capacities = chooseCapacities(ladders);
@@ -77,13 +71,18 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
   }
 
 private:
-  void climb(Ladder &ladder) {
+  LogicalResult climb(Ladder &ladder) {
     ladder.program = EntryProgram(ladder.function).program;
     planning::FrontierOptions options;
     options.rungs = rungs;
     if (bounds)
       options.boundWork = options.work;
-    ladder.points = planning::frontier(ladder.program, options);
+    planning::Frontier found = planning::frontier(ladder.program, options);
+    ladder.points = std::move(found.points);
+    if (!found.error.empty())
+      return ladder.function.emitError("internal error: the ladder of budgets of `")
+             << ladder.entry << "` is wrong: " << found.error;
+    return success();
   }
 
   /// Leaves out the optional entry where it alone does not fit; an error where another one does not.

@@ -1,6 +1,7 @@
 //===- Frontier.cpp -------------------------------------------------------===//
 #include "compiler/planning/Frontier.h"
 
+#include "compiler/planning/RematPrices.h"
 #include "compiler/planning/Scheduling.h"
 
 #include <algorithm>
@@ -12,11 +13,6 @@
 namespace tcc::planning {
 
 namespace {
-
-Bytes aligned(Bytes bytes) {
-  const Bytes alignment = PackingProblem().alignment;
-  return (bytes + alignment - 1) / alignment * alignment;
-}
 
 Bytes packedBytes(const Program &program, const Sequence &sequence, uint64_t work) {
   std::vector<int> bufferOf;
@@ -68,180 +64,55 @@ Sequence reordered(const Program &program, const Sequence &sequence, uint64_t wo
   return validate(program, result).empty() && peakOf(program, result) < peakOf(program, sequence) ? result : sequence;
 }
 
-} // namespace
-
-RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction) {
+/// A program in one order of its instructions, as a problem of recomputation.
+struct View {
+  Sequence order; ///< instruction of the program at each place
+  Program program;
   RematProblem problem;
-  nodeInstruction.clear();
-  std::vector<int> nodeOf(program.values.size(), -1), firstNode(program.instructions.size(), -1);
-  std::vector<bool> read(program.values.size(), false);
-  for (const ProgramInstruction &instruction : program.instructions)
-    for (int v : instruction.reads)
-      read[size_t(v)] = true;
-  auto add = [&](RematNode node, std::vector<int> inputs, int instruction) {
-    std::sort(inputs.begin(), inputs.end());
-    problem.nodes.push_back(std::move(node));
-    problem.inputs.push_back(std::move(inputs));
-    nodeInstruction.push_back(instruction);
-    return int(problem.nodes.size()) - 1;
-  };
-  auto nodeOfValue = [&](int v) {
-    RematNode node;
-    node.name = program.values[size_t(v)].name;
-    node.bytes = aligned(program.values[size_t(v)].bytes);
-    node.liveAtExit = program.values[size_t(v)].atExit;
-    return node;
-  };
-  for (size_t v = 0; v < program.values.size(); ++v)
-    if (program.values[v].producer < 0) {
-      RematNode node = nodeOfValue(int(v));
-      node.repeatable = false;
-      nodeOf[v] = add(node, {}, -1);
-    }
-  for (size_t i = 0; i < program.instructions.size(); ++i) {
-    const ProgramInstruction &instruction = program.instructions[i];
-    std::vector<int> inputs, written;
-    for (int v : instruction.reads)
-      inputs.push_back(nodeOf[size_t(v)]);
-    for (int v : instruction.writes)
-      if (!instruction.omits || read[size_t(v)] || program.values[size_t(v)].atExit)
-        written.push_back(v);
-    // What is written over an operand comes last: the operand lives until there.
-    auto [over, overWritten] = instruction.inPlace.empty() ? std::pair(-1, -1) : instruction.inPlace.front();
-    std::stable_partition(written.begin(), written.end(), [&, last = overWritten](int v) { return v != last; });
-    firstNode[i] = int(problem.nodes.size());
-    for (int v : written) {
-      RematNode node = nodeOfValue(v);
-      node.cost = instruction.cost;
-      node.workspace = aligned(instruction.workspace);
-      node.repeatable = instruction.repeatable;
-      if (v == overWritten)
-        node.overwrites = nodeOf[size_t(over)];
-      nodeOf[size_t(v)] = add(node, inputs, int(i));
-    }
-    if (written.empty()) {
-      RematNode node;
-      node.name = instruction.name;
-      node.cost = instruction.cost;
-      node.workspace = aligned(instruction.workspace);
-      node.repeatable = false;
-      add(node, inputs, int(i));
-    }
+  std::vector<int> nodeInstruction;
+  RematSolution least; ///< as little memory as the solver reaches in this order
+
+  View(const Program &whole, Sequence inThisOrder) : order(std::move(inThisOrder)), program(inOrder(whole, order)) {
+    problem = rematProblemOf(program, nodeInstruction);
   }
-  // What reads state is not executed again once that is overwritten.
-  for (size_t i = 0; i < program.instructions.size(); ++i)
-    for (int reader : program.instructions[i].after)
-      for (size_t n = size_t(firstNode[size_t(reader)]); n < problem.nodes.size() && nodeInstruction[n] == reader;
-           ++n) {
-        int &limit = problem.nodes[n].repeatBefore;
-        limit = limit < 0 ? firstNode[i] : std::min(limit, firstNode[i]);
-      }
-  return problem;
+  Sequence sequence(const RematSchedule &schedule) const {
+    Sequence result = sequenceOf(program, schedule, nodeInstruction);
+    for (int &instruction : result)
+      instruction = order[size_t(instruction)];
+    return result;
+  }
+};
+
+/// The instructions in the order of their first executions.
+Sequence firstExecutions(const Program &program, const Sequence &sequence) {
+  Sequence order;
+  std::vector<bool> done(program.instructions.size(), false);
+  for (int instruction : sequence)
+    if (!done[size_t(instruction)]) {
+      done[size_t(instruction)] = true;
+      order.push_back(instruction);
+    }
+  return order;
 }
 
-Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence) {
-  std::vector<bool> needed(program.values.size());
-  for (size_t v = 0; v < program.values.size(); ++v)
-    needed[v] = program.values[v].atExit;
-  std::vector<int> left(program.instructions.size(), 0);
-  std::vector<size_t> earliest(program.instructions.size(), 0);
-  for (size_t at = sequence.size(); at-- > 0;) {
-    ++left[size_t(sequence[at])];
-    earliest[size_t(sequence[at])] = at;
-  }
-  Sequence kept;
-  for (size_t at = sequence.size(); at-- > 0;) {
-    const size_t id = size_t(sequence[at]);
-    const ProgramInstruction &instruction = program.instructions[id];
-    bool useful =
-        std::any_of(instruction.writes.begin(), instruction.writes.end(), [&](int v) { return needed[size_t(v)]; });
-    bool effect = instruction.writesState && at == earliest[id];
-    if (!useful && !effect && left[id] > 1) {
-      --left[id];
-      continue;
-    }
-    kept.push_back(int(id));
-    for (int v : instruction.writes)
-      needed[size_t(v)] = false;
-    for (int v : instruction.reads)
-      needed[size_t(v)] = true;
-  }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
+/// Without recomputation.
+Bytes wholePeak(const RematProblem &problem) {
+  RematSchedule once(problem.nodes.size());
+  std::iota(once.begin(), once.end(), 0);
+  return measure(problem, once).peak;
 }
 
-Program expand(const Program &program, const Sequence &sequence) {
-  Program expanded;
-  std::vector<int> newest(program.values.size(), -1), executionOf(program.instructions.size(), -1);
-  auto add = [&](int v, int producer) {
-    ProgramValue value = program.values[size_t(v)];
-    value.producer = producer;
-    value.atExit = false;
-    newest[size_t(v)] = int(expanded.values.size());
-    expanded.values.push_back(std::move(value));
-  };
-  for (size_t v = 0; v < program.values.size(); ++v)
-    if (program.values[v].producer < 0)
-      add(int(v), -1);
-  std::vector<std::vector<int>> executions(program.instructions.size());
-  for (size_t at = 0; at < sequence.size(); ++at)
-    executions[size_t(sequence[at])].push_back(int(at));
-  for (size_t at = 0; at < sequence.size(); ++at) {
-    const ProgramInstruction &source = program.instructions[size_t(sequence[at])];
-    ProgramInstruction instruction = source;
-    instruction.reads.clear();
-    instruction.writes.clear();
-    instruction.inPlace.clear();
-    instruction.after.clear();
-    instruction.repeatable = false;
-    for (int v : source.reads)
-      instruction.reads.push_back(newest[size_t(v)]);
-    std::vector<int> before = newest;
-    for (int v : source.writes) {
-      add(v, int(at));
-      instruction.writes.push_back(newest[size_t(v)]);
-    }
-    for (auto [read, written] : source.inPlace)
-      instruction.inPlace.push_back({before[size_t(read)], newest[size_t(written)]});
-    for (int earlier : source.after)
-      for (int execution : executions[size_t(earlier)])
-        instruction.after.push_back(execution);
-    std::sort(instruction.reads.begin(), instruction.reads.end());
-    std::sort(instruction.after.begin(), instruction.after.end());
-    expanded.instructions.push_back(std::move(instruction));
+class Climb {
+public:
+  Climb(const Program &program, const FrontierOptions &options) : program(program), options(options) {
+    solver.work = options.work / (options.rungs + 1);
   }
-  for (size_t v = 0; v < program.values.size(); ++v)
-    if (newest[v] >= 0)
-      expanded.values[size_t(newest[v])].atExit = program.values[v].atExit;
-  return expanded;
-}
 
-std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) {
-  std::vector<Block> blocks = blocksOf(program, sequence);
-  std::vector<int> bufferOf;
-  PackingProblem problem = packingOf(blocks, bufferOf);
-  std::vector<int64_t> change(sequence.size() + 3, 0);
-  for (const PackingBuffer &buffer : problem.buffers) {
-    change[size_t(buffer.first + 1)] += int64_t(aligned(buffer.bytes));
-    change[size_t(buffer.last + 2)] -= int64_t(aligned(buffer.bytes));
-  }
-  int64_t live = 0, most = -1;
-  Time peak = -1;
-  for (size_t at = 0; at < change.size(); ++at)
-    if ((live += change[at]) > most) {
-      most = live;
-      peak = Time(at) - 1;
-    }
-  std::vector<Block> found;
-  for (const Block &block : blocks)
-    if (block.first <= peak && peak <= block.last && !(block.inPlaceOf >= 0 && block.first == peak))
-      found.push_back(block);
-  std::stable_sort(found.begin(), found.end(), [](const Block &a, const Block &b) { return a.bytes > b.bytes; });
-  return found;
-}
+  std::vector<FrontierPoint> points;
+  std::string error;
+  RematOptions solver;
 
-std::vector<FrontierPoint> frontier(const Program &program, const FrontierOptions &options) {
-  auto point = [&](Sequence sequence, uint64_t packingWork) {
+  FrontierPoint pointOf(Sequence sequence, uint64_t packingWork) const {
     FrontierPoint made;
     made.peak = peakOf(program, sequence);
     made.packingWork = packingWork;
@@ -249,79 +120,188 @@ std::vector<FrontierPoint> frontier(const Program &program, const FrontierOption
     made.cost = costOf(program, sequence);
     made.sequence = std::move(sequence);
     return made;
-  };
+  }
+
+  /// Solves the budgets, given from most to least, in a view's order.
+  void solve(const View &view, const std::vector<Bytes> &budgets);
+
+private:
+  /// Packs sequences, each also in another order of the same executions where that has a smaller peak.
+  void pack(const std::vector<Sequence> &sequences);
+  void sweep(const View &view, Cost above);
+  bool check(const Sequence &sequence) {
+    std::string wrong = validate(program, sequence);
+    if (!wrong.empty() && error.empty())
+      error = "recomputation was scheduled wrongly: " + wrong;
+    return wrong.empty();
+  }
+
+  const Program &program;
+  const FrontierOptions &options;
+};
+
+void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
+  // Each rung is solved for itself: several at a time, the same whatever the number of threads.
+  std::vector<RematSolution> solved(budgets.size() + 1);
+  inParallel(solved.size(), [&](size_t i) {
+    solved[i] = i < budgets.size() ? rematerialize(view.problem, budgets[i], solver)
+                                   : improve(view.problem, view.least.peak, view.least.schedule, solver);
+  });
+  // What was found for more memory, repaired, is often better than what was found from nothing.
+  const RematSolution *last = nullptr;
+  for (size_t i = 0; i < budgets.size(); ++i) {
+    if (last && (!solved[i].feasible || solved[i].cost > last->cost + last->cost / 32))
+      if (RematSolution repaired = repair(view.problem, budgets[i], last->schedule);
+          repaired.feasible && (!solved[i].feasible || repaired.cost < solved[i].cost))
+        solved[i] = std::move(repaired);
+    if (solved[i].feasible)
+      last = &solved[i];
+  }
+  std::vector<Sequence> sequences;
+  for (const RematSolution &solution : solved)
+    if (solution.feasible) {
+      sequences.push_back(view.sequence(solution.schedule));
+      if (!check(sequences.back()))
+        return;
+    }
+  pack(sequences);
+  if (last)
+    sweep(view, last->cost);
+}
+
+void Climb::pack(const std::vector<Sequence> &sequences) {
+  std::vector<std::vector<FrontierPoint>> packed(sequences.size());
+  inParallel(sequences.size(), [&](size_t i) {
+    packed[i].push_back(pointOf(sequences[i], options.packingWork));
+    if (options.schedulingWork)
+      if (Sequence other = reordered(program, sequences[i], options.schedulingWork); other != sequences[i])
+        packed[i].push_back(pointOf(other, options.packingWork));
+  });
+  for (std::vector<FrontierPoint> &found : packed)
+    std::move(found.begin(), found.end(), std::back_inserter(points));
+}
+
+/// Fewer bytes live at once do not always pack into a smaller arena: what lives long lies in the way. Where prices are
+/// high everything lives shortly. Of the schedules by prices that cost more than the least budget does, some are tried,
+/// and those kept that pack into less than anything of their cost.
+void Climb::sweep(const View &view, Cost above) {
+  constexpr double kStep = 1.15; // from one cost to the next
+  std::vector<std::pair<Cost, RematSchedule>> found;
+  for (RematSchedule &schedule : sweepPrices(view.problem))
+    if (Cost cost = measure(view.problem, schedule).cost; cost > above)
+      found.emplace_back(cost, std::move(schedule));
+  std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
+  std::vector<Sequence> sequences;
+  double next = double(above) * 1.02;
+  for (const auto &[cost, schedule] : found) {
+    if (double(cost) < next && cost != found.back().first)
+      continue;
+    next = double(cost) * kStep;
+    sequences.push_back(view.sequence(schedule));
+    if (!check(sequences.back()))
+      return;
+  }
+  std::vector<FrontierPoint> rough(sequences.size());
+  inParallel(sequences.size(), [&](size_t i) { rough[i] = pointOf(sequences[i], 0); });
+  std::vector<Sequence> better;
+  for (size_t i = 0; i < rough.size(); ++i) {
+    auto noWorse = [&](const FrontierPoint &other) {
+      return other.cost <= rough[i].cost && other.bytes <= rough[i].bytes;
+    };
+    if (std::none_of(points.begin(), points.end(), noWorse) &&
+        std::none_of(rough.begin(), rough.begin() + long(i), noWorse))
+      better.push_back(sequences[i]);
+  }
+  pack(better);
+}
+
+} // namespace
+
+Frontier frontier(const Program &program, const FrontierOptions &options) {
+  Climb climb(program, options);
   Sequence once(program.instructions.size());
   std::iota(once.begin(), once.end(), 0);
-  std::vector<FrontierPoint> points{point(once, kPackingWork)};
-
-  std::vector<int> nodeInstruction;
-  RematProblem problem = rematProblemOf(program, nodeInstruction);
-  RematSchedule given(problem.nodes.size());
-  std::iota(given.begin(), given.end(), 0);
-  const Bytes most = measure(problem, given).peak;
-  RematOptions solver;
-  solver.work = options.work / (options.rungs + 1);
-  // Each rung is solved for itself: several at a time, the same whatever the number of threads.
-  std::vector<std::vector<FrontierPoint>> solved;
-  auto follow = [&](const RematSolution &solution, std::vector<FrontierPoint> &found) {
-    if (!solution.feasible)
-      return;
-    Sequence sequence = sequenceOf(program, solution.schedule, nodeInstruction);
-    if (!validate(program, sequence).empty())
-      return;
-    found.push_back(point(sequence, options.packingWork));
-    if (options.schedulingWork)
-      if (Sequence other = reordered(program, sequence, options.schedulingWork); other != sequence)
-        found.push_back(point(other, options.packingWork));
-  };
-  RematSolution least = leastMemory(problem, solver);
-  if (least.feasible && least.peak < most && options.rungs) {
+  climb.points.push_back(climb.pointOf(once, kPackingWork));
+  auto evenly = [](Bytes most, Bytes least, unsigned count) {
+    std::vector<Bytes> budgets;
+    for (unsigned rung = 1; rung < count; ++rung)
+      budgets.push_back(least + Bytes(double(most - least) * (1 - double(rung) / count)));
     // Costs rise steeply towards the least: more budgets there.
-    constexpr double kNearLeast[] = {1.0 / 32, 1.0 / 64, 1.0 / 128};
-    std::vector<double> shares{0};
-    for (unsigned rung = 1; rung < options.rungs; ++rung)
-      shares.push_back(1 - double(rung) / options.rungs);
-    shares.insert(shares.end(), std::begin(kNearLeast), std::end(kNearLeast));
-    solved.resize(shares.size());
-    inParallel(shares.size(), [&](size_t i) {
-      Bytes budget = least.peak + Bytes(double(most - least.peak) * shares[i]);
-      follow(i ? rematerialize(problem, budget, solver) : improve(problem, least.peak, least.schedule, solver),
-             solved[i]);
-    });
-    for (std::vector<FrontierPoint> &found : solved)
-      std::move(found.begin(), found.end(), std::back_inserter(points));
+    for (unsigned part : {32, 64, 128})
+      budgets.push_back(least + Bytes(double(most - least) / part));
+    budgets.push_back(least);
+    return budgets;
+  };
+  View given(program, once);
+  const Bytes most = wholePeak(given.problem);
+  given.least = leastMemory(given.problem, climb.solver);
+  if (given.least.peak < most && options.rungs) {
+    climb.solve(given, evenly(most, given.least.peak, options.rungs));
+    // Where another order of the same executions needs much less, that order is worth budgets of its own.
+    auto smallest = std::min_element(climb.points.begin(), climb.points.end(),
+                                     [](const FrontierPoint &a, const FrontierPoint &b) { return a.peak < b.peak; });
+    if (smallest->peak + (most - given.least.peak) / 8 < given.least.peak && climb.error.empty()) {
+      View other(program, firstExecutions(program, smallest->sequence));
+      other.least = leastMemory(other.problem, climb.solver);
+      if (other.least.peak < given.least.peak) {
+        unsigned count = unsigned(double(options.rungs) * double(given.least.peak - other.least.peak) /
+                                  double(most - other.least.peak));
+        climb.solve(other, evenly(given.least.peak, other.least.peak, std::max(count, 4u)));
+      }
+    }
   }
+  Frontier result;
+  result.error = climb.error;
   // The cheapest first; of what follows, what needs less memory than all before it.
-  std::stable_sort(points.begin(), points.end(), [](const FrontierPoint &a, const FrontierPoint &b) {
+  std::stable_sort(climb.points.begin(), climb.points.end(), [](const FrontierPoint &a, const FrontierPoint &b) {
     return a.cost != b.cost ? a.cost < b.cost : a.bytes < b.bytes;
   });
-  std::vector<FrontierPoint> kept;
-  for (FrontierPoint &candidate : points)
+  std::vector<FrontierPoint> &kept = result.points;
+  for (FrontierPoint &candidate : climb.points)
     if (kept.empty() || candidate.bytes < kept.back().bytes)
       kept.push_back(std::move(candidate));
 
-  // A lower bound counts each result of an instruction with its share of the cost: several are made together.
-  std::vector<Cost> results(program.instructions.size(), 0);
-  for (int instruction : nodeInstruction)
-    if (instruction >= 0)
-      ++results[size_t(instruction)];
-  for (size_t n = 0; n < problem.nodes.size(); ++n)
-    if (nodeInstruction[n] >= 0)
-      problem.nodes[n].cost /= results[size_t(nodeInstruction[n])];
-  Cost onceCost = costOf(program, once), nodes = measure(problem, given).cost;
-  solver.work = options.boundWork / kept.size();
+  RematProblem problem = boundProblemOf(program);
+  Cost sum = 0, onceCost = costOf(program, once);
+  for (const RematNode &node : problem.nodes)
+    sum += node.cost;
+  RematOptions bounding;
+  bounding.work = options.boundWork / kept.size();
   inParallel(kept.size(), [&](size_t i) {
-    FrontierPoint &candidate = kept[i];
-    candidate.lowerBound = onceCost;
-    if (options.boundWork && i) {
-      Cost bound = boundCost(problem, candidate.bytes, solver).givenOrder;
-      candidate.lowerBound = std::min(candidate.cost, onceCost + (bound > nodes ? bound - nodes : 0));
-    }
+    kept[i].lowerBound = onceCost;
+    if (options.boundWork && i)
+      kept[i].lowerBound += boundCost(problem, kept[i].bytes, bounding).anyOrder - sum;
   });
   // What holds for more bytes holds for fewer.
   for (size_t i = 1; i < kept.size(); ++i)
     kept[i].lowerBound = std::max(kept[i].lowerBound, kept[i - 1].lowerBound);
-  return kept;
+  if (result.error.empty())
+    result.error = validate(program, kept);
+  return result;
+}
+
+std::string validate(const Program &program, const std::vector<FrontierPoint> &points) {
+  if (points.empty())
+    return "the ladder has no point";
+  for (size_t i = 0; i < points.size(); ++i) {
+    const FrontierPoint &point = points[i];
+    auto wrong = [&](const std::string &what) {
+      return "point " + std::to_string(i) + " (" + std::to_string(point.bytes) + " bytes, cost " +
+             std::to_string(point.cost) + "): " + what;
+    };
+    if (std::string bad = validate(program, point.sequence); !bad.empty())
+      return wrong(bad);
+    if (Bytes peak = peakOf(program, point.sequence); peak != point.peak || peak > point.bytes)
+      return wrong("its sequence has " + std::to_string(peak) + " bytes live at once, not " +
+                   std::to_string(point.peak) + " that fit");
+    if (Cost cost = costOf(program, point.sequence); cost != point.cost)
+      return wrong("its sequence costs " + std::to_string(cost));
+    if (point.lowerBound > point.cost)
+      return wrong("the lower bound of " + std::to_string(point.lowerBound) + " is above its cost");
+    if (i && (point.bytes >= points[i - 1].bytes || point.cost <= points[i - 1].cost))
+      return wrong("the point before it is no larger and no cheaper");
+  }
+  return "";
 }
 
 } // namespace tcc::planning

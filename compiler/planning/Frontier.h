@@ -11,6 +11,7 @@
 
 #include "compiler/planning/Program.h"
 
+#include <string>
 #include <vector>
 
 namespace tcc::planning {
@@ -22,7 +23,7 @@ struct FrontierPoint {
   Bytes peak = 0;           ///< most live at once
   Cost cost = 0;            ///< of all executions
   uint64_t packingWork = 0; ///< with which `pack` gives `bytes`
-  Cost lowerBound = 0;      ///< no sequence whose first executions keep the program's order costs less in these bytes
+  Cost lowerBound = 0;      ///< no sequence costs less in these bytes
 };
 
 struct FrontierOptions {
@@ -33,13 +34,29 @@ struct FrontierOptions {
   uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
 };
 
-/// Points of a program, most memory first: bytes fall strictly, costs rise strictly. The first one executes everything
-/// once, in the program's order.
-std::vector<FrontierPoint> frontier(const Program &program, const FrontierOptions &options = {});
+struct Frontier {
+  /// Most memory first: bytes fall strictly, costs rise strictly. The first one executes everything once, in the
+  /// program's order.
+  std::vector<FrontierPoint> points;
+  std::string error; ///< an internal error that was found by checking; empty: none
+};
+
+Frontier frontier(const Program &program, const FrontierOptions &options = {});
+
+/// Checks points naively: each sequence, what it takes and costs, its bound, and that none dominates another. Empty if
+/// right, else what is wrong.
+std::string validate(const Program &program, const std::vector<FrontierPoint> &points);
 
 /// The recomputation problem of a program: one node for each value (inputs first), or for an instruction that makes
 /// none. `nodeInstruction[n]` is what makes node n, −1 for inputs.
 RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction);
+
+/// A problem that each sequence of a program solves with no more memory and cost than the sequence itself has: for
+/// lower bounds. Results of one instruction share its cost, and each may take over an operand's memory.
+RematProblem boundProblemOf(const Program &program);
+
+/// The program with its instructions in another valid order: at place i stands what was instruction `order[i]`.
+Program inOrder(const Program &program, const Sequence &order);
 
 /// What lives when a sequence's memory is largest: values and workspaces, most bytes first.
 std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence);

@@ -6,94 +6,112 @@
 namespace tcc::planning {
 
 int FlowNetwork::addNode() {
-  leaving.emplace_back();
-  return int(leaving.size()) - 1;
+  heads.push_back(-1);
+  return int(heads.size()) - 1;
 }
 
 void FlowNetwork::addEdge(int from, int to, Capacity capacity) {
-  leaving[size_t(from)].push_back(int(edges.size()));
-  edges.push_back({to, capacity});
-  leaving[size_t(to)].push_back(int(edges.size()));
-  edges.push_back({from, 0});
+  edges.push_back({to, heads[size_t(from)], capacity});
+  heads[size_t(from)] = int(edges.size()) - 1;
+  edges.push_back({from, heads[size_t(to)], 0});
+  heads[size_t(to)] = int(edges.size()) - 1;
 }
 
 /// Distances from the source along edges with capacity left.
 bool FlowNetwork::assignLevels(int source, int sink) {
-  level.assign(leaving.size(), -1);
+  level.assign(heads.size(), -1);
   level[size_t(source)] = 0;
   std::vector<int> queue{source};
   for (size_t at = 0; at < queue.size(); ++at)
-    for (int edge : leaving[size_t(queue[at])]) {
-      int to = edges[size_t(edge)].to;
-      if (edges[size_t(edge)].left > 0 && level[size_t(to)] < 0) {
-        level[size_t(to)] = level[size_t(queue[at])] + 1;
-        queue.push_back(to);
+    for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
+      const Edge &edge = edges[size_t(e)];
+      ++looked;
+      if (edge.left > 0 && level[size_t(edge.to)] < 0) {
+        level[size_t(edge.to)] = level[size_t(queue[at])] + 1;
+        queue.push_back(edge.to);
       }
     }
   return level[size_t(sink)] >= 0;
 }
 
-/// Sends what one shortest path takes; 0 where this level has none left. Without recursion: paths are as long as models
-/// are deep.
-FlowNetwork::Capacity FlowNetwork::augment(int source, int sink) {
-  std::vector<int> path; // edges
+/// A blocking flow, path by path, without recursion: paths are as long as models are deep.
+FlowNetwork::Capacity FlowNetwork::block(int source, int sink) {
+  Capacity flow = 0;
+  open = heads; // per node: the first edge that may still lead on
+  path.clear();
   int at = source;
-  while (at != sink) {
-    bool advanced = false;
-    for (size_t &i = next[size_t(at)]; i < leaving[size_t(at)].size(); ++i) {
-      const Edge &edge = edges[size_t(leaving[size_t(at)][i])];
-      if (edge.left > 0 && level[size_t(edge.to)] == level[size_t(at)] + 1) {
-        path.push_back(leaving[size_t(at)][i]);
-        at = edge.to;
-        advanced = true;
-        break;
+  while (flow < kUnlimited) {
+    if (at == sink) {
+      Capacity sent = kUnlimited;
+      for (int e : path)
+        sent = std::min(sent, edges[size_t(e)].left);
+      flow += sent;
+      size_t keep = path.size();
+      for (size_t k = path.size(); k-- > 0;) {
+        edges[size_t(path[k])].left -= sent;
+        edges[size_t(path[k] ^ 1)].left += sent;
+        if (edges[size_t(path[k])].left == 0)
+          keep = k;
       }
-    }
-    if (advanced)
+      looked += path.size();
+      if (keep == path.size()) // without a limit from end to end
+        return flow;
+      at = edges[size_t(path[keep] ^ 1)].to;
+      path.resize(keep);
       continue;
-    if (path.empty())
-      return 0;
+    }
+    int &e = open[size_t(at)];
+    while (e >= 0 && (edges[size_t(e)].left == 0 || level[size_t(edges[size_t(e)].to)] != level[size_t(at)] + 1)) {
+      e = edges[size_t(e)].next;
+      ++looked;
+    }
+    if (e >= 0) {
+      path.push_back(e);
+      at = edges[size_t(e)].to;
+      continue;
+    }
+    if (at == source)
+      break;
+    level[size_t(at)] = -2; // a dead end
     at = edges[size_t(path.back() ^ 1)].to;
-    ++next[size_t(at)]; // a dead end
     path.pop_back();
   }
-  Capacity sent = kUnlimited;
-  for (int edge : path)
-    sent = std::min(sent, edges[size_t(edge)].left);
-  for (int edge : path) {
-    edges[size_t(edge)].left -= sent;
-    edges[size_t(edge ^ 1)].left += sent;
-  }
-  return sent;
+  return flow;
+}
+
+FlowNetwork::Capacity FlowNetwork::solve(int source, int sink, uint64_t *work) {
+  Capacity total = 0;
+  while (total < kUnlimited && assignLevels(source, sink))
+    total += block(source, sink);
+  if (work)
+    *work += looked;
+  return total;
+}
+
+std::vector<bool> FlowNetwork::reachingSink(int sink, uint64_t *work) const {
+  std::vector<bool> reaches(heads.size(), false);
+  reaches[size_t(sink)] = true;
+  std::vector<int> queue{sink};
+  uint64_t visits = 0;
+  for (size_t at = 0; at < queue.size(); ++at)
+    for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
+      const int from = edges[size_t(e)].to;
+      ++visits;
+      if (edges[size_t(e ^ 1)].left > 0 && !reaches[size_t(from)]) {
+        reaches[size_t(from)] = true;
+        queue.push_back(from);
+      }
+    }
+  if (work)
+    *work += visits;
+  return reaches;
 }
 
 std::vector<bool> FlowNetwork::cut(int source, int sink, Capacity *cutCapacity) {
-  Capacity total = 0;
-  while (total < kUnlimited && assignLevels(source, sink)) {
-    next.assign(leaving.size(), 0);
-    while (Capacity sent = augment(source, sink)) {
-      total += sent;
-      if (total >= kUnlimited)
-        break;
-    }
-  }
+  const Capacity capacity = solve(source, sink);
   if (cutCapacity)
-    *cutCapacity = total;
-  std::vector<bool> reaches(leaving.size(), false);
-  reaches[size_t(sink)] = true;
-  std::vector<int> work{sink};
-  while (!work.empty()) {
-    int node = work.back();
-    work.pop_back();
-    for (int edge : leaving[size_t(node)]) {
-      int from = edges[size_t(edge)].to;
-      if (edges[size_t(edge ^ 1)].left > 0 && !reaches[size_t(from)]) {
-        reaches[size_t(from)] = true;
-        work.push_back(from);
-      }
-    }
-  }
-  return reaches;
+    *cutCapacity = capacity;
+  return reachingSink(sink);
 }
 
 } // namespace tcc::planning

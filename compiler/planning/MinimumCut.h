@@ -1,7 +1,8 @@
 //===- MinimumCut.h - the cheapest edges between a source and a sink -*- C++ -*-===//
 //
-// Dinic's algorithm (Dinic 1970): shortest augmenting paths, level by level, until none is left. What can still reach
-// the sink then is its side of the minimum cut that lies nearest to it.
+// Dinic's algorithm (Dinic 1970): blocking flows along shortest paths, level by level, until none is left. What the
+// source can still reach then is the smallest source's side of a minimum cut; what can still reach the sink is the
+// smallest sink's side.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_MINIMUMCUT_H
@@ -23,24 +24,31 @@ public:
   /// A directed edge; `from` and `to` are nodes, `capacity` is not negative.
   void addEdge(int from, int to, Capacity capacity);
 
-  /// For each node: true where it lies on the sink's side of the minimum cut that is nearest to the sink.
-  /// `cutCapacity`, if given, gets the cut's capacity; at least kUnlimited where source and sink cannot be parted. Once
-  /// per network.
+  /// The capacity of a minimum cut; at least kUnlimited where source and sink cannot be parted. Once per network.
+  /// `work`, here and below, grows by the edges looked at.
+  Capacity solve(int source, int sink, uint64_t *work = nullptr);
+  /// After solve: on the smallest source's side.
+  bool reachedFromSource(int node) const { return level[size_t(node)] >= 0; }
+  /// After solve, for each node: on the smallest sink's side.
+  std::vector<bool> reachingSink(int sink, uint64_t *work = nullptr) const;
+
+  /// Both: the smallest sink's side. `cutCapacity`, if given, gets what solve returns.
   std::vector<bool> cut(int source, int sink, Capacity *cutCapacity = nullptr);
 
 private:
   struct Edge {
     int to;
-    Capacity left; ///< capacity that no flow takes; the edge back is the next one, or the one before: index ^ 1
+    int next;      ///< of those that leave the same node; −1: none
+    Capacity left; ///< capacity that no flow takes; the edge back is index ^ 1
   };
 
   bool assignLevels(int source, int sink);
-  Capacity augment(int source, int sink);
+  Capacity block(int source, int sink);
 
   std::vector<Edge> edges;
-  std::vector<std::vector<int>> leaving; ///< per node: indices of edges
-  std::vector<int> level;
-  std::vector<std::size_t> next; ///< per node: the first edge of `leaving` that may still lead on
+  std::vector<int> heads; ///< per node: the edge that leaves it and was added last
+  std::vector<int> level, open, path;
+  uint64_t looked = 0;
 };
 
 } // namespace tcc::planning

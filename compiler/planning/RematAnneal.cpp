@@ -10,6 +10,7 @@
 //   reorder    a first execution within the room that its inputs and users leave it (unless the order is to be kept)
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/planning/Random.h"
 #include "compiler/planning/RematSearch.h"
 
 #include <algorithm>
@@ -19,28 +20,21 @@ namespace tcc::planning {
 
 namespace {
 
-/// Numbers that are the same everywhere (splitmix64).
 class Random {
 public:
-  explicit Random(uint64_t seed) : state(seed) {}
-  uint64_t next() {
-    uint64_t z = (state += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
+  explicit Random(uint64_t seed) : bits(seed) {}
   /// In [0, count).
-  int below(int count) { return int((next() >> 32) * uint64_t(count) >> 32); }
+  int below(int count) { return int((bits.next() >> 32) * uint64_t(count) >> 32); }
   /// Exponential with a mean of about 1, without a logarithm (whose last bit differs between libraries): its whole part
   /// from leading zeros, its fraction by a line.
   double exponential() {
-    uint64_t bits = next() | 1;
-    int zeros = std::countl_zero(bits);
-    return (double(zeros) + 1 - double((bits << zeros) << 1 >> 11) * 0x1p-53) * 0.6931;
+    uint64_t drawn = bits.next() | 1;
+    int zeros = std::countl_zero(drawn);
+    return (double(zeros) + 1 - double((drawn << zeros) << 1 >> 11) * 0x1p-53) * 0.6931;
   }
 
 private:
-  uint64_t state;
+  RandomBits bits;
 };
 
 class Annealer {
@@ -157,6 +151,8 @@ constexpr int kRound = 256;
 /// kMostBeginnings times.
 uint64_t workOfOne(const RematGraph &graph) { return 20'000 * graph.nodes.size() * graph.nodes.size(); }
 constexpr uint64_t kMostBeginnings = 8;
+/// Less than this share of one annealing improves next to nothing.
+constexpr uint64_t kLeastShare = 128;
 
 /// One annealing of `work` visits; with `any`, the first schedule within the limit ends it.
 void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work, const RematOptions &options,
@@ -192,6 +188,8 @@ void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work,
 
 void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,
             Cost &bestCost) {
+  if (options.work < workOfOne(graph) / kLeastShare)
+    return;
   Cost least = 0;
   for (const RematNode &node : graph.nodes)
     least += node.cost;

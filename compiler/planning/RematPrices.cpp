@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematPrices.h"
 
+#include "compiler/planning/RematSearch.h"
+
 #include <algorithm>
 #include <limits>
 
@@ -167,40 +169,6 @@ double middle(double low, double high) {
 
 constexpr double kCrowded[] = {1.0, 0.9, 0.75, 0.5, 0.0};
 
-/// Takes back recomputations that the budget does not need, the most expensive first.
-void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget) {
-  constexpr size_t kMostAttempts = 400;
-  for (bool changed = true; changed;) {
-    changed = false;
-    std::vector<bool> seen(problem.nodes.size(), false);
-    std::vector<size_t> repeats;
-    for (size_t at = 0; at < schedule.size(); ++at) {
-      if (seen[size_t(schedule[at])])
-        repeats.push_back(at);
-      seen[size_t(schedule[at])] = true;
-    }
-    std::stable_sort(repeats.begin(), repeats.end(), [&](size_t a, size_t b) {
-      return problem.nodes[size_t(schedule[a])].cost > problem.nodes[size_t(schedule[b])].cost;
-    });
-    std::vector<bool> gone(schedule.size(), false);
-    auto rest = [&] {
-      RematSchedule kept;
-      for (size_t at = 0; at < schedule.size(); ++at)
-        if (!gone[at])
-          kept.push_back(schedule[at]);
-      return kept;
-    };
-    for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
-      gone[repeats[i]] = true;
-      if (measure(problem, rest()).peak <= budget)
-        changed = problem.nodes[size_t(schedule[repeats[i]])].cost > 0 || changed;
-      else
-        gone[repeats[i]] = false;
-    }
-    schedule = rest();
-  }
-}
-
 } // namespace
 
 RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
@@ -239,29 +207,33 @@ RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
   return best;
 }
 
-RematSchedule leastByPrices(const RematProblem &problem) {
+std::vector<RematSchedule> sweepPrices(const RematProblem &problem) {
   constexpr int kPrices = 24;
   Walk walk(problem);
   const std::vector<int64_t> live = liveOnce(problem);
   const auto [least, most] = priceRange(problem);
-  RematSchedule best;
-  Bytes bestPeak = 0;
-  auto attempt = [&](double price) {
-    RematSchedule schedule = walk.schedule(price);
-    if (schedule.empty())
-      return;
-    Bytes peak = measure(problem, schedule).peak;
-    if (best.empty() || peak < bestPeak) {
-      best = std::move(schedule);
-      bestPeak = peak;
-    }
-  };
+  std::vector<RematSchedule> found;
   const double highest = double(*std::max_element(live.begin(), live.end()));
   for (double share : {0.0, 0.25, 0.5, 0.75}) {
     walk.setCrowded(live, share * highest);
     double ratio = 1;
     for (int i = 0; i < kPrices && most > 0; ++i, ratio *= 2)
-      attempt(std::max(least, most / ratio));
+      if (RematSchedule schedule = walk.schedule(std::max(least, most / ratio));
+          !schedule.empty() && (found.empty() || schedule != found.back()))
+        found.push_back(std::move(schedule));
+  }
+  return found;
+}
+
+RematSchedule leastByPrices(const RematProblem &problem) {
+  RematSchedule best;
+  RematMeasure least;
+  for (RematSchedule &schedule : sweepPrices(problem)) {
+    RematMeasure measured = measure(problem, schedule);
+    if (best.empty() || measured.peak < least.peak || (measured.peak == least.peak && measured.cost < least.cost)) {
+      best = std::move(schedule);
+      least = measured;
+    }
   }
   return best;
 }

@@ -10,6 +10,9 @@ namespace tcc::planning {
 /// nodes; empty where none was found. See RematPrices.cpp.
 RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget);
 
+/// Schedules by prices from the highest to none, whatever their peak: what is held, and what is made again.
+std::vector<RematSchedule> sweepPrices(const RematProblem &problem);
+
 /// The schedule of least peak among those that high prices give.
 RematSchedule leastByPrices(const RematProblem &problem);
 

@@ -150,4 +150,39 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
   return timeline.overflow() == 0;
 }
 
+void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget) {
+  constexpr size_t kMostAttempts = 400;
+  constexpr int kMostRounds = 8;
+  bool changed = true;
+  for (int round = 0; changed && round < kMostRounds; ++round) {
+    changed = false;
+    std::vector<bool> seen(problem.nodes.size(), false);
+    std::vector<size_t> repeats;
+    for (size_t at = 0; at < schedule.size(); ++at) {
+      if (seen[size_t(schedule[at])])
+        repeats.push_back(at);
+      seen[size_t(schedule[at])] = true;
+    }
+    std::stable_sort(repeats.begin(), repeats.end(), [&](size_t a, size_t b) {
+      return problem.nodes[size_t(schedule[a])].cost > problem.nodes[size_t(schedule[b])].cost;
+    });
+    std::vector<bool> gone(schedule.size(), false);
+    auto rest = [&] {
+      RematSchedule kept;
+      for (size_t at = 0; at < schedule.size(); ++at)
+        if (!gone[at])
+          kept.push_back(schedule[at]);
+      return kept;
+    };
+    for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
+      gone[repeats[i]] = true;
+      if (measure(problem, rest()).peak <= budget)
+        changed = problem.nodes[size_t(schedule[repeats[i]])].cost > 0 || changed;
+      else
+        gone[repeats[i]] = false;
+    }
+    schedule = rest();
+  }
+}
+
 } // namespace tcc::planning

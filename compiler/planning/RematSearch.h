@@ -34,6 +34,9 @@ private:
 /// or `work` visits are spent. Returns whether it is within.
 bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work);
 
+/// Takes back recomputations that a budget does not need, the most expensive first.
+void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget);
+
 /// Simulated annealing (RematAnneal.cpp) that begins at `from`, whose limit is set. A schedule within the limit
 /// replaces `best` where that is empty or costs more.
 void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,

@@ -2,6 +2,7 @@
 #include "compiler/planning/Rematerialization.h"
 
 #include "compiler/planning/RematPrices.h"
+#include "compiler/planning/RematReverse.h"
 #include "compiler/planning/RematSearch.h"
 
 #include <algorithm>
@@ -96,6 +97,28 @@ RematOptions with(const RematOptions &options, uint64_t work) {
   return result;
 }
 
+/// From the end, with wider and wider beams as long as there is work; empty where none gets through.
+RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, uint64_t work, uint64_t &visits) {
+  RematSchedule best;
+  Cost bestCost = 0;
+  for (size_t width : {30, 100, 300, 1000}) {
+    const uint64_t before = visits;
+    RematSchedule found = scheduleFromTheEnd(problem, budget, width, work, visits);
+    if (Cost cost = found.empty() ? 0 : measure(problem, found).cost;
+        !found.empty() && (best.empty() || cost < bestCost)) {
+      best = std::move(found);
+      bestCost = cost;
+    }
+    const uint64_t spent = visits - before;
+    if (spent >= work)
+      break;
+    work -= spent;
+    if (4 * spent > work)
+      break;
+  }
+  return best;
+}
+
 } // namespace
 
 RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options) {
@@ -106,35 +129,50 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   if (largestStep(problem) > budget)
     return {};
   timeline.setLimit(budget);
-  // By prices in an instant, where that leads anywhere; else, or where there is time, one by one.
-  constexpr uint64_t kPlentyOfWork = 200'000'000;
+  // By prices and one by one, each in an instant where it leads anywhere: now the one is cheaper, now the other.
   RematSchedule best = scheduleByPrices(problem, budget);
   Cost bestCost = best.empty() ? 0 : measure(problem, best).cost;
-  const uint64_t greedily = std::max(options.work / 4, workOfFirst(problem));
-  if ((best.empty() || options.work >= kPlentyOfWork) && repairGreedily(graph, timeline, greedily) &&
-      (best.empty() || timeline.cost() <= bestCost)) {
-    best = timeline.schedule();
-    bestCost = timeline.cost();
-  } else if (!best.empty()) {
-    uint64_t spent = timeline.visits();
-    timeline = RematTimeline(graph, best);
-    timeline.count(spent);
-    timeline.setLimit(budget);
+  const uint64_t greedily = best.empty() ? std::max(options.work / 4, workOfFirst(problem))
+                                         : std::max(options.work / 4, workOfFirst(problem) / 4);
+  if (repairGreedily(graph, timeline, greedily)) {
+    RematSchedule greedy = timeline.schedule();
+    takeBack(problem, greedy, budget);
+    if (Cost cost = measure(problem, greedy).cost; best.empty() || cost < bestCost) {
+      best = std::move(greedy);
+      bestCost = cost;
+    }
   }
-  auto left = [&] { return options.work - std::min(options.work, timeline.visits()); };
-  if (best.empty()) {
+  uint64_t spent = timeline.visits();
+  auto left = [&] { return options.work - std::min(options.work, spent); };
+  auto restart = [&](const RematSchedule &schedule) {
+    timeline = RematTimeline(graph, schedule);
+    timeline.setLimit(budget);
+  };
+  if (!best.empty()) {
+    restart(best);
+  } else {
     RematTimeline other(graph);
     RematSchedule near = descend(graph, other, budget, with(options, left() / 2));
-    uint64_t spent = timeline.visits() + other.visits();
-    timeline = RematTimeline(graph, near);
-    timeline.count(spent);
-    timeline.setLimit(budget);
+    spent += other.visits();
+    restart(near);
     if (timeline.overflow() == 0) {
       best = timeline.schedule();
       bestCost = timeline.cost();
     }
   }
   anneal(graph, timeline, with(options, left()), best, bestCost);
+  if (!options.keepOrder) {
+    // A way through narrow places, which annealing hardly finds.
+    uint64_t visits = 0;
+    RematSchedule found = fromTheEnd(problem, budget, options.work / 8, visits);
+    if (Cost cost = found.empty() ? 0 : measure(problem, found).cost;
+        !found.empty() && (best.empty() || cost < bestCost)) {
+      restart(found);
+      best = std::move(found);
+      bestCost = cost;
+      anneal(graph, timeline, with(options, options.work / 2), best, bestCost);
+    }
+  }
   if (best.empty())
     return {};
   return solutionOf(problem, std::move(best));
@@ -149,6 +187,17 @@ RematSolution improve(const RematProblem &problem, Bytes budget, const RematSche
   Cost bestCost = timeline.cost();
   anneal(graph, timeline, options, best, bestCost);
   return solutionOf(problem, std::move(best));
+}
+
+RematSolution repair(const RematProblem &problem, Bytes budget, const RematSchedule &schedule) {
+  RematGraph graph(problem);
+  RematTimeline timeline(graph, schedule);
+  timeline.setLimit(budget);
+  if (!repairGreedily(graph, timeline, workOfFirst(problem) / 4))
+    return {};
+  RematSchedule repaired = timeline.schedule();
+  takeBack(problem, repaired, budget);
+  return solutionOf(problem, std::move(repaired));
 }
 
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options) {
@@ -177,6 +226,22 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
     }
   }
   best = descend(graph, timeline, target, with(options, options.work - std::min(options.work, timeline.visits())));
+  if (!options.keepOrder) {
+    // Between what is proved to be out of reach and what was reached, from the end.
+    Bytes out = boundPeak(problem);
+    if (measure(problem, best).peak > out)
+      out -= std::min<Bytes>(out, 1);
+    for (Bytes within = measure(problem, best).peak; within - std::min(within, out) > std::max<Bytes>(1, within / 2048);) {
+      const Bytes budget = out + (within - out) / 2;
+      uint64_t visits = 0;
+      if (RematSchedule found = fromTheEnd(problem, budget, options.work / 16, visits); !found.empty()) {
+        best = std::move(found);
+        within = measure(problem, best).peak;
+      } else {
+        out = budget;
+      }
+    }
+  }
   return solutionOf(problem, std::move(best));
 }
 

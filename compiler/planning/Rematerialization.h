@@ -85,6 +85,9 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
 RematSolution improve(const RematProblem &problem, Bytes budget, const RematSchedule &schedule,
                       const RematOptions &options = {});
 
+/// A schedule within `budget` from one that exceeds it, in an instant; not feasible where that leads nowhere.
+RematSolution repair(const RematProblem &problem, Bytes budget, const RematSchedule &schedule);
+
 /// The schedule of least peak that the solver finds, whatever it costs: the least budget that it can meet.
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options = {});
 

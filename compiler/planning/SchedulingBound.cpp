@@ -1,9 +1,10 @@
 //===- SchedulingBound.cpp - what no order goes below ---------------------===//
 #include "compiler/planning/SchedulingBound.h"
 
+#include "compiler/planning/MinimumCut.h"
+
 #include <algorithm>
 #include <bit>
-#include <limits>
 
 namespace tcc::planning {
 
@@ -93,117 +94,6 @@ std::vector<int64_t> stepBounds(const SchedulingGraph &graph, const Precedence &
   return bounds;
 }
 
-namespace {
-
-/// Maximum flow by blocking flows (Dinic 1970).
-class FlowNetwork {
-public:
-  int add() {
-    heads.push_back(-1);
-    return int(heads.size()) - 1;
-  }
-  void connect(int from, int to, int64_t capacity) {
-    edges.push_back({to, heads[size_t(from)], capacity});
-    heads[size_t(from)] = int(edges.size()) - 1;
-    edges.push_back({from, heads[size_t(to)], 0});
-    heads[size_t(to)] = int(edges.size()) - 1;
-  }
-  int64_t solve(int source, int sink, uint64_t &work) {
-    int64_t flow = 0;
-    while (findLevels(source, sink, work)) {
-      next = heads;
-      flow += push(source, sink, work);
-    }
-    return flow;
-  }
-  /// After solve: reachable from the source, the smallest source side of a minimum cut.
-  bool reached(int node) const { return level[size_t(node)] >= 0; }
-  /// After solve: what reaches the sink. The rest is the largest source side of a minimum cut.
-  std::vector<char> reachingSink(int sink, uint64_t &work) {
-    std::vector<char> found(heads.size(), 0);
-    found[size_t(sink)] = 1;
-    queue.assign(1, sink);
-    for (size_t at = 0; at < queue.size(); ++at)
-      for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
-        ++work;
-        if (edges[size_t(e) ^ 1].capacity > 0 && !found[size_t(edges[size_t(e)].to)]) {
-          found[size_t(edges[size_t(e)].to)] = 1;
-          queue.push_back(edges[size_t(e)].to);
-        }
-      }
-    return found;
-  }
-
-private:
-  struct Edge {
-    int to, next;
-    int64_t capacity;
-  };
-
-  bool findLevels(int source, int sink, uint64_t &work) {
-    level.assign(heads.size(), -1);
-    level[size_t(source)] = 0;
-    queue.assign(1, source);
-    for (size_t at = 0; at < queue.size(); ++at)
-      for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
-        ++work;
-        if (edges[size_t(e)].capacity > 0 && level[size_t(edges[size_t(e)].to)] < 0) {
-          level[size_t(edges[size_t(e)].to)] = level[size_t(queue[at])] + 1;
-          queue.push_back(edges[size_t(e)].to);
-        }
-      }
-    return level[size_t(sink)] >= 0;
-  }
-
-  /// A blocking flow, path by path, with an explicit stack: paths are as long as models are deep.
-  int64_t push(int source, int sink, uint64_t &work) {
-    int64_t flow = 0;
-    path.clear();
-    int at = source;
-    while (true) {
-      if (at == sink) {
-        int64_t bottleneck = std::numeric_limits<int64_t>::max();
-        for (int e : path)
-          bottleneck = std::min(bottleneck, edges[size_t(e)].capacity);
-        flow += bottleneck;
-        size_t keep = path.size();
-        for (size_t k = path.size(); k-- > 0;) {
-          Edge &edge = edges[size_t(path[k])];
-          edge.capacity -= bottleneck;
-          edges[size_t(path[k]) ^ 1].capacity += bottleneck;
-          if (edge.capacity == 0)
-            keep = k;
-        }
-        work += path.size();
-        at = edges[size_t(path[keep]) ^ 1].to;
-        path.resize(keep);
-        continue;
-      }
-      int &e = next[size_t(at)];
-      while (e >= 0 &&
-             (edges[size_t(e)].capacity == 0 || level[size_t(edges[size_t(e)].to)] != level[size_t(at)] + 1)) {
-        e = edges[size_t(e)].next;
-        ++work;
-      }
-      if (e >= 0) {
-        path.push_back(e);
-        at = edges[size_t(e)].to;
-        continue;
-      }
-      if (at == source)
-        return flow;
-      level[size_t(at)] = -2; // a dead end
-      at = edges[size_t(path.back()) ^ 1].to;
-      path.pop_back();
-    }
-  }
-
-  std::vector<int> heads, level, queue, next, path;
-  std::vector<Edge> edges;
-};
-
-} // namespace
-
 LeastSteps::LeastSteps(const SchedulingGraph &graph) : graph(graph) {
   positionOf.resize(graph.size());
   before.resize(graph.size());
@@ -219,11 +109,11 @@ void LeastSteps::setOrder(const Sequence &newOrder, const std::vector<int64_t> &
 }
 
 int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t &work) {
-  constexpr int64_t kAlways = std::numeric_limits<int64_t>::max() / 4;
+  constexpr int64_t kAlways = FlowNetwork::kUnlimited;
   enum : int { kFree = -1, kSource = 0, kSink = 1 };
   FlowNetwork network;
-  network.add();
-  network.add();
+  network.addNode();
+  network.addNode();
   auto nodeAt = [&](size_t at) -> const SchedulingGraph::Node & { return graph.nodes[size_t((*order)[at])]; };
   std::fill(place.begin() + long(segment.begin), place.begin() + long(segment.end), int(kFree));
   // Ancestors ran before, descendants and the instruction itself did not.
@@ -243,7 +133,7 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
       mark(nodeAt(at).after, kSink);
   for (size_t at = segment.begin; at < segment.end; ++at)
     if (place[at] == kFree)
-      place[at] = network.add();
+      place[at] = network.addNode();
   work += segment.end - segment.begin;
   auto placeOf = [&](int instruction) {
     size_t at = positionOf[size_t(instruction)];
@@ -253,7 +143,7 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
     if (place[at] > kSink)
       for (int earlier : nodeAt(at).before)
         if (int from = placeOf(earlier); from > kSink)
-          network.connect(place[at], from, kAlways);
+          network.addEdge(place[at], from, kAlways);
 
   int64_t bytes = (*liveBefore)[segment.begin];
   // Pays where the producer is on the source's side and one of the readers is not.
@@ -271,13 +161,13 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
     if (from == kSource && toTheEnd) {
       bytes += amount;
     } else if (toTheEnd) {
-      network.connect(from, kSink, amount);
+      network.addEdge(from, kSink, amount);
     } else {
-      int cut = network.add();
-      network.connect(from, cut, amount);
+      int cut = network.addNode();
+      network.addEdge(from, cut, amount);
       for (int reader : readers)
         if (int to = placeOf(reader); reader != except && to > kSink)
-          network.connect(cut, to, kAlways);
+          network.addEdge(cut, to, kAlways);
     }
   };
   ++question;
@@ -319,13 +209,13 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
     else if (pairs == 1)
       payWhereCut(kSource, graph.values[size_t(read)].readers, false, size, self);
   }
-  bytes += network.solve(kSource, kSink, work);
-  std::vector<char> late;
+  bytes += network.solve(kSource, kSink, &work);
+  std::vector<bool> late;
   if (!early)
-    late = network.reachingSink(kSink, work);
+    late = network.reachingSink(kSink, &work);
   for (size_t at = segment.begin; at < segment.end; ++at)
     before[at] =
-        place[at] == kSource || (place[at] > kSink && (early ? network.reached(place[at]) : !late[size_t(place[at])]));
+        place[at] == kSource || (place[at] > kSink && (early ? network.reachedFromSource(place[at]) : !late[size_t(place[at])]));
   return bytes;
 }
 

@@ -1,6 +1,8 @@
 //===- SchedulingExact.cpp - is there an order within a limit? ------------===//
 #include "compiler/planning/SchedulingExact.h"
 
+#include "compiler/planning/Random.h"
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -8,13 +10,8 @@ namespace tcc::planning {
 
 namespace {
 
-/// Random bits of an instruction (SplitMix64, Steele, Lea, Flood 2014): sets hash to the xor of theirs.
-uint64_t bitsOf(int id) {
-  uint64_t z = (uint64_t(id) + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
+/// Random bits of an instruction: sets hash to the xor of theirs.
+uint64_t bitsOf(int id) { return RandomBits::at(uint64_t(id)); }
 
 } // namespace
 

@@ -1,5 +1,6 @@
 //===- FrontierTest.cpp - programs, what lives when, and the ladder -------===//
 #include "compiler/planning/Frontier.h"
+#include "compiler/planning/Scheduling.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +8,7 @@
 #include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 using namespace tcc::planning;
 
@@ -173,27 +175,34 @@ TEST(Frontier, DeadExecutionsLeave) {
   }
 }
 
+FrontierOptions quick() {
+  FrontierOptions options;
+  options.rungs = 8;
+  options.work = 2'000'000;
+  options.packingWork = 100'000;
+  options.schedulingWork = 100'000;
+  options.boundWork = 500'000;
+  return options;
+}
+
 TEST(Frontier, PointsAreValidAndNoneDominatesAnother) {
   std::mt19937 random(4);
-  int smaller = 0;
+  int smaller = 0, bounded = 0;
   for (int round = 0; round < 400; ++round) {
     Program program = randomProgram(random, 8 + below(random, 30));
-    FrontierOptions options;
-    options.rungs = 8;
-    options.work = 2'000'000;
-    options.packingWork = 100'000;
-    options.schedulingWork = 100'000;
-    options.boundWork = 500'000;
-    std::vector<FrontierPoint> points = frontier(program, options);
+    Frontier ladder = frontier(program, quick());
+    const std::vector<FrontierPoint> &points = ladder.points;
+    ASSERT_EQ(ladder.error, "") << "round " << round;
     ASSERT_FALSE(points.empty());
     ASSERT_EQ(points.front().cost, costOf(program, once(program)));
     for (size_t i = 0; i < points.size(); ++i) {
       const FrontierPoint &point = points[i];
       ASSERT_EQ(validate(program, point.sequence), "");
-      ASSERT_EQ(point.peak, peakOf(program, point.sequence));
+      ASSERT_EQ(point.peak, naivePeak(program, point.sequence));
       ASSERT_EQ(point.cost, costOf(program, point.sequence));
       ASSERT_LE(point.peak, point.bytes);
-      ASSERT_LE(point.lowerBound, point.cost);
+      ASSERT_LE(point.lowerBound, point.cost) << "round " << round;
+      bounded += point.lowerBound > points.front().cost;
       if (i) {
         ASSERT_LT(point.bytes, points[i - 1].bytes);
         ASSERT_GT(point.cost, points[i - 1].cost);
@@ -202,6 +211,65 @@ TEST(Frontier, PointsAreValidAndNoneDominatesAnother) {
     smaller += points.size() > 1;
   }
   EXPECT_GT(smaller, 100) << "recomputation makes many programs smaller";
+  EXPECT_GT(bounded, 20) << "some bounds say more than that everything is executed once";
+}
+
+TEST(Frontier, WhatIsWrongWithPointsIsSaid) {
+  std::mt19937 random(5);
+  Program program;
+  std::vector<FrontierPoint> points;
+  while (points.size() < 3) {
+    program = randomProgram(random, 30);
+    points = frontier(program, quick()).points;
+  }
+  ASSERT_EQ(validate(program, points), "");
+  auto wrong = [&](auto spoil) {
+    std::vector<FrontierPoint> spoilt = points;
+    spoil(spoilt);
+    return validate(program, spoilt);
+  };
+  EXPECT_NE(wrong([](auto &list) { list[1].sequence.pop_back(); }).find("point 1"), std::string::npos);
+  EXPECT_NE(wrong([](auto &list) { list[2].lowerBound = list[2].cost + 1; }).find("lower bound"), std::string::npos);
+  EXPECT_NE(wrong([](auto &list) { ++list[1].cost; }).find("costs"), std::string::npos);
+  EXPECT_NE(wrong([](auto &list) { list[1].bytes = list[1].peak - 1; }).find("live at once"), std::string::npos);
+  EXPECT_NE(wrong([](auto &list) { std::swap(list[1], list[2]); }), "");
+}
+
+TEST(Frontier, ABoundProblemNeedsNoMoreThanTheProgram) {
+  // Sequences with their results made one by one, those left out that nobody reads before they are made again.
+  std::mt19937 random(6);
+  for (int round = 0; round < 2000; ++round) {
+    Program program = randomProgram(random, 3 + below(random, 12));
+    Sequence sequence = withoutDeadExecutions(program, randomSequence(random, program));
+    std::set<std::pair<int, std::string>> made; // position and value
+    for (const Block &block : blocksOf(program, sequence))
+      if (block.value >= 0)
+        made.emplace(block.execution, program.values[size_t(block.value)].name);
+    std::vector<int> nodeInstruction;
+    rematProblemOf(program, nodeInstruction);
+    const RematProblem problem = boundProblemOf(program);
+    RematSchedule schedule;
+    for (int at = -1; at < int(sequence.size()); ++at)
+      for (size_t n = 0; n < nodeInstruction.size(); ++n)
+        if (nodeInstruction[n] == (at < 0 ? -1 : sequence[size_t(at)]) &&
+            (made.contains({at, problem.nodes[n].name}) || problem.nodes[n].bytes == 0))
+          schedule.push_back(int(n));
+    ASSERT_EQ(validate(problem, schedule), "");
+    ASSERT_LE(measure(problem, schedule).cost, costOf(program, sequence)) << "round " << round;
+    ASSERT_LE(measure(problem, schedule).peak, peakOf(program, sequence)) << "round " << round;
+  }
+}
+
+TEST(Frontier, AProgramInAnotherOrder) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 300; ++round) {
+    Program program = randomProgram(random, 3 + below(random, 12));
+    const Sequence order = schedule(program).order;
+    ASSERT_EQ(validate(program, order), "");
+    Program other = inOrder(program, order);
+    ASSERT_EQ(validate(other, once(other)), "");
+    ASSERT_EQ(peakOf(other, once(other)), peakOf(program, order));
+  }
 }
 
 TEST(Frontier, AChainOfSavedValuesIsCutToOne) {
@@ -222,7 +290,7 @@ TEST(Frontier, AChainOfSavedValuesIsCutToOne) {
       program.instructions.back().reads.push_back(id - 1);
     std::sort(program.instructions.back().reads.begin(), program.instructions.back().reads.end());
   }
-  std::vector<FrontierPoint> points = frontier(program);
+  std::vector<FrontierPoint> points = frontier(program).points;
   EXPECT_EQ(points.front().bytes, Bytes(8 * 640 + 64));
   // Two forward values and one of the backward's are live whenever one is made from another.
   EXPECT_LE(points.back().bytes, Bytes(3 * 640 + 64));

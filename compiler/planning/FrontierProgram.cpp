@@ -1,0 +1,239 @@
+//===- FrontierProgram.cpp - programs, problems and sequences --*- C++ -*-===//
+//
+// From a program to the problem of recomputation and back, and what a sequence of executions says about a program.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/Frontier.h"
+
+#include <algorithm>
+
+namespace tcc::planning {
+
+namespace {
+
+Bytes aligned(Bytes bytes) {
+  const Bytes alignment = PackingProblem().alignment;
+  return (bytes + alignment - 1) / alignment * alignment;
+}
+
+} // namespace
+
+namespace {
+
+/// With `relaxed` every result may be written over an operand that dies, not only the first one over its first choice.
+RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction, bool relaxed) {
+  RematProblem problem;
+  nodeInstruction.clear();
+  std::vector<int> nodeOf(program.values.size(), -1), firstNode(program.instructions.size(), -1);
+  std::vector<bool> read(program.values.size(), false);
+  for (const ProgramInstruction &instruction : program.instructions)
+    for (int v : instruction.reads)
+      read[size_t(v)] = true;
+  auto add = [&](RematNode node, std::vector<int> inputs, int instruction) {
+    std::sort(inputs.begin(), inputs.end());
+    problem.nodes.push_back(std::move(node));
+    problem.inputs.push_back(std::move(inputs));
+    nodeInstruction.push_back(instruction);
+    return int(problem.nodes.size()) - 1;
+  };
+  auto nodeOfValue = [&](int v) {
+    RematNode node;
+    node.name = program.values[size_t(v)].name;
+    node.bytes = aligned(program.values[size_t(v)].bytes);
+    node.liveAtExit = program.values[size_t(v)].atExit;
+    return node;
+  };
+  for (size_t v = 0; v < program.values.size(); ++v)
+    if (program.values[v].producer < 0) {
+      RematNode node = nodeOfValue(int(v));
+      node.repeatable = false;
+      nodeOf[v] = add(node, {}, -1);
+    }
+  for (size_t i = 0; i < program.instructions.size(); ++i) {
+    const ProgramInstruction &instruction = program.instructions[i];
+    std::vector<int> inputs, written;
+    for (int v : instruction.reads)
+      inputs.push_back(nodeOf[size_t(v)]);
+    for (int v : instruction.writes)
+      if (!instruction.omits || read[size_t(v)] || program.values[size_t(v)].atExit)
+        written.push_back(v);
+    // What is written over an operand comes last: the operand lives until there.
+    auto [over, overWritten] = instruction.inPlace.empty() ? std::pair(-1, -1) : instruction.inPlace.front();
+    std::stable_partition(written.begin(), written.end(), [&, last = overWritten](int v) { return v != last; });
+    firstNode[i] = int(problem.nodes.size());
+    for (int v : written) {
+      RematNode node = nodeOfValue(v);
+      node.cost = relaxed ? instruction.cost / written.size() : instruction.cost;
+      node.workspace = aligned(instruction.workspace);
+      node.repeatable = instruction.repeatable;
+      if (v == overWritten)
+        node.overwrites = nodeOf[size_t(over)];
+      std::vector<int> needed = inputs, candidates;
+      if (relaxed) {
+        for (auto [operand, result] : instruction.inPlace)
+          if (result == v)
+            candidates.push_back(nodeOf[size_t(operand)]);
+        node.overwrites = candidates.empty() ? -1 : candidates.front();
+        // Only one of them is written over, whichever dies: no other one is asked for.
+        std::erase_if(needed, [&](int input) {
+          return input != node.overwrites && std::find(candidates.begin(), candidates.end(), input) != candidates.end();
+        });
+      }
+      nodeOf[size_t(v)] = add(node, needed, int(i));
+      // They may be gone by the time the other results are made.
+      std::erase_if(inputs, [&](int input) {
+        return std::find(candidates.begin(), candidates.end(), input) != candidates.end();
+      });
+    }
+    if (written.empty()) {
+      RematNode node;
+      node.name = instruction.name;
+      node.cost = instruction.cost;
+      node.workspace = aligned(instruction.workspace);
+      node.repeatable = false;
+      add(node, inputs, int(i));
+    }
+  }
+  // What reads state is not executed again once that is overwritten.
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    for (int reader : program.instructions[i].after)
+      for (size_t n = size_t(firstNode[size_t(reader)]); n < problem.nodes.size() && nodeInstruction[n] == reader;
+           ++n) {
+        int &limit = problem.nodes[n].repeatBefore;
+        limit = limit < 0 ? firstNode[i] : std::min(limit, firstNode[i]);
+      }
+  return problem;
+}
+
+} // namespace
+
+RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction) {
+  return problemOf(program, nodeInstruction, false);
+}
+
+RematProblem boundProblemOf(const Program &program) {
+  std::vector<int> nodeInstruction;
+  return problemOf(program, nodeInstruction, true);
+}
+
+Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence) {
+  std::vector<bool> needed(program.values.size());
+  for (size_t v = 0; v < program.values.size(); ++v)
+    needed[v] = program.values[v].atExit;
+  std::vector<int> left(program.instructions.size(), 0);
+  std::vector<size_t> earliest(program.instructions.size(), 0);
+  for (size_t at = sequence.size(); at-- > 0;) {
+    ++left[size_t(sequence[at])];
+    earliest[size_t(sequence[at])] = at;
+  }
+  Sequence kept;
+  for (size_t at = sequence.size(); at-- > 0;) {
+    const size_t id = size_t(sequence[at]);
+    const ProgramInstruction &instruction = program.instructions[id];
+    bool useful =
+        std::any_of(instruction.writes.begin(), instruction.writes.end(), [&](int v) { return needed[size_t(v)]; });
+    bool effect = instruction.writesState && at == earliest[id];
+    if (!useful && !effect && left[id] > 1) {
+      --left[id];
+      continue;
+    }
+    kept.push_back(int(id));
+    for (int v : instruction.writes)
+      needed[size_t(v)] = false;
+    for (int v : instruction.reads)
+      needed[size_t(v)] = true;
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+Program inOrder(const Program &program, const Sequence &order) {
+  Program result;
+  result.values = program.values;
+  std::vector<int> place(order.size());
+  for (size_t at = 0; at < order.size(); ++at)
+    place[size_t(order[at])] = int(at);
+  for (ProgramValue &value : result.values)
+    if (value.producer >= 0)
+      value.producer = place[size_t(value.producer)];
+  for (int id : order) {
+    result.instructions.push_back(program.instructions[size_t(id)]);
+    std::vector<int> &after = result.instructions.back().after;
+    for (int &earlier : after)
+      earlier = place[size_t(earlier)];
+    std::sort(after.begin(), after.end());
+  }
+  return result;
+}
+
+Program expand(const Program &program, const Sequence &sequence) {
+  Program expanded;
+  std::vector<int> newest(program.values.size(), -1), executionOf(program.instructions.size(), -1);
+  auto add = [&](int v, int producer) {
+    ProgramValue value = program.values[size_t(v)];
+    value.producer = producer;
+    value.atExit = false;
+    newest[size_t(v)] = int(expanded.values.size());
+    expanded.values.push_back(std::move(value));
+  };
+  for (size_t v = 0; v < program.values.size(); ++v)
+    if (program.values[v].producer < 0)
+      add(int(v), -1);
+  std::vector<std::vector<int>> executions(program.instructions.size());
+  for (size_t at = 0; at < sequence.size(); ++at)
+    executions[size_t(sequence[at])].push_back(int(at));
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    const ProgramInstruction &source = program.instructions[size_t(sequence[at])];
+    ProgramInstruction instruction = source;
+    instruction.reads.clear();
+    instruction.writes.clear();
+    instruction.inPlace.clear();
+    instruction.after.clear();
+    instruction.repeatable = false;
+    for (int v : source.reads)
+      instruction.reads.push_back(newest[size_t(v)]);
+    std::vector<int> before = newest;
+    for (int v : source.writes) {
+      add(v, int(at));
+      instruction.writes.push_back(newest[size_t(v)]);
+    }
+    for (auto [read, written] : source.inPlace)
+      instruction.inPlace.push_back({before[size_t(read)], newest[size_t(written)]});
+    for (int earlier : source.after)
+      for (int execution : executions[size_t(earlier)])
+        instruction.after.push_back(execution);
+    std::sort(instruction.reads.begin(), instruction.reads.end());
+    std::sort(instruction.after.begin(), instruction.after.end());
+    expanded.instructions.push_back(std::move(instruction));
+  }
+  for (size_t v = 0; v < program.values.size(); ++v)
+    if (newest[v] >= 0)
+      expanded.values[size_t(newest[v])].atExit = program.values[v].atExit;
+  return expanded;
+}
+
+std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) {
+  std::vector<Block> blocks = blocksOf(program, sequence);
+  std::vector<int> bufferOf;
+  PackingProblem problem = packingOf(blocks, bufferOf);
+  std::vector<int64_t> change(sequence.size() + 3, 0);
+  for (const PackingBuffer &buffer : problem.buffers) {
+    change[size_t(buffer.first + 1)] += int64_t(aligned(buffer.bytes));
+    change[size_t(buffer.last + 2)] -= int64_t(aligned(buffer.bytes));
+  }
+  int64_t live = 0, most = -1;
+  Time peak = -1;
+  for (size_t at = 0; at < change.size(); ++at)
+    if ((live += change[at]) > most) {
+      most = live;
+      peak = Time(at) - 1;
+    }
+  std::vector<Block> found;
+  for (const Block &block : blocks)
+    if (block.first <= peak && peak <= block.last && !(block.inPlaceOf >= 0 && block.first == peak))
+      found.push_back(block);
+  std::stable_sort(found.begin(), found.end(), [](const Block &a, const Block &b) { return a.bytes > b.bytes; });
+  return found;
+}
+
+} // namespace tcc::planning
