@@ -4,6 +4,11 @@
 
 #include "runtime/plan/Status.h"
 
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
 namespace CLI {
 class App;
 } // namespace CLI
@@ -14,6 +19,23 @@ namespace tcc::tools {
 // exit status: 3 where nothing fits.
 int packCommand(int argc, char **argv);
 int rematCommand(int argc, char **argv);
+
+/// How long a search may go on.
+class SearchLimits {
+public:
+  /// The options --work and --deadline.
+  void addTo(CLI::App &app, const std::string &unit, const std::string &usual);
+
+  uint64_t work = 0; ///< 0: the usual
+  bool hasDeadline() const { return deadline > 0; }
+  double seconds() const; ///< since this was made
+  /// For a search to ask; empty without a deadline. Lives no longer than this.
+  std::function<bool()> stop() const;
+
+private:
+  double deadline = 0;
+  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+};
 
 /// "error: MESSAGE" on standard error; returns the exit status.
 int printError(const plan::Status &status);

@@ -1,6 +1,7 @@
 //===- Main.cpp - the tcc-plan command ------------------------------------===//
 #include "tools/tcc-plan/Commands.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include <exception>
@@ -21,6 +22,22 @@ constexpr std::string_view kUsage =
 int tools::printError(const plan::Status &status) {
   fmt::print(stderr, "error: {}\n", status.message());
   return status.exitCode();
+}
+
+void tools::SearchLimits::addTo(CLI::App &app, const std::string &unit, const std::string &usual) {
+  app.add_option("--work", work, "how hard to try, in " + unit + "; default: " + usual)->check(CLI::PositiveNumber);
+  app.add_option("--deadline", deadline, "stop after this many seconds: the answer may differ from run to run")
+      ->check(CLI::PositiveNumber);
+}
+
+double tools::SearchLimits::seconds() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::function<bool()> tools::SearchLimits::stop() const {
+  if (!hasDeadline())
+    return nullptr;
+  return [this] { return seconds() > deadline; };
 }
 
 int main(int argc, char **argv) {

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <fstream>
 #include <limits>
 #include <set>
@@ -122,15 +121,13 @@ int packCommand(int argc, char **argv) {
       "small as the search gets it. Exit status 3 if the buffers do not fit into the capacity.",
       "tcc-plan pack");
   std::string problem, output;
-  uint64_t capacity = 0, work = kDefaultWork;
-  double deadline = 0;
+  uint64_t capacity = 0;
+  SearchLimits limits;
   app.add_option("PROBLEM", problem, "CSV file")->required();
   auto *bounded = app.add_option("--capacity", capacity, "size of the arena: bytes, or with KiB, MiB, GiB")
                       ->transform(CLI::AsSizeValue(false));
   app.add_option("-o,--output", output, "the answer; default: standard output");
-  app.add_option("--work", work, "how hard to try, in visits of a buffer at one time; default 20000000000");
-  app.add_option("--deadline", deadline, "give up after this many seconds: the answer may differ from run to run")
-      ->check(CLI::PositiveNumber);
+  limits.addTo(app, "visits of a buffer at one time", std::to_string(kDefaultWork));
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
     return plan::kExitDone;
@@ -140,11 +137,8 @@ int packCommand(int argc, char **argv) {
   if (!table)
     return printError(table.status());
 
-  auto start = std::chrono::steady_clock::now();
-  auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-  std::function<bool()> stop;
-  if (deadline > 0)
-    stop = [&] { return seconds() > deadline; };
+  const uint64_t work = limits.work ? limits.work : kDefaultWork;
+  const std::function<bool()> stop = limits.stop();
   planning::PackingSolution solution = planning::packGreedily(table->problem);
   if (!bounded->count()) {
     solution = planning::pack(table->problem, work, stop);
@@ -163,7 +157,7 @@ int packCommand(int argc, char **argv) {
               : fmt::format(
                     "{}: no packing into {} bytes was found within the {} allowed; {} are live at once, best-fit "
                     "needs {}. Try more --work",
-                    problem, capacity, deadline > 0 ? "time" : "work", solution.lowerBound, solution.bytes),
+                    problem, capacity, limits.hasDeadline() ? "time" : "work", solution.lowerBound, solution.bytes),
           plan::kExitOverBudget));
     solution.offsets = std::move(answer.offsets);
     solution.bytes = 0;
@@ -176,8 +170,8 @@ int packCommand(int argc, char **argv) {
     return printError(status);
   fmt::print(stderr, "{} buffers in {} bytes, {} live at once: ratio {:.4f}, {:.2f} s{}\n", solution.offsets.size(),
              solution.bytes, solution.lowerBound,
-             solution.lowerBound ? double(solution.bytes) / double(solution.lowerBound) : 1.0, seconds(),
-             deadline > 0 ? " (with a deadline: not reproducible)" : "");
+             solution.lowerBound ? double(solution.bytes) / double(solution.lowerBound) : 1.0, limits.seconds(),
+             limits.hasDeadline() ? " (with a deadline: not reproducible)" : "");
   return plan::kExitDone;
 }
 

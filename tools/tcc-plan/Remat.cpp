@@ -4,6 +4,7 @@
 // that for budgets from the least that can be met to what no recomputation needs.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/plan/BytesText.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/MemorySize.h"
 #include "tools/tcc-plan/Commands.h"
@@ -13,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <fstream>
 #include <iostream>
 
@@ -34,18 +34,6 @@ constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 1'500'000'000, kMostWork 
 /// Budgets of a frontier.
 constexpr int kFrontierPoints = 16;
 
-/// "1.50 GiB"
-std::string sizeText(Bytes bytes) {
-  constexpr const char *kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
-  if (bytes < 1024)
-    return fmt::format("{} B", bytes);
-  double size = double(bytes) / 1024;
-  size_t unit = 0;
-  for (; size >= 1024 && unit + 1 < std::size(kUnits); ++unit)
-    size /= 1024;
-  return fmt::format("{:.2f} {}", size, kUnits[unit]);
-}
-
 struct Answer {
   Bytes budget = 0;
   RematSolution solution;
@@ -59,9 +47,8 @@ struct Command {
   planning::RematMeasure whole;
   RematOptions options;
   std::string baseline;
-  std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  SearchLimits limits;
 
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
   Answer answerFor(Bytes budget, RematSolution solution) const;
   RematSolution solve(Bytes budget) const;
   double extra(Cost cost) const { return whole.cost ? double(cost) / double(whole.cost) - 1 : 0; }
@@ -76,7 +63,7 @@ RematSolution Command::solve(Bytes budget) const {
 Answer Command::answerFor(Bytes budget, RematSolution solution) const {
   Answer answer{budget, std::move(solution), {}, 0};
   answer.bound = planning::boundCost(graph.problem, budget, options);
-  answer.seconds = seconds();
+  answer.seconds = limits.seconds();
   return answer;
 }
 
@@ -122,12 +109,12 @@ std::vector<Answer> frontier(const Command &command) {
 
 std::string table(const Command &command, const std::vector<Answer> &answers) {
   std::string text = fmt::format("{}: {} nodes; without recomputation {} and cost {}\n", command.graph.name,
-                                 command.graph.problem.nodes.size(), sizeText(command.whole.peak), command.whole.cost);
+                                 command.graph.problem.nodes.size(), plan::bytesText(command.whole.peak), command.whole.cost);
   text += fmt::format("{:>12} {:>7} {:>14} {:>8} {:>12} {:>12} {:>8}\n", "peak", "of it", "cost", "extra",
                       "bound: order", "any order", "gap");
   for (const Answer &answer : answers)
     text += fmt::format("{:>12} {:>6.1f}% {:>14} {:>7.2f}% {:>11.2f}% {:>11.2f}% {:>7.2f}%\n",
-                        sizeText(answer.solution.peak),
+                        plan::bytesText(answer.solution.peak),
                         command.whole.peak ? 100 * double(answer.solution.peak) / double(command.whole.peak) : 100.0,
                         answer.solution.cost, 100 * command.extra(answer.solution.cost),
                         100 * command.extra(answer.bound.givenOrder), 100 * command.extra(answer.bound.anyOrder),
@@ -146,8 +133,6 @@ int rematCommand(int argc, char **argv) {
       "tcc-plan remat");
   std::string path, output, budgetText;
   Command command;
-  uint64_t work = 0;
-  double deadline = 0;
   bool asJson = false, wholeFrontier = false, keepOrder = false;
   app.add_option("GRAPH", path, "JSON file")->required();
   auto *budgetOption =
@@ -160,10 +145,7 @@ int rematCommand(int argc, char **argv) {
   app.add_option("--baseline", command.baseline, "solve by the usual checkpointing in segments, to compare")
       ->check(CLI::IsMember({"sqrt-n", "greedy"}))
       ->excludes(frontierOption);
-  app.add_option("--work", work, "how hard to try, in elementary visits; default: by the number of nodes")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--deadline", deadline, "stop after this many seconds: the answer may differ from run to run")
-      ->check(CLI::PositiveNumber);
+  command.limits.addTo(app, "elementary visits", "by the number of nodes");
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
     return plan::kExitDone;
@@ -181,11 +163,11 @@ int rematCommand(int argc, char **argv) {
   command.whole = planning::measure(problem, command.given);
   command.options.keepOrder = keepOrder;
   uint64_t pairs = problem.nodes.size() * problem.nodes.size();
+  const uint64_t work = command.limits.work;
   command.options.work = work ? work : std::clamp(kWorkPerPair * pairs, kLeastWork, kMostWork);
   if (wholeFrontier && !work)
     command.options.work /= 4;
-  if (deadline > 0)
-    command.options.stop = [&] { return command.seconds() > deadline; };
+  command.options.stop = command.limits.stop();
 
   std::vector<Answer> answers;
   nlohmann::ordered_json result;
@@ -201,16 +183,23 @@ int rematCommand(int argc, char **argv) {
     RematSolution solution = command.solve(*budget);
     if (!solution.feasible && command.baseline.empty()) {
       RematSolution least = planning::leastMemory(problem, command.options);
-      if (least.peak > *budget)
+      if (least.peak > *budget) {
+        auto share = [&](Bytes bytes) {
+          return command.whole.peak ? 100 * double(bytes) / double(command.whole.peak) : 100.0;
+        };
+        const Bytes bound = planning::boundPeak(problem);
         return printError(plan::Status(
-            fmt::format("{}: no schedule within {} bytes {}; the least budget that can be met is {} bytes ({:.1f} % of "
-                        "the given order's peak)",
+            fmt::format("{}: no schedule within {} bytes {}; the least budget that {} is {} bytes ({:.1f} % of the given "
+                        "order's peak)",
                         path, *budget,
-                        planning::boundPeak(problem) > *budget ? "exists, as a bound of the peak proves"
-                        : deadline > 0                         ? "was found in time"
-                                                               : "was found",
-                        least.peak, command.whole.peak ? 100 * double(least.peak) / double(command.whole.peak) : 100.0),
+                        bound > *budget
+                            ? std::string("exists, as a bound of the peak proves")
+                            : fmt::format("was found{}, and none is proved impossible: what is proved is that none stays "
+                                          "below {} bytes ({:.1f} %)",
+                                          command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
+                        bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),
             plan::kExitOverBudget));
+      }
       solution = planning::improve(problem, *budget, least.schedule, command.options);
     }
     if (!solution.feasible)
@@ -232,7 +221,7 @@ int rematCommand(int argc, char **argv) {
     std::cout << result.dump() << '\n';
   else
     fmt::print("{}", table(command, answers));
-  if (deadline > 0)
+  if (command.limits.hasDeadline())
     fmt::print(stderr, "with a deadline: not reproducible\n");
   return plan::kExitDone;
 }
