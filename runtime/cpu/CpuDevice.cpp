@@ -54,12 +54,13 @@ struct Piece {
   uint64_t begin, end;
 };
 
-/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages.
+/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages. Scratch is left out: it has
+/// slots for workers that may not be there.
 std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena) {
   constexpr uint64_t pieceBytes = uint64_t(16) << 20;
   std::vector<Piece> covered, pieces;
   for (const plan::Buffer &buffer : entry.buffers())
-    if (buffer.arena() == arena && buffer.bytes() > 0)
+    if (buffer.arena() == arena && buffer.bytes() > 0 && buffer.kind() != plan::Buffer::SCRATCH)
       covered.push_back({buffer.offset(), buffer.offset() + buffer.bytes()});
   std::sort(covered.begin(), covered.end(), [](const Piece &a, const Piece &b) { return a.begin < b.begin; });
   uint64_t done = 0;
