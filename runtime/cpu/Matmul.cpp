@@ -13,7 +13,9 @@
 
 #include "runtime/plan/DType.h"
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 
 namespace tcc::runtime {
@@ -184,18 +186,34 @@ void widenRows(char *to, const char *from, int64_t fromStride, int64_t rows, int
   }
 }
 
-/// The same with f32 rounded to bf16, to nearest even; a NaN stays one.
+/// To nearest even; a NaN stays one.
+uint16_t roundToBf16(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  bool isNan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/// The same with f32 rounded to bf16.
 void roundRows(char *to, int64_t toStride, const char *from, int64_t rows, int64_t columns) {
   for (int64_t row = 0; row < rows; ++row) {
     auto *narrow = reinterpret_cast<uint16_t *>(to + row * toStride);
-    auto *wide = reinterpret_cast<const uint32_t *>(from) + row * columns;
-    for (int64_t column = 0; column < columns; ++column) {
-      uint32_t bits = wide[column];
-      bool isNan = (bits & 0x7fffffff) > 0x7f800000;
-      narrow[column] =
-          static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
+    auto *wide = reinterpret_cast<const float *>(from) + row * columns;
+    for (int64_t column = 0; column < columns; ++column)
+      narrow[column] = roundToBf16(wide[column]);
   }
+}
+
+/// addPartials for a bf16 result: the sum is rounded once.
+void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination) {
+  constexpr int64_t tile = 4096;
+  pool.run(ceilDiv(elements, tile), [=](unsigned, int64_t begin, int64_t end) {
+    for (int64_t i = begin * tile; i < std::min(end * tile, elements); ++i) {
+      float sum = partials[i];
+      for (int64_t chunk = 1; chunk < chunks; ++chunk)
+        sum += partials[chunk * elements + i];
+      destination[i] = roundToBf16(sum);
+    }
+  });
 }
 
 /// Adds a dense block of f32 rows to rows of a wider matrix; the stride in bytes.
@@ -237,7 +255,10 @@ public:
         if (!runTile(worker, tile, pointers, scratch + slotOf(tile, tiles, worker, pool) * design.slotBytes))
           good.store(false, std::memory_order_relaxed);
     });
-    if (design.partial())
+    if (design.partial() && s.narrowC)
+      roundPartials(pool, static_cast<const float *>(pointers[design.positionOfC() + 1]), chunks, s.batch * s.m * s.n,
+                    static_cast<uint16_t *>(pointers[design.positionOfC()]));
+    else if (design.partial())
       addPartials(pool, static_cast<const float *>(pointers[design.positionOfC() + 1]), chunks, s.batch * s.m * s.n,
                   static_cast<float *>(pointers[design.positionOfC()]), design.accumulate);
     return good.load();
@@ -249,7 +270,7 @@ private:
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
     auto size = static_cast<int64_t>(s.widened ? 2 : s.elementBytes); // of A and B as they lie there
-    int64_t sizeC = s.narrowC ? 2 : 4;
+    int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
     int64_t i0 = tile % tilesM * t.tileM, j0 = tile / tilesM % tilesN * t.tileN;
     int64_t outer = tile / tilesM / tilesN;
     int64_t b0 = outer % tilesBatch * t.tileBatch, chunk = outer / tilesBatch;

@@ -17,6 +17,7 @@ constexpr double kFlopsPerNs = 115.0;
 constexpr double kNarrowFlopsPerNs = 228.0;  // bf16 products
 constexpr double kCopyNsPerByte = 0.07;      // read strided, write dense, mostly from the second and third cache
 constexpr double kTransposeNsPerByte = 0.05; // inside the library
+constexpr double kInterleaveNsPerByte = 0.022; // inside the library: bf16 wants pairs of rows of B side by side
 constexpr double kCallNs = 700.0;
 constexpr double kStreamNsPerByte = 0.08; // from memory, where an operand is larger than the last cache
 constexpr double kFetchNsPerByte = 0.02;  // from the last cache, where a part does not stay in the worker's own
@@ -25,7 +26,8 @@ constexpr int64_t kCacheBytes = 1 << 20;
 constexpr int64_t kCopyBytes = 3 << 19; // copies of a worker: planned memory, so kept small
 constexpr int64_t kHiddenRows = 96;     // from so many rows on, arithmetic hides that B comes from the last cache
 constexpr int64_t kThinRows = 32; // so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
-constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums
+constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums,
+constexpr int64_t kPartialShare = 32;         // or a K so long that A and B are so many times larger
 
 int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
@@ -75,10 +77,12 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
   if (s.batch == 1 && t.tileM < s.m && t.tileM < kHiddenRows &&
       t.tileN * t.chunkK * static_cast<int64_t>(s.elementBytes) > kCacheBytes)
     time += n * k * size * kFetchNsPerByte;
-  double copied = (t.packA(s) ? m * k : 0) + (t.packB(s) ? n * k : 0) + (t.packC(s) ? m * n : 0);
-  double transposed = (s.transA ? m * k : 0) + (s.transB ? n * k : 0);
-  time +=
-      size * (copied * kCopyNsPerByte + transposed * kTransposeNsPerByte) + (blocks > 1 ? blocks * m * n * 0.05 : 0);
+  double copied = ((t.packA(s) ? m * k : 0) + (t.packB(s) ? n * k : 0)) * size +
+                  (t.packC(s) ? m * n * static_cast<double>(t.bytesOfC(s)) : 0);
+  double transposed = ((s.transA ? m * k : 0) + (s.transB ? n * k : 0)) * size;
+  double interleaved = s.elementBytes == 2 && !s.transB ? n * k * size : 0;
+  time += copied * kCopyNsPerByte + transposed * kTransposeNsPerByte + interleaved * kInterleaveNsPerByte +
+          (blocks > 1 ? blocks * m * n * 0.05 : 0);
   int64_t whole = ceilDiv(s.m, t.tileM) * ceilDiv(s.n, t.tileN), count = s.batch * whole * t.chunks(s);
   // A tail costs more than its share of a full tile, and less than a full one.
   double tiles = 0.5 * (static_cast<double>(s.m) / m * static_cast<double>(s.n) / n + static_cast<double>(whole));
@@ -106,7 +110,7 @@ MatmulTiling chooseTiling(const MatmulShape &s) {
     for (int64_t tileN : candidates(s.n, {64, 96, 128, 192, 256, 384, 512})) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
-      if (!s.narrowC && tiles < 8 && s.m * s.n * s.batch <= kPartialElements)
+      if (tiles < 8 && (s.m * s.n * s.batch <= kPartialElements || s.m * s.n * kPartialShare <= (s.m + s.n) * s.k))
         for (int64_t chunks : {2, 4, 8, 16})
           if (s.k / chunks >= (s.m <= kThinRows ? 128 : 512))
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));

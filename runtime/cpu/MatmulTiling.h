@@ -27,9 +27,9 @@ struct MatmulTiling {
   bool packA(const MatmulShape &s) const { return s.widened || (s.transA ? tileM != s.m : blockK != s.k); }
   bool packB(const MatmulShape &s) const { return s.widened || (s.transB ? blockK != s.k : tileN != s.n); }
   bool packC(const MatmulShape &s) const { return tileN != s.n || roundsC(s); }
-  /// Sums of 16-bit results are kept in f32 until the last block of K is in.
-  bool roundsC(const MatmulShape &s) const { return s.narrowC && (s.widened || blockK != s.k); }
-  uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && !roundsC(s) ? 2 : 4; }
+  /// Sums of 16-bit results are kept in f32 until the last block of K is in; partial sums are f32 anyway.
+  bool roundsC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && (s.widened || blockK != s.k); }
+  uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && !roundsC(s) ? 2 : 4; }
 };
 
 /// The tiling of a shape: the same on every machine and for any number of threads.
