@@ -19,7 +19,7 @@ def draw(bars):
     most = max([1.1] + [min(high, 3.0) for _, _, (_, _, high), _ in bars]) * 1.02
     x = lambda value: LEFT + WIDTH * min(value, most) / most
     bottom = TOP + ROW * len(bars)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 150} {bottom + 34}" role="img">',
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {LEFT + WIDTH + 190} {bottom + 34}" role="img">',
              "<title>Our median step over the fastest peer's</title>", f"<style>{STYLE}</style>",
              f'<text x="{LEFT}" y="18">our median step ÷ the fastest peer\'s: shorter is faster</text>',
              f'<text class="small" x="{LEFT}" y="34">thin lines: least and greatest of a round; upright marks: goals</text>']
