@@ -58,28 +58,19 @@ private:
   }
 
   /// Forward through the function: what f32 values are made of rounded ones and of state alone, at least one rounded.
+  /// Data is no state: what an embedding is looked up by makes its rows data, too.
   void findNarrowValues() {
+    auto isNarrow = [&](Value value) { return elementTypeOf(value) == narrow || narrowValues.contains(value); };
     for (Operation &op : function.getBody().front()) {
-      bool fromNarrow = false, fromState = true;
-      for (Value operand : op.getOperands()) {
-        if (!isFloatTensor(operand))
-          continue;
-        bool isNarrow = elementTypeOf(operand) == narrow || narrowValues.contains(operand);
-        fromNarrow |= isNarrow;
-        fromState &= state.contains(operand);
-        if (!isNarrow && !state.contains(operand)) {
-          fromNarrow = fromState = false;
-          break;
-        }
-      }
-      for (Value result : op.getResults()) {
-        if (!isFloatTensor(result))
-          continue;
-        if (fromNarrow)
-          narrowValues.insert(result);
-        else if (fromState)
+      bool fromState = llvm::all_of(op.getOperands(), [&](Value operand) { return state.contains(operand); });
+      bool fromNarrow = llvm::any_of(op.getOperands(), isNarrow) && llvm::all_of(op.getOperands(), [&](Value operand) {
+        return !isFloatTensor(operand) || isNarrow(operand) || state.contains(operand);
+      });
+      for (Value result : op.getResults())
+        if (fromState)
           state.insert(result); // constants and reads have no operands
-      }
+        else if (fromNarrow && isFloatTensor(result))
+          narrowValues.insert(result);
     }
   }
 

@@ -68,3 +68,24 @@ func.func @loss(%x: tensor<1x4x4xf64>) -> tensor<1x4x4xf64> {
   %y = train.matmul %x, %x : (tensor<1x4x4xf64>, tensor<1x4x4xf64>) -> tensor<1x4x4xf64>
   return %y : tensor<1x4x4xf64>
 }
+
+// -----
+
+// A row looked up by data is data, though its table is state: a residual that starts there stays f32, normalised or not.
+// CHECK-LABEL: func @loss
+// CHECK: %[[R:.*]] = train.relu
+// CHECK: train.cast %[[R]] : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
+// CHECK: train.add %[[R]]
+train.variable @table : tensor<16x4xf32> {role = "parameter"}
+train.variable @w : tensor<1x4x4xf32> {role = "parameter"}
+func.func @loss(%ids: tensor<1x8xi64>) -> tensor<1x8x4xf32> {
+  %table = train.read @table : tensor<16x4xf32>
+  %w = train.read @w : tensor<1x4x4xf32>
+  %e = train.gather %table, %ids axis = 0 : (tensor<16x4xf32>, tensor<1x8xi64>) -> tensor<1x8x4xf32>
+  %y = train.matmul %e, %w : (tensor<1x8x4xf32>, tensor<1x4x4xf32>) -> tensor<1x8x4xf32>
+  %x = train.add %y, %e : tensor<1x8x4xf32>
+  %r = train.relu %x : tensor<1x8x4xf32>
+  %z = train.matmul %r, %w : (tensor<1x8x4xf32>, tensor<1x4x4xf32>) -> tensor<1x8x4xf32>
+  %s = train.add %r, %z : tensor<1x8x4xf32>
+  return %s : tensor<1x8x4xf32>
+}
