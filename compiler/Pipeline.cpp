@@ -215,11 +215,16 @@ private:
                         train::ChunkRowsPassOptions chunk;
                         chunk.maxBytes = recipe.chunkBytes;
                         passes.addPass(train::createChunkRowsPass(chunk));
-                        passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                       }
-                      // Once dead and equal ops are gone, and before anything is decided about kernels.
-                      if (options.libraryKernels)
+                      // Once dead and equal ops are gone, and before anything is decided about kernels: what lies
+                      // channels-last may be computed with fewer multiplications.
+                      if (options.libraryKernels) {
                         passes.addNestedPass<func::FuncOp>(train::createAssignLayoutsPass());
+                        if (recipe.winograd)
+                          passes.addNestedPass<func::FuncOp>(train::createWinogradPass());
+                      }
+                      if (recipe.fuse)
+                        passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                     }});
     // What the library takes is no candidate for fusion, so it is chosen first; then what the backward pass keeps, since
     // its kernels compute the rest. Buffers are made once kernels stand,

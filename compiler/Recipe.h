@@ -108,6 +108,7 @@ struct Recipe {
   bool fuse = true;                                ///< compiler.fuse
   int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
   std::string attention = "auto";                  ///< compiler.attention
+  bool winograd = true;                            ///< compiler.winograd
   /// Where each key given stands ("recipe.toml:3:1" or "--set"), by dotted key.
   std::map<std::string, std::string> where;
 

@@ -51,6 +51,24 @@ def AssignLayoutsPass : Pass<"assign-layouts", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def WinogradPass : Pass<"winograd", "::mlir::func::FuncOp"> {
+  let summary = "Computes 3x3 convolutions with fewer multiplications where that is cheaper";
+  let description = [{
+    Channels-last convolutions of stride 1 with 3x3 weights, and their gradients, become generated kernels that multiply
+    transformed tiles (Lavin and Gray, CVPR 2016), where their shapes say that the transforms cost less than what is saved
+    (docs/winograd.md). A weight's gradient comes in parts, which are summed.
+
+    ```mlir
+    %y = train.conv %x, %w {channelsLast = true, padsBegin = array<i64: 1, 1>, ...}
+        : (tensor<8x56x56x64xf32>, tensor<64x64x3x3xf32>) -> tensor<8x56x56x64xf32>
+    // becomes
+    %y = train.winograd_conv %x, %w {padsBegin = array<i64: 1, 1>}
+        : (tensor<8x56x56x64xf32>, tensor<64x64x3x3xf32>) -> tensor<8x56x56x64xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
   let summary = "Lets products add to gradient accumulators";
   let description = [{

@@ -442,6 +442,8 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
   auto targetAttributes = [&](LLVM::LLVMFuncOp function, bool inlined) {
     SmallVector<Attribute> attributes{
         b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
+        // Without one the stack can't be aligned to what is spilled, and every spilled vector lies across cache lines.
+        b.getArrayAttr({b.getStringAttr("frame-pointer"), b.getStringAttr("all")}),
         b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
         b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
     if (inlined)

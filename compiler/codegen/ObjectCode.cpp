@@ -16,6 +16,9 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -72,6 +75,32 @@ constexpr const char *kPipeline =
     "loop-mssa(loop-rotate,licm),simplifycfg,loop(indvars,loop-unroll-full),"
     "sroa,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),dse,simplifycfg,adce)";
 
+/// Masked stores of one lane that is known become stores of one element. LLVM 22 does so too, but where the vector was
+/// narrowed before, it stores the element in its former width, over its neighbour.
+void storeSingleLanes(llvm::Module &module) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
+      auto *store = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      if (!store || store->getIntrinsicID() != llvm::Intrinsic::masked_store)
+        continue;
+      auto *mask = llvm::dyn_cast<llvm::Constant>(store->getArgOperand(store->arg_size() - 1));
+      auto *type = llvm::cast<llvm::FixedVectorType>(store->getArgOperand(0)->getType());
+      int stored = -1, count = 0;
+      for (unsigned lane = 0; mask && lane < type->getNumElements(); ++lane)
+        if (llvm::Constant *bit = mask->getAggregateElement(lane); bit && bit->isOneValue()) {
+          stored = int(lane);
+          ++count;
+        }
+      if (count != 1)
+        continue;
+      llvm::IRBuilder<> builder(store);
+      llvm::Value *element = builder.CreateExtractElement(store->getArgOperand(0), uint64_t(stored));
+      llvm::Value *address = builder.CreateConstGEP1_64(type->getElementType(), store->getArgOperand(1), uint64_t(stored));
+      builder.CreateAlignedStore(element, address, llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8)));
+      store->eraseFromParent();
+    }
+}
+
 /// False where LLVM does not know the pipeline.
 bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::PassBuilder builder(&machine);
@@ -94,6 +123,7 @@ bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
     return false;
   }
   passes.run(module, modules);
+  storeSingleLanes(module);
   return true;
 }
 

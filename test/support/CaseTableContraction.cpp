@@ -130,7 +130,54 @@ static void addPools(std::vector<Case> &cases) {
     }
 }
 
+/// Tiles are 4×4 outputs, taken 16 (24) at a time; channels come in registers, features in parts of 32 or 64.
+static void addWinograds(std::vector<Case> &cases) {
+  struct Shape {
+    int batch, height, width, channels, features, padTop, padLeft, rows, columns;
+  };
+  const Shape shapes[] = {
+      {1, 1, 1, 1, 1, 1, 1, 1, 1},      // one pixel, all its neighbours outside
+      {2, 3, 3, 5, 3, 0, 0, 1, 1},      // one window
+      {1, 6, 6, 16, 32, 0, 0, 4, 4},    // one tile, inside
+      {2, 13, 9, 17, 33, 1, 1, 13, 9},  // tails everywhere; one lane in the last register of 16-bit results
+      {1, 7, 11, 3, 70, 2, 0, 9, 9},    // other pads; two parts of features, the last not full
+      {3, 4, 4, 70, 40, 1, 1, 4, 4},    // two blocks of channels in the gradient
+      {2, 14, 14, 3, 96, 1, 1, 14, 14}, // three parts
+      {5, 31, 30, 2, 5, 1, 1, 31, 30},  // several chunks of tiles, the last not full
+  };
+  auto dims = [](std::initializer_list<int> extents) {
+    std::string text;
+    for (int extent : extents)
+      text += (text.empty() ? "" : "x") + std::to_string(extent);
+    return text;
+  };
+  for (const Shape &s : shapes) {
+    std::string name = dims({s.batch, s.height, s.width, s.channels, s.features, s.padTop, s.padLeft}),
+                x = tensor(dims({s.batch, s.height, s.width, s.channels})), y = tensor(dims({s.batch, s.rows, s.columns, s.features}));
+    std::string pads = "padsBegin = array<i64: " + std::to_string(s.padTop) + ", " + std::to_string(s.padLeft) + ">";
+    for (bool transposed : {false, true}) {
+      std::string w = tensor(transposed ? dims({s.channels, s.features, 3, 3}) : dims({s.features, s.channels, 3, 3}));
+      cases.push_back({"winograd_conv_" + name + (transposed ? "_transposed" : ""), "(%x: " + x + ", %w: " + w + ") -> " + y,
+                       "%r = train.winograd_conv %x, %w {" + pads + ", transposed = " + (transposed ? "true" : "false") + "} : (" +
+                           x + ", " + w + ") -> " + y,
+                       Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16});
+    }
+    for (std::string element : {"f64", "f32", "bf16", "f16"}) {
+      // What the sums are in; how many parts there are follows from the number of tiles and blocks.
+      std::string sums = element == "f64" ? "f64" : "f32";
+      int tiles = s.batch * ((s.rows + 3) / 4) * ((s.columns + 3) / 4), parts = tiles > 128 ? (tiles > 256 ? 5 : 3) : tiles > 64 ? 2 : 1;
+      std::string in = tensor(dims({s.batch, s.height, s.width, s.channels}), element),
+                  grad = tensor(dims({s.batch, s.rows, s.columns, s.features}), element),
+                  r = tensor(dims({parts, s.features, s.channels, 3, 3}), sums);
+      cases.push_back({"winograd_weight_grad_" + name + "_" + element, "(%x: " + in + ", %g: " + grad + ") -> " + r,
+                       "%r = train.winograd_weight_grad %x, %g {" + pads + "} : (" + in + ", " + grad + ") -> " + r, Types::None,
+                       {{-2, 2}, {-1, 1}}, "%r", false, 64});
+    }
+  }
+}
+
 void addContractionCases(std::vector<Case> &cases) {
+  addWinograds(cases);
   addMatmuls(cases);
   addConvolutions(cases);
   addPools(cases);

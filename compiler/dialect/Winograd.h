@@ -1,0 +1,81 @@
+//===- Winograd.h - shapes of convolutions by Winograd's method -*- C++ -*-===//
+//
+// What the ops, their kernels and the pass that chooses them share. Everything follows from the shapes, so that bits do
+// not depend on the machine.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_WINOGRAD_H
+#define TCC_DIALECT_WINOGRAD_H
+
+#include "compiler/dialect/Builders.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+
+namespace tcc::train {
+
+struct WinogradShape {
+  /// A tile is 4×4 outputs and the 6×6 inputs they depend on, with 3×3 weights.
+  static constexpr int64_t kOutputs = 4, kTaps = 3, kInputs = kOutputs + kTaps - 1, kPoints = kInputs * kInputs;
+
+  int64_t batch, height, width, channels; ///< of the input
+  int64_t rows, columns, features;        ///< of the output
+  int64_t padTop, padLeft;
+
+  int64_t tileRows() const { return llvm::divideCeil(rows, kOutputs); }
+  int64_t tileColumns() const { return llvm::divideCeil(columns, kOutputs); }
+  int64_t tiles() const { return batch * tileRows() * tileColumns(); }
+
+  /// Tiles that are transformed and multiplied together: their transforms, with the transformed weights that meet
+  /// them, are to stay in a core's second cache.
+  static constexpr int64_t kBlock = 16, kGradBlock = 24;
+
+  // The convolution. A kernel's tile ("task" here) is a part of the features and a chunk of the tiles: the weights of
+  // the part are transformed once for the chunk.
+  int64_t featurePart() const { return features % 64 == 0 || features % 64 > 32 ? 64 : 32; }
+  int64_t featureParts() const { return llvm::divideCeil(features, featurePart()); }
+  int64_t chunkTiles() const {
+    int64_t chunks = std::min(llvm::divideCeil(kTasks, featureParts()), llvm::divideCeil(tiles(), kLeastChunk));
+    return llvm::divideCeil(llvm::divideCeil(tiles(), chunks), kBlock) * kBlock;
+  }
+  int64_t chunks() const { return llvm::divideCeil(tiles(), chunkTiles()); }
+
+  // The gradient of the weights. A task is a block of channels, one of features, and a part of the tiles.
+  int64_t gradChannels() const { return std::min<int64_t>(64, llvm::divideCeil(channels, 8) * 8); }
+  int64_t gradFeatures() const { return featurePart(); }
+  int64_t gradBlocks() const {
+    return llvm::divideCeil(channels, gradChannels()) * llvm::divideCeil(features, gradFeatures());
+  }
+  int64_t gradPartTiles() const {
+    int64_t parts = std::min(llvm::divideCeil(kGradTasks, gradBlocks()), llvm::divideCeil(tiles(), kLeastChunk));
+    return llvm::divideCeil(llvm::divideCeil(tiles(), parts), kGradBlock) * kGradBlock;
+  }
+  int64_t gradParts() const { return llvm::divideCeil(tiles(), gradPartTiles()); }
+
+  /// Multiply-adds and what else counts as much: of a convolution that multiplies directly, by Winograd's method, and
+  /// of the gradient of its weights by it.
+  double directOperations() const { return 9.0 * double(batch * rows * columns) * double(channels) * double(features); }
+  double productOperations() const { return double(kPoints) * double(tiles()) * double(channels) * double(features); }
+  double operations() const;
+  double gradOperations() const;
+
+private:
+  /// Tasks wanted, for as many cores as use them well; tiles in each, so that transforming the weights stays cheap.
+  static constexpr int64_t kTasks = 32, kGradTasks = 16, kLeastChunk = 64;
+};
+
+/// The shape of a convolution from types: input and output channels-last.
+inline WinogradShape winogradShapeOf(mlir::Value input, mlir::Value output, llvm::ArrayRef<int64_t> padsBegin) {
+  llvm::ArrayRef<int64_t> x = shapeOf(input), y = shapeOf(output);
+  return {x[0], x[1], x[2], x[3], y[1], y[2], y[3], padsBegin[0], padsBegin[1]};
+}
+WinogradShape winogradShapeOf(WinogradConvOp op);
+WinogradShape winogradShapeOf(WinogradWeightGradOp op);
+
+/// What sums are in: f64 for f64, else f32.
+mlir::Type winogradSumType(mlir::Type element);
+
+} // namespace tcc::train
+
+#endif // TCC_DIALECT_WINOGRAD_H
