@@ -1,6 +1,8 @@
 //===- IterationSpace.cpp -------------------------------------------------===//
 #include "compiler/codegen/IterationSpace.h"
 
+#include "llvm/Support/MathExtras.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -16,6 +18,8 @@ constexpr int64_t kElementsPerTile = 32768;
 constexpr int64_t kMostTiles = 256;
 /// Rows of a pure elementwise kernel longer than this are cut into blocks of it.
 constexpr int64_t kLongestLaneBlock = 8192;
+/// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
+constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
 
 ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
@@ -102,20 +106,23 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
   int64_t laneExtent = space.dims[space.laneDim];
   space.lanes = laneExtent == 1 ? 1 : lanes;
   bool laneParallel = !space.reduced[space.laneDim];
-  if (!laneParallel)
-    space.laneBlock = laneExtent;
-  else if (!space.levels.empty())
-    space.laneBlock = space.lanes;
-  else
-    space.laneBlock = std::min(laneExtent, kLongestLaneBlock);
-  space.laneBlock = std::max<int64_t>(space.laneBlock, 1);
-
   int64_t rows = 1, elements = 1;
   for (auto [dim, extent] : llvm::enumerate(space.dims)) {
     elements *= extent;
     if (!space.reduced[dim] && dim != space.laneDim)
       rows *= extent;
   }
+  if (!laneParallel) {
+    space.laneBlock = laneExtent;
+  } else if (!space.levels.empty()) {
+    int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
+    int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);
+    space.laneBlock = std::min(std::max<int64_t>(vectors, 1) * space.lanes, kMostSums);
+  } else {
+    space.laneBlock = std::min(laneExtent, kLongestLaneBlock);
+  }
+  space.laneBlock = std::max<int64_t>(space.laneBlock, 1);
+
   space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
   space.unitsPerTile = std::max<int64_t>({1, kElementsPerTile / perUnit, (space.units + kMostTiles - 1) / kMostTiles});

@@ -6,7 +6,10 @@
 //
 //   no reduction            for row: for lanes: outputs
 //   lanes are reduced       for row: for level: for reduced, lanes: accumulate; combine lanes; outputs
-//   lanes are parallel      for row, lanes: for level: for reduced: accumulate; outputs
+//   lanes are parallel      for row, lane block: for level: for reduced: for lanes: accumulate; outputs
+//
+// In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
+// in the order in which they lie.
 //
 // The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
 // with.
@@ -32,6 +35,7 @@ struct IterationSpace {
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;
 
+  bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes; }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }
   int64_t tiles() const { return (units + unitsPerTile - 1) / unitsPerTile; }
   int64_t laneBlocks() const { return reduced[laneDim] ? 1 : (dims[laneDim] + laneBlock - 1) / laneBlock; }

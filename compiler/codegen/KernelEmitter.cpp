@@ -169,6 +169,8 @@ private:
       emitElementwise(start);
     else if (space.lanesReduced())
       emitRow();
+    else if (space.sumsInMemory())
+      emitLaneBlock(start);
     else
       emitLaneParallel(start);
   }
@@ -391,6 +393,93 @@ private:
         storeOutputs([&](unsigned output) { return isRow(output); });
       });
     });
+  }
+
+  /// The sums of a block of lanes, one vector after another, on the worker's stack.
+  class BlockSums {
+  public:
+    BlockSums(Nest &nest, Value start) : nest(nest), start(start) {}
+
+    void save(Operation *op, Value sum) {
+      Value &memory = memories[op];
+      if (!memory)
+        memory = allocate(sum.getType());
+      types[op] = sum.getType();
+      LLVM::StoreOp::create(nest.emitter.builder, nest.emitter.loc, sum, address(op), kAlignment);
+    }
+    Value load(Operation *op) {
+      return LLVM::LoadOp::create(nest.emitter.builder, nest.emitter.loc, types.lookup(op), address(op), kAlignment);
+    }
+
+  private:
+    static constexpr unsigned kAlignment = 64;
+
+    Value allocate(Type vector) {
+      OpBuilder &b = nest.emitter.builder;
+      OpBuilder::InsertionGuard guard(b);
+      auto function = b.getInsertionBlock()->getParentOp()->getParentOfType<LLVM::LLVMFuncOp>();
+      if (!function)
+        function = cast<LLVM::LLVMFuncOp>(b.getInsertionBlock()->getParentOp());
+      b.setInsertionPointToStart(&function.getBody().front());
+      Value count = nest.emitter.i64(nest.space.laneBlock);
+      return LLVM::AllocaOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
+                                    getElementTypeOrSelf(vector), count, kAlignment);
+    }
+    Value address(Operation *op) {
+      OpBuilder &b = nest.emitter.builder;
+      Value at = arith::SubIOp::create(b, nest.emitter.loc, nest.coords[nest.space.laneDim].base, start);
+      return LLVM::GEPOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
+                                 getElementTypeOrSelf(types.lookup(op)), memories.lookup(op), ValueRange{at});
+    }
+
+    Nest &nest;
+    Value start;
+    llvm::DenseMap<Operation *, Value> memories;
+    llvm::DenseMap<Operation *, Type> types;
+  };
+
+  void emitLaneBlock(Value start) {
+    BlockSums sums(*this, start);
+    /// Runs `body` for each vector of the block, with the sums of the levels below `level`.
+    auto eachVector = [&](unsigned level, function_ref<void()> body) {
+      SmallVector<Value> none;
+      overLanes(start, none, true, [&](ValueRange, Value) {
+        emitter.rowCoords.assign(coords.begin(), coords.end());
+        emitter.rowValues.clear();
+        for (unsigned below = 0; below < level; ++below)
+          for (Operation *op : space.levels[below])
+            setRow(op, sums.load(op));
+        body();
+        return SmallVector<Value>();
+      });
+    };
+    for (unsigned level = 0; level <= space.levels.size(); ++level) {
+      ArrayRef<Operation *> reductions =
+          level == space.levels.size() ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+      bool stores = false;
+      for (unsigned output = 0; output < yielded().size(); ++output)
+        stores |= outputInLevel(output, level);
+      if (reductions.empty() && !stores)
+        continue;
+      auto save = [&](ArrayRef<Value> values) {
+        for (auto [op, value] : llvm::zip(reductions, values))
+          sums.save(op, value);
+      };
+      if (!reductions.empty())
+        eachVector(0, [&] { save(identities(reductions)); });
+      overReduced(0, {}, [&](SmallVector<Value> none) {
+        eachVector(level, [&] {
+          SmallVector<Value> carried;
+          for (Operation *op : reductions)
+            carried.push_back(sums.load(op));
+          save(accumulate(reductions, carried, nullptr));
+          storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+        });
+        return none;
+      });
+    }
+    eachVector(unsigned(space.levels.size()), [&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
+    emitter.rowValues.clear();
   }
 
   train::FusedOp fused;
