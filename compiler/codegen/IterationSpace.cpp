@@ -20,6 +20,8 @@ constexpr int64_t kMostTiles = 256;
 constexpr int64_t kLongestLaneBlock = 8192;
 /// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
+/// Operations for each element from which on memory no longer limits a reduction: its sums stay in registers.
+constexpr double kLongBody = 24;
 
 ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
@@ -27,6 +29,19 @@ struct ReductionKey {
   SmallVector<int64_t> shape, dims;
   bool operator==(const ReductionKey &) const = default;
 };
+
+/// Operations of the region for each element of its largest tensor.
+double operationsPerElement(Block &body) {
+  double operations = 0;
+  int64_t elements = 1;
+  for (Operation &op : body.without_terminator()) {
+    if (auto cost = dyn_cast<train::Cost>(&op))
+      operations += cost.getFlops();
+    for (Value operand : op.getOperands())
+      elements = std::max(elements, cast<RankedTensorType>(operand.getType()).getNumElements());
+  }
+  return operations / double(elements);
+}
 
 } // namespace
 
@@ -117,7 +132,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
   } else if (!space.levels.empty()) {
     int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
     int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);
-    space.laneBlock = std::min(std::max<int64_t>(vectors, 1) * space.lanes, kMostSums);
+    bool isLong = operationsPerElement(body) >= kLongBody;
+    space.laneBlock = std::min((isLong ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
   } else {
     space.laneBlock = std::min(laneExtent, kLongestLaneBlock);
   }

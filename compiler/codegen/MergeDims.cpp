@@ -1,0 +1,112 @@
+//===- MergeDims.cpp - adjacent dimensions as one ------------------------===//
+#include "compiler/codegen/KernelEmitter.h"
+
+using namespace mlir;
+
+namespace tcc::codegen {
+
+namespace {
+
+/// Where adjacent dimensions can be walked as one: an elementwise region over [4, 64, 768] whose operands are all dense
+/// or all repeated there is a region over [256, 768]. Only for regions without reductions, whose tree would change.
+/// Rewrites the clone's types; memory does not change.
+void collapseDims(train::FusedOp fused) {
+  Block &body = fused.getBody().front();
+  auto shapeOf = [](Value value) { return cast<RankedTensorType>(value.getType()).getShape(); };
+  auto yield = cast<train::YieldOp>(body.getTerminator());
+  if (yield.getValues().empty())
+    return;
+  SmallVector<int64_t> shape(shapeOf(yield.getValues()[0]));
+  if (shape.size() < 2)
+    return;
+  for (Value value : yield.getValues())
+    if (shapeOf(value) != ArrayRef<int64_t>(shape))
+      return;
+  auto isSmall = [&](Value value) { return cast<RankedTensorType>(value.getType()).getNumElements() == 1; };
+  if (isSmall(yield.getValues()[0]))
+    return; // nothing to gain, and what is small keeps its dimensions
+  SmallVector<bool> mergeable(shape.size() - 1, true); // with the next dimension
+  for (Operation &op : body.without_terminator()) {
+    if (op.hasTrait<train::Pointwise>() || isa<train::ConstantOp>(op)) {
+      if (shapeOf(op.getResult(0)) != ArrayRef<int64_t>(shape) && !isSmall(op.getResult(0)))
+        return;
+      continue;
+    }
+    auto broadcast = dyn_cast<train::BroadcastOp>(&op);
+    bool smallOnly = llvm::all_of(op.getResults(), isSmall) && llvm::all_of(op.getOperands(), isSmall);
+    if (smallOnly || (broadcast && isSmall(broadcast.getInput()) && shapeOf(op.getResult(0)).size() == shape.size() &&
+                      cast<RankedTensorType>(broadcast.getInput().getType()).getRank() <= 1))
+      continue;
+    if (isa<train::RandomOp>(op) && shapeOf(op.getResult(0)) == ArrayRef<int64_t>(shape))
+      continue; // drawn by the row-major index, which merging leaves alone
+    if (isa<train::SliceOp>(op) && isSmall(op.getResult(0)))
+      continue; // a scalar out of the block of scalars
+    if (!broadcast || !isa<BlockArgument>(broadcast.getInput()) || !broadcast.getInput().hasOneUse() ||
+        shapeOf(op.getResult(0)) != ArrayRef<int64_t>(shape))
+      return;
+    ArrayRef<int64_t> from = shapeOf(broadcast.getInput());
+    auto repeated = [&](size_t dim) {
+      int64_t lead = shape.size() - from.size();
+      return int64_t(dim) < lead || from[dim - lead] == 1;
+    };
+    // Dimensions of extent 1 go either way: what counts is the nearest dimension before them.
+    std::optional<bool> before;
+    for (size_t dim = 0; dim < shape.size(); ++dim) {
+      if (shape[dim] == 1)
+        continue;
+      if (before && *before != repeated(dim))
+        mergeable[dim - 1] = false;
+      before = repeated(dim);
+    }
+  }
+  auto merge = [&](ArrayRef<int64_t> extents) {
+    SmallVector<int64_t> merged{extents[0]};
+    for (size_t dim = 1; dim < extents.size(); ++dim) {
+      if (mergeable[dim - 1])
+        merged.back() *= extents[dim];
+      else
+        merged.push_back(extents[dim]);
+    }
+    return merged;
+  };
+  if (!llvm::is_contained(mergeable, true))
+    return;
+  auto retype = [&](Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getShape() == ArrayRef<int64_t>(shape))
+      value.setType(RankedTensorType::get(merge(type.getShape()), type.getElementType()));
+  };
+  for (Operation &op : body.without_terminator())
+    if (auto broadcast = dyn_cast<train::BroadcastOp>(&op); broadcast && !isSmall(broadcast.getInput())) {
+      auto type = cast<RankedTensorType>(broadcast.getInput().getType());
+      SmallVector<int64_t> padded(shape.size() - type.getRank(), 1);
+      llvm::append_range(padded, type.getShape());
+      broadcast.getInput().setType(RankedTensorType::get(merge(padded), type.getElementType()));
+    }
+  SmallVector<Value> values;
+  for (BlockArgument argument : body.getArguments())
+    values.push_back(argument);
+  for (Operation &op : body.without_terminator())
+    llvm::append_range(values, op.getResults());
+  // Constants carry their type in the attribute as well.
+  for (Value value : values) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getShape() != ArrayRef<int64_t>(shape))
+      continue;
+    retype(value);
+    if (auto constant = value.getDefiningOp<train::ConstantOp>())
+      constant.setValueAttr(
+          cast<DenseElementsAttr>(constant.getValue()).resizeSplat(cast<ShapedType>(value.getType())));
+  }
+}
+
+} // namespace
+
+void mergeDims(train::FusedOp fused) {
+  for (Operation &op : fused.getBody().front())
+    if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
+      return;
+  collapseDims(fused);
+}
+
+} // namespace tcc::codegen
