@@ -53,15 +53,26 @@ class Train_PoolBase<string mnemonic, string text, list<Trait> traits = []>
   let hasVerifier = 1;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }
-def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and its flat spatial index in the input",
+def Train_Winners : StaticShapeTensorOf<[UI8, I32]>;
+def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and where in the window it lies",
                                      [DeclareOpInterfaceMethods<Train_Differentiable>]> {
-  let description = "The first of equal elements counts, as in PyTorch. Padding never wins.";
+  let description = [{
+    The first of equal elements counts, as in PyTorch. Padding never wins. A winner is the offset in its window, row-major
+    over `kernel`: a byte (255: nothing but padding) where the window has at most 255 elements, else an i32 (-1). The
+    backward pass keeps it, so it is as narrow as can be.
+  }];
   let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
-  let results = (outs Train_Tensor:$result, StaticShapeTensorOf<[I32]>:$indices);
+  let results = (outs Train_Tensor:$result, Train_Winners:$winners);
+  let extraClassDeclaration = [{
+    /// Element type of the winners of such windows.
+    static ::mlir::Type getWinnerType(::mlir::MLIRContext *context, ::llvm::ArrayRef<int64_t> kernel);
+    /// i64: the flat spatial index in the input of each winner; -1 where there is none.
+    ::mlir::Value buildIndices(::mlir::OpBuilder &builder);
+  }];
 }
 def Train_MaxPoolGradOp : Train_PoolBase<"max_pool_grad", "the gradient of each window at the element that won it",
                                          [DeclareOpInterfaceMethods<Train_Differentiable>]> {
-  let arguments = !con((ins Train_Tensor:$grad, StaticShapeTensorOf<[I32]>:$indices), Train_PoolWindow);
+  let arguments = !con((ins Train_Tensor:$grad, Train_Winners:$winners), Train_PoolWindow);
   let results = (outs Train_Tensor:$result);
 }
 def Train_SumPoolOp : Train_PoolBase<"sum_pool", "sum of each window", [DeclareOpInterfaceMethods<Train_Differentiable>]> {

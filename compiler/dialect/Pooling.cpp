@@ -46,14 +46,23 @@ template <typename OpTy> static LogicalResult verifyPool(OpTy op, RankedTensorTy
     return op.emitOpError("changes a dimension that is not spatial");
   return success();
 }
+/// `windows` is the tensor with one element for each window.
+template <typename OpTy> static LogicalResult verifyWinners(OpTy op, Value windows) {
+  if (shapeOf(op.getWinners()) != shapeOf(windows))
+    return op.emitOpError("needs one winner for each window");
+  Type type = MaxPoolOp::getWinnerType(op.getContext(), op.getKernel());
+  if (elementTypeOf(op.getWinners()) != type)
+    return op.emitOpError("needs winners of type ") << type << " for windows of this size";
+  return success();
+}
 LogicalResult MaxPoolOp::verify() {
-  if (shapeOf(getIndices()) != shapeOf(getResult()))
-    return emitOpError("needs one index for each window");
+  if (failed(verifyWinners(*this, getResult())))
+    return failure();
   return verifyPool(*this, tensorTypeOf(getInput()), tensorTypeOf(getResult()));
 }
 LogicalResult MaxPoolGradOp::verify() {
-  if (shapeOf(getIndices()) != shapeOf(getGrad()))
-    return emitOpError("needs one index for each window");
+  if (failed(verifyWinners(*this, getGrad())))
+    return failure();
   return verifyPool(*this, tensorTypeOf(getResult()), tensorTypeOf(getGrad()));
 }
 LogicalResult SumPoolOp::verify() { return verifyPool(*this, tensorTypeOf(getInput()), tensorTypeOf(getResult())); }
@@ -74,10 +83,11 @@ double SumPoolGradOp::getFlops() { return flopsOf(getGrad(), getKernel()); }
 // Evaluators
 //===----------------------------------------------------------------------===//
 
-/// Calls `element(input, output)` with linear indices for each input in each window, windows in order.
+/// Calls `element(input, output, offset)` with linear indices for each input in each window, windows in order; `offset`
+/// is the input's in the window.
 template <typename OpTy>
 static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs,
-                           llvm::function_ref<void(int64_t input, int64_t output)> element) {
+                           llvm::function_ref<void(int64_t input, int64_t output, int64_t offset)> element) {
   Window window = windowOf(op);
   int64_t count = 1, offsets = 1;
   for (int64_t extent : outputs)
@@ -89,7 +99,7 @@ static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayR
     llvm::SmallVector<int64_t> at = unravel(output, outputs);
     for (int64_t k = 0; k < offsets; ++k) {
       if (window.input(spatialOf(op, llvm::ArrayRef<int64_t>(at)), unravel(k, op.getKernel()), spatialOf(op, inputs), in))
-        element(ravel(withSpatial(op, llvm::ArrayRef<int64_t>(at), llvm::ArrayRef<int64_t>(in)), inputs), output);
+        element(ravel(withSpatial(op, llvm::ArrayRef<int64_t>(at), llvm::ArrayRef<int64_t>(in)), inputs), output, k);
     }
   }
 }
@@ -100,23 +110,31 @@ template <typename OpTy> static int64_t spatialSize(OpTy op, llvm::ArrayRef<int6
     size *= extent;
   return size;
 }
-/// The flat spatial index of an element with this linear one.
-template <typename OpTy> static int64_t flatSpatial(OpTy op, int64_t linear, llvm::ArrayRef<int64_t> shape) {
-  llvm::SmallVector<int64_t> at = unravel(linear, shape);
-  return ravel(llvm::SmallVector<int64_t>(spatialOf(op, llvm::ArrayRef<int64_t>(at))), spatialOf(op, shape));
+/// The most elements of a window whose winners are bytes; one more value says that there is none.
+static constexpr int64_t kMostByteOffsets = 255;
+
+Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kernel) {
+  int64_t offsets = 1;
+  for (int64_t extent : kernel)
+    offsets *= extent;
+  return offsets <= kMostByteOffsets ? IntegerType::get(context, 8, IntegerType::Unsigned) : IntegerType::get(context, 32);
 }
+
+/// What stands for "nothing but padding" where winners are read as integers of their type.
+static int64_t noWinner(Type type) { return type.isUnsignedInteger(8) ? kMostByteOffsets : -1; }
 
 void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   const HostTensor &in = operands[0];
-  HostTensor &best = results[0], &indices = results[1];
+  HostTensor &best = results[0], &winners = results[1];
   bool isUnsigned = in.elementType().isUnsignedInteger();
+  const int64_t none = noWinner(elementTypeOf(getWinners()));
   for (int64_t i = 0; i < best.size(); ++i) {
-    indices.setInt(i, -1);
+    winners.setInt(i, none);
     if (in.isFloat())
       best.setDouble(i, -HUGE_VAL);
   }
-  forEachElement(*this, in.shape(), best.shape(), [&](int64_t input, int64_t output) {
-    bool wins = indices.getInt(output) < 0;
+  forEachElement(*this, in.shape(), best.shape(), [&](int64_t input, int64_t output, int64_t offset) {
+    bool wins = winners.getInt(output) == none;
     if (in.isFloat()) {
       double x = in.getDouble(input), y = best.getDouble(output);
       wins |= x > y || (std::isnan(x) && !std::isnan(y));
@@ -129,7 +147,7 @@ void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
         best.setInt(output, x);
     }
     if (wins)
-      indices.setInt(output, flatSpatial(*this, input, in.shape()));
+      winners.setInt(output, offset);
   });
 }
 
@@ -147,8 +165,8 @@ template <typename Add> static void accumulate(HostTensor &result, Add add) {
 
 void MaxPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   accumulate(results[0], [&](auto &floats, auto &integers) {
-    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output) {
-      if (operands[1].getInt(output) != flatSpatial(*this, input, results[0].shape()))
+    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output, int64_t offset) {
+      if (operands[1].getInt(output) != offset)
         return;
       if (operands[0].isFloat())
         floats[input] += operands[0].getDouble(output);
@@ -159,7 +177,7 @@ void MaxPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableA
 }
 void SumPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   accumulate(results[0], [&](auto &floats, auto &integers) {
-    forEachElement(*this, operands[0].shape(), results[0].shape(), [&](int64_t input, int64_t output) {
+    forEachElement(*this, operands[0].shape(), results[0].shape(), [&](int64_t input, int64_t output, int64_t) {
       if (operands[0].isFloat())
         floats[output] += operands[0].getDouble(input);
       else
@@ -169,7 +187,7 @@ void SumPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
 }
 void SumPoolGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   accumulate(results[0], [&](auto &floats, auto &integers) {
-    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output) {
+    forEachElement(*this, results[0].shape(), operands[0].shape(), [&](int64_t input, int64_t output, int64_t) {
       if (operands[0].isFloat())
         floats[input] += operands[0].getDouble(output);
       else
@@ -186,13 +204,12 @@ AffineMap MaxPoolGradOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
 
-/// Row-major index of spatial coordinates, as i32.
-static Lane flatten(ElementBuilder &builder, llvm::ArrayRef<Coord> spatial, llvm::ArrayRef<int64_t> extents) {
+/// Row-major offset of an element in its window, from loop counters: an i32.
+static Value offsetInWindow(ElementBuilder &builder, ValueRange counters, llvm::ArrayRef<int64_t> kernel) {
   Coord flat = builder.uniform(int64_t(0));
-  for (auto [coord, extent] : llvm::zip_equal(spatial, extents))
-    flat = builder.add(builder.affine(flat, extent, 0), coord);
-  Lane wide(builder, builder.coordValue(flat));
-  return wide.make<arith::TruncIOp>(builder.laneType(builder.builder.getI32Type()), wide.value);
+  for (auto [counter, extent] : llvm::zip_equal(counters, kernel))
+    flat = builder.add(builder.affine(flat, extent, 0), builder.uniform(counter));
+  return arith::TruncIOp::create(builder.builder, builder.loc, builder.builder.getI32Type(), flat.base);
 }
 
 Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::ArrayRef<Coord> coords) {
@@ -202,28 +219,36 @@ Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::Arr
   Value none = builder.intConstant(builder.builder.getI32Type(), -1);
   auto step = [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
     WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
-    Lane best(builder, carried[0]), index(builder, carried[1]);
+    Lane best(builder, carried[0]), winner(builder, carried[1]);
     Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
-    Lane wins = less(index, index.likeInt(0)) |
+    Lane wins = less(winner, winner.likeInt(0)) |
                 (x.isFloat() ? greater(x, best) | (isNan(x) & best.compare(arith::CmpFPredicate::ORD, best))
                              : x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best));
     if (in.inside)
       wins = wins & x.with(in.inside);
-    return {wins.select(x, best).value, wins.select(flatten(builder, in.coords, inputs), index).value};
+    Lane here(builder, builder.splat(offsetInWindow(builder, k, getKernel())));
+    return {wins.select(x, best).value, wins.select(here, winner).value};
   };
-  return loopNest(builder, getKernel(), {lowest, none}, step)[result];
+  Value found = loopNest(builder, getKernel(), {lowest, none}, step)[result];
+  Type narrow = builder.laneType(elementTypeOf(getWinners()));
+  if (result == 0 || found.getType() == narrow)
+    return found;
+  return arith::TruncIOp::create(builder.builder, builder.loc, narrow, found);
 }
 
 Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getResult())), outputs = spatialOf(*this, shapeOf(getGrad()));
-  Type i32 = builder.builder.getI32Type();
-  Value zero = builder.constant(elementTypeOf(getGrad()), 0), none = builder.intConstant(i32, -1);
-  Lane here = flatten(builder, spatialOf(*this, coords), inputs);
+  llvm::ArrayRef<int64_t> outputs = spatialOf(*this, shapeOf(getGrad()));
+  Type type = elementTypeOf(getWinners());
+  Value zero = builder.constant(elementTypeOf(getGrad()), 0), none = builder.intConstant(type, noWinner(type));
   return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
     WindowElement out = outputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, outputs);
     llvm::SmallVector<Coord> at = withSpatial<Coord>(*this, coords, out.coords);
     Lane winner(builder, operandInside(builder, 1, at, out.inside, none));
     Lane g(builder, operandInside(builder, 0, at, out.inside, zero));
+    Value offset = offsetInWindow(builder, k, getKernel());
+    if (offset.getType() != winner.element())
+      offset = arith::TruncIOp::create(builder.builder, builder.loc, winner.element(), offset);
+    Lane here(builder, builder.splat(offset));
     return {(Lane(builder, carried[0]) + equal(winner, here).select(g, g.with(zero))).value};
   })[0];
 }
@@ -256,8 +281,35 @@ Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
 void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
-    operandGradients[0] = MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getIndices(), getKernel(),
+    operandGradients[0] = MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getWinners(), getKernel(),
                                                 getStrides(), getDilations(), getPadsBegin(), getChannelsLast());
+}
+
+/// i64: the flat spatial index of each winner in an input of these extents, from its offset in the window.
+template <typename OpTy> static Expr winnerIndices(OpTy op, OpBuilder &builder, llvm::ArrayRef<int64_t> inputs) {
+  Window window = windowOf(op);
+  Type type = elementTypeOf(op.getWinners());
+  llvm::ArrayRef<int64_t> windows = shapeOf(op.getWinners());
+  Expr rest = Expr(builder, op.getLoc(), op.getWinners()).cast(builder.getI64Type()), index = rest.like(0);
+  Expr isThere = rest.compare(CompareKind::ne, double(noWinner(type)));
+  int64_t area = 1;
+  for (size_t d = window.rank(); d-- > 0;) {
+    llvm::SmallVector<int64_t> starts, along(windows.size(), 1);
+    size_t dim = firstSpatial(op, windows.size()) + d;
+    along[dim] = windows[dim];
+    for (int64_t q = 0; q < windows[dim]; ++q)
+      starts.push_back(window.input(d, q, 0));
+    Expr above = rest / double(op.getKernel()[d]);
+    Expr start = rest.with(vectorOf(builder, op.getLoc(), starts)).reshape(along);
+    index = index + (start + (rest - above * double(op.getKernel()[d])) * double(window.dilations[d])) * double(area);
+    area *= inputs[d];
+    rest = above;
+  }
+  return isThere.select(index, index.like(-1));
+}
+
+Value MaxPoolOp::buildIndices(OpBuilder &builder) {
+  return winnerIndices(*this, builder, spatialOf(*this, shapeOf(getInput())));
 }
 
 /// Each window reads back what lies at its winner: a pick from the flattened plane, which has as many rows as windows.
@@ -270,7 +322,7 @@ void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients
   int64_t planes = windows && channels ? tensorTypeOf(getGrad()).getNumElements() / windows / channels : 0;
   Expr g(builder, getLoc(), resultGradients[0]);
   Expr rows = g.reshape({planes, area, 1, channels}).broadcast({planes, area, windows, channels});
-  Expr winners = g.with(getIndices()).reshape({planes, 1, windows, channels});
+  Expr winners = winnerIndices(*this, builder, spatialOf(*this, shapeOf(getResult()))).reshape({planes, 1, windows, channels});
   auto type = RankedTensorType::get({planes, 1, windows, channels}, elementTypeOf(getGrad()));
   operandGradients[0] = g.with(PickOp::create(builder, getLoc(), type, rows, winners, 1)).reshape(shapeOf(getGrad()));
 }

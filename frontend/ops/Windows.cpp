@@ -176,13 +176,13 @@ Status maxPool(NodeImport &n) {
   Shape shape = {x[0], x[1]};
   shape.append(window.output);
   auto op = train::MaxPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
-                                     n.type(shape, n.builder.getI32Type()), n.in(0), window.kernel, window.strides,
-                                     window.dilations, window.padsBegin);
+                                     n.type(shape, train::MaxPoolOp::getWinnerType(n.builder.getContext(), window.kernel)),
+                                     n.in(0), window.kernel, window.strides, window.dilations, window.padsBegin);
   if (n.wants(1)) {
     // ONNX counts over the whole tensor, ours over one channel.
     llvm::ArrayRef<int64_t> extents = x.drop_front(2);
     int64_t area = countOf(extents);
-    Expr index = n.expr(op.getIndices()).cast(n.i64());
+    Expr index = n.expr(op.buildIndices(n.builder));
     if (n.intAttr("storage_order", 0)) {
       // The first spatial dimension runs fastest.
       Expr rest = index, turned = index.like(0);

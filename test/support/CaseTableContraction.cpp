@@ -102,7 +102,7 @@ static void addConvolutions(std::vector<Case> &cases) {
 
 static void addPools(std::vector<Case> &cases) {
   struct Shape {
-    const char *name, *x, *y, *window;
+    const char *name, *x, *y, *window, *winners = "ui8";
   };
   const Shape shapes[] = {
       {"1d", "2x3x9", "2x3x4", "kernel = array<i64: 2>, strides = array<i64: 2>, dilations = array<i64: 1>, padsBegin = array<i64: 0>"},
@@ -111,11 +111,14 @@ static void addPools(std::vector<Case> &cases) {
       {"2d_dilated", "2x1x7x17", "2x1x5x13", "kernel = array<i64: 2, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 2, 2>, padsBegin = array<i64: 0, 0>"},
       {"3d", "1x1x3x4x5", "1x1x2x2x5",
        "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
+      // Offsets of 255 and more are no bytes.
+      {"2d_large", "1x2x16x18", "1x2x1x2", "kernel = array<i64: 16, 16>, strides = array<i64: 1, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>",
+       "i32"},
   };
   for (bool last : {false, true})
     for (const Shape &s : shapes) {
       std::string from = last ? channelsLast(s.x) : s.x, to = last ? channelsLast(s.y) : s.y, name = std::string(s.name) + (last ? "_channels_last" : "");
-      std::string x = tensor(from), y = tensor(to), i = tensor(to, "i32"),
+      std::string x = tensor(from), y = tensor(to), i = tensor(to, s.winners),
                   window = std::string(" {") + s.window + (last ? ", channelsLast = true" : "") + "} : ";
       cases.push_back({std::string("max_pool_") + name, "(%x: " + x + ") -> (" + y + ", " + i + ")",
                        "%r, %i = train.max_pool %x" + window + "(" + x + ") -> (" + y + ", " + i + ")", Types::All, {{-9, 9}}, "%r, %i"});

@@ -24,7 +24,7 @@ func.func @step(%x: tensor<8x16x28x28xf32>, %v: tensor<64x16x3x3xf32>, %w: tenso
   %b = train.sub %a, %m : tensor<8x64x28x28xf32>
   %c = train.conv %b, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x28x28xf32>
   %d = train.conv %c, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xf32>, tensor<64x64x3x3xf32>) -> tensor<8x64x28x28xf32>
-  %p, %i = train.max_pool %d {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>} : (tensor<8x64x28x28xf32>) -> (tensor<8x64x14x14xf32>, tensor<8x64x14x14xi32>)
+  %p, %i = train.max_pool %d {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>} : (tensor<8x64x28x28xf32>) -> (tensor<8x64x14x14xf32>, tensor<8x64x14x14xui8>)
   %e = train.concat dim = 1 %p, %p : (tensor<8x64x14x14xf32>, tensor<8x64x14x14xf32>) -> tensor<8x128x14x14xf32>
   %r = train.reduce sum %e [2, 3] : tensor<8x128x14x14xf32> -> tensor<8x128x1x1xf32>
   %g = train.conv_weight_grad %b, %c {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 1>, padsEnd = array<i64: 1, 1>} : (tensor<8x64x28x28xf32>, tensor<8x64x28x28xf32>) -> tensor<64x64x3x3xf32>
