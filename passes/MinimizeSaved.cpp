@@ -15,11 +15,18 @@
 // The pass executes no more than what fused kernels do without reading more: values whose computation would read more
 // tensors than it saves are kept.
 //
+// What a library call keeps is free for the cut, but not for whoever reads it: it is read once more, and lives until
+// then. Where a kernel reads what such a value was made of in any case, it computes the value again and reads one tensor
+// less: the gradient of batch norm and ReLU makes the mask of the normalised value that it needs anyway, and the
+// activation dies after its last library call.
+//
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/MinimumCut.h"
 #include "passes/Common.h"
 #include "passes/Fusion.h"
 #include "passes/Lowering.h"
+
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -51,6 +58,7 @@ public:
       if (!keepDearOnes())
         break;
     }
+    giveUpSecondReads();
     rewrite();
   }
 
@@ -170,22 +178,33 @@ private:
            sinkSide[size_t(found->second.entering)];
   }
 
+  /// The same of one reader, which may repeat more than the cut says.
+  bool isRepeatedFor(Operation *reader, Value value) {
+    if (isRepeated(value))
+      return true;
+    auto found = secondReads.find(reader);
+    return found != secondReads.end() && found->second.contains(value);
+  }
+
   struct Tree {
     llvm::SmallPtrSet<Operation *, 16> ops;
     llvm::SmallPtrSet<Value, 4> leaves; ///< of full size
   };
-  void growTree(Value value, int64_t fullBytes, Tree &tree) {
+  static bool isSmallLeaf(Value value, int64_t fullBytes) {
+    return value.getDefiningOp<ConstantOp>() || tensorBytes(value.getType()) * 4 <= fullBytes;
+  }
+  void growTree(Operation *reader, Value value, int64_t fullBytes, Tree &tree) {
     if (tree.ops.size() > kMostRepeatedOps)
       return;
     Operation *op = value.getDefiningOp();
-    if (!isRepeated(value)) {
-      if (!(op && isa<ConstantOp>(op)) && tensorBytes(value.getType()) * 4 > fullBytes)
+    if (!isRepeatedFor(reader, value)) {
+      if (!isSmallLeaf(value, fullBytes))
         tree.leaves.insert(rootOfViews(value));
       return;
     }
     if (tree.ops.insert(op).second)
       for (Value operand : op->getOperands())
-        growTree(operand, fullBytes, tree);
+        growTree(reader, operand, fullBytes, tree);
   }
 
   bool keepDearOnes() {
@@ -195,11 +214,99 @@ private:
       if (!isRepeated(value))
         continue;
       Tree tree;
-      growTree(value, tensorBytes(value.getType()), tree);
+      growTree(use->getOwner(), value, tensorBytes(value.getType()), tree);
       if (tree.ops.size() > kMostRepeatedOps || tree.leaves.size() > kMostLeaves)
         changed |= kept.insert(value).second;
     }
     return changed;
+  }
+
+  //===-- What is given is not read once more -----------------------------------===//
+
+  void giveUpSecondReads() {
+    numberLevels();
+    llvm::SmallPtrSet<Value, 8> reliedOn; // leaves of what is repeated here: they are read
+    for (auto &[value, candidate] : values) {
+      if (!candidate.given || !candidate.repeatable || reliedOn.contains(value) ||
+          tensorBytes(value.getType()) <= kNegligibleSavedBytes)
+        continue;
+      // All of its readers, or none: else it is kept for the one that is left.
+      llvm::MapVector<Operation *, Tree> repeated;
+      bool all = true;
+      for (OpOperand *use : readers) {
+        Operation *reader = use->getOwner();
+        Tree tree, again;
+        growTree(reader, use->get(), fullBytesOf(reader), tree);
+        if (!all || !tree.leaves.contains(value) || repeated.contains(reader))
+          continue;
+        all = tensorBytes(value.getType()) * 4 > fullBytesOf(reader) &&
+              reach(value, fullBytesOf(reader), readAround(reader, value), again) &&
+              tree.ops.size() + again.ops.size() <= kMostRepeatedOps;
+        repeated[reader] = std::move(again);
+      }
+      if (!all)
+        continue;
+      for (auto &[reader, tree] : repeated) {
+        for (Operation *op : tree.ops)
+          secondReads[reader].insert(op->getResult(0));
+        reliedOn.insert(tree.leaves.begin(), tree.leaves.end());
+      }
+    }
+  }
+
+  /// Library calls and reductions on the way to each op. Along its users, ops of one level share a kernel.
+  void numberLevels() {
+    for (Operation &op : block.without_terminator()) {
+      unsigned at = 0;
+      for (Value operand : op.getOperands())
+        if (Operation *producer = operand.getDefiningOp())
+          at = std::max(at, level.lookup(producer) + (!isFusable(producer) || isa<Reducible>(producer)));
+      level[&op] = at;
+    }
+  }
+
+  /// Bytes of what a reader walks through.
+  static int64_t fullBytesOf(Operation *reader) {
+    return tensorBytes(isa<Reducible>(reader) ? reader->getOperand(0).getType() : reader->getResult(0).getType());
+  }
+
+  /// The forward values of full size, but for `except`, that are read by the kernel around a reader: by what it feeds
+  /// element by element.
+  llvm::SmallPtrSet<Value, 8> readAround(Operation *reader, Value except) {
+    const int64_t fullBytes = fullBytesOf(reader);
+    llvm::SetVector<Operation *> ops;
+    ops.insert(reader);
+    Tree read;
+    for (size_t i = 0; i < ops.size() && i < kMostRepeatedOps; ++i) {
+      for (Value operand : ops[i]->getOperands())
+        if (Operation *producer = rootOfViews(operand).getDefiningOp(); producer && forward.contains(producer))
+          growTree(ops[i], operand, fullBytes, read);
+      if (isa<Reducible>(ops[i]))
+        continue;
+      for (Operation *user : ops[i]->getUsers())
+        if (isFusable(user) && level.lookup(user) == level.lookup(reader) && fullBytesOf(user) == fullBytes &&
+            (user->hasTrait<Pointwise>() || isa<Reducible>(user)))
+          ops.insert(user);
+    }
+    read.leaves.erase(except);
+    return llvm::SmallPtrSet<Value, 8>(read.leaves.begin(), read.leaves.end());
+  }
+
+  /// Can `value` be computed from `given` and from small values? Its ops, and what they read.
+  bool reach(Value value, int64_t fullBytes, const llvm::SmallPtrSet<Value, 8> &given, Tree &tree) {
+    if (given.contains(value)) {
+      tree.leaves.insert(value);
+      return true;
+    }
+    if (isSmallLeaf(value, fullBytes))
+      return true;
+    auto found = values.find(value);
+    if (found == values.end() || !found->second.repeatable || kept.contains(value) ||
+        tree.ops.size() > kMostRepeatedOps)
+      return false;
+    return !tree.ops.insert(value.getDefiningOp()).second ||
+           llvm::all_of(value.getDefiningOp()->getOperands(),
+                        [&](Value operand) { return reach(operand, fullBytes, given, tree); });
   }
 
   //===-- The copies -----------------------------------------------------------===//
@@ -207,12 +314,12 @@ private:
   void rewrite() {
     llvm::DenseMap<Operation *, llvm::DenseMap<Value, Value>> copiesOf; // per reader
     for (OpOperand *use : readers)
-      if (isRepeated(use->get()))
+      if (isRepeatedFor(use->getOwner(), use->get()))
         use->set(copyFor(use->getOwner(), use->get(), copiesOf[use->getOwner()]));
   }
 
   Value copyFor(Operation *reader, Value value, llvm::DenseMap<Value, Value> &copies) {
-    if (!isRepeated(value))
+    if (!isRepeatedFor(reader, value))
       return value;
     if (Value known = copies.lookup(value))
       return known;
@@ -233,6 +340,8 @@ private:
   SmallVector<OpOperand *> readers;         ///< operands of cheap backward ops that are forward values
   llvm::DenseSet<Value> kept;
   std::vector<bool> sinkSide;
+  llvm::DenseMap<Operation *, unsigned> level;
+  llvm::DenseMap<Operation *, llvm::DenseSet<Value>> secondReads; ///< per reader: repeated though they are given
 };
 
 struct MinimizeSaved : impl::MinimizeSavedPassBase<MinimizeSaved> {

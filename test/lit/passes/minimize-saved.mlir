@@ -71,3 +71,40 @@ func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
   %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
+
+// The kernel that needs the mask reads what the activation was made of in any case: it makes the activation again, and
+// that is kept for the product alone.
+
+// CHECK-LABEL: func.func @read_anyway
+// CHECK: %[[X:[^ ]*]] = train.matmul
+// CHECK: %[[Y:[^ ]*]] = train.relu
+// CHECK: train.matmul %[[Y]], %{{[^ ]*}} {train.library, transA = true}
+// CHECK: %[[N:[^ ]*]] = train.sub %[[X]], %{{[^ ]*}} {train.repeated}
+// CHECK: %[[AGAIN:[^ ]*]] = train.relu %[[N]] {train.repeated}
+// CHECK: %[[C:[^ ]*]] = train.compare gt %[[AGAIN]], %{{[^ ]*}} {train.repeated}
+// CHECK: train.select %[[C]]
+// FUSED-LABEL: func.func @read_anyway
+// FUSED: %[[X:[^ ]*]] = train.matmul
+// FUSED: %[[H:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.library, transB = true}
+// The mean a row, the product and the gradient: three operands.
+// FUSED: train.fused(%{{[^ ]*}}, %[[X]], %[[H]]) : (tensor<1x16x1xf32>, tensor<1x16x64xf32>, tensor<1x16x64xf32>)
+func.func @read_anyway(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
+    -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"},
+        tensor<1x16x64xf32> {train.name = "gradient:v"}, tensor<1x16x1xf32> {train.name = "gradient:u"}) attributes {train.entry = "gradients"} {
+  %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %m = train.reduce sum %x [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %b = train.broadcast %m : tensor<1x16x1xf32> -> tensor<1x16x64xf32>
+  %n = train.sub %x, %b : tensor<1x16x64xf32>
+  %y = train.relu %n : tensor<1x16x64xf32>
+  %o = train.matmul %y, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %s = train.mul %o, %o : tensor<1x16x64xf32>
+  %loss = train.reduce sum %s [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  %dw = train.matmul %y, %o {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %o, %dw {train.library, transB = true} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %c = train.compare gt %y, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
+  %d = train.select %c, %h, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
+  %e = train.mul %d, %n : tensor<1x16x64xf32>
+  %r = train.reduce sum %e [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
+  return %loss, %dw, %d, %r : tensor<1x16x1xf32>, tensor<1x64x64xf32>, tensor<1x16x64xf32>, tensor<1x16x1xf32>
+}
