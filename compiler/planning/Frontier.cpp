@@ -197,9 +197,15 @@ void Climb::sweep(const View &view, Cost above) {
     if (double(cost) < next && cost != found.back().first)
       continue;
     next = double(cost) * kStep;
-    sequences.push_back(view.sequence(schedule));
-    if (!check(sequences.back()))
+    Sequence sequence = view.sequence(schedule);
+    if (!check(sequence))
       return;
+    // What is live at once is already more than something cheaper packs into.
+    const Bytes peak = peakOf(program, sequence);
+    const Cost mine = costOf(program, sequence);
+    if (std::none_of(points.begin(), points.end(),
+                     [&](const FrontierPoint &point) { return point.cost <= mine && point.bytes <= peak; }))
+      sequences.push_back(std::move(sequence));
   }
   std::vector<FrontierPoint> rough(sequences.size());
   inParallel(sequences.size(), [&](size_t i) { rough[i] = pointOf(sequences[i], 0); });

@@ -30,32 +30,35 @@ Bytes mostLive(const PackingProblem &problem) {
 
 /// Places buffers in `order`, each into the smallest gap between its already placed neighbours in time that holds it.
 PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order) {
-  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  struct Placed {
+    Bytes start, end;
+    Time first, last;
+  };
   PackingSolution solution;
-  solution.offsets.assign(buffers.size(), 0);
-  std::vector<size_t> placed; // by offset
+  solution.offsets.assign(problem.buffers.size(), 0);
+  std::vector<Placed> placed; // by offset
+  placed.reserve(order.size());
   for (size_t index : order) {
-    Bytes bytes = roundUp(buffers[index].bytes, problem.alignment);
+    const PackingBuffer &buffer = problem.buffers[index];
+    const Bytes bytes = roundUp(buffer.bytes, problem.alignment);
     Bytes end = 0, best = 0, bestGap = ~Bytes(0);
-    bool found = false;
-    for (size_t other : placed) {
-      if (!overlapInTime(buffers[index], buffers[other]))
+    for (const Placed &other : placed) {
+      if (other.first > buffer.last || buffer.first > other.last)
         continue;
-      Bytes start = solution.offsets[other];
-      if (start > end && start - end >= bytes && start - end < bestGap) {
-        found = true;
+      if (other.start > end && other.start - end >= bytes && other.start - end < bestGap) {
         best = end;
-        bestGap = start - end;
+        bestGap = other.start - end;
+        if (bestGap == bytes)
+          break;
       }
-      end = std::max(end, start + roundUp(buffers[other].bytes, problem.alignment));
+      end = std::max(end, other.end);
     }
-    Bytes offset = found ? best : end;
+    const Bytes offset = bestGap != ~Bytes(0) ? best : end;
     solution.offsets[index] = offset;
     solution.bytes = std::max(solution.bytes, offset + bytes);
-    auto at = std::upper_bound(placed.begin(), placed.end(), index, [&](size_t a, size_t b) {
-      return solution.offsets[a] != solution.offsets[b] ? solution.offsets[a] < solution.offsets[b] : a < b;
-    });
-    placed.insert(at, index);
+    auto at = std::upper_bound(placed.begin(), placed.end(), offset,
+                               [](Bytes start, const Placed &other) { return start < other.start; });
+    placed.insert(at, {offset, offset + bytes, buffer.first, buffer.last});
   }
   return solution;
 }
@@ -96,6 +99,8 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
   Bytes unreached = best.lowerBound ? best.lowerBound - 1 : 0;
   for (Bytes capacity = best.lowerBound; best.bytes > best.lowerBound && work > 0;) {
     SearchAnswer answer = packWithin(problem, capacity, work / 2, stop);
+    if (answer.work == 0 && answer.result == SearchResult::Exhausted)
+      break; // too little for one answer
     work -= std::min(work, std::max<uint64_t>(answer.work, 1));
     if (answer.result == SearchResult::Found) {
       best.offsets = std::move(answer.offsets);

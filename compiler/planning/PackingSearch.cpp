@@ -57,27 +57,29 @@ struct Item {
 struct Sections {
   std::vector<Item> items;
   std::vector<std::vector<int>> members; ///< items of each section
-  std::vector<Units> total;              ///< their sum
+  std::vector<std::vector<int>> births;  ///< items that begin in each section
+  std::vector<Units> total;              ///< the sum of its items
 
   explicit Sections(const PackingProblem &problem) {
     // A section ends where a buffer dies and one was born since the section before.
-    std::vector<Time> births, deaths;
+    std::vector<Time> firsts, deaths;
     for (const PackingBuffer &buffer : problem.buffers) {
-      births.push_back(buffer.first);
+      firsts.push_back(buffer.first);
       deaths.push_back(buffer.last);
     }
-    std::sort(births.begin(), births.end());
+    std::sort(firsts.begin(), firsts.end());
     std::sort(deaths.begin(), deaths.end());
     std::vector<Time> ends;
     size_t born = 0;
     for (Time death : deaths) {
       size_t before = born;
-      while (born < births.size() && births[born] <= death)
+      while (born < firsts.size() && firsts[born] <= death)
         ++born;
       if (born > before)
         ends.push_back(death);
     }
     members.resize(ends.size());
+    births.resize(ends.size());
     total.assign(ends.size(), 0);
     for (const PackingBuffer &buffer : problem.buffers) {
       Item item;
@@ -89,6 +91,7 @@ struct Sections {
         members[size_t(s)].push_back(int(items.size()));
         total[size_t(s)] += item.size;
       }
+      births[size_t(item.begin)].push_back(int(items.size()));
       items.push_back(item);
     }
   }
@@ -108,10 +111,16 @@ class Search {
 public:
   Search(const Sections &sections, Units capacity)
       : sections(sections), items(sections.items), capacity(capacity), floors(sections.members.size(), 0),
-        left(sections.total), count(floors.size()), queued(floors.size(), false), lowest(items.size(), 0),
-        offsets(items.size(), 0), placed(items.size(), false), priority(items.size(), 0) {
+        left(sections.total), count(floors.size()), startable(floors.size()), crossing(floors.size(), 0),
+        queued(floors.size(), false), lowest(items.size(), 0), offsets(items.size(), 0), placed(items.size(), false),
+        priority(items.size(), 0), itemHash(items.size()) {
     for (size_t s = 0; s < count.size(); ++s)
-      count[s] = int(sections.members[s].size());
+      startable[s] = count[s] = int(sections.members[s].size());
+    for (size_t i = 0; i < items.size(); ++i) {
+      itemHash[i] = mix(uint64_t(i) + 12345);
+      for (int s = items[i].begin; s + 1 < items[i].end; ++s)
+        ++crossing[size_t(s)];
+    }
   }
 
   const Sections &sections;
@@ -119,10 +128,13 @@ public:
   const Units capacity;
   std::vector<Units> floors, left; ///< per section: the floor, and the sum of what is unplaced
   std::vector<int> count;          ///< unplaced items per section
+  std::vector<int> startable;      ///< those of them that can start on its floor
+  std::vector<int> crossing;       ///< those of them that live in the next section, too
   std::vector<char> queued;
   std::vector<Units> lowest, offsets; ///< per item: the highest floor over its life, and where it was placed
   std::vector<char> placed;
   std::vector<double> priority;
+  std::vector<uint64_t> itemHash;
   Rule rule = Rule::FewestAndTightest;
   bool backwards = false; ///< of equal sections the last one is taken
   uint64_t work = 0, limit = 0;
@@ -177,46 +189,56 @@ public:
   }
 
 private:
+  enum class What : int { Floor, Lowest, Startable };
   struct Change {
-    bool isFloor;
+    What what;
     int index;
     Units before;
   };
   std::vector<Change> trail;
   std::vector<int> stack; ///< placed items
-  std::vector<int> queue; ///< sections to look at again
+  std::vector<int> queue; ///< sections on whose floor nothing can start
+  bool fits = true;       ///< no section overflows
 
-  void enqueue(int section) {
-    if (!queued[size_t(section)]) {
+  void setStartable(int section, int items) {
+    trail.push_back({What::Startable, section, startable[size_t(section)]});
+    startable[size_t(section)] = items;
+    if (!items && count[size_t(section)] && !queued[size_t(section)]) {
       queued[size_t(section)] = true;
       queue.push_back(section);
     }
   }
 
   void raise(int section, Units floor) {
-    trail.push_back({true, section, floors[size_t(section)]});
+    trail.push_back({What::Floor, section, floors[size_t(section)]});
     floors[size_t(section)] = floor;
+    fits = fits && floor + left[size_t(section)] <= capacity;
     const std::vector<int> &members = sections.members[size_t(section)];
     work += members.size();
+    int here = 0;
     for (int i : members) {
-      if (placed[size_t(i)] || lowest[size_t(i)] >= floor)
+      if (placed[size_t(i)])
         continue;
-      trail.push_back({false, i, lowest[size_t(i)]});
-      lowest[size_t(i)] = floor;
-      for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
-        enqueue(s);
+      if (Units before = lowest[size_t(i)]; before < floor) {
+        trail.push_back({What::Lowest, i, before});
+        lowest[size_t(i)] = floor;
+        work += uint64_t(items[size_t(i)].end - items[size_t(i)].begin);
+        for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
+          if (floors[size_t(s)] == before)
+            setStartable(s, startable[size_t(s)] - 1);
+      }
+      here += lowest[size_t(i)] == floor;
     }
-    enqueue(section);
+    setStartable(section, here);
   }
 
   /// Raises floors to where something can start; false where a section overflows.
   bool propagate() {
-    bool fits = true;
     while (!queue.empty()) {
       int section = queue.back();
       queue.pop_back();
       queued[size_t(section)] = false;
-      if (!fits || !count[size_t(section)])
+      if (!fits || !count[size_t(section)] || startable[size_t(section)])
         continue;
       const std::vector<int> &members = sections.members[size_t(section)];
       work += members.size();
@@ -224,11 +246,9 @@ private:
       for (int i : members)
         if (!placed[size_t(i)])
           start = std::min(start, lowest[size_t(i)]);
-      if (start > floors[size_t(section)])
-        raise(section, start);
-      fits = floors[size_t(section)] + left[size_t(section)] <= capacity;
+      raise(section, start);
     }
-    return fits;
+    return std::exchange(fits, true);
   }
 
   bool place(int i, Units offset) {
@@ -239,6 +259,7 @@ private:
     for (int s = item.begin; s < item.end; ++s) {
       left[size_t(s)] -= item.size;
       --count[size_t(s)];
+      crossing[size_t(s)] -= s + 1 < item.end;
     }
     for (int s = item.begin; s < item.end; ++s)
       raise(s, offset + item.size);
@@ -246,14 +267,20 @@ private:
   }
 
   void undo(size_t changes, size_t placements) {
-    for (; trail.size() > changes; trail.pop_back())
-      (trail.back().isFloor ? floors : lowest)[size_t(trail.back().index)] = trail.back().before;
+    for (; trail.size() > changes; trail.pop_back()) {
+      const Change &change = trail.back();
+      if (change.what == What::Startable)
+        startable[size_t(change.index)] = int(change.before);
+      else
+        (change.what == What::Floor ? floors : lowest)[size_t(change.index)] = change.before;
+    }
     for (; stack.size() > placements; stack.pop_back()) {
       const Item &item = items[size_t(stack.back())];
       placed[size_t(stack.back())] = false;
       for (int s = item.begin; s < item.end; ++s) {
         left[size_t(s)] += item.size;
         ++count[size_t(s)];
+        crossing[size_t(s)] += s + 1 < item.end;
       }
     }
   }
@@ -261,18 +288,15 @@ private:
   /// Solves the sections [begin, end), which share no unplaced item with others, part by part.
   SearchResult solve(int begin, int end) {
     std::vector<std::pair<int, int>> parts;
-    for (int s = begin; s < end;) {
-      if (!count[size_t(s)]) {
-        ++s;
+    for (int s = begin; s < end; ++s) {
+      if (!count[size_t(s)])
         continue;
-      }
-      int first = s, reach = s + 1;
-      for (; s < reach; ++s)
-        for (int i : sections.members[size_t(s)])
-          if (!placed[size_t(i)])
-            reach = std::max(reach, items[size_t(i)].end);
-      parts.push_back({first, s});
+      int first = s;
+      while (crossing[size_t(s)])
+        ++s;
+      parts.push_back({first, s + 1});
     }
+    work += uint64_t(end - begin);
     // The shortest first: it fails fastest.
     std::stable_sort(parts.begin(), parts.end(),
                      [](auto a, auto b) { return a.second - a.first < b.second - b.first; });
@@ -296,13 +320,13 @@ private:
   uint64_t stateHash(int begin, int end) {
     uint64_t hash = mix(uint64_t(begin) * 1000003 + uint64_t(end));
     for (int s = begin; s < end; ++s) {
-      if (!count[size_t(s)])
-        continue;
-      hash ^= mix(uint64_t(floors[size_t(s)]) * 0x100000001B3ull + uint64_t(s) * 0x9E3779B1u + 77);
-      for (int i : sections.members[size_t(s)])
-        if (!placed[size_t(i)] && items[size_t(i)].begin == s)
-          hash += mix(uint64_t(i) + 12345);
+      if (count[size_t(s)])
+        hash ^= mix(uint64_t(floors[size_t(s)]) * 0x100000001B3ull + uint64_t(s) * 0x9E3779B1u + 77);
+      for (int i : sections.births[size_t(s)])
+        if (!placed[size_t(i)])
+          hash += itemHash[size_t(i)];
     }
+    work += uint64_t(end - begin);
     return hash;
   }
 
@@ -334,28 +358,28 @@ private:
 
   /// No unplaced item of the section sees a lower floor anywhere.
   bool isLocalMinimum(int section) {
-    Units floor = floors[size_t(section)];
-    for (int i : sections.members[size_t(section)]) {
-      if (placed[size_t(i)])
-        continue;
-      work += uint64_t(items[size_t(i)].end - items[size_t(i)].begin);
-      for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
-        if (floors[size_t(s)] < floor)
-          return false;
-    }
-    return true;
+    const Units floor = floors[size_t(section)];
+    if ((section > 0 && crossing[size_t(section) - 1] && floors[size_t(section) - 1] < floor) ||
+        (crossing[size_t(section)] && floors[size_t(section) + 1] < floor))
+      return false;
+    int begin = section, end = section + 1;
+    for (int i : sections.members[size_t(section)])
+      if (!placed[size_t(i)]) {
+        begin = std::min(begin, items[size_t(i)].begin);
+        end = std::max(end, items[size_t(i)].end);
+      }
+    work += sections.members[size_t(section)].size() + uint64_t(end - begin);
+    return std::none_of(floors.begin() + begin, floors.begin() + end, [&](Units other) { return other < floor; });
   }
 
   Choice choose(int begin, int end) {
     Choice best;
+    work += uint64_t(end - begin);
     for (int k = begin; k < end; ++k) {
       int s = backwards ? begin + end - 1 - k : k;
       if (!count[size_t(s)])
         continue;
-      Choice choice{s, 0, capacity - floors[size_t(s)] - left[size_t(s)], floors[size_t(s)]};
-      work += sections.members[size_t(s)].size();
-      for (int i : sections.members[size_t(s)])
-        choice.alternatives += !placed[size_t(i)] && lowest[size_t(i)] == choice.floor;
+      Choice choice{s, startable[size_t(s)], capacity - floors[size_t(s)] - left[size_t(s)], floors[size_t(s)]};
       choice.alternatives += choice.slack > 0;
       if (isBetter(choice, best) && isLocalMinimum(s))
         best = choice;
@@ -439,14 +463,17 @@ private:
 SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t work,
                         const std::function<bool()> &stop) {
   SearchAnswer answer;
-  Sections sections(problem);
+  const Sections sections(problem);
   Search search(sections, Units(capacity / problem.alignment));
   search.stop = stop;
-  // One pass over all sections is what a search without a wrong turn costs per buffer.
+  // One pass over all sections is about what a search without a wrong turn costs per buffer. With less it cannot end.
   uint64_t pass = 1;
   for (const std::vector<int> &members : sections.members)
     pass += members.size();
-  uint64_t limit = 4 * pass * sections.items.size();
+  const uint64_t descent = pass * sections.items.size();
+  if (work < descent)
+    return answer;
+  uint64_t limit = 4 * descent;
   for (uint64_t round = 0; answer.result == SearchResult::Exhausted; ++round, limit += limit / 2)
     for (size_t variant = 0; variant < 2 * std::size(kRules) * std::size(kOrders); ++variant) {
       if (search.work >= work || search.stopped)

@@ -114,21 +114,23 @@ Cost costOf(const Program &program, const Sequence &sequence) {
 std::string validate(const Program &program, const Sequence &sequence) {
   const std::vector<ProgramInstruction> &all = program.instructions;
   std::vector<bool> done(all.size(), false);
+  std::vector<size_t> last(all.size(), 0); // execution of each
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    if (sequence[at] < 0 || size_t(sequence[at]) >= all.size())
+      return "position " + std::to_string(at) + " holds no instruction";
+    last[size_t(sequence[at])] = at;
+  }
   for (size_t at = 0; at < sequence.size(); ++at) {
     int id = sequence[at];
-    if (id < 0 || size_t(id) >= all.size())
-      return "position " + std::to_string(at) + " holds no instruction";
     const ProgramInstruction &instruction = all[size_t(id)];
     if (done[size_t(id)] && !instruction.repeatable)
       return instruction.name + " is executed twice";
     for (int v : instruction.reads)
       if (int producer = program.values[size_t(v)].producer; producer >= 0 && !done[size_t(producer)])
         return instruction.name + " reads " + program.values[size_t(v)].name + " before it is made";
-    for (size_t later = at + 1; later < sequence.size(); ++later)
-      for (int earlier : instruction.after)
-        if (sequence[later] == earlier)
-          return all[size_t(earlier)].name + " is executed after " + instruction.name +
-                 " has overwritten what it reads";
+    for (int earlier : instruction.after)
+      if (last[size_t(earlier)] > at)
+        return all[size_t(earlier)].name + " is executed after " + instruction.name + " has overwritten what it reads";
     done[size_t(id)] = true;
   }
   for (size_t id = 0; id < all.size(); ++id)

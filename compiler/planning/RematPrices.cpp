@@ -28,6 +28,12 @@ public:
     for (int v = 0; v < count; ++v)
       for (int input : problem.inputs[size_t(v)])
         uses[size_t(input)].push_back(v);
+    for (const RematNode &node : problem.nodes)
+      nodes.push_back({double(node.cost), double(node.bytes),
+                       !node.repeatable         ? -1
+                       : node.repeatBefore >= 0 ? node.repeatBefore
+                                                : count,
+                       node.liveAtExit});
     crowded.assign(problem.nodes.size() + 1, 0);
     stamp.assign(problem.nodes.size(), 0);
   }
@@ -43,6 +49,7 @@ public:
     price = pricePerByteStep;
     made.clear();
     heldUntil.assign(size_t(count), -1);
+    past.assign(size_t(count), 0);
     for (int t = 0; t < count; ++t) {
       touched.clear();
       execute(t);
@@ -84,39 +91,53 @@ private:
   }
 
   void decide(int u, int t) {
-    const RematNode &node = problem.nodes[size_t(u)];
-    auto next = std::upper_bound(uses[size_t(u)].begin(), uses[size_t(u)].end(), t);
-    int until = next != uses[size_t(u)].end() ? *next : node.liveAtExit ? count : -1;
-    if (until >= 0 && until < count && node.repeatable && (node.repeatBefore < 0 || until <= node.repeatBefore)) {
+    const Node &node = nodes[size_t(u)];
+    const std::vector<int> &mine = uses[size_t(u)];
+    size_t &next = past[size_t(u)];
+    while (next < mine.size() && mine[next] <= t)
+      ++next;
+    int until = next < mine.size() ? mine[next] : node.liveAtExit ? count : -1;
+    if (until >= 0 && until < count && until <= node.repeatUntil) {
       ++stamps;
       visits = 0;
-      double held = price * double(node.bytes) * double(crowded[size_t(until)] - crowded[size_t(t) + 1]);
-      if (held > 0 && held > costAt(u, until))
+      double held = price * node.bytes * double(crowded[size_t(until)] - crowded[size_t(t) + 1]);
+      if (held > 0 && held > costAt(u, until, held))
         until = -1;
     }
     heldUntil[size_t(u)] = until;
   }
 
-  /// What making `u` again just before step `at` costs, as far as the decisions up to now tell.
-  double costAt(int u, int at) {
-    const RematNode &node = problem.nodes[size_t(u)];
-    if (!node.repeatable || (node.repeatBefore >= 0 && at > node.repeatBefore) || ++visits > kMostVisits)
+  /// What making `u` again just before step `at` costs, as far as the decisions up to now tell; or something not below
+  /// `enough` where it costs that much.
+  double costAt(int u, int at, double enough) {
+    const Node &node = nodes[size_t(u)];
+    if (at > node.repeatUntil || ++visits > kMostVisits)
       return kNever;
     if (stamp[size_t(u)] == stamps)
       return 0; // counted already
     stamp[size_t(u)] = stamps;
-    double cost = double(node.cost);
-    for (int input : problem.inputs[size_t(u)])
+    double cost = node.cost;
+    for (int input : problem.inputs[size_t(u)]) {
+      if (cost >= enough)
+        break;
       if (heldUntil[size_t(input)] < at)
-        cost += costAt(input, at);
+        cost += costAt(input, at, enough - cost);
+    }
     return cost;
   }
 
   static constexpr int kMostVisits = 100;
   static constexpr size_t kMostExecutions = 5;
+  struct Node {
+    double cost, bytes;
+    int repeatUntil; ///< the last step before which it may be executed again
+    bool liveAtExit;
+  };
   const RematProblem &problem;
   const int count;
+  std::vector<Node> nodes;
   std::vector<std::vector<int>> uses;
+  std::vector<size_t> past;     ///< how many uses of each node lie behind
   std::vector<int64_t> crowded; ///< crowded steps before each
   double price = 0;
   RematSchedule made;
