@@ -163,6 +163,9 @@ private:
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
       instruction.mutable_kernel()->set_tiles(kernel.tiles);
+      for (Operation &inner : fused.getBody().front())
+        if (isa<train::LoopKernel>(inner))
+          instruction.mutable_kernel()->set_loops(inner.getName().stripDialect().str());
     } else if (op->hasAttr(names::kLibrary)) {
       std::optional<LibraryCallPlan> call = library.find(op);
       if (!call)

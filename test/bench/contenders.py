@@ -101,9 +101,9 @@ class Peer:
 class Ours:
     """tcc once, then trun anew each turn; killed after its last step, so that no checkpoint of it is written."""
 
-    def __init__(self, options, folder, precision, warmup):
-        self.name, self.options, self.folder, self.warmup = "tcc", options, folder, warmup
-        self.plan = folder / f"{precision}.tplan"
+    def __init__(self, options, folder, precision, warmup, budget=""):
+        self.name, self.options, self.folder, self.warmup, self.budget = "tcc", options, folder, warmup, budget
+        self.plan = folder / f"{precision}{budget}.tplan"
         self.precision, self.peaks, self.firsts, self.losses, self.notes = precision, [], [], [], {}
 
     def compile(self):
@@ -120,7 +120,8 @@ class Ours:
         self.notes |= {"tcc_cold_s": seconds[0], "tcc_again_s": seconds[1]}
 
     def more(self):
-        return ["--entry", "train"] + (["--precision", self.precision] if self.precision != "f32" else [])
+        return ["--entry", "train"] + (["--precision", self.precision] if self.precision != "f32" else []) \
+            + (["--memory-budget", self.budget] if self.budget else [])
 
     def start(self):
         self.compile()

@@ -40,13 +40,14 @@ class Workload:
     batch: int
     seq: int = 0
     warmup: int = 3                       # 1: steps are so long that a turn is one step
+    budget: str = ""                      # f32 is measured with this memory budget, too
 
 
 WORKLOADS = [
     Workload("gpt2-4x64", "GPT-2 124M, 4 × 64", "gpt2-124m", 4, 64, 2),
     Workload("gpt2-1x1024", "GPT-2 124M, 1 × 1024", "gpt2-124m", 1, 1024, 1),
     Workload("gpt-small", "small GPT, 16 × 128", "gpt-small", 16, 128),
-    Workload("resnet50", "ResNet-50, 8 × 224²", "resnet50", 8, 0, 2),
+    Workload("resnet50", "ResNet-50, 8 × 224²", "resnet50", 8, 0, 2, "612MiB"),
     Workload("resnet9", "ResNet-9, 64 × 32²", "resnet9", 64),
     Workload("cnn", "small CNN, 64", "cnn", 64, 0, 5),
     Workload("mlp-64", "MLP, 64 rows", "mlp", 64, 0, 20),
@@ -81,6 +82,8 @@ def measure(options, workload, precision):
     print(f"{workload.title}, {precision}", flush=True)
     kind = contenders.OurGradients if workload.model == "attention" else contenders.Ours
     makers = {"tcc": lambda: kind(options, folder, precision, workload.warmup)} | contenders.peers_of(options, workload, precision)
+    if workload.budget and precision == "f32":
+        makers[f"tcc within {workload.budget}"] = lambda: kind(options, folder, precision, workload.warmup, workload.budget)
     crew, missing = {}, {}
     try:
         for name, make in makers.items():
@@ -91,7 +94,7 @@ def measure(options, workload, precision):
                 step = warm[-1] if warm else options.turn
                 crew[name] = contender, max(1, min(2000, round(options.turn / max(step, 1e-6))))
                 took = contender.notes.get("first_step_s", contender.notes.get("tcc_cold_s", 0))
-                print(f"   {name}: {'compiled in' if name == 'tcc' else 'first step'} {took:.2f} s", flush=True)
+                print(f"   {name}: {'compiled in' if name.startswith('tcc') else 'first step'} {took:.2f} s", flush=True)
             except contenders.Failed as problem:
                 crew.pop(name, None)
                 missing[name] = str(problem)

@@ -50,7 +50,7 @@ def ratio_of(ours, theirs):
 def best_of(rows, names=None):
     """(name, row) of the fastest peer among these."""
     found = [(median_of(row), name, row) for name, row in rows.items()
-             if name != "tcc" and median_of(row) and (names is None or name in names)]
+             if not name.startswith("tcc") and median_of(row) and (names is None or name in names)]
     return min(found)[1:] if found else None
 
 
@@ -136,6 +136,11 @@ def goal_table(results, titles, rates, copy):
         ours, eager = (rows.get(who, {}).get("peak_bytes") for who in ("tcc", "torch eager"))
         share = ours / eager if ours and eager else None
         add(f"{titles.get(name, name)}, f32: peak resident memory ÷ torch eager", number(share), f"{limit:.2f}", judge(share, limit))
+        for within in (who for who in rows if who.startswith("tcc within")):
+            share = rows[within]["peak_bytes"] / eager if eager else None
+            slower = ratio_of(rows[within], rows["torch eager"]) if "torch eager" in rows else None
+            add(f"the same, {within.removeprefix('tcc ')} (step ÷ torch eager: {number(slower and slower[0])})", number(share),
+                f"{limit:.2f}", judge(share, limit))
     rows = results.get("gpt2-4x64", {}).get("f32", {}).get("rows", {})
     cold, again = (rows.get("tcc", {}).get(key) for key in ("tcc_cold_s", "tcc_again_s"))
     compiled = rows.get("torch.compile", {}).get("first_step_s")
@@ -157,11 +162,12 @@ def workload_table(parts, rates, copy):
             seconds = median_of(row) if row else None
             if seconds is None:
                 continue
-            ratio = ratio_of(rows["tcc"], row) if name != "tcc" and "tcc" in rows else None
+            ours = name.startswith("tcc")
+            ratio = ratio_of(rows["tcc"], row) if not ours and "tcc" in rows else None
             first = seconds_text(row.get("first_step_s") or None)
             memory = f"{row['peak_bytes'] / MIB:.0f} MiB" if row.get("peak_bytes") else ""
             mark = " !" if disturbed(row) else ""
-            lines.append(f"| {'**tcc**' if name == 'tcc' else row.get('peer', name)}, {precision} | {seconds_text(seconds)}{mark} "
+            lines.append(f"| {name.replace('tcc', '**tcc**', 1) if ours else row.get('peer', name)}, {precision} | {seconds_text(seconds)}{mark} "
                          f"| {number(ratio and ratio[0])} | {f'{ratio[1]:.2f} to {ratio[2]:.2f}' if ratio else ''} "
                          f"| {number(bound and bound / seconds)} | {first} | {memory} | {max(row['others'], default=0):.2f} |")
         losses = [rows[name]["losses"][0] for name in ("tcc", "torch eager") if name in rows and rows[name].get("losses")]

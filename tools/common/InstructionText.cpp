@@ -124,9 +124,17 @@ std::string operandText(const plan::Entry &entry, const plan::Instruction &instr
 std::string callText(const plan::Entry &entry, const plan::Instruction &instruction) {
   switch (instruction.call_case()) {
   case plan::Instruction::kKernel: {
-    static const std::set<std::string_view> known = {"code", "symbol", "tiles"};
+    static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops"};
     const plan::KernelCall &call = instruction.kernel();
     // Symbols are hashes: their start tells them apart.
+    if (!call.loops().empty()) {
+      int written = 0;
+      while (written + 1 < instruction.operands_size() && !instruction.operands(written).write())
+        ++written;
+      return fmt::format("{} {} -> {}, kernel {}{}", call.loops(), operandText(entry, instruction, 0),
+                         operandText(entry, instruction, written), call.symbol().substr(0, 10),
+                         otherFields(call, known));
+    }
     return fmt::format("kernel {} of {} node{}{}", call.symbol().substr(0, 10), instruction.nodes_size(),
                        instruction.nodes_size() == 1 ? "" : "s", otherFields(call, known));
   }
