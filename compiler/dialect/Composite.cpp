@@ -49,6 +49,12 @@ static double logSumExp(const HostTensor &in, llvm::ArrayRef<int64_t> indices) {
   return largest + std::log(sum);
 }
 
+/// ln Σ e^x of a softmax, whose x − max is NaN throughout a row that holds +∞, as in PyTorch.
+static double shiftOfSoftmax(const HostTensor &in, llvm::ArrayRef<int64_t> indices) {
+  double total = logSumExp(in, indices);
+  return total == HUGE_VAL ? NAN : total;
+}
+
 static double elements(Value value) { return double(tensorTypeOf(value).getNumElements()); }
 
 //===----------------------------------------------------------------------===//
@@ -59,7 +65,7 @@ double SoftmaxOp::getFlops() { return 16 * elements(getInput()); }
 
 void SoftmaxOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   forEachRow(operands[0], getDim(), [&](llvm::ArrayRef<int64_t> indices) {
-    double total = logSumExp(operands[0], indices);
+    double total = shiftOfSoftmax(operands[0], indices);
     for (int64_t i : indices)
       results[0].setDouble(i, std::exp(operands[0].getDouble(i) - total));
   });
@@ -89,7 +95,7 @@ double LogSoftmaxOp::getFlops() { return 16 * elements(getInput()); }
 
 void LogSoftmaxOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   forEachRow(operands[0], getDim(), [&](llvm::ArrayRef<int64_t> indices) {
-    double total = logSumExp(operands[0], indices);
+    double total = shiftOfSoftmax(operands[0], indices);
     for (int64_t i : indices)
       results[0].setDouble(i, operands[0].getDouble(i) - total);
   });

@@ -173,7 +173,7 @@ Value ConvOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
     WindowElement in = inputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.kernel(), s.inputs(), s.outputs());
     Value x = operandInside(builder, 0, s.stored<Coord>(join(coords[0], builder.add(firstChannel, channel), in.coords)), in.inside, zero);
     Value w = builder.operand(1, join(coords[1], channel, uniform(builder, k)));
-    return {multiplyAdd(builder, x, w, carried[0])};
+    return {multiplyAddInside(builder, x, w, carried[0], in.inside)};
   })[0];
 }
 
@@ -194,7 +194,7 @@ Value ConvInputGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arra
     WindowElement out = outputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.outputs());
     Value g = operandInside(builder, 0, s.stored<Coord>(join(coords[0], output, out.coords)), out.inside, zero);
     Value w = builder.operand(1, join(output, channel, uniform(builder, k)));
-    return {multiplyAdd(builder, g, w, carried[0])};
+    return {multiplyAddInside(builder, g, w, carried[0], out.inside)};
   })[0];
 }
 
@@ -220,7 +220,7 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
     }
     Value x = operandInside(builder, 0, s.stored<Coord>(join(sample, channel, in.coords)), in.inside, zero);
     Value g = builder.operand(1, s.stored<Coord>(join(sample, coords[0], q)));
-    return {multiplyAdd(builder, x, g, carried[0])};
+    return {multiplyAddInside(builder, x, g, carried[0], in.inside)};
   })[0];
 }
 

@@ -121,7 +121,7 @@ TCC_UNARY(AsinhOp, 50, std::asinh(x), emitAsinh(b, x), g * (x * x + 1.0).apply<R
 TCC_UNARY(AcoshOp, 50, std::acosh(x), emitAcosh(b, x), g * ((x - 1.0) * (x + 1.0)).apply<RsqrtOp>())
 TCC_UNARY(AtanhOp, 30, std::atanh(x), emitAtanh(b, x), g / ((1.0 - x) * (1.0 + x)))
 // g where x > 0: y > 0 says the same, and y is more often at hand
-TCC_UNARY_ANY(ReluOp, 1, x < 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
+TCC_UNARY_ANY(ReluOp, 1, x <= 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
               isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))
 
 TCC_UNARY_FLAT(FloorOp, 1, std::floor(x), x, x.floor(), x)

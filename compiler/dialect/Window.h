@@ -64,6 +64,13 @@ inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Val
   return left.isFloat() ? left.fma(right, sum) : sum + left * right;
 }
 
+/// The same where `inside` (null: everywhere), else acc: an infinite weight beside the input's edge counts for nothing.
+inline mlir::Value multiplyAddInside(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator,
+                                     mlir::Value inside) {
+  mlir::Value sum = multiplyAdd(builder, x, y, accumulator);
+  return inside ? mlir::arith::SelectOp::create(builder.builder, builder.loc, inside, sum, accumulator).getResult() : sum;
+}
+
 } // namespace tcc::train
 
 #endif // TCC_DIALECT_WINDOW_H

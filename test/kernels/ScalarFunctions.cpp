@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/ScalarFunctions.h"
-#include "test/support/HostLane.h"
+#include "test/support/ScalarFunctionTable.h"
 
 #include <gtest/gtest.h>
 
@@ -28,20 +28,7 @@ template <typename T> double ulps(T actual, long double expected) {
   return double(std::fabs((long double)actual - expected) / (std::nextafter(magnitude, T(INFINITY)) - magnitude));
 }
 
-using Function = HostLane (*)(HostLane);
-using Exact = long double (*)(long double);
-struct Case {
-  const char *name;
-  Function function;
-  Exact exact;
-  double largestSingle, largestDouble; ///< |x| beyond which arguments are not tried
-};
-void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
-
-HostLane sine(HostLane x) { return train::scalar::sinOrCos(x, 0); }
-HostLane cosine(HostLane x) { return train::scalar::sinOrCos(x, 1); }
-long double exactSoftplus(long double x) { return fmaxl(x, 0) + log1pl(expl(-fabsl(x))); }
-long double exactSigmoid(long double x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); }
+using Case = test::ScalarFunction;
 
 class ScalarFunctions : public testing::TestWithParam<Case> {};
 
@@ -52,7 +39,7 @@ TEST_P(ScalarFunctions, SingleIsWithinTwoUlp) {
     float x = std::bit_cast<float>(uint32_t(bits));
     if (std::isfinite(x) && std::fabs(x) > GetParam().largestSingle)
       continue;
-    double error = ulps(float(GetParam().function(HostLane::single(x)).f), GetParam().exact(x));
+    double error = ulps(float(GetParam().program(HostLane::single(x)).f), GetParam().exact(x));
     if (error > worst) {
       worst = error;
       at = x;
@@ -77,7 +64,7 @@ TEST_P(ScalarFunctions, DoubleIsWithinFourUlp) {
   for (double x : arguments) {
     if (std::isfinite(x) && std::fabs(x) > GetParam().largestDouble)
       continue;
-    double error = ulps(GetParam().function(HostLane::dbl(x)).f, GetParam().exact(x));
+    double error = ulps(GetParam().program(HostLane::dbl(x)).f, GetParam().exact(x));
     if (error > worst) {
       worst = error;
       at = x;
@@ -90,32 +77,13 @@ TEST_P(ScalarFunctions, DoubleIsWithinFourUlp) {
 TEST_P(ScalarFunctions, ZeroKeepsItsSign) {
   for (double zero : {0.0, -0.0})
     if (GetParam().exact(zero) == 0) {
-      EXPECT_EQ(std::signbit(GetParam().function(HostLane::dbl(zero)).f), std::signbit(zero));
-      EXPECT_EQ(std::signbit(GetParam().function(HostLane::single(float(zero))).f), std::signbit(zero));
+      EXPECT_EQ(std::signbit(GetParam().program(HostLane::dbl(zero)).f), std::signbit(zero));
+      EXPECT_EQ(std::signbit(GetParam().program(HostLane::single(float(zero))).f), std::signbit(zero));
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, ScalarFunctions,
-    testing::Values(Case{"exp", train::scalar::exp<HostLane>, expl, HUGE_VAL, HUGE_VAL},
-                    Case{"log", train::scalar::log<HostLane>, logl, HUGE_VAL, HUGE_VAL},
-                    Case{"log1p", train::scalar::log1p<HostLane>, log1pl, HUGE_VAL, HUGE_VAL},
-                    Case{"tanh", train::scalar::tanh<HostLane>, tanhl, HUGE_VAL, HUGE_VAL},
-                    Case{"sigmoid", train::scalar::sigmoid<HostLane>, exactSigmoid, HUGE_VAL, HUGE_VAL},
-                    Case{"erf", train::scalar::erf<HostLane>, erfl, HUGE_VAL, HUGE_VAL},
-                    Case{"expm1", train::scalar::expm1<HostLane>, expm1l, HUGE_VAL, HUGE_VAL},
-                    Case{"softplus", train::scalar::softplus<HostLane>, exactSoftplus, HUGE_VAL, HUGE_VAL},
-                    Case{"tan", train::scalar::tan<HostLane>, tanl, 0x1p50, 0x1p30},
-                    Case{"asin", train::scalar::asin<HostLane>, asinl, HUGE_VAL, HUGE_VAL},
-                    Case{"acos", train::scalar::acos<HostLane>, acosl, HUGE_VAL, HUGE_VAL},
-                    Case{"sinh", train::scalar::sinh<HostLane>, sinhl, HUGE_VAL, HUGE_VAL},
-                    Case{"cosh", train::scalar::cosh<HostLane>, coshl, HUGE_VAL, HUGE_VAL},
-                    Case{"asinh", train::scalar::asinh<HostLane>, asinhl, HUGE_VAL, HUGE_VAL},
-                    Case{"acosh", train::scalar::acosh<HostLane>, acoshl, HUGE_VAL, HUGE_VAL},
-                    Case{"atanh", train::scalar::atanh<HostLane>, atanhl, HUGE_VAL, HUGE_VAL},
-                    Case{"atan", train::scalar::atan<HostLane>, atanl, HUGE_VAL, HUGE_VAL},
-                    Case{"sin", sine, sinl, 0x1p50, 0x1p30}, Case{"cos", cosine, cosl, 0x1p50, 0x1p30}),
-    [](const testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, ScalarFunctions, testing::ValuesIn(test::scalarFunctions()),
+                         [](const testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
 
 TEST(Pow, IsAccurate) {
   std::mt19937_64 random(11);

@@ -24,13 +24,13 @@ struct Table {
   void unary(const std::string &op, Range range = kAny, Types types = Types::Floats, const std::string &attributes = "",
              const std::string &suffix = "", double slack = 1) {
     for (const std::string &shape : kShapes)
-      add({op + suffix + "_" + label(shape), "(%x: " + tensor(shape) + ") -> " + tensor(shape),
-           "%r = train." + op + " %x " + attributes + " : " + tensor(shape), types, {range}, "%r", true, slack});
+      add({op + suffix + "_" + label(shape), "(%x: tensor<$S$T>) -> tensor<$S$T>",
+           "%r = train." + op + " %x " + attributes + " : tensor<$S$T>", types, {range}, "%r", true, slack, shape});
   }
   void binary(const std::string &op, std::vector<Range> ranges = {kAny}, Types types = Types::All, double slack = 1) {
     for (const std::string &shape : kShapes)
-      add({op + "_" + label(shape), "(%x: " + tensor(shape) + ", %y: " + tensor(shape) + ") -> " + tensor(shape),
-           "%r = train." + op + " %x, %y : " + tensor(shape), types, ranges, "%r", true, slack});
+      add({op + "_" + label(shape), "(%x: tensor<$S$T>, %y: tensor<$S$T>) -> tensor<$S$T>",
+           "%r = train." + op + " %x, %y : tensor<$S$T>", types, ranges, "%r", true, slack, shape});
   }
   /// One operand, other result.
   void movement(const std::string &name, const std::string &op, const std::string &from, const std::string &arguments,
@@ -77,29 +77,25 @@ void addElementwise(Table &t) {
     t.binary(op, {{-100, 100}, {-3, 70}}, Types::Integers);
   for (const auto &[from, to] : {std::pair("f64", "ui64"), {"i64", "f64"}, {"f32", "i32"}, {"ui32", "f32"}, {"f16", "i16"}, {"i16", "f16"},
                                  {"bf16", "ui16"}, {"ui16", "bf16"}, {"bf16", "f16"}, {"i1", "ui8"}, {"i8", "i1"}, {"ui8", "i8"}})
-    t.add({std::string("bitcast_") + from + "_" + to, std::string("(%x: tensor<37x") + from + ">) -> tensor<37x" + to + ">",
-           std::string("%r = train.bitcast %x : tensor<37x") + from + "> -> tensor<37x" + to + ">", Types::None,
-           {from == std::string("i1") ? Range{0, 1} : Range{-300, 300}}, "%r", false});
+    t.add({std::string("bitcast_") + from + "_" + to, std::string("(%x: tensor<$S") + from + ">) -> tensor<$S" + to + ">",
+           std::string("%r = train.bitcast %x : tensor<$S") + from + "> -> tensor<$S" + to + ">", Types::None,
+           {from == std::string("i1") ? Range{0, 1} : Range{-300, 300}}, "%r", false, 1, "37x"});
   for (const char *op : {"and", "or", "xor"})
-    t.add({std::string(op) + "_i1", "(%x: tensor<19xi1>, %y: tensor<19xi1>) -> tensor<19xi1>",
-           std::string("%r = train.") + op + " %x, %y : tensor<19xi1>", Types::None, {{0, 1}}});
+    t.add({std::string(op) + "_i1", "(%x: tensor<$Si1>, %y: tensor<$Si1>) -> tensor<$Si1>",
+           std::string("%r = train.") + op + " %x, %y : tensor<$Si1>", Types::None, {{0, 1}}, "%r", true, 1, "19x"});
   for (const char *op : {"is_nan", "is_finite"})
-    t.add({op, "(%x: tensor<9x$T>) -> tensor<9xi1>",
-           std::string("%c = train.constant dense<0.0> : tensor<9x$T>\n%i = train.div %x, %c : tensor<9x$T>\n"
-                       "%n = train.sub %i, %i : tensor<9x$T>\n%b = train.compare gt %x, %c : tensor<9x$T> -> tensor<9xi1>\n"
-                       "%s = train.select %b, %n, %x : tensor<9xi1>, tensor<9x$T>\n%r = train.") +
-               op + " %s : tensor<9x$T> -> tensor<9xi1>",
-           Types::Floats, {}, "%r", false});
+    t.add({op, "(%x: tensor<$S$T>) -> tensor<$Si1>", std::string("%r = train.") + op + " %x : tensor<$S$T> -> tensor<$Si1>",
+           Types::Floats, {}, "%r", false, 1, "9x"});
   for (const char *kind : {"eq", "ne", "lt", "le", "gt", "ge"})
-    t.add({std::string("compare_") + kind, "(%x: tensor<5x7x$T>, %y: tensor<5x7x$T>) -> tensor<5x7xi1>",
-           std::string("%r = train.compare ") + kind + " %x, %y : tensor<5x7x$T> -> tensor<5x7xi1>", Types::All, {{-2, 2}}});
-  t.add({"select", "(%b: tensor<3x7xi1>, %x: tensor<3x7x$T>, %y: tensor<3x7x$T>) -> tensor<3x7x$T>",
-         "%r = train.select %b, %x, %y : tensor<3x7xi1>, tensor<3x7x$T>", Types::All, {{0, 1}, {-9, 9}}});
+    t.add({std::string("compare_") + kind, "(%x: tensor<$S$T>, %y: tensor<$S$T>) -> tensor<$Si1>",
+           std::string("%r = train.compare ") + kind + " %x, %y : tensor<$S$T> -> tensor<$Si1>", Types::All, {{-2, 2}}, "%r", true, 1, "5x7x"});
+  t.add({"select", "(%b: tensor<$Si1>, %x: tensor<$S$T>, %y: tensor<$S$T>) -> tensor<$S$T>",
+         "%r = train.select %b, %x, %y : tensor<$Si1>, tensor<$S$T>", Types::All, {{0, 1}, {-9, 9}}, "%r", true, 1, "3x7x"});
   for (const char *from : {"f64", "f32", "bf16", "f16", "i64", "i32", "i16", "i8", "ui64", "ui32", "ui16", "ui8", "i1"})
-    t.add({std::string("cast_from_") + from, std::string("(%x: tensor<19x") + from + ">) -> tensor<19x$T>",
-           std::string("%r = train.cast %x : tensor<19x") + from + "> -> tensor<19x$T>", Types::All,
-           {from == std::string("i1") ? Range{0, 1} : Range{-300, 300}}, "%r", true, std::string(from)[0] == 'b' ? 1.0 : 1.0});
-  t.add({"cast_to_i1", "(%x: tensor<19x$T>) -> tensor<19xi1>", "%r = train.cast %x : tensor<19x$T> -> tensor<19xi1>", Types::All, {{-1, 1}}});
+    t.add({std::string("cast_from_") + from, std::string("(%x: tensor<$S") + from + ">) -> tensor<$S$T>",
+           std::string("%r = train.cast %x : tensor<$S") + from + "> -> tensor<$S$T>", Types::All,
+           {from == std::string("i1") ? Range{0, 1} : Range{-300, 300}}, "%r", true, 1, "19x"});
+  t.add({"cast_to_i1", "(%x: tensor<$S$T>) -> tensor<$Si1>", "%r = train.cast %x : tensor<$S$T> -> tensor<$Si1>", Types::All, {{-1, 1}}, "%r", true, 1, "19x"});
 }
 
 void addShapes(Table &t) {

@@ -63,7 +63,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   if (element == "f64" && c.differences) {
     std::string results = c.emptyRows ? output : output + ", " + logsumexp;
     cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", body, Types::None, ranges,
-                     c.emptyRows ? "%r" : "%r, %l", true, 64});
+                     c.emptyRows ? "%r" : "%r, %l", true, 64, "", false});
   }
   std::string gradients = query + ", " + key + ", " + value, gradientNames = "%gq, %gk, %gv";
   if (!c.bias.empty()) {
@@ -78,7 +78,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   bool narrow = element == "bf16" || element == "f16";
   cases.push_back({"attention_grad_" + c.name + "_" + element,
                    "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
-                   body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0});
+                   body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0, "", false});
 }
 
 } // namespace

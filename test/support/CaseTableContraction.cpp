@@ -163,7 +163,7 @@ static void addWinograds(std::vector<Case> &cases) {
       cases.push_back({"winograd_conv_" + name + (transposed ? "_transposed" : ""), "(%x: " + x + ", %w: " + w + ") -> " + y,
                        "%r = train.winograd_conv %x, %w {" + pads + ", transposed = " + (transposed ? "true" : "false") + "} : (" +
                            x + ", " + w + ") -> " + y,
-                       Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16});
+                       Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16, "", false});
     }
     for (std::string element : {"f64", "f32", "bf16", "f16"}) {
       // What the sums are in; how many parts there are follows from the number of tiles and blocks.
@@ -174,7 +174,7 @@ static void addWinograds(std::vector<Case> &cases) {
                   r = tensor(dims({parts, s.features, s.channels, 3, 3}), sums);
       cases.push_back({"winograd_weight_grad_" + name + "_" + element, "(%x: " + in + ", %g: " + grad + ") -> " + r,
                        "%r = train.winograd_weight_grad %x, %g {" + pads + "} : (" + in + ", " + grad + ") -> " + r, Types::None,
-                       {{-2, 2}, {-1, 1}}, "%r", false, 64});
+                       {{-2, 2}, {-1, 1}}, "%r", false, 64, "", false});
     }
   }
 }

@@ -44,8 +44,9 @@ OwningOpRef<ModuleOp> parseCase(const Case &c, const std::string &elementType) {
   if (size_t open = resultTypes.find('('); open != std::string::npos)
     resultTypes = resultTypes.substr(open + 1, resultTypes.rfind(')') - open - 1);
   std::string text = "func.func @f" + c.signature + " {\n" + c.body + "\nreturn " + c.results + " : " + resultTypes + "\n}\n";
-  for (size_t at; (at = text.find("$T")) != std::string::npos;)
-    text.replace(at, 2, elementType);
+  for (auto [variable, value] : {std::pair<const char *, const std::string &>{"$S", c.shape}, {"$T", elementType}})
+    for (size_t at; (at = text.find(variable)) != std::string::npos;)
+      text.replace(at, 2, value);
   return parseSourceString<ModuleOp>(text, ParserConfig(&testContext()), c.name);
 }
 

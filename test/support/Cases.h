@@ -1,7 +1,7 @@
 //===- Cases.h - one table of op cases for every test of ops ----*- C++ -*-===//
 //
-// A case is a function @f of one op under test, as MLIR text in which $T stands for the element type. Gradients are tested
-// on the cases in f64, kernels on all element types that a case allows.
+// A case is a function @f of one op under test, as MLIR text in which $T stands for the element type, and $S, where an op
+// takes any shape, for the shape. Gradients are tested on the cases in f64, kernels on all element types that a case allows.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_SUPPORT_CASES_H
@@ -33,6 +33,13 @@ struct Case {
   std::string results = "%r";
   bool gradient = true; ///< false where finite differences say nothing (ties, steps)
   double slack = 1;     ///< factor on the tolerance of kernels: long sums, steep functions
+  std::string shape = ""; ///< what $S stands for: "17x", "" for a scalar
+  /// False where it is open which results NaN and ∞ reach: 0·NaN of a masked key is NaN, one in a block that is skipped
+  /// is not there; what is transformed spreads over its tile.
+  bool laysDownNonFinite = true;
+
+  /// True if the case can be of any shape.
+  bool isResizable() const { return signature.find("$S") != std::string::npos; }
 
   /// The names of the element types that $T stands for, or one empty name.
   std::vector<std::string> elementTypes() const;

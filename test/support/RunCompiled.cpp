@@ -1,7 +1,7 @@
 //===- RunCompiled.cpp - functions through generated kernels ----*- C++ -*-===//
 //
-// Each op becomes a kernel of its own; all are compiled into one shared object for this machine, loaded, and run over as
-// many tiles as they have.
+// Ops become kernels; all are compiled into one shared object, loaded, and run over as many tiles as they have. Buffers
+// lie between pages that cannot be touched, so that what a kernel reads or writes outside them is a fault.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/RunCompiled.h"
@@ -22,7 +22,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include <algorithm>
 #include <cstring>
 #include <dlfcn.h>
 #include <memory>
@@ -85,79 +85,158 @@ void *load(const std::string &object) {
   return library; // the descriptor stays open: a reused number would name the first library again
 }
 
-struct Kernel {
-  Operation *op;
-  train::FusedOp fused;
-  codegen::KernelSet::Kernel kernel;
+/// Memory of one operand between two pages that cannot be touched.
+class Buffer {
+public:
+  Buffer(size_t bytes, Placement placement) : bytes(bytes) {
+    size_t inner = (bytes + 2 * kMargin + kPage - 1) / kPage * kPage;
+    mapped = inner + 2 * kPage;
+    base = static_cast<char *>(mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_NE(base, MAP_FAILED);
+    first = base + kPage;
+    last = first + inner;
+    EXPECT_EQ(mprotect(first, inner, PROT_READ | PROT_WRITE), 0);
+    std::memset(first, kCanary, inner);
+    data = placement == Placement::AfterFence    ? first
+           : placement == Placement::BeforeFence ? last - bytes
+                                                 : first + kMargin;
+  }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+  ~Buffer() { munmap(base, mapped); }
+
+  /// True if the bytes around the operand are as they were.
+  bool isIntact() const {
+    auto untouched = [](char byte) { return byte == kCanary; };
+    return std::all_of(std::max(first, data - kMargin), data, untouched) &&
+           std::all_of(data + bytes, std::min(last, data + bytes + kMargin), untouched);
+  }
+
+  char *data = nullptr;
+
+private:
+  static constexpr size_t kPage = 4096, kMargin = 256;
+  static constexpr char kCanary = char(0xff); // a NaN in every type: read by mistake, it shows
+
+  size_t bytes, mapped = 0;
+  char *base = nullptr, *first = nullptr, *last = nullptr;
 };
 
 } // namespace
 
-std::vector<HostTensor> runCompiled(ModuleOp module, llvm::ArrayRef<HostTensor> arguments) {
-  MLIRContext &context = *module.getContext();
-  context.loadDialect<arith::ArithDialect, math::MathDialect, vector::VectorDialect, scf::SCFDialect, LLVM::LLVMDialect>();
+std::vector<std::string> machineLevels() {
+  auto best = codegen::machineLevel();
+  EXPECT_TRUE(bool(best));
+  if (best && *best == "cpu:v4")
+    return {"cpu:v3", "cpu:v4"};
+  return {"cpu:v3"};
+}
+
+CompiledFunctions::CompiledFunctions(std::string target) : level(std::move(target)) {
+  MLIRContext &context = testContext();
+  context
+      .loadDialect<arith::ArithDialect, math::MathDialect, vector::VectorDialect, scf::SCFDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(context);
   registerLLVMDialectTranslation(context);
+  if (level.empty()) {
+    auto best = codegen::machineLevel();
+    EXPECT_TRUE(bool(best));
+    level = *best;
+  }
+  set = std::make_unique<codegen::KernelSet>(level);
+}
+
+CompiledFunctions::~CompiledFunctions() = default;
+
+void CompiledFunctions::add(ModuleOp module) {
   auto function = *module.getOps<func::FuncOp>().begin();
   decomposeAll(function);
-  auto level = codegen::machineLevel();
-  EXPECT_TRUE(bool(level));
-  codegen::KernelSet set(*level);
-  std::vector<Kernel> kernels;
   llvm::SmallVector<Operation *> ops;
   for (Operation &op : function.getBody().front().without_terminator())
     if (!isa<train::ConstantOp>(op))
       ops.push_back(&op);
+  std::vector<Kernel> &list = kernels[module];
   for (Operation *op : ops) {
-    train::FusedOp fused = wrap(op);
-    kernels.push_back({op, fused, set.add(fused)});
+    auto fused = dyn_cast<train::FusedOp>(op);
+    if (!fused)
+      fused = wrap(op);
+    codegen::KernelSet::Kernel kernel = set->add(fused);
+    list.push_back({op, fused, kernel.symbol, kernel.tiles});
   }
+}
+
+bool CompiledFunctions::compile() {
+  auto object = set->compile();
+  EXPECT_TRUE(bool(object)) << (object ? "" : object.status().message());
+  library = object && !object->empty() ? load(*object) : nullptr;
+  return bool(object);
+}
+
+std::vector<HostTensor> CompiledFunctions::run(ModuleOp module, llvm::ArrayRef<HostTensor> arguments,
+                                               Placement placement) {
+  auto function = *module.getOps<func::FuncOp>().begin();
   llvm::DenseMap<Value, HostTensor> values;
   for (auto [argument, value] : llvm::zip_equal(function.getArguments(), arguments))
     values[argument] = value;
-  function.walk([&](train::ConstantOp op) { values[op.getResult()] = HostTensor::fromAttribute(op.getValue()); });
-
-  auto object = set.compile();
-  EXPECT_TRUE(bool(object)) << (object ? "" : object.status().message());
-  void *library = object ? load(*object) : nullptr;
-  if (!library)
-    return {};
-  for (Kernel &kernel : kernels) {
-    std::vector<void *> pointers;
-    std::vector<HostTensor> results;
-    for (Value input : kernel.fused.getInputs())
-      pointers.push_back(values.at(input).data());
-    for (Type type : kernel.op->getResultTypes())
-      results.emplace_back(cast<RankedTensorType>(type));
-    if (int inPlace = kernel.fused.getRequiredInPlaceOperand(); inPlace >= 0) {
-      results[0] = values.at(kernel.fused.getInputs()[inPlace]);
-      pointers[inPlace] = results[0].data();
-    }
-    for (HostTensor &result : results)
-      pointers.push_back(result.data());
-    auto run = reinterpret_cast<plan::KernelFunction>(dlsym(library, kernel.kernel.symbol.c_str()));
-    EXPECT_NE(run, nullptr) << kernel.kernel.symbol;
-    if (!run)
+  for (auto op : function.getOps<train::ConstantOp>())
+    values[op.getResult()] = HostTensor::fromAttribute(op.getValue());
+  for (Kernel &kernel : kernels.at(module))
+    if (!runKernel(kernel, values, placement))
       return {};
-    // Scratch as a plan has it, aligned and full of what other kernels left there; a guard behind it.
-    constexpr int64_t guard = 64;
-    train::LoopKernel loops = kernel.fused.getLoopKernel();
-    int64_t scratchBytes = loops ? loops.getScratchBytes() : 0;
-    std::unique_ptr<char, decltype(&std::free)> scratch(
-        static_cast<char *>(std::aligned_alloc(64, size_t(scratchBytes + guard))), &std::free);
-    std::memset(scratch.get(), 0xff, size_t(scratchBytes + guard));
-    // Tiles from the last to the first: their order must not matter.
-    for (int64_t tile = kernel.kernel.tiles; tile-- > 0;)
-      run(pointers.data(), tile, tile + 1, scratchBytes ? scratch.get() : nullptr);
-    for (int64_t i = 0; i < guard; ++i)
-      EXPECT_EQ(scratch.get()[scratchBytes + i], char(0xff)) << "written behind the scratch";
-    for (auto [result, value] : llvm::zip_equal(kernel.op->getResults(), results))
-      values[result] = std::move(value);
-  }
   std::vector<HostTensor> returned;
   for (Value value : function.getBody().front().getTerminator()->getOperands())
     returned.push_back(values.at(value));
   return returned;
+}
+
+bool CompiledFunctions::runKernel(Kernel &kernel, llvm::DenseMap<Value, HostTensor> &values, Placement placement) {
+  auto run = library ? reinterpret_cast<plan::KernelFunction>(dlsym(library, kernel.symbol.c_str())) : nullptr;
+  EXPECT_NE(run, nullptr) << kernel.symbol;
+  if (!run)
+    return false;
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::vector<void *> pointers;
+  auto add = [&](size_t bytes) {
+    buffers.push_back(std::make_unique<Buffer>(bytes, placement));
+    pointers.push_back(buffers.back()->data);
+  };
+  for (Value input : kernel.fused.getInputs()) {
+    add(values.at(input).sizeBytes());
+    std::memcpy(pointers.back(), values.at(input).data(), values.at(input).sizeBytes());
+  }
+  llvm::SmallDenseMap<unsigned, unsigned> takesPlaceOf; // of results
+  llvm::SmallDenseSet<unsigned> taken;
+  if (int required = kernel.fused.getRequiredInPlaceOperand(); required >= 0)
+    takesPlaceOf[0] = unsigned(required);
+  else if (placement == Placement::InPlace)
+    for (auto [operand, result] : kernel.fused.getInPlacePairs())
+      if (!takesPlaceOf.contains(result) && taken.insert(operand).second)
+        takesPlaceOf[result] = operand;
+  std::vector<HostTensor> results;
+  for (auto [index, type] : llvm::enumerate(kernel.op->getResultTypes())) {
+    results.emplace_back(cast<RankedTensorType>(type));
+    if (auto operand = takesPlaceOf.find(unsigned(index)); operand != takesPlaceOf.end())
+      pointers.push_back(pointers[operand->second]);
+    else
+      add(results.back().sizeBytes());
+  }
+  // Scratch as a plan has it: aligned, and full of what other kernels left there.
+  train::LoopKernel loops = kernel.fused.getLoopKernel();
+  size_t scratchBytes = loops ? size_t(loops.getScratchBytes()) : 0;
+  Buffer scratch(scratchBytes, Placement::Aligned);
+  std::memset(scratch.data, 0xff, scratchBytes);
+  // Tiles from the last to the first: their order must not matter.
+  for (int64_t tile = kernel.tiles; tile-- > 0;)
+    run(pointers.data(), tile, tile + 1, scratchBytes ? scratch.data : nullptr);
+  EXPECT_TRUE(scratch.isIntact()) << "written outside the scratch";
+  for (auto &buffer : buffers)
+    EXPECT_TRUE(buffer->isIntact()) << "written outside an operand of " << kernel.op->getName().getStringRef().str();
+  size_t next = kernel.fused.getInputs().size();
+  for (auto [result, value] : llvm::zip_equal(kernel.op->getResults(), results)) {
+    std::memcpy(value.data(), pointers[next++], value.sizeBytes());
+    values[result] = std::move(value);
+  }
+  return true;
 }
 
 } // namespace tcc::test
