@@ -137,8 +137,9 @@ Value SampleOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     llvm::SmallVector<Coord> tap = {coords[0], builder.uniform(counters[0]), coords[2]};
     Coord place = placeAt(builder, tap, elementTypeOf(getIndices()));
     Value w = builder.operand(2, tap);
-    Value x = builder.operandIf(0, {coords[0], coords[1], place, coords[3]}, builder.inBounds(place, s.size), zero);
-    return {multiplyAdd(builder, w, x, carried[0])};
+    Value inside = builder.inBounds(place, s.size);
+    Value x = builder.operandIf(0, {coords[0], coords[1], place, coords[3]}, inside, zero);
+    return {multiplyAddInside(builder, w, x, carried[0], inside)};
   })[0];
 }
 
@@ -152,7 +153,7 @@ Value SampleWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::A
                     Coord channel = builder.uniform(counters[0]), inner = builder.uniform(counters[1]);
                     Value x = builder.operandIf(0, {coords[0], channel, place, inner}, inside, zero);
                     Value g = builder.operand(2, {coords[0], channel, coords[2], inner});
-                    return {multiplyAdd(builder, x, g, carried[0])};
+                    return {multiplyAddInside(builder, x, g, carried[0], inside)};
                   })[0];
 }
 

@@ -78,7 +78,7 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
     cases.push_back({name + "_" + element, signature + ") -> (" + text(shownTypes) + ")",
                      resultNames + " = train." + op + " " + names + " {operandSegmentSizes = array<i32: " + operandSegments +
                          ">, " + attributes + "} : (" + types + ") -> (" + text(results) + ")",
-                     Types::None, ranges, shownNames, gradient, 64});
+                     Types::None, ranges, shownNames, gradient, 64, "", false});
   };
   write("recurrent_" + l.name, "recurrent", segments, in, out, lstm ? 3 : 2, h < 10); // differences over wide weights take long
   if (l.kept)

@@ -34,8 +34,8 @@ struct Case {
   bool gradient = true; ///< false where finite differences say nothing (ties, steps)
   double slack = 1;     ///< factor on the tolerance of kernels: long sums, steep functions
   std::string shape = ""; ///< what $S stands for: "17x", "" for a scalar
-  /// False where it is open which results NaN and ∞ reach: 0·NaN of a masked key is NaN, one in a block that is skipped
-  /// is not there; what is transformed spreads over its tile.
+  /// False where it is not laid down which results NaN and ∞ reach: 0·NaN of a masked key is NaN, one in a block that is
+  /// skipped is not there; likewise steps beyond a sequence's end; what is transformed spreads over its tile.
   bool laysDownNonFinite = true;
 
   /// True if the case can be of any shape.
