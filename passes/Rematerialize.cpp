@@ -48,8 +48,9 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     std::vector<Ladder> ladders;
     for (func::FuncOp function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
       if (auto entry = function->getAttrOfType<StringAttr>(names::kEntry))
-        if (failed(climb(ladders.emplace_back(Ladder{function, entry, {}, {}}))))
-          return signalPassFailure();
+        ladders.push_back({function, entry, EntryProgram(function).program, {}});
+    if (failed(climb(ladders)))
+      return signalPassFailure();
     if (budgetBytes && failed(fit(ladders)))
       return signalPassFailure();
     std::vector<planning::Bytes> capacities = chooseCapacities(ladders);
@@ -71,17 +72,21 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
   }
 
 private:
-  LogicalResult climb(Ladder &ladder) {
-    ladder.program = EntryProgram(ladder.function).program;
+  LogicalResult climb(std::vector<Ladder> &ladders) {
     planning::FrontierOptions options;
     options.rungs = rungs;
     if (bounds)
       options.boundWork = options.work;
-    planning::Frontier found = planning::frontier(ladder.program, options);
-    ladder.points = std::move(found.points);
-    if (!found.error.empty())
-      return ladder.function.emitError("internal error: the ladder of budgets of `")
-             << ladder.entry << "` is wrong: " << found.error;
+    std::vector<const planning::Program *> programs;
+    for (const Ladder &ladder : ladders)
+      programs.push_back(&ladder.program);
+    std::vector<planning::Frontier> found = planning::frontiers(programs, options);
+    for (auto [ladder, frontier] : llvm::zip_equal(ladders, found)) {
+      ladder.points = std::move(frontier.points);
+      if (!frontier.error.empty())
+        return ladder.function.emitError("internal error: the ladder of budgets of `")
+               << ladder.entry << "` is wrong: " << frontier.error;
+    }
     return success();
   }
 

@@ -286,6 +286,12 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   return result;
 }
 
+std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, const FrontierOptions &options) {
+  std::vector<Frontier> result(programs.size());
+  inParallel(programs.size(), [&](size_t i) { result[i] = frontier(*programs[i], options); });
+  return result;
+}
+
 std::string validate(const Program &program, const std::vector<FrontierPoint> &points) {
   if (points.empty())
     return "the ladder has no point";

@@ -43,6 +43,9 @@ struct Frontier {
 
 Frontier frontier(const Program &program, const FrontierOptions &options = {});
 
+/// One for each program, several at a time; the same whatever the number of threads.
+std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, const FrontierOptions &options = {});
+
 /// Checks points naively: each sequence, what it takes and costs, its bound, and that none dominates another. Empty if
 /// right, else what is wrong.
 std::string validate(const Program &program, const std::vector<FrontierPoint> &points);

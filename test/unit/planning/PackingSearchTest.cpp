@@ -150,7 +150,9 @@ TEST(PackingSearch, WorkLimitsIt) {
   SearchAnswer little = packWithin(problem, 100000, 50'000);
   EXPECT_EQ(little.result, SearchResult::Exhausted);
   EXPECT_TRUE(little.offsets.empty());
-  EXPECT_LT(little.work, 5'000'000u);
+  EXPECT_EQ(little.work, 0u); // not enough for one way down: not begun
+  SearchAnswer some = packWithin(problem, 100000, 8'000'000);
+  EXPECT_LT(some.work, 10'000'000u);
   int asked = 0;
   SearchAnswer stopped = packWithin(problem, 100000, kPlenty, [&] { return ++asked == 2; });
   EXPECT_TRUE(stopped.result == SearchResult::Found || asked == 2);
