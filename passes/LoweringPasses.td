@@ -104,6 +104,7 @@ def MinimizeSavedPass : Pass<"minimize-saved", "::mlir::func::FuncOp"> {
     What cheap ops made can be computed again in the kernel that reads it. Where that needs fewer bytes in memory between
     the passes, the reader gets a copy of the ops, marked `train.repeated`; fuse-kernels puts it into the reader's kernel.
     What library calls of the backward pass read lies in memory in any case and is a free start.
+    A kernel that reads what such a value was made of makes it again, too, and does not read it.
 
     ```mlir
     %s = train.sub %x, %mean : tensor<8xf32>       // forward; a library call of the backward pass reads %x

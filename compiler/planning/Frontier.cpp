@@ -95,6 +95,45 @@ Sequence firstExecutions(const Program &program, const Sequence &sequence) {
   return order;
 }
 
+/// The program's order, but for updates of state by small values, which stand at the end: until they have run, what
+/// reads that state may run again. All that they keep alive is a small part of the peak.
+Sequence withLateUpdates(const Program &program) {
+  constexpr Bytes kPart = 256;
+  const size_t count = program.instructions.size();
+  Sequence order(count);
+  std::iota(order.begin(), order.end(), 0);
+  std::vector<bool> isNeeded(count, false); // by another instruction
+  std::vector<size_t> lastReader(program.values.size(), 0);
+  for (size_t i = 0; i < count; ++i) {
+    for (int earlier : program.instructions[i].after)
+      isNeeded[size_t(earlier)] = true;
+    for (int v : program.instructions[i].reads)
+      lastReader[size_t(v)] = i;
+  }
+  std::vector<std::pair<Bytes, size_t>> updates; // what waits for each
+  for (size_t i = 0; i < count; ++i) {
+    const ProgramInstruction &instruction = program.instructions[i];
+    if (!instruction.writesState || !instruction.writes.empty() || isNeeded[i])
+      continue;
+    Bytes bytes = 0;
+    for (int v : instruction.reads)
+      if (lastReader[size_t(v)] == i)
+        bytes += program.values[size_t(v)].bytes;
+    updates.emplace_back(bytes, i);
+  }
+  std::sort(updates.begin(), updates.end());
+  std::vector<bool> isLate(count, false);
+  Bytes left = peakOf(program, order) / kPart;
+  for (auto [bytes, i] : updates) {
+    if (bytes > left)
+      break;
+    left -= bytes;
+    isLate[i] = true;
+  }
+  std::stable_partition(order.begin(), order.end(), [&](int i) { return !isLate[size_t(i)]; });
+  return order;
+}
+
 /// Without recomputation.
 Bytes wholePeak(const RematProblem &problem) {
   RematSchedule once(problem.nodes.size());
@@ -124,6 +163,9 @@ public:
 
   /// Solves the budgets, given from most to least, in a view's order.
   void solve(const View &view, const std::vector<Bytes> &budgets);
+
+  /// Packs those points with more work that could then take less than all that cost no more.
+  void refine();
 
 private:
   /// Packs sequences, each also in another order of the same executions where that has a smaller peak.
@@ -221,6 +263,25 @@ void Climb::sweep(const View &view, Cost above) {
   pack(better);
 }
 
+void Climb::refine() {
+  std::vector<size_t> promising;
+  for (size_t i = 0; i < points.size(); ++i) {
+    auto isBeaten = [&, &point = points[i]](const FrontierPoint &other) {
+      return &other != &point && other.cost <= point.cost && other.bytes <= point.peak;
+    };
+    if (points[i].bytes > points[i].peak && points[i].packingWork < options.refiningWork &&
+        std::none_of(points.begin(), points.end(), isBeaten))
+      promising.push_back(i);
+  }
+  inParallel(promising.size(), [&](size_t i) {
+    FrontierPoint &point = points[promising[i]];
+    if (Bytes bytes = packedBytes(program, point.sequence, options.refiningWork); bytes < point.bytes) {
+      point.bytes = bytes;
+      point.packingWork = options.refiningWork;
+    }
+  });
+}
+
 } // namespace
 
 Frontier frontier(const Program &program, const FrontierOptions &options) {
@@ -238,7 +299,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     budgets.push_back(least);
     return budgets;
   };
-  View given(program, once);
+  View given(program, withLateUpdates(program));
   const Bytes most = wholePeak(given.problem);
   given.least = leastMemory(given.problem, climb.solver);
   if (given.least.peak < most && options.rungs) {
@@ -256,6 +317,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
       }
     }
   }
+  climb.refine();
   Frontier result;
   result.error = climb.error;
   // The cheapest first; of what follows, what needs less memory than all before it.

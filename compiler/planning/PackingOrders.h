@@ -1,0 +1,36 @@
+//===- PackingOrders.h - orders for best-fit that learn ---------*- C++ -*-===//
+//
+// Best-fit in one order after another, each made of what stuck out in the last; see PackingOrders.cpp.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PLANNING_PACKINGORDERS_H
+#define TCC_PLANNING_PACKINGORDERS_H
+
+#include "compiler/planning/Packing.h"
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+namespace tcc::planning {
+
+Bytes roundUp(Bytes bytes, Bytes alignment);
+bool overlapInTime(const PackingBuffer &a, const PackingBuffer &b);
+
+/// Most bytes live at once, sizes rounded up to the alignment.
+Bytes mostLive(const PackingProblem &problem);
+
+/// Places buffers in `order`, each into the smallest gap between its already placed neighbours in time that holds it.
+PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order);
+
+/// The orders that best-fit is tried in: by size, size times lifetime, lifetime, and birth.
+std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem);
+
+/// Makes `best`, a packing of all buffers, smaller where other orders do. Takes what it uses from `work` (visits of a
+/// buffer). The same problem and `work` give the same answer, but for `stop`, which is asked now and then.
+void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
+                  const std::function<bool()> &stop);
+
+} // namespace tcc::planning
+
+#endif // TCC_PLANNING_PACKINGORDERS_H
