@@ -100,4 +100,11 @@ bool librarySupports(plan::DType dtype) {
   return dtype == plan::F32 || (dtype == plan::BF16 && selected && selected->bf16);
 }
 
+bool hasPanels(plan::DType dtype) {
+  std::lock_guard lock(levelMutex);
+  if (!selected || selected->isa == dnnl_cpu_isa_avx2)
+    return false;
+  return dtype == plan::F32 || selected->isa != dnnl_cpu_isa_avx512_core_amx; // bf16 tiles are the library's
+}
+
 } // namespace tcc::runtime

@@ -2,6 +2,7 @@
 #include "runtime/cpu/LibraryPrimitive.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace tcc::runtime {
 
@@ -181,6 +182,24 @@ void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_
       const float *source = partials + chunk * elements;
       for (int64_t i = first; i < last; ++i)
         destination[i] += source[i];
+    }
+  });
+}
+
+uint16_t roundToBf16(float value) {
+  auto bits = std::bit_cast<uint32_t>(value);
+  bool isNan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination) {
+  constexpr int64_t tile = 4096;
+  pool.run((elements + tile - 1) / tile, [=](unsigned, int64_t begin, int64_t end) {
+    for (int64_t i = begin * tile; i < std::min(end * tile, elements); ++i) {
+      float sum = partials[i];
+      for (int64_t chunk = 1; chunk < chunks; ++chunk)
+        sum += partials[chunk * elements + i];
+      destination[i] = roundToBf16(sum);
     }
   });
 }

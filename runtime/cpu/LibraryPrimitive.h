@@ -121,6 +121,13 @@ inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, const Threa
 void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination,
                  bool accumulate = false);
 
+/// addPartials for a bf16 result: the sum is rounded once, to nearest even; a NaN stays one.
+void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination);
+uint16_t roundToBf16(float value);
+
+/// True where products of this type may run on packed panels (PackedMatmul.cpp) on the selected level.
+bool hasPanels(plan::DType dtype);
+
 /// Why the plan's kernels differ from what this library chooses; empty if they do not.
 template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen);
 

@@ -1,5 +1,7 @@
 //===- Matmul.cpp - batched products by one-thread oneDNN primitives -----===//
 //
+// Which products go to PackedMatmul.cpp, and all others: small ones, and machine levels that it has no kernels for.
+//
 // oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
 // copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
 // out: the work that a library does inside, with memory that the plan knows. Long K is taken in blocks that stay in
@@ -8,15 +10,14 @@
 // added.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cpu/LibraryPrimitive.h"
-#include "runtime/cpu/MatmulTiling.h"
+#include "runtime/cpu/PackedMatmul.h"
 
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstring>
+#include <functional>
 
 namespace tcc::runtime {
 
@@ -34,7 +35,7 @@ int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 struct Design {
   MatmulShape shape;
   MatmulTiling tiling;
-  dnnl_data_type_t type; ///< of A and B as they are multiplied
+  dnnl_data_type_t type;   ///< of A and B as they are multiplied
   bool accumulate = false; ///< C holds what the product is added to
   std::vector<Variant> variants;
   std::vector<PrimitiveDesc> descs;
@@ -43,10 +44,9 @@ struct Design {
   uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
 
   bool partial() const { return tiling.chunks(shape) > 1; }
-  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed first.
-  bool packsC() const {
-    return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK);
-  }
+  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed
+  /// first.
+  bool packsC() const { return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK); }
   /// The only block of a tile adds to what lies in C.
   bool addsFirst() const { return accumulate && !partial() && !packsC(); }
   /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
@@ -117,7 +117,8 @@ plan::Status makeDesc(Design &design, const Variant &v) {
   return plan::Status::success();
 }
 
-plan::Expected<Design> makeDesign(const plan::MatmulCall &call) {
+/// The shape of a call that can be made at all.
+plan::Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
   plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
   if (call.dtype() != plan::F32 && call.dtype() != plan::BF16)
     return plan::error("oneDNN has no {} matmul: the call must be compiled", plan::dtypeName(call.dtype()));
@@ -128,15 +129,24 @@ plan::Expected<Design> makeDesign(const plan::MatmulCall &call) {
   for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
     if (value < 1 || value >= limit)
       return plan::error("a matmul with {} = {} is not supported", name, value);
-  Design design;
   // bf16 without instructions for it is multiplied in f32: every product and sum is then as exact.
   bool widened = !librarySupports(call.dtype());
-  design.shape = {call.batch(),   call.m(), call.n(),
-                  call.k(),       call.trans_a(),
-                  call.trans_b(), widened ? 4 : plan::dtypeBytes(call.dtype()),
-                  widened,        result != plan::F32};
-  design.tiling = chooseTiling(design.shape);
-  design.type = widened ? dnnl_f32 : libraryType(call.dtype());
+  return MatmulShape{call.batch(),
+                     call.m(),
+                     call.n(),
+                     call.k(),
+                     call.trans_a(),
+                     call.trans_b(),
+                     widened ? 4 : plan::dtypeBytes(call.dtype()),
+                     widened,
+                     result != plan::F32};
+}
+
+plan::Expected<Design> makeDesign(const plan::MatmulCall &call, const MatmulShape &shape) {
+  Design design;
+  design.shape = shape;
+  design.tiling = chooseTiling(shape);
+  design.type = shape.widened ? dnnl_f32 : libraryType(call.dtype());
   design.accumulate = call.accumulate();
   const MatmulShape &s = design.shape;
   const MatmulTiling &t = design.tiling;
@@ -157,19 +167,6 @@ plan::Expected<Design> makeDesign(const plan::MatmulCall &call) {
   return design;
 }
 
-void describe(const Design &design, plan::MatmulCall &call) {
-  call.set_tile_batch(design.tiling.tileBatch);
-  call.set_tile_m(design.tiling.tileM);
-  call.set_tile_n(design.tiling.tileN);
-  call.set_chunk_k(design.tiling.chunkK);
-  call.clear_kernels();
-  for (const PrimitiveDesc &desc : design.descs) {
-    plan::LibraryKernel *kernel = call.add_kernels();
-    kernel->set_implementation(desc.implementation());
-    kernel->set_scratch_bytes(desc.scratchBytes());
-  }
-}
-
 /// Copies a block of rows between matrices of different widths (bytes).
 void copyRows(char *to, int64_t toStride, const char *from, int64_t fromStride, int64_t rows, int64_t rowBytes) {
   for (int64_t row = 0; row < rows; ++row)
@@ -186,13 +183,6 @@ void widenRows(char *to, const char *from, int64_t fromStride, int64_t rows, int
   }
 }
 
-/// To nearest even; a NaN stays one.
-uint16_t roundToBf16(float value) {
-  auto bits = std::bit_cast<uint32_t>(value);
-  bool isNan = (bits & 0x7fffffff) > 0x7f800000;
-  return static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
 /// The same with f32 rounded to bf16.
 void roundRows(char *to, int64_t toStride, const char *from, int64_t rows, int64_t columns) {
   for (int64_t row = 0; row < rows; ++row) {
@@ -201,19 +191,6 @@ void roundRows(char *to, int64_t toStride, const char *from, int64_t rows, int64
     for (int64_t column = 0; column < columns; ++column)
       narrow[column] = roundToBf16(wide[column]);
   }
-}
-
-/// addPartials for a bf16 result: the sum is rounded once.
-void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination) {
-  constexpr int64_t tile = 4096;
-  pool.run(ceilDiv(elements, tile), [=](unsigned, int64_t begin, int64_t end) {
-    for (int64_t i = begin * tile; i < std::min(end * tile, elements); ++i) {
-      float sum = partials[i];
-      for (int64_t chunk = 1; chunk < chunks; ++chunk)
-        sum += partials[chunk * elements + i];
-      destination[i] = roundToBf16(sum);
-    }
-  });
 }
 
 /// Adds a dense block of f32 rows to rows of a wider matrix; the stride in bytes.
@@ -335,37 +312,74 @@ private:
 } // namespace
 
 namespace {
-LibraryNeeds needsOf(const Design &design) {
-  const MatmulShape &s = design.shape;
+/// A call as it stands in the plan, what it needs, and how it becomes ready to run.
+struct Decision {
+  plan::MatmulCall call;
   LibraryNeeds needs;
-  needs.scratchSlotBytes = design.slotBytes;
-  needs.scratchSlots = static_cast<uint64_t>(design.tiles());
+  std::function<plan::Expected<std::unique_ptr<LibraryCall>>(unsigned workers)> make;
+};
+
+/// What two ways to multiply have in common.
+template <typename Design> Decision decided(const plan::MatmulCall &call, const Design &design) {
+  const MatmulShape &s = design.shape;
+  const MatmulTiling &t = design.tiling;
+  Decision decision;
+  decision.call = call;
+  decision.call.set_tile_batch(t.tileBatch);
+  decision.call.set_tile_m(t.tileM);
+  decision.call.set_tile_n(t.tileN);
+  decision.call.set_chunk_k(t.chunkK);
+  decision.call.clear_kernels();
+  decision.needs.scratchSlotBytes = design.slotBytes;
+  decision.needs.scratchSlots = static_cast<uint64_t>(design.tiles());
   if (design.partial())
-    needs.partialBytes = static_cast<uint64_t>(design.tiling.chunks(s) * s.batch * s.m * s.n) * 4;
-  return needs;
+    decision.needs.partialBytes = static_cast<uint64_t>(t.chunks(s) * s.batch * s.m * s.n) * 4;
+  return decision;
+}
+
+plan::Expected<Decision> decide(const plan::MatmulCall &call) {
+  auto shape = shapeOf(call);
+  if (!shape)
+    return shape.status();
+  if (hasPanels(call.dtype()) && suitsPanels(*shape)) {
+    PackedDesign design(*shape, call.accumulate());
+    Decision decision = decided(call, design);
+    decision.call.add_kernels()->set_implementation(design.name());
+    decision.make = [design](unsigned) { return makePackedMatmul(design); };
+    return decision;
+  }
+  auto made = makeDesign(call, *shape);
+  if (!made)
+    return made.status();
+  Decision decision = decided(call, *made);
+  for (const PrimitiveDesc &desc : made->descs) {
+    plan::LibraryKernel *kernel = decision.call.add_kernels();
+    kernel->set_implementation(desc.implementation());
+    kernel->set_scratch_bytes(desc.scratchBytes());
+  }
+  decision.make = [design = made.take()](unsigned workers) { return MatmulRunner::create(design, workers); };
+  return decision;
 }
 } // namespace
 
 plan::Expected<LibraryNeeds> query(plan::MatmulCall &call) {
-  auto design = makeDesign(call);
-  if (!design)
-    return design.status();
-  describe(*design, call);
-  return needsOf(*design);
+  auto decision = decide(call);
+  if (!decision)
+    return decision.status();
+  call = decision->call;
+  return decision->needs;
 }
 
 plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
                                                      unsigned workers) {
-  auto design = makeDesign(call);
-  if (!design)
-    return design.status();
-  plan::MatmulCall chosen = call;
-  describe(*design, chosen);
-  if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
+  auto decision = decide(call);
+  if (!decision)
+    return decision.status();
+  if (std::string reason = kernelMismatch(call, decision->call); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
-  if (std::string reason = scratchMismatch(scratch, needsOf(*design), workers); !reason.empty())
+  if (std::string reason = scratchMismatch(scratch, decision->needs, workers); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
-  return MatmulRunner::create(design.take(), workers);
+  return decision->make(workers);
 }
 
 } // namespace tcc::runtime

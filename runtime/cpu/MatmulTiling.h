@@ -35,6 +35,12 @@ struct MatmulTiling {
 /// The tiling of a shape: the same on every machine and for any number of threads.
 MatmulTiling chooseTiling(const MatmulShape &shape);
 
+/// The same for a product that suitsPanels(): one product a tile.
+MatmulTiling choosePackedTiling(const MatmulShape &shape);
+
+/// True where a product on packed panels (PackedMatmul.cpp) is faster than the library's.
+bool suitsPanels(const MatmulShape &shape);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_CPU_MATMULTILING_H

@@ -62,6 +62,20 @@ TEST(Matmul, LongKInBlocks) {
   checkAllTranspositions(1, 65, 2050, 1100);
 }
 
+/// Those that PackedMatmul.cpp multiplies: tails of panels on both axes, several blocks of K, partial sums.
+TEST(Matmul, PackedPanels) {
+  plan::MatmulCall call;
+  for (auto [m, n, k] : {std::tuple(50, 3101, 37), std::tuple(61, 67, 3100), std::tuple(49, 17, 9001)})
+    for (bool transA : {false, true})
+      for (bool transB : {false, true}) {
+        checkProduct(1, m, n, k, transA, transB, 3, &call);
+        if (runtime::machineLevel() != "cpu:v3" && (k >= 3072 || !transB)) {
+          EXPECT_EQ(call.kernels(0).implementation(), "packed:avx512") << call.ShortDebugString();
+        }
+      }
+  EXPECT_LT(call.chunk_k(), 9001);
+}
+
 TEST(Matmul, SmallBatchesShareTiles) {
   checkAllTranspositions(13, 16, 16, 8);
   checkAllTranspositions(7, 1, 64, 33);
@@ -82,17 +96,25 @@ TEST(Matmul, SmallWeightGradientIsSplitAlongK) {
   checkProduct(2, 10, 20, 4500, true, false);
 }
 
-/// addend + product to the last bit, as if added afterwards, in each of the ways a tiling has: the library adds to C, a tile
-/// of C is added when it is copied out, partial sums are added together first.
+/// addend + product to the last bit, as if added afterwards, in each of the ways a tiling has: the library adds to C, a
+/// tile of C is added when it is copied out, partial sums are added together first.
 TEST(Matmul, AddsToWhatIsThere) {
   struct Shape {
     int64_t batch, m, n, k;
     bool transA;
   };
   bool inPlace = false, packed = false, partial = false;
-  for (Shape s : {Shape{1, 1, 1, 1, false}, {1, 7, 5, 3, true}, {3, 33, 17, 65, false}, {1, 131, 259, 67, false},
-                  {1, 1001, 96, 257, true}, {1, 65, 2050, 1100, false}, {1, 700, 64, 1500, true},
-                  {1, 10, 64, 8191, true}})
+  for (Shape s : {Shape{1, 1, 1, 1, false},
+                  {1, 7, 5, 3, true},
+                  {3, 33, 17, 65, false},
+                  {1, 131, 259, 67, false},
+                  {1, 1001, 96, 257, true},
+                  {1, 65, 2050, 1100, false},
+                  {1, 700, 64, 1500, true},
+                  {1, 10, 64, 8191, true},
+                  {1, 300, 500, 3100, false},
+                  {1, 65, 3101, 70, true},
+                  {1, 50, 40, 8191, true}})
     for (unsigned threads : {1, 3}) {
       Floats a = randomFloats(static_cast<size_t>(s.batch * s.m * s.k), 1),
              b = randomFloats(static_cast<size_t>(s.batch * s.k * s.n), 2),

@@ -70,7 +70,7 @@ class NarrowMatmul : public testing::Test {
 
 TEST_F(NarrowMatmul, AnyShapeAndTransposition) {
   for (Shape s : {Shape{1, 1, 1, 1}, {1, 7, 5, 3}, {1, 33, 17, 65}, {1, 131, 259, 67}, {1, 3, 2051, 40},
-                  {1, 1001, 3, 40}, {13, 16, 16, 8}, {48, 64, 64, 64}, {3, 150, 170, 90}})
+                  {1, 1001, 3, 40}, {1, 99, 21, 1601}, {13, 16, 16, 8}, {48, 64, 64, 64}, {3, 150, 170, 90}})
     for (bool transA : {false, true})
       for (bool transB : {false, true})
         for (bool wideResult : {false, true})
@@ -91,6 +91,25 @@ TEST_F(NarrowMatmul, SmallWeightGradientIsSplitAlongK) {
     check({1, 10, 64, 8191}, true, false, wideResult, 3, &call);
     EXPECT_LT(call.chunk_k(), 8191);
   }
+}
+
+/// An odd K ends in half a pair: what lies behind a row must not reach its sum, not even as a product with zero.
+TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
+  constexpr int64_t m = 64, n = 32, k = 1601;
+  for (bool transA : {false, true})
+    for (bool transB : {false, true}) {
+      Narrows a(m * k, 1), b(n * k + 2, 2);
+      b.bits[n * k] = b.bits[n * k + 1] = 0x7fc1; // NaN
+      for (int64_t i = 0; i < k; ++i)
+        a.bits[transA ? i * m + 1 : k + i] = 0x7fc1; // all of the second row
+      Floats c(static_cast<size_t>(m * n));
+      plan::MatmulCall call = matmulCall(1, m, n, k, transA, transB);
+      call.set_dtype(plan::BF16);
+      call.set_result_dtype(plan::F32);
+      ASSERT_EQ(runCall(call, a.memory, b.memory, c, 1), "");
+      for (int64_t i = 0; i < m * n; ++i)
+        EXPECT_EQ(std::isnan(c[static_cast<size_t>(i)]), i / n == 1) << call.ShortDebugString() << " at " << i;
+    }
 }
 
 TEST_F(NarrowMatmul, InfinityAndNanStayWhatTheyAre) {

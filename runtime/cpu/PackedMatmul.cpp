@@ -1,0 +1,156 @@
+//===- PackedMatmul.cpp - products on packed panels, without the library -===//
+//
+// A tile takes K in blocks. Rows of A that lie along K are read where they lie, others are copied into panels that stay
+// in the core's second cache. Then a panel of B is copied, and multiplied with all rows (PackedProduct.cpp), while the
+// next one's memory is fetched. C is written where it belongs. Sums of several blocks of K meet in C, or in scratch
+// where C is narrow or holds what the product is added to: that is added, or rounded, once.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/PackedMatmul.h"
+
+namespace tcc::runtime {
+
+using packed::Block, packed::Elements, packed::Source, packed::Store;
+
+namespace {
+int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+Elements elementsOf(const MatmulShape &shape) { return shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32; }
+
+Source lanesFrom(const Source &source, int64_t lane) {
+  Source rest = source;
+  rest.data += lane * packed::bytesOf(source.elements) * (source.alongK ? source.stride : 1);
+  return rest;
+}
+
+class PackedMatmul final : public LibraryCall {
+public:
+  explicit PackedMatmul(const PackedDesign &chosen)
+      : design(chosen), tilesM(ceilDiv(design.shape.m, design.tiling.tileM)),
+        tilesN(ceilDiv(design.shape.n, design.tiling.tileN)) {}
+
+  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
+    const MatmulShape &s = design.shape;
+    int64_t chunks = design.tiling.chunks(s), tiles = design.tiles(), elements = s.m * s.n;
+    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
+      for (int64_t tile = begin; tile < end; ++tile)
+        runTile(tile, pointers, scratch + slotOf(tile, tiles, worker, pool) * design.slotBytes);
+    });
+    if (!design.partial())
+      return true;
+    auto *partials = static_cast<const float *>(pointers[positionOfC() + 1]);
+    void *c = pointers[positionOfC()];
+    if (s.narrowC)
+      roundPartials(pool, partials, chunks, elements, static_cast<uint16_t *>(c));
+    else
+      addPartials(pool, partials, chunks, elements, static_cast<float *>(c), design.accumulate);
+    return true;
+  }
+
+private:
+  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
+  int positionOfC() const { return design.accumulate ? 3 : 2; }
+
+  /// Tiles of one column panel follow each other, so that its part of B stays in cache.
+  void runTile(int64_t tile, void *const *pointers, char *slot) const {
+    const MatmulShape &s = design.shape;
+    const MatmulTiling &t = design.tiling;
+    int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
+    int64_t i0 = tile % tilesM * t.tileM, j0 = tile / tilesM % tilesN * t.tileN;
+    int64_t chunk = tile / tilesM / tilesN, at = (design.partial() ? chunk * s.m * s.n : 0) + i0 * s.n + j0;
+    auto *whole = static_cast<char *>(pointers[positionOfC() + (design.partial() ? 1 : 0)]);
+    multiplyTile({static_cast<const char *>(pointers[0]), static_cast<const char *>(pointers[1]), whole + at * sizeC,
+                  sizeC, i0, j0, std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
+                  std::min((chunk + 1) * t.chunkK, s.k)},
+                 slot);
+  }
+
+  struct Tile {
+    const char *a, *b; ///< the whole operands
+    char *c;           ///< where the tile lies
+    int64_t sizeC;
+    int64_t i0, j0, rows, columns, kBegin, kEnd;
+  };
+
+  /// The tile's columns of B from an index of K on.
+  Source sourceOfB(const Tile &tile, int64_t k) const {
+    const MatmulShape &s = design.shape;
+    return {tile.b + (s.transB ? tile.j0 * s.k + k : k * s.n + tile.j0) * packed::bytesOf(design.elements),
+            s.transB ? s.k : s.n, s.transB, design.elements};
+  }
+
+  void multiplyTile(const Tile &tile, char *slot) const {
+    const MatmulShape &s = design.shape;
+    const MatmulTiling &t = design.tiling;
+    int64_t size = packed::bytesOf(design.elements);
+    auto *panelsA = reinterpret_cast<uint32_t *>(slot), *panelsB = reinterpret_cast<uint32_t *>(slot + design.offsetB);
+    float *sums = design.keepsSums()               ? reinterpret_cast<float *>(slot + design.offsetSums)
+                  : s.narrowC && !design.partial() ? nullptr
+                                                   : reinterpret_cast<float *>(tile.c);
+    int64_t sumsStride = design.keepsSums() ? t.tileN : s.n;
+    for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
+      int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);
+      bool first = at == tile.kBegin, last = at + k == tile.kEnd;
+      Source a{tile.a + (s.transA ? at * s.m + tile.i0 : tile.i0 * s.k + at) * size, s.transA ? s.m : s.k, !s.transA,
+               design.elements};
+      Source b = sourceOfB(tile, at);
+      Store final = design.partial()    ? Store::Overwrite
+                    : s.narrowC         ? Store::Round
+                    : design.accumulate ? Store::Add
+                                        : Store::Overwrite;
+      bool inPlace = packed::readsRowsInPlace(a, s.k);
+      if (!inPlace)
+        packed::packRows(panelsA, a, tile.rows, k);
+      for (int64_t column = 0; column < tile.columns; column += packed::kColumns) {
+        int64_t width = std::min(packed::kColumns, tile.columns - column), next = column + width;
+        packed::packColumns(panelsB, lanesFrom(b, column), width, k);
+        packed::Ahead ahead;
+        if (next < tile.columns)
+          ahead = packed::readBy(lanesFrom(b, next), std::min(packed::kColumns, tile.columns - next), k);
+        else if (!last)
+          ahead = packed::readBy(sourceOfB(tile, at + k), std::min(packed::kColumns, tile.columns),
+                                 std::min(t.blockK, tile.kEnd - at - k));
+        for (int64_t row = 0; row < tile.rows; row += packed::kRows) {
+          packed::RowPanel panelA{panelsA + row * words, 0};
+          if (inPlace)
+            panelA = {reinterpret_cast<const uint32_t *>(a.data + row * s.k * size), s.k * size / 4};
+          float *sum = sums ? sums + row * sumsStride + column : nullptr;
+          Block block{words, first ? nullptr : sum, sumsStride, sum, sumsStride, Store::Overwrite, &ahead};
+          if (last) {
+            block.result = tile.c + (row * s.n + column) * tile.sizeC;
+            block.resultStride = s.n;
+            block.store = final;
+          }
+          packed::multiply(design.elements == Elements::Bf16, panelA, panelsB, std::min(packed::kRows, tile.rows - row),
+                           width, block);
+        }
+      }
+    }
+  }
+
+  PackedDesign design;
+  int64_t tilesM, tilesN;
+};
+} // namespace
+
+PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
+    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOf(shape)), accumulate(accumulate) {
+  int64_t words = packed::wordsOf(tiling.blockK, elements);
+  Source a{nullptr, 0, !shape.transA, elements};
+  int64_t rows = packed::readsRowsInPlace(a, shape.k) ? 0 : tiling.tileM;
+  offsetB = alignScratch(static_cast<uint64_t>(packed::packedRowWords(rows, words)) * 4);
+  offsetSums = offsetB + alignScratch(static_cast<uint64_t>(packed::kColumns * words) * 4);
+  slotBytes = offsetSums + (keepsSums() ? alignScratch(static_cast<uint64_t>(tiling.tileM * tiling.tileN) * 4) : 0);
+}
+
+int64_t PackedDesign::tiles() const {
+  return ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) * tiling.chunks(shape);
+}
+
+const char *PackedDesign::name() const { return elements == Elements::Bf16 ? "packed:avx512_bf16" : "packed:avx512"; }
+
+std::unique_ptr<LibraryCall> makePackedMatmul(const PackedDesign &design) {
+  return std::make_unique<PackedMatmul>(design);
+}
+
+} // namespace tcc::runtime

@@ -1,0 +1,292 @@
+//===- PackedProduct.cpp - a block of a product from packed panels -------===//
+//
+// The inner kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008): a
+// panel of A with 8 rows and one of B with 3 vectors are walked along K, their 24 sums stay in registers. Every sum
+// runs through K in order, whatever the panel's size.
+//
+// f32 and bf16 share all but one instruction: a word of K is one f32, or two bf16 that are multiplied and added at
+// once.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/PackedProduct.h"
+
+#include <array>
+#include <immintrin.h>
+#include <utility>
+
+#define TCC_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
+#define TCC_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+
+namespace tcc::runtime::packed {
+
+namespace {
+using Words = __m512i;
+
+__mmask16 firstLanes(int64_t count) {
+  return static_cast<__mmask16>(count >= kVector ? 0xffff : (1u << std::max<int64_t>(count, 0)) - 1);
+}
+
+//===-- Packing -----------------------------------------------------------===//
+
+TCC_AVX512 inline Words widened(__mmask16 lanes, const uint16_t *from) {
+  return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from));
+}
+
+/// A word of K for adjacent lanes; `k` elements are left.
+template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64_t stride, __mmask16 lanes, int64_t k) {
+  if constexpr (E == Elements::F32)
+    return _mm512_maskz_loadu_epi32(lanes, from);
+  auto *first = reinterpret_cast<const uint16_t *>(from);
+  Words low = widened(lanes, first);
+  return k < 2 ? low : _mm512_or_si512(low, _mm512_slli_epi32(widened(lanes, first + stride), 16));
+}
+
+/// Up to 16 words along K of one lane; `k` elements are left.
+template <Elements E> TCC_AVX512 inline Words loadAlong(const char *from, int64_t k) {
+  if constexpr (E == Elements::F32)
+    return _mm512_maskz_loadu_epi32(firstLanes(k), from);
+  return _mm512_maskz_loadu_epi16(k >= 32 ? ~__mmask32(0) : (__mmask32(1) << k) - 1, from);
+}
+
+/// Of each four rows: [4i + q] gets in its 128-bit part L the words 4L + q of rows 4i to 4i + 3.
+template <int Count> TCC_AVX512 inline void transposeQuarters(Words (&rows)[Count]) {
+  Words half[Count];
+  for (int i = 0; i < Count; i += 2) {
+    half[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    half[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+  for (int i = 0; i < Count; i += 4) {
+    rows[i] = _mm512_unpacklo_epi64(half[i], half[i + 2]);
+    rows[i + 1] = _mm512_unpackhi_epi64(half[i], half[i + 2]);
+    rows[i + 2] = _mm512_unpacklo_epi64(half[i + 1], half[i + 3]);
+    rows[i + 3] = _mm512_unpackhi_epi64(half[i + 1], half[i + 3]);
+  }
+}
+
+/// Four registers seen as a matrix of 128-bit parts, transposed.
+TCC_AVX512 inline void transposeParts(Words a, Words b, Words c, Words d, Words (&to)[4]) {
+  Words even0 = _mm512_shuffle_i32x4(a, b, 0x88), odd0 = _mm512_shuffle_i32x4(a, b, 0xdd);
+  Words even1 = _mm512_shuffle_i32x4(c, d, 0x88), odd1 = _mm512_shuffle_i32x4(c, d, 0xdd);
+  to[0] = _mm512_shuffle_i32x4(even0, even1, 0x88);
+  to[1] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
+  to[2] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
+  to[3] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
+}
+
+/// Rows of a panel that lie along K: 8 rows by 16 words at a time, two words of all rows a store.
+template <Elements E>
+TCC_AVX512 void packPanelAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t rows, int64_t k) {
+  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  int64_t words = wordsOf(k, E);
+  for (int64_t w = 0; w < words; w += kVector) {
+    Words row[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      row[i] = i < rows ? loadAlong<E>(from + i * strideBytes + w * perWord * size, k - w * perWord)
+                        : _mm512_setzero_si512();
+    transposeQuarters(row);
+#pragma GCC unroll 2
+    for (int q = 0; q < 4; q += 2) {
+      Words pair[4];
+      transposeParts(row[q], row[4 + q], row[q + 1], row[5 + q], pair);
+#pragma GCC unroll 4
+      for (int part = 0; part < 4; ++part) {
+        int64_t at = w + 4 * part + q;
+        if (at < words)
+          _mm512_mask_storeu_epi32(to + at * kRows, at + 1 < words ? 0xffff : 0xff, pair[part]);
+      }
+    }
+  }
+}
+
+/// Rows in memory are too far apart for the processor to foresee the next ones; `left` words of K are to come.
+template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
+  constexpr int64_t ahead = 8;
+  if (left <= ahead)
+    return;
+  for (int64_t part = 0; part < PerWord; ++part)
+    for (int64_t at = 0; at < bytes; at += 64)
+      __builtin_prefetch(row + (ahead * PerWord + part) * strideBytes + at);
+}
+
+template <Elements E> TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  int64_t words = wordsOf(k, E), strideBytes = source.stride * size;
+  if (source.alongK) {
+    for (int64_t row = 0; row < rows; row += kRows, to += kRows * words)
+      packPanelAlong<E>(to, source.data + row * strideBytes, strideBytes, std::min(kRows, rows - row), k);
+    return;
+  }
+  // Two panels a register.
+  for (int64_t w = 0; w < words; ++w) {
+    const char *from = source.data + w * perWord * strideBytes;
+    prefetchRows<perWord>(from, strideBytes, rows * size, words - w);
+    uint32_t *at = to + w * kRows;
+    for (int64_t row = 0; row < rows; row += kVector, at += 2 * kRows * words) {
+      Words lanes = loadAcross<E>(from + row * size, source.stride, firstLanes(rows - row), k - w * perWord);
+      _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), _mm512_castsi512_si256(lanes));
+      if (row + kRows < rows)
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(at + kRows * words), _mm512_extracti64x4_epi64(lanes, 1));
+    }
+  }
+}
+
+/// Columns of a panel that lie along K: 16 by 16 words at a time.
+template <Elements E, int Vectors>
+TCC_AVX512 void packColumnsAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
+  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  int64_t words = wordsOf(k, E);
+  for (int64_t v = 0; v < Vectors; ++v, from += kVector * strideBytes, columns -= kVector)
+    for (int64_t w = 0; w < words; w += kVector) {
+      Words row[16];
+      if (columns >= kVector && w + kVector <= k / perWord) {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i)
+          row[i] = loadAlong<E>(from + i * strideBytes + w * perWord * size, kVector * perWord);
+      } else {
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i)
+          row[i] = i < columns ? loadAlong<E>(from + i * strideBytes + w * perWord * size, k - w * perWord)
+                               : _mm512_setzero_si512();
+      }
+      transposeQuarters(row);
+      uint32_t *at = to + (w * Vectors + v) * kVector;
+#pragma GCC unroll 4
+      for (int q = 0; q < 4; ++q) {
+        Words across[4];
+        transposeParts(row[q], row[4 + q], row[8 + q], row[12 + q], across);
+#pragma GCC unroll 4
+        for (int part = 0; part < 4; ++part)
+          if (w + 4 * part + q < words)
+            _mm512_store_si512(at + (4 * part + q) * Vectors * kVector, across[part]);
+      }
+    }
+}
+
+template <Elements E, int Vectors>
+TCC_AVX512 void packColumnsAcross(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
+  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  int64_t words = wordsOf(k, E);
+  __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
+  for (int64_t w = 0; w < words; ++w, from += perWord * strideBytes, to += Vectors * kVector) {
+    prefetchRows<perWord>(from, strideBytes, columns * size, words - w);
+#pragma GCC unroll 3
+    for (int v = 0; v < Vectors; ++v)
+      _mm512_store_si512(to + v * kVector, loadAcross<E>(from + v * kVector * size, strideBytes / size,
+                                                         v + 1 < Vectors ? __mmask16(0xffff) : last, k - w * perWord));
+  }
+}
+
+template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  using Pack = void (*)(uint32_t *, const char *, int64_t, int64_t, int64_t);
+  constexpr Pack pack[2][kVectors] = {{packColumnsAcross<E, 1>, packColumnsAcross<E, 2>, packColumnsAcross<E, 3>},
+                                      {packColumnsAlong<E, 1>, packColumnsAlong<E, 2>, packColumnsAlong<E, 3>}};
+  pack[source.alongK][(columns + kVector - 1) / kVector - 1](to, source.data, source.stride * bytesOf(E), columns, k);
+}
+
+//===-- Multiplying -------------------------------------------------------===//
+
+/// To nearest even; a NaN stays one.
+TCC_AVX512 inline __m256i roundToBf16(__m512 value) {
+  Words bits = _mm512_castps_si512(value);
+  Words odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  Words rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+template <int Rows, int Vectors>
+TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows][Vectors], int64_t columns,
+                                                             const Block &block) {
+  __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j) {
+      __mmask16 lanes = j + 1 < Vectors ? __mmask16(0xffff) : last;
+      __m512 sum = sums[i][j];
+      if (block.before)
+        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, block.before + i * block.beforeStride + j * kVector), sum);
+      if (block.store == Store::Round) {
+        _mm256_mask_storeu_epi16(static_cast<uint16_t *>(block.result) + i * block.resultStride + j * kVector, lanes,
+                                 roundToBf16(sum));
+        continue;
+      }
+      float *to = static_cast<float *>(block.result) + i * block.resultStride + j * kVector;
+      if (block.store == Store::Add)
+        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum);
+      _mm512_mask_storeu_ps(to, lanes, sum);
+    }
+}
+
+constexpr int64_t kFetchWords = 4; // of K between two lines that are fetched ahead
+
+// One text, compiled for two instruction sets.
+#define TCC_MULTIPLY(NAME, TARGET, STEP)                                                                               \
+  template <int Rows, int Vectors, bool InPlace>                                                                       \
+  TARGET void NAME(const RowPanel &panel, const uint32_t *b, int64_t columns, const Block &block) {                    \
+    __m512 sums[Rows][Vectors];                                                                                        \
+    _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j)   \
+        sums[i][j] = _mm512_setzero_ps();                                                                              \
+    const uint32_t *a = panel.data;                                                                                    \
+    const int64_t stride = InPlace ? panel.stride : 1;                                                                 \
+    for (int64_t word = 0, end = 0; word < block.words;) {                                                             \
+      block.ahead->fetchLine();                                                                                        \
+      for (end = std::min(word + kFetchWords, block.words); word < end; ++word) {                                      \
+        Words right[Vectors];                                                                                          \
+        _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j) right[j] = _mm512_load_si512(b + j * kVector);       \
+        _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) {                                                       \
+          Words left = _mm512_set1_epi32(static_cast<int>(a[i * stride]));                                             \
+          _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j) sums[i][j] = STEP(sums[i][j], left, right[j]);     \
+        }                                                                                                              \
+        a += InPlace ? 1 : kRows;                                                                                      \
+        b += Vectors * kVector;                                                                                        \
+      }                                                                                                                \
+    }                                                                                                                  \
+    finish<Rows, Vectors>(sums, columns, block);                                                                       \
+  }
+#define TCC_FMA(SUM, LEFT, RIGHT) _mm512_fmadd_ps(_mm512_castsi512_ps(LEFT), _mm512_castsi512_ps(RIGHT), SUM)
+#define TCC_DOT(SUM, LEFT, RIGHT) _mm512_dpbf16_ps(SUM, (__m512bh)(LEFT), (__m512bh)(RIGHT))
+TCC_MULTIPLY(multiplyF32, TCC_AVX512, TCC_FMA)
+TCC_MULTIPLY(multiplyDots, TCC_AVX512_BF16, TCC_DOT)
+
+using Multiply = void (*)(const RowPanel &, const uint32_t *, int64_t, const Block &);
+using MultiplyTable = std::array<Multiply, kRows * kVectors>;
+template <int... I> constexpr std::array<MultiplyTable, 4> multiplyTables(std::integer_sequence<int, I...>) {
+  return {{{multiplyF32<I / kVectors + 1, I % kVectors + 1, false>...},
+           {multiplyF32<I / kVectors + 1, I % kVectors + 1, true>...},
+           {multiplyDots<I / kVectors + 1, I % kVectors + 1, false>...},
+           {multiplyDots<I / kVectors + 1, I % kVectors + 1, true>...}}};
+}
+constexpr auto kMultiply = multiplyTables(std::make_integer_sequence<int, kRows * kVectors>());
+} // namespace
+
+Ahead readBy(const Source &source, int64_t columns, int64_t k) {
+  int64_t size = bytesOf(source.elements), width = source.alongK ? k : columns;
+  // A row may start inside a line.
+  return {source.data, source.stride * size, width * size + 32, source.alongK ? columns : k};
+}
+
+bool readsRowsInPlace(const Source &source, int64_t k) {
+  // Half a pair at the end would meet what lies behind it.
+  return source.alongK && k % elementsOfWord(source.elements) == 0;
+}
+
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+  return source.elements == Elements::F32 ? packRowsAs<Elements::F32>(to, source, rows, k)
+                                          : packRowsAs<Elements::Bf16>(to, source, rows, k);
+}
+
+void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  return source.elements == Elements::F32 ? packColumnsAs<Elements::F32>(to, source, columns, k)
+                                          : packColumnsAs<Elements::Bf16>(to, source, columns, k);
+}
+
+void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {
+  int64_t vectors = (columns + kVector - 1) / kVector;
+  const MultiplyTable &table = kMultiply[(dots ? 2 : 0) + (a.stride ? 1 : 0)];
+  table[static_cast<size_t>((rows - 1) * kVectors + vectors - 1)](a, b, columns, block);
+}
+
+} // namespace tcc::runtime::packed

@@ -1,0 +1,102 @@
+//===- PackedProduct.h - a block of a product from packed panels ---------===//
+//
+// What a tile of PackedMatmul.cpp is made of: copies of operands into panels, and the product of two panels in
+// registers. AVX-512; bf16 products need its dot product instructions.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_PACKEDPRODUCT_H
+#define TCC_RUNTIME_CPU_PACKEDPRODUCT_H
+
+#include <algorithm>
+#include <cstdint>
+
+namespace tcc::runtime::packed {
+
+/// What lies in memory, and the 32-bit words that it is multiplied as.
+enum class Elements {
+  F32,  ///< f32, a word each
+  Bf16, ///< bf16, a word for each pair along K: one dot product instruction
+};
+
+inline int64_t bytesOf(Elements elements) { return elements == Elements::F32 ? 4 : 2; }
+
+/// Elements of K in a word.
+inline int64_t elementsOfWord(Elements elements) { return elements == Elements::Bf16 ? 2 : 1; }
+inline int64_t wordsOf(int64_t k, Elements elements) {
+  return (k + elementsOfWord(elements) - 1) / elementsOfWord(elements);
+}
+
+/// Lanes (rows of A, columns of B) times K of a matrix in memory.
+struct Source {
+  const char *data;
+  int64_t stride; ///< elements from one row in memory to the next
+  bool alongK;    ///< a row in memory is a lane; else it is an index of K
+  Elements elements;
+};
+
+inline constexpr int64_t kVector = 16; ///< words of a register
+inline constexpr int64_t kRows = 8;    ///< of a panel of A, at most
+inline constexpr int64_t kVectors = 3; ///< of a panel of B, at most
+inline constexpr int64_t kColumns = kVectors * kVector;
+
+/// Rows of A as a panel takes them: packed, kRows words for each word of K, or where they lie along K.
+struct RowPanel {
+  const uint32_t *data;
+  int64_t stride; ///< words from one row to the next, where they lie; 0: packed
+};
+
+/// True where rows of A need no copy: words that lie along K and are multiplied as they are.
+bool readsRowsInPlace(const Source &source, int64_t k);
+
+/// Words of packed rows: whole panels.
+inline int64_t packedRowWords(int64_t count, int64_t words) { return (count + kRows - 1) / kRows * kRows * words; }
+
+/// Copies rows of A into panels of kRows, or columns of B, at most kColumns, into one panel of as many vectors as it
+/// takes; K of `k` elements. Lanes that are not there are zeros.
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k);
+void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
+
+/// What becomes of a sum.
+enum class Store {
+  Overwrite, ///< as f32
+  Add,       ///< added to the f32 that is there
+  Round,     ///< to bf16, the nearest even
+};
+
+/// Memory that is read next: lines of 64 bytes, row by row. Fetched a few at a time while products keep the core busy.
+struct Ahead {
+  const char *row = nullptr;
+  int64_t strideBytes = 0, rowBytes = 0, rows = 0;
+  int64_t at = 0; ///< in the row
+
+  void fetchLine() {
+    if (rows == 0)
+      return;
+    __builtin_prefetch(row + at, 0, 2);
+    if ((at += 64) < rowBytes)
+      return;
+    at = 0;
+    row += strideBytes;
+    --rows;
+  }
+};
+
+/// What packing columns of this source will read.
+Ahead readBy(const Source &source, int64_t columns, int64_t k);
+
+struct Block {
+  int64_t words;       ///< of K
+  const float *before; ///< the sum so far, or null
+  int64_t beforeStride;
+  void *result;
+  int64_t resultStride; ///< in elements
+  Store store;
+  Ahead *ahead;
+};
+
+/// One panel of A (`rows`) times one of B (`columns`, in as many vectors as it takes). `dots`: words are pairs of bf16.
+void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
+
+} // namespace tcc::runtime::packed
+
+#endif // TCC_RUNTIME_CPU_PACKEDPRODUCT_H
