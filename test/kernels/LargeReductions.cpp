@@ -9,8 +9,6 @@
 #include "test/kernels/Compare.h"
 #include "test/support/RunCompiled.h"
 
-#include <random>
-
 using namespace mlir;
 using namespace tcc;
 using tcc::train::HostTensor;
@@ -36,11 +34,12 @@ std::vector<HostTensor> runOn(const test::Case &c, const std::string &type, Data
   OwningOpRef<ModuleOp> module = test::parseCase(c, type);
   EXPECT_TRUE(module);
   x = HostTensor(cast<RankedTensorType>((*module->getOps<func::FuncOp>().begin()).getArgumentTypes()[0]));
-  std::mt19937_64 random(23);
-  std::uniform_real_distribution<double> positive(0, 1);
-  std::normal_distribution<double> normal(0, 1);
-  for (int64_t i = 0; i < x.size(); ++i)
-    x.setDouble(i, data == Data::Positive ? positive(random) : normal(random) + (data == Data::Shifted ? 1000 : 0));
+  uint64_t state = 23;
+  for (int64_t i = 0; i < x.size(); ++i) {
+    state = state * 6364136223846793005 + 1442695040888963407; // Knuth's, of which the high bits are good
+    double unit = double(state >> 11) * 0x1p-53;
+    x.setDouble(i, data == Data::Positive ? unit : 4 * unit - 2 + (data == Data::Shifted ? 1000 : 0));
+  }
   test::CompiledFunctions compiled;
   compiled.add(*module);
   EXPECT_TRUE(compiled.compile());
@@ -53,15 +52,15 @@ struct Shape {
 
 TEST(LargeReductions, SumsAreWithinTheirTreesBound) {
   for (Shape s : {Shape{"one row", "10000019x", "[0]", "1x"},
-                  {"columns", "1000003x3x", "[0]", "1x3x"},
-                  {"rows", "5x400009x", "[1]", "5x1x"},
+                  {"columns", "300007x3x", "[0]", "1x3x"},
+                  {"rows", "5x200003x", "[1]", "5x1x"},
                   {"everything", "1009x1013x", "[0, 1]", "1x1x"},
                   {"channels", "67x3x129x61x", "[0, 2, 3]", "1x3x1x1x"},
                   {"channels last", "67x129x61x3x", "[0, 1, 2]", "1x1x1x3x"}})
     for (const char *type : {"f32", "f64", "bf16", "f16"})
       for (Data data : {Data::Positive, Data::Cancelling}) {
-        bool narrow = type[0] == 'b' || type[1] == '1';
-        if ((narrow && std::string(s.name) == "one row") || (data == Data::Positive && std::string(type) == "f16"))
+        if ((std::string(type) != "f32" && std::string(s.name) == "one row") ||
+            (data == Data::Positive && std::string(type) == "f16"))
           continue; // 65504 is soon reached
         SCOPED_TRACE(std::string(s.name) + " " + type + (data == Data::Positive ? " positive" : " cancelling"));
         std::string from = std::string("tensor<") + s.from + "$T>", to = std::string("tensor<") + s.to + "$T>";
