@@ -143,12 +143,13 @@ def measure_adamw(options, workload):
         except contenders.Failed as problem:
             crew.pop(name, None)
             missing[name] = str(problem)
-    rows, rounds, others, profile = {}, [], [], None
+    rows, rounds, copies, others, profile = {}, [], [], [], None
     try:
         for _ in range(options.rounds):
             profile = ours.profile("--steps", 3)
             kernels = [k for k in profile["kernels"] if "optimizer" in k["writes"]]
             rounds.append([sum(k["seconds"] for k in kernels)])
+            copies.append(profile["roofline"]["copy_bytes_per_s"])
             others.append(0.0)
             for name, (contender, steps) in crew.items():
                 times, disturbed = contender.turn(steps)
@@ -160,7 +161,7 @@ def measure_adamw(options, workload):
     finally:
         for contender, _ in crew.values():
             contender.stop()
-    rows["tcc"] = {"rounds": rounds, "others": others, "peer": "tcc", "parameters": profile["trained_elements"]}
+    rows["tcc"] = {"rounds": rounds, "copies": copies, "others": others, "peer": "tcc", "parameters": profile["trained_elements"]}
     for name in crew:
         rows[name]["parameters"] = rows[name].get("parameter_bytes", 0) // 4
     return {"rows": rows, "missing": missing, "profile": {"roofline": profile["roofline"]}, "when": time.strftime("%Y-%m-%d")}

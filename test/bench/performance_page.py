@@ -124,10 +124,11 @@ def goal_table(results, titles, rates, copy):
         add(f"{titles.get(name, name)}, f32: products and optimizer at the roofline, share of the step", number(share), "at least 0.90",
             judge(share, 0.9, False))
     for row, name in [(results.get("adamw", {}).get("f32", {}).get("rows", {}).get("tcc"), "adamw")]:
-        seconds = median_of(row or {})
-        share = ADAMW_BYTES * row["parameters"] / seconds / copy if seconds and copy else None
-        add(f"{titles.get(name, name)}: share of the copy bandwidth at {ADAMW_BYTES} bytes each", number(share), "at least 0.90",
-            judge(share, 0.9, False))
+        # A virtual machine's bandwidth changes by the minute: each round is set against the copy of the same run.
+        shares = [ADAMW_BYTES * row["parameters"] / turn[0] / beside for turn, beside in zip(row["rounds"], row.get("copies", []))] if row else []
+        share = statistics.median(shares) if shares else None
+        add(f"{titles.get(name, name)}: share of the bandwidth of a copy in the same run, at {ADAMW_BYTES} bytes each",
+            f"{share:.2f} ({min(shares):.2f} to {max(shares):.2f})" if shares else "", "at least 0.90", judge(share, 0.9, False))
     sizes = results.get("attention", {}).get("f32", {}).get("memory_by_length")
     growth = sizes["8192"] / sizes["4096"] if sizes else None
     add("attention alone: memory at T = 8192 ÷ T = 4096 (linear: 2)", number(growth), "2.10", judge(growth, 2.1))
