@@ -30,7 +30,7 @@ struct FrontierOptions {
   unsigned rungs = 16;                 ///< how many budgets are solved, evenly spaced; and some near the least
   uint64_t work = 200'000'000;         ///< of the recomputation solver, for all rungs together
   uint64_t packingWork = 12'000'000;   ///< for each rung that recomputes; the one that does not gets kPackingWork
-  uint64_t refiningWork = 64'000'000;  ///< for each rung that better packing may make one to keep
+  uint64_t refiningWork = 16'000'000;  ///< for each rung that better packing may make one to keep
   uint64_t schedulingWork = 5'000'000; ///< for each rung: other orders of what it executes
   uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
 };
