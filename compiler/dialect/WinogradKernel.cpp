@@ -33,7 +33,7 @@ constexpr double kA = 0.75, kB = 1.5, kA2 = kA * kA, kB2 = kB * kB;
 constexpr double kAt0 = 1 / (kA2 * kB2), kAtA = 1 / (2 * kA2 * (kA2 - kB2)), kAtB = 1 / (2 * kB2 * (kB2 - kA2));
 
 /// x·factor + y
-Lane scaled(Lane x, double factor, Lane y) { return x.fma(factor == 1 ? x.like(1) : x.like(factor), y); }
+Lane scaled(Lane x, double factor, Lane y) { return x.fma(x.like(factor), y); }
 Lane times(Lane x, double factor) { return x * x.like(factor); }
 
 /// Bᵀ d

@@ -13,6 +13,7 @@
 namespace tcc::runtime {
 
 namespace {
+using namespace tiling;
 constexpr double kFlopsPerNs = 115.0;
 constexpr double kNarrowFlopsPerNs = 228.0;  // bf16 products
 constexpr double kCopyNsPerByte = 0.07;      // read strided, write dense, mostly from the second and third cache
@@ -21,21 +22,10 @@ constexpr double kInterleaveNsPerByte = 0.022; // inside the library: bf16 wants
 constexpr double kCallNs = 700.0;
 constexpr double kStreamNsPerByte = 0.08; // from memory, where an operand is larger than the last cache
 constexpr double kFetchNsPerByte = 0.02;  // from the last cache, where a part does not stay in the worker's own
-constexpr int64_t kLastCacheBytes = 24 << 20;
 constexpr int64_t kCacheBytes = 1 << 20;
 constexpr int64_t kCopyBytes = 3 << 19; // copies of a worker: planned memory, so kept small
 constexpr int64_t kHiddenRows = 96;     // from so many rows on, arithmetic hides that B comes from the last cache
 constexpr int64_t kThinRows = 32; // so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
-constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums,
-constexpr int64_t kPartialShare = 32;         // or a K so long that A and B are so many times larger
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
-
-/// Idle time when `tiles` equal tiles go to `workers`: at least 1.
-double imbalance(int64_t tiles, int64_t workers) {
-  return static_cast<double>(ceilDiv(tiles, workers) * workers) / static_cast<double>(tiles);
-}
 
 /// Tile sizes worth trying along an axis: the whole axis, then fixed widths.
 std::vector<int64_t> candidates(int64_t size, std::initializer_list<int64_t> widths) {

@@ -32,6 +32,19 @@ struct MatmulTiling {
   uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && !roundsC(s) ? 2 : 4; }
 };
 
+namespace tiling {
+constexpr int64_t kPartialElements = 1 << 16; ///< larger results have tiles enough without partial sums,
+constexpr int64_t kPartialShare = 32;         ///< or a K so long that A and B are so many times larger
+constexpr int64_t kLastCacheBytes = 24 << 20;
+
+inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
+/// Idle time when `tiles` equal tiles go to `workers`: at least 1.
+inline double imbalance(int64_t tiles, int64_t workers) {
+  return static_cast<double>(ceilDiv(tiles, workers) * workers) / static_cast<double>(tiles);
+}
+} // namespace tiling
+
 /// The tiling of a shape: the same on every machine and for any number of threads.
 MatmulTiling chooseTiling(const MatmulShape &shape);
 

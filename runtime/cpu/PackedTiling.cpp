@@ -12,6 +12,7 @@
 namespace tcc::runtime {
 
 namespace {
+using namespace tiling;
 using packed::kRows, packed::kVector, packed::kVectors;
 
 constexpr double kStepLatency = 5.0;  // of one multiply-add, which a panel of few sums waits for
@@ -22,23 +23,12 @@ constexpr double kPackRows = 4.0;     // a word of a panel of A
 constexpr double kTileCycles = 600.0;
 constexpr double kFetchPerByte = 0.12; // packing waits for what no cache of the core holds
 constexpr double kStreamPerByte = 0.3; // nor the last cache
-constexpr int64_t kLastCacheBytes = 24 << 20;
 constexpr int64_t kBlockWords = 384;       // of K at most
 constexpr int64_t kPanelBytes = 640 << 10; // of A, in the second cache
 constexpr int64_t kSlotBytes = 3 << 19;    // of a worker: planned memory, so kept small
 // Where the library is slower.
 constexpr int64_t kFewRows = 48, kThinRows = 128, kLongAxis = 3072;             // f32
 constexpr int64_t kNarrowSum = 768, kLongSum = 1024, kWideRow = kNarrowSum + 1; // bf16
-constexpr int64_t kPartialElements = 1 << 16; // larger results have tiles enough without partial sums,
-constexpr int64_t kPartialShare = 32;         // or a K so long that A and B are so many times larger
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
-
-/// Idle time when `tiles` equal tiles go to `workers`: at least 1.
-double imbalance(int64_t tiles, int64_t workers) {
-  return static_cast<double>(ceilDiv(tiles, workers) * workers) / static_cast<double>(tiles);
-}
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 

@@ -220,7 +220,13 @@ TEST(Frontier, WhatIsWrongWithPointsIsSaid) {
   std::vector<FrontierPoint> points;
   while (points.size() < 3) {
     program = randomProgram(random, 30);
-    points = frontiers({&program, &program}, quick()).back().points; // as each for itself
+    points = frontiers({&program, &program}, quick()).back().points;
+    std::vector<FrontierPoint> alone = frontier(program, quick()).points;
+    ASSERT_EQ(points.size(), alone.size());
+    for (size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(points[i].sequence, alone[i].sequence);
+      EXPECT_EQ(points[i].bytes, alone[i].bytes);
+    }
   }
   ASSERT_EQ(validate(program, points), "");
   auto wrong = [&](auto spoil) {
