@@ -1,9 +1,9 @@
 //===- PackedMatmul.cpp - products on packed panels, without the library -===//
 //
 // A tile takes K in blocks. Rows of A that lie along K are read where they lie, others are copied into panels that stay
-// in the core's second cache. Then a panel of B is copied, and multiplied with all rows (PackedProduct.cpp), while the
-// next one's memory is fetched. C is written where it belongs. Sums of several blocks of K meet in C, or in scratch
-// where C is narrow or holds what the product is added to: that is added, or rounded, once.
+// in the core's second cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
+// copied, or fetched where its words have to be shuffled. C is written where it belongs. Sums of several blocks of
+// K meet in C, or in scratch where C is narrow or holds what the product is added to: that is added, or rounded, once.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedMatmul.h"
@@ -79,37 +79,52 @@ private:
             s.transB ? s.k : s.n, s.transB, design.elements};
   }
 
+  /// What a panel of B is made of.
+  struct Columns {
+    Source source;
+    int64_t count = 0, k = 0; ///< none: there is no such panel
+  };
+
+  /// The panel that follows the one of `column` in the block of K at `at`.
+  Columns columnsAfter(const Tile &tile, int64_t column, int64_t at, int64_t k) const {
+    if (int64_t next = column + packed::kColumns; next < tile.columns)
+      return {lanesFrom(sourceOfB(tile, at), next), std::min(packed::kColumns, tile.columns - next), k};
+    if (int64_t next = at + k; next < tile.kEnd)
+      return {sourceOfB(tile, next), std::min(packed::kColumns, tile.columns),
+              std::min(design.tiling.blockK, tile.kEnd - next)};
+    return {};
+  }
+
   void multiplyTile(const Tile &tile, char *slot) const {
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
-    int64_t size = packed::bytesOf(design.elements);
-    auto *panelsA = reinterpret_cast<uint32_t *>(slot), *panelsB = reinterpret_cast<uint32_t *>(slot + design.offsetB);
+    int64_t size = packed::bytesOf(design.elements), rowPanels = ceilDiv(tile.rows, packed::kRows);
+    auto *panelsA = reinterpret_cast<uint32_t *>(slot), *panelB = reinterpret_cast<uint32_t *>(slot + design.offsetB),
+         *nextPanelB = panelB + packed::kColumns * packed::wordsOf(t.blockK, design.elements);
     float *sums = design.keepsSums()               ? reinterpret_cast<float *>(slot + design.offsetSums)
                   : s.narrowC && !design.partial() ? nullptr
                                                    : reinterpret_cast<float *>(tile.c);
     int64_t sumsStride = design.keepsSums() ? t.tileN : s.n;
+    Store final = design.partial()    ? Store::Overwrite
+                  : s.narrowC         ? Store::Round
+                  : design.accumulate ? Store::Add
+                                      : Store::Overwrite;
     for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
       int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);
       bool first = at == tile.kBegin, last = at + k == tile.kEnd;
       Source a{tile.a + (s.transA ? at * s.m + tile.i0 : tile.i0 * s.k + at) * size, s.transA ? s.m : s.k, !s.transA,
                design.elements};
-      Source b = sourceOfB(tile, at);
-      Store final = design.partial()    ? Store::Overwrite
-                    : s.narrowC         ? Store::Round
-                    : design.accumulate ? Store::Add
-                                        : Store::Overwrite;
       bool inPlace = packed::readsRowsInPlace(a, s.k);
       if (!inPlace)
         packed::packRows(panelsA, a, tile.rows, k);
       for (int64_t column = 0; column < tile.columns; column += packed::kColumns) {
-        int64_t width = std::min(packed::kColumns, tile.columns - column), next = column + width;
-        packed::packColumns(panelsB, lanesFrom(b, column), width, k);
+        int64_t width = std::min(packed::kColumns, tile.columns - column);
+        if (first && column == 0)
+          packed::packColumns(panelB, sourceOfB(tile, at), width, k);
+        Columns next = columnsAfter(tile, column, at, k);
         packed::Ahead ahead;
-        if (next < tile.columns)
-          ahead = packed::readBy(lanesFrom(b, next), std::min(packed::kColumns, tile.columns - next), k);
-        else if (!last)
-          ahead = packed::readBy(sourceOfB(tile, at + k), std::min(packed::kColumns, tile.columns),
-                                 std::min(t.blockK, tile.kEnd - at - k));
+        if (next.count)
+          ahead = packed::packedDuring(nextPanelB, next.source, next.count, next.k, rowPanels);
         for (int64_t row = 0; row < tile.rows; row += packed::kRows) {
           packed::RowPanel panelA{panelsA + row * words, 0};
           if (inPlace)
@@ -121,9 +136,12 @@ private:
             block.resultStride = s.n;
             block.store = final;
           }
-          packed::multiply(design.elements == Elements::Bf16, panelA, panelsB, std::min(packed::kRows, tile.rows - row),
+          packed::multiply(design.elements == Elements::Bf16, panelA, panelB, std::min(packed::kRows, tile.rows - row),
                            width, block);
         }
+        if (next.count)
+          packed::finish(ahead, nextPanelB, next.source, next.count, next.k);
+        std::swap(panelB, nextPanelB);
       }
     }
   }
@@ -139,7 +157,7 @@ PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
   Source a{nullptr, 0, !shape.transA, elements};
   int64_t rows = packed::readsRowsInPlace(a, shape.k) ? 0 : tiling.tileM;
   offsetB = alignScratch(static_cast<uint64_t>(packed::packedRowWords(rows, words)) * 4);
-  offsetSums = offsetB + alignScratch(static_cast<uint64_t>(packed::kColumns * words) * 4);
+  offsetSums = offsetB + alignScratch(static_cast<uint64_t>(2 * packed::kColumns * words) * 4);
   slotBytes = offsetSums + (keepsSums() ? alignScratch(static_cast<uint64_t>(tiling.tileM * tiling.tileN) * 4) : 0);
 }
 

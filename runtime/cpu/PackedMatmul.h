@@ -16,7 +16,7 @@ struct PackedDesign {
   MatmulTiling tiling;
   packed::Elements elements;
   bool accumulate; ///< C holds what the product is added to
-  // A worker's slot: panels of A, panels of B, and sums of a tile that C cannot hold between blocks of K.
+  // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 
   bool partial() const { return tiling.chunks(shape) > 1; }

@@ -5,11 +5,13 @@
 // runs through K in order, whatever the panel's size.
 //
 // f32 and bf16 share all but one instruction: a word of K is one f32, or two bf16 that are multiplied and added at
-// once.
+// once. Multiplications leave the core's loads and stores idle for most of the time: there the next panel of B is
+// copied.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedProduct.h"
 
+#include <algorithm>
 #include <array>
 #include <immintrin.h>
 #include <utility>
@@ -196,10 +198,22 @@ TCC_AVX512 inline __m256i roundToBf16(__m512 value) {
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
+/// Up to 16 sums of a row of C, which `to` points at.
+TCC_AVX512 inline void storeSums(void *to, __mmask16 lanes, __m512 sum, const Block &block) {
+  if (block.store == Store::Round) {
+    _mm256_mask_storeu_epi16(to, lanes, roundToBf16(sum));
+    return;
+  }
+  if (block.store == Store::Add)
+    sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum);
+  _mm512_mask_storeu_ps(to, lanes, sum);
+}
+
 template <int Rows, int Vectors>
 TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows][Vectors], int64_t columns,
                                                              const Block &block) {
   __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
+  int64_t size = block.store == Store::Round ? 2 : 4;
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 3
@@ -208,32 +222,53 @@ TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows
       __m512 sum = sums[i][j];
       if (block.before)
         sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, block.before + i * block.beforeStride + j * kVector), sum);
-      if (block.store == Store::Round) {
-        _mm256_mask_storeu_epi16(static_cast<uint16_t *>(block.result) + i * block.resultStride + j * kVector, lanes,
-                                 roundToBf16(sum));
-        continue;
-      }
-      float *to = static_cast<float *>(block.result) + i * block.resultStride + j * kVector;
-      if (block.store == Store::Add)
-        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sum);
-      _mm512_mask_storeu_ps(to, lanes, sum);
+      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kVector) * size, lanes, sum, block);
     }
 }
 
-constexpr int64_t kFetchWords = 4; // of K between two lines that are fetched ahead
+/// A word of K of the panel that is multiplied next.
+TCC_AVX512 inline __attribute__((always_inline)) void copyWord(Ahead &next) {
+  prefetchRows<1>(next.row, next.strideBytes, next.rowBytes, next.words);
+  for (int64_t v = 0; v < next.vectors; ++v)
+    _mm512_store_si512(next.to + v * kVector,
+                       _mm512_maskz_loadu_epi32(v + 1 < next.vectors ? __mmask16(0xffff) : next.lastLanes,
+                                                next.row + v * kVector * 4));
+  next.row += next.strideBytes;
+  next.to += next.vectors * kVector;
+  --next.words;
+}
+
+inline void fetchLine(Ahead &next) {
+  if (next.rows == 0)
+    return;
+  __builtin_prefetch(next.row + next.at, 0, 2);
+  if ((next.at += 64) < next.rowBytes)
+    return;
+  next.at = 0;
+  next.row += next.strideBytes;
+  --next.rows;
+}
+
+/// Dot products fetch only: to shuffle bf16 into pairs takes the units that multiply.
+template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(Ahead &next) {
+  if (!Dots && next.words > 0)
+    copyWord(next);
+  else
+    fetchLine(next);
+}
 
 // One text, compiled for two instruction sets.
-#define TCC_MULTIPLY(NAME, TARGET, STEP)                                                                               \
+#define TCC_MULTIPLY(NAME, DOTS, TARGET, STEP)                                                                         \
   template <int Rows, int Vectors, bool InPlace>                                                                       \
   TARGET void NAME(const RowPanel &panel, const uint32_t *b, int64_t columns, const Block &block) {                    \
     __m512 sums[Rows][Vectors];                                                                                        \
     _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j)   \
         sums[i][j] = _mm512_setzero_ps();                                                                              \
     const uint32_t *a = panel.data;                                                                                    \
-    const int64_t stride = InPlace ? panel.stride : 1;                                                                 \
+    const int64_t stride = InPlace ? panel.stride : 1, period = block.ahead->period;                                   \
     for (int64_t word = 0, end = 0; word < block.words;) {                                                             \
-      block.ahead->fetchLine();                                                                                        \
-      for (end = std::min(word + kFetchWords, block.words); word < end; ++word) {                                      \
+      step<DOTS>(*block.ahead);                                                                                        \
+      for (end = std::min(word + period, block.words); word < end; ++word) {                                           \
         Words right[Vectors];                                                                                          \
         _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j) right[j] = _mm512_load_si512(b + j * kVector);       \
         _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) {                                                       \
@@ -248,8 +283,8 @@ constexpr int64_t kFetchWords = 4; // of K between two lines that are fetched ah
   }
 #define TCC_FMA(SUM, LEFT, RIGHT) _mm512_fmadd_ps(_mm512_castsi512_ps(LEFT), _mm512_castsi512_ps(RIGHT), SUM)
 #define TCC_DOT(SUM, LEFT, RIGHT) _mm512_dpbf16_ps(SUM, (__m512bh)(LEFT), (__m512bh)(RIGHT))
-TCC_MULTIPLY(multiplyF32, TCC_AVX512, TCC_FMA)
-TCC_MULTIPLY(multiplyDots, TCC_AVX512_BF16, TCC_DOT)
+TCC_MULTIPLY(multiplyF32, false, TCC_AVX512, TCC_FMA)
+TCC_MULTIPLY(multiplyDots, true, TCC_AVX512_BF16, TCC_DOT)
 
 using Multiply = void (*)(const RowPanel &, const uint32_t *, int64_t, const Block &);
 using MultiplyTable = std::array<Multiply, kRows * kVectors>;
@@ -262,10 +297,30 @@ template <int... I> constexpr std::array<MultiplyTable, 4> multiplyTables(std::i
 constexpr auto kMultiply = multiplyTables(std::make_integer_sequence<int, kRows * kVectors>());
 } // namespace
 
-Ahead readBy(const Source &source, int64_t columns, int64_t k) {
-  int64_t size = bytesOf(source.elements), width = source.alongK ? k : columns;
-  // A row may start inside a line.
-  return {source.data, source.stride * size, width * size + 32, source.alongK ? columns : k};
+Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels) {
+  int64_t size = bytesOf(source.elements);
+  Ahead ahead;
+  ahead.row = source.data;
+  ahead.strideBytes = source.stride * size;
+  ahead.rowBytes = (source.alongK ? k : columns) * size;
+  if (source.alongK || source.elements != Elements::F32) {
+    ahead.rowBytes += 32; // a row may start inside a line
+    ahead.rows = source.alongK ? columns : k;
+    return ahead;
+  }
+  ahead.period = panels;
+  ahead.to = to;
+  ahead.words = k;
+  ahead.vectors = (columns + kVector - 1) / kVector;
+  ahead.lastLanes = firstLanes(columns - (ahead.vectors - 1) * kVector);
+  return ahead;
+}
+
+TCC_AVX512 void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  if (ahead.to == nullptr)
+    return packColumns(to, source, columns, k);
+  while (ahead.words > 0)
+    copyWord(ahead);
 }
 
 bool readsRowsInPlace(const Source &source, int64_t k) {

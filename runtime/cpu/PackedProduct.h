@@ -7,7 +7,6 @@
 #ifndef TCC_RUNTIME_CPU_PACKEDPRODUCT_H
 #define TCC_RUNTIME_CPU_PACKEDPRODUCT_H
 
-#include <algorithm>
 #include <cstdint>
 
 namespace tcc::runtime::packed {
@@ -63,26 +62,29 @@ enum class Store {
   Round,     ///< to bf16, the nearest even
 };
 
-/// Memory that is read next: lines of 64 bytes, row by row. Fetched a few at a time while products keep the core busy.
+/// What is got ready for the next products, a little at a time, while these keep the core's multipliers busy. Where the
+/// words of a panel of B need no shuffling it is the next panel itself, a word of K at a step; else its memory is
+/// fetched, a line at a step.
 struct Ahead {
-  const char *row = nullptr;
-  int64_t strideBytes = 0, rowBytes = 0, rows = 0;
-  int64_t at = 0; ///< in the row
+  int64_t period = 4; ///< words of K between two steps
 
-  void fetchLine() {
-    if (rows == 0)
-      return;
-    __builtin_prefetch(row + at, 0, 2);
-    if ((at += 64) < rowBytes)
-      return;
-    at = 0;
-    row += strideBytes;
-    --rows;
-  }
+  const char *row = nullptr; ///< in memory
+  int64_t strideBytes = 0, rowBytes = 0;
+
+  // Copied: words of K that are left, vectors of each, lanes of the last one.
+  uint32_t *to = nullptr;
+  int64_t words = 0, vectors = 0;
+  uint16_t lastLanes = 0;
+
+  // Fetched: lines of 64 bytes, row by row.
+  int64_t rows = 0, at = 0;
 };
 
-/// What packing columns of this source will read.
-Ahead readBy(const Source &source, int64_t columns, int64_t k);
+/// Columns of B that become the panel `to` while `panels` panels of A are multiplied, or are fetched meanwhile.
+Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels);
+
+/// Packs what is left of them.
+void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k);
 
 struct Block {
   int64_t words;       ///< of K

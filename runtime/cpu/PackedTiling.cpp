@@ -19,16 +19,16 @@ constexpr double kStepLatency = 5.0;  // of one multiply-add, which a panel of f
 constexpr double kPanelCycles = 40.0; // of a pair of panels, beside its sums
 constexpr double kSumCycles = 2.5;    // to store a vector of sums, and to load it where it is not the first
 constexpr double kPackColumns = 10.0; // a vector of words of B, which goes to the second cache
+constexpr double kCopyAhead = 2.0;    // the same while products are made
 constexpr double kPackRows = 4.0;     // a word of a panel of A
 constexpr double kTileCycles = 600.0;
-constexpr double kFetchPerByte = 0.12; // packing waits for what no cache of the core holds
-constexpr double kStreamPerByte = 0.3; // nor the last cache
-constexpr int64_t kBlockWords = 384;       // of K at most
-constexpr int64_t kPanelBytes = 640 << 10; // of A, in the second cache
-constexpr int64_t kSlotBytes = 3 << 19;    // of a worker: planned memory, so kept small
+constexpr double kFetchPerByte = 0.12;                          // packing waits for what no cache of the core holds
+constexpr double kStreamPerByte = 0.3;                          // nor the last cache
+constexpr int64_t kBlockWords = 384, kBlockWordsInPlace = 1024; // of K at most; where rows of A are not copied
+constexpr int64_t kPanelBytes = 640 << 10;                      // of A, in the second cache
+constexpr int64_t kSlotBytes = 3 << 19;                         // of a worker: planned memory, so kept small
 // Where the library is slower.
-constexpr int64_t kFewRows = 48, kThinRows = 128, kLongAxis = 3072;             // f32
-constexpr int64_t kNarrowSum = 768, kLongSum = 1024, kWideRow = kNarrowSum + 1; // bf16
+constexpr int64_t kFewRows = 48, kWideRow = 3072, kNarrowRow = 512, kShortSum = 256, kSum = 512;
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 
@@ -44,16 +44,18 @@ double tileCost(const MatmulShape &s, const MatmulTiling &t) {
   double blocks = static_cast<double>(ceilDiv(t.chunkK, t.blockK));
   double step = std::max({rows * width, kStepLatency, 0.6 * (rows + width)});
   double stored = rows * width * kSumCycles * (2 * blocks - 1) + kPanelCycles * blocks;
-  double memoryBytes = static_cast<double>(s.elementBytes);
   double k = static_cast<double>(t.chunkK);
-  auto waiting = [&](int64_t whole, int64_t part) {
-    double each = static_cast<double>(whole * s.k) * memoryBytes > static_cast<double>(kLastCacheBytes) ? kStreamPerByte
-                                                                                                        : kFetchPerByte;
-    return static_cast<double>(part) * k * memoryBytes * each;
+  auto waiting = [&](int64_t whole, double lanes) {
+    double bytes = static_cast<double>(s.elementBytes);
+    bool streams = static_cast<double>(whole * s.k) * bytes > static_cast<double>(kLastCacheBytes);
+    return lanes * k * bytes * (streams ? kStreamPerByte : kFetchPerByte);
   };
-  double cycles = rowPanels * columnPanels * (words * step + stored);
-  cycles += words * (vectors * kPackColumns + rowPanels * (rowsInPlace(s) ? 0 : kPackRows)) + waiting(s.n, t.tileN) +
-            waiting(s.m, t.tileM);
+  double cycles = rowPanels * columnPanels * (words * step + stored) + waiting(s.m, static_cast<double>(t.tileM));
+  if (!rowsInPlace(s))
+    cycles += words * rowPanels * kPackRows;
+  // The first panel of B waits, others of words that need no shuffling are copied on the way.
+  double waited = s.transB || pairs(s) ? vectors : width;
+  cycles += words * (waited * kPackColumns + (vectors - waited) * kCopyAhead) + waiting(s.n, waited * kVector);
   return cycles + kTileCycles;
 }
 
@@ -71,7 +73,7 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
 
 /// The blocks of K that fill the caches, of equal size.
 int64_t blockOf(const MatmulShape &s, int64_t chunkK) {
-  int64_t most = pairs(s) ? 2 * kBlockWords : kBlockWords;
+  int64_t most = (rowsInPlace(s) ? kBlockWordsInPlace : kBlockWords) * (pairs(s) ? 2 : 1);
   return std::min(chunkK, roundUp(ceilDiv(chunkK, ceilDiv(chunkK, most)), 16));
 }
 
@@ -124,15 +126,14 @@ MatmulTiling choosePackedTiling(const MatmulShape &s) {
 }
 
 bool suitsPanels(const MatmulShape &s) {
-  // Measured on Zen 4, one core. The library is as fast or faster where it is called once for a tile that needs no
-  // copies. It is not where it takes a long K or the columns of a wide matrix apart, nor where it interleaves much
-  // bf16.
-  if (s.widened || s.m < kFewRows || s.n < kVector || s.batch > 1)
+  // Measured on Zen 4, two cores, operands in memory. The library is as fast or faster where it is called once for a
+  // tile that needs no copies, where C is so narrow that packing has few products to hide behind, and where B has to
+  // be transposed, which nothing hides.
+  if (s.widened || s.m < kFewRows || s.batch > 1)
     return false;
-  if (pairs(s))
-    return s.transA ? s.n >= kWideRow || s.k >= kLongSum : s.k >= kNarrowSum;
-  bool wide = s.n >= kLongAxis && !s.transB;
-  return s.m <= kThinRows ? wide || s.k >= kLongAxis : s.k >= kLongAxis && !s.transA && !s.transB;
+  if (s.transB)
+    return s.n >= kWideRow && s.k < kSum;
+  return s.n >= kWideRow || (s.n >= kNarrowRow && (s.k >= kSum || (s.k >= kShortSum && s.n >= s.m)));
 }
 
 } // namespace tcc::runtime

@@ -1,7 +1,7 @@
 //===- NarrowMatmulTest.cpp - bf16 products against a naive sum ----------===//
 //
-// Runs at the machine's default level, where bf16 is widened, and (TCC_TEST_LEVEL, see CMakeLists.txt) where the library
-// multiplies it. Operands are exact in bf16, so the only errors are those of f32 sums and of the last rounding.
+// Runs at the machine's default level, where bf16 is widened, and (TCC_TEST_LEVEL, see CMakeLists.txt) where the
+// library multiplies it. Operands are exact in bf16, so the only errors are those of f32 sums and of the last rounding.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -69,8 +69,16 @@ class NarrowMatmul : public testing::Test {
 } // namespace
 
 TEST_F(NarrowMatmul, AnyShapeAndTransposition) {
-  for (Shape s : {Shape{1, 1, 1, 1}, {1, 7, 5, 3}, {1, 33, 17, 65}, {1, 131, 259, 67}, {1, 3, 2051, 40},
-                  {1, 1001, 3, 40}, {1, 99, 21, 1601}, {13, 16, 16, 8}, {48, 64, 64, 64}, {3, 150, 170, 90}})
+  for (Shape s : {Shape{1, 1, 1, 1},
+                  {1, 7, 5, 3},
+                  {1, 33, 17, 65},
+                  {1, 131, 259, 67},
+                  {1, 3, 2051, 40},
+                  {1, 1001, 3, 40},
+                  {1, 99, 21, 1601},
+                  {13, 16, 16, 8},
+                  {48, 64, 64, 64},
+                  {3, 150, 170, 90}})
     for (bool transA : {false, true})
       for (bool transB : {false, true})
         for (bool wideResult : {false, true})
@@ -82,6 +90,8 @@ TEST_F(NarrowMatmul, LongSumsAreRoundedOnce) {
   for (bool wideResult : {false, true}) {
     check({1, 65, 130, 5000}, false, false, wideResult, 2);
     check({1, 40, 200, 6001}, true, false, wideResult, 3);
+    for (bool transA : {false, true})
+      check({1, 49, 518, 2501}, transA, false, wideResult, 3);
   }
 }
 
@@ -95,7 +105,7 @@ TEST_F(NarrowMatmul, SmallWeightGradientIsSplitAlongK) {
 
 /// An odd K ends in half a pair: what lies behind a row must not reach its sum, not even as a product with zero.
 TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
-  constexpr int64_t m = 64, n = 32, k = 1601;
+  constexpr int64_t m = 64, n = 520, k = 1601;
   for (bool transA : {false, true})
     for (bool transB : {false, true}) {
       Narrows a(m * k, 1), b(n * k + 2, 2);
