@@ -13,6 +13,7 @@ using tcc::train::Coord;
 namespace tcc::codegen {
 
 int64_t vectorLanes(StringRef target) { return target == "cpu:v3" ? 16 : 32; }
+bool multipliesPairs(StringRef target) { return target == "cpu:v4-bf16" || target == "cpu:amx"; }
 
 namespace {
 
@@ -512,7 +513,7 @@ int64_t countTiles(train::FusedOp fused, int64_t lanes) {
   return analyzeIterationSpace(scratch.copy, lanes).tiles();
 }
 
-FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, int64_t lanes) {
+FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, StringRef target) {
   Scratch scratch(original);
   train::FusedOp fused = scratch.copy;
   MLIRContext *context = module.getContext();
@@ -563,10 +564,10 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
           return kernel->emitError("is fused with a producer, but its loops are its own");
         operands.push_back({entry->getArgument(argument.getArgNumber()), cast<RankedTensorType>(operand.getType())});
       }
-      LoopEmitter emitter(b, loc, operands, outputs, entry->getArgument(inputs + results + 2), lanes);
+      LoopEmitter emitter(b, loc, operands, outputs, entry->getArgument(inputs + results + 2), target);
       emitter.forTiles(begin, end, [&](Value tile) { kernel.emitTile(emitter, tile); });
     } else {
-      IterationSpace space = analyzeIterationSpace(fused, lanes);
+      IterationSpace space = analyzeIterationSpace(fused, vectorLanes(target));
       ElementEmitter emitter(b, loc);
       for (BlockArgument argument : region.getArguments())
         emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
@@ -593,7 +594,7 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
   arguments.append({block->getArgument(1), block->getArgument(2), block->getArgument(3)});
   LLVM::CallOp::create(b, loc, bodyFunction, arguments);
   LLVM::ReturnOp::create(b, loc, ValueRange());
-  return countTiles(original, lanes);
+  return countTiles(original, vectorLanes(target));
 }
 
 } // namespace tcc::codegen

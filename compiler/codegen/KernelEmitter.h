@@ -18,9 +18,13 @@ namespace tcc::codegen {
 
 /// Lanes of every kernel's vectors at a machine level ("cpu:v3", "cpu:v4"): two registers of f32.
 int64_t vectorLanes(llvm::StringRef target);
+/// True at levels that multiply and add pairs of bf16 at once ("cpu:v4-bf16", "cpu:amx").
+bool multipliesPairs(llvm::StringRef target);
 
-/// Emits `fused` as `symbol` at the end of `module`. Returns the number of tiles, or failure after a diagnostic.
-mlir::FailureOr<int64_t> emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module, int64_t lanes);
+/// Emits `fused` as `symbol` at the end of `module`, for the machine level `target`. Returns the number of tiles, or
+/// failure after a diagnostic.
+mlir::FailureOr<int64_t> emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module,
+                                    llvm::StringRef target);
 
 /// Merges the dimensions that a kernel may walk as one, in place: the inner types of `fused` change, its operands' and
 /// results' do not. Regions that walk memory alike become equal.

@@ -127,7 +127,7 @@ plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
   {
     Profile::Span span = Profile::part(profile, "codegen", "loop nests");
     for (const auto *kernel : unit.kernels)
-      if (failed(emitKernel(kernel->second.fused, kernel->second.symbol, *module, vectorLanes(target))))
+      if (failed(emitKernel(kernel->second.fused, kernel->second.symbol, *module, target)))
         return plan::error("internal error: kernel generation failed (see above)");
   }
   plan::Expected<std::string> object = compileToObject(*module, name, target, profile);

@@ -1,7 +1,9 @@
 //===- LoopEmitter.cpp ----------------------------------------------------===//
 #include "compiler/codegen/LoopEmitter.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using tcc::train::Coord;
@@ -35,7 +37,9 @@ void LoopEmitter::store(unsigned result, Value index, Value value, Value active)
 }
 
 /// How large it is does not matter here: its kernel asked for it.
-Memory LoopEmitter::scratchOf(Type element) const { return {scratch, RankedTensorType::get({int64_t(1) << 40}, element)}; }
+Memory LoopEmitter::scratchOf(Type element) const {
+  return {scratch, RankedTensorType::get({int64_t(1) << 40}, element)};
+}
 
 Value LoopEmitter::loadScratch(Type element, Value index, int64_t count, Value active) {
   return read(scratchOf(element), index, count, active);
@@ -43,6 +47,64 @@ Value LoopEmitter::loadScratch(Type element, Value index, int64_t count, Value a
 
 void LoopEmitter::storeScratch(Type element, Value index, Value value, Value active) {
   write(scratchOf(element), index, value, active);
+}
+
+Value LoopEmitter::loadWords(unsigned operand, Value index, int64_t count, Value active) {
+  const Memory &memory = operands[operand];
+  int64_t words = std::max<int64_t>(1, memory.type.getNumElements() / 2);
+  return read({memory.pointer, RankedTensorType::get({words}, builder.getI32Type())}, index, count, active);
+}
+
+namespace {
+
+/// Lanes [first, first + count) of a vector.
+Value part(OpBuilder &b, Location loc, Value vector, int64_t first, int64_t count) {
+  if (cast<VectorType>(vector.getType()).getNumElements() == count)
+    return vector;
+  return vector::ExtractStridedSliceOp::create(b, loc, vector, first, count, 1);
+}
+
+Value withPart(OpBuilder &b, Location loc, Value vector, Value inserted, int64_t first) {
+  if (vector.getType() == inserted.getType())
+    return inserted;
+  return vector::InsertStridedSliceOp::create(b, loc, inserted, vector, first, 1);
+}
+
+Value callIntrinsic(OpBuilder &b, Location loc, const llvm::Twine &name, Type result, ValueRange operands) {
+  return LLVM::CallIntrinsicOp::create(b, loc, result, b.getStringAttr(name), operands).getResult(0);
+}
+
+} // namespace
+
+Value LoopEmitter::addPairs(Value sums, Value left, Value right) {
+  int64_t lanes = cast<VectorType>(sums.getType()).getNumElements(), count = std::min<int64_t>(lanes, 16);
+  auto bf16 = VectorType::get({2 * count}, builder.getBF16Type());
+  auto pairsOf = [&](Value words, int64_t first) {
+    return vector::BitCastOp::create(builder, loc, bf16, part(builder, loc, words, first, count));
+  };
+  Value result = sums;
+  for (int64_t first = 0; first < lanes; first += count) {
+    Value sum = part(builder, loc, sums, first, count);
+    sum = callIntrinsic(builder, loc, "llvm.x86.avx512bf16.dpbf16ps." + llvm::Twine(32 * count), sum.getType(),
+                        {sum, pairsOf(left, first), pairsOf(right, first)});
+    result = withPart(builder, loc, result, sum, first);
+  }
+  return result;
+}
+
+Value LoopEmitter::roundToPairs(Value values) {
+  int64_t lanes = cast<VectorType>(values.getType()).getNumElements();
+  auto type = VectorType::get({lanes}, builder.getI16Type());
+  Value result = arith::ConstantOp::create(builder, loc, builder.getZeroAttr(type));
+  for (int64_t first = 0; first < lanes; first += 32) {
+    // The second operand becomes the lower half.
+    Value rounded = callIntrinsic(builder, loc, "llvm.x86.avx512bf16.cvtne2ps2bf16.512",
+                                  VectorType::get({32}, builder.getBF16Type()),
+                                  {part(builder, loc, values, first + 16, 16), part(builder, loc, values, first, 16)});
+    Value bits = vector::BitCastOp::create(builder, loc, VectorType::get({32}, builder.getI16Type()), rounded);
+    result = withPart(builder, loc, result, bits, first);
+  }
+  return result;
 }
 
 void LoopEmitter::write(const Memory &memory, Value index, Value value, Value active) {

@@ -3,6 +3,7 @@
 #define TCC_CODEGEN_LOOPEMITTER_H
 
 #include "compiler/codegen/ElementEmitter.h"
+#include "compiler/codegen/KernelEmitter.h"
 
 namespace tcc::codegen {
 
@@ -10,8 +11,9 @@ namespace tcc::codegen {
 class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<Memory> operands,
-              llvm::ArrayRef<Memory> results, mlir::Value scratch, int64_t vectorLanes)
-      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), vectorLanes(vectorLanes) {}
+              llvm::ArrayRef<Memory> results, mlir::Value scratch, llvm::StringRef target)
+      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch),
+        vectorLanes(codegen::vectorLanes(target)), pairs(codegen::multipliesPairs(target)) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
   mlir::Value load(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override {
@@ -31,6 +33,11 @@ public:
   mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
   void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;
 
+  bool multipliesPairs() const override { return pairs; }
+  mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override;
+  mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) override;
+  mlir::Value roundToPairs(mlir::Value values) override;
+
   void forTiles(mlir::Value begin, mlir::Value end, llvm::function_ref<void(mlir::Value)> body);
 
 private:
@@ -41,6 +48,7 @@ private:
   llvm::ArrayRef<Memory> operands, results;
   mlir::Value scratch;
   int64_t vectorLanes;
+  bool pairs;
 };
 
 } // namespace tcc::codegen

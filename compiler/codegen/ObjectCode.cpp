@@ -1,6 +1,7 @@
 //===- ObjectCode.cpp -----------------------------------------------------===//
 #include "compiler/codegen/ObjectCode.h"
 
+#include "compiler/codegen/KernelEmitter.h"
 #include "compiler/profile/Profile.h"
 
 #include "lld/Common/Driver.h"
@@ -60,10 +61,13 @@ std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const std::string &target
   // Product and sum are fused only where an op says so.
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  bool v4 = target != "cpu:v3"; // higher levels differ in the library alone
+  bool v4 = target != "cpu:v3";
+  std::string features = v4 ? "-prefer-256-bit" : "";
+  if (multipliesPairs(target))
+    features += ",+avx512bf16";
   return std::unique_ptr<llvm::TargetMachine>(
-      backend->createTargetMachine(triple, v4 ? "x86-64-v4" : "x86-64-v3", v4 ? "-prefer-256-bit" : "", options,
-                                   llvm::Reloc::PIC_, llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+      backend->createTargetMachine(triple, v4 ? "x86-64-v4" : "x86-64-v3", features, options, llvm::Reloc::PIC_,
+                                   llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
 /// A kernel is a nest of vector loops already. What is left: inline its body, hoist loads and whatever else does not

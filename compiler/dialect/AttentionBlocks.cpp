@@ -67,18 +67,18 @@ void BlockEmitter::columns(int64_t count, llvm::function_ref<void(Value, int64_t
 Value BlockEmitter::load(const MatrixView &m, Value index, int64_t count, Value active) {
   switch (m.place) {
   case MatrixView::kOperand:
-    return loops.load(m.number, index, count, active);
+    return m.words ? loops.loadWords(m.number, index, count, active) : loops.load(m.number, index, count, active);
   case MatrixView::kResult:
     return loops.loadResult(m.number, index, count, active);
   case MatrixView::kScratch:
-    return loops.loadScratch(sumType, index, count, active);
+    return loops.loadScratch(m.words ? b.getI32Type() : sumType, index, count, active);
   }
   llvm_unreachable("all places");
 }
 
 void BlockEmitter::store(const MatrixView &m, Value index, Value value, Value active) {
   if (m.place == MatrixView::kScratch)
-    loops.storeScratch(sumType, index, value, active);
+    loops.storeScratch(m.words ? b.getI32Type() : sumType, index, value, active);
   else
     loops.store(m.number, index, value, active);
 }
@@ -106,9 +106,11 @@ void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Valu
     Value factor = load(p.b, plus(right, times(k, p.b.rowStride)), lanes, active);
     Value at = plus(left, times(k, p.a.columnStride));
     llvm::SmallVector<Value> next;
-    for (auto [r, sum] : llvm::enumerate(carried))
-      next.push_back(
-          math::FmaOp::create(b, loc, splat(load(p.a, plus(at, int64_t(r) * p.a.rowStride)), lanes), factor, sum));
+    for (auto [r, sum] : llvm::enumerate(carried)) {
+      Value other = splat(load(p.a, plus(at, int64_t(r) * p.a.rowStride)), lanes);
+      next.push_back(p.a.words ? loops.addPairs(sum, other, factor)
+                               : math::FmaOp::create(b, loc, other, factor, sum).getResult());
+    }
     return next;
   });
   for (auto [r, sum] : llvm::enumerate(sums))
@@ -160,7 +162,7 @@ void BlockEmitter::transposeIn(const MatrixView &from, const MatrixView &to, int
           active = arith::SelectOp::create(b, loc, inside, index(count), index(0));
         }
         Value value = load(from, plus(start, r * from.rowStride), size, active);
-        if (!isa<FloatType>(getElementTypeOrSelf(value.getType())))
+        if (!from.words && !isa<FloatType>(getElementTypeOrSelf(value.getType())))
           value = arith::UIToFPOp::create(b, loc, VectorType::get({size}, sumType), value);
         values.push_back(value);
       }
@@ -219,6 +221,44 @@ void BlockEmitter::zeroRows(const MatrixView &to, Value rowEnd, int64_t columnCo
   });
 }
 
+Value BlockEmitter::paired(Value low, Value high) {
+  int64_t count = cast<VectorType>(low.getType()).getNumElements();
+  llvm::SmallVector<int64_t> order;
+  for (int64_t i = 0; i < count; ++i)
+    order.append({i, count + i});
+  Value both = vector::ShuffleOp::create(b, loc, low, high, order);
+  return vector::BitCastOp::create(b, loc, VectorType::get({count}, b.getI32Type()), both);
+}
+
+llvm::SmallVector<Value>
+BlockEmitter::eachPair(Value rowEnd, bool odd, ValueRange inits,
+                       llvm::function_ref<llvm::SmallVector<Value>(Value, bool, ValueRange)> body) {
+  Value even = odd ? minus(rowEnd, remainder(rowEnd, 2)) : rowEnd;
+  llvm::SmallVector<Value> carried =
+      loops.loop(index(0), even, 2, inits, [&](Value row, ValueRange values) { return body(row, false, values); });
+  if (!odd)
+    return carried;
+  return loops.loop(even, rowEnd, 1, carried, // once or never
+                    [&](Value row, ValueRange values) { return body(row, true, values); });
+}
+
+void BlockEmitter::pairRows(const MatrixView &from, const MatrixView &to, Value rowEnd, bool odd, int64_t wordCount) {
+  eachPair(rowEnd, odd, {}, [&](Value row, bool alone, ValueRange) {
+    columns(wordCount, [&](Value column, int64_t lanes, Value active) {
+      auto halves = [&](Value words) {
+        return vector::BitCastOp::create(b, loc, VectorType::get({2 * lanes}, b.getI16Type()), words).getResult();
+      };
+      Value here = indexOf(from, row, column);
+      Value low = load(from, here, lanes, active);
+      Value high = alone ? arith::ConstantOp::create(b, loc, b.getZeroAttr(low.getType())).getResult()
+                         : load(from, plus(here, from.rowStride), lanes, active);
+      store(to, indexOf(to, divide(row, 2), times(column, 2)), paired(halves(low), halves(high)),
+            active ? times(active, 2) : active);
+    });
+    return llvm::SmallVector<Value>();
+  });
+}
+
 //===----------------------------------------------------------------------===//
 // Blocks of scores
 //===----------------------------------------------------------------------===//
@@ -230,8 +270,12 @@ ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape) {
   return shape[3] == 1 ? ScoreTermForm::kQueries : ScoreTermForm::kFull;
 }
 
-AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t mostKeys)
-    : isNarrow(element.getIntOrFloatBitWidth() == 16),
+bool suitsPairs(const AttentionShape &s, Type element) {
+  return element.isBF16() && s.depth % 2 == 0 && s.width % 2 == 0;
+}
+
+AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t mostKeys, bool pairs)
+    : isNarrow(element.getIntOrFloatBitWidth() == 16), pairs(pairs),
       blockKeys(std::min(mostKeys,
                          (s.keys + BlockEmitter::kMostRows - 1) / BlockEmitter::kMostRows * BlockEmitter::kMostRows)),
       elementBytes(s.sumType.isF64() ? 8 : 4) {
@@ -292,28 +336,55 @@ Value AttentionEmitter::keyBase(int64_t features) {
   return e.times(e.plus(e.times(batch, s.keyHeads), keyHead), s.keys * features);
 }
 
+MatrixView AttentionEmitter::queryRows(int operand, int64_t features) {
+  int64_t row = steps(features);
+  return {MatrixView::kOperand, unsigned(operand), e.plus(queryBase(row), e.times(queryFirst, row)), row, 1, at.pairs};
+}
+
+MatrixView AttentionEmitter::keyRows(int operand, int64_t features) {
+  int64_t row = steps(features);
+  return {MatrixView::kOperand, unsigned(operand), e.plus(keyBase(row), e.times(keyFirst, row)), row, 1, at.pairs};
+}
+
 MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {
-  if (!at.isNarrow)
+  if (!at.isNarrow || at.pairs)
     return matrix;
   MatrixView copy = scratch(copyOffset, columnCount);
   e.copyRows(matrix, copy, rowEnd, columnCount);
   return copy;
 }
 
+MatrixView AttentionEmitter::alongRows(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, bool odd,
+                                       int64_t columnCount) {
+  if (!at.pairs)
+    return widened(matrix, copyOffset, rowEnd, columnCount);
+  MatrixView copy = words(copyOffset, columnCount);
+  e.pairRows(matrix, copy, rowEnd, odd, columnCount / 2);
+  return copy;
+}
+
 void AttentionEmitter::transposeQueries(const MatrixView &from, int64_t to, int64_t features) {
   Value count = e.minus(queryEnd, queryFirst);
+  int64_t row = steps(features);
   e.each(e.index(0), e.roundUp(count, e.lanes()), e.lanes(), [&](Value offset) {
     MatrixView rows = from, target = scratch(to, e.lanes());
+    target.words = from.words;
     rows.base = e.plus(rows.base, e.times(offset, rows.rowStride));
-    target.base = e.plus(target.base, e.times(offset, features));
+    target.base = e.plus(target.base, e.times(offset, row));
     e.transposeIn(rows, target, e.lanes(), s.queries % e.lanes() ? e.minus(count, offset) : Value(), e.index(0),
-                  e.index(features), features);
+                  e.index(row), row);
   });
 }
 
 MatrixView AttentionEmitter::panel(int64_t offset, const Vector &v, int64_t features) {
   MatrixView view = scratch(offset, e.lanes());
   view.base = e.plus(view.base, e.times(v.offset, features));
+  return view;
+}
+
+MatrixView AttentionEmitter::operandPanel(int64_t offset, const Vector &v, int64_t features) {
+  MatrixView view = panel(offset, v, steps(features));
+  view.words = at.pairs;
   return view;
 }
 
@@ -400,14 +471,17 @@ Lane AttentionEmitter::score(Lane product, const Vector &v, Value row, bool diag
   if (!diagonal)
     return x;
   // Query i sees key j if j ≤ i + offset: lane ≥ j − offset − first.
+  return lanesFrom(e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), v.first)).select(x, excluded);
+}
+
+Lane AttentionEmitter::lanesFrom(Value first) {
   llvm::SmallVector<int32_t> numbers(e.lanes());
   for (int64_t i = 0; i < e.lanes(); ++i)
     numbers[i] = int32_t(i);
   auto type = VectorType::get({e.lanes()}, b.getI32Type());
   Value lanes = arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, llvm::ArrayRef<int32_t>(numbers)));
-  Value least = e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), v.first);
-  Value bound = e.splat(arith::TruncIOp::create(b, loc, b.getI32Type(), least), e.lanes());
-  return lane(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, lanes, bound)).select(x, excluded);
+  Value bound = e.splat(arith::TruncIOp::create(b, loc, b.getI32Type(), first), e.lanes());
+  return lane(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, lanes, bound));
 }
 
 Lane AttentionEmitter::kept(const Vector &v, Value row) {

@@ -22,12 +22,15 @@ enum class ScoreTermForm {
 };
 ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
 
+/// True where products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
+bool suitsPairs(const AttentionShape &s, mlir::Type element);
+
 /// Where things lie in the scratch, in elements of the sums' type, each at a cache line.
 struct AttentionLayout {
   /// Queries of a block: lanes() divides it on every machine level.
   static constexpr int64_t kBlockQueries = 64;
 
-  AttentionLayout(const AttentionShape &s, mlir::Type element, int64_t mostKeys);
+  AttentionLayout(const AttentionShape &s, mlir::Type element, int64_t mostKeys, bool pairs);
 
   int64_t take(int64_t elements) {
     int64_t offset = used;
@@ -36,7 +39,8 @@ struct AttentionLayout {
   }
   int64_t bytes() const { return used * elementBytes; }
 
-  bool isNarrow;     ///< elements have 16 bits: blocks of them are widened into the scratch
+  bool isNarrow;     ///< elements have 16 bits
+  bool pairs;        ///< and are multiplied in pairs; else blocks of them are widened into the scratch
   int64_t blockKeys; ///< a multiple of the rows of a product
   int64_t bias = 0, mask = 0;
 
@@ -64,6 +68,10 @@ protected:
   MatrixView scratch(int64_t offset, int64_t rowStride, int64_t columnStride = 1) {
     return {MatrixView::kScratch, 0, e.index(offset), rowStride, columnStride};
   }
+  /// Words of two bf16 in the scratch.
+  MatrixView words(int64_t offset, int64_t rowStride, int64_t columnStride = 1) {
+    return {MatrixView::kScratch, 0, e.index(offset), rowStride, columnStride, true};
+  }
   static MatrixView operandAt(int number, mlir::Value base, int64_t rowStride) {
     return {MatrixView::kOperand, unsigned(number), base, rowStride, 1};
   }
@@ -81,11 +89,22 @@ protected:
   void setKeys(mlir::Value first);
   /// Keys that some query before `end` sees.
   mlir::Value keysSeenBefore(mlir::Value end);
-  /// The matrix, or its copy in the scratch where its elements have 16 bits.
+  /// Steps of a product over so many features, queries or keys.
+  int64_t steps(int64_t count) const { return at.pairs ? (count + 1) / 2 : count; }
+  mlir::Value steps(mlir::Value count) { return at.pairs ? e.divide(e.plus(count, 1), 2) : count; }
+  /// The rows of the block of queries, or keys, in an operand of so many features.
+  MatrixView queryRows(int operand, int64_t features);
+  MatrixView keyRows(int operand, int64_t features);
+  /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
   MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
+  /// The same for one whose rows are summed over: for products of pairs, those of neighbouring rows in the scratch.
+  /// `odd`: rowEnd may be.
+  MatrixView alongRows(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, bool odd, int64_t columnCount);
   /// Rows of the block of queries, transposed into the scratch: one panel [feature][lane] for each vector of queries.
   void transposeQueries(const MatrixView &from, int64_t to, int64_t features);
   MatrixView panel(int64_t offset, const Vector &v, int64_t features);
+  /// The panel as transposeQueries made it.
+  MatrixView operandPanel(int64_t offset, const Vector &v, int64_t features);
 
   /// Each vector of the block's queries: without keys, and with the block's keys.
   void eachVectorOfQueries(llvm::function_ref<void(Vector)> body);
@@ -98,6 +117,8 @@ protected:
   /// The scores of row `row` from what the product made; −∞ where excluded. `capped`, if given, is set to softcap's
   /// tanh.
   Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *capped = nullptr);
+  /// i1: lanes from number `first` on.
+  Lane lanesFrom(mlir::Value first);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const Vector &v, mlir::Value row);
   /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.

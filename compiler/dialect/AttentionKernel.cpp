@@ -14,6 +14,8 @@
 #include "compiler/dialect/AttentionEmitter.h"
 #include "compiler/dialect/ScalarFunctions.h"
 
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -27,20 +29,20 @@ namespace {
 constexpr int64_t kForwardKeys = 128; ///< of a block
 
 struct ForwardLayout : AttentionLayout {
-  ForwardLayout(const AttentionShape &s, Type element) : AttentionLayout(s, element, kForwardKeys) {
-    queries = take(s.depth * kBlockQueries);
+  ForwardLayout(const AttentionShape &s, Type element, bool pairs) : AttentionLayout(s, element, kForwardKeys, pairs) {
+    queries = take((pairs ? s.depth / 2 : s.depth) * kBlockQueries);
     sums = take(s.width * kBlockQueries);
     largest = take(kBlockQueries);
     total = take(kBlockQueries);
     scores = take(blockKeys * BlockEmitter::kMostLanes);
     if (isNarrow) {
-      keyCopy = take(blockKeys * s.depth);
-      valueCopy = take(blockKeys * s.width);
+      keyCopy = pairs ? 0 : take(blockKeys * s.depth);
+      valueCopy = take((pairs ? blockKeys / 2 : blockKeys) * s.width);
     }
   }
   int64_t queries, sums; ///< panels of one vector of queries: [feature][lane]
   int64_t largest, total;
-  int64_t scores; ///< of one vector of queries: [key][lane]
+  int64_t scores; ///< of one vector of queries: [key][lane]; then the weights, as pairs [key / 2][lane] in their place
   int64_t keyCopy = 0, valueCopy = 0;
 };
 
@@ -54,8 +56,7 @@ public:
     Value row = e.divide(tile, blocks);
     setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
     setQueries(e.times(e.remainder(tile, blocks), kBlockQueries));
-    transposeQueries(operandAt(0, e.plus(queryBase(s.depth), e.times(queryFirst, s.depth)), s.depth), at.queries,
-                     s.depth);
+    transposeQueries(queryRows(0, s.depth), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
       store(at.total, i, number(0));
@@ -66,10 +67,8 @@ public:
       Value count = e.minus(keyEnd, keyFirst);
       // Scores are computed for whole registers' rows.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
-      keyRows = widened(operandAt(1, e.plus(keyBase(s.depth), e.times(keyFirst, s.depth)), s.depth), at.keyCopy, read,
-                        s.depth);
-      valueRows = widened(operandAt(2, e.plus(keyBase(s.width), e.times(keyFirst, s.width)), s.width), at.valueCopy,
-                          read, s.width);
+      key = widened(keyRows(1, s.depth), at.keyCopy, read, s.depth);
+      value = alongRows(keyRows(2, s.width), at.valueCopy, read, s.keys % 2, s.width);
       eachVector([&](const Vector &v) { addKeys(v); });
     });
     finish();
@@ -80,9 +79,9 @@ private:
 
   void addKeys(const Vector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
-    auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(s.depth)); };
+    auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(steps(s.depth))); };
     e.multiply(
-        {keyRows, panel(at.queries, v, s.depth), scores, v.rowEnd, s.keys % e.rows(), e.lanes(), wholeDepth, false});
+        {key, operandPanel(at.queries, v, s.depth), scores, v.rowEnd, s.keys % e.rows(), e.lanes(), wholeDepth, false});
     Lane before = load(at.largest, v.offset);
     Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
       Lane x = score(load(at.scores, rowOf(row)), v, row, diagonal);
@@ -92,20 +91,33 @@ private:
     store(at.largest, v.offset, largest);
     Lane base = finiteBase(largest), shrunk = exp(before - base);
     Lane total = load(at.total, v.offset) * shrunk;
-    total = lane(loops.loop(e.index(0), v.rowEnd, 1, {total.value}, [&](Value row, ValueRange carried) {
+    // Adds the weight to `sum`, and returns what multiplies the value.
+    auto weigh = [&](Value row, Lane &sum) {
       Lane weight = exp(load(at.scores, rowOf(row)) - base);
-      Lane sum = lane(carried[0]) + weight;
-      if (s.dropout > 0)
-        weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
-      store(at.scores, rowOf(row), weight);
-      return llvm::SmallVector<Value>{sum.value};
-    })[0]);
+      sum = sum + weight;
+      return s.dropout > 0 ? kept(v, row).select(weight * number(s.keptScale()), number(0)) : weight;
+    };
+    if (at.pairs) {
+      total = lane(e.eachPair(v.rowEnd, s.keys % 2, {total.value}, [&](Value row, bool alone, ValueRange carried) {
+        Lane sum = lane(carried[0]);
+        Value low = loops.roundToPairs(weigh(row, sum));
+        Value high = loops.roundToPairs(alone ? number(0) : weigh(e.plus(row, 1), sum));
+        e.store(words(0, 1), e.plus(rowOf(e.divide(row, 2)), at.scores), e.paired(low, high));
+        return llvm::SmallVector<Value>{sum.value};
+      })[0]);
+    } else {
+      total = lane(loops.loop(e.index(0), v.rowEnd, 1, {total.value}, [&](Value row, ValueRange carried) {
+        Lane sum = lane(carried[0]), weight = weigh(row, sum);
+        store(at.scores, rowOf(row), weight);
+        return llvm::SmallVector<Value>{sum.value};
+      })[0]);
+    }
     store(at.total, v.offset, total);
     // Values in rows of features: sums[feature][lane] += value[key][feature]·weight[key][lane].
-    MatrixView features = valueRows;
+    MatrixView features = value, weights = at.pairs ? words(at.scores, e.lanes()) : scores;
     std::swap(features.rowStride, features.columnStride);
-    auto wholeBlock = [&](Value) { return std::pair(e.index(0), v.rowEnd); };
-    e.multiply({features, scores, panel(at.sums, v, s.width), e.index(s.width), s.width % e.rows(), e.lanes(),
+    auto wholeBlock = [&](Value) { return std::pair(e.index(0), steps(v.rowEnd)); };
+    e.multiply({features, weights, panel(at.sums, v, s.width), e.index(s.width), s.width % e.rows(), e.lanes(),
                 wholeBlock, true, shrunk});
   }
 
@@ -130,8 +142,15 @@ private:
   }
 
   const ForwardLayout &at;
-  MatrixView keyRows, valueRows;
+  MatrixView key, value; ///< of the block
 };
+
+template <typename Layout, typename... Arguments>
+int64_t mostBytes(const AttentionShape &s, Type element, Arguments... arguments) {
+  // Of all machine levels: what a plan asks for does not depend on them.
+  return std::max(Layout(s, element, false, arguments...).bytes(),
+                  Layout(s, element, suitsPairs(s, element), arguments...).bytes());
+}
 
 } // namespace
 
@@ -141,12 +160,13 @@ int64_t AttentionOp::getTileCount() {
 }
 
 int64_t AttentionOp::getScratchBytes() {
-  return ForwardLayout(attentionShapeOf(*this), elementTypeOf(getQuery())).bytes();
+  return mostBytes<ForwardLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()));
 }
 
 void AttentionOp::emitTile(LoopBuilder &loops, Value tile) {
   AttentionShape s = attentionShapeOf(*this);
-  ForwardLayout layout(s, elementTypeOf(getQuery()));
+  Type element = elementTypeOf(getQuery());
+  ForwardLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element));
   ForwardEmitter(loops, s, layout).emit(tile);
 }
 
@@ -161,31 +181,39 @@ constexpr int64_t kGradKeys = 64; ///< of a block
 constexpr int64_t kLeastWholeHeads = 4;
 
 struct GradLayout : AttentionLayout {
-  GradLayout(const AttentionShape &s, Type element, bool biasGrad)
-      : AttentionLayout(s, element, kGradKeys), biasGrad(biasGrad),
+  GradLayout(const AttentionShape &s, Type element, bool pairs, bool biasGrad)
+      : AttentionLayout(s, element, kGradKeys, pairs), biasGrad(biasGrad),
         queryBlocks(llvm::divideCeil(s.queries, kBlockQueries)), keyBlocks(llvm::divideCeil(s.keys, blockKeys)),
         whole(s.batch * s.keyHeads >= kLeastWholeHeads || (queryBlocks == 1 && keyBlocks == 1)) {
+    const int64_t words = pairs ? 2 : 1; // elements in one
     const int64_t block = blockKeys * kBlockQueries;
-    queries = take(s.depth * kBlockQueries);
-    outputGrads = take(s.width * kBlockQueries);
-    outputs = take(s.width * kBlockQueries);
+    queries = take(s.depth * kBlockQueries / words);
+    outputGrads = take(s.width * kBlockQueries / words);
+    outputs = take(s.width * kBlockQueries / words);
     delta = take(kBlockQueries);
     logsumexp = take(kBlockQueries);
-    weights = take(block);
-    scoreGrads = take(block);
+    const int64_t sums = pairs ? blockKeys * BlockEmitter::kMostLanes : block;
+    weights = take(sums);
+    scoreGrads = take(sums);
     if (s.dropout > 0)
-      undropped = take(block);
+      undropped = take(sums);
     if (s.softcap > 0)
-      slopes = take(block);
+      slopes = take(sums);
     if (biasGrad)
       biasGrads = take(block);
     queryGrads = take(s.depth * kBlockQueries);
     if (!isNarrow)
       return;
-    queryCopy = take(s.depth * kBlockQueries);
-    outputGradCopy = take(s.width * kBlockQueries);
-    keyCopy = take(s.depth * blockKeys);
-    valueCopy = take(s.width * blockKeys);
+    queryCopy = take(s.depth * kBlockQueries / words);
+    outputGradCopy = take(s.width * kBlockQueries / words);
+    keyCopy = take(s.depth * blockKeys / words);
+    if (pairs) {
+      weightRows = take(block / 2);
+      scoreGradRows = take(block / 2);
+      scoreGradPairs = take(block / 2);
+    } else {
+      valueCopy = take(s.width * blockKeys);
+    }
     int64_t rows = whole ? s.keys : blockKeys;
     keyGrads = take(rows * s.depth);
     valueGrads = take(rows * s.width);
@@ -200,8 +228,11 @@ struct GradLayout : AttentionLayout {
   /// scores' gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
   int64_t queryGrads;                                                    ///< of the block, [query][feature]
-  int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened
-  int64_t keyGrads = 0, valueGrads = 0;                                  ///< sums, where the results are narrower
+  int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened, or pairs of rows
+  /// Rounded, where products take pairs: [key][query], the latter also as pairs of keys. What comes before them is then
+  /// of one vector of queries, [key][lane].
+  int64_t weightRows = 0, scoreGradRows = 0, scoreGradPairs = 0;
+  int64_t keyGrads = 0, valueGrads = 0; ///< sums, where the results are narrower
 };
 
 class GradEmitter : AttentionEmitter {
@@ -270,10 +301,6 @@ private:
 
   //===-- Queries -----------------------------------------------------------===//
 
-  MatrixView queryRows(int operand, int64_t features) {
-    return operandAt(operand, e.plus(queryBase(features), e.times(queryFirst, features)), features);
-  }
-
   void startQueries(Value first, unsigned wanted) {
     setQueries(first);
     Value count = e.minus(queryEnd, queryFirst);
@@ -282,21 +309,27 @@ private:
     transposeQueries(outputGrad, at.outputGrads, s.width);
     transposeQueries(queryRows(s.output, s.width), at.outputs, s.width);
     if (wanted & kKeys) {
-      queryOperand = widened(query, at.queryCopy, count, s.depth);
-      outputGradOperand = widened(outputGrad, at.outputGradCopy, count, s.width);
+      queryOperand = alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
+      outputGradOperand = alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
     }
     eachVectorOfQueries([&](const Vector &v) {
-      MatrixView outputs = panel(at.outputs, v, s.width), grads = panel(at.outputGrads, v, s.width);
-      Value delta = loops.loop(e.index(0), e.index(s.width), 1, {number(0).value}, [&](Value feature, ValueRange sum) {
-        Lane output = lane(e.load(outputs, e.indexOf(outputs, feature, e.index(0)), e.lanes()));
-        Lane grad = lane(e.load(grads, e.indexOf(grads, feature, e.index(0)), e.lanes()));
-        return llvm::SmallVector<Value>{output.fma(grad, lane(sum[0]))};
+      MatrixView outputs = operandPanel(at.outputs, v, s.width), grads = operandPanel(at.outputGrads, v, s.width);
+      Value end = e.index(steps(s.width));
+      Value delta = loops.loop(e.index(0), end, 1, {number(0).value}, [&](Value step, ValueRange sum) {
+        Value output = e.load(outputs, e.indexOf(outputs, step, e.index(0)), e.lanes());
+        Value grad = e.load(grads, e.indexOf(grads, step, e.index(0)), e.lanes());
+        return llvm::SmallVector<Value>{at.pairs ? loops.addPairs(sum[0], output, grad)
+                                                 : lane(output).fma(lane(grad), lane(sum[0])).value};
       })[0];
       store(at.delta, v.offset, delta);
       Value row = e.plus(queryBase(1), v.first);
       Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
       // A row without weights: e^(score − ∞) is 0 whatever the score.
-      store(at.logsumexp, v.offset, equal(logsumexp, number(-HUGE_VAL)).select(number(HUGE_VAL), logsumexp));
+      Lane none = equal(logsumexp, number(-HUGE_VAL));
+      // Nor has the query behind the last one, which is the last one's pair.
+      if (at.pairs && v.active)
+        none = none | lanesFrom(v.active);
+      store(at.logsumexp, v.offset, none.select(number(HUGE_VAL), logsumexp));
     });
     if (!(wanted & kQueries))
       return;
@@ -335,16 +368,21 @@ private:
 
   //===-- A block -----------------------------------------------------------===//
 
-  Value rowOf(Value row, const Vector &v) { return e.plus(e.times(row, kBlockQueries), v.offset); }
+  /// Where a row of weights and what belongs to them lies.
+  Value rowOf(Value row, const Vector &v) {
+    return at.pairs ? e.times(row, e.lanes()) : e.plus(e.times(row, kBlockQueries), v.offset);
+  }
 
   void addBlock(Value first, unsigned wanted) {
     setKeys(first);
     Value rowEnd = e.most(e.minus(keyEnd, keyFirst), e.index(0));
     rowEnd = e.least(e.roundUp(rowEnd, e.rows()), e.minus(e.index(s.keys), keyFirst));
-    MatrixView key = operandAt(1, e.plus(keyBase(s.depth), e.times(keyFirst, s.depth)), s.depth);
-    MatrixView value = operandAt(2, e.plus(keyBase(s.width), e.times(keyFirst, s.width)), s.width);
-    key = widened(key, at.keyCopy, rowEnd, s.depth);
-    value = widened(value, at.valueCopy, rowEnd, s.width);
+    MatrixView key = keyRows(1, s.depth), keyPairs = key;
+    MatrixView value = widened(keyRows(2, s.width), at.valueCopy, rowEnd, s.width);
+    if (!at.pairs)
+      key = keyPairs = widened(key, at.keyCopy, rowEnd, s.depth);
+    else if (wanted & kQueries)
+      keyPairs = alongRows(key, at.keyCopy, rowEnd, s.keys % 2, s.depth);
     eachVector([&](const Vector &v) { scoreGradsOf(v, key, value); });
     Value queries = e.minus(queryEnd, queryFirst);
     if (wanted & kKeys) {
@@ -353,7 +391,7 @@ private:
         Value from = e.index(0);
         if (s.causal)
           from = e.most(e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), queryFirst), from);
-        return std::pair(from, queries);
+        return std::pair(at.pairs ? e.divide(from, 2) : from, steps(queries));
       };
       Value sumRow = e.minus(keyFirst, sumsFirst);
       auto sums = [&](unsigned result, int64_t features) {
@@ -361,19 +399,22 @@ private:
         m.base = e.plus(m.base, e.times(sumRow, features));
         return m;
       };
-      e.multiply({scratch(at.weights, kBlockQueries), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
+      auto rows = [&](int64_t single, int64_t rounded) {
+        return at.pairs ? words(rounded, kBlockQueries / 2) : scratch(single, kBlockQueries);
+      };
+      e.multiply({rows(at.weights, at.weightRows), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
                   s.width, seeing});
-      e.multiply({scratch(at.scoreGrads, kBlockQueries), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
+      e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
                   s.depth, seeing});
     }
     if (!(wanted & kQueries))
       return;
     auto seen = [&](Value row) {
       Value end = keysSeenBefore(e.least(e.plus(e.plus(queryFirst, row), e.rows()), queryEnd));
-      return std::pair(e.index(0), e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0)));
+      return std::pair(e.index(0), steps(e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0))));
     };
-    e.multiply({scratch(at.scoreGrads, 1, kBlockQueries), key, scratch(at.queryGrads, s.depth),
-                e.roundUp(queries, e.rows()), 0, s.depth, seen});
+    MatrixView grads = at.pairs ? words(at.scoreGradPairs, 1, kBlockQueries) : scratch(at.scoreGrads, 1, kBlockQueries);
+    e.multiply({grads, keyPairs, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0, s.depth, seen});
     if (at.biasGrad)
       writeBiasGrad();
   }
@@ -381,13 +422,20 @@ private:
   /// The weights, and the gradients of the raw scores, of one vector of queries.
   void scoreGradsOf(const Vector &v, const MatrixView &key, const MatrixView &value) {
     auto block = [&](int64_t offset) {
-      MatrixView view = scratch(offset, kBlockQueries);
-      view.base = e.plus(view.base, v.offset);
+      MatrixView view = scratch(offset, at.pairs ? e.lanes() : kBlockQueries);
+      view.base = e.plus(view.base, rowOf(e.index(0), v));
       return view;
     };
     auto multiply = [&](const MatrixView &rows, int64_t panels, int64_t features, int64_t to) {
-      auto all = [&](Value) { return std::pair(e.index(0), e.index(features)); };
-      e.multiply({rows, panel(panels, v, features), block(to), v.rowEnd, s.keys % e.rows(), e.lanes(), all, false});
+      auto all = [&](Value) { return std::pair(e.index(0), e.index(steps(features))); };
+      e.multiply(
+          {rows, operandPanel(panels, v, features), block(to), v.rowEnd, s.keys % e.rows(), e.lanes(), all, false});
+    };
+    // Rounded rows, as words of neighbouring queries.
+    auto storeRow = [&](int64_t to, Value row, Value rounded) {
+      Value asWords = vector::BitCastOp::create(b, loc, VectorType::get({e.lanes() / 2}, b.getI32Type()), rounded);
+      Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
+      e.store(words(0, 1), e.plus(index, to), asWords);
     };
     multiply(key, at.queries, s.depth, at.weights);
     Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
@@ -402,17 +450,34 @@ private:
         weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
       }
       store(at.weights, index, weight);
+      if (at.pairs)
+        storeRow(at.weightRows, row, loops.roundToPairs(weight));
       return llvm::SmallVector<Value>();
     });
     multiply(value, at.outputGrads, s.width, at.scoreGrads);
-    e.each(e.index(0), v.rowEnd, 1, [&](Value row) {
+    // The raw score's gradient.
+    auto gradOf = [&](Value row) {
       Value index = rowOf(row, v);
       Lane weight = load(at.weights, index), weightGrad = load(at.scoreGrads, index);
       Lane grad =
           s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
       if (at.biasGrad)
-        store(at.biasGrads, index, grad);
-      store(at.scoreGrads, index, grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale)));
+        store(at.biasGrads, e.plus(e.times(row, kBlockQueries), v.offset), grad);
+      return grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale));
+    };
+    if (!at.pairs) {
+      e.each(e.index(0), v.rowEnd, 1, [&](Value row) { store(at.scoreGrads, rowOf(row, v), gradOf(row)); });
+      return;
+    }
+    e.eachPair(v.rowEnd, s.keys % 2, {}, [&](Value row, bool alone, ValueRange) {
+      Value low = loops.roundToPairs(gradOf(row));
+      Value high = loops.roundToPairs(alone ? number(0) : gradOf(e.plus(row, 1)));
+      storeRow(at.scoreGradRows, row, low);
+      if (!alone)
+        storeRow(at.scoreGradRows, e.plus(row, 1), high);
+      Value index = e.plus(e.times(e.divide(row, 2), kBlockQueries), v.offset);
+      e.store(words(0, 1), e.plus(index, at.scoreGradPairs), e.paired(low, high));
+      return llvm::SmallVector<Value>();
     });
   }
 
@@ -432,23 +497,22 @@ private:
   Value sumsFirst;
 };
 
-GradLayout gradLayoutOf(AttentionGradOp op, const AttentionShape &s) {
-  return GradLayout(s, elementTypeOf(op.getQuery()), !op.getBiasGrad().empty());
-}
-
 } // namespace
 
 int64_t AttentionGradOp::getTileCount() {
   AttentionShape s = attentionShapeOf(*this);
-  GradLayout layout = gradLayoutOf(*this, s);
+  GradLayout layout(s, elementTypeOf(getQuery()), false, false); // blocks are cut alike at all levels
   return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
 }
 
-int64_t AttentionGradOp::getScratchBytes() { return gradLayoutOf(*this, attentionShapeOf(*this)).bytes(); }
+int64_t AttentionGradOp::getScratchBytes() {
+  return mostBytes<GradLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()), !getBiasGrad().empty());
+}
 
 void AttentionGradOp::emitTile(LoopBuilder &loops, Value tile) {
   AttentionShape s = attentionShapeOf(*this);
-  GradLayout layout = gradLayoutOf(*this, s);
+  Type element = elementTypeOf(getQuery());
+  GradLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element), !getBiasGrad().empty());
   GradEmitter(loops, s, layout).emit(tile);
 }
 

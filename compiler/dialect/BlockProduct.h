@@ -4,6 +4,9 @@
 // block of the result in registers (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS
 // 2008), and transposes in registers. Sizes are compiled in; each element is summed in order, by fused multiply-adds.
 //
+// Where the machine level multiplies pairs of bf16, both factors may be words of two: a step of the product is then a
+// pair of rows or columns (LoopBuilder::addPairs).
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_BLOCKPRODUCT_H
 #define TCC_DIALECT_BLOCKPRODUCT_H
@@ -38,6 +41,7 @@ struct MatrixView {
   unsigned number; ///< of the operand or result
   mlir::Value base;
   int64_t rowStride, columnStride = 1;
+  bool words = false; ///< of two bf16: base, strides and indices count words
 };
 
 class BlockEmitter {
@@ -71,7 +75,7 @@ public:
   /// Vectors of `count` columns: full ones, then a shorter one, masked by `active` (null: all of its lanes).
   void columns(int64_t count, llvm::function_ref<void(mlir::Value column, int64_t lanes, mlir::Value active)> body);
 
-  /// One element, or several lanes of a row, in the type of sums.
+  /// One element, or several lanes of a row, in the type of sums; words as i32.
   mlir::Value load(const MatrixView &m, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr);
   void store(const MatrixView &m, mlir::Value index, mlir::Value value, mlir::Value active = nullptr);
   mlir::Value splat(mlir::Value scalar, int64_t count);
@@ -85,6 +89,7 @@ public:
     mlir::Value rowEnd;
     int64_t tail, columns;
     llvm::function_ref<std::pair<mlir::Value, mlir::Value>(mlir::Value row)> depth;
+    ///< Where a and b are words, that counts words.
     bool accumulate = true;
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
   };
@@ -103,6 +108,17 @@ public:
   /// Rows [0, rowEnd) with `columnCount` columns.
   void copyRows(const MatrixView &from, const MatrixView &to, mlir::Value rowEnd, int64_t columnCount);
   void zeroRows(const MatrixView &to, mlir::Value rowEnd, int64_t columnCount);
+
+  /// Two vectors of bf16 (i16), element by element as words.
+  mlir::Value paired(mlir::Value low, mlir::Value high);
+  /// Two rows of words, of `wordCount` each, become one of their elements' pairs: the word for column j has element j
+  /// of both. Where `odd`, rowEnd may be, and the row behind the last is 0.
+  void pairRows(const MatrixView &from, const MatrixView &to, mlir::Value rowEnd, bool odd, int64_t wordCount);
+  /// Runs `body` for rows 0, 2, … below rowEnd, each with its neighbour, carrying `inits`; where `odd`, rowEnd may be:
+  /// then the last row is alone.
+  llvm::SmallVector<mlir::Value>
+  eachPair(mlir::Value rowEnd, bool odd, mlir::ValueRange inits,
+           llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool alone, mlir::ValueRange)> body);
 
 private:
   void multiplyRows(const Product &p, mlir::Value row, int64_t count, mlir::Value column, int64_t lanes,

@@ -105,6 +105,16 @@ public:
   virtual mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count = 1,
                                   mlir::Value active = nullptr) = 0;
   virtual void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
+
+  // Products of pairs of bf16, at machine levels that have an instruction for them. A word is two neighbours in 32 bits.
+  virtual bool multipliesPairs() const = 0;
+  /// Loads words (i32) of an operand of 16-bit elements; `index` and `active` count words.
+  virtual mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  /// f32 sums of 4, 8, or a multiple of 16 lanes, each with the products of both halves of a word of `left` and of
+  /// `right` added. Subnormal numbers are zeros.
+  virtual mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) = 0;
+  /// 32 lanes or a multiple of f32 as bf16 (i16), the nearest even; subnormal numbers are zeros.
+  virtual mlir::Value roundToPairs(mlir::Value values) = 0;
 };
 
 } // namespace tcc::train

@@ -132,6 +132,8 @@ std::vector<std::string> machineLevels() {
   return {"cpu:v3"};
 }
 
+bool machineMultipliesPairs() { return machineLevels().back() == "cpu:v4" && __builtin_cpu_supports("avx512bf16"); }
+
 CompiledFunctions::CompiledFunctions(std::string target) : level(std::move(target)) {
   MLIRContext &context = testContext();
   context

@@ -23,8 +23,11 @@ enum class Placement {
   InPlace      ///< aligned, and results lie where operands lay wherever the kernel allows it
 };
 
-/// Machine levels whose kernels differ (the higher ones differ in the library alone) and that this machine has.
+/// Machine levels whose kernels differ and that this machine has. The higher ones differ in the library, and in
+/// attention on bf16 where machineMultipliesPairs().
 std::vector<std::string> machineLevels();
+/// True where kernels for cpu:v4-bf16 run.
+bool machineMultipliesPairs();
 
 /// Functions whose ops become generated kernels, compiled together for one machine level.
 class CompiledFunctions {
