@@ -94,6 +94,16 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
     // becomes
     %c = train.matmul %a, %b {train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 1024 : i64} : ...
     ```
+
+    Where all products that read a parameter rounded to bf16 can round it as they read it, they do: no kernel makes the
+    copy, and none lies in memory from the forward to the backward pass.
+
+    ```mlir
+    %b = train.cast %w : tensor<1x768x768xf32> -> tensor<1x768x768xbf16>
+    %c = train.matmul %a, %b : (tensor<1x64x768xbf16>, tensor<1x768x768xbf16>) -> tensor<1x64x768xbf16>
+    // becomes
+    %c = train.matmul %a, %w {train.library, ...} : (tensor<1x64x768xbf16>, tensor<1x768x768xf32>) -> ...
+    ```
   }];
   let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">];
 }

@@ -12,6 +12,41 @@ namespace tcc::train {
 
 namespace {
 
+/// The operand that a cast to bf16 makes of a parameter, or of a view of one; null where it makes something else.
+Value roundedParameter(CastOp cast) {
+  if (!elementTypeOf(cast.getResult()).isBF16() || !elementTypeOf(cast.getInput()).isF32())
+    return nullptr;
+  Value source = cast.getInput();
+  while (auto reshape = source.getDefiningOp<ReshapeOp>())
+    source = reshape->getOperand(0);
+  return isa<BlockArgument>(source) ? cast.getInput() : Value();
+}
+
+/// Products whose kernels can round as they read take parameters as they lie, in f32: no kernel rounds them before, and
+/// no copy lies in memory from the forward to the backward pass. Only where all readers of the copy can.
+void readInPlace(func::FuncOp function, emit::LibraryCalls &calls) {
+  for (auto cast : llvm::make_early_inc_range(function.getOps<CastOp>())) {
+    Value source = roundedParameter(cast), copy = cast.getResult();
+    llvm::SmallVector<OpOperand *> uses;
+    for (OpOperand &use : copy.getUses())
+      uses.push_back(&use);
+    auto reads = [&](OpOperand *use) {
+      auto product = dyn_cast<MatMulOp>(use->getOwner());
+      if (!product || use->getOperandNumber() != 1 || product.getLhs() == copy)
+        return false;
+      use->set(source);
+      return calls.find(product).has_value();
+    };
+    if (!source || uses.empty())
+      continue;
+    if (llvm::all_of(uses, reads))
+      cast.erase();
+    else
+      for (OpOperand *use : uses)
+        use->set(copy);
+  }
+}
+
 struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
   using SelectKernelsPassBase::SelectKernelsPassBase;
 
@@ -21,6 +56,7 @@ struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
       return;
     Builder builder(&getContext());
     emit::LibraryCalls calls;
+    readInPlace(function, calls);
     for (Operation &op : function.getBody().front()) {
       std::optional<emit::LibraryCallPlan> call = calls.find(&op);
       if (!call)

@@ -15,7 +15,7 @@ def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fus
   let summary = "batched product of [B, M, K] and [B, K, N], added to `addend` where there is one";
   let description = [{
     `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. The result of 16-bit operands
-    may be f32: then no sum is rounded. `addend` is of the result's type; the sum lies in its place, and each element is
+    may be f32: then no sum is rounded. Beside a bf16 `lhs`, `rhs` may be f32: it is rounded to bf16 as it is read. `addend` is of the result's type; the sum lies in its place, and each element is
     addend + product, the product summed first. emitElement is the generated kernel: for types without a library kernel,
     and its oracle.
   }];

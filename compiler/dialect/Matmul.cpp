@@ -1,5 +1,6 @@
 //===- Matmul.cpp - batched matrix product ----------------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Lane.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/Window.h"
 
@@ -24,8 +25,9 @@ LogicalResult MatMulOp::verify() {
     return emitOpError("needs operands and result of rank 3: batch, rows, columns");
   Type element = lhs.getElementType();
   bool wider = (element.isBF16() || element.isF16()) && result.getElementType().isF32();
-  if (element != rhs.getElementType() || (element != result.getElementType() && !wider))
-    return emitOpError("needs one element type, or an f32 result of 16-bit operands");
+  bool rounded = element.isBF16() && rhs.getElementType().isF32();
+  if ((element != rhs.getElementType() && !rounded) || (element != result.getElementType() && !wider))
+    return emitOpError("needs one element type, or of 16-bit operands an f32 result, and of bf16 an f32 right operand");
   if (getAddend() && getAddend().getType() != getResult().getType())
     return emitOpError("needs an addend of its result's type");
   auto [batch, m, n, k] = sizesOf(*this);
@@ -46,7 +48,13 @@ double MatMulOp::getFlops() {
 
 void MatMulOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   auto [batch, m, n, k] = sizesOf(*this);
-  const HostTensor &lhs = operands[0], &rhs = operands[1];
+  const HostTensor &lhs = operands[0];
+  HostTensor rhs(RankedTensorType::get(shapeOf(getRhs()), elementTypeOf(getLhs())));
+  for (int64_t i = 0; i < rhs.size(); ++i)
+    if (rhs.isFloat())
+      rhs.setDouble(i, operands[1].getDouble(i));
+    else
+      rhs.setInt(i, operands[1].getInt(i));
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
@@ -74,10 +82,18 @@ AffineMap MatMulOp::getOperandMap(unsigned operand) {
 
 int MatMulOp::getInPlaceOperand() { return getAddend() ? 2 : -1; }
 
+/// An f32 as the nearest bf16, ties to even; a NaN stays one.
+static Lane roundedToBf16(Lane value) {
+  Lane bits = value.bits();
+  Lane nearest = bits + (bits.shiftRightUnsigned(16) & bits.likeInt(1)) + bits.likeInt(0x7fff);
+  Lane quiet = bits | bits.likeInt(0x400000);
+  return (isNan(value).select(quiet, nearest) & bits.likeInt(~int64_t(0xffff))).asFloat();
+}
+
 /// Not the addend: it is a sum that goes on.
 llvm::SmallVector<unsigned> MatMulOp::getAutocastOperands() {
   return elementTypeOf(getResult()) == elementTypeOf(getLhs()) ? llvm::SmallVector<unsigned>{0, 1}
-                                                                : llvm::SmallVector<unsigned>{};
+                                                               : llvm::SmallVector<unsigned>{};
 }
 
 Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
@@ -90,6 +106,8 @@ Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     if (getTransB())
       std::swap(rhs[1], rhs[2]);
     Value left = builder.operand(0, lhs), right = builder.operand(1, rhs);
+    if (elementTypeOf(getLhs()) != elementTypeOf(getRhs()))
+      right = roundedToBf16(Lane(builder, right));
     return {multiplyAdd(builder, left, right, carried[0])};
   })[0];
   if (!getAddend())
@@ -121,6 +139,7 @@ void MatMulOp::buildCall(plan::Instruction &instruction) {
   call.set_dtype(toPlan(elementTypeOf(getLhs())));
   call.set_result_dtype(toPlan(elementTypeOf(getResult())));
   call.set_accumulate(bool(getAddend()));
+  call.set_rounds_b(elementTypeOf(getLhs()) != elementTypeOf(getRhs()));
   call.set_batch(batch);
   call.set_m(m);
   call.set_n(n);

@@ -129,6 +129,8 @@ plan::Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
   for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
     if (value < 1 || value >= limit)
       return plan::error("a matmul with {} = {} is not supported", name, value);
+  if (call.rounds_b() && call.dtype() != plan::BF16)
+    return plan::error("a matmul of {} that rounds an operand to bf16", plan::dtypeName(call.dtype()));
   // bf16 without instructions for it is multiplied in f32: every product and sum is then as exact.
   bool widened = !librarySupports(call.dtype());
   return MatmulShape{call.batch(),
@@ -139,7 +141,8 @@ plan::Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
                      call.trans_b(),
                      widened ? 4 : plan::dtypeBytes(call.dtype()),
                      widened,
-                     result != plan::F32};
+                     result != plan::F32,
+                     call.rounds_b()};
 }
 
 plan::Expected<Design> makeDesign(const plan::MatmulCall &call, const MatmulShape &shape) {
@@ -348,6 +351,8 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
     decision.make = [design](unsigned) { return makePackedMatmul(design); };
     return decision;
   }
+  if (shape->roundsB)
+    return plan::error("no library matmul of {} x {} x {} rounds its second operand", call.m(), call.n(), call.k());
   auto made = makeDesign(call, *shape);
   if (!made)
     return made.status();

@@ -75,8 +75,8 @@ private:
   /// The tile's columns of B from an index of K on.
   Source sourceOfB(const Tile &tile, int64_t k) const {
     const MatmulShape &s = design.shape;
-    return {tile.b + (s.transB ? tile.j0 * s.k + k : k * s.n + tile.j0) * packed::bytesOf(design.elements),
-            s.transB ? s.k : s.n, s.transB, design.elements};
+    return {tile.b + (s.transB ? tile.j0 * s.k + k : k * s.n + tile.j0) * packed::bytesOf(design.elementsOfB),
+            s.transB ? s.k : s.n, s.transB, design.elementsOfB};
   }
 
   /// What a panel of B is made of.
@@ -152,7 +152,8 @@ private:
 } // namespace
 
 PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
-    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOf(shape)), accumulate(accumulate) {
+    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOf(shape)),
+      elementsOfB(shape.roundsB ? Elements::Rounded : elements), accumulate(accumulate) {
   int64_t words = packed::wordsOf(tiling.blockK, elements);
   Source a{nullptr, 0, !shape.transA, elements};
   int64_t rows = packed::readsRowsInPlace(a, shape.k) ? 0 : tiling.tileM;

@@ -14,8 +14,8 @@ struct PackedDesign {
 
   MatmulShape shape;
   MatmulTiling tiling;
-  packed::Elements elements;
-  bool accumulate; ///< C holds what the product is added to
+  packed::Elements elements, elementsOfB; ///< B's where they lie: what is rounded is f32 there
+  bool accumulate;                        ///< C holds what the product is added to
   // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 

@@ -34,10 +34,29 @@ TCC_AVX512 inline Words widened(__mmask16 lanes, const uint16_t *from) {
   return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from));
 }
 
+/// 32 elements as bf16, the nearest even; subnormal ones are zeros, as they are to the dot products. The instruction is
+/// written out, so that what packs for it is one text with what packs for machines without it.
+TCC_AVX512 inline Words rounded(__m512 low, __m512 high) {
+  Words both;
+  __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(low), "v"(high));
+  return both;
+}
+
+/// Words of the elements i and 16 + i.
+TCC_AVX512 inline Words halvesPaired(Words halves) {
+  const Words order = _mm512_set_epi32(0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008,
+                                       0x170007, 0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
+  return _mm512_permutexvar_epi16(order, halves);
+}
+
 /// A word of K for adjacent lanes; `k` elements are left.
 template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64_t stride, __mmask16 lanes, int64_t k) {
   if constexpr (E == Elements::F32)
     return _mm512_maskz_loadu_epi32(lanes, from);
+  if constexpr (E == Elements::Rounded) {
+    __m512 next = k < 2 ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(lanes, from + stride * bytesOf(E));
+    return halvesPaired(rounded(_mm512_maskz_loadu_ps(lanes, from), next));
+  }
   auto *first = reinterpret_cast<const uint16_t *>(from);
   Words low = widened(lanes, first);
   return k < 2 ? low : _mm512_or_si512(low, _mm512_slli_epi32(widened(lanes, first + stride), 16));
@@ -47,6 +66,9 @@ template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64
 template <Elements E> TCC_AVX512 inline Words loadAlong(const char *from, int64_t k) {
   if constexpr (E == Elements::F32)
     return _mm512_maskz_loadu_epi32(firstLanes(k), from);
+  if constexpr (E == Elements::Rounded)
+    return rounded(_mm512_maskz_loadu_ps(firstLanes(k), from),
+                   _mm512_maskz_loadu_ps(firstLanes(k - kVector), from + kVector * bytesOf(E)));
   return _mm512_maskz_loadu_epi16(k >= 32 ? ~__mmask32(0) : (__mmask32(1) << k) - 1, from);
 }
 
@@ -78,7 +100,7 @@ TCC_AVX512 inline void transposeParts(Words a, Words b, Words c, Words d, Words 
 /// Rows of a panel that lie along K: 8 rows by 16 words at a time, two words of all rows a store.
 template <Elements E>
 TCC_AVX512 void packPanelAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t rows, int64_t k) {
-  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   int64_t words = wordsOf(k, E);
   for (int64_t w = 0; w < words; w += kVector) {
     Words row[8];
@@ -112,7 +134,7 @@ template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t str
 }
 
 template <Elements E> TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
-  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   int64_t words = wordsOf(k, E), strideBytes = source.stride * size;
   if (source.alongK) {
     for (int64_t row = 0; row < rows; row += kRows, to += kRows * words)
@@ -136,7 +158,7 @@ template <Elements E> TCC_AVX512 void packRowsAs(uint32_t *to, const Source &sou
 /// Columns of a panel that lie along K: 16 by 16 words at a time.
 template <Elements E, int Vectors>
 TCC_AVX512 void packColumnsAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
-  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   int64_t words = wordsOf(k, E);
   for (int64_t v = 0; v < Vectors; ++v, from += kVector * strideBytes, columns -= kVector)
     for (int64_t w = 0; w < words; w += kVector) {
@@ -167,7 +189,7 @@ TCC_AVX512 void packColumnsAlong(uint32_t *to, const char *from, int64_t strideB
 
 template <Elements E, int Vectors>
 TCC_AVX512 void packColumnsAcross(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
-  constexpr int64_t perWord = E == Elements::Bf16 ? 2 : 1, size = E == Elements::F32 ? 4 : 2;
+  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   int64_t words = wordsOf(k, E);
   __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
   for (int64_t w = 0; w < words; ++w, from += perWord * strideBytes, to += Vectors * kVector) {
@@ -334,8 +356,14 @@ void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
-  return source.elements == Elements::F32 ? packColumnsAs<Elements::F32>(to, source, columns, k)
-                                          : packColumnsAs<Elements::Bf16>(to, source, columns, k);
+  switch (source.elements) {
+  case Elements::F32:
+    return packColumnsAs<Elements::F32>(to, source, columns, k);
+  case Elements::Bf16:
+    return packColumnsAs<Elements::Bf16>(to, source, columns, k);
+  case Elements::Rounded:
+    return packColumnsAs<Elements::Rounded>(to, source, columns, k);
+  }
 }
 
 void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {

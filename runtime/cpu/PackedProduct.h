@@ -13,15 +13,16 @@ namespace tcc::runtime::packed {
 
 /// What lies in memory, and the 32-bit words that it is multiplied as.
 enum class Elements {
-  F32,  ///< f32, a word each
-  Bf16, ///< bf16, a word for each pair along K: one dot product instruction
+  F32,     ///< f32, a word each
+  Bf16,    ///< bf16, a word for each pair along K: one dot product instruction
+  Rounded, ///< f32 that is rounded to bf16, the nearest even, and multiplied as that; columns of B alone
 };
 
-inline int64_t bytesOf(Elements elements) { return elements == Elements::F32 ? 4 : 2; }
+constexpr int64_t bytesOf(Elements elements) { return elements == Elements::Bf16 ? 2 : 4; }
 
 /// Elements of K in a word.
-inline int64_t elementsOfWord(Elements elements) { return elements == Elements::Bf16 ? 2 : 1; }
-inline int64_t wordsOf(int64_t k, Elements elements) {
+constexpr int64_t elementsOfWord(Elements elements) { return elements == Elements::F32 ? 1 : 2; }
+constexpr int64_t wordsOf(int64_t k, Elements elements) {
   return (k + elementsOfWord(elements) - 1) / elementsOfWord(elements);
 }
 

@@ -45,17 +45,19 @@ double tileCost(const MatmulShape &s, const MatmulTiling &t) {
   double step = std::max({rows * width, kStepLatency, 0.6 * (rows + width)});
   double stored = rows * width * kSumCycles * (2 * blocks - 1) + kPanelCycles * blocks;
   double k = static_cast<double>(t.chunkK);
-  auto waiting = [&](int64_t whole, double lanes) {
-    double bytes = static_cast<double>(s.elementBytes);
+  auto waiting = [&](int64_t whole, double lanes, uint64_t elementBytes) {
+    double bytes = static_cast<double>(elementBytes);
     bool streams = static_cast<double>(whole * s.k) * bytes > static_cast<double>(kLastCacheBytes);
     return lanes * k * bytes * (streams ? kStreamPerByte : kFetchPerByte);
   };
-  double cycles = rowPanels * columnPanels * (words * step + stored) + waiting(s.m, static_cast<double>(t.tileM));
+  double cycles = rowPanels * columnPanels * (words * step + stored) +
+                  waiting(s.m, static_cast<double>(t.tileM), s.elementBytes);
   if (!rowsInPlace(s))
     cycles += words * rowPanels * kPackRows;
   // The first panel of B waits, others of words that need no shuffling are copied on the way.
   double waited = s.transB || pairs(s) ? vectors : width;
-  cycles += words * (waited * kPackColumns + (vectors - waited) * kCopyAhead) + waiting(s.n, waited * kVector);
+  cycles += words * (waited * kPackColumns + (vectors - waited) * kCopyAhead) +
+            waiting(s.n, waited * kVector, s.roundsB ? 4 : s.elementBytes);
   return cycles + kTileCycles;
 }
 

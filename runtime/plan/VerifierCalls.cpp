@@ -95,7 +95,8 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   uint64_t sizeOfC = matmul.result_dtype() == DTYPE_NONE ? size : dtypeBytes(matmul.result_dtype());
   uint64_t bytesOfC = saturatingProduct({sizeOfC, batch, m, n});
   call.operand(0, "A", saturatingProduct({size, batch, m, k}), size, false);
-  call.operand(1, "B", saturatingProduct({size, batch, k, n}), size, false);
+  uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
+  call.operand(1, "B", saturatingProduct({sizeOfB, batch, k, n}), sizeOfB, false);
   call.operand(c, "C", bytesOfC, sizeOfC, true);
   if (matmul.accumulate()) {
     call.operand(2, "the addend", bytesOfC, sizeOfC, false);

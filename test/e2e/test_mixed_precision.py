@@ -6,6 +6,10 @@ same weights and data as expected.json has them in f32.
 import json
 import unittest
 
+import numpy as np
+import onnx
+
+import attention_graph as graphs
 from common import ROOT, EndToEnd, case, metrics
 
 AUTOCAST = json.loads((ROOT / "test/e2e/autocast_losses.json").read_text())
@@ -54,6 +58,39 @@ class MixedPrecision(EndToEnd):
                                                  plan=f"{precision}.tplan")) for precision in ("f32", "bf16"))
         self.assertEqual(narrow["memory"]["resident_bytes"], wide["memory"]["resident_bytes"], "weights and moments stay f32")
         self.assertLess(narrow["memory"]["arena_bytes"], 0.8 * wide["memory"]["arena_bytes"])
+
+    def test_products_round_weights_as_they_read_them(self):
+        """No kernel makes copies in bf16 of the large layers' weights."""
+        width, rows = 1024, 64
+        g = graphs.Graph()
+        g.begin("mlp")
+        x = "x"
+        for i in range(3):
+            weight = np.random.default_rng(i).normal(size=(width, width)).astype(np.float32) / 32
+            x = g("Tanh", g("MatMul", x, g.parameter(f"w{i}", weight)))
+        g.nodes.append(onnx.helper.make_node("ReduceMean", [x], ["loss"], "loss", keepdims=0))
+        graph = onnx.helper.make_graph(
+            g.nodes, "mlp", [onnx.helper.make_tensor_value_info("x", 1, [rows, width])],
+            [onnx.helper.make_tensor_value_info("loss", 1, [])],
+            [onnx.numpy_helper.from_array(value, name) for name, value in g.weights.items()])
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9),
+                  self.folder / "mlp.onnx")
+        data = self.save("data.safetensors", x=np.random.default_rng(9).normal(size=(rows, width)).astype(np.float32))
+        plan = self.folder / "pairs.tplan"
+        compiled = self.command("tcc", "mlp.onnx", "--set", "loss.output=loss", "--precision", "bf16", "--target", "cpu:v4-bf16",
+                                "--entry", "train", "-o", plan)
+        if compiled.status and "this machine cannot run" in compiled.err:
+            self.skipTest(compiled.err)
+        self.assertEqual(compiled.status, 0, compiled)
+        profile = json.loads(self.succeed("trun", "profile", plan, "--data", data, "--steps", 1, "--no-roofline", "--all",
+                                          "--json").out)
+        products = [kernel for kernel in profile["kernels"] if kernel["what"].startswith("matmul")]
+        reading = sum(kernel["calls"] for kernel in products if "rounds_b" in kernel["what"])
+        self.assertEqual(reading, 3 + 2, "forward, and gradients of all layers' inputs but the first's")
+        # A copy reads 4 and writes 2 bytes an element, and multiplies nothing.
+        copies = [kernel for kernel in profile["kernels"] if not kernel["what"].startswith("matmul")
+                  and kernel["bytes"] == kernel["calls"] * 6 * width * width]
+        self.assertEqual(copies, [])
 
     def test_the_recipe_says_it_too(self):
         model, recipe, data, _ = case("mlp")

@@ -36,6 +36,13 @@ void addIndexingCases(std::vector<Case> &cases) {
 }
 
 static void addMatmuls(std::vector<Case> &cases) {
+  // The right operand is rounded as it is read. Numbers of f32 are halfway between two of bf16 now and then.
+  for (const char *flags : {"", "{transB = true}"}) {
+    std::string a = tensor("1x5x7", "bf16"), b = tensor(*flags ? "1x9x7" : "1x7x9", "f32"), c = tensor("1x5x9", "f32");
+    cases.push_back({std::string("matmul_rounded") + (*flags ? "_transB" : ""), "(%a: " + a + ", %b: " + b + ") -> " + c,
+                     std::string("%r = train.matmul %a, %b ") + flags + " : (" + a + ", " + b + ") -> " + c, Types::None,
+                     {{-2, 2}}, "%r", false, 8});
+  }
   for (bool transA : {false, true})
     for (bool transB : {false, true})
       for (auto [batch, m, n, k] : {std::array{1, 3, 5, 7}, {2, 1, 17, 3}, {3, 4, 1, 1}, {1, 19, 33, 5}}) {

@@ -122,6 +122,38 @@ TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
     }
 }
 
+/// An f32 operand that is rounded as it is read gives the bits that its rounded copy gives; ties are among its numbers.
+TEST_F(NarrowMatmul, RoundsTheRightOperandAsItReadsIt) {
+  for (Shape s : {Shape{1, 200, 131, 1601}, {1, 64, 48, 1030}, {1, 57, 33, 2050}})
+    for (bool transA : {false, true})
+      for (bool transB : {false, true}) {
+        auto [batch, m, n, k] = s;
+        Narrows a(m * k, 1), copy(k * n, 2);
+        Floats b = randomFloats(static_cast<size_t>(k * n), 3), wanted(static_cast<size_t>(m * n)),
+               got(static_cast<size_t>(m * n));
+        for (int64_t i = 0; i < k * n; ++i) {
+          float &x = b[static_cast<size_t>(i)];
+          if (i % 3 == 0)
+            x = std::bit_cast<float>((std::bit_cast<uint32_t>(x) & ~0xffffu) | 0x8000u);
+          uint32_t bits = std::bit_cast<uint32_t>(x);
+          copy.bits[i] = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        }
+        plan::MatmulCall call = matmulCall(1, m, n, k, transA, transB);
+        call.set_dtype(plan::BF16);
+        call.set_result_dtype(plan::F32);
+        ASSERT_EQ(runCall(call, a.memory, copy.memory, wanted, 2), "");
+        call.set_rounds_b(true);
+        std::string problem = runCall(call, a.memory, b, got, 2);
+        if (testLevel() != "cpu:v4-bf16") {
+          EXPECT_NE(problem.find("rounds its second operand"), std::string::npos) << problem;
+          continue;
+        }
+        ASSERT_EQ(problem, "");
+        for (size_t i = 0; i < static_cast<size_t>(m * n); ++i)
+          ASSERT_EQ(got[i], wanted[i]) << call.ShortDebugString() << " at " << i;
+      }
+}
+
 TEST_F(NarrowMatmul, InfinityAndNanStayWhatTheyAre) {
   Narrows a(8, 1), b(8, 2);
   for (int64_t i = 0; i < 8; ++i)

@@ -55,6 +55,17 @@ TEST(VerifierCalls, MatmulLargerThanItsBuffers) {
   expectProblem(plan, {"instruction 3", "A needs"});
 }
 
+TEST(VerifierCalls, MatmulThatRoundsReadsF32) {
+  plan::Plan plan = makeTestPlan();
+  plan::MatmulCall &matmul = *instruction(plan, 3).mutable_matmul(); // 4 x 32 x 16
+  matmul.set_dtype(plan::BF16);
+  matmul.set_result_dtype(plan::F32);
+  matmul.set_k(17);
+  matmul.set_chunk_k(17);
+  matmul.set_rounds_b(true);
+  expectProblem(plan, {"instruction 3", "B needs 2176 bytes"});
+}
+
 TEST(VerifierCalls, MatmulThroughAByteOffset) {
   plan::Plan plan = makeTestPlan();
   instruction(plan, 3).mutable_operands(0)->set_byte_offset(4);
