@@ -23,6 +23,10 @@ Source lanesFrom(const Source &source, int64_t lane) {
   return rest;
 }
 
+/// A result as large as a core's second cache is not in it when the next step writes it, and sums as short as this
+/// leave the stores no time to wait for their lines.
+constexpr int64_t kColdBytes = 1 << 20, kShortWords = 64;
+
 class PackedMatmul final : public LibraryCall {
 public:
   explicit PackedMatmul(const PackedDesign &chosen)
@@ -109,6 +113,7 @@ private:
                   : s.narrowC         ? Store::Round
                   : design.accumulate ? Store::Add
                                       : Store::Overwrite;
+    bool isCold = s.m * s.n * tile.sizeC >= kColdBytes && packed::wordsOf(s.k, design.elements) <= kShortWords;
     for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
       int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);
       bool first = at == tile.kBegin, last = at + k == tile.kEnd;
@@ -130,7 +135,7 @@ private:
           if (inPlace)
             panelA = {reinterpret_cast<const uint32_t *>(a.data + row * s.k * size), s.k * size / 4};
           float *sum = sums ? sums + row * sumsStride + column : nullptr;
-          Block block{words, first ? nullptr : sum, sumsStride, sum, sumsStride, Store::Overwrite, &ahead};
+          Block block{words, first ? nullptr : sum, sumsStride, sum, sumsStride, Store::Overwrite, isCold, &ahead};
           if (last) {
             block.result = tile.c + (row * s.n + column) * tile.sizeC;
             block.resultStride = s.n;

@@ -16,8 +16,8 @@
 #include <immintrin.h>
 #include <utility>
 
-#define TCC_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq")))
-#define TCC_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
+#define TCC_AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prfchw")))
+#define TCC_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prfchw,avx512bf16")))
 
 namespace tcc::runtime::packed {
 
@@ -279,6 +279,16 @@ template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(
     fetchLine(next);
 }
 
+/// Stores leave the core in order, each waiting for its line: those of a block would wait one after another.
+/// (Inlined by force: GCC takes a function that only fetches for one without effect.)
+TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const Block &block, int64_t rows, int64_t columns) {
+  const int64_t size = block.store == Store::Round ? 2 : 4;
+  auto *row = static_cast<const char *>(block.result);
+  for (int64_t i = 0; i < rows; ++i, row += block.resultStride * size)
+    for (int64_t at = 0; at < columns * size; at += 64)
+      __builtin_prefetch(row + at, 1);
+}
+
 // One text, compiled for two instruction sets.
 #define TCC_MULTIPLY(NAME, DOTS, TARGET, STEP)                                                                         \
   template <int Rows, int Vectors, bool InPlace>                                                                       \
@@ -286,6 +296,8 @@ template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(
     __m512 sums[Rows][Vectors];                                                                                        \
     _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j)   \
         sums[i][j] = _mm512_setzero_ps();                                                                              \
+    if (block.isCold)                                                                                                  \
+      fetchResult(block, Rows, columns);                                                                               \
     const uint32_t *a = panel.data;                                                                                    \
     const int64_t stride = InPlace ? panel.stride : 1, period = block.ahead->period;                                   \
     for (int64_t word = 0, end = 0; word < block.words;) {                                                             \

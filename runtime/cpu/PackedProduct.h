@@ -94,6 +94,7 @@ struct Block {
   void *result;
   int64_t resultStride; ///< in elements
   Store store;
+  bool isCold; ///< the result lies in no cache of the core: its lines are fetched while the sums are made
   Ahead *ahead;
 };
 
