@@ -113,7 +113,7 @@ private:
       import.dims[name] = extent;
     import.shapes = options.shapes;
     import.model = recipe.model;
-    if (options.recipePath.empty() && options.settings.empty())
+    if (hasNoRecipe())
       import.model.batchNorm = "as-exported"; // the graph alone decides
     import.recipeFile = recipe.file;
     import.where = recipe.where;
@@ -140,11 +140,18 @@ private:
       auto tensor = cast<RankedTensorType>(type);
       return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
     });
-    if (options.recipePath.empty() && options.settings.empty() && !scalar) {
+    if (hasNoRecipe() && !scalar) {
       entries = {"predict"};
       model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
                                "predict; give a recipe with loss.kind, loss.of and loss.target to train");
     }
+  }
+
+  /// Nothing says how to train: keys of `compiler` say how things are computed, not what.
+  bool hasNoRecipe() const {
+    return options.recipePath.empty() && llvm::all_of(options.settings, [](StringRef setting) {
+             return setting.ltrim().starts_with("compiler.");
+           });
   }
 
   bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
@@ -199,7 +206,7 @@ private:
                       update.evaluate = wants("evaluate");
                       update.predict = wants("predict");
                       update.gradients = wants("gradients");
-                      update.predictAsExported = options.recipePath.empty() && options.settings.empty();
+                      update.predictAsExported = hasNoRecipe();
                       passes.addPass(train::createBuildUpdatePass(update));
                     }});
     // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.

@@ -158,6 +158,9 @@ private:
   llvm::ArrayRef<HostTensor> operands;
 };
 
+/// A weight times what dropout says; a dropped one is 0 whatever it was.
+double dropped(double weight, double kept) { return kept == 0 ? 0 : weight * kept; }
+
 } // namespace
 
 //===----------------------------------------------------------------------===//
@@ -196,9 +199,9 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
     for (int64_t j = 0; j < s.keys; ++j)
       if (!naive.excluded(b, h, i, j))
         for (int64_t v = 0; v < s.width; ++v)
-          sums[v] += scores[j] / total * naive.kept(b, h, i, j) * naive.value(b, h, j, v);
+          sums[v] += dropped(scores[j], naive.kept(b, h, i, j)) * naive.value(b, h, j, v);
     for (int64_t v = 0; v < s.width; ++v)
-      results[0].setDouble(naive.outputIndex(b, h, i, v), sums[v]);
+      results[0].setDouble(naive.outputIndex(b, h, i, v), sums[v] / total);
     results[1].setDouble(naive.rowIndex(b, h, i), largest + std::log(total));
   });
 }
@@ -292,8 +295,8 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
     sums.emplace_back(result.size(), 0.0);
   naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
     double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i)), delta = 0;
-    if (logsumexp == -HUGE_VAL)
-      return;
+    if (logsumexp == -HUGE_VAL) // no key has a weight
+      logsumexp = HUGE_VAL;
     for (int64_t v = 0; v < s.width; ++v) {
       int64_t at = naive.outputIndex(b, h, i, v);
       delta += output.getDouble(at) * outputGrad.getDouble(at);
@@ -304,10 +307,10 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
       double weight = std::exp(naive.score(b, h, i, j) - logsumexp), kept = naive.kept(b, h, i, j), weightGrad = 0;
       for (int64_t v = 0; v < s.width; ++v) {
         double g = outputGrad.getDouble(naive.outputIndex(b, h, i, v));
-        sums[2][naive.valueIndex(b, h, j, v)] += weight * kept * g;
-        weightGrad += kept * g * naive.value(b, h, j, v);
+        sums[2][naive.valueIndex(b, h, j, v)] += dropped(weight, kept) * g;
+        weightGrad += g * naive.value(b, h, j, v);
       }
-      double scoreGrad = weight * (weightGrad - delta), t = naive.capped(b, h, i, j);
+      double scoreGrad = dropped(weight, kept) * weightGrad - weight * delta, t = naive.capped(b, h, i, j);
       double rawGrad = scoreGrad * (1 - t * t) * s.scale;
       for (int64_t d = 0; d < s.depth; ++d) {
         sums[0][naive.queryIndex(b, h, i, d)] += rawGrad * naive.key(b, h, j, d);

@@ -251,7 +251,7 @@ double activated(const CellSettings &s, unsigned which, double x) {
   case CellActivation::leaky_relu:
     return x < 0 ? a * x : x;
   case CellActivation::thresholded_relu:
-    return x > a ? x : 0;
+    return x <= a ? 0 : x;
   case CellActivation::scaled_tanh:
     return a * std::tanh(b * x);
   case CellActivation::hard_sigmoid:
@@ -306,6 +306,11 @@ std::vector<double> numbers(const HostTensor *tensor, int64_t size) {
   return values;
 }
 
+/// Peepholes or the inner bias; empty where the cell has none: 0·∞ would be NaN.
+std::vector<double> extraNumbers(llvm::ArrayRef<HostTensor> operands, int at) {
+  return at < 0 ? std::vector<double>() : numbers(&operands[size_t(at)], operands[size_t(at)].size());
+}
+
 bool isAlive(const HostTensor *lengths, int64_t row, int64_t step) { return !lengths || step < lengths->getInt(row); }
 
 } // namespace
@@ -317,7 +322,7 @@ void RecurrentOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   auto optional = [&](int i) { return i < 0 ? nullptr : &operands[size_t(i)]; };
   const HostTensor &x = operands[0], &weight = operands[1], *lengths = optional(at.lengths);
   std::vector<double> state = numbers(&operands[2], n * h), cell = numbers(optional(at.initialCell), n * h);
-  std::vector<double> extra = numbers(optional(at.extra), at.extra < 0 ? 3 * h : operands[size_t(at.extra)].size());
+  std::vector<double> extra = extraNumbers(operands, at.extra);
   for (int64_t i = 0; i < s.steps; ++i) {
     int64_t t = s.reverse ? s.steps - 1 - i : i;
     for (int64_t row = 0; row < n; ++row) {
@@ -333,6 +338,9 @@ void RecurrentOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
       std::vector<double> next(size_t(h), 0.0), nextCell(size_t(h), 0.0), gates(size_t(count * h), 0.0),
           reset(size_t(h), 0.0);
       auto gate = [&](int64_t which, int64_t j) -> double & { return gates[size_t(which * h + j)]; };
+      auto peephole = [&](int64_t which, int64_t j, double c) {
+        return extra.empty() ? 0 : extra[size_t(which * h + j)] * c;
+      };
       for (int64_t j = 0; j < h && s.cell == RecurrentCell::gru; ++j)
         reset[size_t(j)] = activated(s, 0, input(1, j) + product(h + j, one));
       for (int64_t j = 0; j < h; ++j) {
@@ -350,18 +358,18 @@ void RecurrentOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
         case RecurrentCell::gru_reset_after:
           gate(0, j) = activated(s, 0, input(0, j) + product(j, one));
           gate(1, j) = activated(s, 0, input(1, j) + product(h + j, one));
-          gate(2, j) = extra[size_t(j)] + product(2 * h + j, one);
+          gate(2, j) = peephole(0, j, 1) + product(2 * h + j, one);
           gate(3, j) = activated(s, 1, input(2, j) + gate(1, j) * gate(2, j));
           next[size_t(j)] = (1 - gate(0, j)) * gate(3, j) + gate(0, j) * before;
           break;
         case RecurrentCell::lstm:
-          gate(0, j) = activated(s, 0, input(0, j) + product(j, one) + extra[size_t(j)] * c);
+          gate(0, j) = activated(s, 0, input(0, j) + product(j, one) + peephole(0, j, c));
           gate(2, j) = s.coupled
                            ? 1 - gate(0, j)
-                           : activated(s, 0, input(2, j) + product(2 * h + j, one) + extra[size_t(2 * h + j)] * c);
+                           : activated(s, 0, input(2, j) + product(2 * h + j, one) + peephole(2, j, c));
           gate(3, j) = activated(s, 1, input(3, j) + product(3 * h + j, one));
           nextCell[size_t(j)] = gate(2, j) * c + gate(0, j) * gate(3, j);
-          gate(1, j) = activated(s, 0, input(1, j) + product(h + j, one) + extra[size_t(h + j)] * nextCell[size_t(j)]);
+          gate(1, j) = activated(s, 0, input(1, j) + product(h + j, one) + peephole(1, j, nextCell[size_t(j)]));
           next[size_t(j)] = gate(1, j) * activated(s, 2, nextCell[size_t(j)]);
           break;
         }
@@ -394,7 +402,7 @@ void RecurrentGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
   auto optional = [&](int i) { return i < 0 ? nullptr : &operands[size_t(i)]; };
   const HostTensor &weight = operands[0], *lengths = optional(at.lengths), *given = optional(at.statesGrad);
   std::vector<double> state = numbers(optional(at.lastGrad), n * h), cell = numbers(optional(at.lastCellGrad), n * h);
-  std::vector<double> extra = numbers(optional(at.extra), at.extra < 0 ? 3 * h : operands[size_t(at.extra)].size());
+  std::vector<double> extra = extraNumbers(operands, at.extra);
   for (int64_t i = s.steps - 1; i >= 0; --i) {
     int64_t t = s.reverse ? s.steps - 1 - i : i;
     for (int64_t row = 0; row < n; ++row) {
@@ -407,6 +415,9 @@ void RecurrentGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
         for (size_t k = 0; k < gradient.size(); ++k)
           sum += gradient[k] * weight.getDouble((first + int64_t(k)) * h + j);
         return sum;
+      };
+      auto peephole = [&](int64_t which, int64_t j, double gradient) {
+        return extra.empty() ? 0 : extra[size_t(which * h + j)] * gradient;
       };
       for (int64_t j = 0; j < h; ++j) {
         double &dState = state[size_t(row * h + j)], &dCell = cell[size_t(row * h + j)];
@@ -442,11 +453,11 @@ void RecurrentGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
           double now = operands[2].getDouble(line(h, j)), before = operands[3].getDouble(line(h, j));
           double in = kept(0), o = kept(1), f = kept(2), c = kept(3), shown = activated(s, 2, now);
           out(1) = dState * shown * slopeAt(s, 0, o);
-          double total = dCell + dState * o * slopeAt(s, 2, shown) + out(1) * extra[size_t(h + j)];
+          double total = dCell + dState * o * slopeAt(s, 2, shown) + peephole(1, j, out(1));
           out(0) = total * (s.coupled ? c - before : c) * slopeAt(s, 0, in);
           out(2) = s.coupled ? 0 : total * before * slopeAt(s, 0, f);
           out(3) = total * in * slopeAt(s, 1, c);
-          dCell = total * f + out(0) * extra[size_t(j)] + out(2) * extra[size_t(2 * h + j)];
+          dCell = total * f + peephole(0, j, out(0)) + (s.coupled ? 0 : peephole(2, j, out(2)));
           break;
         }
         }

@@ -14,7 +14,19 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
 ZOO = Path(__file__).resolve().parent / "zoo"
 os.environ["TCC_CACHE_DIR"] = ""         # no cache: what is tested is the compiler, not what an earlier one left behind
+# KEY=VALUE by spaces: recipe keys that every compile of the suite gets, unless the test itself sets them. So the whole suite
+# can be asked whether it holds with `TCC_TEST_SETTINGS=compiler.fuse=false` (docs/testing.md).
+SETTINGS = os.environ.get("TCC_TEST_SETTINGS", "").split()
 SECONDS = 240                            # no command of these tests takes a tenth of it; a hang must end
+
+
+def compile_words(words):
+    """Arguments of tcc with the suite's settings behind them; as they are where tcc is not asked to compile."""
+    words = [str(word) for word in words]
+    if not words or words[0] in ("report", "inspect", "ops"):
+        return words
+    own = {word.removeprefix("--set=").split("=")[0].strip() for word in words}
+    return words + [word for setting in SETTINGS if setting.split("=")[0] not in own for word in ("--set", setting)]
 
 
 class Result:
@@ -39,7 +51,7 @@ class EndToEnd(unittest.TestCase):
 
     def command(self, program, *arguments, env=None, prepare=None):
         """Runs build/bin/PROGRAM. `env`: variables set besides the caller's; `prepare`: called in the child before it starts."""
-        words = [str(BIN / program), *map(str, arguments)]
+        words = [str(BIN / program), *(compile_words(arguments) if program == "tcc" else map(str, arguments))]
         done = subprocess.run(words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
                               env=os.environ | (env or {}), preexec_fn=prepare, restore_signals=prepare is None)
         return Result(words, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

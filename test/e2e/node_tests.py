@@ -22,6 +22,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from common import compile_words  # noqa: E402
 from node_scope import reason_to_skip, only_shapes, shape_inputs  # noqa: E402
 
 # safetensors' names of types; numpy has no bfloat16 of its own, so its bytes travel as uint16.
@@ -129,12 +130,13 @@ class Case:
 def compile_cases(tcc, cases):
     """{name: message} of those that did not compile."""
     models = [case.folder / "model.onnx" for case in cases]
-    subprocess.run([tcc, "--quiet", "--entry", "predict", *models], capture_output=True, timeout=1200)
+    subprocess.run([tcc, *compile_words(["--quiet", "--entry", "predict", *models])], capture_output=True, timeout=1200)
     failures = {}
     for case, model in zip(cases, models):
         if model.with_suffix(".tplan").exists():
             continue
-        run = subprocess.run([tcc, "--quiet", "--entry", "predict", model], capture_output=True, text=True, timeout=300)
+        run = subprocess.run([tcc, *compile_words(["--quiet", "--entry", "predict", model])], capture_output=True, text=True,
+                             timeout=300)
         if run.returncode:
             crash = f"crash, exit status {run.returncode}: " if run.returncode < 0 else ""
             failures[case.name] = "tcc: " + crash + run.stderr.strip().replace(str(case.folder), "")[:600]

@@ -23,7 +23,7 @@ class Fusion(EndToEnd):
         common = ["--recipe", recipe, "--entry", "train", "--threads", 8]
         for setting in settings:
             common += ["--set", setting]
-        fused = self.compile(model, *common, plan=f"{name}.tplan")
+        fused = self.compile(model, *common, "--set", "compiler.fuse=true", plan=f"{name}.tplan")
         apart = self.compile(model, *common, "--set", "compiler.fuse=false", plan=f"{name}-apart.tplan")
         kernels = [len(self.report(plan)["kernels"]) for plan in (fused, apart)]
         self.assertNotEqual(*kernels, f"{name}: both plans have {kernels[0]} kernels: nothing was fused")

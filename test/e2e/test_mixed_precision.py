@@ -55,7 +55,7 @@ class MixedPrecision(EndToEnd):
     def test_activations_take_half_the_memory(self):
         model, recipe, _, _ = case("resnet-tiny")
         wide, narrow = (self.report(self.compile(model, "--recipe", recipe, "--precision", precision, "--entry", "train",
-                                                 plan=f"{precision}.tplan")) for precision in ("f32", "bf16"))
+                                                 "--set", "compiler.fuse=true", plan=f"{precision}.tplan")) for precision in ("f32", "bf16"))
         self.assertEqual(narrow["memory"]["resident_bytes"], wide["memory"]["resident_bytes"], "weights and moments stay f32")
         self.assertLess(narrow["memory"]["arena_bytes"], 0.8 * wide["memory"]["arena_bytes"])
 

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from common import compile_words  # noqa: E402
 from node_tests import NAMES, read_safetensors, write_safetensors  # noqa: E402
 from op_cases import every_case, judges, models  # noqa: E402
 
@@ -97,8 +98,8 @@ class Check:
         return None
 
 
-def command(words):
-    run = subprocess.run(words, capture_output=True, text=True, timeout=1200)
+def command(program, *words):
+    run = subprocess.run([program, *compile_words(words)], capture_output=True, text=True, timeout=1200)
     return run.returncode, run.stdout, run.stderr
 
 
@@ -110,11 +111,11 @@ def failure(status, err):
 def compile_group(tcc, group, model, entry):
     """{check: message} of those that do not compile."""
     paths = [check.folder / model for check in group]
-    command([tcc, "--quiet", "--entry", entry, *paths])
+    command(tcc, "--quiet", "--entry", entry, *paths)
     failures = {}
     for check, path in zip(group, paths):
         if not path.with_suffix(".tplan").exists():
-            status, _, err = command([tcc, "--quiet", "--entry", entry, path])
+            status, _, err = command(tcc, "--quiet", "--entry", entry, path)
             if status:
                 failures[check] = failure(status, err)
     return failures
@@ -137,13 +138,13 @@ def gradcheck_group(tcc, group):
     data = group[0].folder / "group.safetensors"
     save(data, feeds)
     paths = [check.folder / "gradients.onnx" for check in group]
-    _, out, _ = command([tcc, "gradcheck", "--data", data, *paths, *paths[:1]])  # at least two, so that each has its heading
+    _, out, _ = command(tcc, "gradcheck", "--data", data, *paths, *paths[:1])  # at least two, so that each has its heading
     blocks = dict(zip(*[iter(re.split(r"^(/.*\.onnx):\n", out, flags=re.MULTILINE)[1:])] * 2))
     failures = {}
     for check, path in zip(group, paths):
         if not (problem := wrong_block(check, blocks.get(str(path), ""))):
             continue
-        status, out, err = command([tcc, "gradcheck", "--data", data, path])
+        status, out, err = command(tcc, "gradcheck", "--data", data, path)
         if problem := wrong_block(check, out):
             failures[check] = failure(status, err) if err.strip() else problem
     return failures

@@ -38,47 +38,69 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
                     output = typeOf({batch, heads, queries, width}, element),
                     logsumexp = typeOf({batch, heads, queries, 1}, sums),
                     scores = typeOf({batch, heads, queries, keys}, element);
-  std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value, names = "%q, %k, %v",
-              types = query + ", " + key + ", " + value, segments = "1, 1, 1", body;
+  struct Text {
+    std::string names = "%q, %k, %v", types, segments = "1, 1, 1", settings, body;
+  };
+  // In `wide`, nothing is excluded: what a NaN or ∞ may reach as a product with 0.
+  Text text, wide;
+  text.settings = ", scale = 0.4" + c.settings;
+  wide.settings = text.settings;
+  if (size_t at = wide.settings.find(", causal"); at != std::string::npos) {
+    size_t next = wide.settings.find(", ", at + 2);
+    while (next != std::string::npos && wide.settings.compare(next, 8, ", causal") == 0)
+      next = wide.settings.find(", ", next + 2);
+    wide.settings.erase(at, next == std::string::npos ? next : next - at);
+  }
+  std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value;
+  text.types = wide.types = query + ", " + key + ", " + value;
   std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}};
   auto optional = [&](bool there, const std::string &name, const std::string &type, Range range) {
-    segments += there ? ", 1" : ", 0";
+    text.segments += there ? ", 1" : ", 0";
+    wide.segments += there && name != "m" ? ", 1" : ", 0";
     if (!there)
       return;
     bool made = name == "b" && !c.biasBody.empty();
     arguments += ", %" + name + (made ? "0: " : ": ") + type;
     if (made)
-      body = c.biasBody;
-    for (size_t at; (at = body.find("$B")) != std::string::npos;)
-      body.replace(at, 2, type);
-    names += ", %" + name;
-    types += ", " + type;
+      text.body = c.biasBody;
+    for (size_t at; (at = text.body.find("$B")) != std::string::npos;)
+      text.body.replace(at, 2, type);
+    text.names += ", %" + name;
+    text.types += ", " + type;
+    if (name != "m") {
+      wide.names += ", %" + name + (made ? "0" : "");
+      wide.types += ", " + type;
+    }
     ranges.push_back(range);
   };
   optional(!c.bias.empty(), "b", typeOf(c.bias, element), {-2, 2});
   optional(!c.mask.empty(), "m", typeOf(c.mask, "i1"), {0, 1});
   optional(c.settings.find("dropout") != std::string::npos, "w", "tensor<4xui32>", {0, 4e9});
-  body += "%r, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">, scale = 0.4" +
-          c.settings + "} : (" + types + ") -> (" + output + ", " + logsumexp + ")";
+  for (Text *t : {&text, &wide})
+    t->body += "%r, %l = train.attention " + t->names + " {operandSegmentSizes = array<i32: " + t->segments + ">" +
+               t->settings + "} : (" + t->types + ") -> (" + output + ", " + logsumexp + ")";
   if (element == "f64" && c.differences) {
     std::string results = c.emptyRows ? output : output + ", " + logsumexp;
-    cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", body, Types::None, ranges,
-                     c.emptyRows ? "%r" : "%r, %l", true, 64, "", false});
+    cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", text.body, Types::None, ranges,
+                     c.emptyRows ? "%r" : "%r, %l", true, 64, "", wide.body});
   }
   std::string gradients = query + ", " + key + ", " + value, gradientNames = "%gq, %gk, %gv";
   if (!c.bias.empty()) {
     gradients += ", " + scores;
     gradientNames += ", %gb";
   }
-  body += "\n" + gradientNames + " = train.attention_grad " + names +
-          ", %r, %l, %g {operandSegmentSizes = array<i32: " + segments +
-          ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">, scale = 0.4" +
-          c.settings + "} : (" + types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" + gradients + ")";
+  for (Text *t : {&text, &wide})
+    t->body += "\n" + gradientNames + " = train.attention_grad " + t->names +
+               ", %r, %l, %g {operandSegmentSizes = array<i32: " + t->segments +
+               ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">" +
+               t->settings + "} : (" + t->types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" +
+               gradients + ")";
   ranges.push_back({-1, 1});
   bool narrow = element == "bf16" || element == "f16";
   cases.push_back({"attention_grad_" + c.name + "_" + element,
                    "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
-                   body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0, "", false});
+                   text.body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0, "",
+                   wide.body});
 }
 
 } // namespace

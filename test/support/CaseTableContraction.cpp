@@ -161,6 +161,18 @@ static void addWinograds(std::vector<Case> &cases) {
       text += (text.empty() ? "" : "x") + std::to_string(extent);
     return text;
   };
+  // A NaN or ∞ may reach whatever is computed from its tile, 6×6 inputs, and a tap's all outputs of its feature.
+  auto spread = [](const std::string &name, const std::string &type) {
+    return "%wide_" + name + " = train.sum_pool %" + name +
+           " {kernel = array<i64: 11, 11>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 5, 5>, "
+           "channelsLast = true} : (" + type + ") -> " + type + "\n";
+  };
+  auto overTaps = [](const std::string &from, const std::string &to, const std::string &type, const std::string &taps) {
+    std::string one = type;
+    one.replace(one.rfind("x3x3x") + 1, 3, "1x1");
+    return "%taps = train.reduce sum %" + from + " " + taps + " : " + type + " -> " + one + "\n%" + to + " = train.broadcast %taps : " +
+           one + " -> " + type + "\n";
+  };
   for (const Shape &s : shapes) {
     std::string name = dims({s.batch, s.height, s.width, s.channels, s.features, s.padTop, s.padLeft}),
                 x = tensor(dims({s.batch, s.height, s.width, s.channels})), y = tensor(dims({s.batch, s.rows, s.columns, s.features}));
@@ -170,7 +182,9 @@ static void addWinograds(std::vector<Case> &cases) {
       cases.push_back({"winograd_conv_" + name + (transposed ? "_transposed" : ""), "(%x: " + x + ", %w: " + w + ") -> " + y,
                        "%r = train.winograd_conv %x, %w {" + pads + ", transposed = " + (transposed ? "true" : "false") + "} : (" +
                            x + ", " + w + ") -> " + y,
-                       Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16, "", false});
+                       Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16, "",
+                       spread("x", x) + overTaps("w", "wide_w", w, "[2, 3]") + "%r = train.winograd_conv %wide_x, %wide_w {" + pads + ", transposed = " +
+                           (transposed ? "true" : "false") + "} : (" + x + ", " + w + ") -> " + y});
     }
     for (std::string element : {"f64", "f32", "bf16", "f16"}) {
       // What the sums are in; how many parts there are follows from the number of tiles and blocks.
@@ -181,7 +195,9 @@ static void addWinograds(std::vector<Case> &cases) {
                   r = tensor(dims({parts, s.features, s.channels, 3, 3}), sums);
       cases.push_back({"winograd_weight_grad_" + name + "_" + element, "(%x: " + in + ", %g: " + grad + ") -> " + r,
                        "%r = train.winograd_weight_grad %x, %g {" + pads + "} : (" + in + ", " + grad + ") -> " + r, Types::None,
-                       {{-2, 2}, {-1, 1}}, "%r", false, 64, "", false});
+                       {{-2, 2}, {-1, 1}}, "%r", false, 64, "",
+                       spread("x", in) + spread("g", grad) + "%some = train.winograd_weight_grad %wide_x, %wide_g {" + pads + "} : (" +
+                           in + ", " + grad + ") -> " + r + "\n" + overTaps("some", "r", r, "[3, 4]")});
     }
   }
 }

@@ -36,15 +36,14 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
 
   std::vector<std::pair<std::string, std::string>> in = {{"%x", gates}, {"%w", of({h, l.gates * h})}, {"%h", state}};
   std::vector<std::string> out = {states, state};
-  std::string segments = "1, 1, 1, " + std::to_string(lstm);
+  const std::string optional = l.extra ? ", 1" : ", 0", both = optional + (l.lengths ? ", 1" : ", 0");
+  const std::string segments = "1, 1, 1, " + std::to_string(lstm);
   if (lstm)
     in.emplace_back("%c", state);
   if (l.extra)
     in.emplace_back("%p", extra);
   if (l.lengths)
     in.emplace_back("%n", lengths);
-  segments += l.extra ? ", 1" : ", 0";
-  segments += l.lengths ? ", 1" : ", 0";
   if (lstm)
     out.insert(out.end(), {state, kept, states});
   else if (l.kept)
@@ -56,14 +55,19 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
       list += (list.empty() ? "" : ", ") + type;
     return list;
   };
-  auto write = [&](const std::string &name, const std::string &op, const std::string &operandSegments,
+  // What is beyond a sequence's end may reach what it would reach if there were no lengths (segments of `unbounded`).
+  auto write = [&](const std::string &name, const std::string &op, const std::string &operandSegments, const std::string &unbounded,
                    const std::vector<std::pair<std::string, std::string>> &operands, const std::vector<std::string> &results,
                    size_t shown, bool gradient) {
-    std::string signature = "(", names, types, resultNames, shownNames;
+    std::string signature = "(", names, types, resultNames, shownNames, boundlessNames, boundlessTypes;
     for (const auto &[value, type] : operands) {
       signature += (names.empty() ? "" : ", ") + value + ": " + type;
       types += (names.empty() ? "" : ", ") + type;
       names += (names.empty() ? "" : ", ") + value;
+      if (value == "%n")
+        continue;
+      boundlessTypes += (boundlessNames.empty() ? "" : ", ") + type;
+      boundlessNames += (boundlessNames.empty() ? "" : ", ") + value;
     }
     for (size_t i = 0; i < results.size(); ++i) {
       resultNames += (i ? ", %r" : "%r") + std::to_string(i);
@@ -75,14 +79,18 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
     for (size_t i = 0; i < operands.size(); ++i)
       if (operands[i].first == "%n")
         ranges[i] = {0, double(t)};
-    cases.push_back({name + "_" + element, signature + ") -> (" + text(shownTypes) + ")",
-                     resultNames + " = train." + op + " " + names + " {operandSegmentSizes = array<i32: " + operandSegments +
-                         ">, " + attributes + "} : (" + types + ") -> (" + text(results) + ")",
-                     Types::None, ranges, shownNames, gradient, 64, "", false});
+    auto body = [&](const std::string &operandNames, const std::string &operandTypes, const std::string &sizes) {
+      return resultNames + " = train." + op + " " + operandNames + " {operandSegmentSizes = array<i32: " + sizes + ">, " +
+             attributes + "} : (" + operandTypes + ") -> (" + text(results) + ")";
+    };
+    cases.push_back({name + "_" + element, signature + ") -> (" + text(shownTypes) + ")", body(names, types, operandSegments),
+                     Types::None, ranges, shownNames, gradient, 64, "",
+                     l.lengths ? body(boundlessNames, boundlessTypes, unbounded) : ""});
   };
-  write("recurrent_" + l.name, "recurrent", segments, in, out, lstm ? 3 : 2, h < 10); // differences over wide weights take long
+  write("recurrent_" + l.name, "recurrent", segments + both, segments + optional + ", 0", in, out, lstm ? 3 : 2,
+        h < 10); // differences over wide weights take long
   if (l.kept)
-    write("recurrent_kept_" + l.name, "recurrent", segments, in, out, out.size(), false);
+    write("recurrent_kept_" + l.name, "recurrent", segments + both, segments + optional + ", 0", in, out, out.size(), false);
 
   std::vector<std::pair<std::string, std::string>> back = {{"%w", of({l.gates * h, h})}};
   if (l.kept)
@@ -90,8 +98,7 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
   back.emplace_back("%s", states);
   if (lstm)
     back.emplace_back("%b", states);
-  std::string backSegments = "1, " + std::to_string(back.size() - 1) + segments.substr(segments.size() - 6) + ", 1, 1, " +
-                             std::to_string(lstm);
+  const std::string before = "1, " + std::to_string(back.size() - 1), behind = ", 1, 1, " + std::to_string(lstm);
   if (l.extra)
     back.emplace_back("%p", extra);
   if (l.lengths)
@@ -105,7 +112,7 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
     backOut.push_back(state);
   if (resetAfter)
     backOut.push_back(states);
-  write("recurrent_grad_" + l.name, "recurrent_grad", backSegments, back, backOut, backOut.size(), false);
+  write("recurrent_grad_" + l.name, "recurrent_grad", before + both + behind, before + optional + ", 0" + behind, back, backOut, backOut.size(), false);
 }
 
 } // namespace

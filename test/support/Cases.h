@@ -34,9 +34,9 @@ struct Case {
   bool gradient = true; ///< false where finite differences say nothing (ties, steps)
   double slack = 1;     ///< factor on the tolerance of kernels: long sums, steep functions
   std::string shape = ""; ///< what $S stands for: "17x", "" for a scalar
-  /// False where it is not laid down which results NaN and ∞ reach: 0·NaN of a masked key is NaN, one in a block that is
-  /// skipped is not there; likewise steps beyond a sequence's end; what is transformed spreads over its tile.
-  bool laysDownNonFinite = true;
+  /// Where a NaN or ∞ may reach more results than the op's definition has it, a body that gives all of these: 0·NaN of a
+  /// masked key, or a whole tile of what is transformed. Such a result is NaN, or what it would be; never another number.
+  std::string reach = "";
 
   /// True if the case can be of any shape.
   bool isResizable() const { return signature.find("$S") != std::string::npos; }
