@@ -1,6 +1,11 @@
-"""A memory budget is obeyed, the smaller one never gives a larger or cheaper plan, and no bit of a result depends on it."""
+"""A memory budget is obeyed, the smaller one never gives a larger or cheaper plan, and no bit of a result depends on it.
+
+`test_budget.py --all` takes eight models and twenty budgets each, measures steps of the different plans in turn, and prints a
+table; with `--write` it goes into docs/budget.md.
+"""
 import json
 import re
+import statistics
 import sys
 import unittest
 
@@ -8,12 +13,14 @@ import numpy as np
 import safetensors.numpy
 
 import models
-from common import EndToEnd, case, metrics
+from common import ROOT, EndToEnd, case, metrics
 
-# `test_budget.py --all` takes all of these, twenty budgets each; the plain test three, with six.
+# The plain test takes three of these, with six budgets.
 CASES = ("resnet-tiny", "nano-gpt", "lstm-lm", "cnn-bn", "unet-tiny", "vit-tiny", "hf-bert-tiny", "hf-llama-tiny")
 ALL = "--all" in sys.argv
 BUDGETS = 20 if ALL else 6
+TURNS, STEPS = 7, 12                     # of measuring; the first steps of each are left out
+ROWS = []
 
 
 class Budget(EndToEnd):
@@ -41,9 +48,9 @@ class Budget(EndToEnd):
             self.assertLessEqual(point["lower_bound_cost"], point["cost"])
         most, least = resident + arenas[0], resident + arenas[-1]
         budgets = sorted({int(b) for b in np.linspace(least, most, BUDGETS)})
-        previous, runs = None, {}
+        previous, runs, plans = None, {}, {}
         for budget in budgets:
-            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--memory-budget", budget)
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--memory-budget", budget, plan=f"{name}-{budget}.tplan")
             report = self.report(plan)
             memory, cost = report["memory"], report["recompute"]["extra_cost_fraction"]
             taken = memory["arena_bytes"] + memory["resident_bytes"]
@@ -55,13 +62,34 @@ class Budget(EndToEnd):
             previous = (taken, cost)
             if taken not in runs:
                 runs[taken] = self.results(plan, data, f"{name}-{taken}")
+                plans[taken] = (plan, cost)
         self.assertEqual(previous, (most, 0.0), "the largest budget is met without recomputation")
         reference = runs[most]
         for taken, result in runs.items():
             self.assertEqual(result[0], reference[0], f"losses at {taken} bytes")
             for parameter, value in reference[1].items():
                 self.assertEqual(value.tobytes(), result[1][parameter].tobytes(), f"{parameter} at {taken} bytes")
+        if ALL:
+            self.check_seconds(name, plans, data, len(budgets))
         return len(runs) > 1
+
+    def check_seconds(self, name, plans, data, budgets):
+        """Steps of all plans, in turn: a plan that costs less is no slower, within what one plan's turns differ by."""
+        seconds = {taken: [] for taken in plans}
+        for turn in range(TURNS):
+            for taken, (plan, _) in plans.items():
+                run = self.train(plan, data, out=f"{name}-{taken}-{turn}", steps=STEPS)
+                seconds[taken].append(statistics.median(line["seconds"] for line in metrics(run)[0][2:]))
+        median = {taken: statistics.median(times) for taken, times in seconds.items()}
+        order = sorted(plans)                                # from the least memory, the dearest plan
+        apart = lambda i, j: (min(seconds[j]) - median[i]) / median[i]      # j is cheaper than i
+        worst = max((apart(i, j) for n, i in enumerate(order) for j in order[n + 1:]), default=0.0)
+        least, most = order[0], order[-1]
+        spread = statistics.median((max(times) - min(times)) / median[taken] for taken, times in seconds.items())
+        ROWS.append(f"| {name} | {budgets} | {len(plans)} | {least / most:.2f} | {100 * plans[least][1]:.1f} % | "
+                    f"{1e3 * median[most]:.2f} | {1e3 * median[least]:.2f} ({median[least] / median[most]:.2f}) | {100 * spread:.0f} % | "
+                    f"{100 * worst:+.0f} % |")
+        self.assertLessEqual(worst, 0, f"{name}: a plan that costs less is slower: {seconds}")
 
     def results(self, plan, data, out):
         run = self.train(plan, data, "--no-release", out=out, steps=3)
@@ -91,16 +119,17 @@ class Budget(EndToEnd):
     def test_gradients_are_left_out_where_they_alone_do_not_fit(self):
         recipe = self.write("r.toml", models.SQUARES + models.SGD)
         model = models.mlp(self.folder / "m.onnx", batch=1, width=8192)
-        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--json").out)
+        fused = ["--set", "compiler.fuse=true"]              # else updates stand beside gradients in the step, too
+        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, *fused, "--json").out)
         least = {name: program["points"][-1]["arena_bytes"] for name, program in frontier["programs"].items()}
         others = max(bytes for name, bytes in least.items() if name != "gradients")
         self.assertGreater(least["gradients"], others)
         budget = frontier["resident_bytes"] + others
-        result = self.succeed("tcc", model, "--recipe", recipe, "--memory-budget", budget, "-o", "p.tplan")
+        result = self.succeed("tcc", model, "--recipe", recipe, *fused, "--memory-budget", budget, "-o", "p.tplan")
         self.assertIn("no `gradients`", result.err)
         self.assertNotIn("gradients", self.report("p.tplan")["entries"])
-        self.refuse(3, ["smallest budget", "`gradients`"], "tcc", model, "--recipe", recipe, "--memory-budget", budget,
-                    "--entry", "train,gradients", "-o", "q.tplan")
+        self.refuse(3, ["smallest budget", "`gradients`"], "tcc", model, "--recipe", recipe, *fused, "--memory-budget",
+                    budget, "--entry", "train,gradients", "-o", "q.tplan")
 
     def test_the_largest_batch(self):
         recipe = self.write("r.toml", models.SQUARES + models.SGD)
@@ -139,5 +168,18 @@ class Budget(EndToEnd):
         self.assertIn("free on this machine", (self.folder / "free" / "log.txt").read_text())
 
 
+def table():
+    return "\n".join([
+        "| model | budgets | plans | least / most bytes | extra cost at least | ms a step at most memory | at least (ratio) | spread | worst |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |", *ROWS])
+
+
 if __name__ == "__main__":
-    unittest.main(argv=[word for word in sys.argv if word != "--all"], verbosity=2)
+    unittest.main(argv=[word for word in sys.argv if word not in ("--all", "--write")], verbosity=2, exit=not ALL)
+    if ALL:
+        print(table())
+    if ALL and "--write" in sys.argv:
+        page = ROOT / "docs" / "budget.md"
+        begin, end = "<!-- twenty budgets -->\n", "<!-- end of twenty budgets -->"
+        before, rest = page.read_text().split(begin)
+        page.write_text(before + begin + table() + "\n" + rest[rest.index(end):])
