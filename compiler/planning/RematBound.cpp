@@ -1,10 +1,10 @@
 //===- RematBound.cpp - lower bounds of recomputation -----------*- C++ -*-===//
 //
 // What no schedule within a budget goes below: the costs of all nodes once, and what the relaxation of
-// RematBoundModel.h says that repetitions cost at least.
+// RematBoundModel.h or the search of RematBoundSearch.h says that repetitions cost at least.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematBoundDual.h"
+#include "compiler/planning/RematBoundSearch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -67,5 +67,14 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
       bound.memoryPrices[static_cast<size_t>(model.milestones[static_cast<size_t>(k)])] =
           found.prices[static_cast<size_t>(k)];
   });
+  // The search sees the memory between first executions, too. It pays off where it soon gets above the relaxation.
+  const uint64_t wanted = uint64_t{300 * 12} * problem.nodes.size() * problem.nodes.size();
+  if (best <= 0.0 || options.work / 8 < wanted)
+    return bound;
+  RematPrefixBounds prefixes = boundPrefixes(modelOfGivenOrder(problem, budget, static_cast<int>(problem.nodes.size())),
+                                             options.work / 8, options.stop);
+  RematSearchBound searched = boundBySearch(problem, budget, prefixes, best, options.work / 8, options.stop);
+  bound.infeasible = searched.infeasible;
+  bound.givenOrder = std::max(bound.givenOrder, sum + roundedUp(searched.extra));
   return bound;
 }

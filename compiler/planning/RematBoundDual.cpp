@@ -35,13 +35,15 @@ struct Program {
   std::vector<float> least;
   std::vector<double> exactLeast;
   std::vector<bool> ofPath; ///< follows one output: not charged in the bound
+  std::vector<int> after;   ///< the milestone that is the last one it says something of
 
   void term(size_t variable, double factor) {
     column.push_back(static_cast<uint32_t>(variable));
     coefficient.push_back(static_cast<float>(factor));
     exact.push_back(factor);
   }
-  void endRow(double bound, bool path = false) {
+  void endRow(double bound, int milestone, bool path = false) {
+    after.push_back(milestone);
     begin.push_back(column.size());
     least.push_back(static_cast<float>(bound));
     exactLeast.push_back(bound);
@@ -135,10 +137,31 @@ void Multipliers::restart() {
   anchor();
 }
 
+/// Least cost of one output from interval to interval, held during the milestone that was last and not held.
+struct HeldPath {
+  double held = 0.0, free = 0.0;
+
+  struct Interval {
+    double made, absent; ///< the output is at hand in the interval; need not be
+  };
+  Interval interval(double again, bool mayRedo) const {
+    const double forced = mayRedo ? again : std::numeric_limits<double>::infinity();
+    const double chosen = mayRedo ? std::min(0.0, again) : 0.0;
+    const double made = std::min(held + chosen, free + forced);
+    return {made, std::min(made, free + chosen)};
+  }
+  /// Through the interval and the milestone at its end.
+  void pass(const Interval &interval, bool needed, double holding, bool mustHold) {
+    held = interval.made + holding;
+    free = mustHold ? std::numeric_limits<double>::infinity() : needed ? interval.made : interval.absent;
+  }
+};
+
 class DualSolver {
 public:
   explicit DualSolver(const RematModel &model);
   void run(uint64_t work, double enough, const std::function<bool()> &stop);
+  RematPrefixBounds prefixes() const;
   RematDualBound best;
 
 private:
@@ -161,6 +184,7 @@ private:
   Program program; // costs by `costScale`, rows of memory by `bytesScale`
   std::vector<size_t> memoryRow;
   std::vector<std::pair<int, size_t>> coverRows; ///< milestone, row
+  std::vector<float> bestMultipliers;
 };
 
 DualSolver::DualSolver(const RematModel &model) : model(model) {
@@ -198,7 +222,7 @@ void DualSolver::addRows() {
       program.term(redo(node, k), 1.0);
       if (!needed)
         program.term(hold(node, k), -1.0);
-      program.endRow(needed ? 1.0 : 0.0, true);
+      program.endRow(needed ? 1.0 : 0.0, k, true);
     }
   }
   for (auto [input, node] : model.edges) {
@@ -209,7 +233,7 @@ void DualSolver::addRows() {
       program.term(hold(at(input), k - 1), 1.0);
       program.term(redo(at(input), k), 1.0);
       program.term(redo(at(node), k), -1.0);
-      program.endRow(0.0);
+      program.endRow(0.0, k - 1);
     }
   }
   memoryRow.push_back(0);
@@ -220,7 +244,7 @@ void DualSolver::addRows() {
         program.term(hold(node, k), -model.bytes[node] / bytesScale);
     }
     memoryRow.push_back(program.rows());
-    program.endRow(-model.capacity[at(k)] / bytesScale);
+    program.endRow(-model.capacity[at(k)] / bytesScale, k);
   }
 }
 
@@ -241,21 +265,21 @@ void DualSolver::addSpan(int p, int q) {
       needed[node] = needed[node] || model.needed[hold(node, k)] != 0.0f;
     }
     program.term(span[node], -1.0);
-    program.endRow(0.0);
+    program.endRow(0.0, q);
     if (!needed[node] && (q > value.last || q > model.stages))
       continue;
     program.term(hold(node, p), 1.0);
     program.term(span[node], 1.0);
     if (!needed[node])
       program.term(hold(node, q), -1.0);
-    program.endRow(needed[node] ? 1.0 : 0.0);
+    program.endRow(needed[node] ? 1.0 : 0.0, q);
   }
   for (auto [input, node] : model.edges)
     if (span[at(node)] != none && !needed[at(input)]) {
       program.term(hold(at(input), p), 1.0);
       program.term(span[at(input)], 1.0);
       program.term(span[at(node)], -1.0);
-      program.endRow(0.0);
+      program.endRow(0.0, q);
     }
 }
 
@@ -281,30 +305,79 @@ double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
     const RematModel::Value &value = model.values[node];
     if (value.last <= value.first)
       continue;
-    // Least cost up to here with the output held, and with it not held.
-    double heldBest = reduced[hold(node, value.first)];
-    double freeBest = model.held[hold(node, value.first)] != 0.0f ? infinity : 0.0;
+    HeldPath path{reduced[hold(node, value.first)], model.held[hold(node, value.first)] != 0.0f ? infinity : 0.0};
     for (int k = value.first + 1; k <= value.last; ++k) {
-      size_t here = hold(node, k);
-      double again = reduced[redo(node, k)] + (withCosts ? model.cost[node] : 0.0);
-      size += withCosts ? model.cost[node] : 0.0;
-      double forced = model.mayRedo[here] != 0.0f ? again : infinity;
-      double chosen = model.mayRedo[here] != 0.0f ? std::min(0.0, again) : 0.0;
-      double made = std::min(heldBest + chosen, freeBest + forced); // the output is there in the interval
-      double absent = model.needed[here] != 0.0f ? made : std::min(made, freeBest + chosen);
-      heldBest = made + reduced[here];
-      freeBest = model.held[here] != 0.0f ? infinity : absent;
+      const size_t here = hold(node, k);
+      const double cost = withCosts ? model.cost[node] : 0.0;
+      size += cost;
+      path.pass(path.interval(reduced[redo(node, k)] + cost, model.mayRedo[here] != 0.0f), model.needed[here] != 0.0f,
+                reduced[here], model.held[here] != 0.0f);
     }
-    sum += std::min(heldBest, freeBest); // infinite: needed where it can't be
+    sum += std::min(path.held, path.free); // infinite: needed where it can't be
   }
   double operations = 4.0 * static_cast<double>(program.column.size() + program.cost.size()) + 64.0;
   return sum - operations * std::numeric_limits<double>::epsilon() * size;
+}
+
+/// Rows that say something of later milestones are left out, so that each prefix is a program of its own; what rows say
+/// of an interval depends on nothing after it, and one pass gives all prefixes.
+RematPrefixBounds DualSolver::prefixes() const {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const size_t n = model.values.size();
+  RematPrefixBounds result;
+  result.milestones = model.milestones;
+  std::vector<std::vector<size_t>> rowsAfter(at(model.stages) + 1);
+  for (size_t row = 0; row < bestMultipliers.size(); ++row)
+    if (!program.ofPath[row] && bestMultipliers[row] > 0.0f && program.after[row] <= model.stages)
+      rowsAfter[at(program.after[row])].push_back(row);
+  std::vector<double> reduced(program.cost.size(), 0.0);
+  std::vector<HeldPath> paths(n);
+  double charged = 0.0, size = 0.0; // of the terms' absolute values
+  const double operations = 4.0 * static_cast<double>(program.column.size() + program.cost.size()) + 64.0;
+  for (int m = 0; m <= model.stages; ++m) {
+    for (size_t row : rowsAfter[at(m)]) {
+      double charge = static_cast<double>(bestMultipliers[row]) * costScale;
+      for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
+        reduced[program.column[entry]] -= charge * program.exact[entry];
+        size += std::abs(charge * program.exact[entry]);
+      }
+      charged += charge * program.exactLeast[row];
+      size += std::abs(charge * program.exactLeast[row]);
+    }
+    RematPrefixBounds::Prefix prefix{charged, std::vector<double>(n, 0.0)};
+    for (size_t node = 0; node < n; ++node) {
+      const RematModel::Value &value = model.values[node];
+      if (value.last <= value.first || value.first > m)
+        continue;
+      HeldPath &path = paths[node];
+      if (value.first == m) {
+        path = {reduced[hold(node, m)], model.held[hold(node, m)] != 0.0f ? infinity : 0.0};
+      } else if (m <= value.last) {
+        const size_t here = hold(node, m);
+        path.pass(path.interval(reduced[redo(node, m)] + model.cost[node], model.mayRedo[here] != 0.0f),
+                  model.needed[here] != 0.0f, reduced[here], model.held[here] != 0.0f);
+      }
+      size += model.cost[node];
+      if (m >= value.last) {
+        prefix.least += std::min(path.held, path.free);
+        continue;
+      }
+      const HeldPath::Interval next =
+          path.interval(reduced[redo(node, m + 1)] + model.cost[node], model.mayRedo[hold(node, m + 1)] != 0.0f);
+      prefix.least += next.absent;
+      prefix.rise[node] = next.made < infinity ? next.made - next.absent : infinity;
+    }
+    prefix.least -= operations * std::numeric_limits<double>::epsilon() * size;
+    result.prefixes.push_back(std::move(prefix));
+  }
+  return result;
 }
 
 void DualSolver::evaluate(const std::vector<float> &y) {
   double extra = bound(y, true);
   if (extra > best.extra) {
     best.extra = extra;
+    bestMultipliers = y;
     for (int k = 1; k <= model.stages; ++k)
       best.prices[at(k)] = static_cast<double>(std::max(0.0f, y[memoryRow[at(k)]])) * costScale / bytesScale;
     for (auto [k, row] : coverRows)
@@ -351,7 +424,7 @@ bool DualSolver::addCovers(const std::vector<float> &x) {
       bytes += counted;
       program.term(hold(nodes[other], k), -counted / bytesScale);
     }
-    program.endRow((chosen - bytes) / bytesScale);
+    program.endRow((chosen - bytes) / bytesScale, k);
     coverRows.emplace_back(k, program.rows() - 1);
     added = true;
   }
@@ -419,4 +492,11 @@ RematDualBound tcc::planning::boundByDual(const RematModel &model, uint64_t work
   DualSolver solver(model);
   solver.run(work, enough, stop);
   return std::move(solver.best);
+}
+
+RematPrefixBounds tcc::planning::boundPrefixes(RematModel model, uint64_t work, const std::function<bool()> &stop) {
+  model.spans.clear();
+  DualSolver solver(model);
+  solver.run(work, std::numeric_limits<double>::infinity(), stop);
+  return solver.prefixes();
 }

@@ -21,6 +21,21 @@ struct RematDualBound {
 /// Improves the multipliers for at most `work` visits. Once the bound reaches `enough`, it stops.
 RematDualBound boundByDual(const RematModel &model, uint64_t work, double enough, const std::function<bool()> &stop);
 
+/// Bounds of every beginning of the schedules in the given order: of what is executed from the start up to some time
+/// between the milestones m and m + 1.
+struct RematPrefixBounds {
+  struct Prefix {
+    double least = 0.0;       ///< what repetitions in it cost at least
+    std::vector<double> rise; ///< more for each output that has to be at hand when it ends
+  };
+  std::vector<int> milestones;  ///< node of each; [0] is −1
+  std::vector<Prefix> prefixes; ///< by m
+};
+
+/// By good multipliers for the whole of a model in the given order. Its spans are left out: one that reaches beyond a
+/// prefix would say nothing of it.
+RematPrefixBounds boundPrefixes(RematModel model, uint64_t work, const std::function<bool()> &stop);
+
 } // namespace tcc::planning
 
 #endif // TCC_PLANNING_REMATBOUNDDUAL_H

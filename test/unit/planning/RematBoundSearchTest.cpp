@@ -1,0 +1,105 @@
+//===- RematBoundSearchTest.cpp - bounds by best-first search -------------===//
+#include "compiler/planning/RematBoundSearch.h"
+#include "test/unit/planning/RematBruteForce.h"
+#include "test/unit/planning/RematerializationProblems.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace tcc::planning;
+
+namespace {
+
+constexpr uint64_t kPlenty = 100'000'000;
+constexpr double kOutOfReach = std::numeric_limits<double>::infinity();
+
+Cost costOfOnce(const RematProblem &problem) {
+  Cost sum = 0;
+  for (const RematNode &node : problem.nodes)
+    sum += node.cost;
+  return sum;
+}
+
+RematPrefixBounds prefixesOf(const RematProblem &problem, Bytes budget, int stages) {
+  return boundPrefixes(modelOfGivenOrder(problem, budget, stages), 100'000, {});
+}
+
+TEST(RematBoundSearch, IsTheOptimumOfSmallProblems) {
+  int costly = 0, impossible = 0, cut = 0;
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random{seed};
+    RematProblem problem = randomProblem(random, 3 + int(seed % 5), 0.4, seed % 3 == 0);
+    RematSchedule once;
+    for (size_t v = 0; v < problem.nodes.size(); ++v)
+      once.push_back(int(v));
+    const Bytes most = measure(problem, once).peak, budget = most - std::min<Bytes>(most, random() % 12);
+    const std::optional<Cost> least = leastCostByBruteForce(problem, budget, true);
+    const Cost sum = costOfOnce(problem);
+    for (int stages : {2, 100}) {
+      const RematPrefixBounds prefixes = prefixesOf(problem, budget, stages);
+      RematSearchBound bound = boundBySearch(problem, budget, prefixes, 0, kPlenty, {});
+      ASSERT_EQ(bound.infeasible, !least);
+      if (!least)
+        continue;
+      ASSERT_TRUE(bound.optimal);
+      ASSERT_EQ(std::ceil(bound.extra), double(*least - sum));
+      // Stopped at any time it is a bound.
+      for (uint64_t work : {0, 300, 1000, 3000}) {
+        bound = boundBySearch(problem, budget, prefixes, 0, work, {});
+        ASSERT_FALSE(bound.infeasible);
+        ASSERT_LE(bound.extra, double(*least - sum));
+        cut += !bound.optimal;
+      }
+    }
+    impossible += !least;
+    costly += least && *least > sum;
+  }
+  EXPECT_GT(costly, 200);
+  EXPECT_GT(impossible, 300);
+  EXPECT_GT(cut, 500);
+}
+
+TEST(RematBoundSearch, SeesTheMemoryBetweenFirstExecutions) {
+  // `wide` leaves room for `held` alone. `last` is cheap, but to execute it again takes 23 bytes beside the 6 of
+  // `held`, and the budget has 26. So `held`, which costs much, is the one to repeat. The relaxation sees only what
+  // lives during first executions, where `last` seems the better choice.
+  RematProblem problem;
+  auto add = [&](Cost cost, Bytes bytes, std::vector<int> inputs) {
+    problem.nodes.push_back({.name = "n" + std::to_string(problem.nodes.size()), .cost = cost, .bytes = bytes});
+    problem.inputs.push_back(std::move(inputs));
+    return int(problem.nodes.size()) - 1;
+  };
+  const int left = add(1, 11, {}), right = add(1, 11, {});
+  const int last = add(1, 1, {left, right});
+  const int held = add(1000, 6, {});
+  const int wide = add(1, 20, {});
+  const int read = add(1, 0, {wide});
+  add(1, 1, {last, held, read});
+  const Bytes budget = 26;
+  const double known = boundByDual(modelOfGivenOrder(problem, budget, 100), kPlenty, kOutOfReach, {}).extra;
+  const RematSearchBound bound = boundBySearch(problem, budget, prefixesOf(problem, budget, 100), 0, kPlenty, {});
+  EXPECT_LE(known, 3);
+  EXPECT_TRUE(bound.optimal);
+  EXPECT_EQ(std::ceil(bound.extra), 1000);
+}
+
+TEST(RematBoundSearch, GivesUpWhereABetterBoundStaysOutOfReach) {
+  std::mt19937 random{1};
+  RematProblem problem = randomProblem(random, 60, 0.08, false);
+  RematSchedule once;
+  for (size_t v = 0; v < problem.nodes.size(); ++v)
+    once.push_back(int(v));
+  const Bytes budget = measure(problem, once).peak * 6 / 10;
+  const RematPrefixBounds prefixes = prefixesOf(problem, budget, 100);
+  auto asks = [&](double known) {
+    int asked = 0;
+    boundBySearch(problem, budget, prefixes, known, 3'000'000, [&] { return ++asked, false; });
+    return asked;
+  };
+  EXPECT_GT(asks(0), 4 * asks(kOutOfReach));
+}
+
+} // namespace
