@@ -23,9 +23,8 @@ Source lanesFrom(const Source &source, int64_t lane) {
   return rest;
 }
 
-/// A result as large as a core's second cache is not in it when the next step writes it, and sums as short as this
-/// leave the stores no time to wait for their lines.
-constexpr int64_t kColdBytes = 1 << 20, kShortWords = 64;
+/// A result as large as a core's second cache is not in it when the next step writes it.
+constexpr int64_t kColdBytes = 1 << 20;
 
 class PackedMatmul final : public LibraryCall {
 public:
@@ -113,7 +112,8 @@ private:
                   : s.narrowC         ? Store::Round
                   : design.accumulate ? Store::Add
                                       : Store::Overwrite;
-    bool isCold = s.m * s.n * tile.sizeC >= kColdBytes && packed::wordsOf(s.k, design.elements) <= kShortWords;
+    // Half as many bytes of a narrow result do not wait long enough to pay for that.
+    bool isCold = tile.sizeC == 4 && s.m * s.n * tile.sizeC >= kColdBytes;
     for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
       int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);
       bool first = at == tile.kBegin, last = at + k == tile.kEnd;

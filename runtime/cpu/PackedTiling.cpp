@@ -28,7 +28,7 @@ constexpr int64_t kBlockWords = 384, kBlockWordsInPlace = 1024; // of K at most;
 constexpr int64_t kPanelBytes = 640 << 10;                      // of A, in the second cache
 constexpr int64_t kSlotBytes = 3 << 19;                         // of a worker: planned memory, so kept small
 // Where the library is slower.
-constexpr int64_t kFewRows = 48, kWideRow = 3072, kNarrowRow = 512, kShortSum = 256, kSum = 512;
+constexpr int64_t kFewRows = 48, kWideRow = 2048, kNarrowRow = 512, kShortSum = 256, kSum = 512;
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 
@@ -135,7 +135,7 @@ bool suitsPanels(const MatmulShape &s) {
     return false;
   if (s.transB)
     return s.n >= kWideRow && s.k < kSum;
-  return s.n >= kWideRow || (s.n >= kNarrowRow && (s.k >= kSum || (s.k >= kShortSum && s.n >= s.m)));
+  return s.n >= kWideRow || (s.n >= kNarrowRow && s.k >= kShortSum);
 }
 
 } // namespace tcc::runtime
