@@ -500,7 +500,7 @@ Lane AttentionEmitter::exp(Lane x) {
   double least = x.isDouble() ? -708 : -87;
   Lane low = less(x, least);
   scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(low.select(number(least), x), nullptr);
-  return low.select(number(0), (parts.rest + 1.0) * scalar::powerOfTwo(parts.power));
+  return low.select(number(0), (parts.rest + 1.0) * parts.power());
 }
 
 } // namespace tcc::train

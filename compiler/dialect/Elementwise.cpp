@@ -137,7 +137,8 @@ TCC_VALUE(IsFiniteOp, 1, std::isfinite(x), x)
 TCC_BODY(IsFiniteOp, less(x.abs(), HUGE_VAL), x)
 // NOLINTEND(bugprone-macro-parentheses)
 
-TCC_POINTWISE(GeluOp, 40)
+TCC_POINTWISE(GeluOp, 30)
+TCC_POINTWISE(GeluDerivativeOp, 36)
 
 void GeluOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   auto gelu = [&](double x) {
@@ -146,28 +147,47 @@ void GeluOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef
   };
   map(operands, results[0], gelu, [](int64_t x) { return x; });
 }
+void GeluDerivativeOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  auto derivative = [&](double x) {
+    if (std::fabs(x) > 1e3) // the limits, where x·0 may be ∞·0
+      return x > 0 ? 1.0 : 0.0;
+    if (!getTanh())
+      return 0.5 * std::erfc(-x * kSqrtHalf) + x * kInvSqrtTwoPi * std::exp(-0.5 * x * x);
+    // With t = tanh(u), u = k(x + cx³): (1 + t)/2 + x/2·(1 − t²)·k(1 + 3cx²).
+    double u = kSqrtTwoOverPi * (x + kGeluCubic * x * x * x), cosh = std::cosh(u);
+    return 1 / (1 + std::exp(-2 * u)) + 0.5 * x / (cosh * cosh) * kSqrtTwoOverPi * (1 + 3 * kGeluCubic * x * x);
+  };
+  map(operands, results[0], derivative, [](int64_t x) { return x; });
+}
 
 Value GeluOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
-  Lane x(b, b.operand(0, coords));
-  Lane inner = getTanh() ? x.with(emitTanh(b, kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x)))) : x.with(emitErf(b, x * kSqrtHalf));
-  return 0.5 * x * (1.0 + inner);
+  return emitGelu(b, b.operand(0, coords), getTanh());
+}
+Value GeluDerivativeOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
+  return emitGeluDerivative(b, b.operand(0, coords), getTanh());
 }
 
 void GeluOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;
+  Expr g(builder, getLoc(), resultGradients[0]);
+  operandGradients[0] = g * g.with(GeluDerivativeOp::create(builder, getLoc(), getInput().getType(), getInput(), getTanh()));
+}
+
+void GeluDerivativeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+  operandGradients.resize(1);
+  if (!resultGradients[0])
+    return;
   Expr g(builder, getLoc(), resultGradients[0]), x = g.with(getInput());
   if (getTanh()) {
-    // With t = tanh(u), u = k(x + cx³): (1 + t)/2 + x/2·(1 − t²)·k(1 + 3cx²).
-    Expr t = (kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x))).apply<TanhOp>();
-    Expr slope = kSqrtTwoOverPi * (1.0 + 3 * kGeluCubic * (x * x));
-    operandGradients[0] = g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * slope);
+    // With s = σ(v), v = 2k(x + cx³): (s + x·s′)′ = 2s′ + x·s″, s′ = s(1 − s)v′, s″ = s(1 − s)((1 − 2s)v′² + v″).
+    Expr s = (2 * kSqrtTwoOverPi * (x + kGeluCubic * (x * x * x))).apply<SigmoidOp>();
+    Expr first = 2 * kSqrtTwoOverPi * (1.0 + 3 * kGeluCubic * (x * x)), second = 12 * kSqrtTwoOverPi * kGeluCubic * x;
+    operandGradients[0] = g * (s * (1.0 - s) * (2.0 * first + x * ((1.0 - 2.0 * s) * first * first + second)));
   } else {
-    // Φ(x) + x·φ(x).
-    Expr cdf = 0.5 * (1.0 + (x * kSqrtHalf).apply<ErfOp>());
-    Expr pdf = kInvSqrtTwoPi * (-0.5 * (x * x)).exp();
-    operandGradients[0] = g * (cdf + x * pdf);
+    // φ(x)·(2 − x²).
+    operandGradients[0] = g * (kInvSqrtTwoPi * (-0.5 * (x * x)).exp() * (2.0 - x * x));
   }
 }
 

@@ -55,6 +55,10 @@ def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation"> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
   let description = "Hendrycks and Gimpel, arXiv:1606.08415; ONNX Gelu-20 with approximate = none or tanh.";
 }
+def Train_GeluDerivativeOp : Train_Unary<"gelu_derivative", "the derivative of gelu: Φ(x) + x φ(x), or its tanh approximation's"> {
+  let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
+  let description = "One exponential and one rounding; as a product of other ops it would take several of each.";
+}
 def Train_FloorOp : Train_UnaryFlat<"floor", "largest integer not above x">;
 def Train_CeilOp : Train_UnaryFlat<"ceil", "smallest integer not below x">;
 def Train_RoundOp : Train_UnaryFlat<"round", "nearest integer, ties to even">;

@@ -27,6 +27,8 @@ Value emitCosh(ElementBuilder &b, Value x) { return scalar::cosh(Lane(b, x)); }
 Value emitAsinh(ElementBuilder &b, Value x) { return scalar::asinh(Lane(b, x)); }
 Value emitAcosh(ElementBuilder &b, Value x) { return scalar::acosh(Lane(b, x)); }
 Value emitAtanh(ElementBuilder &b, Value x) { return scalar::atanh(Lane(b, x)); }
+Value emitGelu(ElementBuilder &b, Value x, bool tanh) { return scalar::gelu(Lane(b, x), tanh); }
+Value emitGeluDerivative(ElementBuilder &b, Value x, bool tanh) { return scalar::geluDerivative(Lane(b, x), tanh); }
 Value emitPow(ElementBuilder &b, Value x, Value y) { return scalar::pow(Lane(b, x), Lane(b, y)); }
 
 Value emitRoundToOdd(ElementBuilder &b, Value value) {

@@ -34,6 +34,10 @@ mlir::Value emitCosh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAsinh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAcosh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAtanh(ElementBuilder &b, mlir::Value x);
+/// x·Φ(x) and its derivative, or those of the approximation by a hyperbolic tangent. In f32 they are within 2^-22·|x| and
+/// 2^-22 of the exact values (measured: half and 0.8 of that).
+mlir::Value emitGelu(ElementBuilder &b, mlir::Value x, bool tanh);
+mlir::Value emitGeluDerivative(ElementBuilder &b, mlir::Value x, bool tanh);
 /// C's pow, special cases included.
 mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
 /// C's fmod: exact.

@@ -55,34 +55,47 @@ template <typename T> Rounded<T> roundProduct(T x, double factor) {
   return {shifted - magic, shifted.bits() - magic.bits()};
 }
 
-/// e^(x + tail) = 2^power·(1 + rest), where the tail is small beside x.
+/// e^(x + tail) = 2^n·(1 + rest), where the tail is small beside x. `bits` are those of a float that ends in the integer
+/// n + `steps` times the exponent's bias, so that shifting them makes a power of two.
 template <typename T> struct ReducedExp {
-  T rest, power;
+  T rest, bits;
+  /// 2^n from one step.
+  T power() const { return bits.shiftLeft(bits.width() == 64 ? 52 : 23).asFloat(); }
 };
-template <typename T> ReducedExp<T> reduceExp(T x, const T *tail) {
+template <typename T> ReducedExp<T> reduceExp(T x, const T *tail, int64_t steps = 1) {
   bool wide = x.isDouble();
-  Rounded<T> n = roundProduct(x, 1.44269504088896340736);
-  T r = wide ? n.value.fma(x.like(-6.93147180369123816490e-01), x) : n.value.fma(x.like(-0.693359375), x);
-  r = wide ? n.value.fma(x.like(-1.90821492927058770002e-10), r) : n.value.fma(x.like(2.12194440e-4), r);
+  T magic = x.like(wide ? 0x1.8p52 + double(1023 * steps) : 0x1.8p23 + double(127 * steps));
+  T shifted = x.fma(x.like(1.44269504088896340736), magic), n = shifted - magic;
+  T r = wide ? n.fma(x.like(-6.93147180369123816490e-01), x) : n.fma(x.like(-0.693359375), x);
+  r = wide ? n.fma(x.like(-1.90821492927058770002e-10), r) : n.fma(x.like(2.12194440e-4), r);
   if (tail)
     r = r + *tail;
   T p = wide ? polynomial(r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
                               1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
-             : polynomial(r, {1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1});
-  return {(r * r).fma(p, r), n.integer};
+             : polynomial(r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1});
+  return {(r * r).fma(p, r), shifted.bits()};
 }
 template <typename T> T expWithTail(T x, const T *tail) {
   x = x.isDouble() ? clamp(x, -746, 710) : clamp(x, -104.5, 89);
-  ReducedExp<T> parts = reduceExp(x, tail);
-  return scale(parts.rest + 1.0, parts.power);
+  // 2^n in two factors, both of them normal numbers, so that results below the normal range come out.
+  ReducedExp<T> parts = reduceExp(x, tail, 2), half{parts.rest, parts.bits.shiftRight(1)};
+  ReducedExp<T> otherHalf{parts.rest, parts.bits - half.bits};
+  return (parts.rest + 1.0) * half.power() * otherHalf.power();
 }
 template <typename T> T exp(T x) { return expWithTail<T>(x, nullptr); }
+
+/// 2^y in f32 for y in [−127.4, 128.4], to 1.4 ulp; 0 where that is less than 2^−126.5, ∞ above 2^127.5.
+template <typename T> T powerOfTwoSingle(T y) {
+  T magic = y.like(0x1.8p23 + 127), shifted = y + magic, f = y - (shifted - magic);
+  T p = polynomial(f, {1.53533627172e-4, 1.33988750294e-3, 9.61843735964e-3, 5.55033246965e-2, 2.40226479136e-1, 6.93147202856e-1, 1.0});
+  return p * shifted.bits().shiftLeft(23).asFloat();
+}
 
 /// 2^n·rest + (2^n − 1); far below 0 that is −1, far above it is e^x.
 template <typename T> T expm1(T x) {
   double least = x.isDouble() ? -50 : -30, large = x.isDouble() ? 50 : 30;
   ReducedExp<T> parts = reduceExp<T>(clamp(x, least, large), nullptr);
-  T power = powerOfTwo(parts.power), near = parts.rest.fma(power, power - 1.0);
+  T power = parts.power(), near = parts.rest.fma(power, power - 1.0);
   return equal(x, 0).select(x, greater(x, large).select(exp(x), near));
 }
 
@@ -194,6 +207,58 @@ template <typename T> T erfDouble(T x) {
   return less(x.abs(), 0.84375).select(x + x * tiny, isNan(x).select(x, large));
 }
 template <typename T> T erf(T x) { return x.isDouble() ? erfDouble(x) : erfSingle(x); }
+
+/// What gelu and its derivative have of the normal distribution at x: √(2π)·φ and Φ. In f32 Φ(−a) is φ(a) times a polynomial
+/// that is closest to Mills' ratio where φ is large: within 1.7e-8 of Φ.
+template <typename T> struct NormalDistribution {
+  T x, density, cumulative; ///< x itself, or where Φ is 0 or 1 a smaller one
+};
+template <typename T> NormalDistribution<T> normalDistribution(T x) {
+  if (x.isDouble()) {
+    x = clamp(x, -39, 39);
+    return {x, exp(-0.5 * x * x), 0.5 * (1.0 + erf(x * 0.70710678118654752440))};
+  }
+  x = clamp(x, -13.26, 13.26); // where 2^y becomes 0
+  T a = x.abs(), near = greater(a, 5.3).select(x.like(5.3), a), density = powerOfTwoSingle(x * x * -0.72134752044448170368);
+  T tail = density * polynomial(near, {-3.15528928468e-7, 7.70855540356e-6, -8.47695805684e-5, 5.63648301152e-4, -2.59008393134e-3,
+                                       9.00384730898e-3, -2.54718309023e-2, 6.19239522361e-2, -1.32805799727e-1, 2.49972576895e-1,
+                                       -3.98940602679e-1, 4.99999983053e-1});
+  return {x, density, less(x, 0).select(tail, 1.0 - tail)};
+}
+
+inline constexpr double kTwiceSqrtTwoOverPi = 1.59576912160573071176, kGeluCubic = 0.044715;
+
+/// x·Φ(x); by tanh, x·(1 + tanh(v/2))/2 = x·σ(v) with v = 2√(2/π)·(x + 0.044715x³).
+template <typename T> T gelu(T x, bool tanh) {
+  if (!tanh)
+    return x * normalDistribution(x).cumulative;
+  if (x.isDouble())
+    return x * sigmoid(kTwiceSqrtTwoOverPi * x * (x * x).fma(x.like(kGeluCubic), x.like(1)));
+  constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
+  T y = x * (x * x).fma(x.like(factor * kGeluCubic), x.like(factor));
+  return x / (1.0 + powerOfTwoSingle(clamp(y, -127, 128)));
+}
+
+/// Φ(x) + x·φ(x); by tanh, σ(v) + x·v′·σ(v)·(1 − σ(v)).
+template <typename T> T geluDerivative(T x, bool tanh) {
+  if (!tanh) {
+    NormalDistribution<T> normal = normalDistribution(x);
+    return (normal.x * normal.density).fma(x.like(0.39894228040143267794), normal.cumulative);
+  }
+  // Beyond these the second term is below the smallest number, and nothing overflows.
+  x = x.isDouble() ? clamp(x, -40, 40) : clamp(x, -10.03, 10.03);
+  T a = x.abs(), square = x * x, e = a;
+  if (x.isDouble()) {
+    e = exp(-kTwiceSqrtTwoOverPi * a * square.fma(x.like(kGeluCubic), x.like(1)));
+  } else {
+    constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
+    e = powerOfTwoSingle(a * square.fma(x.like(factor * kGeluCubic), x.like(factor)));
+  }
+  // e = e^−|v|, so that 1 − σ(|v|) is e·q and no digit is lost.
+  T q = 1.0 / (1.0 + e), other = e * q;
+  T slope = square.fma(x.like(3 * kTwiceSqrtTwoOverPi * kGeluCubic), x.like(kTwiceSqrtTwoOverPi));
+  return (x * slope).fma(other * q, less(x, 0).select(other, q));
+}
 
 /// sin x, or cos x where `shift` is 1: x = n·π/2 + r, |r| ≤ π/4. The reduction is in f64 for both types.
 template <typename T> T sinOrCos(T x, int64_t shift) {

@@ -85,6 +85,32 @@ TEST_P(ScalarFunctions, ZeroKeepsItsSign) {
 INSTANTIATE_TEST_SUITE_P(All, ScalarFunctions, testing::ValuesIn(test::scalarFunctions()),
                          [](const testing::TestParamInfo<Case> &info) { return std::string(info.param.name); });
 
+TEST(Gelu, IsWithinTwoToTheMinus22) {
+  auto sigma = [](double x) { return 1 / (1 + std::exp(-x)); };
+  auto v = [](double x) { return 2 * 0.7978845608028654 * (x + 0.044715 * x * x * x); };
+  auto slope = [](double x) { return 2 * 0.7978845608028654 * (1 + 3 * 0.044715 * x * x); };
+  auto cumulative = [](double x) { return 0.5 * std::erfc(-x * 0.7071067811865476); };
+  auto density = [](double x) { return 0.3989422804014327 * std::exp(-0.5 * x * x); };
+  for (uint64_t bits = 0; bits <= 0xffffffff; bits += 1021) {
+    float x = std::bit_cast<float>(uint32_t(bits));
+    if (!(std::fabs(x) < 1e3))
+      continue;
+    HostLane lane = HostLane::single(x);
+    double bound = 0x1p-22 * std::fabs(x) + 0x1p-149, s = sigma(v(x));
+    ASSERT_NEAR(train::scalar::gelu(lane, false).f, x * cumulative(x), bound) << x;
+    ASSERT_NEAR(train::scalar::gelu(lane, true).f, x * s, bound) << x;
+    ASSERT_NEAR(train::scalar::geluDerivative(lane, false).f, cumulative(x) + x * density(x), 0x1p-22) << x;
+    ASSERT_NEAR(train::scalar::geluDerivative(lane, true).f, s + x * slope(x) * s * sigma(-v(x)), 0x1p-22) << x;
+  }
+  for (bool tanh : {false, true})
+    for (float large : {50.0f, 1e20f, 3e38f}) {
+      EXPECT_EQ(train::scalar::gelu(HostLane::single(large), tanh).f, large);
+      EXPECT_EQ(train::scalar::gelu(HostLane::single(-large), tanh).f, 0);
+      EXPECT_EQ(train::scalar::geluDerivative(HostLane::single(large), tanh).f, 1);
+      EXPECT_EQ(train::scalar::geluDerivative(HostLane::single(-large), tanh).f, 0);
+    }
+}
+
 TEST(Pow, IsAccurate) {
   std::mt19937_64 random(11);
   std::normal_distribution<double> exponents(0, 30), logs(0, 4);

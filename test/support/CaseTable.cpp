@@ -43,9 +43,10 @@ struct Table {
 void addElementwise(Table &t) {
   for (const char *op : {"neg", "abs", "relu", "sign"})
     t.unary(op, kSmallIntegers, Types::All);
-  for (const char *op : {"exp", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "gelu", "silu", "expm1", "softplus", "sinh", "cosh", "asinh"})
+  for (const char *op : {"exp", "tanh", "sigmoid", "erf", "sin", "cos", "atan", "gelu", "gelu_derivative", "silu", "expm1", "softplus", "sinh", "cosh", "asinh"})
     t.unary(op, {-4, 4});
   t.unary("gelu", {-4, 4}, Types::Floats, "{tanh = true}", "_tanh", 2);
+  t.unary("gelu_derivative", {-4, 4}, Types::Floats, "{tanh = true}", "_tanh", 2);
   t.unary("log1p", {-0.9, 3});
   t.unary("tan", {-1.2, 1.2});
   for (const char *op : {"asin", "acos", "atanh"})
