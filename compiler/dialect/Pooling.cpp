@@ -110,8 +110,8 @@ template <typename OpTy> static int64_t spatialSize(OpTy op, llvm::ArrayRef<int6
     size *= extent;
   return size;
 }
-/// The most elements of a window whose winners are bytes; one more value says that there is none.
-static constexpr int64_t kMostByteOffsets = 255;
+/// The most elements of a window whose winners are bytes. Another value says that there is none, and one is never there.
+static constexpr int64_t kMostByteOffsets = 254, kNoByteOffset = 255;
 
 Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kernel) {
   int64_t offsets = 1;
@@ -121,7 +121,9 @@ Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kern
 }
 
 /// What stands for "nothing but padding" where winners are read as integers of their type.
-static int64_t noWinner(Type type) { return type.isUnsignedInteger(8) ? kMostByteOffsets : -1; }
+static int64_t noWinner(Type type) { return type.isUnsignedInteger(8) ? kNoByteOffset : -1; }
+/// What is the winner of no window.
+static int64_t neverWinner(Type type) { return type.isUnsignedInteger(8) ? kMostByteOffsets : -2; }
 
 void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   const HostTensor &in = operands[0];
@@ -204,32 +206,68 @@ AffineMap MaxPoolGradOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
 
-/// Row-major offset of an element in its window, from loop counters: an i32.
-static Value offsetInWindow(ElementBuilder &builder, ValueRange counters, llvm::ArrayRef<int64_t> kernel) {
-  Coord flat = builder.uniform(int64_t(0));
-  for (auto [counter, extent] : llvm::zip_equal(counters, kernel))
-    flat = builder.add(builder.affine(flat, extent, 0), builder.uniform(counter));
-  return arith::TruncIOp::create(builder.builder, builder.loc, builder.builder.getI32Type(), flat.base);
+/// True if each window has at least one input, and the input nearest to an offset of it is one of its inputs.
+static bool coversInputs(const Window &window, llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs,
+                         llvm::ArrayRef<int64_t> outputs) {
+  for (size_t d = 0; d < window.rank(); ++d)
+    if (window.dilations[d] != 1 || window.input(d, 0, kernel[d] - 1) < 0 || window.input(d, outputs[d] - 1, 0) >= inputs[d])
+      return false;
+  return true;
+}
+
+static Lane isGreater(Lane x, Lane best, Type element) {
+  if (!x.isFloat())
+    return x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best);
+  return x.compare(arith::CmpFPredicate::UGT, best) & best.compare(arith::CmpFPredicate::ORD, best); // the first NaN stays
 }
 
 Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::ArrayRef<Coord> coords) {
   Type element = elementTypeOf(getInput());
   llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
-  Value lowest = isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
-  Value none = builder.intConstant(builder.builder.getI32Type(), -1);
-  auto step = [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
-    Lane best(builder, carried[0]), winner(builder, carried[1]);
-    Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
-    Lane wins = less(winner, winner.likeInt(0)) |
-                (x.isFloat() ? greater(x, best) | (isNan(x) & best.compare(arith::CmpFPredicate::ORD, best))
-                             : x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best));
-    if (in.inside)
-      wins = wins & x.with(in.inside);
-    Lane here(builder, builder.splat(offsetInWindow(builder, k, getKernel())));
-    return {wins.select(x, best).value, wins.select(here, winner).value};
-  };
-  Value found = loopNest(builder, getKernel(), {lowest, none}, step)[result];
+  Window window = windowOf(*this);
+  llvm::ArrayRef<Coord> starts = spatialOf(*this, coords);
+  Value found;
+  if (coversInputs(window, getKernel(), inputs, outputs)) {
+    // What is outside is replaced by the input nearest to it, which the window has, too: nothing else is greater for it.
+    // The order in which inputs come first is the same.
+    auto at = [&](ValueRange k) {
+      llvm::SmallVector<Coord> in, offsets;
+      for (size_t d = 0; d < window.rank(); ++d) {
+        Coord start = builder.affine(starts[d], window.strides[d], -window.pads[d]), offset = builder.uniform(k[d]);
+        in.push_back(builder.add(start, offset));
+        if (window.input(d, 0, 0) < 0 || window.input(d, outputs[d] - 1, getKernel()[d] - 1) >= inputs[d]) {
+          in.back() = clampCoord(builder, in.back(), inputs[d]);
+          offset = builder.add(in.back(), builder.affine(start, -1, 0));
+        }
+        offsets.push_back(offset);
+      }
+      Value x = builder.operand(0, withSpatial<Coord>(*this, coords, in));
+      return std::pair(Lane(builder, x), Lane(builder, offsetInWindow(builder, offsets, getKernel())));
+    };
+    llvm::SmallVector<Value> first(window.rank(), builder.uniform(int64_t(0)).base);
+    auto [x, winner] = at(first);
+    found = unrolledNest(builder, getKernel(), {x.value, winner.value}, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+      auto [x, here] = at(k);
+      Lane best(builder, carried[0]), wins = isGreater(x, best, element);
+      return {wins.select(x, best).value, wins.select(here, Lane(builder, carried[1])).value};
+    })[result];
+  } else {
+    Value lowest = isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
+    Value none = builder.intConstant(builder.builder.getI32Type(), -1);
+    found = unrolledNest(builder, getKernel(), {lowest, none}, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+      WindowElement in = inputsOf(builder, window, starts, k, getKernel(), inputs, outputs);
+      Lane best(builder, carried[0]), winner(builder, carried[1]);
+      Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
+      Lane wins = less(winner, winner.likeInt(0)) | isGreater(x, best, element);
+      if (in.inside)
+        wins = wins & x.with(in.inside);
+      llvm::SmallVector<Coord> offsets;
+      for (Value counter : k)
+        offsets.push_back(builder.uniform(counter));
+      Lane here(builder, offsetInWindow(builder, offsets, getKernel()));
+      return {wins.select(x, best).value, wins.select(here, winner).value};
+    })[result];
+  }
   Type narrow = builder.laneType(elementTypeOf(getWinners()));
   if (result == 0 || found.getType() == narrow)
     return found;
@@ -239,24 +277,32 @@ Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::Arr
 Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::ArrayRef<int64_t> outputs = spatialOf(*this, shapeOf(getGrad()));
   Type type = elementTypeOf(getWinners());
-  Value zero = builder.constant(elementTypeOf(getGrad()), 0), none = builder.intConstant(type, noWinner(type));
-  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement out = outputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, outputs);
+  Window window = windowOf(*this);
+  Value zero = builder.constant(elementTypeOf(getGrad()), 0), never = builder.intConstant(type, neverWinner(type));
+  if (llvm::is_contained(outputs, 0))
+    return zero;
+  auto add = [&](ValueRange number, ValueRange carried) -> llvm::SmallVector<Value> {
+    HoldingWindow out = windowOfInput(builder, window, spatialOf(*this, coords), number, getKernel(), outputs);
     llvm::SmallVector<Coord> at = withSpatial<Coord>(*this, coords, out.coords);
-    Lane winner(builder, operandInside(builder, 1, at, out.inside, none));
-    Lane g(builder, operandInside(builder, 0, at, out.inside, zero));
-    Value offset = offsetInWindow(builder, k, getKernel());
-    if (offset.getType() != winner.element())
-      offset = arith::TruncIOp::create(builder.builder, builder.loc, winner.element(), offset);
-    Lane here(builder, builder.splat(offset));
-    return {(Lane(builder, carried[0]) + equal(winner, here).select(g, g.with(zero))).value};
-  })[0];
+    Value offset = offsetInWindow(builder, out.offsets, getKernel());
+    if (offset.getType() != never.getType())
+      offset = arith::TruncIOp::create(builder.builder, builder.loc, never.getType(), offset);
+    // Lanes that read one window read one that exists; else only those that do read.
+    Lane winner(builder, out.uniform ? builder.operand(1, at) : builder.operandIf(1, at, out.inside, never));
+    Lane g(builder, out.uniform ? builder.operand(0, at) : builder.operandIf(0, at, out.inside, zero));
+    Lane here = winner.make<arith::SelectOp>(out.inside, offset, never);
+    Lane wins = equal(winner, here);
+    if (!out.uniform)
+      wins = wins & wins.with(out.inside);
+    return {(Lane(builder, carried[0]) + wins.select(g, g.with(zero))).value};
+  };
+  return unrolledNest(builder, mostWindowsOfInput(window, getKernel()), zero, add)[0];
 }
 
 Value SumPoolOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
   Value zero = builder.constant(elementTypeOf(getInput()), 0);
-  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+  return unrolledNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
     WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
     Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, zero));
     return {(Lane(builder, carried[0]) + x).value};
@@ -265,12 +311,19 @@ Value SumPoolOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<C
 
 Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::ArrayRef<int64_t> outputs = spatialOf(*this, shapeOf(getGrad()));
+  Window window = windowOf(*this);
   Value zero = builder.constant(elementTypeOf(getGrad()), 0);
-  return loopNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-    WindowElement out = outputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, outputs);
-    Lane g(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, out.coords), out.inside, zero));
+  if (llvm::is_contained(outputs, 0))
+    return zero;
+  auto add = [&](ValueRange number, ValueRange carried) -> llvm::SmallVector<Value> {
+    HoldingWindow out = windowOfInput(builder, window, spatialOf(*this, coords), number, getKernel(), outputs);
+    llvm::SmallVector<Coord> at = withSpatial<Coord>(*this, coords, out.coords);
+    Lane g(builder, out.uniform ? builder.operand(0, at) : builder.operandIf(0, at, out.inside, zero));
+    if (out.uniform)
+      g = g.make<arith::SelectOp>(out.inside, g.value, zero);
     return {(Lane(builder, carried[0]) + g).value};
-  })[0];
+  };
+  return unrolledNest(builder, mostWindowsOfInput(window, getKernel()), zero, add)[0];
 }
 
 //===----------------------------------------------------------------------===//

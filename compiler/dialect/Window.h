@@ -49,6 +49,24 @@ WindowElement inputsOf(ElementBuilder &builder, const Window &window, llvm::Arra
 WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange k,
                         llvm::ArrayRef<int64_t> outputs);
 
+/// A window that an input lies in.
+struct HoldingWindow {
+  llvm::SmallVector<Coord> coords;  ///< of the window; where there is none, of one that exists
+  llvm::SmallVector<Coord> offsets; ///< of the input in it
+  mlir::Value inside;               ///< where there is one: an i1 for all lanes, if `uniform`, else one for each
+  bool uniform;
+};
+/// How many windows may hold an input, in each dimension: fewer than a window has offsets where it moves by several.
+llvm::SmallVector<int64_t> mostWindowsOfInput(const Window &window, llvm::ArrayRef<int64_t> kernel);
+/// Window `number` (i64 loop counters) of those that hold inputs `in`. Their offsets ascend with the number.
+HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange number,
+                            llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> outputs);
+
+/// coord, or the nearest of 0 and size − 1.
+Coord clampCoord(ElementBuilder &builder, const Coord &coord, int64_t size);
+/// Row-major number of an element in its window, an i32 per lane.
+mlir::Value offsetInWindow(ElementBuilder &builder, llvm::ArrayRef<Coord> offsets, llvm::ArrayRef<int64_t> kernel);
+
 /// Operand at `coords` where `inside` (null: everywhere), else `otherwise`.
 mlir::Value operandInside(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value inside,
                           mlir::Value otherwise);
@@ -57,6 +75,11 @@ mlir::Value operandInside(ElementBuilder &builder, unsigned operand, llvm::Array
 llvm::SmallVector<mlir::Value>
 loopNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
+
+/// The same, where few rounds are written out: what is known of their counters is known when the kernel is compiled.
+llvm::SmallVector<mlir::Value>
+unrolledNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
+             llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
 
 /// acc + x·y: fused for floats.
 inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator) {

@@ -118,7 +118,13 @@ static void addPools(std::vector<Case> &cases) {
       {"2d_dilated", "2x1x7x17", "2x1x5x13", "kernel = array<i64: 2, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 2, 2>, padsBegin = array<i64: 0, 0>"},
       {"3d", "1x1x3x4x5", "1x1x2x2x5",
        "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
-      // Offsets of 255 and more are no bytes.
+      // Wide enough for vectors, windows that touch and windows that overlap, some with few inputs.
+      {"2d_wide", "2x33x6x7", "2x33x3x3", "kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>"},
+      {"2d_wide_overlapping", "1x35x7x40", "1x35x4x21",
+       "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 2>"},
+      {"2d_beyond", "1x3x5x6", "1x3x4x3",
+       "kernel = array<i64: 2, 3>, strides = array<i64: 3, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 3, 1>"},
+      // Offsets of 254 and more are no bytes.
       {"2d_large", "1x2x16x18", "1x2x1x2", "kernel = array<i64: 16, 16>, strides = array<i64: 1, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>",
        "i32"},
   };
