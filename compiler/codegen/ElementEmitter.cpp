@@ -223,6 +223,30 @@ Value ElementEmitter::pointerTo(const Memory &memory, Value offset) {
                              storedType(memory.type.getElementType()), memory.pointer, ValueRange{offset});
 }
 
+void prefetchLine(OpBuilder &b, Location loc, Value address, bool forWriting) {
+  constexpr uint32_t kSecondCache = 2, kData = 1;
+  LLVM::Prefetch::create(b, loc, address, uint32_t(forWriting), kSecondCache, kData);
+}
+
+void ElementEmitter::prefetchAhead(const Memory &memory, ArrayRef<Coord> coords, bool forWriting) {
+  constexpr int64_t kRounds = 8, kLineBytes = 64;
+  if (!jumpingCounter || predicated || laneCount == 1)
+    return;
+  Coords later(coords);
+  bool moves = false;
+  for (auto [dim, coord] : llvm::enumerate(later))
+    if (coord.base == jumpingCounter && memory.type.getDimSize(dim) != 1) {
+      coord = affine(coord, 1, kRounds);
+      moves = true;
+    }
+  if (!moves)
+    return;
+  Value first = offsetOf(memory.type, later).base;
+  int64_t line = kLineBytes / train::elementBytes(memory.type.getElementType());
+  for (int64_t lane = 0; lane < laneCount; lane += line)
+    prefetchLine(builder, loc, pointerTo(memory, affine(uniform(first), 1, lane).base), forWriting);
+}
+
 Value ElementEmitter::fromStored(Value stored, Type element) {
   if (element.isInteger(1)) {
     Value zero = arith::ConstantOp::create(builder, loc, builder.getZeroAttr(stored.getType()));
@@ -271,6 +295,7 @@ Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
   }
   auto vector = VectorType::get({laneCount}, stored);
   if (!offset.lanes && offset.laneStride == 1) {
+    prefetchAhead(memory, coords, /*forWriting=*/false);
     Value pointer = pointerTo(memory, offset.base);
     if (!mask)
       return fromStored(LLVM::LoadOp::create(builder, loc, vector, pointer, alignment.getInt()), element);
@@ -297,6 +322,7 @@ void ElementEmitter::store(const Memory &memory, ArrayRef<Coord> coords, Value v
   if (stored.getType() != codegen::withLanes(storedType(element), laneCount))
     stored = arith::BitcastOp::create(builder, loc, codegen::withLanes(storedType(element), laneCount), stored);
   Value pointer = pointerTo(memory, offset.base);
+  prefetchAhead(memory, coords, /*forWriting=*/true);
   if (laneCount > 1 && mask)
     LLVM::MaskedStoreOp::create(builder, loc, stored, pointer, mask, alignment);
   else

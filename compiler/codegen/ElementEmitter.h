@@ -61,6 +61,9 @@ public:
   llvm::DenseMap<mlir::Operation *, mlir::Value> rowValues;
   Coords rowCoords;
   llvm::SmallVector<bool> reducedDims;
+  /// Where a loop jumps from row to row: its counter. Loads and stores of vectors then ask for the cache lines that they
+  /// will need some rounds later, which hardware does not foresee beyond a page.
+  mlir::Value jumpingCounter;
   /// The first op that cannot be computed inside a kernel, if any.
   mlir::Operation *failed = nullptr;
 
@@ -77,6 +80,7 @@ private:
   bool atRow(llvm::ArrayRef<train::Coord> coords) const;
   mlir::Value compute(mlir::Operation *op, unsigned result, llvm::ArrayRef<train::Coord> coords);
   mlir::Value pointerTo(const Memory &memory, mlir::Value offset);
+  void prefetchAhead(const Memory &memory, llvm::ArrayRef<train::Coord> coords, bool forWriting);
   mlir::Value fromStored(mlir::Value stored, mlir::Type element);
   mlir::Value toStored(mlir::Value value, mlir::Type element);
   /// Element offset of coords: a uniform base and a lane stride, or a vector of offsets.
@@ -89,6 +93,8 @@ private:
   std::vector<std::map<Key, mlir::Value>> scopes;
 };
 
+/// Asks for the cache line of an address, to the second cache.
+void prefetchLine(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value address, bool forWriting);
 /// The type an element is stored as: i8 for i1, signless integers, itself otherwise.
 mlir::Type storedType(mlir::Type element);
 /// Rounds an f32 (scalar or vector) to bf16, ties to even, NaN stays NaN; returns the bits as i16.

@@ -87,9 +87,8 @@ private:
       emitLaneParallel(start);
   }
 
-  /// Calls `body` for the lanes from `start` on, `extent` of them in all; a block ends at min(start + laneBlock,
-  /// extent).
-  void overLanes(Value start, SmallVector<Value> &carried, bool masked,
+  /// Calls `body` for the lanes from `start` on; a block ends at min(start + laneBlock, extent).
+  void overLanes(Value start, SmallVector<Value> &carried,
                  function_ref<SmallVector<Value>(ValueRange carried, Value mask)> body) {
     OpBuilder &b = emitter.builder;
     Location loc = emitter.loc;
@@ -106,9 +105,8 @@ private:
       carried = at(start, carried, nullptr);
       return;
     }
-    int64_t block = space.laneBlock;
+    int64_t block = space.laneBlock, tail = extent % lanes;
     bool single = space.laneBlocks() == 1;
-    int64_t tail = extent % lanes;
     Value end, mainEnd;
     if (single) {
       end = emitter.i64(extent);
@@ -179,7 +177,7 @@ private:
 
   void emitElementwise(Value start) {
     SmallVector<Value> none;
-    overLanes(start, none, true, [&](ValueRange, Value) {
+    overLanes(start, none, [&](ValueRange, Value) {
       storeOutputs([](unsigned) { return true; });
       return SmallVector<Value>();
     });
@@ -228,10 +226,13 @@ private:
       if (isLooped(inner))
         inside *= space.dims[inner];
     int64_t run = std::max<int64_t>(1, kLongestRun / inside);
+    bool jumps = inside == 1 && !space.lanesReduced() && !blockSums && space.laneBlocks() > 1;
     return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
       return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
         coords[dim] = emitter.uniform(i);
+        emitter.jumpingCounter = jumps ? i : Value();
         SmallVector<Value> next = overReduced(dim + 1, SmallVector<Value>(now), body);
+        emitter.jumpingCounter = Value();
         coords[dim] = emitter.uniform(int64_t(0));
         return next;
       });
@@ -315,7 +316,7 @@ private:
       if (!last || stores) {
         current = reductions;
         SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-          overLanes(zero, values, true, [&](ValueRange now, Value mask) {
+          overLanes(zero, values, [&](ValueRange now, Value mask) {
             SmallVector<Value> next = accumulate(reductions, now, mask);
             storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
             return next;
@@ -442,7 +443,7 @@ private:
   /// Runs `body` for each vector of the block, with the sums of the levels that are done.
   void eachVector(Value start, function_ref<void()> body) {
     SmallVector<Value> none;
-    overLanes(start, none, true, [&](ValueRange, Value) {
+    overLanes(start, none, [&](ValueRange, Value) {
       emitter.rowCoords.assign(coords.begin(), coords.end());
       emitter.rowValues.clear();
       for (unsigned level = 0; level < levelsDone; ++level)

@@ -118,6 +118,12 @@ void LoopEmitter::write(const Memory &memory, Value index, Value value, Value ac
   });
 }
 
+void LoopEmitter::touch(const Memory &memory, Value index, bool forWriting) {
+  Value address = LLVM::GEPOp::create(builder, loc, memory.pointer.getType(), storedType(memory.type.getElementType()),
+                                      memory.pointer, ValueRange{index});
+  prefetchLine(builder, loc, address, forWriting);
+}
+
 SmallVector<Value> LoopEmitter::loop(Value lower, Value upper, int64_t step, ValueRange inits,
                                      function_ref<SmallVector<Value>(Value, ValueRange)> body) {
   Value stepValue = arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(step));

@@ -23,6 +23,10 @@ public:
     return read(results[result], index, count, active);
   }
   void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active) override;
+  void prefetch(unsigned operand, mlir::Value index) override { touch(operands[operand], index, /*forWriting=*/false); }
+  void prefetchResult(unsigned result, mlir::Value index) override {
+    touch(results[result], index, /*forWriting=*/true);
+  }
   llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;
@@ -43,6 +47,7 @@ public:
 private:
   mlir::Value read(const Memory &memory, mlir::Value index, int64_t count, mlir::Value active);
   void write(const Memory &memory, mlir::Value index, mlir::Value value, mlir::Value active);
+  void touch(const Memory &memory, mlir::Value index, bool forWriting);
   Memory scratchOf(mlir::Type element) const;
 
   llvm::ArrayRef<Memory> operands, results;

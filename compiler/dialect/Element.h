@@ -90,6 +90,10 @@ public:
   virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
   /// Reads back from result `result` (for ops that update in place).
   virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  /// Asks for the cache line of an element of an operand, or of a result that is soon written. A hint: `index` may lie
+  /// outside.
+  virtual void prefetch(unsigned operand, mlir::Value index) = 0;
+  virtual void prefetchResult(unsigned result, mlir::Value index) = 0;
   /// for i in [lower, upper) by step, carrying `inits`.
   virtual llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,

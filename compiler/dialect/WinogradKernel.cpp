@@ -131,8 +131,9 @@ class BlockOfTiles {
 protected:
   static constexpr int64_t kPoints = WinogradShape::kPoints;
 
-  BlockOfTiles(LoopBuilder &loops, const WinogradShape &shape, Type sumType)
-      : s(shape), loops(loops), b(loops.builder), loc(loops.loc), e(loops, sumType), register_(e.lanes() / 2) {}
+  BlockOfTiles(LoopBuilder &loops, const WinogradShape &shape, Type stored, Type sumType)
+      : s(shape), loops(loops), b(loops.builder), loc(loops.loc), e(loops, sumType), register_(e.lanes() / 2),
+        storedBytes(elementBytes(stored)) {}
 
   MatrixView scratch(int64_t offset, int64_t rowStride) {
     return {MatrixView::kScratch, 0, e.index(offset), rowStride, 1};
@@ -217,6 +218,23 @@ protected:
     return arith::SelectOp::create(b, loc, inside[number], active ? active : e.index(lanes), e.index(0));
   }
 
+  /// Asks for the pixels of part `number` of `parts` of a square; does nothing where there is no such part.
+  void prefetchPart(Value number, int64_t parts, llvm::function_ref<Square(Value tile)> squareOf, Value firstTile, int64_t tiles,
+                    Value firstChannel, int64_t channelPart, llvm::function_ref<void(Value index)> prefetch) {
+    constexpr int64_t kLineBytes = 64;
+    e.when(within(number, tiles * parts), [&] {
+      Square q = squareOf(e.plus(firstTile, e.divide(number, parts)));
+      Value firstRow = e.times(e.remainder(number, parts), q.extent / parts);
+      q.first = e.plus(q.first, e.times(firstRow, q.width * q.channels));
+      // In an image of many tiles the left neighbour brings the columns that they share.
+      int64_t firstColumn = s.tileColumns() < 4 ? 0 : q.extent - WinogradShape::kOutputs;
+      for (int64_t row = 0; row < q.extent / parts; ++row)
+        for (int64_t column = firstColumn; column < q.extent; ++column)
+          for (int64_t channel = 0; channel < std::min(channelPart, q.channels); channel += kLineBytes / storedBytes)
+            prefetch(e.plus(pixel(q, row * q.extent + column, firstChannel), channel));
+    });
+  }
+
   /// Reads the squares of the block's tiles, transforms them and puts point p of tile t at scratch
   /// offset + p·distance + t·stride.
   void transformSquares(unsigned operand, bool ofInput, Value firstTile, Value count, Value firstChannel, int64_t part,
@@ -256,6 +274,7 @@ protected:
   Location loc;
   BlockEmitter e;
   int64_t register_; ///< lanes of one register: more would not hold a tile's points
+  int64_t storedBytes; ///< of an element of the inputs
 };
 
 //===----------------------------------------------------------------------===//
@@ -281,8 +300,8 @@ struct ConvRegions : Regions {
 
 class ConvEmitter : BlockOfTiles {
 public:
-  ConvEmitter(LoopBuilder &loops, const WinogradShape &s, const ConvRegions &at, bool transposed, Type sumType)
-      : BlockOfTiles(loops, s, sumType), at(at), transposed(transposed), part(s.featurePart()) {}
+  ConvEmitter(LoopBuilder &loops, const WinogradShape &s, const ConvRegions &at, bool transposed, Type stored, Type sumType)
+      : BlockOfTiles(loops, s, stored, sumType), at(at), transposed(transposed), part(s.featurePart()) {}
 
   void emit(Value task) {
     firstFeature = e.times(e.remainder(task, s.featureParts()), part);
@@ -294,7 +313,7 @@ public:
       Value count = e.least(e.index(WinogradShape::kBlock), e.minus(end, first));
       transformSquares(0, true, first, count, e.index(0), s.channels, apart(WinogradShape::kBlock * s.channels),
                        at.inputs, s.channels);
-      multiply(count);
+      multiply(first, count);
       writeOutputs(first, count);
     });
   }
@@ -336,12 +355,18 @@ private:
     });
   }
 
-  void multiply(Value count) {
+  void multiply(Value firstTile, Value count) {
     constexpr int64_t kBlock = WinogradShape::kBlock, kPanel = ConvRegions::kPanel;
     // Rows that are no tiles of this block hold what was there before; nobody reads what becomes of them.
     Value rowEnd = e.roundUp(count, e.rows());
     auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(s.channels)); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
+      // Memory has nothing to do meanwhile: it brings what the next block will read and this one will write. A tile's
+      // pixels lie in many places, which hardware does not foresee.
+      prefetchPart(point, 2, [&](Value tile) { return inputSquare(tileAt(tile)); }, e.plus(firstTile, kBlock), kBlock, e.index(0),
+                   s.channels, [&](Value index) { loops.prefetch(0, index); });
+      prefetchPart(point, 2, [&](Value tile) { return outputSquare(tileAt(tile)); }, firstTile, kBlock, firstFeature, part,
+                   [&](Value index) { loops.prefetchResult(0, index); });
       e.each(e.index(0), e.index(part / kPanel), 1, [&](Value panel) {
         MatrixView a = scratch(at.inputs, s.channels), w = scratch(at.weights, kPanel), c = scratch(at.outputs, part);
         a.base = e.plus(a.base, e.times(point, apart(kBlock * s.channels)));
@@ -395,8 +420,8 @@ struct GradRegions : Regions {
 
 class WinogradGradEmitter : BlockOfTiles {
 public:
-  WinogradGradEmitter(LoopBuilder &loops, const WinogradShape &s, const GradRegions &at, Type sumType)
-      : BlockOfTiles(loops, s, sumType), at(at), channelPart(s.gradChannels()), featurePart(s.gradFeatures()) {}
+  WinogradGradEmitter(LoopBuilder &loops, const WinogradShape &s, const GradRegions &at, Type stored, Type sumType)
+      : BlockOfTiles(loops, s, stored, sumType), at(at), channelPart(s.gradChannels()), featurePart(s.gradFeatures()) {}
 
   void emit(Value task) {
     int64_t featureBlocks = llvm::divideCeil(s.features, featurePart);
@@ -412,7 +437,7 @@ public:
                        channelPart);
       transformSquares(1, false, first, count, firstFeature, featurePart, apart(kBlock * featurePart), at.grads,
                        featurePart);
-      addProducts(count);
+      addProducts(first, count, firstChannel, firstFeature);
     });
     writeTaps(part, firstChannel, firstFeature);
   }
@@ -420,10 +445,15 @@ public:
 private:
   static constexpr int64_t kBlock = WinogradShape::kGradBlock;
 
-  void addProducts(Value count) {
+  void addProducts(Value firstTile, Value count, Value firstChannel, Value firstFeature) {
     // Channels and features beyond the last ones hold what was there before; their sums are not written.
     auto tilesOfBlock = [&](Value) { return std::pair(e.index(0), count); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
+      Value nextTile = e.plus(firstTile, kBlock);
+      prefetchPart(point, 1, [&](Value tile) { return inputSquare(tileAt(tile)); }, nextTile, kBlock, firstChannel, channelPart,
+                   [&](Value index) { loops.prefetch(0, index); });
+      prefetchPart(point, 1, [&](Value tile) { return outputSquare(tileAt(tile)); }, nextTile, kBlock, firstFeature, featurePart,
+                   [&](Value index) { loops.prefetch(1, index); });
       MatrixView x = scratch(at.inputs, 1), g = scratch(at.grads, featurePart), c = scratch(at.sums, featurePart);
       x.columnStride = channelPart;
       x.base = e.plus(x.base, e.times(point, apart(kBlock * channelPart)));
@@ -477,15 +507,15 @@ int64_t WinogradWeightGradOp::getScratchBytes() {
 
 void WinogradConvOp::emitTile(LoopBuilder &loops, Value tile) {
   WinogradShape s = winogradShapeOf(*this);
-  Type sumType = winogradSumType(elementTypeOf(getInput()));
+  Type stored = elementTypeOf(getInput()), sumType = winogradSumType(stored);
   ConvRegions at(s, sumType);
-  ConvEmitter(loops, s, at, getTransposed(), sumType).emit(tile);
+  ConvEmitter(loops, s, at, getTransposed(), stored, sumType).emit(tile);
 }
 void WinogradWeightGradOp::emitTile(LoopBuilder &loops, Value tile) {
   WinogradShape s = winogradShapeOf(*this);
   Type sumType = elementTypeOf(getResult());
   GradRegions at(s, sumType);
-  WinogradGradEmitter(loops, s, at, sumType).emit(tile);
+  WinogradGradEmitter(loops, s, at, elementTypeOf(getInput()), sumType).emit(tile);
 }
 
 } // namespace tcc::train
