@@ -12,12 +12,10 @@ namespace tcc::planning {
 PackingSolution packGreedily(const PackingProblem &problem) {
   Bytes bound = mostLive(problem);
   PackingSolution best;
-  bool first = true;
+  best.bytes = ~Bytes(0);
   for (const std::vector<size_t> &order : packingOrders(problem)) {
-    PackingSolution solution = placeInOrder(problem, order);
-    if (first || solution.bytes < best.bytes)
-      best = std::move(solution);
-    first = false;
+    if (std::optional<PackingSolution> solution = placeInOrder(problem, order, best.bytes))
+      best = std::move(*solution);
     if (best.bytes == bound)
       break;
   }

@@ -62,9 +62,15 @@ public:
     for (size_t index : order) {
       const char *overlap = &overlaps[index * count];
       Bytes end = 0, best = 0, bestGap = ~Bytes(0);
-      for (const auto &[start, other] : placed) {
-        if (!overlap[other])
-          continue;
+      // The neighbours in time first, without a branch: which they are is beyond prediction.
+      neighbours.resize(placed.size() + 1);
+      size_t found = 0;
+      for (const std::pair<Bytes, size_t> &other : placed) {
+        neighbours[found] = other;
+        found += size_t(overlap[other.second]);
+      }
+      for (size_t i = 0; i < found; ++i) {
+        const auto &[start, other] = neighbours[i];
         if (start > end && start - end >= bytes[index] && start - end < bestGap) {
           best = end;
           bestGap = start - end;
@@ -85,7 +91,7 @@ public:
 private:
   std::vector<Bytes> bytes;
   std::vector<char> overlaps;
-  std::vector<std::pair<Bytes, size_t>> placed; ///< (offset, buffer), by offset
+  std::vector<std::pair<Bytes, size_t>> placed, neighbours; ///< (offset, buffer), by offset
 };
 
 } // namespace
@@ -103,22 +109,28 @@ Bytes mostLive(const PackingProblem &problem) {
   return Bytes(most);
 }
 
-PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order) {
+std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
+                                            Bytes below) {
   struct Placed {
     Bytes start, end;
     Time first, last;
   };
   PackingSolution solution;
   solution.offsets.assign(problem.buffers.size(), 0);
-  std::vector<Placed> placed; // by offset
+  std::vector<Placed> placed, neighbours; // by offset
   placed.reserve(order.size());
+  neighbours.resize(order.size() + 1);
   for (size_t index : order) {
     const PackingBuffer &buffer = problem.buffers[index];
     const Bytes bytes = roundUp(buffer.bytes, problem.alignment);
     Bytes end = 0, best = 0, bestGap = ~Bytes(0);
+    size_t found = 0; // neighbours in time, gathered without a branch
     for (const Placed &other : placed) {
-      if (other.first > buffer.last || buffer.first > other.last)
-        continue;
+      neighbours[found] = other;
+      found += size_t(other.first <= buffer.last) & size_t(buffer.first <= other.last);
+    }
+    for (size_t i = 0; i < found; ++i) {
+      const Placed &other = neighbours[i];
       if (other.start > end && other.start - end >= bytes && other.start - end < bestGap) {
         best = end;
         bestGap = other.start - end;
@@ -130,6 +142,8 @@ PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<si
     const Bytes offset = bestGap != ~Bytes(0) ? best : end;
     solution.offsets[index] = offset;
     solution.bytes = std::max(solution.bytes, offset + bytes);
+    if (solution.bytes >= below)
+      return std::nullopt;
     auto at = std::upper_bound(placed.begin(), placed.end(), offset,
                                [](Bytes start, const Placed &other) { return start < other.start; });
     placed.insert(at, {offset, offset + bytes, buffer.first, buffer.last});
@@ -213,9 +227,9 @@ void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t
       for (size_t i : order)
         whole.push_back(chosen[i]);
       whole.insert(whole.end(), small.begin(), small.end());
-      if (PackingSolution all = placeInOrder(problem, whole); all.bytes < best.bytes) {
-        best.bytes = all.bytes;
-        best.offsets = std::move(all.offsets);
+      if (std::optional<PackingSolution> all = placeInOrder(problem, whole, best.bytes)) {
+        best.bytes = all->bytes;
+        best.offsets = std::move(all->offsets);
       }
     }
   }

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace tcc::planning {
@@ -21,7 +22,9 @@ bool overlapInTime(const PackingBuffer &a, const PackingBuffer &b);
 Bytes mostLive(const PackingProblem &problem);
 
 /// Places buffers in `order`, each into the smallest gap between its already placed neighbours in time that holds it.
-PackingSolution placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order);
+/// Nothing where the arena would not be smaller than `below`.
+std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
+                                            Bytes below = ~Bytes(0));
 
 /// The orders that best-fit is tried in: by size, size times lifetime, lifetime, and birth.
 std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem);

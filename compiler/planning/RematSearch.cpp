@@ -153,35 +153,28 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
 void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget) {
   constexpr size_t kMostAttempts = 400;
   constexpr int kMostRounds = 8;
+  const RematGraph graph(problem);
   bool changed = true;
   for (int round = 0; changed && round < kMostRounds; ++round) {
     changed = false;
-    std::vector<bool> seen(problem.nodes.size(), false);
-    std::vector<size_t> repeats;
-    for (size_t at = 0; at < schedule.size(); ++at) {
-      if (seen[size_t(schedule[at])])
-        repeats.push_back(at);
-      seen[size_t(schedule[at])] = true;
-    }
-    std::stable_sort(repeats.begin(), repeats.end(), [&](size_t a, size_t b) {
-      return problem.nodes[size_t(schedule[a])].cost > problem.nodes[size_t(schedule[b])].cost;
+    RematTimeline timeline(graph, schedule);
+    timeline.setLimit(budget);
+    std::vector<int> repeats = timeline.recomputations();
+    std::stable_sort(repeats.begin(), repeats.end(), [&](int a, int b) {
+      return graph.nodes[size_t(timeline.node(a))].cost > graph.nodes[size_t(timeline.node(b))].cost;
     });
-    std::vector<bool> gone(schedule.size(), false);
-    auto rest = [&] {
-      RematSchedule kept;
-      for (size_t at = 0; at < schedule.size(); ++at)
-        if (!gone[at])
-          kept.push_back(schedule[at]);
-      return kept;
-    };
     for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
-      gone[repeats[i]] = true;
-      if (measure(problem, rest()).peak <= budget)
-        changed = problem.nodes[size_t(schedule[repeats[i]])].cost > 0 || changed;
+      if (timeline.isNeeded(repeats[i]))
+        continue;
+      const Cost cost = graph.nodes[size_t(timeline.node(repeats[i]))].cost;
+      timeline.forget();
+      timeline.remove(repeats[i]);
+      if (timeline.overflow() == 0)
+        changed = cost > 0 || changed;
       else
-        gone[repeats[i]] = false;
+        timeline.rollback(0);
     }
-    schedule = rest();
+    schedule = timeline.schedule();
   }
 }
 

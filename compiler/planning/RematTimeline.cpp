@@ -143,6 +143,24 @@ int64_t RematTimeline::gainOfAbsence(int node, int from, int to) const {
   return gain;
 }
 
+bool RematTimeline::isNeeded(int execution) const {
+  const int node = nodeOf[size_t(execution)], step = made[size_t(execution)];
+  if (last[size_t(execution)] == step)
+    return false;
+  // The execution before it lives on up to here; inputs that were alive for this step alone no longer are, at most.
+  int64_t change = int64_t(graph->nodes[size_t(node)].bytes);
+  for (int input : graph->inputs[size_t(node)])
+    if (last[size_t(newestBefore(input, step))] == step)
+      change -= int64_t(graph->nodes[size_t(input)].bytes);
+  const int from = last[size_t(newestBefore(node, step))];
+  for (int other = step - 1; other > from; --other) {
+    ++visited;
+    if (live[size_t(other)] + change > limit)
+      return true;
+  }
+  return false;
+}
+
 void RematTimeline::add(int from, int to, int64_t bytes) {
   int64_t change = 0;
   for (int step = from; step < to; ++step) {

@@ -72,6 +72,9 @@ public:
   /// By how much the overflow falls if `node`'s output does not live during the steps in [from, to), where it does now.
   int64_t gainOfAbsence(int node, int from, int to) const;
 
+  /// Whether it is plain that without a recomputation the limit is exceeded; `remove` tells for certain.
+  bool isNeeded(int execution) const;
+
   /// Executes `node` (again) before what now stands at `step`, after its first execution. Returns the execution.
   int insert(int node, int step);
   /// Removes a recomputation; what used it uses the execution before it.

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "RematerializationProblems.h"
+#include "compiler/planning/RematTimeline.h"
 
 #include <gtest/gtest.h>
 
@@ -133,6 +134,38 @@ TEST(Rematerialization, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
   }
   // A search of limited work: nearly always the best.
   EXPECT_GE(best, solved - solved / 200 - 1) << "of " << solved;
+}
+
+TEST(Rematerialization, TakesBackNothingThatIsNeeded) {
+  int recomputations = 0, needed = 0, plain = 0;
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random{seed};
+    const RematProblem problem = randomProblem(random, 12, 0.3, true);
+    const RematGraph graph(problem);
+    RematTimeline timeline(graph);
+    for (int edit = 0; edit < 12; ++edit) {
+      const int node = int(random() % problem.nodes.size());
+      if (int step = timeline.latestRepetition(node, int(random() % unsigned(timeline.length()))); step >= 0)
+        timeline.insert(node, step);
+    }
+    timeline.setLimit(timeline.peak());
+    const RematSchedule schedule = timeline.schedule();
+    for (int execution : std::vector<int>(timeline.recomputations())) {
+      const bool plainly = timeline.isNeeded(execution);
+      timeline.forget();
+      timeline.remove(execution);
+      ASSERT_TRUE(!plainly || timeline.overflow() > 0);
+      ++recomputations;
+      needed += timeline.overflow() > 0;
+      plain += plainly;
+      timeline.rollback(0);
+      ASSERT_EQ(timeline.schedule(), schedule);
+    }
+  }
+  EXPECT_GT(needed, 50);
+  EXPECT_GT(recomputations, needed);
+  EXPECT_GT(plain, needed / 2); // else it saves nothing
 }
 
 TEST(Rematerialization, LeastMemoryIsThatOfExhaustiveSearch) {
