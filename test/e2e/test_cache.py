@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 import models
-from common import BIN, EndToEnd, case
+from common import BIN, EndToEnd, case, compile_words
 
 HIT = r"\(from the cache\)"
 
@@ -146,8 +146,8 @@ class Cache(EndToEnd):
 
     def test_compilers_at_once(self):
         expected = self.fresh()
-        running = [subprocess.Popen([BIN / "tcc", self.model, "--recipe", self.recipe, "--cache-dir", self.store, "-o",
-                                     self.folder / f"{i}.tplan"], stderr=subprocess.PIPE) for i in range(4)]
+        words = lambda i: compile_words([self.model, "--recipe", self.recipe, "--cache-dir", self.store, "-o", self.folder / f"{i}.tplan"])
+        running = [subprocess.Popen([BIN / "tcc", *words(i)], stderr=subprocess.PIPE) for i in range(4)]
         for i, process in enumerate(running):
             _, said = process.communicate(timeout=120)
             self.assertEqual(process.returncode, 0, said)

@@ -115,7 +115,7 @@ class Report(EndToEnd):
 
     def test_why_buffers_are_alive(self):
         """What is saved is made before and read after the loss; gradients wait for their parameter's update."""
-        memory = self.report(self.plan_of("nano-gpt"))["memory"]
+        memory = self.report(self.plan_of("nano-gpt", "--set", "compiler.fuse=true"))["memory"]
         step = memory["entries"]["train"]["programs"]["step"]
         saved = [b for b in step["buffers"] if b["purpose"] == "saved"]
         self.assertGreater(len(saved), 10)
