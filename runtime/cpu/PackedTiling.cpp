@@ -29,6 +29,7 @@ constexpr int64_t kPanelBytes = 640 << 10;                      // of A, in the 
 constexpr int64_t kSlotBytes = 3 << 19;                         // of a worker: planned memory, so kept small
 // Where the library is slower.
 constexpr int64_t kFewRows = 48, kWideRow = 2048, kNarrowRow = 512, kShortSum = 256, kSum = 512;
+constexpr int64_t kPairsSum = 768, kPairsLongSum = 1024, kPairsWideRow = kPairsSum + 1; // bf16
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 
@@ -133,6 +134,9 @@ bool suitsPanels(const MatmulShape &s) {
   // be transposed, which nothing hides.
   if (s.widened || s.m < kFewRows || s.batch > 1)
     return false;
+  // The library interleaves bf16 anew for each tile: measured apart, on one core.
+  if (pairs(s))
+    return s.n >= kVector && (s.transA ? s.n >= kPairsWideRow || s.k >= kPairsLongSum : s.k >= kPairsSum);
   if (s.transB)
     return s.n >= kWideRow && s.k < kSum;
   return s.n >= kWideRow || (s.n >= kNarrowRow && s.k >= kShortSum);
