@@ -133,8 +133,7 @@ private:
     auto emitTail = [&](ValueRange values) {
       SmallVector<Value> next;
       emitter.withLanes(lanes, nullptr, [&] {
-        Value count = arith::SubIOp::create(b, loc, end, mainEnd);
-        Value mask = emitter.laneMask(single ? emitter.i64(tail) : count);
+        Value mask = emitter.laneMask(single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult());
         next = at(mainEnd, values, mask);
       });
       return next;
