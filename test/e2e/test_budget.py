@@ -74,7 +74,7 @@ class Budget(EndToEnd):
         return len(runs) > 1
 
     def check_seconds(self, name, plans, data, budgets):
-        """Steps of all plans, in turn: a plan that costs less is no slower, within what one plan's turns differ by."""
+        """Steps of all plans, in turn: a plan that costs less is no slower, within what the turns of one plan differ by."""
         seconds = {taken: [] for taken in plans}
         for turn in range(TURNS):
             for taken, (plan, _) in plans.items():
@@ -89,7 +89,7 @@ class Budget(EndToEnd):
         ROWS.append(f"| {name} | {budgets} | {len(plans)} | {least / most:.2f} | {100 * plans[least][1]:.1f} % | "
                     f"{1e3 * median[most]:.2f} | {1e3 * median[least]:.2f} ({median[least] / median[most]:.2f}) | {100 * spread:.0f} % | "
                     f"{100 * worst:+.0f} % |")
-        self.assertLessEqual(worst, 0, f"{name}: a plan that costs less is slower: {seconds}")
+        self.assertLessEqual(worst, spread, f"{name}: a plan that costs less is slower: {seconds}")
 
     def results(self, plan, data, out):
         run = self.train(plan, data, "--no-release", out=out, steps=3)
