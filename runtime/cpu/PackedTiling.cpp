@@ -51,8 +51,8 @@ double tileCost(const MatmulShape &s, const MatmulTiling &t) {
     bool streams = static_cast<double>(whole * s.k) * bytes > static_cast<double>(kLastCacheBytes);
     return lanes * k * bytes * (streams ? kStreamPerByte : kFetchPerByte);
   };
-  double cycles = rowPanels * columnPanels * (words * step + stored) +
-                  waiting(s.m, static_cast<double>(t.tileM), s.elementBytes);
+  double cycles =
+      rowPanels * columnPanels * (words * step + stored) + waiting(s.m, static_cast<double>(t.tileM), s.elementBytes);
   if (!rowsInPlace(s))
     cycles += words * rowPanels * kPackRows;
   // The first panel of B waits, others of words that need no shuffling are copied on the way.
@@ -134,9 +134,11 @@ bool suitsPanels(const MatmulShape &s) {
   // be transposed, which nothing hides.
   if (s.widened || s.m < kFewRows || s.batch > 1)
     return false;
-  // The library interleaves bf16 anew for each tile: measured apart, on one core.
+  // The library interleaves bf16 anew for each tile.
   if (pairs(s))
-    return s.n >= kVector && (s.transA ? s.n >= kPairsWideRow || s.k >= kPairsLongSum : s.k >= kPairsSum);
+    return s.n >= kNarrowRow && (s.transA   ? s.n >= kPairsWideRow || s.k >= kPairsLongSum
+                                 : s.transB ? s.k >= kPairsSum
+                                            : s.k >= kShortSum);
   if (s.transB)
     return s.n >= kWideRow && s.k < kSum;
   return s.n >= kWideRow || (s.n >= kNarrowRow && s.k >= kShortSum);
