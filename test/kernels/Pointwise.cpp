@@ -132,7 +132,8 @@ double lossOf(llvm::StringRef name, double x, double tolerance, Type element) {
 }
 
 /// Within the case's tolerance of the exact value, measured in the value's own last place down to subnormal numbers.
-/// Beside the largest number, ∞ is near, unless it was an operand.
+/// Beside the largest number, ∞ is near, unless it was an operand. A zero has the sign of the exact one, unless a loss
+/// may move it to the other side.
 testing::AssertionResult isClose(double actual, double exact, Type element, double tolerance, double loss,
                                  bool finiteOperands) {
   double edge = test::largestOf(element) * (1 - tolerance);
@@ -144,7 +145,7 @@ testing::AssertionResult isClose(double actual, double exact, Type element, doub
         actual == exact || (finiteOperands && std::fabs(actual) >= edge && std::signbit(actual) == std::signbit(exact));
   else
     close = std::fabs(actual - exact) <= tolerance * std::fabs(exact) + loss + 2 * test::smallestOf(element) &&
-            (exact != 0 || actual != 0 || std::signbit(actual) == std::signbit(exact));
+            (exact != 0 || actual != 0 || loss > 0 || std::signbit(actual) == std::signbit(exact));
   return close ? testing::AssertionSuccess() : testing::AssertionFailure() << actual << ", not " << exact;
 }
 
