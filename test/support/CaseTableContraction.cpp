@@ -119,8 +119,10 @@ static void addPools(std::vector<Case> &cases) {
       {"3d", "1x1x3x4x5", "1x1x2x2x5",
        "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
       // Wide enough for vectors, windows that touch and windows that overlap, some with few inputs.
-      {"2d_wide", "2x33x6x7", "2x33x3x3", "kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>"},
-      {"2d_wide_overlapping", "1x35x7x40", "1x35x4x21",
+      {"2d_wide", "1x33x6x7", "1x33x3x3", "kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>"},
+      {"2d_long_overlapping", "1x2x5x40", "1x2x3x21",
+       "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 2>"},
+      {"2d_deep_overlapping", "1x35x5x6", "1x35x3x4",
        "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 2>"},
       {"2d_beyond", "1x3x5x6", "1x3x4x3",
        "kernel = array<i64: 2, 3>, strides = array<i64: 3, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 3, 1>"},
