@@ -177,6 +177,7 @@ private:
   bool addCovers(const std::vector<float> &x);
   uint64_t improve(Multipliers &multipliers, uint64_t work, double enough, const std::function<bool()> &stop);
   void evaluate(const std::vector<float> &y);
+  void charge(size_t row, float multiplier, std::vector<double> &reduced, double &sum, double &size) const;
   double bound(const std::vector<float> &y, bool withCosts) const;
 
   const RematModel &model;
@@ -283,6 +284,17 @@ void DualSolver::addSpan(int p, int q) {
     }
 }
 
+/// What a row's multiplier takes from its columns' costs and adds to the bound; `size`: of the terms' absolute values.
+void DualSolver::charge(size_t row, float multiplier, std::vector<double> &reduced, double &sum, double &size) const {
+  double price = static_cast<double>(multiplier) * costScale;
+  for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
+    reduced[program.column[entry]] -= price * program.exact[entry];
+    size += std::abs(price * program.exact[entry]);
+  }
+  sum += price * program.exactLeast[row];
+  size += std::abs(price * program.exactLeast[row]);
+}
+
 /// The bound that multipliers give; without costs, one whose sign alone says something.
 double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -291,13 +303,7 @@ double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
   for (size_t row = 0; row < program.rows(); ++row) {
     if (program.ofPath[row] || !(y[row] > 0.0f))
       continue;
-    double charge = static_cast<double>(y[row]) * costScale;
-    for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
-      reduced[program.column[entry]] -= charge * program.exact[entry];
-      size += std::abs(charge * program.exact[entry]);
-    }
-    sum += charge * program.exactLeast[row];
-    size += std::abs(charge * program.exactLeast[row]);
+    charge(row, y[row], reduced, sum, size);
   }
   for (size_t column = 2 * model.size(); column < reduced.size(); ++column)
     sum += std::min(0.0, reduced[column]);
@@ -336,13 +342,7 @@ RematPrefixBounds DualSolver::prefixes() const {
   const double operations = 4.0 * static_cast<double>(program.column.size() + program.cost.size()) + 64.0;
   for (int m = 0; m <= model.stages; ++m) {
     for (size_t row : rowsAfter[at(m)]) {
-      double charge = static_cast<double>(bestMultipliers[row]) * costScale;
-      for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
-        reduced[program.column[entry]] -= charge * program.exact[entry];
-        size += std::abs(charge * program.exact[entry]);
-      }
-      charged += charge * program.exactLeast[row];
-      size += std::abs(charge * program.exactLeast[row]);
+      charge(row, bestMultipliers[row], reduced, charged, size);
     }
     RematPrefixBounds::Prefix prefix{charged, std::vector<double>(n, 0.0)};
     for (size_t node = 0; node < n; ++node) {

@@ -29,7 +29,7 @@ struct Variant {
   bool operator==(const Variant &) const = default;
 };
 
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using tiling::ceilDiv;
 
 /// Everything decided about a call.
 struct Design {

@@ -13,7 +13,7 @@ namespace tcc::runtime {
 using packed::Block, packed::Elements, packed::Source, packed::Store;
 
 namespace {
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+using tiling::ceilDiv;
 
 Elements elementsOf(const MatmulShape &shape) { return shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32; }
 
