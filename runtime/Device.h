@@ -13,12 +13,22 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace tcc::runtime {
 
 /// Called after each instruction of an observed run, with its index in the entry.
 using InstructionObserver = std::function<void(uint32_t instruction)>;
+
+/// An instruction's part of a launch: what workers spent on it, in the unit of the launch's other parts.
+struct LaunchPart {
+  uint32_t instruction;
+  double workerSeconds;
+};
+
+/// Called after each launch of a timed run. Instructions may share a launch, and take part in several.
+using LaunchObserver = std::function<void(std::span<const LaunchPart>)>;
 
 class Device {
 public:
@@ -43,8 +53,16 @@ public:
   /// Runs an entry to its end. Error: no such entry; a library call failed (named by node).
   virtual plan::Status run(const std::string &entry) = 0;
 
-  /// The same with a call after each instruction: for traces, and to find the node where a number went bad.
+  /// The same one instruction after the other, with a call after each: to find the node where a number went bad.
   virtual plan::Status runObserved(const std::string &entry, const InstructionObserver &after) = 0;
+
+  /// The same as `run` runs it, with a call after each launch: for profiles.
+  virtual plan::Status runTimed(const std::string &entry, const LaunchObserver &after) {
+    return runObserved(entry, [&](uint32_t instruction) {
+      LaunchPart whole{instruction, 1};
+      after({&whole, 1});
+    });
+  }
 
   /// Workers that run the kernels.
   virtual unsigned threads() const { return 1; }

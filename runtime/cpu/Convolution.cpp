@@ -419,61 +419,90 @@ public:
     runner->groupBytes[X] = (call.channels_last() ? call.x_dims(1) * size(X) : runner->sampleBytes[X]) / call.groups();
     runner->groupBytes[Y] = (call.channels_last() ? call.y_dims(1) * size(Y) : runner->sampleBytes[Y]) / call.groups();
     runner->groupBytes[W] = runner->weightBytes / call.groups();
+    runner->work = runner->stagesOf();
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
-  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
-    std::atomic<bool> good{true};
-    int64_t groups = design.groupCalls(), tiles = design.tiles() * groups;
-    // Parts of the weights may outnumber the tiles that there are slots for; their copies need none.
-    auto slot = [&](int64_t tile, int64_t of, unsigned worker) {
-      return scratch + design.sharedBytes + slotOf(tile, of, worker, pool) * design.slotBytes;
-    };
-    auto note = [&good](bool fine) {
-      if (!fine)
-        good.store(false, std::memory_order_relaxed);
-    };
-    // Weights as the primitive asks for them: before the tiles where they are read, after them where they are made;
-    // then chunks of the batch are added first, slice by slice, while a slice is in cache.
-    auto reorderWeights = [&](size_t which, char *plain, char *asked) {
-      const Variant &decided = design.variants[which];
-      const WeightSlices &slices = *decided.slices;
-      int64_t parts = groups * slices.count;
-      pool.run(parts, [&](unsigned worker, int64_t begin, int64_t end) {
-        for (int64_t part = begin; part < end; ++part) {
-          auto group = static_cast<uint64_t>(part / slices.count), slice = static_cast<uint64_t>(part % slices.count);
-          void *pair[2] = {plain + group * static_cast<uint64_t>(groupBytes[W]) + slice * slices.plainStep,
-                           asked + group * decided.weightBytes() + slice * slices.askedStep};
-          if (design.result == W) {
-            uint64_t end = slice + 1 < static_cast<uint64_t>(slices.count) ? (slice + 1) * slices.askedStep
-                                                                           : decided.weightBytes();
-            addChunks(static_cast<char *>(pair[1]), end - slice * slices.askedStep);
-            std::swap(pair[0], pair[1]);
-          }
-          note(
-              ready[which].slices[slices.kindOf(part % slices.count)].execute(worker, pair, slot(part, parts, worker)));
-        }
-      });
-    };
-    if (design.result != W)
-      for (size_t i = 0; i < ready.size(); ++i)
-        if (design.variants[i].slices)
-          reorderWeights(i, static_cast<char *>(pointers[1]), scratch + design.variants[i].sharedOffset);
-    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile)
-        note(runTile(worker, tile / groups, tile % groups, pointers, scratch, slot(tile, tiles, worker)));
-    });
-    if (!design.partial())
-      return good.load();
-    if (design.askedPartials)
-      reorderWeights(0, static_cast<char *>(pointers[2]), static_cast<char *>(pointers[3]));
-    else
-      addPartials(pool, static_cast<const float *>(pointers[3]), design.tiles(),
-                  static_cast<int64_t>(design.partialBytes() / 4), static_cast<float *>(pointers[2]));
-    return good.load();
+  int stages() const override { return static_cast<int>(work.size()); }
+
+  int longestStage() const override {
+    auto tiles = std::find_if(work.begin(), work.end(), [](const Stage &stage) { return stage.kind == Stage::Tiles; });
+    return static_cast<int>(tiles - work.begin());
+  }
+
+  int64_t tiles(int stage) const override {
+    const Stage &what = work[static_cast<size_t>(stage)];
+    switch (what.kind) {
+    case Stage::Weights:
+      return design.groupCalls() * design.variants[what.variant].slices->count;
+    case Stage::Tiles:
+      return design.tiles() * design.groupCalls();
+    case Stage::Sums:
+      return PartialSums::tiles(static_cast<int64_t>(design.partialBytes() / 4));
+    }
+    return 0;
+  }
+
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
+    const Stage &what = work[static_cast<size_t>(stage)];
+    if (what.kind == Stage::Sums) {
+      PartialSums{static_cast<const float *>(context.pointers[3]), design.tiles(),
+                  static_cast<int64_t>(design.partialBytes() / 4)}
+          .add(static_cast<float *>(context.pointers[2]), false, begin, end);
+      return true;
+    }
+    bool good = true;
+    for (int64_t tile = begin; tile < end; ++tile) {
+      // Parts of weights may outnumber the tiles that there are slots for; their copies need none.
+      char *slot = context.scratch + design.sharedBytes +
+                   slotOf(tile, tiles(stage), context.worker, context.workers) * design.slotBytes;
+      if (what.kind == Stage::Weights)
+        good &= reorderWeights(what.variant, context, tile, slot);
+      else
+        good &= runTile(context.worker, tile / design.groupCalls(), tile % design.groupCalls(), context.pointers,
+                        context.scratch, slot);
+    }
+    return good;
   }
 
 private:
+  struct Stage {
+    enum Kind { Weights, Tiles, Sums } kind;
+    size_t variant = 0; ///< whose weights
+  };
+
+  /// Weights as the primitive asks for them: before the tiles where they are read, after them where they are made.
+  std::vector<Stage> stagesOf() const {
+    std::vector<Stage> result;
+    if (design.result != W)
+      for (size_t i = 0; i < ready.size(); ++i)
+        if (design.variants[i].slices)
+          result.push_back({Stage::Weights, i});
+    result.push_back({Stage::Tiles});
+    if (design.partial())
+      result.push_back({design.askedPartials ? Stage::Weights : Stage::Sums});
+    return result;
+  }
+
+  /// A slice of a group's weights. Where they are made, chunks of the batch are added first, while it is in cache.
+  bool reorderWeights(size_t which, const CallContext &context, int64_t part, char *slot) const {
+    const Variant &decided = design.variants[which];
+    const WeightSlices &slices = *decided.slices;
+    bool made = design.result == W;
+    auto *plain = static_cast<char *>(context.pointers[made ? 2 : 1]),
+         *asked = made ? static_cast<char *>(context.pointers[3]) : context.scratch + decided.sharedOffset;
+    auto group = static_cast<uint64_t>(part / slices.count), slice = static_cast<uint64_t>(part % slices.count);
+    void *pair[2] = {plain + group * static_cast<uint64_t>(groupBytes[W]) + slice * slices.plainStep,
+                     asked + group * decided.weightBytes() + slice * slices.askedStep};
+    if (made) {
+      uint64_t end =
+          slice + 1 < static_cast<uint64_t>(slices.count) ? (slice + 1) * slices.askedStep : decided.weightBytes();
+      addChunks(static_cast<char *>(pair[1]), end - slice * slices.askedStep);
+      std::swap(pair[0], pair[1]);
+    }
+    return ready[which].slices[slices.kindOf(part % slices.count)].execute(context.worker, pair, slot);
+  }
+
   /// Adds the partial sums of the later chunks to the first one's, in order.
   void addChunks(char *first, uint64_t bytes) const {
     auto *sum = reinterpret_cast<float *>(first);
@@ -532,6 +561,7 @@ private:
 
   Design design;
   std::vector<Ready> ready;
+  std::vector<Stage> work;
   int64_t sampleBytes[3] = {0, 0, 0}, groupBytes[3] = {0, 0, 0}, weightBytes = 0; // of the plan's tensors
 };
 } // namespace

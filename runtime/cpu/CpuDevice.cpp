@@ -1,19 +1,23 @@
 //===- CpuDevice.cpp - running plans on this machine's cores -------------===//
 //
-// When the device is created each instruction becomes a step with its addresses, tiles and function resolved; running
-// an entry walks the steps. Nothing is allocated, looked up or locked on the way.
+// When the device is created each instruction becomes a step with its addresses, tiles and function resolved, and the
+// tiles of all become launches (Launches.h); running an entry walks the launches. Nothing is allocated, looked up or
+// locked on the way.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/Device.h"
 #include "runtime/cpu/Arena.h"
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
+#include "runtime/cpu/Launches.h"
 #include "runtime/cpu/LibraryPrimitive.h"
 #include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
@@ -22,23 +26,59 @@
 namespace tcc::runtime {
 
 namespace {
+using Clock = std::chrono::steady_clock;
+
+constexpr uint64_t kPieceBytes = uint64_t(1) << 20; // of a copy or fill: a multiple of every element
+
 /// One resolved instruction.
 struct Step {
   std::vector<void *> pointers;
   plan::KernelFunction kernel = nullptr;
   const LibraryCall *library = nullptr;
-  int64_t tiles = 0;
+  int64_t kernelTiles = 0;
   char *scratch = nullptr;
   Scratch scratchShape;
   uint64_t bytes = 0;                   // of a copy or fill
   double value = 0;                     // of a fill
   plan::DType dtype = plan::DTYPE_NONE; // of a fill
   const plan::Instruction *source = nullptr;
+
+  int stages() const { return library ? library->stages() : 1; }
+
+  int64_t tiles(int stage) const {
+    return library  ? library->tiles(stage)
+           : kernel ? kernelTiles
+                    : static_cast<int64_t>((bytes + kPieceBytes - 1) / kPieceBytes);
+  }
+
+  /// Runs tiles of a stage on this thread. False: the library failed.
+  bool run(int stage, unsigned worker, unsigned workers, int64_t begin, int64_t end) const {
+    if (library)
+      return library->run(stage, {worker, workers, pointers.data(), scratch}, begin, end);
+    if (kernel) {
+      char *slot = scratch;
+      if (slot)
+        slot += slotOf(begin, kernelTiles, worker, workers) * scratchShape.slotBytes;
+      kernel(pointers.data(), begin, end, slot);
+      return true;
+    }
+    uint64_t from = static_cast<uint64_t>(begin) * kPieceBytes,
+             to = std::min(static_cast<uint64_t>(end) * kPieceBytes, bytes);
+    char *target = static_cast<char *>(pointers[dtype == plan::DTYPE_NONE ? 1 : 0]) + from;
+    if (dtype == plan::DTYPE_NONE)
+      std::memmove(target, static_cast<char *>(pointers[0]) + from, to - from);
+    else if (value == 0)
+      std::memset(target, 0, to - from);
+    else
+      plan::fillElements(target, dtype, (to - from) / plan::dtypeBytes(dtype), value);
+    return true;
+  }
 };
 
 struct Program {
   const plan::Entry *entry = nullptr;
   std::vector<Step> steps;
+  std::vector<Launch> launches;
 };
 
 unsigned usableProcessors() {
@@ -54,8 +94,8 @@ struct Piece {
   uint64_t begin, end;
 };
 
-/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages. Scratch is left out: it has
-/// slots for workers that may not be there.
+/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages. Scratch is left out: it
+/// has slots for workers that may not be there.
 std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena) {
   constexpr uint64_t pieceBytes = uint64_t(16) << 20;
   std::vector<Piece> covered, pieces;
@@ -100,6 +140,7 @@ public:
         if (plan::Status status = resolve(entry, entry.instructions(i), program); !status.ok())
           return status.withContext(
               fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
+      makeLaunches(program);
     }
     plan::Status status = withValues ? loadInitialValues(reader, resident.data(), pool) : plan::Status::success();
     // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
@@ -139,10 +180,48 @@ public:
     }
   }
 
-  plan::Status run(const std::string &entry) override { return walk(entry, nullptr); }
+  plan::Status run(const std::string &entry) override {
+    const Program *program = find(entry);
+    if (!program)
+      return missing(entry);
+    WorkerScope scope;
+    for (const Launch &launch : program->launches)
+      if (int failed = runLaunch(*program, launch); failed >= 0)
+        return failure(*program, failed);
+    return plan::Status::success();
+  }
 
   plan::Status runObserved(const std::string &entry, const InstructionObserver &after) override {
-    return walk(entry, after ? &after : nullptr);
+    const Program *program = find(entry);
+    if (!program)
+      return missing(entry);
+    WorkerScope scope;
+    for (int i = 0; i < program->entry->instructions_size(); ++i) {
+      const Step &step = program->steps[static_cast<size_t>(i)];
+      for (int stage = 0; stage < step.stages(); ++stage)
+        if (runLaunch(*program, {{{i, stage, 0, step.tiles(stage)}}}) >= 0)
+          return failure(*program, i);
+      if (after)
+        after(static_cast<uint32_t>(i));
+    }
+    return plan::Status::success();
+  }
+
+  plan::Status runTimed(const std::string &entry, const LaunchObserver &after) override {
+    const Program *program = find(entry);
+    if (!program)
+      return missing(entry);
+    WorkerScope scope;
+    std::vector<double> seconds;
+    std::vector<LaunchPart> parts;
+    for (const Launch &launch : program->launches) {
+      seconds.assign(launch.shares.size(), 0);
+      if (int failed = runLaunch(*program, launch, seconds.data()); failed >= 0)
+        return failure(*program, failed);
+      addUp(launch, seconds, parts);
+      after(parts);
+    }
+    return plan::Status::success();
   }
 
 private:
@@ -172,7 +251,7 @@ private:
       if (!step.kernel)
         return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(),
                            call.symbol());
-      step.tiles = call.tiles();
+      step.kernelTiles = call.tiles();
       break;
     }
     case plan::Instruction::kMatmul:
@@ -217,49 +296,68 @@ private:
     return plan::Status::success();
   }
 
-  plan::Status walk(const std::string &name, const InstructionObserver *after) {
-    auto it = programs.find(name);
-    if (it == programs.end())
-      return plan::error("the plan has no entry '{}'; compile it with tcc --entry", name);
-    WorkerScope scope;
-    uint32_t index = 0;
-    for (const Step &step : it->second.steps) {
-      if (!execute(step))
-        return plan::error("entry '{}', instruction {} (node '{}'): the library failed", name, index,
-                           step.source->node());
-      if (after)
-        (*after)(index);
-      ++index;
+  void makeLaunches(Program &program) {
+    std::vector<InstructionTiles> tiles;
+    for (const Step &step : program.steps) {
+      tiles.emplace_back().longest = step.library ? step.library->longestStage() : 0;
+      for (int stage = 0; stage < step.stages(); ++stage)
+        tiles.back().stages.push_back(step.tiles(stage));
     }
-    return plan::Status::success();
+    program.launches = launchesOf(*program.entry, tiles, pool.size());
   }
 
-  bool execute(const Step &step) {
-    if (step.kernel) {
-      pool.run(step.tiles, [this, &step](unsigned worker, int64_t begin, int64_t end) {
-        char *slot = step.scratch;
-        if (slot)
-          slot += slotOf(begin, step.tiles, worker, pool) * step.scratchShape.slotBytes;
-        step.kernel(step.pointers.data(), begin, end, slot);
+  plan::Status failure(const Program &program, int index) const {
+    return plan::error("entry '{}', instruction {} (node '{}'): the library failed", program.entry->name(), index,
+                       program.steps[static_cast<size_t>(index)].source->node());
+  }
+
+  const Program *find(const std::string &name) const {
+    auto it = programs.find(name);
+    return it == programs.end() ? nullptr : &it->second;
+  }
+
+  static plan::Status missing(const std::string &name) {
+    return plan::error("the plan has no entry '{}'; compile it with tcc --entry", name);
+  }
+
+  /// The instruction that failed, or -1. With `seconds`, what each share took its worker; a single one: 1.
+  int runLaunch(const Program &program, const Launch &launch, double *seconds = nullptr) {
+    std::atomic<int> failed{-1};
+    auto runShare = [&](const Share &share, unsigned worker, int64_t begin, int64_t end) {
+      if (!program.steps[static_cast<size_t>(share.instruction)].run(share.stage, worker, pool.size(), begin, end))
+        failed.store(share.instruction, std::memory_order_relaxed);
+    };
+    if (launch.shares.size() == 1) {
+      const Share &all = launch.shares.front();
+      pool.run(all.end - all.begin, [&](unsigned worker, int64_t begin, int64_t end) {
+        runShare(all, worker, all.begin + begin, all.begin + end);
       });
-      return true;
+      if (seconds)
+        *seconds = 1;
+      return failed.load();
     }
-    if (step.library)
-      return step.library->run(pool, step.pointers.data(), step.scratch);
-    constexpr uint64_t piece = uint64_t(1) << 20; // a multiple of every element
-    pool.run(static_cast<int64_t>((step.bytes + piece - 1) / piece), [&step](unsigned, int64_t begin, int64_t end) {
-      uint64_t from = static_cast<uint64_t>(begin) * piece,
-               to = std::min(static_cast<uint64_t>(end) * piece, step.bytes);
-      if (step.dtype == plan::DTYPE_NONE)
-        std::memmove(static_cast<char *>(step.pointers[1]) + from, static_cast<char *>(step.pointers[0]) + from,
-                     to - from);
-      else if (step.value == 0)
-        std::memset(static_cast<char *>(step.pointers[0]) + from, 0, to - from);
-      else
-        plan::fillElements(static_cast<char *>(step.pointers[0]) + from, step.dtype,
-                           (to - from) / plan::dtypeBytes(step.dtype), step.value);
+    pool.run(static_cast<int64_t>(launch.shares.size()), [&](unsigned worker, int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Share &share = launch.shares[static_cast<size_t>(i)];
+        auto start = seconds ? Clock::now() : Clock::time_point();
+        runShare(share, worker, share.begin, share.end);
+        if (seconds)
+          seconds[i] = std::chrono::duration<double>(Clock::now() - start).count();
+      }
     });
-    return true;
+    return failed.load();
+  }
+
+  static void addUp(const Launch &launch, const std::vector<double> &seconds, std::vector<LaunchPart> &parts) {
+    parts.clear();
+    for (size_t i = 0; i < launch.shares.size(); ++i) {
+      auto instruction = static_cast<uint32_t>(launch.shares[i].instruction);
+      auto it =
+          std::find_if(parts.begin(), parts.end(), [&](const LaunchPart &p) { return p.instruction == instruction; });
+      if (it == parts.end())
+        it = parts.insert(parts.end(), {instruction, 0});
+      it->workerSeconds += seconds[i];
+    }
   }
 
   std::shared_ptr<const plan::Plan> plan;

@@ -162,46 +162,55 @@ bool Primitive::execute(unsigned worker, void *const *pointers, void *scratch) c
   return dnnl_primitive_execute(primitive.get(), stream, count, mine.arguments) == dnnl_success;
 }
 
-void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination,
-                 bool accumulate) {
-  constexpr int64_t tile = 4096;
-  pool.run((elements + tile - 1) / tile, [=](unsigned, int64_t begin, int64_t end) {
-    int64_t first = begin * tile, last = std::min(end * tile, elements);
-    if (accumulate) {
-      for (int64_t i = first; i < last; ++i) {
-        float sum = partials[i] + partials[elements + i];
-        for (int64_t chunk = 2; chunk < chunks; ++chunk)
-          sum += partials[chunk * elements + i];
-        destination[i] += sum;
-      }
-      return;
+bool runCall(const LibraryCall &call, ThreadPool &pool, void *const *pointers, char *scratch) {
+  std::atomic<bool> good{true};
+  for (int stage = 0; stage < call.stages(); ++stage)
+    pool.run(call.tiles(stage), [&](unsigned worker, int64_t begin, int64_t end) {
+      if (!call.run(stage, {worker, pool.size(), pointers, scratch}, begin, end))
+        good.store(false, std::memory_order_relaxed);
+    });
+  return good.load();
+}
+
+namespace {
+constexpr int64_t kPartialTile = 4096; // elements
+}
+
+int64_t PartialSums::tiles(int64_t elements) { return (elements + kPartialTile - 1) / kPartialTile; }
+
+void PartialSums::add(float *destination, bool accumulate, int64_t begin, int64_t end) const {
+  int64_t first = begin * kPartialTile, last = std::min(end * kPartialTile, elements);
+  if (accumulate) {
+    for (int64_t i = first; i < last; ++i) {
+      float sum = partials[i] + partials[elements + i];
+      for (int64_t chunk = 2; chunk < chunks; ++chunk)
+        sum += partials[chunk * elements + i];
+      destination[i] += sum;
     }
+    return;
+  }
+  for (int64_t i = first; i < last; ++i)
+    destination[i] = partials[i] + partials[elements + i];
+  for (int64_t chunk = 2; chunk < chunks; ++chunk) {
+    const float *source = partials + chunk * elements;
     for (int64_t i = first; i < last; ++i)
-      destination[i] = partials[i] + partials[elements + i];
-    for (int64_t chunk = 2; chunk < chunks; ++chunk) {
-      const float *source = partials + chunk * elements;
-      for (int64_t i = first; i < last; ++i)
-        destination[i] += source[i];
-    }
-  });
+      destination[i] += source[i];
+  }
+}
+
+void PartialSums::round(uint16_t *destination, int64_t begin, int64_t end) const {
+  for (int64_t i = begin * kPartialTile; i < std::min(end * kPartialTile, elements); ++i) {
+    float sum = partials[i];
+    for (int64_t chunk = 1; chunk < chunks; ++chunk)
+      sum += partials[chunk * elements + i];
+    destination[i] = roundToBf16(sum);
+  }
 }
 
 uint16_t roundToBf16(float value) {
   auto bits = std::bit_cast<uint32_t>(value);
   bool isNan = (bits & 0x7fffffff) > 0x7f800000;
   return static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination) {
-  constexpr int64_t tile = 4096;
-  pool.run((elements + tile - 1) / tile, [=](unsigned, int64_t begin, int64_t end) {
-    for (int64_t i = begin * tile; i < std::min(end * tile, elements); ++i) {
-      float sum = partials[i];
-      for (int64_t chunk = 1; chunk < chunks; ++chunk)
-        sum += partials[chunk * elements + i];
-      destination[i] = roundToBf16(sum);
-    }
-  });
 }
 
 std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, unsigned workers) {

@@ -85,14 +85,28 @@ private:
   int count = 0;
 };
 
-/// A library call of a plan, ready to run.
+/// Where a piece of work runs, and on what.
+struct CallContext {
+  unsigned worker, workers;
+  void *const *pointers; ///< of the instruction's operands, in order
+  char *scratch;
+};
+
+/// A library call of a plan, ready to run: stages one after the other, each of tiles that need nothing of each other.
 class LibraryCall {
 public:
   virtual ~LibraryCall() = default;
 
-  /// Runs on all workers. `pointers` follow the instruction's operands. False: the library refused.
-  virtual bool run(ThreadPool &pool, void *const *pointers, char *scratch) const = 0;
+  virtual int stages() const = 0;
+  virtual int64_t tiles(int stage) const = 0;
+  virtual int longestStage() const { return 0; }
+
+  /// Runs some tiles of a stage on this thread. False: the library refused.
+  virtual bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const = 0;
 };
+
+/// Runs all stages on all workers.
+bool runCall(const LibraryCall &call, ThreadPool &pool, void *const *pointers, char *scratch);
 
 /// Scratch of one instruction: what all tiles share, then `slots` slots.
 struct Scratch {
@@ -112,17 +126,22 @@ std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, 
 
 /// The slot of a tile: its own where there are no more tiles than workers, else its worker's. So the slots that are
 /// needed are the fewer of the two.
-inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, const ThreadPool &pool) {
-  return tiles <= static_cast<int64_t>(pool.size()) ? static_cast<uint64_t>(tile) : worker;
+inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, unsigned workers) {
+  return tiles <= static_cast<int64_t>(workers) ? static_cast<uint64_t>(tile) : worker;
 }
 
-/// destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the chunks, on fixed tiles; with
-/// `accumulate` the sum is added to what the destination holds.
-void addPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, float *destination,
-                 bool accumulate = false);
+/// Partial sums that become one: destination[i] = sum over chunks of partials[chunk · elements + i], in the order of
+/// the chunks, on tiles of fixed size.
+struct PartialSums {
+  const float *partials;
+  int64_t chunks, elements;
 
-/// addPartials for a bf16 result: the sum is rounded once, to nearest even; a NaN stays one.
-void roundPartials(ThreadPool &pool, const float *partials, int64_t chunks, int64_t elements, uint16_t *destination);
+  static int64_t tiles(int64_t elements);
+  /// With `accumulate` the sum is added to what the destination holds.
+  void add(float *destination, bool accumulate, int64_t begin, int64_t end) const;
+  /// For a bf16 result: the sum is rounded once, to nearest even; a NaN stays one.
+  void round(uint16_t *destination, int64_t begin, int64_t end) const;
+};
 uint16_t roundToBf16(float value);
 
 /// True where products of this type may run on packed panels (PackedMatmul.cpp) on the selected level.

@@ -15,7 +15,6 @@
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <functional>
 
@@ -226,25 +225,31 @@ public:
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
-  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
-    const MatmulShape &s = design.shape;
-    int64_t chunks = design.tiling.chunks(s), tiles = design.tiles();
-    std::atomic<bool> good{true};
-    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile)
-        if (!runTile(worker, tile, pointers, scratch + slotOf(tile, tiles, worker, pool) * design.slotBytes))
-          good.store(false, std::memory_order_relaxed);
-    });
-    if (design.partial() && s.narrowC)
-      roundPartials(pool, static_cast<const float *>(pointers[design.positionOfC() + 1]), chunks, s.batch * s.m * s.n,
-                    static_cast<uint16_t *>(pointers[design.positionOfC()]));
-    else if (design.partial())
-      addPartials(pool, static_cast<const float *>(pointers[design.positionOfC() + 1]), chunks, s.batch * s.m * s.n,
-                  static_cast<float *>(pointers[design.positionOfC()]), design.accumulate);
-    return good.load();
+  int stages() const override { return design.partial() ? 2 : 1; }
+  int64_t tiles(int stage) const override { return stage == 0 ? design.tiles() : PartialSums::tiles(elements()); }
+
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
+    if (stage == 1) {
+      PartialSums sums{static_cast<const float *>(context.pointers[design.positionOfC() + 1]),
+                       design.tiling.chunks(design.shape), elements()};
+      void *c = context.pointers[design.positionOfC()];
+      if (design.shape.narrowC)
+        sums.round(static_cast<uint16_t *>(c), begin, end);
+      else
+        sums.add(static_cast<float *>(c), design.accumulate, begin, end);
+      return true;
+    }
+    bool good = true;
+    for (int64_t tile = begin; tile < end; ++tile)
+      good &=
+          runTile(context.worker, tile, context.pointers,
+                  context.scratch + slotOf(tile, design.tiles(), context.worker, context.workers) * design.slotBytes);
+    return good;
   }
 
 private:
+  int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
+
   /// Tiles of one column panel follow each other, so that its part of B stays in cache.
   bool runTile(unsigned worker, int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;

@@ -32,21 +32,26 @@ public:
       : design(chosen), tilesM(ceilDiv(design.shape.m, design.tiling.tileM)),
         tilesN(ceilDiv(design.shape.n, design.tiling.tileN)) {}
 
-  bool run(ThreadPool &pool, void *const *pointers, char *scratch) const override {
+  int stages() const override { return design.partial() ? 2 : 1; }
+  int64_t tiles(int stage) const override {
+    return stage == 0 ? design.tiles() : PartialSums::tiles(design.shape.m * design.shape.n);
+  }
+
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
     const MatmulShape &s = design.shape;
-    int64_t chunks = design.tiling.chunks(s), tiles = design.tiles(), elements = s.m * s.n;
-    pool.run(tiles, [&](unsigned worker, int64_t begin, int64_t end) {
-      for (int64_t tile = begin; tile < end; ++tile)
-        runTile(tile, pointers, scratch + slotOf(tile, tiles, worker, pool) * design.slotBytes);
-    });
-    if (!design.partial())
+    if (stage == 1) {
+      PartialSums sums{static_cast<const float *>(context.pointers[positionOfC() + 1]), design.tiling.chunks(s),
+                       s.m * s.n};
+      void *c = context.pointers[positionOfC()];
+      if (s.narrowC)
+        sums.round(static_cast<uint16_t *>(c), begin, end);
+      else
+        sums.add(static_cast<float *>(c), design.accumulate, begin, end);
       return true;
-    auto *partials = static_cast<const float *>(pointers[positionOfC() + 1]);
-    void *c = pointers[positionOfC()];
-    if (s.narrowC)
-      roundPartials(pool, partials, chunks, elements, static_cast<uint16_t *>(c));
-    else
-      addPartials(pool, partials, chunks, elements, static_cast<float *>(c), design.accumulate);
+    }
+    for (int64_t tile = begin; tile < end; ++tile)
+      runTile(tile, context.pointers,
+              context.scratch + slotOf(tile, design.tiles(), context.worker, context.workers) * design.slotBytes);
     return true;
   }
 

@@ -60,7 +60,7 @@ plan::Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, 
                        bytes[operand] / plan::dtypeBytes(shape.dtype), 0.5);
   void *pointers[] = {memory[0].data(), memory[1].data(), memory[2].data(), memory[3].data()};
   bool good = true;
-  double best = shortest(seconds, [&] { good = (*prepared)->run(pool, pointers, memory[4].data()) && good; });
+  double best = shortest(seconds, [&] { good = runCall(**prepared, pool, pointers, memory[4].data()) && good; });
   return good ? plan::Expected<double>(best) : plan::error("the library failed");
 }
 

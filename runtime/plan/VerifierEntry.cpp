@@ -30,6 +30,9 @@ public:
     writer.assign(static_cast<size_t>(entry.buffers_size()), -1);
     for (int i = 0; i < count && !report.full(); ++i)
       verifyInstruction(i);
+    for (int i = 0; i < count && !report.full(); ++i)
+      if (entry.instructions(i).beside() != 0)
+        verifyBeside(i);
     verifyPorts();
   }
 
@@ -233,6 +236,54 @@ private:
     }
     verifyScratch(at, instruction);
     verifyCall(plan, entry, at, report);
+  }
+
+  /// Its buffers live until the last instruction beside it is done, and none of these disturbs another.
+  void verifyBeside(int at) {
+    const Instruction &instruction = entry.instructions(at);
+    if (instruction.beside() < 0 || instruction.beside() > count - 1 - at) {
+      report("{}: it may run beside the next {}, {} follow", describeInstruction(entry, at), instruction.beside(),
+             count - 1 - at);
+      return;
+    }
+    if (instruction.has_matmul() || instruction.has_convolution())
+      report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
+    int last = at + instruction.beside();
+    for (const auto &[index, write] : touched(instruction)) {
+      const Buffer &b = buffer(index);
+      bool handedOver = b.last() == at && !write && takenOver(instruction, index);
+      if (b.arena() == TRANSIENT && b.last() < last && !handedOver)
+        report("{}: {} dies at instruction {}, but it may run until {} does", describeInstruction(entry, at),
+               describe(entry, index), b.last(), last);
+      for (int other = at + 1; other <= last; ++other) {
+        const char *does = takenOver(entry.instructions(other), index) ? "takes the place of" : nullptr;
+        for (const auto &[theirs, theyWrite] : touched(entry.instructions(other)))
+          if (theirs == index && (write || theyWrite))
+            does = theyWrite ? "writes" : "reads";
+        if (does)
+          report("{}: it may run beside instruction {}, which {} {}", describeInstruction(entry, at), other, does,
+                 describe(entry, index));
+      }
+    }
+  }
+
+  /// Buffers of an instruction, scratch included, and whether it writes them.
+  std::vector<std::pair<uint32_t, bool>> touched(const Instruction &instruction) const {
+    std::vector<std::pair<uint32_t, bool>> result;
+    for (const Operand &operand : instruction.operands())
+      if (exists(operand.buffer()))
+        result.emplace_back(operand.buffer(), operand.write());
+    if (instruction.scratch() >= 0 && exists(static_cast<uint32_t>(instruction.scratch())))
+      result.emplace_back(static_cast<uint32_t>(instruction.scratch()), true);
+    return result;
+  }
+
+  /// Does a result of the instruction take over this buffer's memory?
+  bool takenOver(const Instruction &instruction, uint32_t from) const {
+    for (const Operand &operand : instruction.operands())
+      if (operand.write() && exists(operand.buffer()) && inPlace(from, operand.buffer()))
+        return true;
+    return false;
   }
 
   void verifyScratch(int at, const Instruction &instruction) {

@@ -40,10 +40,10 @@ public:
     fillCounters();
     return device->run(name);
   }
-  /// The same with a call after each instruction.
-  plan::Status runObserved(const InstructionObserver &after) {
+  /// The same with a call after each launch.
+  plan::Status runTimed(const LaunchObserver &after) {
     fillCounters();
-    return device->runObserved(name, after);
+    return device->runTimed(name, after);
   }
 
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }

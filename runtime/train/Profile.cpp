@@ -107,7 +107,7 @@ private:
         EntryRunner &runner = *calls[i].runner;
         EntryTimes run;
         run.entry = i;
-        run.ends.reserve(static_cast<size_t>(runner.entry().instructions_size()));
+        run.pieces.reserve(static_cast<size_t>(2 * runner.entry().instructions_size()));
         runner.setCounters(number, inWindow);
         if (!runner.scalars().empty())
           scalars->compute(number + 1, number, runner.scalars());
@@ -120,7 +120,7 @@ private:
           tokens += indices.size() * data.reader->tokensPerSample();
         }
         run.begin = monotonicSeconds();
-        plan::Status status = runner.runObserved([&run](uint32_t) { run.ends.push_back(monotonicSeconds()); });
+        plan::Status status = runner.runTimed([&run](std::span<const LaunchPart> parts) { addPieces(run, parts); });
         if (!status.ok())
           return status;
         if (calls[i].loss >= 0)
@@ -133,6 +133,16 @@ private:
     if (measured)
       result.steps.push_back(std::move(times));
     return plan::Status();
+  }
+
+  static void addPieces(EntryTimes &run, std::span<const LaunchPart> parts) {
+    double end = monotonicSeconds(), begin = run.pieces.empty() ? run.begin : run.pieces.back().end, all = 0, sum = 0;
+    for (const LaunchPart &part : parts)
+      all += part.workerSeconds;
+    for (const LaunchPart &part : parts) {
+      sum += part.workerSeconds;
+      run.pieces.push_back({part.instruction, all > 0 ? begin + (end - begin) * (sum / all) : end});
+    }
   }
 
   Session &session;

@@ -1,6 +1,7 @@
 //===- Profile.h - when each instruction of a few updates ran ---*- C++ -*-===//
 //
-// Real updates on real batches, observed: the clock is read after every instruction, which costs tens of nanoseconds.
+// Real updates on real batches, observed: the clock is read after every launch, which costs tens of nanoseconds. Where
+// instructions run beside one another, each is given the part of the launch's time that workers spent on it.
 // Nothing is written to disk; the weights change in memory alone.
 //
 //===----------------------------------------------------------------------===//
@@ -22,7 +23,11 @@ struct ProfileOptions {
 struct EntryTimes {
   size_t entry = 0; ///< index into Profile::entries
   double begin = 0;
-  std::vector<double> ends; ///< of its instructions, in order
+  struct Piece {
+    uint32_t instruction;
+    double end; ///< where the next one begins
+  };
+  std::vector<Piece> pieces; ///< in order; an instruction that ran beside others has several
 };
 
 struct StepTimes {

@@ -179,7 +179,7 @@ const char *kindName(InstructionKind kind) {
 std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction) {
   static const std::set<std::string_view> known = {"scratch",      "scratch_slot_bytes", "node", "flops",
                                                    "bytes",        "recompute",          "cost", "scratch_shared_bytes",
-                                                   "scratch_slots"};
+                                                   "scratch_slots", "beside"};
   return callText(entry, instruction) + (instruction.recompute() ? " again" : "") + otherFields(instruction, known);
 }
 

@@ -116,8 +116,14 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
       for (const runtime::EntryTimes &run : step.runs)
         if (run.entry == e) {
           ++runs;
-          for (size_t i = 0; i < run.ends.size(); ++i)
-            times[i].push_back(run.ends[i] - (i ? run.ends[i - 1] : run.begin));
+          std::vector<double> seconds(times.size(), 0);
+          double begin = run.begin;
+          for (const runtime::EntryTimes::Piece &piece : run.pieces) {
+            seconds[piece.instruction] += piece.end - begin;
+            begin = piece.end;
+          }
+          for (size_t i = 0; i < times.size(); ++i)
+            times[i].push_back(seconds[i]);
         }
     uint64_t calls = profile.steps.empty() ? 0 : runs / profile.steps.size();
     for (int i = 0; i < entry.instructions_size(); ++i) {
@@ -328,13 +334,16 @@ std::string tcc::tools::profileTrace(const ProfileReport &report) {
       kernels[{one.entry, one.index}] = &report.kernels[one.kernel];
     for (const runtime::EntryTimes &run : chosen->runs) {
       const plan::Entry &entry = *profile.entries[run.entry];
-      if (run.ends.empty())
+      if (run.pieces.empty())
         continue;
-      event(entry.name(), "entry", run.begin, run.ends.back(), Json::object());
-      for (size_t i = 0; i < run.ends.size(); ++i) {
-        const plan::Instruction &instruction = entry.instructions(static_cast<int>(i));
-        const ProfiledKernel &kernel = *kernels[{run.entry, static_cast<int>(i)}];
-        double begin = i ? run.ends[i - 1] : run.begin, seconds = run.ends[i] - begin;
+      event(entry.name(), "entry", run.begin, run.pieces.back().end, Json::object());
+      double end = run.begin;
+      for (const runtime::EntryTimes::Piece &piece : run.pieces) {
+        int i = static_cast<int>(piece.instruction);
+        const plan::Instruction &instruction = entry.instructions(i);
+        const ProfiledKernel &kernel = *kernels[{run.entry, i}];
+        double begin = end, seconds = piece.end - begin;
+        end = piece.end;
         Json arguments = {{"instruction", i},
                           {"node", instruction.node()},
                           {"nodes", std::vector<std::string>(instruction.nodes().begin(), instruction.nodes().end())},
@@ -344,7 +353,7 @@ std::string tcc::tools::profileTrace(const ProfileReport &report) {
           arguments["gflops_per_s"] = instruction.flops() / seconds / 1e9;
           arguments["gbytes_per_s"] = static_cast<double>(instruction.bytes()) / seconds / 1e9;
         }
-        event(kernel.what, report::kindName(kernel.kind), begin, run.ends[i], std::move(arguments));
+        event(kernel.what, report::kindName(kernel.kind), begin, end, std::move(arguments));
       }
     }
   }

@@ -106,7 +106,7 @@ void check(const std::string &what, Call call, size_t first, size_t second, size
   Floats a = randomFloats(first, 1), b = randomFloats(second, 2), c(result);
   Floats scratch(needs->scratchBytes(threads) / 4), partials(needs->partialBytes / 4);
   void *pointers[4] = {a.get(), b.get(), c.get(), partials.get()};
-  auto run = [&] { return (*runner)->run(pool, pointers, reinterpret_cast<char *>(scratch.get())); };
+  auto run = [&] { return runCall(**runner, pool, pointers, reinterpret_cast<char *>(scratch.get())); };
   for (int i = 0; i < 3; ++i)
     ASSERT_TRUE(run());
   ours = libraryCalls = largestCall = 0;

@@ -90,7 +90,7 @@ std::string runCall(Call call, const Floats &first, const Floats &second, const 
       std::copy(before.begin(), before.end(), result.get());
     else
       std::memset(result.get(), 0xff, result.size() * 4);
-    if (!(*runner)->run(pool, pointers.data(), reinterpret_cast<char *>(scratch.get())))
+    if (!runtime::runCall(**runner, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())))
       return "the library failed";
   }
   if (!scratch.intact() || !partials.intact() || !result.intact())

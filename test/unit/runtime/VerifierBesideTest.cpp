@@ -1,0 +1,61 @@
+//===- VerifierBesideTest.cpp - what may run beside what -----------------===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+
+/// A kernel that reads y and writes nothing others touch, before the product: instructions 0 … 4 are copy, s = add(y,
+/// b), t = twice(s), z = t · w, b = twice(b).
+plan::Instruction &besideProduct(plan::Plan &plan) {
+  // The last kernel, which updates b in place, goes before the product.
+  step(plan).mutable_instructions()->SwapElements(3, 4);
+  step(plan).mutable_buffers(kZ)->set_first(4);
+  plan::Instruction &update = *step(plan).mutable_instructions(3);
+  for (uint32_t buffer : {kT, kScratch}) {
+    plan::Buffer &b = *step(plan).mutable_buffers(int(buffer));
+    b.set_last(std::max(b.last(), 4));
+    if (buffer == kScratch)
+      b.set_first(4);
+  }
+  return update;
+}
+} // namespace
+
+TEST(VerifierBeside, AnUpdateBesideAProductThatDoesNotTouchIt) {
+  plan::Plan plan = makeTestPlan();
+  besideProduct(plan).set_beside(1);
+  EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+}
+
+TEST(VerifierBeside, BeyondTheEnd) {
+  for (int beside : {-1, 2, 1 << 30}) {
+    plan::Plan plan = makeTestPlan();
+    besideProduct(plan).set_beside(beside);
+    expectProblem(plan, {"instruction 3", "it may run beside the next " + std::to_string(beside), "1 follow"});
+  }
+}
+
+TEST(VerifierBeside, WhatWritesWhatItTouches) {
+  plan::Plan plan = makeTestPlan();
+  step(plan).mutable_instructions(2)->set_beside(1); // t, which the product reads
+  expectProblem(plan, {"instruction 2", "it may run beside instruction 3, which reads", "'t'"});
+  plan = makeTestPlan();
+  step(plan).mutable_instructions(1)->set_beside(3); // b, which the last one writes
+  expectProblem(plan, {"instruction 1", "it may run beside instruction 4, which writes", "'b'"});
+}
+
+TEST(VerifierBeside, WhatDiesTooSoon) {
+  plan::Plan plan = makeTestPlan();
+  step(plan).mutable_instructions(0)->set_beside(1); // copies x, which dies there, to y
+  step(plan).mutable_instructions(1)->clear_operands();
+  expectProblem(plan, {"instruction 0", "'x'", "dies at instruction 0, but it may run until 1 does"});
+}
+
+TEST(VerifierBeside, LibraryCallsHaveNoLeave) {
+  plan::Plan plan = makeTestPlan();
+  step(plan).mutable_instructions(3)->set_beside(1);
+  expectProblem(plan, {"instruction 3", "a library call has no leave to run beside others"});
+}
