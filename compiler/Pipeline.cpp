@@ -259,6 +259,9 @@ private:
                         passes.addPass(train::createRematerializePass(remat));
                       }
                       passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
+                      // Within the arena that stands.
+                      if (options.libraryKernels && recipe.overlap)
+                        passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                     }});
     return list;
   }

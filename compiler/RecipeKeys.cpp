@@ -334,6 +334,7 @@ std::vector<Key> makeKeys() {
        [](Recipe &recipe, const toml::node &node) {
          return readChoice(node, {"auto", "fused", "unfused"}, {}, recipe.attention);
        }},
+      {"compiler.overlap", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.overlap); }},
       {"compiler.winograd", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.winograd); }},
   };
 }

@@ -95,6 +95,74 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
       if (EntryBuffer &buffer = buffers[bufferOf(operand)]; buffer.kind != EntryBuffer::kState)
         buffer.lastReader = op;
   }
+  lengthenLives();
+}
+
+void EntryBuffers::lengthenLives() {
+  std::vector<int64_t> takenOver(buffers.size(), -1); // when another takes over its memory
+  for (const EntryBuffer &buffer : buffers)
+    if (buffer.inPlaceOf >= 0)
+      takenOver[size_t(buffer.inPlaceOf)] = buffer.first;
+  for (auto [position, op] : llvm::enumerate(instructions)) {
+    auto beside = op->getAttrOfType<IntegerAttr>(names::kBeside);
+    if (!beside)
+      continue;
+    for (unsigned id : touchedBy(op)) {
+      EntryBuffer &buffer = buffers[id];
+      if (buffer.block < 0 || takenOver[id] == int64_t(position))
+        continue;
+      buffer.last = std::max(buffer.last, int64_t(position) + beside.getInt());
+      blocks[size_t(buffer.block)].last = buffer.last;
+    }
+  }
+}
+
+std::vector<unsigned> EntryBuffers::touchedBy(Operation *op) const {
+  std::vector<unsigned> ids = definedBy(op);
+  for (Value operand : op->getOperands())
+    ids.push_back(bufferOf(operand));
+  llvm::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+void EntryBuffers::place(func::FuncOp function, ArrayRef<int> bufferOfBlock,
+                         const planning::PackingSolution &solution) const {
+  Builder builder(function.getContext());
+  auto offsetOf = [&](unsigned id) {
+    const EntryBuffer &buffer = buffers[id];
+    return buffer.block < 0
+               ? int64_t(-1)
+               : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]) + buffer.offsetInBlock;
+  };
+  for (BlockArgument argument : function.getArguments())
+    if (unsigned id = bufferOf(argument); buffers[id].block >= 0)
+      function.setArgAttr(argument.getArgNumber(), names::kOffset, builder.getI64IntegerAttr(offsetOf(id)));
+  for (Operation *op : instructions) {
+    SmallVector<int64_t> offsets;
+    for (unsigned id : definedBy(op))
+      offsets.push_back(offsetOf(id));
+    op->setAttr(names::kOffsets, builder.getDenseI64ArrayAttr(offsets));
+  }
+  function->setAttr(names::kTransientBytes, builder.getI64IntegerAttr(int64_t(solution.bytes)));
+  function->setAttr(names::kLowerBoundBytes, builder.getI64IntegerAttr(int64_t(solution.lowerBound)));
+}
+
+std::vector<planning::Bytes> EntryBuffers::offsets(func::FuncOp function, ArrayRef<int> bufferOfBlock,
+                                                   size_t count) const {
+  std::vector<planning::Bytes> result(count, 0);
+  auto note = [&](unsigned id, int64_t offset) {
+    if (int block = buffers[id].block; block >= 0)
+      result[size_t(bufferOfBlock[size_t(block)])] = planning::Bytes(offset - buffers[id].offsetInBlock);
+  };
+  for (BlockArgument argument : function.getArguments())
+    if (auto offset = function.getArgAttrOfType<IntegerAttr>(argument.getArgNumber(), names::kOffset))
+      note(bufferOf(argument), offset.getInt());
+  for (Operation *op : instructions)
+    for (auto [id, offset] :
+         llvm::zip(definedBy(op), op->getAttrOfType<DenseI64ArrayAttr>(names::kOffsets).asArrayRef()))
+      note(id, offset);
+  return result;
 }
 
 std::vector<unsigned> EntryBuffers::definedBy(Operation *op) const {

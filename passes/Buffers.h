@@ -33,6 +33,13 @@ struct EntryBuffer {
 struct EntryBuffers {
   explicit EntryBuffers(mlir::func::FuncOp function);
 
+  /// Writes down where every block lies, as train.offset(s), and what the arena takes.
+  void place(mlir::func::FuncOp function, llvm::ArrayRef<int> bufferOfBlock,
+             const planning::PackingSolution &solution) const;
+  /// Where blocks lie, as written down: of each of `count` buffers of a packing problem.
+  std::vector<planning::Bytes> offsets(mlir::func::FuncOp function, llvm::ArrayRef<int> bufferOfBlock,
+                                       size_t count) const;
+
   std::vector<mlir::Operation *> instructions; ///< in order, views left out
   std::vector<EntryBuffer> buffers;
   std::vector<planning::Block> blocks; ///< what the transient buffers are parts of
@@ -40,8 +47,13 @@ struct EntryBuffers {
   unsigned bufferOf(mlir::Value value) const { return index.lookup(rootOf(value)); }
   /// Buffers an instruction defines: results, then scratch, then partial sums (where it has them).
   std::vector<unsigned> definedBy(mlir::Operation *op) const;
+  /// Those and the ones it reads, ascending.
+  std::vector<unsigned> touchedBy(mlir::Operation *op) const;
 
 private:
+  /// What an instruction touches lives as long as it may run beside others (train.beside).
+  void lengthenLives();
+
   llvm::DenseMap<mlir::Value, unsigned> index;
 };
 

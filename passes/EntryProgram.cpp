@@ -100,16 +100,23 @@ planning::Bytes scratchBytes(Operation *op) {
   return planning::Bytes((slot ? slot.getInt() * scratchSlots(op) : 0) + (shared ? shared.getInt() : 0));
 }
 
-planning::Cost nominalCost(Operation *op) {
+NominalTime nominalTime(Operation *op) {
   // Two cores with AVX-512, rounded: what a library reaches, what a generated kernel reaches, what memory gives.
-  constexpr double kLibraryFlopsPerNs = 150, kKernelFlopsPerNs = 12, kBytesPerNs = 16, kOverheadNs = 2000;
-  double bytes = 0;
+  constexpr double kLibraryFlopsPerNs = 150, kKernelFlopsPerNs = 12, kBytesPerNs = 16;
+  NominalTime time;
   for (Value operand : op->getOperands())
-    bytes += double(tensorBytes(operand.getType()));
+    time.bytes += tensorBytes(operand.getType());
   for (Value result : op->getResults())
-    bytes += double(tensorBytes(result.getType()));
-  double rate = op->hasAttr(names::kLibrary) ? kLibraryFlopsPerNs : kKernelFlopsPerNs;
-  return planning::Cost(kOverheadNs + std::max(flopsOf(op) / rate, bytes / kBytesPerNs));
+    time.bytes += tensorBytes(result.getType());
+  time.arithmeticNs = flopsOf(op) / (op->hasAttr(names::kLibrary) ? kLibraryFlopsPerNs : kKernelFlopsPerNs);
+  time.memoryNs = double(time.bytes) / kBytesPerNs;
+  return time;
+}
+
+planning::Cost nominalCost(Operation *op) {
+  constexpr double kOverheadNs = 2000;
+  NominalTime time = nominalTime(op);
+  return planning::Cost(kOverheadNs + std::max(time.arithmeticNs, time.memoryNs));
 }
 
 namespace {

@@ -20,6 +20,7 @@ inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< uni
 inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers"; ///< i64, on the module
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
+inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: it may still run while so many later ones do
 inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes"; ///< i64, on functions
 // On functions, by rematerialize.
 inline constexpr llvm::StringLiteral kVariant =

@@ -227,6 +227,23 @@ def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   }];
 }
 
+def OverlapMemoryPass : Pass<"overlap-memory", "::mlir::func::FuncOp"> {
+  let summary = "Lets what waits for memory run beside what multiplies";
+  let description = [{
+    The update of a large parameter waits for memory. It may still run while the library calls after it do, where these touch
+    nothing that it writes, nor it what they write (compiler/planning/Overlap). What waits for it may change places with them.
+    What it touches lives longer then, so that others may have to lie elsewhere; the arena does not grow.
+
+    ```mlir
+    %n = train.fused(%w, %g) {train.offsets = array<i64: -1>} ...
+    %h = train.matmul %a, %b {train.library, train.offsets = array<i64: 0>} ...   // where %g was
+    // becomes
+    %n = train.fused(%w, %g) {train.beside = 1, train.offsets = array<i64: -1>} ...
+    %h = train.matmul %a, %b {train.library, train.offsets = array<i64: 8192>} ...
+    ```
+  }];
+}
+
 def VerifyPhasePass : Pass<"verify-phase", "::mlir::func::FuncOp"> {
   let summary = "Checks what a phase must leave behind";
   let description = [{

@@ -193,6 +193,8 @@ private:
       operand.set_version(versions[id]);
       bytes += train::tensorBytes(value.getType());
     }
+    if (auto beside = op->getAttrOfType<IntegerAttr>(names::kBeside))
+      instruction.set_beside(int32_t(beside.getInt()));
     instruction.set_scratch(-1);
     for (unsigned id : buffers.definedBy(op)) {
       const EntryBuffer &buffer = buffers.buffers[id];

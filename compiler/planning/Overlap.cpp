@@ -1,0 +1,265 @@
+//===- Overlap.cpp --------------------------------------------------------===//
+#include "compiler/planning/Overlap.h"
+
+#include "compiler/planning/PackingRepair.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace tcc::planning {
+
+namespace {
+constexpr size_t kLongest = 64;   // instructions beside one
+constexpr size_t kFarthest = 256; // that one goes before
+constexpr size_t kMostTries = 8;  // numbers of library calls that one goes before
+
+bool share(const std::vector<int> &a, const std::vector<int> &b) {
+  auto x = a.begin(), y = b.begin();
+  while (x != a.end() && y != b.end()) {
+    if (*x == *y)
+      return true;
+    *x < *y ? ++x : ++y;
+  }
+  return false;
+}
+
+bool disturb(const OverlapInstruction &a, const OverlapInstruction &b) {
+  return share(a.writes, b.writes) || share(a.writes, b.reads) || share(a.reads, b.writes);
+}
+
+/// An order, and up to which later instruction each may run beside others: itself where it has no leave.
+struct Plan {
+  std::vector<int> order, until; ///< by position; by instruction
+};
+
+/// Lives in an order, the longer ones of instructions with leave included.
+PackingProblem livesOf(const OverlapProblem &problem, const Plan &plan) {
+  PackingProblem result = problem.packing;
+  std::vector<PackingBuffer> &buffers = result.buffers;
+  Time count = Time(plan.order.size());
+  std::vector<Time> position(plan.order.size());
+  for (Time t = 0; t < count; ++t)
+    position[size_t(plan.order[size_t(t)])] = t;
+  for (PackingBuffer &buffer : buffers) {
+    buffer.first = buffer.first < 0 ? -1 : count;
+    buffer.last = buffer.last >= count ? count : -1;
+  }
+  for (Time t = 0; t < count; ++t) {
+    int id = plan.order[size_t(t)];
+    const OverlapInstruction &instruction = problem.instructions[size_t(id)];
+    for (const std::vector<int> *touched : {&instruction.reads, &instruction.writes})
+      for (int memory : *touched)
+        if (size_t(memory) < buffers.size()) {
+          PackingBuffer &buffer = buffers[size_t(memory)];
+          buffer.first = std::min(buffer.first, t);
+          buffer.last = std::max(buffer.last, position[size_t(plan.until[size_t(id)])]);
+        }
+  }
+  return result;
+}
+
+class Overlapper {
+public:
+  explicit Overlapper(const OverlapProblem &problem)
+      : problem(problem), lives(problem.packing), offsets(problem.offsets) {
+    plan.order.resize(problem.instructions.size());
+    std::iota(plan.order.begin(), plan.order.end(), 0);
+    plan.until = plan.order;
+    for (const OverlapInstruction &instruction : problem.instructions)
+      free.push_back(instruction.computeNs);
+  }
+
+  OverlapSolution run() {
+    std::vector<int> candidates;
+    for (int i : plan.order)
+      if (problem.instructions[size_t(i)].memoryNs)
+        candidates.push_back(i);
+    std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+      return problem.instructions[size_t(a)].memoryNs > problem.instructions[size_t(b)].memoryNs;
+    });
+    for (int instruction : candidates)
+      place(instruction);
+    OverlapSolution solution{plan.order, std::vector<int>(plan.order.size(), 0), offsets, hidden};
+    const std::vector<size_t> positions = positionsOf(plan);
+    for (size_t i = 0; i < plan.order.size(); ++i)
+      solution.beside[i] = int(positions[size_t(plan.until[size_t(plan.order[i])])] - i);
+    return solution;
+  }
+
+private:
+  const OverlapInstruction &at(const Plan &in, size_t position) const {
+    return problem.instructions[size_t(in.order[position])];
+  }
+  static size_t positionOf(const Plan &in, int instruction) {
+    return size_t(std::find(in.order.begin(), in.order.end(), instruction) - in.order.begin());
+  }
+  static std::vector<size_t> positionsOf(const Plan &in) {
+    std::vector<size_t> positions(in.order.size());
+    for (size_t i = 0; i < in.order.size(); ++i)
+      positions[size_t(in.order[i])] = i;
+    return positions;
+  }
+  bool disturbsAny(int instruction, const std::vector<int> &others) const {
+    return std::any_of(others.begin(), others.end(), [&](int other) {
+      return disturb(problem.instructions[size_t(instruction)], problem.instructions[size_t(other)]);
+    });
+  }
+
+  void place(int instruction) {
+    size_t i = positionOf(plan, instruction);
+    uint64_t wanted = problem.instructions[size_t(instruction)].memoryNs;
+    Plan here = plan;
+    sinkReaders(here, i);
+    if (uint64_t most = reach(here, i); most >= wanted - wanted / 4 || !hoist(instruction, most))
+      take(std::move(here), i);
+  }
+
+  /// What waits for the instruction at i goes behind the library calls after it that do not.
+  void sinkReaders(Plan &in, size_t i) const {
+    uint64_t left = at(in, i).memoryNs;
+    std::vector<int> stays{in.order[i]}, waits{in.order[i]}; // what waits for the first, itself included
+    size_t end = 0, staying = 0, waiting = 0;                // up to the last call
+    for (size_t j = i + 1; j < in.order.size() && j - i <= kLongest && left; ++j) {
+      if (disturbsAny(in.order[j], waits)) {
+        waits.push_back(in.order[j]);
+        continue;
+      }
+      stays.push_back(in.order[j]);
+      if (uint64_t hides = std::min(left, free[size_t(in.order[j])])) {
+        left -= hides;
+        end = j + 1;
+        staying = stays.size();
+        waiting = waits.size();
+      }
+    }
+    if (waiting < 2)
+      return;
+    stays.resize(staying);
+    stays.insert(stays.end(), waits.begin() + 1, waits.begin() + long(waiting));
+    std::copy(stays.begin(), stays.end(), in.order.begin() + long(i));
+  }
+
+  /// The instruction goes before library calls, with all it waits for on the way: before as many as hide it, or as the
+  /// arena allows. False: before none, or `least` would not be surpassed.
+  bool hoist(int instruction, uint64_t least) {
+    size_t i = positionOf(plan, instruction);
+    uint64_t left = at(plan, i).memoryNs;
+    std::vector<int> chain{instruction}, passed; // both from the back
+    std::vector<Plan> tries;
+    for (size_t j = i; j-- > 0 && i - j <= kFarthest && left && tries.size() < kMostTries;) {
+      if (disturbsAny(plan.order[j], chain)) {
+        chain.push_back(plan.order[j]);
+        continue;
+      }
+      passed.push_back(plan.order[j]);
+      if (uint64_t hides = std::min(left, free[size_t(plan.order[j])])) {
+        left -= hides;
+        Plan &next = tries.emplace_back(plan);
+        auto to = std::copy(chain.rbegin(), chain.rend(), next.order.begin() + long(j));
+        std::copy(passed.rbegin(), passed.rend(), to);
+      }
+    }
+    for (; !tries.empty(); tries.pop_back()) {
+      size_t position = positionOf(tries.back(), instruction);
+      sinkReaders(tries.back(), position);
+      if (reach(tries.back(), position) > least && take(std::move(tries.back()), position))
+        return true;
+    }
+    return false;
+  }
+
+  /// Lets the instruction at i run beside what hides it. Nanoseconds that are hidden.
+  uint64_t reach(Plan &in, size_t i) const {
+    const OverlapInstruction &own = at(in, i);
+    uint64_t left = own.memoryNs;
+    in.until[size_t(in.order[i])] = in.order[i];
+    for (size_t j = i + 1; j < in.order.size() && j - i <= kLongest && left && !disturb(own, at(in, j)); ++j)
+      if (uint64_t hides = std::min(left, free[size_t(in.order[j])])) {
+        left -= hides;
+        in.until[size_t(in.order[i])] = in.order[j];
+      }
+    return own.memoryNs - left;
+  }
+
+  /// Makes this the plan, if instructions with leave are not disturbed by those that came beside them, and all fits the
+  /// arena.
+  bool take(Plan next, size_t i) {
+    const std::vector<size_t> positions = positionsOf(next);
+    size_t last = positions[size_t(next.until[size_t(next.order[i])])];
+    if (last == i)
+      return false;
+    for (size_t j = 0; j < next.order.size(); ++j)
+      if (int until = next.until[size_t(next.order[j])]; until != next.order[j]) {
+        size_t end = positions[size_t(until)];
+        if (end < j || end - j > 2 * kLongest)
+          return false;
+        for (size_t k = j + 1; k <= end; ++k)
+          if (disturb(at(next, j), at(next, k)))
+            return false;
+      }
+    PackingProblem longer = livesOf(problem, next);
+    PackingRepair repaired = repairPacking(longer, lives, offsets, problem.capacity);
+    if (!repaired.homeless.empty())
+      return false;
+    uint64_t left = at(next, i).memoryNs;
+    for (size_t j = i + 1; j <= last; ++j) {
+      uint64_t hides = std::min(left, free[size_t(next.order[j])]);
+      left -= hides;
+      free[size_t(next.order[j])] -= hides;
+      hidden += hides;
+    }
+    plan = std::move(next);
+    lives = std::move(longer);
+    offsets = std::move(repaired.offsets);
+    return true;
+  }
+
+  const OverlapProblem &problem;
+  Plan plan;
+  PackingProblem lives; // of it
+  std::vector<Bytes> offsets;
+  std::vector<uint64_t> free; // nanoseconds of each library call that hide nothing yet
+  uint64_t hidden = 0;
+};
+} // namespace
+
+OverlapSolution overlap(const OverlapProblem &problem) { return Overlapper(problem).run(); }
+
+PackingProblem packingOf(const OverlapProblem &problem, const OverlapSolution &solution) {
+  Plan plan{solution.order, solution.order};
+  for (size_t i = 0; i < solution.order.size(); ++i)
+    plan.until[size_t(solution.order[i])] = solution.order[i + size_t(solution.beside[i])];
+  return livesOf(problem, plan);
+}
+
+std::string validate(const OverlapProblem &problem, const OverlapSolution &solution) {
+  size_t count = problem.instructions.size();
+  std::vector<int> sorted = solution.order;
+  std::sort(sorted.begin(), sorted.end());
+  for (size_t i = 0; i < sorted.size(); ++i)
+    if (sorted[i] != int(i))
+      return "the order is none of all instructions";
+  if (sorted.size() != count || solution.beside.size() != count)
+    return "not one number an instruction";
+  auto writes = [&](int one, int other) {
+    const OverlapInstruction &a = problem.instructions[size_t(one)], &b = problem.instructions[size_t(other)];
+    return std::any_of(a.writes.begin(), a.writes.end(), [&](int id) {
+      return std::count(b.reads.begin(), b.reads.end(), id) || std::count(b.writes.begin(), b.writes.end(), id);
+    });
+  };
+  for (size_t i = 0; i < count; ++i) {
+    if (solution.beside[i] < 0 || i + size_t(solution.beside[i]) >= count)
+      return "instruction " + std::to_string(solution.order[i]) + " runs beside some that are not there";
+    for (size_t j = i + 1; j < count; ++j) {
+      int a = solution.order[i], b = solution.order[j];
+      bool beside = j <= i + size_t(solution.beside[i]);
+      if ((beside || a > b) && (writes(a, b) || writes(b, a)))
+        return "instructions " + std::to_string(a) + " and " + std::to_string(b) +
+               (beside ? " run beside each other" : " change places") + ", and one writes what the other touches";
+    }
+  }
+  return validate(packingOf(problem, solution), PackingSolution{solution.offsets, problem.capacity, 0});
+}
+
+} // namespace tcc::planning

@@ -1,0 +1,135 @@
+//===- PackingRepair.cpp --------------------------------------------------===//
+#include "compiler/planning/PackingRepair.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tcc::planning {
+
+namespace {
+class Repairer {
+public:
+  Repairer(const PackingProblem &problem, std::vector<Bytes> where, Bytes arena)
+      : problem(problem), offsets(std::move(where)), capacity(arena), moves(offsets.size(), false),
+        ejections(offsets.size(), 0) {}
+
+  PackingRepair run(const PackingProblem &before) {
+    for (size_t i = 0; i < offsets.size(); ++i) {
+      const PackingBuffer &now = problem.buffers[i], &then = before.buffers[i];
+      if (now.first >= then.first && now.last <= then.last)
+        continue;
+      for (size_t j = 0; j < offsets.size(); ++j)
+        if (i != j && !moves[i] && !moves[j] && meetInTime(i, j) && meetInSpace(i, j))
+          moves[bytes(i) < bytes(j) ? i : j] = true;
+    }
+    std::vector<size_t> waiting;
+    for (size_t i = 0; i < offsets.size(); ++i)
+      if (moves[i])
+        waiting.push_back(i);
+    PackingRepair result;
+    while (!waiting.empty()) {
+      auto largest = std::max_element(waiting.begin(), waiting.end(), [&](size_t a, size_t b) {
+        return bytes(a) != bytes(b) ? bytes(a) < bytes(b) : a > b;
+      });
+      size_t i = *largest;
+      waiting.erase(largest);
+      if (!place(i) && !eject(i, waiting))
+        result.homeless.push_back(int(i));
+    }
+    result.offsets = std::move(offsets);
+    return result;
+  }
+
+private:
+  Bytes bytes(size_t i) const {
+    return (problem.buffers[i].bytes + problem.alignment - 1) / problem.alignment * problem.alignment;
+  }
+  bool meetInTime(size_t i, size_t j) const {
+    const PackingBuffer &a = problem.buffers[i], &b = problem.buffers[j];
+    return a.first <= b.last && b.first <= a.last;
+  }
+  bool meetInSpace(size_t i, size_t j) const {
+    return offsets[i] < offsets[j] + bytes(j) && offsets[j] < offsets[i] + bytes(i);
+  }
+
+  /// Into the smallest gap between those that stay, or were placed, and live when it does.
+  bool place(size_t i) {
+    std::vector<std::pair<Bytes, Bytes>> taken;
+    for (size_t j = 0; j < offsets.size(); ++j)
+      if (j != i && !moves[j] && meetInTime(i, j) && bytes(j))
+        taken.emplace_back(offsets[j], offsets[j] + bytes(j));
+    std::sort(taken.begin(), taken.end());
+    taken.emplace_back(capacity, capacity);
+    Bytes floor = 0, best = 0, gap = 0;
+    bool found = false;
+    for (auto [begin, end] : taken) {
+      if (begin >= floor && begin - floor >= bytes(i) && (!found || begin - floor < gap)) {
+        best = floor;
+        gap = begin - floor;
+        found = true;
+      }
+      floor = std::max(floor, end);
+    }
+    if (found) {
+      offsets[i] = best;
+      moves[i] = false;
+    }
+    return found;
+  }
+
+  /// Takes the place of others, where these hold the fewest bytes: they have to look for another.
+  bool eject(size_t i, std::vector<size_t> &waiting) {
+    if (all++ == kMostOfAll || ejections[i]++ == kMostEjections)
+      return false;
+    std::vector<size_t> alive;
+    std::vector<Bytes> starts{0};
+    for (size_t j = 0; j < offsets.size(); ++j)
+      if (j != i && !moves[j] && meetInTime(i, j) && bytes(j)) {
+        alive.push_back(j);
+        starts.push_back(offsets[j] + bytes(j));
+        if (offsets[j] >= bytes(i))
+          starts.push_back(offsets[j] - bytes(i));
+      }
+    Bytes least = bytes(i) * 2, best = 0;
+    bool found = false;
+    for (Bytes start : starts) {
+      Bytes sum = 0;
+      for (size_t j : alive)
+        if (start < offsets[j] + bytes(j) && offsets[j] < start + bytes(i))
+          sum += ejections[j] == kMostEjections ? 2 * least : bytes(j);
+      if (start + bytes(i) <= capacity && sum < least) {
+        least = sum;
+        best = start;
+        found = true;
+      }
+    }
+    if (!found)
+      return false;
+    for (size_t j : alive)
+      if (best < offsets[j] + bytes(j) && offsets[j] < best + bytes(i)) {
+        moves[j] = true;
+        ++ejections[j];
+        waiting.push_back(j);
+      }
+    offsets[i] = best;
+    moves[i] = false;
+    return true;
+  }
+
+  static constexpr int kMostEjections = 3, kMostOfAll = 16; // of one buffer, in one repair
+
+  const PackingProblem &problem;
+  std::vector<Bytes> offsets;
+  Bytes capacity;
+  std::vector<bool> moves; // have no place yet
+  std::vector<int> ejections;
+  int all = 0;
+};
+} // namespace
+
+PackingRepair repairPacking(const PackingProblem &problem, const PackingProblem &before, std::vector<Bytes> offsets,
+                            Bytes capacity) {
+  return Repairer(problem, std::move(offsets), capacity).run(before);
+}
+
+} // namespace tcc::planning

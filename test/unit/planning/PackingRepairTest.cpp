@@ -1,0 +1,73 @@
+// A packing after small changes of lives.
+#include "compiler/planning/PackingRepair.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+using namespace tcc::planning;
+
+TEST(PackingRepair, WhatClashesMovesIntoTheGapThatFitsItBest) {
+  // b is born where a died. Now a lives on; there are gaps of 256 and of 128 bytes.
+  PackingProblem before{{{"a", 128, 0, 1}, {"low", 64, 0, 9}, {"b", 128, 2, 3}, {"mid", 64, 0, 9}, {"top", 64, 0, 9}}};
+  std::vector<Bytes> offsets{0, 128, 0, 448, 640};
+  PackingProblem now = before;
+  now.buffers[0].last = 2;
+  ASSERT_EQ(validate(before, {offsets, 704, 0}), "");
+  PackingRepair repaired = repairPacking(now, before, offsets, 704);
+  EXPECT_TRUE(repaired.homeless.empty());
+  EXPECT_EQ(validate(now, {repaired.offsets, 704, 0}), "");
+  EXPECT_EQ(repaired.offsets, (std::vector<Bytes>{0, 128, 512, 448, 640}));
+}
+
+TEST(PackingRepair, OthersLeaveForALargerOne) {
+  // c needs 128 of the 192 bytes that a (64, in the middle) leaves in two halves.
+  PackingProblem before{{{"a", 64, 0, 4}, {"b", 128, 0, 0}, {"c", 128, 1, 2}}};
+  std::vector<Bytes> offsets{64, 128, 128};
+  PackingProblem now = before;
+  now.buffers[1].last = 0;
+  now.buffers[2].first = 1;
+  now.buffers.push_back({"d", 64, 2, 2});
+  before.buffers.push_back({"d", 64, 3, 3});
+  offsets.push_back(128);
+  PackingRepair repaired = repairPacking(now, before, offsets, 256);
+  EXPECT_TRUE(repaired.homeless.empty());
+  EXPECT_EQ(validate(now, {repaired.offsets, 256, 0}), "");
+}
+
+TEST(PackingRepair, NamesWhatFitsNowhere) {
+  PackingProblem before{{{"a", 128, 0, 1}, {"b", 128, 2, 3}}};
+  PackingProblem now = before;
+  now.buffers[0].last = 2;
+  PackingRepair repaired = repairPacking(now, before, {0, 0}, 192);
+  EXPECT_EQ(repaired.homeless.size(), 1u);
+}
+
+TEST(PackingRepair, RandomChanges) {
+  std::mt19937 random(11);
+  int good = 0, moved = 0;
+  for (int round = 0; round < 2000; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 11");
+    PackingProblem before;
+    int count = 5 + int(random() % 40);
+    for (int i = 0; i < count; ++i) {
+      Time first = Time(random() % 30);
+      before.buffers.push_back({"b" + std::to_string(i), 1 + random() % 4000, first, first + Time(random() % 8)});
+    }
+    PackingSolution packed = packGreedily(before);
+    PackingProblem now = before;
+    for (int change = 0; change < 3; ++change) {
+      PackingBuffer &buffer = now.buffers[random() % now.buffers.size()];
+      buffer.last += Time(random() % 4);
+      buffer.first -= Time(random() % 2);
+    }
+    Bytes capacity = packed.bytes + packed.bytes / 8 * (random() % 2);
+    PackingRepair repaired = repairPacking(now, before, packed.offsets, capacity);
+    if (!repaired.homeless.empty())
+      continue;
+    ++good;
+    moved += repaired.offsets != packed.offsets;
+    EXPECT_EQ(validate(now, {repaired.offsets, capacity, 0}), "");
+  }
+  EXPECT_GT(good, 1000);
+  EXPECT_GT(moved, 300);
+}
