@@ -458,10 +458,11 @@ private:
     return found != blocked.end() && found->second == std::pair(from->ops.size(), to->ops.size());
   }
 
+  /// Kernels of one space that read the same tensor, one of them at least to reduce it: it is read once for both.
   void mergeSiblings() {
     llvm::MapVector<Value, SmallVector<Group *>> readers;
     for (auto &group : groups)
-      if (!group->ops.empty() && group->hasReduction && !isSoleKernel(group->ops.front()))
+      if (!group->ops.empty() && !isSoleKernel(group->ops.front()))
         for (Operation *op : group->ops)
           for (Value operand : op->getOperands())
             if (dimsOf(operand) == group->space && !group->ops.contains(operand.getDefiningOp()) &&
@@ -471,15 +472,34 @@ private:
       for (size_t i = 0; i < list.size(); ++i)
         for (size_t j = i + 1; j < list.size(); ++j) {
           Group *a = list[i], *b = list[j];
-          if (a->ops.empty() || b->ops.empty() || a->space != b->space || a->reducedDims != b->reducedDims ||
-              a->levels > 2 || b->levels > 2 || operandsOfMerged(*a, *b) > kMostOperands || connected(*a, *b) ||
-              connected(*b, *a))
+          if (a->ops.empty() || b->ops.empty() || !areSiblings(*a, *b) || connected(*a, *b) || connected(*b, *a))
             continue;
           unsigned levels = std::max(a->levels, b->levels);
           merge(b, a);
           a->levels = levels;
         }
   }
+
+  bool areSiblings(const Group &a, const Group &b) {
+    if (a.space != b.space || a.levels > 2 || b.levels > 2 || operandsOfMerged(a, b) > kMostOperands)
+      return false;
+    if (a.hasReduction && b.hasReduction)
+      return a.reducedDims == b.reducedDims;
+    if (!a.hasReduction && !b.hasReduction)
+      return false;
+    const Group &reduction = a.hasReduction ? a : b, &other = a.hasReduction ? b : a;
+    return a.forward == b.forward && a.backward == b.backward && reducesRows(reduction) &&
+           allShaped(other, reduction.space, rowShape(reduction)) && !movesRows(a, b);
+  }
+
+  /// True if what is summed is the last dimension, long enough to be worth a loop of its own. Several dimensions may be
+  /// better walked in another order.
+  static bool reducesRows(const Group &group) {
+    constexpr int64_t kLeastRow = 256;
+    return group.reducedDims.size() == 1 && group.reducedDims[0] == int64_t(group.space.size()) - 1 &&
+           group.space.back() >= kLeastRow;
+  }
+
   bool connected(const Group &from, const Group &to) {
     for (Operation *op : from.ops)
       for (Operation *user : op->getUsers())

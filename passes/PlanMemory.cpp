@@ -32,6 +32,10 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     };
     uint64_t work = chosenWith ? uint64_t(chosenWith.getInt()) : planning::kPackingWork;
     planning::PackingSolution solution = planning::pack(problem, work);
+    // A hundredth above what lives at once is worth some more time, less is not.
+    if (!promised && solution.bytes > solution.lowerBound + solution.lowerBound / 100)
+      if (planning::PackingSolution other = planning::pack(problem, 4 * work); other.bytes < solution.bytes)
+        solution = std::move(other);
     for (int more = 0; more < kMoreTries && !keepsPromise(solution); ++more)
       solution = planning::pack(problem, work *= 4);
     if (!keepsPromise(solution)) {
@@ -43,23 +47,7 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
       function.emitError("internal error: memory plan is wrong: ") << clash;
       return signalPassFailure();
     }
-    Builder builder(&getContext());
-    auto offsetOf = [&](unsigned id) {
-      const EntryBuffer &buffer = entry.buffers[id];
-      return buffer.block < 0 ? int64_t(-1)
-                              : int64_t(solution.offsets[size_t(packed[size_t(buffer.block)])]) + buffer.offsetInBlock;
-    };
-    for (BlockArgument argument : function.getArguments())
-      if (unsigned id = entry.bufferOf(argument); entry.buffers[id].block >= 0)
-        function.setArgAttr(argument.getArgNumber(), names::kOffset, builder.getI64IntegerAttr(offsetOf(id)));
-    for (Operation *op : entry.instructions) {
-      SmallVector<int64_t> offsets;
-      for (unsigned id : entry.definedBy(op))
-        offsets.push_back(offsetOf(id));
-      op->setAttr(names::kOffsets, builder.getDenseI64ArrayAttr(offsets));
-    }
-    function->setAttr(names::kTransientBytes, builder.getI64IntegerAttr(solution.bytes));
-    function->setAttr(names::kLowerBoundBytes, builder.getI64IntegerAttr(solution.lowerBound));
+    entry.place(function, packed, solution);
   }
 };
 
