@@ -9,6 +9,9 @@
 //     forward:   a  b  c  b' d          d reads b and c, c reads a and b
 //     backward:  {d} → {b,c} → {a?..}   undoing b before c costs b once more, undoing c first costs nothing
 //
+// Where the first executions are to keep the nodes' order, undoing t at its level is that first execution, whether
+// anything still needs it or not, and undoing anything else costs that again.
+//
 // Levels go from the last node to the first: after level t no state holds a node ≥ t. Within a level other members may
 // be undone before t is (that is where recomputation and other orders come from); states are taken by turns by cost
 // alone, by cost and what would not fit further on if nothing more was executed again, at several prices, and by the
@@ -36,7 +39,7 @@ size_t at(int index) { return size_t(index); }
 
 class ReverseSearch {
 public:
-  ReverseSearch(const RematProblem &problem, Bytes budget, size_t width, uint64_t work);
+  ReverseSearch(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work);
   RematSchedule run(uint64_t &visits);
 
 private:
@@ -51,7 +54,7 @@ private:
     std::vector<uint64_t> sets, hashes;
     std::vector<Cost> extra;
     std::vector<Bytes> bytes;
-    std::vector<double> excess; ///< bytes and steps beyond the budget if nothing more is executed again
+    std::vector<double> excess;      ///< bytes and steps beyond the budget if nothing more is executed again
     std::vector<int> parent, undone; ///< entry of the history that it comes from, and the node undone since
     std::unordered_map<uint64_t, int> known;
     size_t size() const { return extra.size(); }
@@ -61,12 +64,17 @@ private:
   };
 
   bool in(const uint64_t *set, int node) const { return set[at(node) / 64] >> (node % 64) & 1; }
+  /// Whether an execution of `other` may stand after the first one of `node`, as the next to be undone.
+  bool mayUndo(int other, int node) const {
+    const RematNode &what = problem.nodes[at(other)];
+    return !keepOrder || (what.repeatable && (what.repeatBefore < 0 || what.repeatBefore > node));
+  }
   int enter(int parent, int undone) {
     history.push_back({parent, undone});
     return int(history.size()) - 1;
   }
   /// Undoes `node` in state `from`: a state of `to`, or −1 where that does not fit or is there already for no more.
-  int undo(const Level &level, int from, int parent, int node, Level &to);
+  int undo(const Level &level, int from, int parent, int node, bool first, Level &to);
   double key(const Level &level, int state, size_t price) const {
     return double(level.extra[at(state)]) + kPriceOfByte[price] * unit * level.excess[at(state)];
   }
@@ -79,21 +87,23 @@ private:
   const RematProblem &problem;
   const Bytes budget;
   const size_t width, words;
+  const bool keepOrder;
   const uint64_t work;
   std::vector<uint64_t> descendants, random;
   std::vector<char> used;
   std::vector<Step> history;
   std::vector<uint64_t> scratch;
-  int ahead = 0;                    ///< the steps [0, ahead) are still to come
-  std::vector<int> lastUse;         ///< of each node within them
-  std::vector<int64_t> load;        ///< of each of them, of what they themselves need
+  int ahead = 0;                     ///< the steps [0, ahead) are still to come
+  std::vector<int> lastUse;          ///< of each node within them
+  std::vector<int64_t> load;         ///< of each of them, of what they themselves need
   mutable std::vector<int64_t> more; ///< of each of them
   double unit = 0;
   uint64_t visited = 0;
 };
 
-ReverseSearch::ReverseSearch(const RematProblem &problem, Bytes budget, size_t width, uint64_t work)
-    : problem(problem), budget(budget), width(width), words((problem.nodes.size() + 63) / 64), work(work) {
+ReverseSearch::ReverseSearch(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work)
+    : problem(problem), budget(budget), width(width), words((problem.nodes.size() + 63) / 64), keepOrder(keepOrder),
+      work(work) {
   const size_t n = problem.nodes.size();
   descendants.assign(n * words, 0);
   used.assign(n, 0);
@@ -114,7 +124,7 @@ ReverseSearch::ReverseSearch(const RematProblem &problem, Bytes budget, size_t w
     }
 }
 
-int ReverseSearch::undo(const Level &level, int from, int parent, int node, Level &to) {
+int ReverseSearch::undo(const Level &level, int from, int parent, int node, bool first, Level &to) {
   const uint64_t *set = &level.sets[at(from) * words];
   const RematNode &what = problem.nodes[at(node)];
   Bytes bytes = level.bytes[at(from)];
@@ -138,12 +148,11 @@ int ReverseSearch::undo(const Level &level, int from, int parent, int node, Leve
     hash ^= random[at(node)];
   }
   Cost extra = level.extra[at(from)];
+  bool again = keepOrder && !first;
   const uint64_t *below = &descendants[at(node) * words];
-  for (size_t w = 0; w < words; ++w)
-    if (set[w] & below[w]) {
-      extra += what.cost;
-      break;
-    }
+  for (size_t w = 0; w < words && !keepOrder && !again; ++w)
+    again = set[w] & below[w];
+  extra += again ? what.cost : 0;
   auto [entry, fresh] = to.known.try_emplace(hash, int(to.size()));
   if (!fresh) {
     if (to.extra[at(entry->second)] <= extra)
@@ -252,7 +261,7 @@ ReverseSearch::Level ReverseSearch::pass(const Level &from, int node, bool every
   std::vector<Cost> done; // extra cost with which a state was taken, plus one
   size_t taken = 0;
   const size_t began = here.size();
-  for (size_t turn = 0, idle = 0; idle <= kPrices; ++turn) {
+  for (size_t turn = 0, idle = 0; idle <= kPrices && visited <= work; ++turn) {
     int state = -1;
     if (size_t which = turn % (kPrices + 1); which < kPrices) {
       if (!queues[which].empty()) {
@@ -274,14 +283,14 @@ ReverseSearch::Level ReverseSearch::pass(const Level &from, int node, bool every
       continue;
     done[at(state)] = here.extra[at(state)] + 1;
     const int parent = enter(here.parent[at(state)], here.undone[at(state)]);
-    undo(here, state, parent, node, after);
+    undo(here, state, parent, node, true, after);
     visited += 16;
     if (++taken > width + began / 4 && (after.size() || taken > kNarrow * width))
       continue;
     for (size_t w = 0; w < words; ++w)
       for (uint64_t bits = here.sets[at(state) * words + w]; bits; bits &= bits - 1)
-        if (int other = int(w * 64) + std::countr_zero(bits); other != node)
-          if (int made = undo(here, state, parent, other, here); made >= 0)
+        if (int other = int(w * 64) + std::countr_zero(bits); other != node && mayUndo(other, node))
+          if (int made = undo(here, state, parent, other, false, here); made >= 0)
             push(made);
   }
   return after;
@@ -331,7 +340,7 @@ RematSchedule ReverseSearch::run(uint64_t &visits) {
     }
   for (int node = int(problem.nodes.size()) - 1; node >= 0; --node) {
     lookAhead(node + 1);
-    Level passed = pass(level, node, !used[at(node)] && !problem.nodes[at(node)].liveAtExit);
+    Level passed = pass(level, node, keepOrder || (!used[at(node)] && !problem.nodes[at(node)].liveAtExit));
     level = {};
     for (int state : select(passed)) {
       level.sets.insert(level.sets.end(), passed.sets.begin() + long(at(state) * words),
@@ -358,14 +367,14 @@ RematSchedule ReverseSearch::run(uint64_t &visits) {
 
 } // namespace
 
-RematSchedule scheduleFromTheEnd(const RematProblem &problem, Bytes budget, size_t width, uint64_t work,
+RematSchedule scheduleFromTheEnd(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work,
                                  uint64_t &visits) {
   for (const RematNode &node : problem.nodes)
-    if (!node.repeatable || node.repeatBefore >= 0)
+    if (!keepOrder && (!node.repeatable || node.repeatBefore >= 0))
       return {};
   if (problem.nodes.empty())
     return {};
-  return ReverseSearch(problem, budget, width, work).run(visits);
+  return ReverseSearch(problem, budget, width, keepOrder, work).run(visits);
 }
 
 } // namespace tcc::planning

@@ -98,12 +98,12 @@ RematOptions with(const RematOptions &options, uint64_t work) {
 }
 
 /// From the end, with wider and wider beams as long as there is work; empty where none gets through.
-RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, uint64_t work, uint64_t &visits) {
+RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, bool keepOrder, uint64_t work, uint64_t &visits) {
   RematSchedule best;
   Cost bestCost = 0;
   for (size_t width : {30, 100, 300, 1000}) {
     const uint64_t before = visits;
-    RematSchedule found = scheduleFromTheEnd(problem, budget, width, work, visits);
+    RematSchedule found = scheduleFromTheEnd(problem, budget, width, keepOrder, work, visits);
     if (Cost cost = found.empty() ? 0 : measure(problem, found).cost;
         !found.empty() && (best.empty() || cost < bestCost)) {
       best = std::move(found);
@@ -116,6 +116,28 @@ RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, uint64_t wor
     if (4 * spent > work)
       break;
   }
+  return best;
+}
+
+/// In the given order the search from the end finds the dearest of ways where memory is scarce, and often a cheaper one
+/// for less memory.
+RematSchedule fromTheEndInOrder(const RematProblem &problem, Bytes budget, uint64_t work) {
+  constexpr uint64_t kBudgets = 4, kParts = 32;
+  RematSchedule best;
+  Cost bestCost = 0;
+  for (uint64_t less = 0; less < kBudgets; ++less)
+    for (size_t width : {30, 100, 300, 1000}) {
+      uint64_t visits = 0;
+      RematSchedule found =
+          scheduleFromTheEnd(problem, budget - budget / kParts * less, width, true, work / kBudgets / 4, visits);
+      if (found.empty())
+        continue;
+      takeBack(problem, found, budget);
+      if (Cost cost = measure(problem, found).cost; best.empty() || cost < bestCost) {
+        best = std::move(found);
+        bestCost = cost;
+      }
+    }
   return best;
 }
 
@@ -161,10 +183,11 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
     }
   }
   anneal(graph, timeline, with(options, left()), best, bestCost);
-  if (!options.keepOrder) {
+  if (!options.keepOrder || (options.atAnyCost && best.empty())) {
     // A way through narrow places, which annealing hardly finds.
     uint64_t visits = 0;
-    RematSchedule found = fromTheEnd(problem, budget, options.work / 8, visits);
+    RematSchedule found = options.keepOrder ? fromTheEndInOrder(problem, budget, options.work / 4)
+                                            : fromTheEnd(problem, budget, false, options.work / 8, visits);
     if (Cost cost = found.empty() ? 0 : measure(problem, found).cost;
         !found.empty() && (best.empty() || cost < bestCost)) {
       restart(found);
@@ -226,15 +249,17 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
     }
   }
   best = descend(graph, timeline, target, with(options, options.work - std::min(options.work, timeline.visits())));
-  if (!options.keepOrder) {
+  if (!options.keepOrder || options.atAnyCost) {
     // Between what is proved to be out of reach and what was reached, from the end.
     Bytes out = boundPeak(problem);
     if (measure(problem, best).peak > out)
       out -= std::min<Bytes>(out, 1);
-    for (Bytes within = measure(problem, best).peak; within - std::min(within, out) > std::max<Bytes>(1, within / 2048);) {
+    for (Bytes within = measure(problem, best).peak;
+         within - std::min(within, out) > std::max<Bytes>(1, within / 2048);) {
       const Bytes budget = out + (within - out) / 2;
       uint64_t visits = 0;
-      if (RematSchedule found = fromTheEnd(problem, budget, options.work / 16, visits); !found.empty()) {
+      if (RematSchedule found = fromTheEnd(problem, budget, options.keepOrder, options.work / 16, visits);
+          !found.empty()) {
         best = std::move(found);
         within = measure(problem, best).peak;
       } else {

@@ -65,6 +65,9 @@ struct RematOptions {
   uint64_t work = kRematWork;
   /// May the first executions stand in another order than the nodes'?
   bool keepOrder = true;
+  /// Where the order is kept and little memory is left: look for schedules that execute nodes again and again, too.
+  /// They meet less than others do, at many times the cost. (Where the order is free, that is always looked for.)
+  bool atAnyCost = false;
   /// Asked now and then; ends the search early. A solution then depends on when it did.
   std::function<bool()> stop;
 };

@@ -108,8 +108,9 @@ std::vector<Answer> frontier(const Command &command) {
 }
 
 std::string table(const Command &command, const std::vector<Answer> &answers) {
-  std::string text = fmt::format("{}: {} nodes; without recomputation {} and cost {}\n", command.graph.name,
-                                 command.graph.problem.nodes.size(), plan::bytesText(command.whole.peak), command.whole.cost);
+  std::string text =
+      fmt::format("{}: {} nodes; without recomputation {} and cost {}\n", command.graph.name,
+                  command.graph.problem.nodes.size(), plan::bytesText(command.whole.peak), command.whole.cost);
   text += fmt::format("{:>12} {:>7} {:>14} {:>8} {:>12} {:>12} {:>8}\n", "peak", "of it", "cost", "extra",
                       "bound: order", "any order", "gap");
   for (const Answer &answer : answers)
@@ -162,6 +163,7 @@ int rematCommand(int argc, char **argv) {
     command.given.push_back(int(v));
   command.whole = planning::measure(problem, command.given);
   command.options.keepOrder = keepOrder;
+  command.options.atAnyCost = true;
   uint64_t pairs = problem.nodes.size() * problem.nodes.size();
   const uint64_t work = command.limits.work;
   command.options.work = work ? work : std::clamp(kWorkPerPair * pairs, kLeastWork, kMostWork);
@@ -188,16 +190,19 @@ int rematCommand(int argc, char **argv) {
           return command.whole.peak ? 100 * double(bytes) / double(command.whole.peak) : 100.0;
         };
         const Bytes bound = planning::boundPeak(problem);
+        const bool proved =
+            bound <= *budget && keepOrder && planning::boundCost(problem, *budget, command.options).infeasible;
         return printError(plan::Status(
-            fmt::format("{}: no schedule within {} bytes {}; the least budget that {} is {} bytes ({:.1f} % of the given "
-                        "order's peak)",
-                        path, *budget,
-                        bound > *budget
-                            ? std::string("exists, as a bound of the peak proves")
-                            : fmt::format("was found{}, and none is proved impossible: what is proved is that none stays "
-                                          "below {} bytes ({:.1f} %)",
-                                          command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
-                        bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),
+            fmt::format(
+                "{}: no schedule {}within {} bytes {}; the least budget that {} is {} bytes ({:.1f} % of the given "
+                "order's peak)",
+                path, keepOrder ? "in the given order " : "", *budget,
+                bound > *budget ? std::string("exists, as a bound of the peak proves")
+                : proved        ? std::string("exists, as the bound of its cost proves")
+                         : fmt::format("was found{}, and none is proved impossible: what is proved is that none stays "
+                                       "below {} bytes ({:.1f} %)",
+                                       command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
+                bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),
             plan::kExitOverBudget));
       }
       solution = planning::improve(problem, *budget, least.schedule, command.options);

@@ -1,5 +1,6 @@
 //===- PackingSearchTest.cpp - the exact search against brute force -------===//
 #include "compiler/planning/PackingSearch.h"
+#include "test/unit/planning/FuzzRounds.h"
 
 #include <gtest/gtest.h>
 
@@ -67,10 +68,11 @@ std::string check(const PackingProblem &problem, const SearchAnswer &answer, Byt
 }
 
 TEST(PackingSearch, FindsTheLeastCapacityAndProvesIt) {
-  std::mt19937 random(7);
+  const unsigned seed = fuzzSeed(7);
+  std::mt19937 random(seed);
   int aboveLive = 0;
-  for (int round = 0; round < 60000; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 7");
+  for (int round = 0; round < fuzzRounds(60000); ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     PackingProblem problem = fullProblem(random, 4 + random() % 6, 4 + random() % 6, 4 + random() % 6);
     // Most are easy: of these every four-hundredth.
     PackingSolution greedy = packGreedily(problem);
@@ -133,9 +135,10 @@ TEST(PackingSearch, SeesThatTheLargestSumIsOutOfReach) {
 }
 
 TEST(PackingSearch, FillsARectangleWithoutAGap) {
-  std::mt19937 random(11);
-  for (int round = 0; round < 30; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 11");
+  const unsigned seed = fuzzSeed(11);
+  std::mt19937 random(seed);
+  for (int round = 0; round < fuzzRoundsOfLarger(30); ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     PackingProblem problem = cutRectangle(random, 1000, 60, 60);
     SearchAnswer answer = packWithin(problem, 1000, kPlenty);
     ASSERT_EQ(answer.result, SearchResult::Found);

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Packing.h"
+#include "test/unit/planning/FuzzRounds.h"
 
 #include <gtest/gtest.h>
 
@@ -127,8 +128,9 @@ TEST(Packing, TheSameProblemGivesTheSameSolution) {
 }
 
 TEST(Packing, RandomProblemsAreSolvedSoundly) {
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  for (int round = 0; round < fuzzRounds(200); ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
     std::mt19937_64 random(seed);
     PackingProblem problem;
     problem.alignment = Bytes(1) << random() % 9;

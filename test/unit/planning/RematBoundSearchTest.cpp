@@ -1,5 +1,6 @@
 //===- RematBoundSearchTest.cpp - bounds by best-first search -------------===//
 #include "compiler/planning/RematBoundSearch.h"
+#include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 #include "test/unit/planning/RematerializationProblems.h"
 
@@ -28,8 +29,10 @@ RematPrefixBounds prefixesOf(const RematProblem &problem, Bytes budget, int stag
 
 TEST(RematBoundSearch, IsTheOptimumOfSmallProblems) {
   int costly = 0, impossible = 0, cut = 0;
-  for (unsigned seed = 0; seed < 3000; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  const int rounds = fuzzRounds(3000);
+  for (int round = 0; round < rounds; ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
     std::mt19937 random{seed};
     RematProblem problem = randomProblem(random, 3 + int(seed % 5), 0.4, seed % 3 == 0);
     RematSchedule once;
@@ -57,9 +60,9 @@ TEST(RematBoundSearch, IsTheOptimumOfSmallProblems) {
     impossible += !least;
     costly += least && *least > sum;
   }
-  EXPECT_GT(costly, 200);
-  EXPECT_GT(impossible, 300);
-  EXPECT_GT(cut, 500);
+  EXPECT_GT(costly, fuzzShare(200, 3000, rounds));
+  EXPECT_GT(impossible, fuzzShare(300, 3000, rounds));
+  EXPECT_GT(cut, fuzzShare(500, 3000, rounds));
 }
 
 TEST(RematBoundSearch, SeesTheMemoryBetweenFirstExecutions) {

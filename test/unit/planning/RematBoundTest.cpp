@@ -1,5 +1,6 @@
 //===- RematBoundTest.cpp - lower bounds of recomputation -----------------===//
 #include "compiler/planning/RematBoundDual.h"
+#include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 
 #include <gtest/gtest.h>
@@ -44,10 +45,13 @@ RematProblem randomProblem(std::mt19937 &random, size_t n) {
 } // namespace
 
 TEST(RematBound, HoldsForSmallProblems) {
-  std::mt19937 random(1);
+  const unsigned seed = fuzzSeed(1);
+  const int rounds = fuzzRounds(2000);
+  std::mt19937 random(seed);
   size_t tight = 0, cases = 0, extras = 0;
   double slack = 0.0;
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     RematProblem problem = randomProblem(random, 3 + random() % 5);
     Bytes start = boundPeak(problem);
     Cost sum = 0;
@@ -60,26 +64,24 @@ TEST(RematBound, HoldsForSmallProblems) {
       options.work = 300'000;
       RematBound bound = boundCost(problem, budget, options);
       if (given) {
-        ASSERT_FALSE(bound.infeasible) << "round " << round << " budget " << budget;
-        ASSERT_LE(bound.givenOrder, *given) << "round " << round << " budget " << budget;
+        ASSERT_FALSE(bound.infeasible) << "budget " << budget;
+        ASSERT_LE(bound.givenOrder, *given) << "budget " << budget;
       }
       if (any) {
-        ASSERT_LE(bound.anyOrder, *any) << "round " << round << " budget " << budget;
+        ASSERT_LE(bound.anyOrder, *any) << "budget " << budget;
       }
       ASSERT_GE(bound.anyOrder, sum);
       ASSERT_GE(bound.givenOrder, bound.anyOrder);
       for (int stages : {1, 2, 3, 100}) {
         RematDualBound dual = boundByDual(modelOfGivenOrder(problem, budget, stages), 200'000, 1e300, {});
         if (given) {
-          ASSERT_FALSE(dual.infeasible) << "round " << round << " budget " << budget << " stages " << stages;
-          ASSERT_LE(dual.extra, static_cast<double>(*given - sum))
-              << "round " << round << " budget " << budget << " stages " << stages;
+          ASSERT_FALSE(dual.infeasible) << "budget " << budget << " stages " << stages;
+          ASSERT_LE(dual.extra, static_cast<double>(*given - sum)) << "budget " << budget << " stages " << stages;
         }
         dual = boundByDual(modelOfAnyOrder(problem, budget, stages), 200'000, 1e300, {});
         if (any) {
-          ASSERT_FALSE(dual.infeasible) << "round " << round << " budget " << budget << " stages " << stages;
-          ASSERT_LE(dual.extra, static_cast<double>(*any - sum))
-              << "round " << round << " budget " << budget << " stages " << stages;
+          ASSERT_FALSE(dual.infeasible) << "budget " << budget << " stages " << stages;
+          ASSERT_LE(dual.extra, static_cast<double>(*any - sum)) << "budget " << budget << " stages " << stages;
         }
       }
       if (given && *given > sum) {
@@ -92,26 +94,29 @@ TEST(RematBound, HoldsForSmallProblems) {
         break;
     }
     if (start > 0) {
-      EXPECT_FALSE(leastCostByBruteForce(problem, start - 1, false)) << "round " << round;
+      EXPECT_FALSE(leastCostByBruteForce(problem, start - 1, false));
     }
   }
   std::printf("%zu cases, %zu with recomputation: bound met in %zu, below the optimum by %.2f %% on average\n", cases,
               extras, tight, 100.0 * slack / static_cast<double>(extras));
-  EXPECT_GT(extras, 1000u);
+  EXPECT_GT(extras, size_t(fuzzShare(1000, 2000, rounds)));
   EXPECT_LT(slack, 0.03 * static_cast<double>(extras)); // it says something
 }
 
 TEST(RematBound, BoundsThePeak) {
-  std::mt19937 random(2);
-  size_t above = 0, met = 0, rounds = 300;
-  for (size_t round = 0; round < rounds; ++round) {
+  const unsigned seed = fuzzSeed(2);
+  const int rounds = fuzzRounds(300);
+  std::mt19937 random(seed);
+  int above = 0, met = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     RematProblem problem = randomProblem(random, 4 + random() % 4);
     Bytes step = 0, bound = boundPeak(problem);
     for (size_t node = 0; node < problem.nodes.size(); ++node)
       step = std::max(step, bytesOfStep(problem, node));
     ASSERT_GE(bound, step);
     if (bound > 0) {
-      ASSERT_FALSE(leastCostByBruteForce(problem, bound - 1, false)) << "round " << round;
+      ASSERT_FALSE(leastCostByBruteForce(problem, bound - 1, false));
     }
     above += bound > step;
     met += leastCostByBruteForce(problem, bound, false).has_value();

@@ -1,23 +1,13 @@
 //===- RematerializationTest.cpp - less memory for more work --------------===//
-//
-// TCC_REMAT_CASES=N runs N random cases instead of some thousands; the seed of each is its number.
-//
-//===----------------------------------------------------------------------===//
 #include "RematerializationProblems.h"
 #include "compiler/planning/RematTimeline.h"
+#include "test/unit/planning/FuzzRounds.h"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 using namespace tcc::planning;
 
 namespace {
-
-int cases(int usual) {
-  const char *wanted = std::getenv("TCC_REMAT_CASES");
-  return wanted ? std::atoi(wanted) : usual;
-}
 
 RematNode node(std::string name, Cost cost, Bytes bytes) {
   RematNode result;
@@ -105,10 +95,11 @@ TEST(Rematerialization, FreeOrderHelps) {
 
 TEST(Rematerialization, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
   int solved = 0, best = 0;
-  for (int seed = 0; seed < cases(2500); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random{unsigned(seed)};
-    RematProblem problem = randomProblem(random, 3 + seed % 4, 0.3, seed % 3 != 0);
+  for (int round = 0; round < fuzzRounds(2500); ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
+    std::mt19937 random{seed};
+    RematProblem problem = randomProblem(random, 3 + int(seed % 4), 0.3, seed % 3 != 0);
     if (!validate(problem, inOrder(problem)).empty())
       continue;
     Bytes most = measure(problem, inOrder(problem)).peak;
@@ -138,8 +129,9 @@ TEST(Rematerialization, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
 
 TEST(Rematerialization, TakesBackNothingThatIsNeeded) {
   int recomputations = 0, needed = 0, plain = 0;
-  for (unsigned seed = 0; seed < 400; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
+  for (int round = 0; round < fuzzRounds(400); ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
     std::mt19937 random{seed};
     const RematProblem problem = randomProblem(random, 12, 0.3, true);
     const RematGraph graph(problem);
@@ -163,17 +155,18 @@ TEST(Rematerialization, TakesBackNothingThatIsNeeded) {
       ASSERT_EQ(timeline.schedule(), schedule);
     }
   }
-  EXPECT_GT(needed, 50);
+  EXPECT_GT(needed, fuzzShare(50, 400, fuzzRounds(400)));
   EXPECT_GT(recomputations, needed);
   EXPECT_GT(plain, needed / 2); // else it saves nothing
 }
 
 TEST(Rematerialization, LeastMemoryIsThatOfExhaustiveSearch) {
   int count = 0, best = 0;
-  for (int seed = 0; seed < cases(300); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random{unsigned(seed)};
-    RematProblem problem = randomProblem(random, 3 + seed % 3, 0.3, seed % 3 != 0);
+  for (int round = 0; round < fuzzRounds(300); ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
+    std::mt19937 random{seed};
+    RematProblem problem = randomProblem(random, 3 + int(seed % 3), 0.3, seed % 3 != 0);
     if (!validate(problem, inOrder(problem)).empty())
       continue;
     RematOptions options;
@@ -194,11 +187,12 @@ TEST(Rematerialization, LeastMemoryIsThatOfExhaustiveSearch) {
 }
 
 TEST(Rematerialization, LargerGraphsAreValidAndTheSameEachTime) {
-  for (int seed = 0; seed < cases(60); ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random{unsigned(seed)};
-    RematProblem problem =
-        seed % 2 ? randomProblem(random, 40 + seed % 50, 0.05, true) : trainingGraph(random, 20 + seed % 30, seed % 7);
+  for (int round = 0; round < fuzzRoundsOfLarger(60); ++round) {
+    const unsigned seed = fuzzSeed(0) + unsigned(round);
+    SCOPED_TRACE(fuzzTrace(round, seed));
+    std::mt19937 random{seed};
+    RematProblem problem = seed % 2 ? randomProblem(random, 40 + int(seed % 50), 0.05, true)
+                                    : trainingGraph(random, 20 + int(seed % 30), int(seed % 7));
     if (!validate(problem, inOrder(problem)).empty())
       continue;
     RematMeasure whole = measure(problem, inOrder(problem));

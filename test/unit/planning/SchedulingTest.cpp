@@ -3,11 +3,10 @@
 #include "compiler/planning/SchedulingExact.h"
 #include "compiler/planning/SchedulingOrders.h"
 #include "compiler/planning/SchedulingSearch.h"
+#include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RandomPrograms.h"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 using namespace tcc::planning;
 
@@ -79,17 +78,13 @@ Sequence givenOrder(const Program &program) {
   return order;
 }
 
-/// More rounds on request: TCC_FUZZ_ROUNDS=100000 PlanningTest.
-int rounds(int usual) {
-  const char *asked = std::getenv("TCC_FUZZ_ROUNDS");
-  return asked ? std::atoi(asked) : usual;
-}
-
 TEST(Scheduling, IsTheBestOfAllOrdersOnSmallPrograms) {
-  std::mt19937 random(17);
+  const unsigned seed = fuzzSeed(17);
+  const int rounds = fuzzRounds(6000);
+  std::mt19937 random(seed);
   int better = 0;
-  for (int round = 0; round < rounds(6000); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 17");
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     Program program = randomProgram(random, 1 + int(random() % 11));
     Bytes least = leastPeak(program), given = peakOf(program, givenOrder(program));
     SchedulingSolution solution = schedule(program);
@@ -99,13 +94,14 @@ TEST(Scheduling, IsTheBestOfAllOrdersOnSmallPrograms) {
     ASSERT_EQ(solution.lowerBound, least);
     better += least < given;
   }
-  EXPECT_GT(better, 1000 * rounds(6000) / 6000);
+  EXPECT_GT(better, fuzzShare(1000, 6000, rounds));
 }
 
 TEST(Scheduling, KeepsItsWordOnLargerPrograms) {
-  std::mt19937 random(23);
-  for (int round = 0; round < rounds(150); ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 23");
+  const unsigned seed = fuzzSeed(23);
+  std::mt19937 random(seed);
+  for (int round = 0; round < fuzzRoundsOfLarger(150); ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     Program program =
         round % 2 ? randomProgram(random, 20 + int(random() % 200)) : trainingStep(random, 5 + round % 40);
     SchedulingOptions options;
@@ -124,9 +120,10 @@ TEST(Scheduling, KeepsItsWordOnLargerPrograms) {
 }
 
 TEST(Scheduling, TheGraphCountsAsBlocksDo) {
-  std::mt19937 random(29);
-  for (int round = 0; round < 2000; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 29");
+  const unsigned seed = fuzzSeed(29);
+  std::mt19937 random(seed);
+  for (int round = 0; round < fuzzRounds(2000); ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     Program program = randomProgram(random, int(random() % 30));
     SchedulingGraph graph(program);
     Sequence given = givenOrder(program);
@@ -141,9 +138,10 @@ TEST(Scheduling, TheGraphCountsAsBlocksDo) {
 }
 
 TEST(Scheduling, ACutBoundsAStepInEveryOrder) {
-  std::mt19937 random(31);
-  for (int round = 0; round < 3000; ++round) {
-    SCOPED_TRACE("round " + std::to_string(round) + ", seed 31");
+  const unsigned seed = fuzzSeed(31);
+  std::mt19937 random(seed);
+  for (int round = 0; round < fuzzRounds(3000); ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
     Program program = randomProgram(random, 1 + int(random() % 9));
     const size_t count = program.instructions.size();
     SchedulingGraph graph(program);
