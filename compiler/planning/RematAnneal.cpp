@@ -7,6 +7,7 @@
 //   recompute  an output just before one of its uses, with those of its inputs that are better recomputed than kept
 //   drop       a recomputation, and those that served it alone
 //   shift      a recomputation to another use, or a few steps
+//   other way  fetches from the host what is recomputed, or recomputes what is fetched (where there is a link)
 //   reorder    a first execution within the room that its inputs and users leave it (unless the order is to be kept)
 //
 //===----------------------------------------------------------------------===//
@@ -79,6 +80,8 @@ private:
     if (kind < 40 || repeats.empty())
       return recompute();
     int execution = repeats[size_t(random.below(int(repeats.size())))];
+    if (!graph.transfer.empty() && random.below(5) == 0)
+      return moves.otherWay(execution, random.below(2));
     if (kind < 75) {
       moves.drop(execution);
       return true;
@@ -111,7 +114,7 @@ private:
   bool recompute() {
     int execution = timeline.executionAt(random.below(timeline.length()));
     int node = timeline.node(execution);
-    if (!graph.nodes[size_t(node)].repeatable)
+    if (!graph.mayReturn(node))
       return false;
     timeline.usesOf(execution, uses);
     if (uses.empty())

@@ -69,7 +69,8 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
   });
   // The search sees the memory between first executions, too. It pays off where it soon gets above the relaxation.
   const uint64_t wanted = uint64_t{300 * 12} * problem.nodes.size() * problem.nodes.size();
-  if (best <= 0.0 || options.work / 8 < wanted)
+  // It knows nothing of fetches.
+  if (best <= 0.0 || options.work / 8 < wanted || problem.linkBytesPerCost)
     return bound;
   RematPrefixBounds prefixes = boundPrefixes(modelOfGivenOrder(problem, budget, static_cast<int>(problem.nodes.size())),
                                              options.work / 8, options.stop);

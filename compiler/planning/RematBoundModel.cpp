@@ -21,6 +21,8 @@
 //    spans of 2, 4, 8, … intervals, each overlapping the next by half, give nearly the best of all.
 //  - After the last step at which a descendant of i is executed for the first time, nobody needs i: had it been
 //    repeated there, that repetition would have been taken out. Repetitions that the problem forbids are left out too.
+//  - Where there is a link, redo[k,i] says "executed again or fetched", at the lesser of the two costs; the storing is
+//    not counted, and that a repetition reads its inputs is not said, since a fetch does not.
 //
 // In the given order each node's first execution is known to lie between its neighbours'. In any order, only a path of
 // the graph has a known order; a node's first execution lies after its last ancestor and before its first descendant on
@@ -59,6 +61,15 @@ struct Placement {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
+/// What executing a node again, or fetching its output, costs at least.
+Cost leastCostOfReturn(const RematProblem &problem, size_t node) {
+  const RematNode &self = problem.nodes[node];
+  if (!problem.linkBytesPerCost)
+    return self.cost;
+  const Cost fetched = transferCost(problem, node);
+  return self.repeatable ? std::min(self.cost, fetched) : fetched;
+}
+
 RematModel build(const RematProblem &problem, Bytes budget, Placement placement) {
   size_t n = problem.nodes.size();
   RematModel model;
@@ -89,7 +100,7 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
   for (size_t node = 0; node < n; ++node) {
     RematModel::Value &value = model.values[node];
     model.bytes.push_back(static_cast<double>(problem.nodes[node].bytes));
-    model.cost.push_back(static_cast<double>(problem.nodes[node].cost));
+    model.cost.push_back(static_cast<double>(leastCostOfReturn(problem, node)));
     value = {placement.latest[node], last[node], size, stageOf[node] == placement.latest[node]};
     if (value.last > value.first)
       size += at(value.last - value.first + 1);
@@ -107,7 +118,9 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
     model.mayRedo[value.offset] = 0.0f;
     // In the given order a repetition before the first execution of a node lies no later than that one's interval.
     int limit = model.stages + 1;
-    if (!self.repeatable)
+    if (problem.linkBytesPerCost)
+      limit = model.stages + 1; // a fetch is never forbidden
+    else if (!self.repeatable)
       limit = 0;
     else if (self.repeatBefore >= 0 && placement.order)
       limit = placement.latest[at(self.repeatBefore)];
@@ -124,7 +137,8 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
           model.capacity[at(value.first)] -= model.bytes[at(input)];
         continue;
       }
-      if (model.values[node].last > model.values[node].first)
+      // A fetch reads nothing, so where there is a link it is only known what first executions read.
+      if (!problem.linkBytesPerCost && model.values[node].last > model.values[node].first)
         model.edges.emplace_back(input, static_cast<int>(node));
       if (placement.earliest[node] != placement.latest[node])
         continue;

@@ -86,6 +86,13 @@ Bytes tcc::planning::boundPeak(const RematProblem &problem, uint64_t work) {
       atExit.push_back(static_cast<int>(node));
   }
   std::stable_sort(steps.begin(), steps.end(), [](auto &a, auto &b) { return a.first > b.first; });
+  if (problem.linkBytesPerCost) {
+    // What was brought back by a fetch says nothing of inputs: the largest first execution, and what lives at exit.
+    Bytes bound = steps.empty() ? 0 : steps.front().first, kept = 0;
+    for (int node : atExit)
+      kept += problem.nodes[at(node)].bytes;
+    return std::max(bound, kept);
+  }
   uint64_t each = work / (steps.size() + 1);
   Bytes bound = steps.empty() ? 0 : search.bound(atExit, steps.front().first, each);
   for (auto [bytes, node] : steps)

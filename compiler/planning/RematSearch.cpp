@@ -13,7 +13,23 @@ namespace tcc::planning {
 
 bool RematMoves::recompute(int node, int step) {
   attempts = kMaxAttempts;
-  return recomputeWithInputs(node, step);
+  return bringBack(node, step);
+}
+
+bool RematMoves::bringBack(int node, int step) {
+  if (!timeline.mayFetch(node, step))
+    return recomputeWithInputs(node, step);
+  const size_t mark = timeline.mark();
+  timeline.insert(node, step, true);
+  const double byLink = objective();
+  timeline.rollback(mark);
+  if (recomputeWithInputs(node, step)) {
+    if (objective() <= byLink)
+      return true;
+    timeline.rollback(mark);
+  }
+  timeline.insert(node, step, true);
+  return true;
 }
 
 bool RematMoves::recomputeWithInputs(int node, int step) {
@@ -28,16 +44,42 @@ bool RematMoves::recomputeWithInputs(int node, int step) {
       continue; // it lives on
     int before = timeline.lastUseWithin(input, timeline.stepOf(maker), at);
     const RematNode &what = graph.nodes[size_t(input)];
-    if (!what.repeatable ||
+    const double cost =
+        graph.mayFetch(input) ? std::min(double(what.cost), double(timeline.costOfFetch(input))) : double(what.cost);
+    if (!graph.mayReturn(input) ||
         price * double(timeline.gainOfAbsence(input, timeline.mayTakeOver(before, input) ? before : before + 1, at)) <=
-            double(what.cost))
+            cost)
       continue;
     if (--attempts < 0)
       return true;
     size_t mark = timeline.mark();
     double kept = objective();
-    if (recomputeWithInputs(input, at) && objective() >= kept)
+    if (bringBack(input, at) && objective() >= kept)
       timeline.rollback(mark);
+  }
+  return true;
+}
+
+bool RematMoves::otherWay(int execution, bool all) {
+  const int node = timeline.node(execution);
+  const bool fetch = !timeline.isFetched(execution);
+  std::vector<int> chosen{execution};
+  if (all)
+    chosen.assign(timeline.executionsOf(node).begin() + 1, timeline.executionsOf(node).end());
+  attempts = kMaxAttempts;
+  for (int other : chosen) {
+    if (timeline.isFetched(other) == fetch)
+      continue;
+    // The one just before the other, which nothing uses then.
+    const int step = timeline.stepOf(other);
+    if (fetch) {
+      timeline.insert(node, step, true);
+      drop(other);
+    } else {
+      if (!recomputeWithInputs(node, step))
+        return false;
+      timeline.remove(other);
+    }
   }
   return true;
 }
@@ -45,7 +87,7 @@ bool RematMoves::recomputeWithInputs(int node, int step) {
 void RematMoves::drop(int execution) {
   int step = timeline.stepOf(execution);
   std::vector<int> makers;
-  for (int input : graph.inputs[size_t(timeline.node(execution))])
+  for (int input : timeline.inputsOf(execution))
     makers.push_back(timeline.newestBefore(input, step));
   timeline.remove(execution);
   for (int maker : makers)
@@ -86,16 +128,19 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
       int execution = timeline.executionAt(int(step)), node = timeline.nodeAt(int(step));
       const RematNode &what = graph.nodes[size_t(node)];
       int last = timeline.lastUseOf(execution);
-      if (!what.repeatable || !what.bytes || crowded[size_t(last)] == crowded[step])
+      if (!graph.mayReturn(node) || !what.bytes || crowded[size_t(last)] == crowded[step])
         continue;
       timeline.usesOf(execution, uses);
       int from = int(step) + 1; // of the steps that the output need not live through
       for (int needed : uses) {
-        int use = std::max(timeline.latestRepetition(node, needed), from);
+        const int latest = timeline.latestRepetition(node, needed);
+        const bool byLinkAlone = graph.mayFetch(node) && latest < needed;
+        int use = std::max(byLinkAlone ? needed : latest, from);
         int64_t steps = crowded[size_t(use)] - crowded[size_t(from)];
         if (steps > 0) {
           double gain = double(std::min(excess[size_t(use)] - excess[size_t(from)], steps * int64_t(what.bytes)));
           double cost = double(what.cost);
+          const double byLink = graph.mayFetch(node) ? double(timeline.costOfFetch(node)) : 0, whole = gain;
           for (int input : graph.inputs[size_t(node)]) {
             int maker = timeline.newestBefore(input, use), alive = timeline.lastUseOf(maker);
             if (alive >= use)
@@ -107,6 +152,10 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
               cost += double(graph.nodes[size_t(input)].cost) * 1.5;
             else
               gain -= kept;
+          }
+          if (graph.mayFetch(node) && (byLinkAlone || gain <= 0 || byLink * gain < cost * whole)) {
+            cost = byLink;
+            gain = whole;
           }
           if (gain > 0)
             candidates.push_back({(cost + 1e-3) / gain, gain, execution, timeline.executionAt(use)});
@@ -160,13 +209,12 @@ void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget
     RematTimeline timeline(graph, schedule);
     timeline.setLimit(budget);
     std::vector<int> repeats = timeline.recomputations();
-    std::stable_sort(repeats.begin(), repeats.end(), [&](int a, int b) {
-      return graph.nodes[size_t(timeline.node(a))].cost > graph.nodes[size_t(timeline.node(b))].cost;
-    });
+    std::stable_sort(repeats.begin(), repeats.end(),
+                     [&](int a, int b) { return timeline.costOf(a) > timeline.costOf(b); });
     for (size_t i = 0; i < std::min(repeats.size(), kMostAttempts); ++i) {
       if (timeline.isNeeded(repeats[i]))
         continue;
-      const Cost cost = graph.nodes[size_t(timeline.node(repeats[i]))].cost;
+      const Cost cost = timeline.costOf(repeats[i]);
       timeline.forget();
       timeline.remove(repeats[i]);
       if (timeline.overflow() == 0)

@@ -16,13 +16,18 @@ public:
   double objective() const { return double(timeline.cost()) + price * double(timeline.overflow()); }
 
   /// Recomputes `node` before `step`. Its inputs that had died by then are recomputed too where that lowers the
-  /// objective, and their inputs in turn. Returns false, having done nothing, where that is not allowed.
+  /// objective, and their inputs in turn. Where there is a link, each of them is fetched instead if that is better.
+  /// Returns false, having done nothing, where neither is allowed.
   bool recompute(int node, int step);
+  /// Fetches from now on what is recomputed, or the other way round: at one execution that is not its node's first, or
+  /// at all of them. Returns false where one may not be recomputed; the caller takes back what was done.
+  bool otherWay(int execution, bool all);
   /// Removes a recomputation, and those that served it alone.
   void drop(int execution);
 
 private:
   static constexpr int kMaxAttempts = 48;
+  bool bringBack(int node, int step);
   bool recomputeWithInputs(int node, int step);
 
   const RematGraph &graph;

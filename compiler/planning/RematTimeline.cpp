@@ -16,6 +16,8 @@ RematGraph::RematGraph(const RematProblem &problem)
       kept.push_back(int(v));
   nodes.push_back(exit);
   inputs.push_back(kept);
+  for (size_t v = 0; v < problem.nodes.size() && problem.linkBytesPerCost; ++v)
+    transfer.push_back(transferCost(problem, v));
   for (size_t v = 0; v < problem.nodes.size(); ++v)
     if (int limiting = problem.nodes[v].repeatBefore; limiting >= 0)
       limits[size_t(limiting)].push_back(int(v));
@@ -41,36 +43,47 @@ void RematTimeline::build(const RematSchedule &schedule) {
   size_t length = schedule.size();
   order.resize(length);
   live.assign(length, 0);
-  nodeOf = schedule;
+  nodeOf.clear();
+  fetched.clear();
+  fetches.assign(graph->nodes.size(), 0);
+  for (int entry : schedule) {
+    nodeOf.push_back(nodeOfEntry(entry));
+    fetched.push_back(isFetch(entry));
+  }
   made.resize(length);
   taken.assign(length, 0);
   placeInRepeats.assign(length, -1);
   executions.assign(graph->nodes.size(), {});
   for (size_t step = 0; step < length; ++step) {
     order[step] = made[step] = int(step);
-    std::vector<int> &mine = executions[size_t(schedule[step])];
+    std::vector<int> &mine = executions[size_t(nodeOf[step])];
     if (!mine.empty()) {
       placeInRepeats[step] = int(repeats.size());
       repeats.push_back(int(step));
     }
     mine.push_back(int(step));
-    total += graph->nodes[size_t(schedule[step])].cost;
+    if (fetched[step]) {
+      total += costOfFetch(nodeOf[step]);
+      ++fetches[size_t(nodeOf[step])];
+    } else {
+      total += graph->nodes[size_t(nodeOf[step])].cost;
+    }
   }
   last = made;
   std::vector<int> newest(graph->nodes.size(), -1);
   for (size_t step = 0; step < length; ++step) {
-    for (int input : graph->inputs[size_t(schedule[step])])
+    for (int input : inputsOf(int(step)))
       last[size_t(newest[size_t(input)])] = int(step);
-    newest[size_t(schedule[step])] = int(step);
+    newest[size_t(nodeOf[step])] = int(step);
   }
   for (size_t e = 0; e < length; ++e) {
     const RematNode &node = graph->nodes[size_t(nodeOf[e])];
     for (int step = made[e]; step <= last[e]; ++step)
       live[size_t(step)] += int64_t(node.bytes);
-    live[e] += int64_t(node.workspace);
+    live[e] += fetched[e] ? 0 : int64_t(node.workspace);
   }
   for (size_t step = 0; step < length; ++step)
-    if (int over = graph->nodes[size_t(schedule[step])].overwrites; over >= 0)
+    if (int over = graph->nodes[size_t(nodeOf[step])].overwrites; over >= 0 && !fetched[step])
       if (int e = newestBefore(over, int(step)); last[size_t(e)] == int(step))
         setTaken(int(step), e, true);
 }
@@ -91,7 +104,8 @@ Bytes RematTimeline::peak() const {
 RematSchedule RematTimeline::schedule() const {
   RematSchedule schedule;
   for (size_t step = 0; step + 1 < order.size(); ++step)
-    schedule.push_back(nodeOf[size_t(order[step])]);
+    schedule.push_back(fetched[size_t(order[step])] ? fetchOf(nodeOf[size_t(order[step])])
+                                                    : nodeOf[size_t(order[step])]);
   return schedule;
 }
 
@@ -109,7 +123,7 @@ int RematTimeline::lastUseWithin(int node, int after, int before) const {
     const std::vector<int> &theirs = executions[size_t(user)];
     visited += theirs.size();
     for (size_t i = theirs.size(); i-- > 0;)
-      if (int step = made[size_t(theirs[i])]; step < before) {
+      if (int step = made[size_t(theirs[i])]; step < before && !fetched[size_t(theirs[i])]) {
         found = std::max(found, step);
         break;
       }
@@ -122,7 +136,7 @@ void RematTimeline::usesOf(int execution, std::vector<int> &steps) const {
   int node = nodeOf[size_t(execution)], from = made[size_t(execution)], to = last[size_t(execution)];
   for (int user : graph->users[size_t(node)])
     for (int other : executions[size_t(user)])
-      if (int step = made[size_t(other)]; step > from && step <= to)
+      if (int step = made[size_t(other)]; step > from && step <= to && !fetched[size_t(other)])
         steps.push_back(step);
   std::sort(steps.begin(), steps.end());
   visited += steps.size() * 2 + graph->users[size_t(node)].size();
@@ -149,7 +163,7 @@ bool RematTimeline::isNeeded(int execution) const {
     return false;
   // The execution before it lives on up to here; inputs that were alive for this step alone no longer are, at most.
   int64_t change = int64_t(graph->nodes[size_t(node)].bytes);
-  for (int input : graph->inputs[size_t(node)])
+  for (int input : inputsOf(execution))
     if (last[size_t(newestBefore(input, step))] == step)
       change -= int64_t(graph->nodes[size_t(input)].bytes);
   const int from = last[size_t(newestBefore(node, step))];
@@ -180,7 +194,7 @@ void RematTimeline::setTaken(int step, int execution, bool isTaken) {
   int taker = order[size_t(step)];
   const RematNode &node = graph->nodes[size_t(nodeOf[size_t(taker)])];
   int from = nodeOf[size_t(execution)];
-  if (node.overwrites != from)
+  if (node.overwrites != from || fetched[size_t(taker)])
     return;
   int64_t bytes = isTaken ? int64_t(std::min(node.bytes, graph->nodes[size_t(from)].bytes)) : 0;
   add(step, step + 1, taken[size_t(taker)] - bytes);
@@ -219,7 +233,7 @@ bool RematTimeline::moveFirst(int node, int step) {
   if (step == from || step == from + 1)
     return false;
   log.push_back({true, node, step});
-  insertAt(node, step);
+  insertAt(node, step, false);
   remove(execution);
   return true;
 }
@@ -241,15 +255,15 @@ void RematTimeline::roomOfFirst(int node, int &from, int &to) const {
   visited += graph->inputs[size_t(node)].size() + graph->users[size_t(node)].size();
 }
 
-int RematTimeline::insert(int node, int step) {
-  log.push_back({true, node, step});
-  insertAt(node, step);
+int RematTimeline::insert(int node, int step, bool fetch) {
+  log.push_back({true, node, step, fetch});
+  insertAt(node, step, fetch);
   return order[size_t(step)];
 }
 
 void RematTimeline::remove(int execution) {
   int step = made[size_t(execution)];
-  log.push_back({false, nodeOf[size_t(execution)], step});
+  log.push_back({false, nodeOf[size_t(execution)], step, isFetched(execution)});
   removeAt(step);
 }
 
@@ -260,15 +274,16 @@ void RematTimeline::rollback(size_t mark) {
     if (edit.inserted)
       removeAt(edit.step);
     else
-      insertAt(edit.node, edit.step);
+      insertAt(edit.node, edit.step, edit.fetch);
   }
 }
 
-void RematTimeline::insertAt(int node, int step) {
+void RematTimeline::insertAt(int node, int step, bool fetch) {
   const RematNode &what = graph->nodes[size_t(node)];
   int displaced = order[size_t(step)];
   const RematNode &next = graph->nodes[size_t(nodeOf[size_t(displaced)])];
-  int64_t through = live[size_t(step)] - int64_t(next.bytes + next.workspace) + taken[size_t(displaced)];
+  int64_t through =
+      live[size_t(step)] - int64_t(next.bytes + (isFetched(displaced) ? 0 : next.workspace)) + taken[size_t(displaced)];
   const size_t count = made.size();
   for (size_t e = 0; e < count; ++e) {
     made[e] += made[e] >= step;
@@ -282,6 +297,7 @@ void RematTimeline::insertAt(int node, int step) {
     made.push_back(step);
     last.push_back(step);
     taken.push_back(0);
+    fetched.push_back(fetch);
     placeInRepeats.push_back(-1);
   } else {
     execution = unused.back();
@@ -289,12 +305,14 @@ void RematTimeline::insertAt(int node, int step) {
     nodeOf[size_t(execution)] = node;
     made[size_t(execution)] = last[size_t(execution)] = step;
     taken[size_t(execution)] = 0;
+    fetched[size_t(execution)] = fetch;
   }
   order.insert(order.begin() + step, execution);
-  int64_t now = through + int64_t(what.bytes + what.workspace);
+  int64_t now = through + int64_t(what.bytes + (fetch ? 0 : what.workspace));
   live.insert(live.begin() + step, now);
   excess += over(now);
-  total += what.cost;
+  total += fetch ? costOfFetch(node) : what.cost;
+  fetches[size_t(node)] += fetch;
 
   std::vector<int> &mine = executions[size_t(node)];
   size_t place = mine.size();
@@ -311,7 +329,7 @@ void RematTimeline::insertAt(int node, int step) {
     last[size_t(before)] = use;
     setTaken(use, before, true);
   }
-  for (int input : graph->inputs[size_t(node)]) {
+  for (int input : inputsOf(execution)) {
     int e = newestBefore(input, step);
     if (last[size_t(e)] < step)
       setLast(e, step);
@@ -321,7 +339,7 @@ void RematTimeline::insertAt(int node, int step) {
 void RematTimeline::removeAt(int step) {
   int execution = order[size_t(step)], node = nodeOf[size_t(execution)];
   const RematNode &what = graph->nodes[size_t(node)];
-  for (int input : graph->inputs[size_t(node)]) {
+  for (int input : inputsOf(execution)) {
     int e = newestBefore(input, step);
     if (last[size_t(e)] == step)
       setLast(e, lastUseWithin(input, made[size_t(e)], step));
@@ -349,7 +367,8 @@ void RematTimeline::removeAt(int step) {
   }
   visited += count / 2 + 8;
   delist(place > 0 ? execution : mine[0]);
-  total -= what.cost;
+  fetches[size_t(node)] -= isFetched(execution);
+  total -= isFetched(execution) ? costOfFetch(node) : what.cost;
 }
 
 } // namespace tcc::planning

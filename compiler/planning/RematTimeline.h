@@ -28,7 +28,11 @@ struct RematGraph {
   std::vector<RematNode> nodes;
   std::vector<std::vector<int>> inputs, users; ///< ascending
   std::vector<std::vector<int>> limits;        ///< nodes whose `repeatBefore` each node is
+  std::vector<Cost> transfer;                  ///< of each node, where there is a link; else empty
   int exit() const { return int(nodes.size()) - 1; }
+  /// Whether a node's output can come back at all: again by its inputs, or from the host.
+  bool mayReturn(int node) const { return nodes[size_t(node)].repeatable || mayFetch(node); }
+  bool mayFetch(int node) const { return !transfer.empty() && node != exit(); }
 };
 
 class RematTimeline {
@@ -58,6 +62,18 @@ public:
   int lastUseOf(int execution) const { return last[size_t(execution)]; }
   const std::vector<int> &executionsOf(int node) const { return executions[size_t(node)]; }
   const std::vector<int> &recomputations() const { return repeats; }
+  bool isFetched(int execution) const { return fetched[size_t(execution)]; }
+  /// What an execution reads: nothing where it is a fetch.
+  const std::vector<int> &inputsOf(int execution) const {
+    return fetched[size_t(execution)] ? nothing : graph->inputs[size_t(nodeOf[size_t(execution)])];
+  }
+  /// What an execution costs, without the storing.
+  Cost costOf(int execution) const {
+    const size_t node = size_t(nodeOf[size_t(execution)]);
+    return fetched[size_t(execution)] ? graph->transfer[node] : graph->nodes[node].cost;
+  }
+  /// What one more fetch of a node costs, with the storing if that is the first one.
+  Cost costOfFetch(int node) const { return graph->transfer[size_t(node)] * (fetches[size_t(node)] ? 1 : 2); }
   /// The newest execution of a node before a step; −1: none.
   int newestBefore(int node, int step) const;
   /// The last step in (after, before) that uses a node's output; `after` if none does.
@@ -66,9 +82,15 @@ public:
   void usesOf(int execution, std::vector<int> &steps) const;
   bool isFirst(int execution) const { return executions[size_t(nodeOf[size_t(execution)])][0] == execution; }
   /// Whether what is executed at a step can take over the memory of a node's output, if that dies there.
-  bool mayTakeOver(int step, int node) const { return graph->nodes[size_t(nodeAt(step))].overwrites == node; }
+  bool mayTakeOver(int step, int node) const {
+    return graph->nodes[size_t(nodeAt(step))].overwrites == node && !fetched[size_t(executionAt(step))];
+  }
   /// The latest step, up to the one given, before which a node may be executed again; −1: none.
   int latestRepetition(int node, int step) const;
+  /// Whether a node's output may be fetched before a step.
+  bool mayFetch(int node, int step) const {
+    return graph->mayFetch(node) && made[size_t(executions[size_t(node)][0])] < step;
+  }
   /// By how much the overflow falls if `node`'s output does not live during the steps in [from, to), where it does now.
   int64_t gainOfAbsence(int node, int from, int to) const;
 
@@ -76,7 +98,7 @@ public:
   bool isNeeded(int execution) const;
 
   /// Executes `node` (again) before what now stands at `step`, after its first execution. Returns the execution.
-  int insert(int node, int step);
+  int insert(int node, int step, bool fetch = false);
   /// Removes a recomputation; what used it uses the execution before it.
   void remove(int execution);
 
@@ -94,6 +116,7 @@ private:
   struct Edit {
     bool inserted = false;
     int node = 0, step = 0;
+    bool fetch = false;
   };
 
   int64_t over(int64_t bytes) const { return bytes > limit ? bytes - limit : 0; }
@@ -102,14 +125,17 @@ private:
   void setTaken(int step, int execution, bool taken);
   void enlist(int execution); ///< among the recomputations
   void delist(int execution);
-  void insertAt(int node, int step);
+  void insertAt(int node, int step, bool fetch);
   void removeAt(int step);
   void build(const RematSchedule &schedule);
 
   const RematGraph *graph;
-  std::vector<int> order;                   ///< execution of each step
-  std::vector<int64_t> live;                ///< bytes of each step
-  std::vector<int> nodeOf, made, last;      ///< of each execution; `last` is `made` where nothing uses it
+  std::vector<int> order;              ///< execution of each step
+  std::vector<int64_t> live;           ///< bytes of each step
+  std::vector<int> nodeOf, made, last; ///< of each execution; `last` is `made` where nothing uses it
+  std::vector<char> fetched;           ///< of each execution
+  std::vector<int> fetches;            ///< of each node
+  std::vector<int> nothing;
   std::vector<int64_t> taken;               ///< of each execution: bytes of the input that its output takes over
   std::vector<int> unused;                  ///< numbers of removed executions
   std::vector<std::vector<int>> executions; ///< of each node, by step

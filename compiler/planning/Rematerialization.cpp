@@ -9,16 +9,27 @@
 
 namespace tcc::planning {
 
+Cost transferCost(const RematProblem &problem, size_t node) {
+  const Bytes bytes = problem.nodes[node].bytes, link = problem.linkBytesPerCost;
+  return bytes / link + (bytes % link != 0);
+}
+
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule) {
   const size_t length = schedule.size();
   std::vector<size_t> lastUse(length), newest(problem.nodes.size(), 0);
+  std::vector<bool> stored(problem.nodes.size(), false);
   RematMeasure result;
   for (size_t step = 0; step < length; ++step) {
-    size_t v = size_t(schedule[step]);
-    for (int input : problem.inputs[v])
-      lastUse[newest[size_t(input)]] = step;
+    size_t v = size_t(nodeOfEntry(schedule[step]));
     lastUse[step] = step;
     newest[v] = step;
+    if (isFetch(schedule[step])) {
+      result.cost += transferCost(problem, v) * (stored[v] ? 1 : 2);
+      stored[v] = true;
+      continue;
+    }
+    for (int input : problem.inputs[v])
+      lastUse[newest[size_t(input)]] = step;
     result.cost += problem.nodes[v].cost;
   }
   // What lives at exit is there after the last step too.
@@ -29,12 +40,14 @@ RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule)
   std::fill(newest.begin(), newest.end(), 0);
   Bytes live = 0;
   for (size_t step = 0; step < length; ++step) {
-    const RematNode &node = problem.nodes[size_t(schedule[step])];
-    Bytes now = live + node.bytes + node.workspace;
-    if (node.overwrites >= 0 && lastUse[newest[size_t(node.overwrites)]] == step)
+    const size_t v = size_t(nodeOfEntry(schedule[step]));
+    const RematNode &node = problem.nodes[v];
+    const bool fetched = isFetch(schedule[step]);
+    Bytes now = live + node.bytes + (fetched ? 0 : node.workspace);
+    if (!fetched && node.overwrites >= 0 && lastUse[newest[size_t(node.overwrites)]] == step)
       now -= std::min(node.bytes, problem.nodes[size_t(node.overwrites)].bytes);
     result.peak = std::max(result.peak, now);
-    newest[size_t(schedule[step])] = step;
+    newest[v] = step;
     freed[lastUse[step]] += node.bytes;
     live += node.bytes;
     live -= freed[step];
@@ -45,10 +58,17 @@ RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule)
 std::string validate(const RematProblem &problem, const RematSchedule &schedule) {
   std::vector<bool> done(problem.nodes.size(), false);
   for (size_t step = 0; step < schedule.size(); ++step) {
-    int v = schedule[step];
+    int v = nodeOfEntry(schedule[step]);
     if (v < 0 || size_t(v) >= problem.nodes.size())
       return "step " + std::to_string(step) + " executes a node that does not exist";
     const RematNode &node = problem.nodes[size_t(v)];
+    if (isFetch(schedule[step])) {
+      if (!problem.linkBytesPerCost)
+        return "step " + std::to_string(step) + " fetches " + node.name + ", but there is no link";
+      if (!done[size_t(v)])
+        return "step " + std::to_string(step) + " fetches " + node.name + " before it was made";
+      continue;
+    }
     for (int input : problem.inputs[size_t(v)])
       if (!done[size_t(input)])
         return "step " + std::to_string(step) + " executes " + node.name + " before its input " +
@@ -152,7 +172,15 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
     return {};
   timeline.setLimit(budget);
   // By prices and one by one, each in an instant where it leads anywhere: now the one is cheaper, now the other.
-  RematSchedule best = scheduleByPrices(problem, budget);
+  RematSchedule best;
+  if (problem.linkBytesPerCost) {
+    // A link never makes an answer dearer.
+    RematProblem alone = problem;
+    alone.linkBytesPerCost = 0;
+    best = rematerialize(alone, budget, options).schedule;
+  } else {
+    best = scheduleByPrices(problem, budget);
+  }
   Cost bestCost = best.empty() ? 0 : measure(problem, best).cost;
   const uint64_t greedily = best.empty() ? std::max(options.work / 4, workOfFirst(problem))
                                          : std::max(options.work / 4, workOfFirst(problem) / 4);
@@ -183,7 +211,7 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
     }
   }
   anneal(graph, timeline, with(options, left()), best, bestCost);
-  if (!options.keepOrder || (options.atAnyCost && best.empty())) {
+  if (!problem.linkBytesPerCost && (!options.keepOrder || (options.atAnyCost && best.empty()))) {
     // A way through narrow places, which annealing hardly finds.
     uint64_t visits = 0;
     RematSchedule found = options.keepOrder ? fromTheEndInOrder(problem, budget, options.work / 4)

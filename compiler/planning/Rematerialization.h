@@ -9,6 +9,11 @@
 // use before the node's next execution; one never used lives only during its own step. What lives during a step
 // includes the step's inputs and output.
 //
+// Where the device has a link to the memory of its host, an output need not be computed again: it is stored there once,
+// right after the first execution of its node, and fetched as often as it pays. A fetch is an execution that reads no
+// inputs and costs the transfer; the first one of each node costs the storing, too. Transfers take time as everything
+// else does: nothing runs beside them.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_REMATERIALIZATION_H
 #define TCC_PLANNING_REMATERIALIZATION_H
@@ -41,10 +46,18 @@ struct RematNode {
 struct RematProblem {
   std::vector<RematNode> nodes;         ///< in a valid order of execution
   std::vector<std::vector<int>> inputs; ///< of each node, ascending, each once: nodes before it
+  Bytes linkBytesPerCost = 0;           ///< what moves to the host or back in a unit of cost; 0: there is no link
 };
 
-/// Nodes in order of execution; one that stands here twice is recomputed.
+/// Nodes in order of execution; one that stands here twice is recomputed, or fetched where it stands as `fetchOf`.
 using RematSchedule = std::vector<int>;
+
+constexpr int fetchOf(int node) { return ~node; }
+constexpr bool isFetch(int entry) { return entry < 0; }
+constexpr int nodeOfEntry(int entry) { return entry < 0 ? ~entry : entry; }
+
+/// What one transfer of a node's output costs; the problem has a link.
+Cost transferCost(const RematProblem &problem, size_t node);
 
 struct RematMeasure {
   Cost cost = 0;
@@ -55,7 +68,8 @@ struct RematMeasure {
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule);
 
 /// Checks a schedule naively, independently of `measure`: every node executed, every input at hand, `repeatable` and
-/// `repeatBefore` heeded. Empty if valid, else what is wrong, with the names of the nodes.
+/// `repeatBefore` heeded, nothing fetched without a link or before it was made. Empty if valid, else what is wrong,
+/// with the names of the nodes.
 std::string validate(const RematProblem &problem, const RematSchedule &schedule);
 
 /// How hard to try, in elementary visits (a few hundred million take a second).

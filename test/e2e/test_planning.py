@@ -118,6 +118,46 @@ class Remat(EndToEnd):
         self.assertEqual(result.out, "")
         self.solve("vgg16", "13153337344B")
 
+    def measured(self, name, answer, link):
+        """Cost and peak of an answer with fetches, by the words of docs/planning.md."""
+        graph = json.loads((INSTANCES / f"{name}.json").read_text())
+        nodes, schedule, fetched = graph["nodes"], answer["schedule"], set(answer["fetched"])
+        inputs = [[] for _ in nodes]
+        for source, target in graph["edges"]:
+            inputs[target].append(source)
+        self.assertEqual(set(schedule), set(range(len(nodes))))
+        made, last, cost, stored = {}, list(range(len(schedule))), 0, set()
+        for step, node in enumerate(schedule):
+            if step in fetched:
+                self.assertIn(node, made)
+                cost += -(-nodes[node]["bytes"] // link) * (1 if node in stored else 2)
+                stored.add(node)
+            else:
+                cost += nodes[node]["cost"]
+                for source in inputs[node]:
+                    last[made[source]] = step
+            made[node] = step
+        live = [0] * len(schedule)
+        for step, node in enumerate(schedule):
+            for alive in range(step, last[step] + 1):
+                live[alive] += nodes[node]["bytes"]
+        return cost, max(live)
+
+    def test_a_link_to_the_host_is_an_alternative(self):
+        without, link = self.solve("resnet50", "50%"), 10_000_000
+        graph = INSTANCES / "resnet50.json"
+        run = self.succeed("tcc-plan", "remat", graph, "--budget", "50%", "--json", "--work", 100_000_000, "--link", link)
+        answer = json.loads(run.out)
+        self.assertTrue(answer["fetched"])
+        self.assertEqual(self.measured("resnet50", answer, link), (answer["cost"], answer["peak_bytes"]))
+        self.assertLessEqual(answer["peak_bytes"], answer["budget_bytes"])
+        self.assertLess(answer["cost"], without["cost"])
+        self.assertGreaterEqual(answer["cost"], answer["lower_bound_cost_given_order"])
+        # What no recomputation meets, the host may.
+        self.refuse(3, ["the least budget"], "tcc-plan", "remat", INSTANCES / "random100.json", "--budget", "50%", "--work", 10_000_000)
+        self.succeed("tcc-plan", "remat", INSTANCES / "random100.json", "--budget", "50%", "--work", 10_000_000, "--link", 100)
+        self.refuse(2, ["--link"], "tcc-plan", "remat", graph, "--budget", "50%", "--link", 0)
+
     def test_a_frontier_is_monotone(self):
         graph = INSTANCES / "vgg16.json"
         points = json.loads(self.succeed("tcc-plan", "remat", graph, "--frontier", "--json", "--work", 20_000_000).out)

@@ -67,14 +67,25 @@ Answer Command::answerFor(Bytes budget, RematSolution solution) const {
   return answer;
 }
 
-nlohmann::ordered_json json(const Answer &answer) {
-  return {{"schedule", answer.solution.schedule},
-          {"cost", answer.solution.cost},
-          {"peak_bytes", answer.solution.peak},
-          {"lower_bound_cost", answer.bound.anyOrder},
-          {"lower_bound_cost_given_order", answer.bound.givenOrder},
-          {"budget_bytes", answer.budget},
-          {"seconds", answer.seconds}};
+nlohmann::ordered_json json(const Command &command, const Answer &answer) {
+  std::vector<int> nodes;
+  std::vector<size_t> fetched; // places in the schedule
+  for (int entry : answer.solution.schedule) {
+    if (planning::isFetch(entry))
+      fetched.push_back(nodes.size());
+    nodes.push_back(planning::nodeOfEntry(entry));
+  }
+  nlohmann::ordered_json result;
+  result["schedule"] = nodes;
+  if (command.graph.problem.linkBytesPerCost)
+    result["fetched"] = fetched;
+  result.update({{"cost", answer.solution.cost},
+                 {"peak_bytes", answer.solution.peak},
+                 {"lower_bound_cost", answer.bound.anyOrder},
+                 {"lower_bound_cost_given_order", answer.bound.givenOrder},
+                 {"budget_bytes", answer.budget},
+                 {"seconds", answer.seconds}});
+  return result;
 }
 
 /// Points by falling budget. A smaller budget never costs less: a schedule found for it serves the larger one too.
@@ -143,6 +154,9 @@ int rematCommand(int argc, char **argv) {
   app.add_flag("--json", asJson, "the answer as JSON on standard output; without it a table");
   app.add_option("-o,--output", output, "the answer as JSON into this file");
   app.add_flag("--keep-order", keepOrder, "first executions follow the given order");
+  app.add_option("--link", command.graph.problem.linkBytesPerCost,
+                 "bytes that move to the host or back in a unit of cost: outputs may be stored there and fetched")
+      ->check(CLI::Range(Bytes(1), Bytes(1) << 53));
   app.add_option("--baseline", command.baseline, "solve by the usual checkpointing in segments, to compare")
       ->check(CLI::IsMember({"sqrt-n", "greedy"}))
       ->excludes(frontierOption);
@@ -157,6 +171,7 @@ int rematCommand(int argc, char **argv) {
   plan::Expected<RematGraphFile> graph = readRematGraph(path);
   if (!graph)
     return printError(graph.status());
+  graph->problem.linkBytesPerCost = command.graph.problem.linkBytesPerCost;
   command.graph = std::move(*graph);
   const RematProblem &problem = command.graph.problem;
   for (size_t v = 0; v < problem.nodes.size(); ++v)
@@ -177,7 +192,7 @@ int rematCommand(int argc, char **argv) {
     answers = frontier(command);
     result = nlohmann::ordered_json::array();
     for (const Answer &answer : answers)
-      result.push_back(json(answer));
+      result.push_back(json(command, answer));
   } else {
     plan::Expected<uint64_t> budget = parseMemorySize("--budget", budgetText, command.whole.peak);
     if (!budget)
@@ -211,7 +226,7 @@ int rematCommand(int argc, char **argv) {
       return printError(plan::Status(
           fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), plan::kExitOverBudget));
     answers.push_back(command.answerFor(*budget, std::move(solution)));
-    result = json(answers.back());
+    result = json(command, answers.back());
   }
   for (const Answer &answer : answers)
     if (std::string wrong = planning::validate(problem, answer.solution.schedule); !wrong.empty())

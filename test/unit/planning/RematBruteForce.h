@@ -1,6 +1,7 @@
 //===- RematBruteForce.h - least cost of small problems ---------*- C++ -*-===//
 //
-// Exhaustive search over everything that a schedule can do: which nodes have been executed, and which outputs live.
+// Exhaustive search over everything that a schedule can do: which nodes have been executed, which outputs live, and
+// which lie on the host.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_UNIT_PLANNING_REMATBRUTEFORCE_H
@@ -13,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -22,7 +24,7 @@ namespace tcc::planning {
 /// first executions follow the nodes' order. For up to about 8 nodes.
 inline std::optional<Cost> leastCostByBruteForce(const RematProblem &problem, Bytes budget, bool keepOrder) {
   using Set = unsigned;
-  using State = std::pair<Set, Set>; // executed, live
+  using State = std::tuple<Set, Set, Set>; // executed, live, stored on the host
   const auto &nodes = problem.nodes;
   size_t n = nodes.size();
   Set all = (Set{1} << n) - 1, atExit = 0;
@@ -46,19 +48,23 @@ inline std::optional<Cost> leastCostByBruteForce(const RematProblem &problem, By
     it->second = cost;
     queue.emplace(cost, state);
   };
-  reach({0, 0}, 0);
+  reach({0, 0, 0}, 0);
   while (!queue.empty()) {
     auto [cost, state] = queue.top();
     queue.pop();
     if (known[state] < cost)
       continue;
-    auto [executed, live] = state;
+    auto [executed, live, stored] = state;
     if (executed == all && (atExit & ~live) == 0)
       return cost;
     for (size_t node = 0; node < n; ++node) {
       Set self = Set{1} << node;
       if (live & self)
-        reach({executed, live & ~self}, cost); // its life has ended
+        reach({executed, live & ~self, stored}, cost); // its life has ended
+      if (problem.linkBytesPerCost && (executed & self) && bytesOf[live | self] <= budget) {
+        const Bytes link = problem.linkBytesPerCost, transfer = (nodes[node].bytes + link - 1) / link;
+        reach({executed, live | self, stored | self}, cost + transfer + (stored & self ? 0 : transfer));
+      }
       if (inputs[node] & ~live)
         continue;
       bool repeated = executed & self;
@@ -69,11 +75,11 @@ inline std::optional<Cost> leastCostByBruteForce(const RematProblem &problem, By
         continue;
       Bytes bytes = bytesOf[live | self] + nodes[node].workspace;
       if (bytes <= budget)
-        reach({executed | self, live | self}, cost + nodes[node].cost);
+        reach({executed | self, live | self, stored}, cost + nodes[node].cost);
       if (int input = nodes[node].overwrites; input >= 0) {
         bytes -= std::min(nodes[node].bytes, nodes[static_cast<size_t>(input)].bytes);
         if (bytes <= budget)
-          reach({executed | self, (live | self) & ~(Set{1} << input)}, cost + nodes[node].cost);
+          reach({executed | self, (live | self) & ~(Set{1} << input), stored}, cost + nodes[node].cost);
       }
     }
   }
