@@ -3,8 +3,8 @@
 
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+#include "passes/PartialKernels.h"
 
-#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -54,8 +54,8 @@ bool canWriteOver(Value value, BlockArgument argument) {
   for (OpOperand &operand : producer->getOpOperands()) {
     if (rootOf(operand.get()) != argument)
       continue;
-    if (!llvm::is_contained(inPlacePairs(producer), std::pair<unsigned, unsigned>(operand.getOperandNumber(),
-                                                                                  result.getResultNumber())))
+    if (!llvm::is_contained(inPlacePairs(producer),
+                            std::pair<unsigned, unsigned>(operand.getOperandNumber(), result.getResultNumber())))
       return false;
   }
   return true;
@@ -100,23 +100,31 @@ planning::Bytes scratchBytes(Operation *op) {
   return planning::Bytes((slot ? slot.getInt() * scratchSlots(op) : 0) + (shared ? shared.getInt() : 0));
 }
 
-NominalTime nominalTime(Operation *op) {
+static NominalTime nominalTime(double flops, double bytes, bool isLibraryCall) {
   // Two cores with AVX-512, rounded: what a library reaches, what a generated kernel reaches, what memory gives.
   constexpr double kLibraryFlopsPerNs = 150, kKernelFlopsPerNs = 12, kBytesPerNs = 16;
-  NominalTime time;
-  for (Value operand : op->getOperands())
-    time.bytes += tensorBytes(operand.getType());
-  for (Value result : op->getResults())
-    time.bytes += tensorBytes(result.getType());
-  time.arithmeticNs = flopsOf(op) / (op->hasAttr(names::kLibrary) ? kLibraryFlopsPerNs : kKernelFlopsPerNs);
-  time.memoryNs = double(time.bytes) / kBytesPerNs;
-  return time;
+  return {flops / (isLibraryCall ? kLibraryFlopsPerNs : kKernelFlopsPerNs), bytes / kBytesPerNs};
+}
+
+NominalTime nominalTime(Operation *op) { return nominalTime(flopsOf(op), bytesOf(op), op->hasAttr(names::kLibrary)); }
+
+planning::Cost nominalCost(double flops, double bytes, bool isLibraryCall) {
+  constexpr double kOverheadNs = 2000;
+  NominalTime time = nominalTime(flops, bytes, isLibraryCall);
+  return planning::Cost(kOverheadNs + std::max(time.arithmeticNs, time.memoryNs));
 }
 
 planning::Cost nominalCost(Operation *op) {
-  constexpr double kOverheadNs = 2000;
-  NominalTime time = nominalTime(op);
-  return planning::Cost(kOverheadNs + std::max(time.arithmeticNs, time.memoryNs));
+  return nominalCost(flopsOf(op), bytesOf(op), op->hasAttr(names::kLibrary));
+}
+
+double bytesOf(Operation *op) {
+  double bytes = 0;
+  for (Value operand : op->getOperands())
+    bytes += double(tensorBytes(operand.getType()));
+  for (Value result : op->getResults())
+    bytes += double(tensorBytes(result.getType()));
+  return bytes;
 }
 
 namespace {
@@ -142,42 +150,6 @@ bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &new
     work.insert_range(work[i].getDefiningOp()->getOperands());
   }
   return true;
-}
-
-/// A fused region without the results that nobody reads, and without what only they need.
-void dropUnreadResults(FusedOp fused) {
-  if (fused.getLoopKernel() || llvm::none_of(fused->getResults(), [](Value result) { return result.use_empty(); }))
-    return;
-  Block &body = fused.getBody().front();
-  auto yield = cast<YieldOp>(body.getTerminator());
-  SmallVector<Value> yielded, kept;
-  for (OpResult result : fused->getResults())
-    if (!result.use_empty()) {
-      kept.push_back(result);
-      yielded.push_back(yield.getValues()[result.getResultNumber()]);
-    }
-  yield.getValuesMutable().assign(yielded);
-  SmallVector<Operation *> inner(llvm::make_pointer_range(body.without_terminator()));
-  for (Operation *op : llvm::reverse(inner))
-    if (op->use_empty())
-      op->erase();
-  SmallVector<Value> operands;
-  for (int i = int(body.getNumArguments()) - 1; i >= 0; --i) {
-    if (body.getArgument(unsigned(i)).use_empty())
-      body.eraseArgument(unsigned(i));
-    else
-      operands.insert(operands.begin(), fused->getOperand(unsigned(i)));
-  }
-  OpBuilder builder(fused);
-  SmallVector<Type> types;
-  for (Value value : kept)
-    types.push_back(value.getType());
-  auto smaller = FusedOp::create(builder, fused.getLoc(), types, operands);
-  smaller->setDiscardableAttrs(fused->getDiscardableAttrDictionary());
-  smaller.getBody().takeBody(fused.getBody());
-  for (auto [old, now] : llvm::zip_equal(kept, smaller->getResults()))
-    old.replaceAllUsesWith(now);
-  fused->erase();
 }
 
 } // namespace
@@ -209,9 +181,13 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     planning::ProgramInstruction instruction;
     instruction.name = nodeName(op.getLoc()).str();
     instruction.cost = nominalCost(&op);
+    InstructionValues own;
     for (Value operand : op.getOperands()) {
       Value root = rootOf(operand);
-      if (auto found = index.find(root); found != index.end())
+      auto found = index.find(root);
+      own.operands.push_back(found == index.end() ? -1 : found->second);
+      own.isMade.push_back(found != index.end() && program.values[size_t(found->second)].producer >= 0);
+      if (found != index.end())
         instruction.reads.push_back(found->second);
       else if (isa<BlockArgument>(root))
         stateReaders[root].push_back(id);
@@ -224,8 +200,10 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     for (OpResult result : op.getResults()) {
       if (newState.contains(result)) {
         writesState = true;
+        own.results.push_back(-1);
         continue;
       }
+      own.results.push_back(int(values.size()));
       instruction.writes.push_back(int(values.size()));
       addValue(result, id);
     }
@@ -243,20 +221,9 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                                isFreeOfItsState(fused, newState, function)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
-    for (auto [operand, result] : pairs) {
-      auto from = index.find(rootOf(op.getOperand(operand))), to = index.find(op.getResult(result));
-      if (from == index.end() || to == index.end() || program.values[from->second].producer < 0 ||
-          program.values[from->second].bytes != program.values[to->second].bytes ||
-          (required >= 0 && int(operand) != required))
-        continue;
-      // A view of the same memory may be read elsewhere than where the result is written.
-      bool everyReadInPlace = llvm::all_of(op.getOpOperands(), [&, result = result](OpOperand &read) {
-        return rootOf(read.get()) != values[size_t(from->second)] ||
-               llvm::is_contained(pairs, std::pair<unsigned, unsigned>(read.getOperandNumber(), result));
-      });
-      if (everyReadInPlace)
-        instruction.inPlace.push_back({from->second, to->second});
-    }
+    instruction.inPlace = inPlaceValues(&op, pairs, own, llvm::to_vector(llvm::seq(op.getNumOperands())));
+    if (instruction.omits && instruction.repeatable)
+      instruction.partial = partialExecutionsOf(fused, std::move(own));
     program.instructions.push_back(std::move(instruction));
   }
   // Readers of a variable's old value come before its new one.
@@ -313,7 +280,8 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
   };
   std::vector<bool> executed(instructions.size(), false);
   SmallVector<FusedOp> kernels;
-  for (int id : sequence) {
+  const std::vector<planning::Execution> executions = planning::executionsOf(program, sequence);
+  for (auto [at, id] : llvm::enumerate(sequence)) {
     Operation *original = instructions[size_t(id)], *op = original;
     bool again = executed[size_t(id)];
     executed[size_t(id)] = true;
@@ -321,8 +289,12 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
       op = original->clone();
       op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
     }
-    for (auto [i, operand] : llvm::enumerate(operands[size_t(id)]))
-      op->setOperand(unsigned(i), remap(remap, operand));
+    for (auto [i, operand] : llvm::enumerate(operands[size_t(id)])) {
+      // What it will not read may not have been made yet.
+      auto value = index.find(rootOf(operand));
+      bool isRead = value == index.end() || llvm::is_contained(executions[at].reads, value->second);
+      op->setOperand(unsigned(i), isRead ? remap(remap, operand) : operand);
+    }
     if (again)
       append(op);
     else
@@ -338,7 +310,8 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
   for (Operation *op : llvm::reverse(viewOps))
     if (op->use_empty())
       op->erase();
-  for (FusedOp fused : kernels)
+  // Later ones first: what they leave out may be all that read an earlier one's result.
+  for (FusedOp fused : llvm::reverse(kernels))
     dropUnreadResults(fused);
 }
 

@@ -42,15 +42,19 @@ mlir::Value updatedInPlace(mlir::Value result);
 /// Values that lie in a variable's memory, by root: new state, and what a kernel updates in place to make it.
 llvm::DenseMap<mlir::Value, llvm::StringRef> newStateOf(mlir::func::FuncOp function);
 
-/// What an instruction takes on the nominal machine of the cost model, which depends on shapes alone, never on the host.
+/// Bytes of an op's operands and results.
+double bytesOf(mlir::Operation *op);
+
+/// What an instruction takes on the nominal machine of the cost model, which depends on shapes alone, never on the
+/// host.
 struct NominalTime {
   double arithmeticNs = 0, memoryNs = 0;
-  int64_t bytes = 0; ///< read and written
 };
 NominalTime nominalTime(mlir::Operation *op);
 
 /// Nanoseconds on that machine, a launch included: what recomputation is weighed by.
 planning::Cost nominalCost(mlir::Operation *op);
+planning::Cost nominalCost(double flops, double bytes, bool isLibraryCall);
 
 /// An op's floating-point operations, those inside a fused region included.
 double flopsOf(mlir::Operation *op);

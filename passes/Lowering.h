@@ -28,7 +28,8 @@ inline constexpr llvm::StringLiteral kVariant =
 inline constexpr llvm::StringLiteral kFrontier =
     "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen
 inline constexpr llvm::StringLiteral kWithoutRecomputeBytes = "train.without_recompute_bytes"; ///< i64
-inline constexpr llvm::StringLiteral kPackingWork = "train.packing_work"; ///< i64: how hard plan-memory is to try
+inline constexpr llvm::StringLiteral kPackedOffsets = "train.packed_offsets"; ///< array<i64>: where each buffer lies
+inline constexpr llvm::StringLiteral kCost = "train.cost";                                     ///< i64: of all executions
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
 // On the module, by rematerialize.
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64

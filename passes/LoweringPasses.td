@@ -192,7 +192,8 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
   let description = [{
     Solves the ladder of budgets of each entry (compiler/planning/Frontier) and makes it follow the cheapest rung whose packed
     arena fits beside the state. Counter-based random numbers and kernels whose bits do not depend on where they run leave
-    every result as it was. A kernel that runs again computes only what is read of it.
+    every result as it was. A kernel that runs again computes only what is read of it, and the ladder reckons with what that
+    takes. The rung's packing goes with it, as `train.packed_offsets`.
 
     ```mlir
     %a = train.fused(%x) ...        // read at once and, much later, by %g
@@ -216,8 +217,9 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
 def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   let summary = "Decides where every value lies";
   let description = [{
-    Live ranges from the order, in-place pairs merged, then best-fit packing (compiler/planning/Packing). Offsets are bytes
-    from the start of the transient arena; −1 stands for state, which lies in the resident one.
+    Live ranges from the order, in-place pairs merged, then packing (compiler/planning/Packing); a rung of the ladder of budgets
+    brings its own packing, and it is an internal error if its buffers and cost are not the function's. Offsets are bytes from
+    the start of the transient arena; −1 stands for state, which lies in the resident one.
 
     ```mlir
     %b = train.fused(%a) : ...

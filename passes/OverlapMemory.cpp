@@ -18,7 +18,7 @@ namespace tcc::train {
 
 namespace {
 
-constexpr int64_t kLeastHiddenBytes = int64_t(1) << 20; // less lies in cache, where it waits for nothing
+constexpr double kLeastHiddenBytes = 1 << 20; // less lies in cache, where it waits for nothing
 
 /// An entry as it stands, as a problem.
 struct Standing {
@@ -42,7 +42,7 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
   // Updates: all that they read and write comes from memory. What passes between layers is half in cache, and beside a
   // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).
   else if (auto fused = dyn_cast<FusedOp>(op);
-           fused && !fused.getLoopKernel() && time.bytes >= kLeastHiddenBytes && writesState(entry, op))
+           fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op))
     result.memoryNs = time.memoryNs > time.arithmeticNs ? uint64_t(time.memoryNs) : 0;
   auto memoryOf = [&](unsigned id) {
     int block = entry.buffers[id].block;

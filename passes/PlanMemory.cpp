@@ -13,8 +13,6 @@ namespace tcc::train {
 
 namespace {
 
-constexpr int kMoreTries = 4;
-
 struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
@@ -23,31 +21,52 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     EntryBuffers entry(function);
     std::vector<int> packed;
     planning::PackingProblem problem = planning::packingOf(entry.blocks, packed);
-    // A rung of the ladder is packed as it was when it was chosen: a budget relies on its bytes. Where the blocks come
-    // in another order than then, more work finds what that found.
-    auto chosenWith = function->getAttrOfType<IntegerAttr>(names::kPackingWork);
-    auto promised = function->getAttrOfType<IntegerAttr>(names::kTransientBytes);
-    auto keepsPromise = [&](const planning::PackingSolution &found) {
-      return !promised || found.bytes <= planning::Bytes(promised.getInt());
-    };
-    uint64_t work = chosenWith ? uint64_t(chosenWith.getInt()) : planning::kPackingWork;
-    planning::PackingSolution solution = planning::pack(problem, work);
-    // A hundredth above what lives at once is worth some more time, less is not.
-    if (!promised && solution.bytes > solution.lowerBound + solution.lowerBound / 100)
-      if (planning::PackingSolution other = planning::pack(problem, 4 * work); other.bytes < solution.bytes)
-        solution = std::move(other);
-    for (int more = 0; more < kMoreTries && !keepsPromise(solution); ++more)
-      solution = planning::pack(problem, work *= 4);
-    if (!keepsPromise(solution)) {
-      function.emitError("internal error: the arena takes ")
-          << solution.bytes << " bytes, the ladder of budgets said " << promised.getInt();
-      return signalPassFailure();
+    planning::PackingSolution solution;
+    if (function->hasAttr(names::kPackedOffsets)) {
+      if (!readRung(function, entry, problem.buffers.size(), solution))
+        return signalPassFailure();
+    } else {
+      solution = planning::pack(problem);
+      // A hundredth above what lives at once is worth some more time, less is not.
+      if (solution.bytes > solution.lowerBound + solution.lowerBound / 100)
+        if (planning::PackingSolution other = planning::pack(problem, 4 * planning::kPackingWork);
+            other.bytes < solution.bytes)
+          solution = std::move(other);
     }
     if (std::string clash = planning::validate(problem, solution); !clash.empty()) {
       function.emitError("internal error: memory plan is wrong: ") << clash;
       return signalPassFailure();
     }
     entry.place(function, packed, solution);
+  }
+
+private:
+  /// A rung of the ladder brings its packing, which is used as it is: a budget relies on its bytes. The ladder reckoned
+  /// with the instructions that the function has by now, so the buffers and the cost have to be the same.
+  static bool readRung(func::FuncOp function, const EntryBuffers &entry, size_t bufferCount,
+                       planning::PackingSolution &solution) {
+    auto integer = [&](StringRef name) {
+      auto attribute = function->getAttrOfType<IntegerAttr>(name);
+      return attribute ? attribute.getInt() : 0;
+    };
+    ArrayRef<int64_t> offsets = function->getAttrOfType<DenseI64ArrayAttr>(names::kPackedOffsets).asArrayRef();
+    if (offsets.size() != bufferCount) {
+      function.emitError("internal error: the ladder of budgets packed ")
+          << offsets.size() << " buffers, the program has " << bufferCount;
+      return false;
+    }
+    planning::Cost cost = 0;
+    for (Operation *op : entry.instructions)
+      cost += nominalCost(op);
+    if (function->hasAttr(names::kCost) && cost != planning::Cost(integer(names::kCost))) {
+      function.emitError("internal error: the program costs ")
+          << cost << ", the ladder of budgets said " << integer(names::kCost);
+      return false;
+    }
+    solution.offsets.assign(offsets.begin(), offsets.end());
+    solution.bytes = planning::Bytes(integer(names::kTransientBytes));
+    solution.lowerBound = planning::Bytes(integer(names::kLowerBoundBytes));
+    return true;
   }
 };
 

@@ -197,7 +197,11 @@ private:
            builder.getNamedAttr("chosen", builder.getBoolAttr(&point == &chosen))}));
     function->setAttr(names::kFrontier, builder.getArrayAttr(frontier));
     function->setAttr(names::kWithoutRecomputeBytes, integer(ladder.points.front().bytes));
-    function->setAttr(names::kPackingWork, integer(chosen.packingWork));
+    const planning::PackingSolution &packing = chosen.packing;
+    function->setAttr(names::kPackedOffsets,
+                      builder.getDenseI64ArrayAttr(llvm::to_vector_of<int64_t>(packing.offsets)));
+    function->setAttr(names::kLowerBoundBytes, integer(packing.lowerBound));
+    function->setAttr(names::kCost, integer(chosen.cost));
     function->setAttr(names::kTransientBytes, integer(chosen.bytes));
     function->setAttr(names::kBoundCost, integer(chosen.lowerBound));
     function->setAttr(names::kVariant, builder.getI64IntegerAttr(variant));

@@ -195,6 +195,9 @@ std::string whyAlive(const plan::Plan &plan, const plan::Entry &entry, const Ent
   case Purpose::Input:
     return fmt::format("input, {} {}", phase == Phase::Forward ? "read by" : "kept for", reader);
   case Purpose::Saved:
+    // A gradient read it, too, but by then it waits for the forward pass alone.
+    if (phase == Phase::Forward)
+      return fmt::format("read by {}{}", reader, later);
     return fmt::format("saved for {}{}", reader, later);
   case Purpose::Recomputed:
     return fmt::format("recomputed for {}{}", reader, later);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <thread>
@@ -14,9 +15,9 @@ namespace tcc::planning {
 
 namespace {
 
-Bytes packedBytes(const Program &program, const Sequence &sequence, uint64_t work) {
+PackingSolution packed(const Program &program, const Sequence &sequence, uint64_t work) {
   std::vector<int> bufferOf;
-  return pack(packingOf(blocksOf(program, sequence), bufferOf), work).bytes;
+  return pack(packingOf(blocksOf(program, sequence), bufferOf), work);
 }
 
 /// Executions of instructions from executions of nodes: the results of one instruction are made together, the first
@@ -83,15 +84,25 @@ struct View {
   }
 };
 
-/// The instructions in the order of their first executions.
+/// The instructions in the order of their first executions, each after what all of its results need: a first execution
+/// for some results can stand before.
 Sequence firstExecutions(const Program &program, const Sequence &sequence) {
   Sequence order;
   std::vector<bool> done(program.instructions.size(), false);
-  for (int instruction : sequence)
-    if (!done[size_t(instruction)]) {
-      done[size_t(instruction)] = true;
-      order.push_back(instruction);
-    }
+  std::function<void(int)> place = [&](int id) {
+    if (done[size_t(id)])
+      return;
+    done[size_t(id)] = true;
+    const ProgramInstruction &instruction = program.instructions[size_t(id)];
+    for (int v : instruction.reads)
+      if (int producer = program.values[size_t(v)].producer; producer >= 0)
+        place(producer);
+    for (int earlier : instruction.after)
+      place(earlier);
+    order.push_back(id);
+  };
+  for (int id : sequence)
+    place(id);
   return order;
 }
 
@@ -155,7 +166,8 @@ public:
     FrontierPoint made;
     made.peak = peakOf(program, sequence);
     made.packingWork = packingWork;
-    made.bytes = packedBytes(program, sequence, packingWork);
+    made.packing = packed(program, sequence, packingWork);
+    made.bytes = made.packing.bytes;
     made.cost = costOf(program, sequence);
     made.sequence = std::move(sequence);
     return made;
@@ -212,14 +224,14 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
 }
 
 void Climb::pack(const std::vector<Sequence> &sequences) {
-  std::vector<std::vector<FrontierPoint>> packed(sequences.size());
+  std::vector<std::vector<FrontierPoint>> made(sequences.size());
   inParallel(sequences.size(), [&](size_t i) {
-    packed[i].push_back(pointOf(sequences[i], options.packingWork));
+    made[i].push_back(pointOf(sequences[i], options.packingWork));
     if (options.schedulingWork)
       if (Sequence other = reordered(program, sequences[i], options.schedulingWork); other != sequences[i])
-        packed[i].push_back(pointOf(other, options.packingWork));
+        made[i].push_back(pointOf(other, options.packingWork));
   });
-  for (std::vector<FrontierPoint> &found : packed)
+  for (std::vector<FrontierPoint> &found : made)
     std::move(found.begin(), found.end(), std::back_inserter(points));
 }
 
@@ -275,8 +287,9 @@ void Climb::refine() {
   }
   inParallel(promising.size(), [&](size_t i) {
     FrontierPoint &point = points[promising[i]];
-    if (Bytes bytes = packedBytes(program, point.sequence, options.refiningWork); bytes < point.bytes) {
-      point.bytes = bytes;
+    if (PackingSolution better = packed(program, point.sequence, options.refiningWork); better.bytes < point.bytes) {
+      point.bytes = better.bytes;
+      point.packing = std::move(better);
       point.packingWork = options.refiningWork;
     }
   });
@@ -368,6 +381,10 @@ std::string validate(const Program &program, const std::vector<FrontierPoint> &p
     if (Bytes peak = peakOf(program, point.sequence); peak != point.peak || peak > point.bytes)
       return wrong("its sequence has " + std::to_string(peak) + " bytes live at once, not " +
                    std::to_string(point.peak) + " that fit");
+    std::vector<int> bufferOf;
+    if (std::string bad = validate(packingOf(blocksOf(program, point.sequence), bufferOf), point.packing);
+        !bad.empty() || point.packing.bytes != point.bytes)
+      return wrong("it is packed wrongly: " + bad);
     if (Cost cost = costOf(program, point.sequence); cost != point.cost)
       return wrong("its sequence costs " + std::to_string(cost));
     if (point.lowerBound > point.cost)

@@ -22,7 +22,8 @@ struct FrontierPoint {
   Bytes bytes = 0;          ///< of the packed arena
   Bytes peak = 0;           ///< most live at once
   Cost cost = 0;            ///< of all executions
-  uint64_t packingWork = 0; ///< with which `pack` gives `bytes`
+  PackingSolution packing;  ///< offsets of packingOf(blocksOf(sequence)): what a plan of this point is laid out by
+  uint64_t packingWork = 0; ///< that it took
   Cost lowerBound = 0;      ///< no sequence costs less in these bytes
 };
 

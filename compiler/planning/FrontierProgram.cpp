@@ -6,6 +6,7 @@
 #include "compiler/planning/Frontier.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace tcc::planning {
 
@@ -25,10 +26,9 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
   RematProblem problem;
   nodeInstruction.clear();
   std::vector<int> nodeOf(program.values.size(), -1), firstNode(program.instructions.size(), -1);
-  std::vector<bool> read(program.values.size(), false);
-  for (const ProgramInstruction &instruction : program.instructions)
-    for (int v : instruction.reads)
-      read[size_t(v)] = true;
+  Sequence once(program.instructions.size());
+  std::iota(once.begin(), once.end(), 0);
+  const std::vector<Execution> firsts = executionsOf(program, once);
   auto add = [&](RematNode node, std::vector<int> inputs, int instruction) {
     std::sort(inputs.begin(), inputs.end());
     problem.nodes.push_back(std::move(node));
@@ -49,49 +49,90 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
       node.repeatable = false;
       nodeOf[v] = add(node, {}, -1);
     }
+  auto nodesOf = [&](const std::vector<int> &values) {
+    std::vector<int> nodes;
+    for (int v : values)
+      nodes.push_back(nodeOf[size_t(v)]);
+    return nodes;
+  };
+  auto contains = [](const std::vector<int> &list, int element) {
+    return std::find(list.begin(), list.end(), element) != list.end();
+  };
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const ProgramInstruction &instruction = program.instructions[i];
-    std::vector<int> inputs, written;
-    for (int v : instruction.reads)
-      inputs.push_back(nodeOf[size_t(v)]);
-    for (int v : instruction.writes)
-      if (!instruction.omits || read[size_t(v)] || program.values[size_t(v)].atExit)
-        written.push_back(v);
+    // It makes everything that anybody reads.
+    const Execution &first = firsts[i];
+    std::vector<int> written = first.writes;
     // What is written over an operand comes last: the operand lives until there.
-    auto [over, overWritten] = instruction.inPlace.empty() ? std::pair(-1, -1) : instruction.inPlace.front();
+    auto [over, overWritten] = first.inPlace.empty() ? std::pair(-1, -1) : first.inPlace.front();
     std::stable_partition(written.begin(), written.end(), [&, last = overWritten](int v) { return v != last; });
     firstNode[i] = int(problem.nodes.size());
+    // An execution for one result, and what only the effect on state needs, which happens once.
+    const bool isPartial = instruction.partial && instruction.omits && instruction.repeatable &&
+                           (written.size() > 1 || (written.size() == 1 && instruction.writesState));
+    std::vector<Execution> alone;
+    std::vector<Cost> shares(written.size(), first.cost / std::max<size_t>(written.size(), 1));
+    std::vector<int> rest = first.reads;
     for (int v : written) {
-      RematNode node = nodeOfValue(v);
-      node.cost = relaxed ? instruction.cost / written.size() : instruction.cost;
-      node.workspace = aligned(instruction.workspace);
-      node.repeatable = instruction.repeatable;
-      if (v == overWritten)
-        node.overwrites = nodeOf[size_t(over)];
-      std::vector<int> needed = inputs, candidates;
-      if (relaxed) {
-        for (auto [operand, result] : instruction.inPlace)
-          if (result == v)
-            candidates.push_back(nodeOf[size_t(operand)]);
-        node.overwrites = candidates.empty() ? -1 : candidates.front();
-        // Only one of them is written over, whichever dies: no other one is asked for.
-        std::erase_if(needed, [&](int input) {
-          return input != node.overwrites && std::find(candidates.begin(), candidates.end(), input) != candidates.end();
-        });
-      }
-      nodeOf[size_t(v)] = add(node, needed, int(i));
-      // They may be gone by the time the other results are made.
-      std::erase_if(inputs, [&](int input) {
-        return std::find(candidates.begin(), candidates.end(), input) != candidates.end();
-      });
+      std::vector<bool> needed(program.values.size(), false);
+      needed[size_t(v)] = true;
+      alone.push_back(isPartial ? executionOf(instruction, needed, false) : first);
+      std::erase_if(rest, [&](int v) { return contains(alone.back().reads, v); });
     }
-    if (written.empty()) {
+    if (isPartial) {
+      const std::vector<Cost> all = instruction.partial->shares();
+      for (size_t w = 0; w < written.size(); ++w)
+        shares[w] = all[size_t(std::find(instruction.writes.begin(), instruction.writes.end(), written[w]) -
+                               instruction.writes.begin())];
+    }
+    // Operands that some execution may write a result over.
+    auto isCandidate = [&](int v) {
+      return std::any_of(written.begin(), written.end(), [&](int result) {
+        return program.values[size_t(v)].producer >= 0 &&
+               program.values[size_t(v)].bytes == program.values[size_t(result)].bytes;
+      });
+    };
+    std::vector<int> spent; // operands that may be gone by the time the other results are made
+    if (written.empty() || (isPartial && !rest.empty())) {
       RematNode node;
       node.name = instruction.name;
-      node.cost = instruction.cost;
-      node.workspace = aligned(instruction.workspace);
       node.repeatable = false;
-      add(node, inputs, int(i));
+      if (written.empty()) {
+        node.cost = first.cost;
+        node.workspace = aligned(first.workspace);
+      } else if (relaxed) {
+        std::erase_if(rest, isCandidate);
+      }
+      add(node, nodesOf(rest), int(i));
+    }
+    for (size_t w = 0; w < written.size(); ++w) {
+      const int v = written[w];
+      RematNode node = nodeOfValue(v);
+      node.cost = relaxed ? shares[w] : alone[w].cost;
+      node.workspace = aligned(alone[w].workspace);
+      node.repeatable = instruction.repeatable;
+      std::vector<int> needed = alone[w].reads;
+      if (!relaxed) {
+        if (v == overWritten && contains(needed, over))
+          node.overwrites = nodeOf[size_t(over)];
+      } else {
+        // Only one of them is written over, whichever dies: no other one is asked for.
+        int taken = -1;
+        for (auto [operand, result] : alone[w].inPlace)
+          if (result == v && taken < 0 && contains(needed, operand) && !contains(spent, operand))
+            taken = operand;
+        std::vector<int> candidates;
+        for (auto [operand, result] : alone[w].inPlace)
+          if (result == v)
+            candidates.push_back(operand);
+        std::erase_if(needed, [&](int operand) {
+          return operand != taken &&
+                 (contains(candidates, operand) || contains(spent, operand) || (isPartial && isCandidate(operand)));
+        });
+        node.overwrites = taken < 0 ? -1 : nodeOf[size_t(taken)];
+        spent.insert(spent.end(), candidates.begin(), candidates.end());
+      }
+      nodeOf[size_t(v)] = add(node, nodesOf(needed), int(i));
     }
   }
   // What reads state is not executed again once that is overwritten.
@@ -138,9 +179,10 @@ Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence)
       continue;
     }
     kept.push_back(int(id));
+    const Execution execution = executionOf(instruction, needed, at == earliest[id]);
     for (int v : instruction.writes)
       needed[size_t(v)] = false;
-    for (int v : instruction.reads)
+    for (int v : execution.reads)
       needed[size_t(v)] = true;
   }
   std::reverse(kept.begin(), kept.end());
@@ -179,29 +221,31 @@ Program expand(const Program &program, const Sequence &sequence) {
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].producer < 0)
       add(int(v), -1);
-  std::vector<std::vector<int>> executions(program.instructions.size());
+  std::vector<std::vector<int>> positions(program.instructions.size());
   for (size_t at = 0; at < sequence.size(); ++at)
-    executions[size_t(sequence[at])].push_back(int(at));
+    positions[size_t(sequence[at])].push_back(int(at));
+  const std::vector<Execution> executions = executionsOf(program, sequence);
   for (size_t at = 0; at < sequence.size(); ++at) {
     const ProgramInstruction &source = program.instructions[size_t(sequence[at])];
-    ProgramInstruction instruction = source;
-    instruction.reads.clear();
-    instruction.writes.clear();
-    instruction.inPlace.clear();
-    instruction.after.clear();
-    instruction.repeatable = false;
-    for (int v : source.reads)
+    const Execution &execution = executions[at];
+    ProgramInstruction instruction;
+    instruction.name = source.name;
+    instruction.cost = execution.cost;
+    instruction.workspace = execution.workspace;
+    instruction.writesState = source.writesState && positions[size_t(sequence[at])].front() == int(at);
+    for (int v : execution.reads)
       instruction.reads.push_back(newest[size_t(v)]);
     std::vector<int> before = newest;
-    for (int v : source.writes) {
+    for (int v : execution.writes) {
       add(v, int(at));
       instruction.writes.push_back(newest[size_t(v)]);
     }
-    for (auto [read, written] : source.inPlace)
-      instruction.inPlace.push_back({before[size_t(read)], newest[size_t(written)]});
+    for (auto [read, written] : execution.inPlace)
+      if (std::find(execution.writes.begin(), execution.writes.end(), written) != execution.writes.end())
+        instruction.inPlace.push_back({before[size_t(read)], newest[size_t(written)]});
     for (int earlier : source.after)
-      for (int execution : executions[size_t(earlier)])
-        instruction.after.push_back(execution);
+      for (int position : positions[size_t(earlier)])
+        instruction.after.push_back(position);
     std::sort(instruction.reads.begin(), instruction.reads.end());
     std::sort(instruction.after.begin(), instruction.after.end());
     expanded.instructions.push_back(std::move(instruction));

@@ -5,6 +5,48 @@
 
 namespace tcc::planning {
 
+const Execution &PartialExecutions::of(const std::vector<bool> &wanted) const {
+  std::lock_guard lock(mutex);
+  auto found = made.find(wanted);
+  return found != made.end() ? found->second : made.emplace(wanted, make(wanted)).first->second;
+}
+
+Execution executionOf(const ProgramInstruction &instruction, const std::vector<bool> &needed, bool isFirst) {
+  Execution whole{instruction.cost, instruction.reads, instruction.writes, instruction.workspace, instruction.inPlace};
+  if (!instruction.omits)
+    return whole;
+  std::vector<bool> wanted;
+  for (int v : instruction.writes)
+    wanted.push_back(needed[size_t(v)]);
+  bool isWhole =
+      std::find(wanted.begin(), wanted.end(), false) == wanted.end() && (isFirst || !instruction.writesState);
+  if (!isWhole && instruction.partial) {
+    wanted.push_back(isFirst && instruction.writesState);
+    return instruction.partial->of(wanted);
+  }
+  std::erase_if(whole.writes, [&](int v) { return !needed[size_t(v)]; });
+  return whole;
+}
+
+std::vector<Execution> executionsOf(const Program &program, const Sequence &sequence) {
+  std::vector<size_t> first(program.instructions.size(), 0);
+  for (size_t at = sequence.size(); at-- > 0;)
+    first[size_t(sequence[at])] = at;
+  std::vector<bool> needed(program.values.size());
+  for (size_t v = 0; v < program.values.size(); ++v)
+    needed[v] = program.values[v].atExit;
+  std::vector<Execution> executions(sequence.size());
+  for (size_t at = sequence.size(); at-- > 0;) {
+    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
+    executions[at] = executionOf(instruction, needed, first[size_t(sequence[at])] == at);
+    for (int v : instruction.writes)
+      needed[size_t(v)] = false;
+    for (int v : executions[at].reads)
+      needed[size_t(v)] = true;
+  }
+  return executions;
+}
+
 std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
   const Time end = Time(sequence.size());
   std::vector<Block> blocks;
@@ -14,33 +56,16 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
       newest[v] = int(blocks.size());
       blocks.push_back({int(v), -1, program.values[v].bytes, -1, 0, -1});
     }
-  // Which results are read before they are made again (or leave): the others may be left out.
-  std::vector<std::vector<bool>> wanted(sequence.size());
-  std::vector<bool> needed(program.values.size());
-  for (size_t v = 0; v < program.values.size(); ++v)
-    needed[v] = program.values[v].atExit;
-  for (size_t at = sequence.size(); at-- > 0;) {
-    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
-    for (int v : instruction.writes) {
-      wanted[at].push_back(needed[size_t(v)]);
-      needed[size_t(v)] = false;
-    }
-    for (int v : instruction.reads)
-      needed[size_t(v)] = true;
-  }
+  const std::vector<Execution> executions = executionsOf(program, sequence);
   for (size_t at = 0; at < sequence.size(); ++at) {
-    const ProgramInstruction &instruction = program.instructions[size_t(sequence[at])];
-    for (int v : instruction.reads)
+    for (int v : executions[at].reads)
       blocks[size_t(newest[size_t(v)])].last = Time(at);
-    for (size_t i = 0; i < instruction.writes.size(); ++i) {
-      int v = instruction.writes[i];
-      if (instruction.omits && !wanted[at][i])
-        continue;
+    for (int v : executions[at].writes) {
       newest[size_t(v)] = int(blocks.size());
       blocks.push_back({v, int(at), program.values[size_t(v)].bytes, Time(at), Time(at), -1});
     }
-    if (instruction.workspace)
-      blocks.push_back({-1, int(at), instruction.workspace, Time(at), Time(at), -1});
+    if (executions[at].workspace)
+      blocks.push_back({-1, int(at), executions[at].workspace, Time(at), Time(at), -1});
   }
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].atExit && newest[v] >= 0)
@@ -55,7 +80,7 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
     size_t begin = next;
     for (; next < blocks.size() && blocks[next].execution == int(at); ++next) {
     }
-    for (auto [read, written] : program.instructions[size_t(sequence[at])].inPlace) {
+    for (auto [read, written] : executions[at].inPlace) {
       int from = newest[size_t(read)];
       auto to = std::find_if(blocks.begin() + long(begin), blocks.begin() + long(next),
                              [&, written = written](const Block &block) { return block.value == written; });
@@ -106,8 +131,8 @@ Bytes peakOf(const Program &program, const Sequence &sequence) {
 
 Cost costOf(const Program &program, const Sequence &sequence) {
   Cost cost = 0;
-  for (int instruction : sequence)
-    cost += program.instructions[size_t(instruction)].cost;
+  for (const Execution &execution : executionsOf(program, sequence))
+    cost += execution.cost;
   return cost;
 }
 
@@ -120,12 +145,13 @@ std::string validate(const Program &program, const Sequence &sequence) {
       return "position " + std::to_string(at) + " holds no instruction";
     last[size_t(sequence[at])] = at;
   }
+  const std::vector<Execution> executions = executionsOf(program, sequence);
   for (size_t at = 0; at < sequence.size(); ++at) {
     int id = sequence[at];
     const ProgramInstruction &instruction = all[size_t(id)];
     if (done[size_t(id)] && !instruction.repeatable)
       return instruction.name + " is executed twice";
-    for (int v : instruction.reads)
+    for (int v : executions[at].reads)
       if (int producer = program.values[size_t(v)].producer; producer >= 0 && !done[size_t(producer)])
         return instruction.name + " reads " + program.values[size_t(v)].name + " before it is made";
     for (int earlier : instruction.after)

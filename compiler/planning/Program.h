@@ -11,6 +11,9 @@
 #include "compiler/planning/Packing.h"
 #include "compiler/planning/Rematerialization.h"
 
+#include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +26,36 @@ struct ProgramValue {
   Bytes bytes = 0;
   int producer = -1;   ///< instruction that writes it; −1: an input, there at entry
   bool atExit = false; ///< lives to the end
+};
+
+/// What one execution takes. Its fields are those of ProgramInstruction.
+struct Execution {
+  Cost cost = 0;
+  std::vector<int> reads;
+  std::vector<int> writes;
+  Bytes workspace = 0;
+  std::vector<std::pair<int, int>> inPlace;
+};
+
+/// The executions of an instruction that make only some of its results: they read less, cost less, and may write over
+/// other operands. Costs have to be subadditive: two executions cost no less than one that makes the results of both.
+class PartialExecutions {
+public:
+  virtual ~PartialExecutions() = default;
+
+  /// The execution for those results `writes[i]` with `wanted[i]`; the last element says whether state is written, too.
+  const Execution &of(const std::vector<bool> &wanted) const;
+
+  /// One number for each result, for lower bounds: whatever executions together make every result, they cost more than
+  /// one execution of everything by at least the sum of these over the results that are made again.
+  virtual std::vector<Cost> shares() const = 0;
+
+protected:
+  virtual Execution make(const std::vector<bool> &wanted) const = 0;
+
+private:
+  mutable std::mutex mutex;
+  mutable std::map<std::vector<bool>, Execution> made;
 };
 
 struct ProgramInstruction {
@@ -39,6 +72,8 @@ struct ProgramInstruction {
   bool repeatable = false;  ///< may be executed again: pure, writes no state
   bool writesState = false; ///< its first execution has an effect beyond its results
   bool omits = false;       ///< results that nobody reads are left out, and take no memory
+  /// What executions take that leave results out; null: as much as one that makes them all.
+  std::shared_ptr<const PartialExecutions> partial = nullptr;
 };
 
 struct Program {
@@ -48,6 +83,14 @@ struct Program {
 
 /// Instructions in order of execution.
 using Sequence = std::vector<int>;
+
+/// The execution of an instruction after which those of its results are read that are `needed` (by value); `isFirst`
+/// says whether it is the one that writes state.
+Execution executionOf(const ProgramInstruction &instruction, const std::vector<bool> &needed, bool isFirst);
+
+/// What each execution of a sequence reads, makes and costs: those results that are read before they are made again or
+/// leave, and no others where the instruction can omit them.
+std::vector<Execution> executionsOf(const Program &program, const Sequence &sequence);
 
 /// Memory during part of a sequence: a value made by one execution (and those that take over its memory), or the
 /// workspace of one.
@@ -69,7 +112,7 @@ PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &buf
 /// Most bytes live at once, sizes rounded up to the alignment of packing: what no packing goes below.
 Bytes peakOf(const Program &program, const Sequence &sequence);
 
-/// Sum of the costs of all executions.
+/// Sum of the costs of all executions: the one measure that ladders, plans and reports are compared by.
 Cost costOf(const Program &program, const Sequence &sequence);
 
 /// Checks a sequence naively: every instruction executed, every read value at hand, order against state heeded,

@@ -43,7 +43,7 @@ struct Recomputation {
   double flops = 0;            ///< executed again
   double flopsOnce = 0;        ///< with every instruction executed once
   uint64_t cost = 0;           ///< nanoseconds on the nominal machine, everything
-  uint64_t extraCost = 0;      ///< of it, by what is executed again
+  uint64_t extraCost = 0;      ///< of it, beyond every instruction executed once
   uint64_t lowerBoundCost = 0; ///< no order and recomputation within the budget costs less; 0: not known
   std::vector<RecomputedTensor> tensors;
 

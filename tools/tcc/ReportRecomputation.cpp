@@ -63,6 +63,10 @@ Recomputation analyzeRecomputation(const plan::Entry &program, const emit::Entry
   }
   if (!result.tensors.empty() && program.without_recompute_bytes() > program.transient_bytes())
     result.bytes = program.without_recompute_bytes() - program.transient_bytes();
+  // Where a first execution leaves a result to a later one, both are parts: what the ladder calls extra is what all
+  // cost beyond the rung that executes everything once.
+  if (program.frontier_size() && program.frontier(0).cost() <= result.cost)
+    result.extraCost = result.cost - program.frontier(0).cost();
   result.lowerBoundCost = program.lower_bound_cost();
   std::stable_sort(result.tensors.begin(), result.tensors.end(), [](auto &a, auto &b) { return a.bytes > b.bytes; });
   return result;

@@ -101,4 +101,21 @@ func.func @read_through_a_view(%x: tensor<4x4xf32> {train.name = "x"}) -> (tenso
   }
   return %b : tensor<4x4xf32>
 }
+
+// A rung of the ladder brings its packing, which stays as it is: 64 bytes of nothing below the input, the result above both.
+// CHECK-LABEL: func.func @rung
+// CHECK-SAME: train.offset = 64 : i64
+// CHECK-SAME: train.lower_bound_bytes = 192 : i64
+// CHECK-SAME: train.transient_bytes = 320 : i64
+// CHECK: train.fused({{.*}}) {train.offsets = array<i64: 256>}
+func.func @rung(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 : i64}) -> (tensor<16xf32> {train.name = "y"})
+    attributes {train.entry = "predict", train.lower_bound_bytes = 192 : i64, train.packed_offsets = array<i64: 64, 256>, train.transient_bytes = 320 : i64} {
+  %a = train.fused(%x) : (tensor<32xf32>) -> tensor<16xf32> {
+  ^bb0(%p: tensor<32xf32>):
+    %q = train.slice %p starts [0] steps [1] : tensor<32xf32> -> tensor<16xf32>
+    %r = train.exp %q : tensor<16xf32>
+    train.yield %r : tensor<16xf32>
+  }
+  return %a : tensor<16xf32>
+}
 }

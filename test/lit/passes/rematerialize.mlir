@@ -2,6 +2,7 @@
 // RUN: tcc-opt %s --rematerialize="budget-bytes=20480" | FileCheck %s --check-prefix=PLENTY
 // RUN: not tcc-opt %s --rematerialize="budget-bytes=16383" 2>&1 | FileCheck %s --check-prefix=LITTLE
 // RUN: tcc-opt %s --rematerialize="variants=2" | FileCheck %s --check-prefix=VARIANTS
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(rematerialize{budget-bytes=16384},func.func(plan-memory))" | FileCheck %s --check-prefix=PACKED
 
 // Every tensor has 4096 bytes, and so has the state. With %a held from its first reader to its last, four are live where %e
 // is made: a, c, d, e. Made again from the state, three are, there and everywhere: 3 × 4096 + 4096 = 16384. The second
@@ -17,6 +18,13 @@
 // CHECK-NEXT: train.exp
 // CHECK-NEXT: train.yield
 // CHECK: train.matmul %[[E]], %[[A]]
+
+// The ladder knows what that costs, and plan-memory finds the buffers and the cost that the ladder reckoned with: a product
+// takes 2000 + 3 × 4096 / 16 = 2768 ns, the kernel 2000 + 1024 × (12 + 1) / 12 = 3109, and 2000 + 1024 × 12 / 12 = 3024 for
+// the exponential alone: 4 × 2768 + 3109 + 3024.
+// PACKED: train.cost = 17205 : i64
+// PACKED-SAME: train.transient_bytes = 12288 : i64
+// PACKED: {train.offsets = array<i64: {{[0-9]+}}>, train.recompute}
 
 // PLENTY: chosen = true{{.*}}chosen = false
 // PLENTY-NOT: train.recompute

@@ -124,6 +124,16 @@ TEST(Lives, TheReasonNamesTheLastReader) {
   EXPECT_EQ(step.why("scratch"), "used by one instruction");
 }
 
+TEST(Lives, WhatTheForwardPassReadsLastIsNotSavedForIt) {
+  Step step;
+  // dy, made with the loss, is also read by a sum that the loss needs, at the very end: it waits for that.
+  step.add("partial", 2, 7);
+  step.entry.mutable_instructions(2)->mutable_operands(1)->set_buffer(11);
+  step.run("sum", {3, 11}, {7});
+  EXPECT_EQ(analyzeLives(step.plan, step.entry).buffers[3].purpose, Purpose::Saved);
+  EXPECT_EQ(step.why("dy"), "read by sum, 5 instructions later");
+}
+
 TEST(Lives, WithoutALossAllIsForward) {
   Step step;
   step.entry.clear_outputs();

@@ -82,6 +82,13 @@ TEST(ReportRecomputation, WithoutItNothingIsSaidToBeSaved) {
   EXPECT_EQ(reportText(report).find("recomputed"), std::string::npos);
 }
 
+TEST(ReportRecomputation, ExtraCostIsMeasuredFromTheLaddersFirstRung) {
+  plan::Plan plan = twice();
+  // A first execution that leaves a result to the second: the whole kernel once would have cost 30.
+  plan.mutable_entries(0)->add_frontier()->set_cost(430);
+  EXPECT_DOUBLE_EQ(analyzePlan(plan, 0).recomputation.extraCostFraction(), 10 / 430.0);
+}
+
 TEST(ReportRecomputation, TextNamesTensorsAndFrontier) {
   plan::Plan plan = twice();
   for (uint64_t i = 0; i < 2; ++i) {
