@@ -20,16 +20,18 @@ PackingSolution packed(const Program &program, const Sequence &sequence, uint64_
   return pack(packingOf(blocksOf(program, sequence), bufferOf), work);
 }
 
-/// Executions of instructions from executions of nodes: the results of one instruction are made together, the first
-/// time and wherever they follow one another.
-Sequence sequenceOf(const Program &program, const RematSchedule &schedule, const std::vector<int> &nodeInstruction) {
+/// Executions of instructions from executions of nodes: the results of one instruction are made together wherever they
+/// follow one another; and with `firstTogether`, where that may cost less, always the first time.
+Sequence sequenceOf(const Program &program, const RematSchedule &schedule, const std::vector<int> &nodeInstruction,
+                    bool firstTogether) {
   Sequence sequence;
   std::vector<bool> nodeDone(nodeInstruction.size(), false), done(program.instructions.size(), false);
   for (int node : schedule) {
     int instruction = nodeInstruction[size_t(node)];
     bool first = !nodeDone[size_t(node)];
     nodeDone[size_t(node)] = true;
-    if (instruction < 0 || (first && done[size_t(instruction)]) ||
+    bool isTogether = firstTogether || !program.instructions[size_t(std::max(instruction, 0))].partial;
+    if (instruction < 0 || (first && done[size_t(instruction)] && isTogether) ||
         (!sequence.empty() && sequence.back() == instruction))
       continue;
     done[size_t(instruction)] = true;
@@ -76,8 +78,8 @@ struct View {
   View(const Program &whole, Sequence inThisOrder) : order(std::move(inThisOrder)), program(inOrder(whole, order)) {
     problem = rematProblemOf(program, nodeInstruction);
   }
-  Sequence sequence(const RematSchedule &schedule) const {
-    Sequence result = sequenceOf(program, schedule, nodeInstruction);
+  Sequence sequence(const RematSchedule &schedule, bool firstTogether = true) const {
+    Sequence result = sequenceOf(program, schedule, nodeInstruction, firstTogether);
     for (int &instruction : result)
       instruction = order[size_t(instruction)];
     return result;
@@ -217,6 +219,13 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
       sequences.push_back(view.sequence(solution.schedule));
       if (!check(sequences.back()))
         return;
+      // The schedule may have had a reason to make results apart.
+      if (Sequence apart = view.sequence(solution.schedule, false);
+          apart != sequences.back() && peakOf(program, apart) < peakOf(program, sequences.back())) {
+        sequences.push_back(std::move(apart));
+        if (!check(sequences.back()))
+          return;
+      }
     }
   pack(sequences);
   if (last)
@@ -252,6 +261,9 @@ void Climb::sweep(const View &view, Cost above) {
       continue;
     next = double(cost) * kStep;
     Sequence sequence = view.sequence(schedule);
+    if (Sequence apart = view.sequence(schedule, false);
+        apart != sequence && peakOf(program, apart) < peakOf(program, sequence))
+      sequence = std::move(apart);
     if (!check(sequence))
       return;
     // What is live at once is already more than something cheaper packs into.

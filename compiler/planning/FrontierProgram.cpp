@@ -85,12 +85,13 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
         shares[w] = all[size_t(std::find(instruction.writes.begin(), instruction.writes.end(), written[w]) -
                                instruction.writes.begin())];
     }
-    // Operands that some execution may write a result over.
-    auto isCandidate = [&](int v) {
-      return std::any_of(written.begin(), written.end(), [&](int result) {
-        return program.values[size_t(v)].producer >= 0 &&
-               program.values[size_t(v)].bytes == program.values[size_t(result)].bytes;
-      });
+    // Operands that some execution for several results may write one over that does not need them.
+    auto isCandidate = [&](int operand) {
+      for (size_t w = 0; w < written.size(); ++w)
+        if (program.values[size_t(operand)].producer >= 0 && !contains(alone[w].reads, operand) &&
+            program.values[size_t(operand)].bytes == program.values[size_t(written[w])].bytes)
+          return true;
+      return false;
     };
     std::vector<int> spent; // operands that may be gone by the time the other results are made
     if (written.empty() || (isPartial && !rest.empty())) {

@@ -38,7 +38,8 @@ struct Execution {
 };
 
 /// The executions of an instruction that make only some of its results: they read less, cost less, and may write over
-/// other operands. Costs have to be subadditive: two executions cost no less than one that makes the results of both.
+/// other operands. Costs have to be subadditive: two executions cost no less than one that makes the results of both. An
+/// operand that a result needs, and that it may be written over in some execution, it may also be written over alone.
 class PartialExecutions {
 public:
   virtual ~PartialExecutions() = default;
