@@ -233,15 +233,18 @@ private:
                       if (recipe.fuse)
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                     }});
-    // What the library takes is no candidate for fusion, so it is chosen first; then what the backward pass keeps, since
-    // its kernels compute the rest. Buffers are made once kernels stand,
+    // What the library takes is no candidate for fusion, so it is chosen first; then what loops of their own read and
+    // write in place, which is kept instead of its copies; then what the backward pass keeps, since its kernels compute
+    // the rest. Buffers are made once kernels stand,
     // the order once buffers stand, offsets once the order stands.
     list.push_back({"kernels", [this](OpPassManager &passes) {
                       train::SelectKernelsPassOptions select;
                       select.library = options.libraryKernels;
                       passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
-                      if (recipe.fuse)
+                      if (recipe.fuse) {
+                        passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
                         passes.addNestedPass<func::FuncOp>(train::createMinimizeSavedPass());
+                      }
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));

@@ -565,11 +565,7 @@ private:
       for (Value output : outputs)
         yielded.push_back(mapping.lookup(output));
       YieldOp::create(builder, fused.getLoc(), yielded);
-      if (LoopKernel kernel = fused.getLoopKernel())
-        if (int64_t bytes = kernel.getScratchBytes()) {
-          fused->setAttr(names::kScratchSlotBytes, builder.getI64IntegerAttr(bytes));
-          fused->setAttr(names::kScratchSlots, builder.getI64IntegerAttr(kernel.getTileCount()));
-        }
+      describeScratch(fused);
       for (auto [output, result] : llvm::zip(outputs, fused.getResults()))
         output.replaceAllUsesWith(result);
       for (Operation *op : llvm::reverse(ops))

@@ -30,6 +30,8 @@ bool isCheapElement(mlir::Operation *op);
 /// Takes each element of the result from one place of one operand (transpose, slice, broadcast).
 bool isMovement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
+/// Says on the region what scratch its op's own loops need, if there is such an op.
+void describeScratch(FusedOp fused);
 
 /// The ops that the loss needs. Empty where the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);

@@ -108,6 +108,30 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
   let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">];
 }
 
+def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
+  let summary = "Lets loops of an op's own read and write where the others want it";
+  let description = [{
+    An op whose loops are its own and that accepts strides (LoopKernel::acceptsLayout: attention) becomes a region with the
+    transposes, slices and reshapes that its operands come through, and those and the concatenations that its results go
+    to: no kernel moves them. Sums of gradients that pads put side by side are concatenations. A slice is read in place
+    only where the op reads all of what it is a slice of, so that nothing lives longer for a part of it. Casts between the
+    movements are made before them, or after them.
+
+    ```mlir
+    %t = train.transpose %x [0, 2, 1, 3] : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
+    %output, %logsumexp = train.attention %t, %k, %v {...}
+    %o = train.transpose %output [0, 2, 1, 3] : tensor<2x4x64x32xf32> -> tensor<2x64x4x32xf32>
+    // becomes
+    %o, %logsumexp = train.fused(%x, %k, %v) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>) {
+      %t = train.transpose %x [0, 2, 1, 3]
+      %output, %logsumexp = train.attention %t, %k, %v {...}
+      %o = train.transpose %output [0, 2, 1, 3]
+      train.yield %o, %logsumexp
+    }
+    ```
+  }];
+}
+
 def MinimizeSavedPass : Pass<"minimize-saved", "::mlir::func::FuncOp"> {
   let summary = "Chooses what the backward pass keeps of the forward pass: the fewest bytes, by a minimum cut";
   let description = [{

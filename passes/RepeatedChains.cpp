@@ -41,6 +41,16 @@ bool isMovement(Operation *op) {
          cast<Fusible>(op).getOperandMap(0);
 }
 
+void describeScratch(FusedOp fused) {
+  LoopKernel kernel = fused.getLoopKernel();
+  int64_t bytes = kernel ? kernel.getScratchBytes() : 0;
+  if (!bytes)
+    return;
+  Builder builder(fused.getContext());
+  fused->setAttr(names::kScratchSlotBytes, builder.getI64IntegerAttr(bytes));
+  fused->setAttr(names::kScratchSlots, builder.getI64IntegerAttr(kernel.getTileCount()));
+}
+
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
 
 llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {

@@ -3,6 +3,7 @@
 
 #include "compiler/codegen/ElementEmitter.h"
 #include "compiler/codegen/LoopEmitter.h"
+#include "compiler/dialect/StridedLayout.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -490,13 +491,6 @@ private:
   unsigned levelsDone = 0;        ///< with sums in memory
 };
 
-train::LoopKernel loopKernel(train::FusedOp fused) {
-  for (Operation &op : fused.getBody().front())
-    if (auto kernel = dyn_cast<train::LoopKernel>(&op))
-      return kernel;
-  return nullptr;
-}
-
 /// A copy of the region that may be rewritten, freed at the end of the scope.
 struct Scratch {
   explicit Scratch(train::FusedOp fused) : copy(cast<train::FusedOp>(fused->clone())) { mergeDims(copy); }
@@ -507,7 +501,7 @@ struct Scratch {
 } // namespace
 
 int64_t countTiles(train::FusedOp fused, int64_t lanes) {
-  if (auto kernel = loopKernel(fused))
+  if (train::LoopKernel kernel = fused.getLoopKernel())
     return kernel.getTileCount();
   Scratch scratch(fused);
   return analyzeIterationSpace(scratch.copy, lanes).tiles();
@@ -543,9 +537,8 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
   SmallVector<bool> mayOverlap(inputs, false);
   for (auto [operand, result] : original.getInPlacePairs())
     mayOverlap[operand] = true;
-  bool loops = bool(loopKernel(fused));
   for (unsigned i = 0; i < inputs; ++i)
-    if (!mayOverlap[i] && !loops)
+    if (!mayOverlap[i] && !fused.getLoopKernel())
       bodyFunction.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
   Block *entry = bodyFunction.addEntryBlock(b);
   {
@@ -556,15 +549,22 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
     for (auto [index, value] : llvm::enumerate(cast<train::YieldOp>(region.getTerminator()).getValues()))
       outputs.push_back({entry->getArgument(inputs + index), cast<RankedTensorType>(value.getType())});
     Value begin = entry->getArgument(inputs + results), end = entry->getArgument(inputs + results + 1);
-    if (train::LoopKernel kernel = loopKernel(fused)) {
-      SmallVector<Memory> operands;
-      for (Value operand : kernel->getOperands()) {
-        auto argument = dyn_cast<BlockArgument>(operand);
-        if (!argument)
+    if (train::LoopKernel kernel = fused.getLoopKernel()) {
+      SmallVector<PlacedMemory> operands, written; // of the kernel's own operands and results
+      for (unsigned i = 0; i < kernel->getNumOperands(); ++i) {
+        std::optional<train::PlacedTensor> place = train::placeOfOperand(kernel, i);
+        if (!place)
           return kernel->emitError("is fused with a producer, but its loops are its own");
-        operands.push_back({entry->getArgument(argument.getArgNumber()), cast<RankedTensorType>(operand.getType())});
+        auto type = cast<RankedTensorType>(region.getArgument(place->number).getType());
+        operands.push_back({{entry->getArgument(place->number), type}, std::move(place->layout)});
       }
-      LoopEmitter emitter(b, loc, operands, outputs, entry->getArgument(inputs + results + 2), target);
+      for (unsigned i = 0; i < kernel->getNumResults(); ++i) {
+        std::optional<train::PlacedTensor> place = train::placeOfResult(kernel, i);
+        if (!place)
+          return kernel->emitError("is fused with a consumer, but its loops are its own");
+        written.push_back({outputs[place->number], std::move(place->layout)});
+      }
+      LoopEmitter emitter(b, loc, operands, written, entry->getArgument(inputs + results + 2), target);
       emitter.forTiles(begin, end, [&](Value tile) { kernel.emitTile(emitter, tile); });
     } else {
       IterationSpace space = analyzeIterationSpace(fused, vectorLanes(target));

@@ -33,7 +33,7 @@ Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value 
 }
 
 void LoopEmitter::store(unsigned result, Value index, Value value, Value active) {
-  write(results[result], index, value, active);
+  write(results[result].memory, index, value, active);
 }
 
 /// How large it is does not matter here: its kernel asked for it.
@@ -50,7 +50,7 @@ void LoopEmitter::storeScratch(Type element, Value index, Value value, Value act
 }
 
 Value LoopEmitter::loadWords(unsigned operand, Value index, int64_t count, Value active) {
-  const Memory &memory = operands[operand];
+  const Memory &memory = operands[operand].memory;
   int64_t words = std::max<int64_t>(1, memory.type.getNumElements() / 2);
   return read({memory.pointer, RankedTensorType::get({words}, builder.getI32Type())}, index, count, active);
 }

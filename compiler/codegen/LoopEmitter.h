@@ -7,25 +7,35 @@
 
 namespace tcc::codegen {
 
+/// An operand or result, and how it lies in its memory.
+struct PlacedMemory {
+  Memory memory;
+  train::StridedLayout layout;
+};
+
 /// The CPU schedule's LoopBuilder: elements at linear indices, masked vectors.
 class LoopEmitter : public train::LoopBuilder {
 public:
-  LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<Memory> operands,
-              llvm::ArrayRef<Memory> results, mlir::Value scratch, llvm::StringRef target)
+  LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<PlacedMemory> operands,
+              llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, llvm::StringRef target)
       : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch),
         vectorLanes(codegen::vectorLanes(target)), pairs(codegen::multipliesPairs(target)) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
+  const train::StridedLayout &layout(unsigned operand) const override { return operands[operand].layout; }
+  const train::StridedLayout &resultLayout(unsigned result) const override { return results[result].layout; }
   mlir::Value load(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override {
-    return read(operands[operand], index, count, active);
+    return read(operands[operand].memory, index, count, active);
   }
   mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count, mlir::Value active) override {
-    return read(results[result], index, count, active);
+    return read(results[result].memory, index, count, active);
   }
   void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active) override;
-  void prefetch(unsigned operand, mlir::Value index) override { touch(operands[operand], index, /*forWriting=*/false); }
+  void prefetch(unsigned operand, mlir::Value index) override {
+    touch(operands[operand].memory, index, /*forWriting=*/false);
+  }
   void prefetchResult(unsigned result, mlir::Value index) override {
-    touch(results[result], index, /*forWriting=*/true);
+    touch(results[result].memory, index, /*forWriting=*/true);
   }
   llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
@@ -50,7 +60,7 @@ private:
   void touch(const Memory &memory, mlir::Value index, bool forWriting);
   Memory scratchOf(mlir::Type element) const;
 
-  llvm::ArrayRef<Memory> operands, results;
+  llvm::ArrayRef<PlacedMemory> operands, results;
   mlir::Value scratch;
   int64_t vectorLanes;
   bool pairs;

@@ -5,7 +5,7 @@ include "compiler/dialect/TrainDialect.td"
 
 class Train_AttentionBase<string mnemonic, string text, list<Trait> traits>
     : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments,
-                                       DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes"]>]> {
+                                       DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes", "acceptsLayout", "getProductType"]>]> {
   let summary = text;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
@@ -28,7 +28,8 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
     train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
 
     Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64).
-    Sums are f32 (f64) whatever the operands' type.
+    Sums are f32 (f64) whatever the operands' type. Operands and results of heads may lie in other tensors, by strides
+    (acceptsLayout), as long as features lie side by side.
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,

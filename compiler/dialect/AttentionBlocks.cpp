@@ -328,22 +328,16 @@ Value AttentionEmitter::keysSeenBefore(Value end) {
   return e.most(e.least(e.plus(end, s.causalOffset), e.index(s.keys)), e.index(0));
 }
 
-Value AttentionEmitter::queryBase(int64_t features) {
-  return e.times(e.plus(e.times(batch, s.heads), head), s.queries * features);
-}
+Value AttentionEmitter::queryBase() { return e.times(e.plus(e.times(batch, s.heads), head), s.queries); }
 
-Value AttentionEmitter::keyBase(int64_t features) {
-  return e.times(e.plus(e.times(batch, s.keyHeads), keyHead), s.keys * features);
-}
-
-MatrixView AttentionEmitter::queryRows(int operand, int64_t features) {
-  int64_t row = steps(features);
-  return {MatrixView::kOperand, unsigned(operand), e.plus(queryBase(row), e.times(queryFirst, row)), row, 1, at.pairs};
-}
-
-MatrixView AttentionEmitter::keyRows(int operand, int64_t features) {
-  int64_t row = steps(features);
-  return {MatrixView::kOperand, unsigned(operand), e.plus(keyBase(row), e.times(keyFirst, row)), row, 1, at.pairs};
+MatrixView AttentionEmitter::rowsOf(MatrixView::Place place, int number, Value ofHead, Value first) {
+  bool reads = place == MatrixView::kOperand;
+  const StridedLayout &layout = reads ? loops.layout(unsigned(number)) : loops.resultLayout(unsigned(number));
+  const bool words = reads && at.pairs;
+  auto in = [&](int64_t elements) { return words ? elements / 2 : elements; };
+  Value base = e.plus(e.times(batch, in(layout.strides[0])), e.times(ofHead, in(layout.strides[1])));
+  base = e.plus(e.plus(base, e.times(first, in(layout.strides[2]))), in(layout.offset));
+  return {place, unsigned(number), base, in(layout.strides[2]), 1, words};
 }
 
 MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {
@@ -405,10 +399,31 @@ void AttentionEmitter::eachVector(llvm::function_ref<void(const Vector &)> body)
     Value seen = e.most(e.minus(e.least(keysSeenBefore(end), keyEnd), keyFirst), zero);
     v.rowEnd = e.least(e.roundUp(seen, e.rows()), e.minus(e.index(s.keys), keyFirst));
     v.freeEnd = v.rowEnd;
-    if (s.causal)
+    if (s.causal) {
       v.freeEnd = e.least(e.most(e.minus(e.plus(v.first, s.causalOffset + 1), keyFirst), zero), v.rowEnd);
+      Value half = e.most(e.minus(keysSeenBefore(e.plus(v.first, e.lanes() / 2)), keyFirst), zero);
+      v.halfEnd = e.least(e.roundUp(half, e.rows()), v.rowEnd);
+    }
     body(v);
   });
+}
+
+MatrixView AttentionEmitter::secondHalf(MatrixView lanes, Value firstRow) {
+  lanes.base = e.plus(e.plus(lanes.base, e.times(firstRow, lanes.rowStride)), e.lanes() / 2);
+  return lanes;
+}
+
+void AttentionEmitter::multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to,
+                                    const Vector &v, int64_t features) {
+  auto all = [&](Value) { return std::pair(e.index(0), e.index(steps(features))); };
+  Value wholeEnd = v.halfEnd ? v.halfEnd : v.rowEnd;
+  e.multiply({rows, panel, to, wholeEnd, s.keys % e.rows(), e.lanes(), all, false});
+  if (!v.halfEnd)
+    return;
+  MatrixView rest = rows;
+  rest.base = e.plus(rest.base, e.times(v.halfEnd, rest.rowStride));
+  e.multiply({rest, secondHalf(panel, e.index(0)), secondHalf(to, v.halfEnd), e.minus(v.rowEnd, v.halfEnd),
+              s.keys % e.rows(), e.lanes() / 2, all, false});
 }
 
 llvm::SmallVector<Value>
@@ -490,7 +505,7 @@ Lane AttentionEmitter::kept(const Vector &v, Value row) {
     steps[i] = i * s.keys;
   auto type = VectorType::get({e.lanes()}, b.getI64Type());
   Lane position = lane(arith::ConstantOp::create(b, loc, DenseElementsAttr::get(type, llvm::ArrayRef<int64_t>(steps))));
-  Value first = e.plus(e.times(e.plus(queryBase(1), v.first), s.keys), e.plus(keyFirst, row));
+  Value first = e.plus(e.times(e.plus(queryBase(), v.first), s.keys), e.plus(keyFirst, row));
   position = position + lane(e.splat(first, e.lanes()));
   Lane bits = emitPhilox(position, randomWords, uint64_t(s.dropoutId))[0];
   return isFalse(less(bits, bits.likeInt(int64_t(s.dropThreshold()))));

@@ -61,6 +61,7 @@ protected:
     mlir::Value active;  ///< lanes that are queries
     mlir::Value rowEnd;  ///< keys from the block's first on that some query sees, rounded up to whole registers' rows
     mlir::Value freeEnd; ///< those that all of its queries see
+    mlir::Value halfEnd; ///< causal: what the first half of its queries sees ends before; whole registers' rows, too
   };
 
   Lane lane(mlir::Value value) { return Lane(math, value); }
@@ -78,6 +79,8 @@ protected:
   static MatrixView resultAt(int number, mlir::Value base, int64_t rowStride) {
     return {MatrixView::kResult, unsigned(number), base, rowStride, 1};
   }
+  /// Rows from `first` on of this batch and a head, wherever they lie.
+  MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofHead, mlir::Value first);
   Lane load(int64_t scratchOffset, mlir::Value index);
   void store(int64_t scratchOffset, mlir::Value index, mlir::Value value);
 
@@ -92,9 +95,9 @@ protected:
   /// Steps of a product over so many features, queries or keys.
   int64_t steps(int64_t count) const { return at.pairs ? (count + 1) / 2 : count; }
   mlir::Value steps(mlir::Value count) { return at.pairs ? e.divide(e.plus(count, 1), 2) : count; }
-  /// The rows of the block of queries, or keys, in an operand of so many features.
-  MatrixView queryRows(int operand, int64_t features);
-  MatrixView keyRows(int operand, int64_t features);
+  /// The rows of the block of queries, or keys, in an operand.
+  MatrixView queryRows(int operand) { return rowsOf(MatrixView::kOperand, operand, head, queryFirst); }
+  MatrixView keyRows(int operand) { return rowsOf(MatrixView::kOperand, operand, keyHead, keyFirst); }
   /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
   MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
   /// The same for one whose rows are summed over: for products of pairs, those of neighbouring rows in the scratch.
@@ -109,6 +112,12 @@ protected:
   /// Each vector of the block's queries: without keys, and with the block's keys.
   void eachVectorOfQueries(llvm::function_ref<void(Vector)> body);
   void eachVector(llvm::function_ref<void(const Vector &)> body);
+  /// A block of scores, or of their gradients: rows' products with the vector's panel. Where only the second half of
+  /// the queries sees a row, the first half of its lanes is not written.
+  void multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to, const Vector &v,
+                    int64_t features);
+  /// The lanes of the second half of a vector's queries, from a row on.
+  MatrixView secondHalf(MatrixView lanes, mlir::Value firstRow);
   /// Loops over the rows of a vector's scores, carrying `inits`; `body` is told whether it must exclude lanes.
   llvm::SmallVector<mlir::Value>
   eachRow(const Vector &v, mlir::ValueRange inits,
@@ -124,9 +133,8 @@ protected:
   /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
   Lane exp(Lane x);
 
-  /// Index of the first element of this head's queries, or keys, in a tensor of so many features.
-  mlir::Value queryBase(int64_t features);
-  mlir::Value keyBase(int64_t features);
+  /// Number of this head's first query among those of all heads.
+  mlir::Value queryBase();
 
   const AttentionShape &s;
   const AttentionLayout &at;

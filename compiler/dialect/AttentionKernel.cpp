@@ -56,7 +56,7 @@ public:
     Value row = e.divide(tile, blocks);
     setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
     setQueries(e.times(e.remainder(tile, blocks), kBlockQueries));
-    transposeQueries(queryRows(0, s.depth), at.queries, s.depth);
+    transposeQueries(queryRows(0), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
       store(at.total, i, number(0));
@@ -67,8 +67,8 @@ public:
       Value count = e.minus(keyEnd, keyFirst);
       // Scores are computed for whole registers' rows.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
-      key = widened(keyRows(1, s.depth), at.keyCopy, read, s.depth);
-      value = alongRows(keyRows(2, s.width), at.valueCopy, read, s.keys % 2, s.width);
+      key = widened(keyRows(1), at.keyCopy, read, s.depth);
+      value = alongRows(keyRows(2), at.valueCopy, read, s.keys % 2, s.width);
       eachVector([&](const Vector &v) { addKeys(v); });
     });
     finish();
@@ -79,9 +79,7 @@ private:
 
   void addKeys(const Vector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
-    auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(steps(s.depth))); };
-    e.multiply(
-        {key, operandPanel(at.queries, v, s.depth), scores, v.rowEnd, s.keys % e.rows(), e.lanes(), wholeDepth, false});
+    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth);
     Lane before = load(at.largest, v.offset);
     Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
       Lane x = score(load(at.scores, rowOf(row)), v, row, diagonal);
@@ -116,9 +114,18 @@ private:
     // Values in rows of features: sums[feature][lane] += value[key][feature]·weight[key][lane].
     MatrixView features = value, weights = at.pairs ? words(at.scores, e.lanes()) : scores;
     std::swap(features.rowStride, features.columnStride);
-    auto wholeBlock = [&](Value) { return std::pair(e.index(0), steps(v.rowEnd)); };
-    e.multiply({features, weights, panel(at.sums, v, s.width), e.index(s.width), s.width % e.rows(), e.lanes(),
-                wholeBlock, true, shrunk});
+    MatrixView sums = panel(at.sums, v, s.width);
+    Value halfEnd = v.halfEnd ? steps(v.halfEnd) : Value(), end = steps(v.rowEnd);
+    auto seenByAll = [&](Value) { return std::pair(e.index(0), halfEnd ? halfEnd : end); };
+    e.multiply({features, weights, sums, e.index(s.width), s.width % e.rows(), e.lanes(), seenByAll, true, shrunk});
+    if (!halfEnd)
+      return;
+    auto seenByHalf = [&](Value) { return std::pair(halfEnd, end); };
+    Value none = e.index(0);
+    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, halfEnd, end), [&] {
+      e.multiply({features, secondHalf(weights, none), secondHalf(sums, none), e.index(s.width), s.width % e.rows(),
+                  e.lanes() / 2, seenByHalf});
+    });
   }
 
   /// What scores are taken relative to: 0 where all are −∞ so far.
@@ -134,9 +141,9 @@ private:
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
       Lane logsumexp = finiteBase(load(at.largest, v.offset)) + scalar::log(total);
-      Value row = e.plus(queryBase(1), v.first);
+      Value row = e.plus(queryBase(), v.first);
       e.store(resultAt(1, row, 1), row, logsumexp, v.active);
-      MatrixView output = resultAt(0, e.plus(queryBase(s.width), e.times(v.first, s.width)), s.width);
+      MatrixView output = rowsOf(MatrixView::kResult, 0, head, v.first);
       e.transposeOut(sums, output, s.width, Value(), v.active ? e.least(v.active, e.index(e.lanes())) : Value());
     });
   }
@@ -144,6 +151,21 @@ private:
   const ForwardLayout &at;
   MatrixView key, value; ///< of the block
 };
+
+/// Features side by side, and rows of whole words where they are read in pairs: the same at all machine levels.
+bool isRowWise(const AttentionShape &s, Type element, const StridedLayout &layout) {
+  if (layout.strides.back() > 1 || llvm::any_of(layout.strides, [](int64_t stride) { return stride < 0; }))
+    return false;
+  return !suitsPairs(s, element) ||
+         (layout.offset % 2 == 0 &&
+          llvm::all_of(llvm::ArrayRef(layout.strides).drop_back(), [](int64_t stride) { return stride % 2 == 0; }));
+}
+
+template <typename OpTy> Type productTypeOf(OpTy op, bool multipliesPairs) {
+  AttentionShape s = attentionShapeOf(op);
+  Type element = elementTypeOf(op.getQuery());
+  return multipliesPairs && suitsPairs(s, element) ? element : s.sumType;
+}
 
 template <typename Layout, typename... Arguments>
 int64_t mostBytes(const AttentionShape &s, Type element, Arguments... arguments) {
@@ -162,6 +184,12 @@ int64_t AttentionOp::getTileCount() {
 int64_t AttentionOp::getScratchBytes() {
   return mostBytes<ForwardLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()));
 }
+
+bool AttentionOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  return number < (isResult ? 1 : 3) && isRowWise(attentionShapeOf(*this), elementTypeOf(getQuery()), layout);
+}
+
+Type AttentionOp::getProductType(bool multipliesPairs) { return productTypeOf(*this, multipliesPairs); }
 
 void AttentionOp::emitTile(LoopBuilder &loops, Value tile) {
   AttentionShape s = attentionShapeOf(*this);
@@ -304,10 +332,10 @@ private:
   void startQueries(Value first, unsigned wanted) {
     setQueries(first);
     Value count = e.minus(queryEnd, queryFirst);
-    MatrixView query = queryRows(0, s.depth), outputGrad = queryRows(s.outputGrad, s.width);
+    MatrixView query = queryRows(0), outputGrad = queryRows(s.outputGrad);
     transposeQueries(query, at.queries, s.depth);
     transposeQueries(outputGrad, at.outputGrads, s.width);
-    transposeQueries(queryRows(s.output, s.width), at.outputs, s.width);
+    transposeQueries(queryRows(s.output), at.outputs, s.width);
     if (wanted & kKeys) {
       queryOperand = alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
       outputGradOperand = alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
@@ -322,7 +350,7 @@ private:
                                                  : lane(output).fma(lane(grad), lane(sum[0])).value};
       })[0];
       store(at.delta, v.offset, delta);
-      Value row = e.plus(queryBase(1), v.first);
+      Value row = e.plus(queryBase(), v.first);
       Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
       // A row without weights: e^(score − ∞) is 0 whatever the score.
       Lane none = equal(logsumexp, number(-HUGE_VAL));
@@ -335,23 +363,22 @@ private:
       return;
     e.zeroRows(scratch(at.queryGrads, s.depth), e.index(kBlockQueries), s.depth);
     if (at.biasGrad)
-      e.zeroRows(resultAt(3, e.times(e.plus(queryBase(1), queryFirst), s.keys), s.keys), count, s.keys);
+      e.zeroRows(resultAt(3, e.times(e.plus(queryBase(), queryFirst), s.keys), s.keys), count, s.keys);
   }
 
   void finishQueries() {
-    MatrixView grad = resultAt(0, e.plus(queryBase(s.depth), e.times(queryFirst, s.depth)), s.depth);
+    MatrixView grad = rowsOf(MatrixView::kResult, 0, head, queryFirst);
     e.copyRows(scratch(at.queryGrads, s.depth), grad, e.minus(queryEnd, queryFirst), s.depth);
   }
 
   //===-- Keys and values ---------------------------------------------------===//
 
-  MatrixView keyResult(unsigned result, int64_t features, Value first) {
-    return resultAt(int(result), e.plus(keyBase(features), e.times(first, features)), features);
+  MatrixView keyResult(unsigned result, Value first) {
+    return rowsOf(MatrixView::kResult, int(result), keyHead, first);
   }
   /// The sums of the rows that the tile makes, from its first one on.
   MatrixView sumsOf(unsigned result, int64_t features, Value first) {
-    return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features)
-                       : keyResult(result, features, first);
+    return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features) : keyResult(result, first);
   }
 
   void startKeys(Value first, Value count) {
@@ -362,8 +389,8 @@ private:
   void finishKeys(Value first, Value count) {
     if (!at.isNarrow)
       return;
-    e.copyRows(sumsOf(1, s.depth, first), keyResult(1, s.depth, first), count, s.depth);
-    e.copyRows(sumsOf(2, s.width, first), keyResult(2, s.width, first), count, s.width);
+    e.copyRows(sumsOf(1, s.depth, first), keyResult(1, first), count, s.depth);
+    e.copyRows(sumsOf(2, s.width, first), keyResult(2, first), count, s.width);
   }
 
   //===-- A block -----------------------------------------------------------===//
@@ -377,8 +404,8 @@ private:
     setKeys(first);
     Value rowEnd = e.most(e.minus(keyEnd, keyFirst), e.index(0));
     rowEnd = e.least(e.roundUp(rowEnd, e.rows()), e.minus(e.index(s.keys), keyFirst));
-    MatrixView key = keyRows(1, s.depth), keyPairs = key;
-    MatrixView value = widened(keyRows(2, s.width), at.valueCopy, rowEnd, s.width);
+    MatrixView key = keyRows(1), keyPairs = key;
+    MatrixView value = widened(keyRows(2), at.valueCopy, rowEnd, s.width);
     if (!at.pairs)
       key = keyPairs = widened(key, at.keyCopy, rowEnd, s.depth);
     else if (wanted & kQueries)
@@ -396,7 +423,7 @@ private:
       Value sumRow = e.minus(keyFirst, sumsFirst);
       auto sums = [&](unsigned result, int64_t features) {
         MatrixView m = sumsOf(result, features, sumsFirst);
-        m.base = e.plus(m.base, e.times(sumRow, features));
+        m.base = e.plus(m.base, e.times(sumRow, m.rowStride));
         return m;
       };
       auto rows = [&](int64_t single, int64_t rounded) {
@@ -426,18 +453,13 @@ private:
       view.base = e.plus(view.base, rowOf(e.index(0), v));
       return view;
     };
-    auto multiply = [&](const MatrixView &rows, int64_t panels, int64_t features, int64_t to) {
-      auto all = [&](Value) { return std::pair(e.index(0), e.index(steps(features))); };
-      e.multiply(
-          {rows, operandPanel(panels, v, features), block(to), v.rowEnd, s.keys % e.rows(), e.lanes(), all, false});
-    };
     // Rounded rows, as words of neighbouring queries.
     auto storeRow = [&](int64_t to, Value row, Value rounded) {
       Value asWords = vector::BitCastOp::create(b, loc, VectorType::get({e.lanes() / 2}, b.getI32Type()), rounded);
       Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
       e.store(words(0, 1), e.plus(index, to), asWords);
     };
-    multiply(key, at.queries, s.depth, at.weights);
+    multiplyRows(key, operandPanel(at.queries, v, s.depth), block(at.weights), v, s.depth);
     Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
     eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
       Value index = rowOf(row, v);
@@ -454,7 +476,11 @@ private:
         storeRow(at.weightRows, row, loops.roundToPairs(weight));
       return llvm::SmallVector<Value>();
     });
-    multiply(value, at.outputGrads, s.width, at.scoreGrads);
+    multiplyRows(value, operandPanel(at.outputGrads, v, s.width), block(at.scoreGrads), v, s.width);
+    // What was not multiplied has weight 0, and must not be NaN.
+    if (v.halfEnd)
+      e.each(v.halfEnd, v.rowEnd, 1,
+             [&](Value row) { e.store(scratch(0, 1), e.plus(rowOf(row, v), at.scoreGrads), e.zeros(e.lanes() / 2)); });
     // The raw score's gradient.
     auto gradOf = [&](Value row) {
       Value index = rowOf(row, v);
@@ -485,7 +511,7 @@ private:
     eachVector([&](const Vector &v) {
       MatrixView from = scratch(at.biasGrads, kBlockQueries);
       from.base = e.plus(from.base, v.offset);
-      Value row = e.plus(queryBase(1), v.first);
+      Value row = e.plus(queryBase(), v.first);
       MatrixView to = resultAt(3, e.plus(e.times(row, s.keys), keyFirst), s.keys);
       Value queries = v.active ? e.least(v.active, e.index(e.lanes())) : Value();
       e.transposeOut(from, to, at.blockKeys, v.rowEnd, queries);
@@ -508,6 +534,14 @@ int64_t AttentionGradOp::getTileCount() {
 int64_t AttentionGradOp::getScratchBytes() {
   return mostBytes<GradLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()), !getBiasGrad().empty());
 }
+
+bool AttentionGradOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  AttentionShape s = attentionShapeOf(*this);
+  bool ofHeads = number < 3 || (!isResult && (int(number) == s.output || int(number) == s.outputGrad));
+  return ofHeads && isRowWise(s, elementTypeOf(getQuery()), layout);
+}
+
+Type AttentionGradOp::getProductType(bool multipliesPairs) { return productTypeOf(*this, multipliesPairs); }
 
 void AttentionGradOp::emitTile(LoopBuilder &loops, Value tile) {
   AttentionShape s = attentionShapeOf(*this);

@@ -73,6 +73,13 @@ public:
 };
 
 /// Builds one tile of a kernel whose loops are the op's own.
+/// Where the elements of a tensor lie in memory: (i, j, …) at offset + i·strides[0] + j·strides[1] + …, counted in
+/// elements.
+struct StridedLayout {
+  int64_t offset = 0;
+  llvm::SmallVector<int64_t> strides;
+};
+
 class LoopBuilder {
 public:
   LoopBuilder(mlir::OpBuilder &builder, mlir::Location loc) : builder(builder), loc(loc) {}
@@ -83,6 +90,10 @@ public:
 
   /// Lanes of a full vector for elements of this type.
   virtual int64_t lanes(mlir::Type element) const = 0;
+  /// Where the elements of an operand, or a result, lie: dense in row-major order, unless the op accepts other layouts
+  /// (LoopKernel::acceptsLayout). Linear indices below are of the memory that it says.
+  virtual const StridedLayout &layout(unsigned operand) const = 0;
+  virtual const StridedLayout &resultLayout(unsigned result) const = 0;
   /// Loads `count` (1: a scalar) elements of operand `operand` from linear element index `index` (i64).
   /// `active` (i64, or null for all): only lanes below it are read.
   virtual mlir::Value load(unsigned operand, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;

@@ -20,8 +20,8 @@ def Train_IotaOp : Train_PureOp<"iota", [Train_NotDifferentiable, DeclareOpInter
   let hasVerifier = 1;
 }
 
-class Train_Movement<string mnemonic, string text, list<Trait> traits = []>
-    : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
+class Train_Movement<string mnemonic, string text, list<Trait> traits = [], list<string> fusible = []>
+    : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_Fusible, fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
                                        DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
   let summary = text;
   let results = (outs Train_Tensor:$result);
@@ -59,7 +59,7 @@ def Train_ReverseOp : Train_Movement<"reverse", "mirrored along `dims`"> {
   let arguments = (ins Train_Tensor:$input, DenseI64ArrayAttr:$dims);
   let assemblyFormat = "$input $dims attr-dict `:` type($input) `->` type($result)";
 }
-def Train_ConcatOp : Train_Movement<"concat", "operands one after another along `dim`"> {
+def Train_ConcatOp : Train_Movement<"concat", "operands one after another along `dim`", [], ["getResultMap"]> {
   let arguments = (ins Variadic<Train_Tensor>:$inputs, I64Attr:$dim);
   let assemblyFormat = "`dim` `=` $dim $inputs attr-dict `:` functional-type($inputs, $result)";
 }

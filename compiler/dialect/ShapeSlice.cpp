@@ -195,6 +195,15 @@ void ConcatOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
   }
 }
 AffineMap ConcatOp::getOperandMap(unsigned) { return {}; }
+AffineMap ConcatOp::getResultMap(unsigned operand) {
+  int64_t start = 0;
+  for (unsigned i = 0; i < operand; ++i)
+    start += shapeOf(getOperand(i))[getDim()];
+  llvm::SmallVector<AffineExpr> exprs;
+  for (size_t i = 0; i < shapeOf(getResult()).size(); ++i)
+    exprs.push_back(getAffineDimExpr(i, getContext()) + (int64_t(i) == int64_t(getDim()) ? start : 0));
+  return AffineMap::get(exprs.size(), 0, exprs, getContext());
+}
 Value ConcatOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   // Each operand in turn, where the coordinate falls into it, else what the others gave.
   Value result = builder.constant(elementTypeOf(getResult()), 0);

@@ -49,7 +49,8 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
   let summary = "ops that become one generated kernel";
   let description = [{
     Block arguments are the operands. Everything inside is computed once per element of the kernel's iteration space; nothing
-    but the yielded values reaches memory.
+    but the yielded values reaches memory. An op whose loops are its own is alone, or stands between movements of its operands
+    and results, which say by what strides its loops read and write (fold-strides).
   }];
   let arguments = (ins Variadic<Train_Tensor>:$inputs);
   let results = (outs Variadic<Train_Tensor>:$results);

@@ -45,6 +45,14 @@ def Train_Fusible : OpInterface<"Fusible"> {
         it reads several or data decides (gather, windows, loops).
       }],
       "::mlir::AffineMap", "getOperandMap", (ins "unsigned":$operand)>,
+    InterfaceMethod<[{
+        The other way round, of an op that only moves: how the coordinates of an element of operand `operand` map to those of
+        its one copy in result 0; a null map where elements have none, or several.
+      }],
+      "::mlir::AffineMap", "getResultMap", (ins "unsigned":$operand), "", [{
+        ::mlir::AffineMap map = $_op.getOperandMap(operand);
+        return map && map.isPermutation() ? ::mlir::inversePermutation(map) : ::mlir::AffineMap();
+      }]>,
     InterfaceMethod<"Emits result element(s) `coords` of result `result`: a scalar, or a vector of lanes.",
       "::mlir::Value", "emitElement",
       (ins "::tcc::train::ElementBuilder &":$builder, "unsigned":$result, "::llvm::ArrayRef<::tcc::train::Coord>":$coords)>
@@ -75,7 +83,19 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
-    InterfaceMethod<"Bytes of scratch that one worker needs for a tile; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">
+    InterfaceMethod<"Bytes of scratch that one worker needs for a tile; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
+    InterfaceMethod<[{
+        True where the loops find the elements of operand `number` (or of the result of that number) by
+        LoopBuilder::layout, and can with this one: fold-strides then lets them read and write where others want it.
+      }],
+      "bool", "acceptsLayout", (ins "bool":$isResult, "unsigned":$number, "const ::tcc::train::StridedLayout &":$layout), "",
+      "return false;">,
+    InterfaceMethod<[{
+        What the multiplications take whose rate bounds the op: bf16 where it multiplies pairs of them
+        (LoopBuilder::multipliesPairs), else f32 or f64.
+      }],
+      "::mlir::Type", "getProductType", (ins "bool":$multipliesPairs), "",
+      "return ::mlir::Float32Type::get($_op->getContext());">
   ];
 }
 

@@ -1,6 +1,7 @@
 //===- Emit.cpp -----------------------------------------------------------===//
 #include "compiler/emit/Emit.h"
 
+#include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/emit/EmitVariables.h"
@@ -163,9 +164,11 @@ private:
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
       instruction.mutable_kernel()->set_tiles(kernel.tiles);
-      for (Operation &inner : fused.getBody().front())
-        if (isa<train::LoopKernel>(inner))
-          instruction.mutable_kernel()->set_loops(inner.getName().stripDialect().str());
+      if (train::LoopKernel loops = fused.getLoopKernel()) {
+        instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
+        Type products = loops.getProductType(codegen::multipliesPairs(plan.target()));
+        instruction.mutable_kernel()->set_dtype(train::toPlan(products));
+      }
     } else if (op->hasAttr(names::kLibrary)) {
       std::optional<LibraryCallPlan> call = library.find(op);
       if (!call)

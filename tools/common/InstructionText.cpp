@@ -124,7 +124,7 @@ std::string operandText(const plan::Entry &entry, const plan::Instruction &instr
 std::string callText(const plan::Entry &entry, const plan::Instruction &instruction) {
   switch (instruction.call_case()) {
   case plan::Instruction::kKernel: {
-    static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops"};
+    static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops", "dtype"};
     const plan::KernelCall &call = instruction.kernel();
     // Symbols are hashes: their start tells them apart.
     if (!call.loops().empty()) {

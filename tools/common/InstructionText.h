@@ -22,7 +22,7 @@ std::string instructionText(const plan::Entry &entry, const plan::Instruction &i
 /// Equal for instructions that execute the same: the call with all that it says, and how much it computes and moves.
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction);
 
-/// The element type that a library call multiplies; f32 where the call names none: generated kernels compute in it.
+/// The element type that a call multiplies; f32 where it names none: most generated kernels compute in it.
 plan::DType arithmeticType(const plan::Instruction &instruction);
 
 } // namespace tcc::report

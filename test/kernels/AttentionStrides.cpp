@@ -1,0 +1,275 @@
+//===- AttentionStrides.cpp - attention on heads where they lie -*- C++ -*-===//
+//
+// Attention and its gradient between the slices, transposes and concatenations that exporters put around it. What
+// fold-strides makes of them is one kernel for each pass that moves nothing: it agrees with the naive evaluators, and
+// has the bits of the kernels that move what attention reads and writes.
+//
+//===----------------------------------------------------------------------===//
+#include "test/kernels/Compare.h"
+#include "test/support/Evaluate.h"
+#include "test/support/RunCompiled.h"
+
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+#include "mlir/Pass/PassManager.h"
+
+using namespace mlir;
+using namespace tcc;
+using tcc::train::HostTensor;
+
+namespace {
+
+enum class Heads {
+  Stacked, ///< [samples, positions, 3, heads, features]: one transpose, then slices
+  Columns, ///< [samples, positions, 3·heads·features]: slices, then transposes
+  Apart,   ///< three tensors, values with positions first
+};
+
+struct StridedAttention {
+  std::string name;
+  Heads form;
+  std::vector<int64_t> sizes; ///< samples, heads, heads of keys, queries, keys, features, those of values
+  std::string element = "f32", outside = ""; ///< what the tensors around it have, if it is another type
+  std::string settings = "";
+  bool mask = false;
+};
+
+using Extents = std::vector<int64_t>;
+
+class StridedWriter {
+public:
+  explicit StridedWriter(const StridedAttention &a) : a(a), outside(a.outside.empty() ? a.element : a.outside) {}
+
+  test::Case write() {
+    const int64_t batch = a.sizes[0], heads = a.sizes[1], keyHeads = a.sizes[2], queries = a.sizes[3],
+                  keys = a.sizes[4], depth = a.sizes[5], width = a.sizes[6];
+    const Extents shapes[] = {
+        {batch, heads, queries, depth}, {batch, keyHeads, keys, depth}, {batch, keyHeads, keys, width}};
+    const Extents output = {batch, heads, queries, width};
+    std::string parts[3], types;
+    Extents whole;
+    if (a.form == Heads::Stacked) {
+      whole = {batch, queries, 3, heads, depth};
+      std::string turned = transpose(argument("%x", whole), whole, {2, 0, 3, 1, 4}, outside);
+      for (int64_t i = 0; i < 3; ++i)
+        parts[i] = inner(reshape(slice(turned, {3, batch, heads, queries, depth}, 0, i, 1),
+                                 {1, batch, heads, queries, depth}, shapes[i], outside),
+                         shapes[i]);
+    } else if (a.form == Heads::Columns) {
+      whole = {batch, queries, heads * (2 * depth + width)};
+      argument("%x", whole);
+      for (int64_t i = 0, first = 0; i < 3; ++i) {
+        int64_t features = i < 2 ? depth : width;
+        std::string columns = slice("%x", whole, 2, first, heads * features);
+        first += heads * features;
+        std::string split =
+            reshape(columns, {batch, queries, heads * features}, {batch, queries, heads, features}, outside);
+        parts[i] = inner(transpose(split, {batch, queries, heads, features}, {0, 2, 1, 3}, outside), shapes[i]);
+      }
+    } else {
+      for (int64_t i = 0; i < 3; ++i) {
+        Extents lying = lyingApart(shapes[i], i);
+        parts[i] = inner(transpose(argument("%x" + std::to_string(i), lying), lying, order(i), outside), shapes[i]);
+      }
+    }
+    std::string names = parts[0] + ", " + parts[1] + ", " + parts[2], segments = "1, 1, 1, 0", random = "0";
+    for (const Extents &shape : shapes)
+      types += (types.empty() ? "" : ", ") + type(shape, a.element);
+    if (a.mask) {
+      names += ", " + argument("%m", {batch, 1, queries, keys}, "i1", {0, 1});
+      types += ", " + type({batch, 1, queries, keys}, "i1");
+      segments.back() = '0';
+    }
+    if (a.settings.find("dropout") != std::string::npos) {
+      names += ", " + argument("%w", {4}, "ui32", {0, 4e9});
+      types += ", tensor<4xui32>";
+      random = "1";
+    }
+    segments += std::string(", ") + (a.mask ? "1" : "0") + ", " + random;
+    const Extents rows = {batch, heads, queries, 1};
+    const std::string settings = ", scale = 0.4" + a.settings;
+    body += "%o, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">" + settings +
+            "} : (" + types + ") -> (" + type(output, a.element) + ", " + type(rows, "f32") + ")\n";
+    const Extents lyingOutput = {batch, queries, heads, width};
+    std::string result = transpose(outer("%o", output), output, {0, 2, 1, 3}, outside);
+    std::string grad = inner(transpose(argument("%g", lyingOutput), lyingOutput, {0, 2, 1, 3}, outside), output);
+    body += "%gq, %gk, %gv = train.attention_grad " + names + ", %o, %l, " + grad +
+            " {operandSegmentSizes = array<i32: " + segments +
+            ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
+            type(output, a.element) + ", " + type(rows, "f32") + ", " + type(output, a.element) + ") -> (" +
+            type(shapes[0], a.element) + ", " + type(shapes[1], a.element) + ", " + type(shapes[2], a.element) + ")\n";
+    std::string returned = result + ", %l", returnedTypes = type(lyingOutput, outside) + ", " + type(rows, "f32");
+    const char *grads[] = {"%gq", "%gk", "%gv"};
+    if (a.form == Heads::Apart) {
+      for (int64_t i = 0; i < 3; ++i) {
+        // The order's inverse: both orders here are their own.
+        returned += ", " + transpose(outer(grads[i], shapes[i]), shapes[i], order(i), outside);
+        returnedTypes += ", " + type(lyingApart(shapes[i], i), outside);
+      }
+    } else {
+      std::string sum;
+      const Extents stacked = {3, batch, heads, queries, depth};
+      const Extents &padded = a.form == Heads::Stacked ? stacked : whole;
+      // Last part first, as differentiation has it.
+      for (int64_t i = 2; i >= 0; --i) {
+        int64_t features = i < 2 ? depth : width;
+        std::string part = outer(grads[i], shapes[i]), placed;
+        if (a.form == Heads::Stacked) {
+          Extents one = {1, batch, heads, queries, depth};
+          placed = pad(reshape(part, shapes[i], one, outside), one, padded, 0, i);
+        } else {
+          Extents split = {batch, queries, heads, features}, columns = {batch, queries, heads * features};
+          part = reshape(transpose(part, shapes[i], {0, 2, 1, 3}, outside), split, columns, outside);
+          placed = pad(part, columns, padded, 2, i * heads * depth);
+        }
+        sum = sum.empty() ? placed : define("add " + sum + ", " + placed + " : " + type(padded, outside));
+      }
+      if (a.form == Heads::Stacked)
+        sum = transpose(sum, stacked, {1, 3, 0, 2, 4}, outside);
+      returned += ", " + sum;
+      returnedTypes += ", " + type(whole, outside);
+    }
+    test::Case c{a.name, "(" + arguments + ") -> (" + returnedTypes + ")", body, test::Types::None, ranges, returned};
+    c.slack = a.element != outside ? 0x1p17 : a.element == "bf16" ? 8 : 64; // 8 of bf16 in f32
+    return c;
+  }
+
+private:
+  static std::string type(const Extents &shape, const std::string &element) {
+    std::string text = "tensor<";
+    for (int64_t extent : shape)
+      text += std::to_string(extent) + "x";
+    return text + element + ">";
+  }
+  static std::string list(const Extents &values) {
+    std::string text;
+    for (int64_t value : values)
+      text += (text.empty() ? "[" : ", ") + std::to_string(value);
+    return text + "]";
+  }
+  /// Queries and keys lie samples, positions, heads; values positions, heads, samples turned round once more.
+  static Extents order(int64_t part) { return part < 2 ? Extents{0, 2, 1, 3} : Extents{2, 1, 0, 3}; }
+  static Extents lyingApart(const Extents &shape, int64_t part) {
+    Extents lying;
+    for (int64_t dim : order(part))
+      lying.push_back(shape[size_t(dim)]);
+    return lying;
+  }
+  std::string define(const std::string &op) {
+    std::string name = "%t" + std::to_string(defined++);
+    body += name + " = train." + op + "\n";
+    return name;
+  }
+  std::string argument(const std::string &name, const Extents &shape, std::string element = "",
+                       test::Range range = {-2, 2}) {
+    arguments += (arguments.empty() ? "" : ", ") + name + ": " + type(shape, element.empty() ? outside : element);
+    ranges.push_back(range);
+    return name;
+  }
+  std::string transpose(const std::string &x, const Extents &shape, const Extents &permutation,
+                        const std::string &element) {
+    Extents turned;
+    for (int64_t dim : permutation)
+      turned.push_back(shape[size_t(dim)]);
+    return define("transpose " + x + " " + list(permutation) + " : " + type(shape, element) + " -> " +
+                  type(turned, element));
+  }
+  std::string reshape(const std::string &x, const Extents &from, const Extents &to, const std::string &element) {
+    return define("reshape " + x + " : " + type(from, element) + " -> " + type(to, element));
+  }
+  std::string slice(const std::string &x, const Extents &shape, size_t dim, int64_t first, int64_t count) {
+    Extents starts(shape.size(), 0), steps(shape.size(), 1), part = shape;
+    starts[dim] = first;
+    part[dim] = count;
+    return define("slice " + x + " starts " + list(starts) + " steps " + list(steps) + " : " + type(shape, outside) +
+                  " -> " + type(part, outside));
+  }
+  std::string pad(const std::string &x, const Extents &from, const Extents &to, size_t dim, int64_t low) {
+    Extents lows(from.size(), 0), steps(from.size(), 1);
+    lows[dim] = low;
+    return define("pad " + x + " low " + list(lows) + " steps " + list(steps) + " value 0.0 : " + type(from, outside) +
+                  " -> " + type(to, outside));
+  }
+  std::string casted(const std::string &x, const Extents &shape, const std::string &from, const std::string &to) {
+    return from == to ? x : define("cast " + x + " : " + type(shape, from) + " -> " + type(shape, to));
+  }
+  std::string inner(const std::string &x, const Extents &shape) { return casted(x, shape, outside, a.element); }
+  std::string outer(const std::string &x, const Extents &shape) { return casted(x, shape, a.element, outside); }
+
+  const StridedAttention &a;
+  std::string outside, body, arguments;
+  std::vector<test::Range> ranges;
+  int defined = 0;
+};
+
+LogicalResult foldStrides(ModuleOp module) {
+  for (auto function : module.getOps<func::FuncOp>())
+    function->setAttr(train::names::kEntry, StringAttr::get(module.getContext(), "predict"));
+  PassManager passes(module.getContext());
+  passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
+  return passes.run(module);
+}
+
+const std::vector<StridedAttention> kStrided = {
+    {"stacked", Heads::Stacked, {1, 3, 3, 70, 70, 32, 32}, "f32", "", ", causal = true"},
+    {"stacked_bf16", Heads::Stacked, {2, 2, 2, 67, 67, 6, 6}, "bf16", "", ", causal = true"},
+    {"stacked_odd_bf16", Heads::Stacked, {1, 2, 2, 9, 9, 5, 5}, "bf16"},
+    {"columns", Heads::Columns, {2, 2, 2, 35, 35, 4, 12}, "f32", "", ", dropout = 0.25, dropoutId = 77", true},
+    {"columns_rounded", Heads::Columns, {1, 3, 3, 66, 66, 16, 10}, "bf16", "f32"},
+    {"apart_grouped", Heads::Apart, {2, 6, 2, 7, 140, 4, 3}},
+};
+
+void checkStrides(const std::string &level, bool bf16Alone) {
+  SCOPED_TRACE(level);
+  test::CompiledFunctions compiled(level);
+  std::vector<test::Case> cases;
+  std::vector<OwningOpRef<ModuleOp>> apart, folded;
+  for (const StridedAttention &a : kStrided) {
+    if (bf16Alone && a.element != "bf16")
+      continue;
+    SCOPED_TRACE(a.name);
+    cases.push_back(StridedWriter(a).write());
+    apart.push_back(test::parseCase(cases.back(), ""));
+    folded.push_back(test::parseCase(cases.back(), ""));
+    ASSERT_TRUE(apart.back() && folded.back()) << cases.back().signature << "\n" << cases.back().body;
+    ASSERT_TRUE(succeeded(foldStrides(*folded.back()))) << cases.back().body;
+    // Nothing but the two kernels, casts, and views.
+    int kernels = 0;
+    for (Operation &op : (*folded.back()->getOps<func::FuncOp>().begin()).getBody().front().without_terminator()) {
+      kernels += isa<train::FusedOp>(op);
+      EXPECT_TRUE((isa<train::FusedOp, train::CastOp>(op)) || op.hasTrait<train::View>())
+          << op.getName().getStringRef().str() << " is left";
+    }
+    EXPECT_EQ(kernels, 2);
+    compiled.add(*apart.back());
+    compiled.add(*folded.back());
+  }
+  ASSERT_TRUE(compiled.compile());
+  for (auto [number, c] : llvm::enumerate(cases)) {
+    SCOPED_TRACE(c.name);
+    OwningOpRef<ModuleOp> asWritten = test::parseCase(c, "");
+    func::FuncOp function = *asWritten->getOps<func::FuncOp>().begin();
+    auto arguments = test::argumentsOf(c, function);
+    std::vector<HostTensor> expected = test::evaluate(function, arguments),
+                            moved = compiled.run(*apart[number], arguments);
+    for (test::Placement placement : {test::Placement::AfterFence, test::Placement::BeforeFence}) {
+      std::vector<HostTensor> actual = compiled.run(*folded[number], arguments, placement);
+      ASSERT_EQ(actual.size(), expected.size());
+      for (auto [got, wanted, same] : llvm::zip_equal(actual, expected, moved)) {
+        test::expectEqual(got, wanted, c);
+        test::expectSameBits(got, same);
+      }
+    }
+  }
+}
+
+TEST(AttentionStrides, AreReadAndWrittenInPlace) { checkStrides(test::machineLevels().back(), false); }
+
+TEST(AttentionStrides, AreReadInPairs) {
+  if (!test::machineMultipliesPairs())
+    GTEST_SKIP() << "this machine has no dot products of bf16";
+  checkStrides("cpu:v4-bf16", true);
+}
+
+} // namespace
