@@ -340,6 +340,26 @@ MatrixView AttentionEmitter::rowsOf(MatrixView::Place place, int number, Value o
   return {place, unsigned(number), base, in(layout.strides[2]), 1, words};
 }
 
+void AttentionEmitter::askFor(const MatrixView &rows, Value count, int64_t features) {
+  const int64_t lineElements = 64 / (at.isNarrow ? 2 : s.sumType.getIntOrFloatBitWidth() / 8);
+  e.each(e.index(0), count, 1, [&](Value row) {
+    Value start = e.times(e.indexOf(rows, row, e.index(0)), rows.words ? 2 : 1);
+    for (int64_t feature = 0; feature < features; feature += lineElements) {
+      Value index = e.plus(start, feature);
+      if (rows.place == MatrixView::kResult)
+        loops.prefetchResult(rows.number, index);
+      else
+        loops.prefetch(rows.number, index);
+    }
+  });
+}
+
+void AttentionEmitter::askForKeys(Value first, Value end) {
+  Value count = e.least(e.minus(end, first), e.index(at.blockKeys));
+  askFor(rowsOf(MatrixView::kOperand, 1, keyHead, first), count, s.depth);
+  askFor(rowsOf(MatrixView::kOperand, 2, keyHead, first), count, s.width);
+}
+
 MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {
   if (!at.isNarrow || at.pairs)
     return matrix;

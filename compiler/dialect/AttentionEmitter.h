@@ -98,6 +98,11 @@ protected:
   /// The rows of the block of queries, or keys, in an operand.
   MatrixView queryRows(int operand) { return rowsOf(MatrixView::kOperand, operand, head, queryFirst); }
   MatrixView keyRows(int operand) { return rowsOf(MatrixView::kOperand, operand, keyHead, keyFirst); }
+  /// Asks for `count` rows of an operand, or of a result that is soon written: rows that lie apart are no stream that a
+  /// processor would foresee.
+  void askFor(const MatrixView &rows, mlir::Value count, int64_t features);
+  /// Asks for keys and values of the block that begins at `first`, if it does before `end`.
+  void askForKeys(mlir::Value first, mlir::Value end);
   /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
   MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
   /// The same for one whose rows are summed over: for products of pairs, those of neighbouring rows in the scratch.

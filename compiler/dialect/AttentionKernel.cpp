@@ -56,14 +56,19 @@ public:
     Value row = e.divide(tile, blocks);
     setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
     setQueries(e.times(e.remainder(tile, blocks), kBlockQueries));
+    Value end = keysSeenBefore(queryEnd), count = e.minus(queryEnd, queryFirst);
+    askFor(queryRows(0), count, s.depth);
+    askForKeys(e.index(0), end);
+    askFor(rowsOf(MatrixView::kResult, 0, head, queryFirst), count, s.width);
     transposeQueries(queryRows(0), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
       store(at.total, i, number(0));
     });
     e.zeroRows(scratch(at.sums, kBlockQueries), e.index(s.width), kBlockQueries);
-    e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys, [&](Value first) {
+    e.each(e.index(0), end, at.blockKeys, [&](Value first) {
       setKeys(first);
+      askForKeys(e.plus(first, at.blockKeys), end);
       Value count = e.minus(keyEnd, keyFirst);
       // Scores are computed for whole registers' rows.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
@@ -285,12 +290,19 @@ private:
   void wholeHead(Value tile) {
     Value newBatch = e.divide(tile, s.keyHeads), firstHead = e.times(e.remainder(tile, s.keyHeads), s.groupSize());
     setHead(newBatch, firstHead);
+    askForQueries(e.index(0));
+    askForKeys(e.index(0), keysSeenBefore(e.index(kBlockQueries)));
     startKeys(e.index(0), e.index(s.keys));
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
       setHead(newBatch, e.plus(firstHead, member));
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
-        e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys, [&](Value key) { addBlock(key, kQueries | kKeys); });
+        askForQueries(e.plus(first, kBlockQueries));
+        Value end = keysSeenBefore(queryEnd);
+        e.each(e.index(0), end, at.blockKeys, [&](Value key) {
+          askForKeys(e.plus(key, at.blockKeys), end);
+          addBlock(key, kQueries | kKeys);
+        });
         finishQueries();
       });
     });
@@ -328,6 +340,15 @@ private:
   }
 
   //===-- Queries -----------------------------------------------------------===//
+
+  void askForQueries(Value first) {
+    Value count = e.least(e.minus(e.index(s.queries), first), e.index(kBlockQueries));
+    auto operandRows = [&](int number) { return rowsOf(MatrixView::kOperand, number, head, first); };
+    askFor(operandRows(0), count, s.depth);
+    askFor(operandRows(s.outputGrad), count, s.width);
+    askFor(operandRows(s.output), count, s.width);
+    askFor(rowsOf(MatrixView::kResult, 0, head, first), count, s.depth);
+  }
 
   void startQueries(Value first, unsigned wanted) {
     setQueries(first);
@@ -383,6 +404,11 @@ private:
 
   void startKeys(Value first, Value count) {
     sumsFirst = first;
+    if (!at.isNarrow) {
+      Value asked = e.least(count, e.index(at.blockKeys));
+      askFor(keyResult(1, first), asked, s.depth);
+      askFor(keyResult(2, first), asked, s.width);
+    }
     e.zeroRows(sumsOf(1, s.depth, first), count, s.depth);
     e.zeroRows(sumsOf(2, s.width, first), count, s.width);
   }
