@@ -92,6 +92,21 @@ class MixedPrecision(EndToEnd):
                   and kernel["bytes"] == kernel["calls"] * 6 * width * width]
         self.assertEqual(copies, [])
 
+    def test_attention_in_pairs_is_held_against_the_rate_of_bf16(self):
+        model, recipe, data, _ = case("hf-gpt2-tiny")
+        for target, wanted in (("cpu:v4-bf16", "bf16"), ("cpu:v4", "f32")):
+            plan = self.folder / "attention.tplan"
+            compiled = self.command("tcc", model, "--recipe", recipe, "--precision", "bf16", "--target", target, "--entry", "train",
+                                    "-o", plan)
+            if compiled.status and "this machine cannot run" in compiled.err:
+                self.skipTest(compiled.err)
+            self.assertEqual(compiled.status, 0, compiled)
+            profile = json.loads(self.succeed("trun", "profile", plan, "--data", data, "--steps", 1, "--no-roofline", "--all",
+                                              "--json").out)
+            kernels = [kernel for kernel in profile["kernels"] if kernel["what"].startswith("attention")]
+            self.assertGreaterEqual(len(kernels), 2)
+            self.assertEqual({kernel["dtype"] for kernel in kernels}, {wanted}, target)
+
     def test_the_recipe_says_it_too(self):
         model, recipe, data, _ = case("mlp")
         option = self.losses(self.compile(model, "--recipe", recipe, "--precision", "bf16", plan="a.tplan"), data, out="a", steps=3)

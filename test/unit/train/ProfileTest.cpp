@@ -194,6 +194,10 @@ TEST(InstructionText, SaysWhatDiffers) {
   again.add_nodes("b");
   EXPECT_EQ(report::instructionText(entry, again), "kernel k012345678 of 2 nodes");
   EXPECT_EQ(report::instructionKey(entry, kernel), report::instructionKey(entry, again));
+  // Loops of their own may multiply another type than f32, whose rate is what bounds them.
+  EXPECT_EQ(report::arithmeticType(kernel), plan::F32);
+  again.mutable_kernel()->set_dtype(plan::BF16);
+  EXPECT_EQ(report::arithmeticType(again), plan::BF16);
   plan::Instruction convolution;
   plan::ConvolutionCall &call = *convolution.mutable_convolution();
   call.set_kind(plan::ConvolutionCall::WEIGHT_GRADIENT);
