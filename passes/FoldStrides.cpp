@@ -52,22 +52,24 @@ bool onlyReadByStrides(Value value) {
   });
 }
 
-void eraseWithUnread(Operation *op);
+/// Erases the op and what nobody but it has read. Kernels stay: their results are replaced one after another.
+void eraseWithUnread(Operation *op) {
+  SmallVector<Operation *> work{op};
+  while (!work.empty()) {
+    Operation *unread = work.pop_back_val();
+    llvm::SetVector<Operation *> producers;
+    for (Value operand : unread->getOperands())
+      producers.insert(operand.getDefiningOp());
+    unread->erase();
+    for (Operation *producer : producers)
+      if (producer && producer->use_empty() && !isa<LoopKernel>(producer))
+        work.push_back(producer);
+  }
+}
 
-/// Kernels stay: their results are replaced one after another.
 void eraseUnread(Operation *op) {
   if (op && op->use_empty() && !isa<LoopKernel>(op))
     eraseWithUnread(op);
-}
-
-/// Erases the op and what nobody but it has read.
-void eraseWithUnread(Operation *op) {
-  llvm::SetVector<Operation *> producers;
-  for (Value operand : op->getOperands())
-    producers.insert(operand.getDefiningOp());
-  op->erase();
-  for (Operation *producer : producers)
-    eraseUnread(producer);
 }
 
 llvm::SetVector<Location> namesIn(Location location) {

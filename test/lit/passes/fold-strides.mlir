@@ -93,3 +93,19 @@ func.func @left(%x: tensor<2x3x8x64x4xf32>, %y: tensor<2x64x8x4xf32>, %z: tensor
   %o, %l = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>) -> (tensor<2x8x64x4xf32>, tensor<2x8x64x1xf32>)
   return %o, %k : tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>
 }
+
+// -----
+
+// One tensor for all, read once as it lies and once through another view of it.
+// CHECK-LABEL: func.func @shared
+// CHECK: train.fused(%arg0)
+// CHECK: train.attention
+// CHECK-NOT: train.transpose
+// CHECK: return
+func.func @shared(%x: tensor<1x64x8x4xf32>) -> tensor<1x8x64x4xf32> attributes {train.entry = "step"} {
+  %k = train.transpose %x [0, 2, 1, 3] : tensor<1x64x8x4xf32> -> tensor<1x8x64x4xf32>
+  %p = train.reshape %k : tensor<1x8x64x4xf32> -> tensor<8x64x4xf32>
+  %q = train.reshape %p : tensor<8x64x4xf32> -> tensor<1x8x64x4xf32>
+  %o, %l = train.attention %q, %k, %k {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>)
+  return %o : tensor<1x8x64x4xf32>
+}
