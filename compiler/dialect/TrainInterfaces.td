@@ -50,8 +50,11 @@ def Train_Fusible : OpInterface<"Fusible"> {
         its one copy in result 0; a null map where elements have none, or several.
       }],
       "::mlir::AffineMap", "getResultMap", (ins "unsigned":$operand), "", [{
+        // A slice that cuts off the end has the identity's map, too.
         ::mlir::AffineMap map = $_op.getOperandMap(operand);
-        return map && map.isPermutation() ? ::mlir::inversePermutation(map) : ::mlir::AffineMap();
+        auto elements = [](::mlir::Value v) { return ::llvm::cast<::mlir::ShapedType>(v.getType()).getNumElements(); };
+        bool all = elements($_op->getResult(0)) == elements($_op->getOperand(operand));
+        return map && all && map.isPermutation() ? ::mlir::inversePermutation(map) : ::mlir::AffineMap();
       }]>,
     InterfaceMethod<"Emits result element(s) `coords` of result `result`: a scalar, or a vector of lanes.",
       "::mlir::Value", "emitElement",

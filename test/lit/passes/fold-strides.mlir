@@ -109,3 +109,17 @@ func.func @shared(%x: tensor<1x64x8x4xf32>) -> tensor<1x8x64x4xf32> attributes {
   %o, %l = train.attention %q, %k, %k {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>)
   return %o : tensor<1x8x64x4xf32>
 }
+
+// -----
+
+// What is cut off has no place in what is left: loops that wrote every element would write over others.
+// CHECK-LABEL: func.func @cut
+// CHECK-NOT: train.fused
+// CHECK: train.attention
+// CHECK-NOT: train.fused
+// CHECK: train.slice
+func.func @cut(%x: tensor<1x8x64x4xf32>) -> tensor<1x8x63x4xf32> attributes {train.entry = "step"} {
+  %o, %l = train.attention %x, %x, %x {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>)
+  %s = train.slice %o starts [0, 0, 0, 0] steps [1, 1, 1, 1] : tensor<1x8x64x4xf32> -> tensor<1x8x63x4xf32>
+  return %s : tensor<1x8x63x4xf32>
+}

@@ -59,10 +59,10 @@ TEST_F(Profiling, AWindowRunsEveryEntryAsOftenAsAnUpdateDoes) {
     ASSERT_EQ(step.runs.size(), 4u);
     double last = step.begin;
     for (const EntryTimes &run : step.runs) {
-      ASSERT_EQ(run.ends.size(), 1u);
+      ASSERT_EQ(run.pieces.size(), 1u);
       EXPECT_LE(last, run.begin);
-      EXPECT_LE(run.begin, run.ends[0]);
-      last = run.ends[0];
+      EXPECT_LE(run.begin, run.pieces[0].end);
+      last = run.pieces[0].end;
     }
     EXPECT_LE(last, step.end);
   }
@@ -85,8 +85,12 @@ TEST_F(Profiling, SharesFollowFromTimesAndRates) {
   // Two steps of 10 us; the first kernel takes 2 us, the second two times 1 us (once 3: the median forgets it), the
   // third 4 us.
   for (int step = 0; step < 2; ++step)
-    times.steps.push_back(
-        {0, 10e-6, {{0, 0, {2e-6}}, {1, 3e-6, {4e-6}}, {1, 4e-6, {step ? 7e-6 : 5e-6}}, {2, 5e-6, {9e-6}}}});
+    times.steps.push_back({0,
+                           10e-6,
+                           {{0, 0, {{0, 2e-6}}},
+                            {1, 3e-6, {{0, 4e-6}}},
+                            {1, 4e-6, {{0, 5e-6}, {0, step ? 7e-6 : 5e-6}}},
+                            {2, 5e-6, {{0, 9e-6}}}}});
   Roofline roofline;
   roofline.matmul.push_back({plan::F32, 1, 1, 1, false, 1e9}); // 1000 FLOP: 1 us
   roofline.bytesPerSecond = 100e6;                             // 400 bytes: 4 us

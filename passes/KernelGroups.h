@@ -1,0 +1,45 @@
+//===- KernelGroups.h - ops that one generated kernel could compute -*- C++ -*-===//
+//
+// What fuse-kernels asks before it merges: can one loop nest compute two groups of ops? It can if their iteration
+// spaces are the same, a reduction's row values are read at their own row, and nothing else is asked for out of turn.
+// Paths between groups through other kernels are fuse-kernels' own matter.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_KERNELGROUPS_H
+#define TCC_PASSES_KERNELGROUPS_H
+
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Value.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/SmallVector.h"
+
+namespace tcc::train {
+
+/// Ops of one kernel to be.
+struct KernelGroup {
+  using Shape = llvm::SmallVector<int64_t>;
+
+  llvm::SetVector<mlir::Operation *> ops;
+  Shape space;       // full shape
+  Shape reducedDims; // empty: elementwise
+  bool hasReduction = false;
+  bool forward = false, backward = false; // passes that its ops belong to
+  unsigned levels = 0;
+  unsigned first = 0, last = 0; // positions in the block
+};
+
+/// Ops that become a kernel of their own.
+bool isSoleKernel(mlir::Operation *op);
+
+/// Can `value`, a result of `from`, be computed inside `to` next to its uses there?
+bool compatible(const KernelGroup &from, const KernelGroup &to, mlir::Value value);
+
+/// Groups without a value between them that read the same tensor: can one kernel compute both, and is it worth it?
+bool areSiblings(const KernelGroup &a, const KernelGroup &b);
+
+/// True if all readers of a value are in the group.
+bool isInner(mlir::Value value, const KernelGroup &group);
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_KERNELGROUPS_H
