@@ -183,7 +183,7 @@ public:
 
 private:
   /// Packs sequences, each also in another order of the same executions where that has a smaller peak.
-  void pack(const std::vector<Sequence> &sequences);
+  void pack(const std::vector<Sequence> &sequences, uint64_t schedulingWork);
   void sweep(const View &view, Cost above);
   bool check(const Sequence &sequence) {
     std::string wrong = validate(program, sequence);
@@ -213,7 +213,7 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
     if (solved[i].feasible)
       last = &solved[i];
   }
-  std::vector<Sequence> sequences;
+  std::vector<Sequence> sequences, asTheyAre;
   for (const RematSolution &solution : solved)
     if (solution.feasible) {
       sequences.push_back(view.sequence(solution.schedule));
@@ -222,22 +222,25 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
       // The schedule may have had a reason to make results apart.
       if (Sequence apart = view.sequence(solution.schedule, false);
           apart != sequences.back() && peakOf(program, apart) < peakOf(program, sequences.back())) {
-        sequences.push_back(std::move(apart));
+        asTheyAre.push_back(std::move(sequences.back()));
+        sequences.back() = std::move(apart);
         if (!check(sequences.back()))
           return;
       }
     }
-  pack(sequences);
+  // Another order of less memory is looked for where there is less to begin with.
+  pack(sequences, options.schedulingWork);
+  pack(asTheyAre, 0);
   if (last)
     sweep(view, last->cost);
 }
 
-void Climb::pack(const std::vector<Sequence> &sequences) {
+void Climb::pack(const std::vector<Sequence> &sequences, uint64_t schedulingWork) {
   std::vector<std::vector<FrontierPoint>> made(sequences.size());
   inParallel(sequences.size(), [&](size_t i) {
     made[i].push_back(pointOf(sequences[i], options.packingWork));
-    if (options.schedulingWork)
-      if (Sequence other = reordered(program, sequences[i], options.schedulingWork); other != sequences[i])
+    if (schedulingWork)
+      if (Sequence other = reordered(program, sequences[i], schedulingWork); other != sequences[i])
         made[i].push_back(pointOf(other, options.packingWork));
   });
   for (std::vector<FrontierPoint> &found : made)
@@ -284,7 +287,7 @@ void Climb::sweep(const View &view, Cost above) {
         std::none_of(rough.begin(), rough.begin() + long(i), noWorse))
       better.push_back(sequences[i]);
   }
-  pack(better);
+  pack(better, options.schedulingWork);
 }
 
 void Climb::refine() {
