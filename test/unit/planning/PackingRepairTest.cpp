@@ -20,18 +20,16 @@ TEST(PackingRepair, WhatClashesMovesIntoTheGapThatFitsItBest) {
 }
 
 TEST(PackingRepair, OthersLeaveForALargerOne) {
-  // c needs 128 of the 192 bytes that a (64, in the middle) leaves in two halves.
-  PackingProblem before{{{"a", 64, 0, 4}, {"b", 128, 0, 0}, {"c", 128, 1, 2}}};
-  std::vector<Bytes> offsets{64, 128, 128};
+  // l is born while m still lives in its place: 64 bytes are free on either side of a, so that a has to move for them.
+  PackingProblem before{{{"m", 128, 0, 2}, {"a", 64, 0, 4}, {"l", 128, 3, 4}}};
+  std::vector<Bytes> offsets{192, 64, 192};
+  ASSERT_EQ(validate(before, {offsets, 320, 0}), "");
   PackingProblem now = before;
-  now.buffers[1].last = 0;
-  now.buffers[2].first = 1;
-  now.buffers.push_back({"d", 64, 2, 2});
-  before.buffers.push_back({"d", 64, 3, 3});
-  offsets.push_back(128);
-  PackingRepair repaired = repairPacking(now, before, offsets, 256);
+  now.buffers[2].first = 2;
+  PackingRepair repaired = repairPacking(now, before, offsets, 320);
   EXPECT_TRUE(repaired.homeless.empty());
-  EXPECT_EQ(validate(now, {repaired.offsets, 256, 0}), "");
+  EXPECT_EQ(repaired.offsets[1], 128u);
+  EXPECT_EQ(validate(now, {repaired.offsets, 320, 0}), "");
 }
 
 TEST(PackingRepair, NamesWhatFitsNowhere) {
