@@ -33,7 +33,7 @@ constexpr uint64_t kPieceBytes = uint64_t(1) << 20; // of a copy or fill: a mult
 /// One resolved instruction.
 struct Step {
   std::vector<void *> pointers;
-  plan::KernelFunction kernel = nullptr;
+  plan::KernelFunction kernel = nullptr; ///< with a library call: the one that its rows go to
   const LibraryCall *library = nullptr;
   int64_t kernelTiles = 0;
   char *scratch = nullptr;
@@ -245,16 +245,15 @@ private:
       return bytes - std::min(bytes, operand.byte_offset());
     };
     switch (instruction.call_case()) {
-    case plan::Instruction::kKernel: {
-      const plan::KernelCall &call = instruction.kernel();
-      step.kernel = objects[call.code()].find(call.symbol());
-      if (!step.kernel)
-        return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(),
-                           call.symbol());
-      step.kernelTiles = call.tiles();
+    case plan::Instruction::kKernel:
+      if (plan::Status status = findKernel(instruction.kernel(), step); !status.ok())
+        return status;
+      step.kernelTiles = instruction.kernel().tiles();
       break;
-    }
     case plan::Instruction::kMatmul:
+      if (instruction.matmul().has_row_kernel())
+        if (plan::Status status = findKernel(instruction.matmul().row_kernel(), step); !status.ok())
+          return status;
       if (plan::Status status = resolveLibrary(instruction.matmul(), step); !status.ok())
         return status;
       break;
@@ -277,6 +276,20 @@ private:
     return plan::Status::success();
   }
 
+  plan::Status findKernel(const plan::KernelCall &call, Step &step) const {
+    step.kernel = objects[call.code()].find(call.symbol());
+    if (!step.kernel)
+      return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(), call.symbol());
+    return plan::Status::success();
+  }
+
+  plan::Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::MatmulCall &call, const Step &step) const {
+    return prepare(call, step.scratchShape, pool.size(), step.kernel);
+  }
+  plan::Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::ConvolutionCall &call, const Step &step) const {
+    return prepare(call, step.scratchShape, pool.size());
+  }
+
   /// Equal calls share their primitives: twelve layers, one kernel.
   template <typename Call> plan::Status resolveLibrary(const Call &call, Step &step) {
     std::string key =
@@ -286,7 +299,7 @@ private:
     auto it = library.find(key);
     if (it == library.end()) {
       uint64_t before = processMemoryBytes();
-      auto prepared = prepare(call, step.scratchShape, pool.size());
+      auto prepared = prepareCall(call, step);
       libraryTook += std::max(processMemoryBytes(), before) - before;
       if (!prepared)
         return prepared.status();

@@ -37,8 +37,9 @@ private:
   bool hosts(int i) const {
     const plan::Instruction &instruction = entry.instructions(i);
     const InstructionTiles &own = tiles[static_cast<size_t>(i)];
-    return (instruction.has_matmul() || instruction.has_convolution()) &&
-           own.stages[static_cast<size_t>(own.longest)] >= kLeastTiles * workers;
+    bool multiplies =
+        instruction.has_convolution() || (instruction.has_matmul() && !instruction.matmul().has_row_kernel());
+    return multiplies && own.stages[static_cast<size_t>(own.longest)] >= kLeastTiles * workers;
   }
 
   /// Nanoseconds of the library calls among instructions [first, last] that host, by the planner's model.

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/ThreadPool.h"
+#include "runtime/plan/KernelAbi.h"
 
 #include <memory>
 #include <oneapi/dnnl/dnnl.h>
@@ -115,9 +116,10 @@ struct Scratch {
   uint64_t sharedBytes = 0;
 };
 
-/// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others.
+/// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others. `rowKernel`: the
+/// function of MatmulCall.row_kernel, where there is one.
 plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
-                                                     unsigned workers);
+                                                     unsigned workers, plan::KernelFunction rowKernel = nullptr);
 plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
                                                      unsigned workers);
 

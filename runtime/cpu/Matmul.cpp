@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedMatmul.h"
+#include "runtime/cpu/RowwiseMatmul.h"
 
 #include "runtime/plan/DType.h"
 
@@ -324,8 +325,34 @@ namespace {
 struct Decision {
   plan::MatmulCall call;
   LibraryNeeds needs;
-  std::function<plan::Expected<std::unique_ptr<LibraryCall>>(unsigned workers)> make;
+  std::function<plan::Expected<std::unique_ptr<LibraryCall>>(unsigned workers, plan::KernelFunction)> make;
 };
+
+/// A product whose rows go to a kernel.
+plan::Expected<Decision> decideRowwise(const plan::MatmulCall &call, const MatmulShape &shape) {
+  bool packed = hasPanels(call.dtype()) && suitsPanels(shape);
+  std::optional<RowwiseDesign> design;
+  if (hasPanels(call.dtype()) && !call.accumulate() && call.row_operands() <= kMostRowOperands)
+    design = RowwiseDesign::create(shape, packed ? choosePackedTiling(shape) : chooseTiling(shape), packed);
+  if (!design)
+    return plan::error("no rows of a matmul of {} x {} x {} at a time: it is an instruction of its own", call.m(),
+                       call.n(), call.k());
+  Decision decision;
+  decision.call = call;
+  decision.call.set_tile_batch(1);
+  decision.call.set_tile_m(design->tileM);
+  decision.call.set_tile_n(shape.n);
+  decision.call.set_chunk_k(shape.k);
+  decision.call.clear_kernels();
+  decision.call.add_kernels()->set_implementation(kernelNameOf(design->elements));
+  decision.needs.scratchSlotBytes = design->slotBytes;
+  decision.needs.scratchSharedBytes = design->sharedBytes;
+  decision.needs.scratchSlots = static_cast<uint64_t>(design->tiles());
+  decision.make = [design = *design, operands = call.row_operands()](unsigned, plan::KernelFunction kernel) {
+    return makeRowwiseMatmul(design, kernel, operands);
+  };
+  return decision;
+}
 
 /// What two ways to multiply have in common.
 template <typename Design> Decision decided(const plan::MatmulCall &call, const Design &design) {
@@ -349,11 +376,13 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
   auto shape = shapeOf(call);
   if (!shape)
     return shape.status();
+  if (call.has_row_kernel())
+    return decideRowwise(call, *shape);
   if (hasPanels(call.dtype()) && suitsPanels(*shape)) {
     PackedDesign design(*shape, call.accumulate());
     Decision decision = decided(call, design);
-    decision.call.add_kernels()->set_implementation(design.name());
-    decision.make = [design](unsigned) { return makePackedMatmul(design); };
+    decision.call.add_kernels()->set_implementation(kernelNameOf(design.elements));
+    decision.make = [design](unsigned, plan::KernelFunction) { return makePackedMatmul(design); };
     return decision;
   }
   if (shape->roundsB)
@@ -367,7 +396,9 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
     kernel->set_implementation(desc.implementation());
     kernel->set_scratch_bytes(desc.scratchBytes());
   }
-  decision.make = [design = made.take()](unsigned workers) { return MatmulRunner::create(design, workers); };
+  decision.make = [design = made.take()](unsigned workers, plan::KernelFunction) {
+    return MatmulRunner::create(design, workers);
+  };
   return decision;
 }
 } // namespace
@@ -381,7 +412,7 @@ plan::Expected<LibraryNeeds> query(plan::MatmulCall &call) {
 }
 
 plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
-                                                     unsigned workers) {
+                                                     unsigned workers, plan::KernelFunction rowKernel) {
   auto decision = decide(call);
   if (!decision)
     return decision.status();
@@ -389,7 +420,7 @@ plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &cal
     return plan::error("{}; recompile the model with tcc", reason);
   if (std::string reason = scratchMismatch(scratch, decision->needs, workers); !reason.empty())
     return plan::error("{}; recompile the model with tcc", reason);
-  return decision->make(workers);
+  return decision->make(workers, rowKernel);
 }
 
 } // namespace tcc::runtime

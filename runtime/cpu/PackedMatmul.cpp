@@ -176,7 +176,9 @@ int64_t PackedDesign::tiles() const {
   return ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) * tiling.chunks(shape);
 }
 
-const char *PackedDesign::name() const { return elements == Elements::Bf16 ? "packed:avx512_bf16" : "packed:avx512"; }
+const char *kernelNameOf(Elements elements) {
+  return elements == Elements::Bf16 ? "packed:avx512_bf16" : "packed:avx512";
+}
 
 std::unique_ptr<LibraryCall> makePackedMatmul(const PackedDesign &design) {
   return std::make_unique<PackedMatmul>(design);

@@ -22,8 +22,10 @@ struct PackedDesign {
   bool partial() const { return tiling.chunks(shape) > 1; }
   bool keepsSums() const { return !partial() && (accumulate || shape.narrowC) && tiling.blockK < tiling.chunkK; }
   int64_t tiles() const;
-  const char *name() const; ///< as a kernel of the plan
 };
+
+/// Of products on packed panels, as a kernel of the plan.
+const char *kernelNameOf(packed::Elements elements);
 
 std::unique_ptr<LibraryCall> makePackedMatmul(const PackedDesign &design);
 

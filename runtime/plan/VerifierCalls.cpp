@@ -50,8 +50,8 @@ struct Call {
     };
     bool declared = false;
     for (const InPlace &pair : instruction.in_place())
-      declared |= pair.source() == static_cast<uint32_t>(source) &&
-                  pair.destination() == static_cast<uint32_t>(destination);
+      declared |=
+          pair.source() == static_cast<uint32_t>(source) && pair.destination() == static_cast<uint32_t>(destination);
     return declared && buffer(source).arena() == buffer(destination).arena() &&
            buffer(source).offset() + instruction.operands(source).byte_offset() ==
                buffer(destination).offset() + instruction.operands(destination).byte_offset();
@@ -66,6 +66,36 @@ void verifyKernel(const Call &call, const KernelCall &kernel) {
     call.report("{}: the kernel has no symbol", call.where());
   if (kernel.tiles() <= 0 || kernel.tiles() >= (int64_t(1) << 31))
     call.report("{}: a kernel of {} tiles", call.where(), kernel.tiles());
+}
+
+/// A product whose rows go to a kernel: some rows of C at a time, in f32, all columns of them, and never C as a whole.
+void verifyRowwise(const Call &call, const MatmulCall &matmul) {
+  verifyKernel(call, matmul.row_kernel());
+  if (!call.operandCount("matmul whose rows go to a kernel", 2 + std::max(matmul.row_operands(), 0)))
+    return;
+  uint64_t size = dtypeBytes(matmul.dtype()), m = matmul.m(), n = matmul.n(), k = matmul.k();
+  uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
+  call.operand(0, "A", saturatingProduct({size, m, k}), size, false);
+  call.operand(1, "B", saturatingProduct({sizeOfB, k, n}), sizeOfB, false);
+  DType result = matmul.result_dtype() == DTYPE_NONE ? matmul.dtype() : matmul.result_dtype();
+  if (matmul.batch() != 1 || matmul.accumulate() || result != F32 || matmul.tile_n() != matmul.n() ||
+      matmul.chunk_k() != matmul.k())
+    call.report("{}: a matmul whose rows go to a kernel is one product, in f32, of whole rows, added to nothing",
+                call.where());
+  if (int64_t tiles = (matmul.m() - 1) / matmul.tile_m() + 1; matmul.row_kernel().tiles() != tiles)
+    call.report("{}: the kernel has {} tiles, the product's rows come in {}", call.where(), matmul.row_kernel().tiles(),
+                tiles);
+  // A and B are read until the last tile is done, when the kernel has long begun to write.
+  for (const InPlace &pair : call.instruction.in_place())
+    if (pair.source() < 2)
+      call.report("{}: the kernel writes in place of {}, which the product reads", call.where(),
+                  describe(call.entry, call.instruction.operands(static_cast<int>(pair.source())).buffer()));
+  for (int i = 2; i < call.instruction.operands_size(); ++i)
+    for (int factor : {0, 1})
+      if (call.instruction.operands(i).write() &&
+          call.instruction.operands(i).buffer() == call.instruction.operands(factor).buffer())
+        call.report("{}: the kernel writes {}, which the product reads", call.where(),
+                    describe(call.entry, call.instruction.operands(i).buffer()));
 }
 
 void verifyMatmul(const Call &call, const MatmulCall &matmul) {
@@ -88,6 +118,8 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   }
   uint64_t batch = matmul.batch(), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
+  if (matmul.has_row_kernel())
+    return verifyRowwise(call, matmul);
   // What is added comes before C and lies where C does.
   int c = matmul.accumulate() ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))

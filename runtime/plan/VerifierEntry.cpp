@@ -102,7 +102,8 @@ private:
 
   /// Does a pair name these buffers? `everyRead`: and every operand that reads `from` is in such a pair.
   static bool declaredPair(const Instruction &instruction, uint32_t from, uint32_t to, bool everyRead) {
-    if (!instruction.has_kernel() && !(instruction.has_matmul() && instruction.matmul().accumulate()))
+    const MatmulCall &matmul = instruction.matmul();
+    if (!instruction.has_kernel() && !matmul.accumulate() && !matmul.has_row_kernel())
       return false;
     auto named = [&](int operand) {
       for (const InPlace &pair : instruction.in_place())

@@ -82,11 +82,15 @@ std::string typePrefix(plan::DType type) {
 }
 
 std::string matmulText(const plan::MatmulCall &call) {
-  static const std::set<std::string_view> known = {"dtype",   "batch",   "m",          "n",      "k",     "trans_a",
-                                                   "trans_b", "chunk_k", "tile_batch", "tile_m", "tile_n"};
-  return fmt::format("matmul {}{}{}x{}x{} {}{}{}", typePrefix(call.dtype()),
+  static const std::set<std::string_view> known = {"dtype",      "batch",   "m",       "n",
+                                                   "k",          "trans_a", "trans_b", "chunk_k",
+                                                   "tile_batch", "tile_m",  "tile_n",  "row_operands"};
+  // Symbols are hashes: their start tells them apart.
+  std::string kernel =
+      call.has_row_kernel() ? fmt::format(" by rows to kernel {}", call.row_kernel().symbol().substr(0, 10)) : "";
+  return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),
-                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known));
+                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), kernel);
 }
 
 template <typename Dims> std::string product(const Dims &dims, int from) {
@@ -177,9 +181,9 @@ const char *kindName(InstructionKind kind) {
 }
 
 std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction) {
-  static const std::set<std::string_view> known = {"scratch",      "scratch_slot_bytes", "node", "flops",
-                                                   "bytes",        "recompute",          "cost", "scratch_shared_bytes",
-                                                   "scratch_slots", "beside"};
+  static const std::set<std::string_view> known = {
+      "scratch", "scratch_slot_bytes",   "node",          "flops", "bytes", "recompute",
+      "cost",    "scratch_shared_bytes", "scratch_slots", "beside"};
   return callText(entry, instruction) + (instruction.recompute() ? " again" : "") + otherFields(instruction, known);
 }
 

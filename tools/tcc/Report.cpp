@@ -169,7 +169,8 @@ std::string instructionName(const plan::Instruction &instruction) {
   case plan::Instruction::kKernel:
     return instruction.kernel().symbol();
   case plan::Instruction::kMatmul:
-    return library("matmul", instruction.matmul().kernels());
+    return library("matmul", instruction.matmul().kernels()) +
+           (instruction.matmul().has_row_kernel() ? " by rows to " + instruction.matmul().row_kernel().symbol() : "");
   case plan::Instruction::kConvolution: {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};
     int kind = instruction.convolution().kind();

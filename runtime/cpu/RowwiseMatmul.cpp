@@ -1,0 +1,160 @@
+//===- RowwiseMatmul.cpp - a product whose rows go to a kernel -----------===//
+//
+// First all of B is copied into panels, which all workers share. Then a tile multiplies some rows of A with every
+// panel: its rows of C lie in the worker's scratch, small enough for the core's second cache, and there the kernel
+// reads them. So a gradient reaches the update of its parameter without a way through memory, and while one worker's
+// kernel waits for the parameter, another's product multiplies.
+//
+// A sum runs through K as it does in a product by itself, in the same blocks: the bits are the same.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/RowwiseMatmul.h"
+
+#include <algorithm>
+#include <array>
+
+namespace tcc::runtime {
+
+using packed::Block, packed::Elements, packed::Source, packed::Store;
+
+namespace {
+using tiling::ceilDiv, tiling::roundUp;
+
+// Of a tile: rows of C in scratch, and panels of A beside them. Where all of B stays in the second cache, C stays in
+// the first: with a short K the kernel has its rows back before they were ever far. Else a tile has more rows, or
+// panels of B would come from afar for too few.
+constexpr int64_t kRowsBytes = 192 << 10, kPanelBytes = 256 << 10;
+constexpr int64_t kNearRowsBytes = 32 << 10, kNearBytes = 256 << 10;
+constexpr int64_t kTiles = 16, kLeastRows = 16;
+constexpr int64_t kPackedBytes = 32 << 10; // of B that a worker packs at a time
+
+class RowwiseMatmul final : public LibraryCall {
+public:
+  RowwiseMatmul(const RowwiseDesign &chosen, plan::KernelFunction kernel, int operands)
+      : design(chosen), kernel(kernel), operands(operands), panels(ceilDiv(design.shape.n, packed::kColumns)),
+        vectors(ceilDiv(design.shape.n, packed::kVector)) {
+    int64_t bytes = packed::kColumns * 4 * packed::wordsOf(design.shape.k, design.elements);
+    panelsATime = std::max<int64_t>(1, kPackedBytes / bytes);
+  }
+
+  int stages() const override { return 2; }
+  int longestStage() const override { return 1; }
+  int64_t tiles(int stage) const override { return stage == 0 ? ceilDiv(panels, panelsATime) : design.tiles(); }
+
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
+    auto *shared = reinterpret_cast<uint32_t *>(context.scratch);
+    if (stage == 0) {
+      for (int64_t panel = begin * panelsATime; panel < std::min(panels, end * panelsATime); ++panel)
+        pack(static_cast<const char *>(context.pointers[1]), panel, shared);
+      return true;
+    }
+    for (int64_t tile = begin; tile < end; ++tile) {
+      char *slot = context.scratch + design.sharedBytes +
+                   slotOf(tile, design.tiles(), context.worker, context.workers) * design.slotBytes;
+      multiplyRows(tile, static_cast<const char *>(context.pointers[0]), shared, slot);
+      runKernel(tile, context.pointers, slot);
+    }
+    return true;
+  }
+
+private:
+  int64_t columnsOf(int64_t panel) const {
+    return std::min(packed::kColumns, design.shape.n - panel * packed::kColumns);
+  }
+
+  /// Where a panel of the block of K from `k` on, of `words`, lies in what is shared.
+  int64_t wordsBefore(int64_t panel, int64_t k, int64_t words) const {
+    int64_t before = packed::wordsOf(k, design.elements);
+    return (before * vectors + words * panel * packed::kVectors) * packed::kVector;
+  }
+
+  void pack(const char *b, int64_t panel, uint32_t *shared) const {
+    const MatmulShape &s = design.shape;
+    int64_t size = packed::bytesOf(design.elementsOfB), j = panel * packed::kColumns;
+    for (int64_t at = 0; at < s.k; at += design.blockK) {
+      int64_t k = std::min(design.blockK, s.k - at);
+      Source source{b + (s.transB ? j * s.k + at : at * s.n + j) * size, s.transB ? s.k : s.n, s.transB,
+                    design.elementsOfB};
+      packed::packColumns(shared + wordsBefore(panel, at, packed::wordsOf(k, design.elements)), source,
+                          columnsOf(panel), k);
+    }
+  }
+
+  void multiplyRows(int64_t tile, const char *a, const uint32_t *shared, char *slot) const {
+    const MatmulShape &s = design.shape;
+    int64_t size = packed::bytesOf(design.elements), i0 = tile * design.tileM, rows = std::min(design.tileM, s.m - i0);
+    auto *panelsA = reinterpret_cast<uint32_t *>(slot);
+    auto *c = reinterpret_cast<float *>(slot + design.offsetC);
+    packed::Ahead nothing; // panels lie one behind the other, as processors foresee
+    for (int64_t at = 0; at < s.k; at += design.blockK) {
+      int64_t k = std::min(design.blockK, s.k - at), words = packed::wordsOf(k, design.elements);
+      Source source{a + (s.transA ? at * s.m + i0 : i0 * s.k + at) * size, s.transA ? s.m : s.k, !s.transA,
+                    design.elements};
+      bool inPlace = packed::readsRowsInPlace(source, s.k);
+      if (!inPlace)
+        packed::packRows(panelsA, source, rows, k);
+      for (int64_t panel = 0; panel < panels; ++panel) {
+        const uint32_t *b = shared + wordsBefore(panel, at, words);
+        for (int64_t row = 0; row < rows; row += packed::kRows) {
+          packed::RowPanel panelA{panelsA + row * words, 0};
+          if (inPlace)
+            panelA = {reinterpret_cast<const uint32_t *>(source.data + row * s.k * size), s.k * size / 4};
+          float *sum = c + row * s.n + panel * packed::kColumns;
+          packed::multiply(
+              design.elements == Elements::Bf16, panelA, b, std::min(packed::kRows, rows - row), columnsOf(panel),
+              {words, at == 0 ? nullptr : sum, s.n, sum, s.n, Store::Overwrite, /*isCold=*/false, &nothing});
+        }
+      }
+    }
+  }
+
+  /// The kernel sees C where it would lie if all of its rows were there.
+  void runKernel(int64_t tile, void *const *pointers, char *slot) const {
+    std::array<void *, kMostRowOperands + 1> rest;
+    auto rows = reinterpret_cast<uintptr_t>(slot + design.offsetC);
+    rest[0] = reinterpret_cast<void *>(rows - static_cast<uintptr_t>(tile * design.tileM * design.shape.n) * 4);
+    std::copy_n(pointers + 2, operands, rest.begin() + 1);
+    kernel(rest.data(), tile, tile + 1, nullptr);
+  }
+
+  RowwiseDesign design;
+  plan::KernelFunction kernel;
+  int operands;
+  int64_t panels, vectors, panelsATime;
+};
+} // namespace
+
+std::optional<RowwiseDesign> RowwiseDesign::create(const MatmulShape &shape, const MatmulTiling &plain, bool packed) {
+  RowwiseDesign design;
+  design.shape = shape;
+  design.blockK = packed ? plain.blockK : shape.k;
+  design.elements = shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32;
+  design.elementsOfB = shape.roundsB ? Elements::Rounded : design.elements;
+  bool sameSums = plain.chunks(shape) == 1 && (packed || plain.blockK == shape.k);
+  if (shape.batch != 1 || shape.widened || shape.narrowC || !sameSums)
+    return std::nullopt;
+  int64_t columns = roundUp(shape.n, packed::kVector), wordsOfK = packed::wordsOf(shape.k, design.elements);
+  design.sharedBytes = alignScratch(static_cast<uint64_t>(columns * (wordsOfK + 1)) * 4);
+  // What all share is there in place of C, which is not.
+  if (design.sharedBytes > static_cast<uint64_t>(shape.m * shape.n) * 4 || shape.m < packed::kRows)
+    return std::nullopt;
+  int64_t words = packed::wordsOf(design.blockK, design.elements);
+  auto rowsOf = [&](int64_t bytes) {
+    return std::min(bytes / (shape.n * 4), kPanelBytes / (words * 4)) / packed::kRows * packed::kRows;
+  };
+  bool isNear = design.sharedBytes <= kNearBytes && rowsOf(kNearRowsBytes) > 0;
+  int64_t most = rowsOf(isNear ? kNearRowsBytes : kRowsBytes);
+  if (most == 0)
+    return std::nullopt;
+  int64_t parts = std::max({int64_t(1), ceilDiv(shape.m, most), std::min(kTiles, shape.m / kLeastRows)});
+  design.tileM = std::min(most, roundUp(ceilDiv(shape.m, parts), packed::kRows));
+  design.offsetC = alignScratch(static_cast<uint64_t>(packed::packedRowWords(design.tileM, words)) * 4);
+  design.slotBytes = design.offsetC + alignScratch(static_cast<uint64_t>(design.tileM * shape.n) * 4);
+  return design;
+}
+
+std::unique_ptr<LibraryCall> makeRowwiseMatmul(const RowwiseDesign &design, plan::KernelFunction kernel, int operands) {
+  return std::make_unique<RowwiseMatmul>(design, kernel, operands);
+}
+
+} // namespace tcc::runtime
