@@ -248,6 +248,8 @@ private:
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
+                      if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels)
+                        passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});
     list.push_back({"memory", [this](OpPassManager &passes) {
                       passes.addPass(train::createMaterializeBuffersPass());
@@ -295,8 +297,7 @@ private:
     kernels.emplace(target, &profile, options.store);
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
-        for (auto fused : function.getOps<train::FusedOp>())
-          kernels->add(fused);
+        function.walk([&](train::FusedOp fused) { kernels->add(fused); });
     kernels->start();
   }
 

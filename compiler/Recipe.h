@@ -110,6 +110,7 @@ struct Recipe {
   std::string attention = "auto";                  ///< compiler.attention
   bool winograd = true;                            ///< compiler.winograd
   bool overlap = true;                             ///< compiler.overlap
+  bool fuseUpdates = true;                         ///< compiler.fuse_updates
   /// Where each key given stands ("recipe.toml:3:1" or "--set"), by dotted key.
   std::map<std::string, std::string> where;
 

@@ -335,6 +335,8 @@ std::vector<Key> makeKeys() {
          return readChoice(node, {"auto", "fused", "unfused"}, {}, recipe.attention);
        }},
       {"compiler.overlap", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.overlap); }},
+      {"compiler.fuse_updates",
+       [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.fuseUpdates); }},
       {"compiler.winograd", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.winograd); }},
   };
 }

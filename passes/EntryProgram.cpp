@@ -23,6 +23,8 @@ int requiredInPlaceOperand(Operation *op) {
 SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
   if (auto fused = dyn_cast<FusedOp>(op))
     return fused.getInPlacePairs();
+  if (auto rowwise = dyn_cast<RowwiseOp>(op))
+    return rowwise.getInPlacePairs();
   int operand = requiredInPlaceOperand(op);
   return operand < 0 ? SmallVector<std::pair<unsigned, unsigned>>()
                      : SmallVector<std::pair<unsigned, unsigned>>{{unsigned(operand), 0}};
@@ -77,9 +79,9 @@ llvm::DenseMap<Value, StringRef> newStateOf(func::FuncOp function) {
 }
 
 double flopsOf(Operation *op) {
-  if (auto fused = dyn_cast<FusedOp>(op)) {
+  if (isa<FusedOp, RowwiseOp>(op)) {
     double flops = 0;
-    for (Operation &inner : fused.getBody().front())
+    for (Operation &inner : op->getRegion(0).front())
       flops += flopsOf(&inner);
     return flops;
   }

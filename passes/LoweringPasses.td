@@ -105,7 +105,8 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
     %c = train.matmul %a, %w {train.library, ...} : (tensor<1x64x768xbf16>, tensor<1x768x768xf32>) -> ...
     ```
   }];
-  let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">];
+  let options = [Option<"library", "library", "bool", "true", "false: generated kernels for everything">,
+                 Option<"target", "target", "std::string", "\"\"", "machine level of the library's kernels; empty: the process's">];
 }
 
 def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
@@ -173,6 +174,31 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
     ```
   }];
   let options = [Option<"fuse", "fuse", "bool", "true", "false: one kernel per op, for debugging">];
+}
+
+def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {
+  let summary = "Makes gradients row by row for the kernels that update parameters with them";
+  let description = [{
+    A gradient by a matrix that only the kernel of its update reads (no clipping by the norm of all gradients, no
+    accumulation) need not lie in memory: some rows of the product are made in a worker's scratch, as many as its second
+    cache holds, and the kernel updates those rows of the parameter and of the optimizer's state. This saves writing and
+    reading the gradient, a sixth of an update's traffic each, and the memory of the gradient; one worker multiplies while
+    another waits for memory. Bits stay: the product is summed and the kernel computes as they would by themselves.
+
+    ```mlir
+    %g = train.matmul %x, %dy {transA = true, train.library} : ... -> tensor<1x3072x768xf32>
+    %r = train.reshape %g : ... -> tensor<3072x768xf32>
+    %u:3 = train.fused(%r, %w, %m, %v) ...
+    // becomes
+    %u:3 = train.rowwise(%x, %dy, %w, %m, %v) {train.library} ... {
+    ^bb0(...):
+      %g = train.matmul ...
+      %r = train.reshape %g
+      %u:3 = train.fused(%r, ...) {train.tile_elements = 73728} ...
+      train.yield %u#0, %u#1, %u#2
+    }
+    ```
+  }];
 }
 
 def MaterializeBuffersPass : Pass<"materialize-buffers", "::mlir::ModuleOp"> {

@@ -37,7 +37,8 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
                                       Operation *op) {
   planning::OverlapInstruction result;
   NominalTime time = nominalTime(op);
-  if (op->hasAttr(names::kLibrary))
+  // A product with an update inside takes its share of memory already.
+  if (op->hasAttr(names::kLibrary) && !isa<RowwiseOp>(op))
     result.computeNs = uint64_t(time.arithmeticNs);
   // Updates: all that they read and write comes from memory. What passes between layers is half in cache, and beside a
   // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).

@@ -54,6 +54,11 @@ struct SelectKernels : impl::SelectKernelsPassBase<SelectKernels> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry) || !library)
       return;
+    if (!target.empty())
+      if (plan::Status status = runtime::selectLevel(target); !status.ok()) {
+        function.emitError() << status.message();
+        return signalPassFailure();
+      }
     Builder builder(&getContext());
     emit::LibraryCalls calls;
     readInPlace(function, calls);

@@ -141,6 +141,12 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
 
   space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
+  if (std::optional<int64_t> tile = fused.getTileElements()) {
+    space.laneBlock = laneExtent; // whole rows, of which a tile has some
+    space.units = rows;
+    space.unitsPerTile = *tile / (elements / rows);
+    return space;
+  }
   space.unitsPerTile = std::max<int64_t>({1, kElementsPerTile / perUnit, (space.units + kMostTiles - 1) / kMostTiles});
   return space;
 }

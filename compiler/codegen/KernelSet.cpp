@@ -35,6 +35,8 @@ std::string textOf(train::FusedOp fused) {
   // Types of the operands and the region; attributes of the op itself (offsets, order) are not part of the kernel.
   for (BlockArgument argument : fused.getBody().front().getArguments())
     stream << argument.getType() << ";";
+  if (std::optional<int64_t> tile = fused.getTileElements())
+    stream << "tiles of " << *tile << ";";
   llvm::DenseMap<Value, unsigned> numbers;
   for (BlockArgument argument : fused.getBody().front().getArguments())
     numbers[argument] = numbers.size();

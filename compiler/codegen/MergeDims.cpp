@@ -103,6 +103,8 @@ void collapseDims(train::FusedOp fused) {
 } // namespace
 
 void mergeDims(train::FusedOp fused) {
+  if (fused.getTileElements())
+    return; // its rows stand for those of a product
   for (Operation &op : fused.getBody().front())
     if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
       return;

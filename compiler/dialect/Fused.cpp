@@ -1,5 +1,6 @@
 //===- Fused.cpp - questions about fused regions --------------------------===//
 #include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/plan.pb.h"
 
 using namespace mlir;
 
@@ -88,6 +89,56 @@ LoopKernel FusedOp::getLoopKernel() {
   return nullptr;
 }
 
+static constexpr StringRef kTileElements = "train.tile_elements";
+
+std::optional<int64_t> FusedOp::getTileElements() {
+  auto elements = (*this)->getAttrOfType<IntegerAttr>(kTileElements);
+  return elements ? std::optional(elements.getInt()) : std::nullopt;
+}
+
+bool FusedOp::setTileElements(int64_t elements) {
+  Block &body = getBody().front();
+  Levels levels(body);
+  if (getLoopKernel() || !levels.staged || elements <= 0)
+    return false;
+  int64_t whole = 1; // what may not be cut: a row of the reductions, else of the result
+  if (levels.count > 0) {
+    SmallVector<int64_t> reduced;
+    for (Operation &op : body)
+      if (auto reducible = dyn_cast<Reducible>(&op))
+        reduced = reducible.getReducedDims();
+    auto rank = int64_t(levels.full.size());
+    for (auto [index, dim] : llvm::enumerate(reduced)) {
+      if (dim != rank - int64_t(reduced.size()) + int64_t(index))
+        return false; // rows that lie across others
+      whole *= levels.full[size_t(dim)];
+    }
+  } else {
+    llvm::ArrayRef<int64_t> shape;
+    for (Value value : cast<YieldOp>(body.getTerminator()).getValues()) {
+      if (!shape.empty() && Levels::shapeOf(value) != shape)
+        return false;
+      shape = Levels::shapeOf(value);
+    }
+    while (shape.size() > 1 && shape.back() == 1)
+      shape = shape.drop_back();
+    if (shape.empty())
+      return false;
+    whole = shape.back();
+  }
+  if (elements % whole != 0)
+    return false;
+  (*this)->setAttr(kTileElements, IntegerAttr::get(IntegerType::get(getContext(), 64), elements));
+  return true;
+}
+
+bool FusedOp::readsByTiles(unsigned operand) {
+  if (getLoopKernel())
+    return false;
+  Levels levels(getBody().front());
+  return levels.staged && levels.lastElementwiseRead(getBody().front().getArgument(operand)).has_value();
+}
+
 int FusedOp::getRequiredInPlaceOperand() {
   LoopKernel kernel = getLoopKernel();
   if (!kernel || kernel.getInPlaceOperand() < 0)
@@ -121,6 +172,47 @@ SmallVector<std::pair<unsigned, unsigned>> FusedOp::getInPlacePairs() {
         pairs.push_back({argument.getArgNumber(), unsigned(index)});
   }
   return pairs;
+}
+
+MatMulOp RowwiseOp::getProduct() { return *getBody().front().getOps<MatMulOp>().begin(); }
+FusedOp RowwiseOp::getKernel() { return *getBody().front().getOps<FusedOp>().begin(); }
+
+LogicalResult RowwiseOp::verify() {
+  Block &body = getBody().front();
+  if (!llvm::hasSingleElement(body.getOps<MatMulOp>()) || !llvm::hasSingleElement(body.getOps<FusedOp>()))
+    return emitOpError("needs one matmul and one kernel");
+  FusedOp kernel = getKernel();
+  Value rows = kernel->getNumOperands() ? kernel->getOperand(0) : Value();
+  while (rows && rows.getDefiningOp() && rows.getDefiningOp()->hasTrait<View>())
+    rows = rows.getDefiningOp()->getOperand(0);
+  if (!rows || rows.getDefiningOp() != getProduct())
+    return emitOpError("the kernel's first operand is not the product");
+  if (!llvm::equal(kernel->getResults(), cast<YieldOp>(body.getTerminator()).getValues()))
+    return emitOpError("its results are not the kernel's");
+  for (auto [number, argument] : llvm::enumerate(body.getArguments())) {
+    bool isRead = number < 2
+                      ? getProduct()->getOperand(unsigned(number)) == argument
+                      : number - 1 < kernel->getNumOperands() && kernel->getOperand(unsigned(number) - 1) == argument;
+    if (!isRead)
+      return emitOpError("operand ") << number
+                                     << " is out of place: the product's two come first, then the kernel's others";
+  }
+  return success();
+}
+
+SmallVector<std::pair<unsigned, unsigned>> RowwiseOp::getInPlacePairs() {
+  SmallVector<std::pair<unsigned, unsigned>> pairs;
+  for (auto [operand, result] : getKernel().getInPlacePairs())
+    if (operand > 0)
+      pairs.push_back({operand + 1, result});
+  return pairs;
+}
+
+void RowwiseOp::buildCall(plan::Instruction &instruction) {
+  getProduct().buildCall(instruction);
+  plan::MatmulCall &call = *instruction.mutable_matmul();
+  call.mutable_row_kernel();
+  call.set_row_operands(int32_t(getKernel()->getNumOperands() + getKernel()->getNumResults()) - 1);
 }
 
 } // namespace tcc::train

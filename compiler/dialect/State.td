@@ -39,8 +39,8 @@ def Train_CopyOp : Train_Op<"copy", []> {
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
 }
 
-def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, HasParent<"FusedOp">]> {
-  let summary = "the values that leave a fused region";
+def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, ParentOneOf<["FusedOp", "RowwiseOp"]>]> {
+  let summary = "the values that leave a fused or rowwise region";
   let arguments = (ins Variadic<Train_Tensor>:$values);
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
   let builders = [OpBuilder<(ins), "build($_builder, $_state, ::mlir::ValueRange());">];
@@ -64,6 +64,35 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
     ::tcc::train::LoopKernel getLoopKernel();
     /// The operand that result 0 must overwrite (a scatter into it), or -1.
     int getRequiredInPlaceOperand();
+    /// Elements of the iteration space that each of its tiles visits, in row-major order, the last one fewer, if that is
+    /// settled; else the tiles are the kernel's own matter.
+    std::optional<int64_t> getTileElements();
+    /// Settles it. False where the kernel cannot be cut like that: a row that it reduces would belong to two tiles.
+    bool setTileElements(int64_t elements);
+    /// True if each element of the operand is read for the same element of the iteration space alone, or for reductions
+    /// of whole rows: a tile needs no element of the operand but its own.
+    bool readsByTiles(unsigned operand);
+  }];
+}
+def Train_RowwiseOp : Train_Op<"rowwise", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">,
+                                           DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+  let summary = "a product whose rows go to a kernel as they are made";
+  let description = [{
+    The region holds a matmul, views of its result, and the fused kernel that alone reads it, as its first operand. Operands
+    are the matmul's two, then the kernel's others; results are the kernel's. Some rows of the product are made at a time, in
+    a worker's scratch, and the kernel's tile of those rows runs on them: the product as a whole never lies in memory. The
+    bits are those of a matmul and a kernel by themselves. Made by fuse-updates.
+  }];
+  let arguments = (ins Variadic<Train_Tensor>:$inputs);
+  let results = (outs Variadic<Train_Tensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $results) $body";
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    ::tcc::train::MatMulOp getProduct();
+    ::tcc::train::FusedOp getKernel();
+    /// Pairs (operand, result) where the result may overwrite the operand: those of the kernel.
+    ::llvm::SmallVector<std::pair<unsigned, unsigned>> getInPlacePairs();
   }];
 }
 #endif // TCC_DIALECT_STATE_TD

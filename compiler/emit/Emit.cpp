@@ -174,6 +174,11 @@ private:
       if (!call)
         return plan::error("internal error: the library no longer takes {}", op->getName().getStringRef().str());
       instruction = call->instruction;
+      if (auto rowwise = dyn_cast<train::RowwiseOp>(op)) {
+        codegen::KernelSet::Kernel kernel = kernels.add(rowwise.getKernel());
+        instruction.mutable_matmul()->mutable_row_kernel()->set_symbol(kernel.symbol);
+        instruction.mutable_matmul()->mutable_row_kernel()->set_tiles(kernel.tiles);
+      }
     } else if (auto fill = dyn_cast<train::FillOp>(op)) {
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
     } else if (isa<train::CopyOp>(op)) {

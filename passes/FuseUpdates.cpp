@@ -1,0 +1,135 @@
+//===- FuseUpdates.cpp ----------------------------------------------------===//
+#include "compiler/emit/LibraryCalls.h"
+#include "passes/Common.h"
+#include "passes/EntryProgram.h"
+#include "passes/Fusion.h"
+#include "passes/Lowering.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_FUSEUPDATESPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+constexpr int64_t kLeastGradientBytes = 128 << 10; // a smaller one stays in cache until it is read
+
+/// A product, the views of it that its reader sees, and the number of the reader's operand.
+struct Gradient {
+  MatMulOp product;
+  SmallVector<Operation *> views; ///< the last one first
+  unsigned operand;
+};
+
+/// The product that an operand of the kernel is, if nobody else reads it or a view of it.
+std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand) {
+  Gradient gradient{nullptr, {}, operand};
+  Value value = kernel->getOperand(operand);
+  while (Operation *op = value.getDefiningOp()) {
+    if (!value.hasOneUse())
+      return std::nullopt;
+    if (!op->hasTrait<View>()) {
+      gradient.product = dyn_cast<MatMulOp>(op);
+      break;
+    }
+    gradient.views.push_back(op);
+    value = op->getOperand(0);
+  }
+  bool fits = gradient.product && gradient.product->hasAttr(names::kLibrary) && !gradient.product.getAddend() &&
+              tensorBytes(value.getType()) >= kLeastGradientBytes && kernel.readsByTiles(operand);
+  return fits ? std::optional(gradient) : std::nullopt;
+}
+
+/// The product and the kernel as one instruction, in front of the kernel; they still stand, too.
+RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
+  SmallVector<Value> operands(gradient.product->getOperands());
+  for (auto [number, operand] : llvm::enumerate(kernel->getOperands()))
+    if (number != gradient.operand)
+      operands.push_back(operand);
+  OpBuilder builder(kernel);
+  Location loc = FusedLoc::get(builder.getContext(), {gradient.product.getLoc(), kernel.getLoc()});
+  auto rowwise = RowwiseOp::create(builder, loc, kernel->getResultTypes(), operands);
+  Block *body = builder.createBlock(&rowwise.getBody());
+  SmallVector<Value> inner;
+  for (Value operand : operands)
+    inner.push_back(body->addArgument(operand.getType(), operand.getLoc()));
+  auto product = cast<MatMulOp>(builder.clone(*gradient.product));
+  for (StringRef planned : {names::kLibrary, names::kScratchSlotBytes, names::kScratchSlots, names::kScratchSharedBytes,
+                            names::kPartialBytes})
+    product->removeAttr(planned);
+  product->setOperands(ValueRange(inner).take_front(2));
+  IRMapping views;
+  views.map(gradient.product.getResult(), product.getResult());
+  Value rows = product.getResult();
+  for (Operation *view : llvm::reverse(gradient.views))
+    rows = builder.clone(*view, views)->getResult(0);
+  // The kernel's first operand are the rows.
+  SmallVector<Value> kernelOperands{rows};
+  llvm::append_range(kernelOperands, ValueRange(inner).drop_front(2));
+  auto rowKernel = FusedOp::create(builder, kernel.getLoc(), kernel->getResultTypes(), kernelOperands);
+  kernel.getBody().cloneInto(&rowKernel.getBody(), views);
+  Block &region = rowKernel.getBody().front();
+  BlockArgument was = region.getArgument(gradient.operand);
+  if (gradient.operand > 0) {
+    BlockArgument first = region.insertArgument(0u, was.getType(), was.getLoc());
+    was.replaceAllUsesWith(first);
+    region.eraseArgument(gradient.operand + 1);
+  }
+  YieldOp::create(builder, loc, rowKernel->getResults());
+  return rowwise;
+}
+
+/// True if the library multiplies row by row, and the kernel's tiles can follow.
+bool isPossible(RowwiseOp rowwise, emit::LibraryCalls &calls) {
+  std::optional<emit::LibraryCallPlan> call = calls.find(rowwise);
+  if (!call)
+    return false;
+  const plan::MatmulCall &matmul = call->instruction.matmul();
+  if (!rowwise.getKernel().setTileElements(matmul.tile_m() * matmul.n()))
+    return false;
+  Builder builder(rowwise.getContext());
+  rowwise->setAttr(names::kLibrary, builder.getUnitAttr());
+  auto set = [&](StringRef name, uint64_t value) { rowwise->setAttr(name, builder.getI64IntegerAttr(int64_t(value))); };
+  set(names::kScratchSlotBytes, call->needs.scratchSlotBytes);
+  set(names::kScratchSlots, call->needs.scratchSlots);
+  set(names::kScratchSharedBytes, call->needs.scratchSharedBytes);
+  return true;
+}
+
+struct FuseUpdates : impl::FuseUpdatesPassBase<FuseUpdates> {
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (!function->hasAttr(names::kEntry))
+      return;
+    emit::LibraryCalls calls;
+    llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
+    for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>())) {
+      if (llvm::none_of(kernel->getResults(), [&](Value result) { return newState.contains(result); }))
+        continue;
+      for (unsigned operand = 0; operand < kernel->getNumOperands(); ++operand) {
+        std::optional<Gradient> gradient = gradientOf(kernel, operand);
+        if (!gradient)
+          continue;
+        RowwiseOp rowwise = wrap(*gradient, kernel);
+        if (!isPossible(rowwise, calls)) {
+          rowwise->erase();
+          continue;
+        }
+        kernel->replaceAllUsesWith(rowwise->getResults());
+        kernel->erase();
+        for (Operation *view : gradient->views)
+          view->erase();
+        gradient->product->erase();
+        break;
+      }
+    }
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train
