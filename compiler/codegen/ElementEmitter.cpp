@@ -277,26 +277,29 @@ Value ElementEmitter::toStored(Value value, Type element) {
   return value;
 }
 
+Value ElementEmitter::insideIfAny(Value index) {
+  if (!predicated)
+    return index;
+  Value any = mask;
+  if (laneCount > 1)
+    any = LLVM::vector_reduce_or::create(builder, loc, builder.getI1Type(), mask);
+  return arith::SelectOp::create(builder, loc, any, index, i64(0));
+}
+
 Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
   Type element = memory.type.getElementType(), stored = storedType(element);
   auto alignment = builder.getI32IntegerAttr(train::elementBytes(element));
   Coord offset = offsetOf(memory.type, coords);
   if (!offset.lanes && (laneCount == 1 || offset.laneStride == 0)) {
-    Value index = offset.base;
-    if (predicated) {
-      // Excluded lanes may point anywhere: read element 0 instead where none is left.
-      Value any = mask;
-      if (laneCount > 1)
-        any = LLVM::vector_reduce_or::create(builder, loc, builder.getI1Type(), mask);
-      index = arith::SelectOp::create(builder, loc, any, index, i64(0));
-    }
-    Value value = LLVM::LoadOp::create(builder, loc, stored, pointerTo(memory, index), alignment.getInt());
-    return splat(fromStored(value, element));
+    Value pointer = pointerTo(memory, insideIfAny(offset.base));
+    return splat(fromStored(LLVM::LoadOp::create(builder, loc, stored, pointer, alignment.getInt()), element));
   }
   auto vector = VectorType::get({laneCount}, stored);
   if (!offset.lanes && offset.laneStride == 1) {
     prefetchAhead(memory, coords, /*forWriting=*/false);
-    Value pointer = pointerTo(memory, offset.base);
+    // No lane reads anything where none is left, but a processor takes a thousand cycles to find that out on a page that
+    // is not there.
+    Value pointer = pointerTo(memory, insideIfAny(offset.base));
     if (!mask)
       return fromStored(LLVM::LoadOp::create(builder, loc, vector, pointer, alignment.getInt()), element);
     Value zero = LLVM::ZeroOp::create(builder, loc, vector);

@@ -80,6 +80,8 @@ private:
   bool atRow(llvm::ArrayRef<train::Coord> coords) const;
   mlir::Value compute(mlir::Operation *op, unsigned result, llvm::ArrayRef<train::Coord> coords);
   mlir::Value pointerTo(const Memory &memory, mlir::Value offset);
+  /// Excluded lanes may point anywhere: element 0 instead where the mask leaves none.
+  mlir::Value insideIfAny(mlir::Value index);
   void prefetchAhead(const Memory &memory, llvm::ArrayRef<train::Coord> coords, bool forWriting);
   mlir::Value fromStored(mlir::Value stored, mlir::Type element);
   mlir::Value toStored(mlir::Value value, mlir::Type element);

@@ -66,7 +66,7 @@ plan::Expected<Session> tcc::runtime::openSession(const SessionOptions &options)
   else
     return plan::Status(fmt::format("--device {}: unknown; use cpu or null", kind), plan::kExitUsage);
   if (!device)
-    return device.status().withContext(options.planPath);
+    return device.status();
   session.device = device.take();
   return session;
 }
