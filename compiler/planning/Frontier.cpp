@@ -10,6 +10,7 @@
 #include <iterator>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace tcc::planning {
 
@@ -59,6 +60,7 @@ template <typename Run> void inParallel(size_t count, const Run &run) {
 Sequence reordered(const Program &program, const Sequence &sequence, uint64_t work) {
   SchedulingOptions options;
   options.work = work;
+  options.closePart = 8192; // packing loses more
   Sequence order = schedule(expand(program, sequence), options).order, result;
   for (int execution : order)
     result.push_back(sequence[size_t(execution)]);
@@ -73,10 +75,15 @@ struct View {
   Program program;
   RematProblem problem;
   std::vector<int> nodeInstruction;
+  std::vector<RematSchedule> byPrices;
   RematSolution least; ///< as little memory as the solver reaches in this order
 
   View(const Program &whole, Sequence inThisOrder) : order(std::move(inThisOrder)), program(inOrder(whole, order)) {
     problem = rematProblemOf(program, nodeInstruction);
+  }
+  void findLeast(const RematOptions &solver) {
+    byPrices = sweepPrices(problem);
+    least = leastMemory(problem, solver, byPrices);
   }
   Sequence sequence(const RematSchedule &schedule, bool firstTogether = true) const {
     Sequence result = sequenceOf(program, schedule, nodeInstruction, firstTogether);
@@ -182,8 +189,24 @@ public:
   void refine();
 
 private:
-  /// Packs sequences, each also in another order of the same executions where that has a smaller peak.
-  void pack(const std::vector<Sequence> &sequences, uint64_t schedulingWork);
+  /// A sequence that may become a point.
+  struct Candidate {
+    Sequence sequence;
+    Bytes peak;
+    Cost cost;
+  };
+  Candidate candidateOf(Sequence sequence) const {
+    const Bytes peak = peakOf(program, sequence);
+    const Cost cost = costOf(program, sequence);
+    return {std::move(sequence), peak, cost};
+  }
+
+  /// The same executions in other orders of a smaller peak, each after the one it was made of; `orderly` as long as
+  /// `candidates`, says where one is looked for.
+  std::vector<Candidate> withOtherOrders(std::vector<Candidate> candidates, const std::vector<bool> &orderly) const;
+  /// Those of the candidates that can still be points, packed with `work` each.
+  std::vector<FrontierPoint> packPromising(const std::vector<Candidate> &candidates, uint64_t work) const;
+  void add(std::vector<FrontierPoint> made) { std::move(made.begin(), made.end(), std::back_inserter(points)); }
   void sweep(const View &view, Cost above);
   bool check(const Sequence &sequence) {
     std::string wrong = validate(program, sequence);
@@ -213,38 +236,80 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
     if (solved[i].feasible)
       last = &solved[i];
   }
-  std::vector<Sequence> sequences, asTheyAre;
+  // Another order of less memory is looked for where there is less to begin with.
+  std::vector<Candidate> candidates, asTheyAre;
   for (const RematSolution &solution : solved)
     if (solution.feasible) {
-      sequences.push_back(view.sequence(solution.schedule));
-      if (!check(sequences.back()))
+      candidates.push_back(candidateOf(view.sequence(solution.schedule)));
+      if (!check(candidates.back().sequence))
         return;
       // The schedule may have had a reason to make results apart.
-      if (Sequence apart = view.sequence(solution.schedule, false);
-          apart != sequences.back() && peakOf(program, apart) < peakOf(program, sequences.back())) {
-        asTheyAre.push_back(std::move(sequences.back()));
-        sequences.back() = std::move(apart);
-        if (!check(sequences.back()))
-          return;
-      }
+      if (Sequence apart = view.sequence(solution.schedule, false); apart != candidates.back().sequence)
+        if (Candidate other = candidateOf(std::move(apart)); other.peak < candidates.back().peak) {
+          if (!check(other.sequence))
+            return;
+          asTheyAre.push_back(std::exchange(candidates.back(), std::move(other)));
+        }
     }
-  // Another order of less memory is looked for where there is less to begin with.
-  pack(sequences, options.schedulingWork);
-  pack(asTheyAre, 0);
+  std::vector<bool> orderly(candidates.size(), true);
+  std::move(asTheyAre.begin(), asTheyAre.end(), std::back_inserter(candidates));
+  orderly.resize(candidates.size(), false);
+  add(packPromising(withOtherOrders(std::move(candidates), orderly), options.packingWork));
   if (last)
     sweep(view, last->cost);
 }
 
-void Climb::pack(const std::vector<Sequence> &sequences, uint64_t schedulingWork) {
-  std::vector<std::vector<FrontierPoint>> made(sequences.size());
-  inParallel(sequences.size(), [&](size_t i) {
-    made[i].push_back(pointOf(sequences[i], options.packingWork));
-    if (schedulingWork)
-      if (Sequence other = reordered(program, sequences[i], schedulingWork); other != sequences[i])
-        made[i].push_back(pointOf(other, options.packingWork));
+std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> candidates,
+                                                     const std::vector<bool> &orderly) const {
+  std::vector<std::vector<Candidate>> others(candidates.size());
+  inParallel(candidates.size(), [&](size_t i) {
+    if (!orderly[i])
+      return;
+    if (Sequence other = reordered(program, candidates[i].sequence, options.schedulingWork);
+        other != candidates[i].sequence)
+      others[i].push_back(candidateOf(std::move(other)));
   });
-  for (std::vector<FrontierPoint> &found : made)
-    std::move(found.begin(), found.end(), std::back_inserter(points));
+  std::vector<Candidate> all;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    all.push_back(std::move(candidates[i]));
+    std::move(others[i].begin(), others[i].end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+/// A point that packs into no more than a candidate has live at once, and costs no more, rules the candidate out: it
+/// need not be packed. So in rounds those come first that would rule others out if they packed without a gap; few of
+/// the others are left then.
+std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &candidates, uint64_t work) const {
+  std::vector<FrontierPoint> made(candidates.size());
+  std::vector<size_t> waiting(candidates.size()), packedOnes;
+  std::iota(waiting.begin(), waiting.end(), size_t(0));
+  while (!waiting.empty()) {
+    std::erase_if(waiting, [&](size_t i) {
+      auto rulesOut = [&](const FrontierPoint &point) {
+        return point.cost <= candidates[i].cost && point.bytes <= candidates[i].peak;
+      };
+      return std::any_of(points.begin(), points.end(), rulesOut) ||
+             std::any_of(packedOnes.begin(), packedOnes.end(), [&](size_t other) { return rulesOut(made[other]); });
+    });
+    std::vector<size_t> now, later;
+    for (size_t i : waiting) {
+      auto comesFirst = [&](size_t other) {
+        const Candidate &a = candidates[other], &b = candidates[i];
+        return a.cost <= b.cost && a.peak <= b.peak && (a.cost < b.cost || a.peak < b.peak || other < i);
+      };
+      (std::none_of(waiting.begin(), waiting.end(), comesFirst) ? now : later).push_back(i);
+    }
+    inParallel(now.size(), [&](size_t i) { made[now[i]] = pointOf(candidates[now[i]].sequence, work); });
+    packedOnes.insert(packedOnes.end(), now.begin(), now.end());
+    waiting = std::move(later);
+  }
+  // In the order of the candidates, whatever the rounds were.
+  std::sort(packedOnes.begin(), packedOnes.end());
+  std::vector<FrontierPoint> result;
+  for (size_t i : packedOnes)
+    result.push_back(std::move(made[i]));
+  return result;
 }
 
 /// Fewer bytes live at once do not always pack into a smaller arena: what lives long lies in the way. Where prices are
@@ -252,42 +317,37 @@ void Climb::pack(const std::vector<Sequence> &sequences, uint64_t schedulingWork
 /// and those kept that pack into less than anything of their cost.
 void Climb::sweep(const View &view, Cost above) {
   constexpr double kStep = 1.15; // from one cost to the next
-  std::vector<std::pair<Cost, RematSchedule>> found;
-  for (RematSchedule &schedule : sweepPrices(view.problem))
+  std::vector<std::pair<Cost, const RematSchedule *>> found;
+  for (const RematSchedule &schedule : view.byPrices)
     if (Cost cost = measure(view.problem, schedule).cost; cost > above)
-      found.emplace_back(cost, std::move(schedule));
+      found.emplace_back(cost, &schedule);
   std::stable_sort(found.begin(), found.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
-  std::vector<Sequence> sequences;
+  std::vector<Candidate> candidates;
   double next = double(above) * 1.02;
   for (const auto &[cost, schedule] : found) {
     if (double(cost) < next && cost != found.back().first)
       continue;
     next = double(cost) * kStep;
-    Sequence sequence = view.sequence(schedule);
-    if (Sequence apart = view.sequence(schedule, false);
-        apart != sequence && peakOf(program, apart) < peakOf(program, sequence))
-      sequence = std::move(apart);
-    if (!check(sequence))
+    Candidate candidate = candidateOf(view.sequence(*schedule));
+    if (Sequence apart = view.sequence(*schedule, false); apart != candidate.sequence)
+      if (Candidate other = candidateOf(std::move(apart)); other.peak < candidate.peak)
+        candidate = std::move(other);
+    if (!check(candidate.sequence))
       return;
-    // What is live at once is already more than something cheaper packs into.
-    const Bytes peak = peakOf(program, sequence);
-    const Cost mine = costOf(program, sequence);
-    if (std::none_of(points.begin(), points.end(),
-                     [&](const FrontierPoint &point) { return point.cost <= mine && point.bytes <= peak; }))
-      sequences.push_back(std::move(sequence));
+    candidates.push_back(std::move(candidate));
   }
-  std::vector<FrontierPoint> rough(sequences.size());
-  inParallel(sequences.size(), [&](size_t i) { rough[i] = pointOf(sequences[i], 0); });
-  std::vector<Sequence> better;
+  std::vector<Candidate> better;
+  const std::vector<FrontierPoint> rough = packPromising(candidates, 0);
   for (size_t i = 0; i < rough.size(); ++i) {
     auto noWorse = [&](const FrontierPoint &other) {
       return other.cost <= rough[i].cost && other.bytes <= rough[i].bytes;
     };
     if (std::none_of(points.begin(), points.end(), noWorse) &&
         std::none_of(rough.begin(), rough.begin() + long(i), noWorse))
-      better.push_back(sequences[i]);
+      better.push_back({rough[i].sequence, rough[i].peak, rough[i].cost});
   }
-  pack(better, options.schedulingWork);
+  const std::vector<bool> orderly(better.size(), true);
+  add(packPromising(withOtherOrders(std::move(better), orderly), options.packingWork));
 }
 
 void Climb::refine() {
@@ -316,7 +376,6 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   Climb climb(program, options);
   Sequence once(program.instructions.size());
   std::iota(once.begin(), once.end(), 0);
-  climb.points.push_back(climb.pointOf(once, kPackingWork));
   auto evenly = [](Bytes most, Bytes least, unsigned count) {
     std::vector<Bytes> budgets;
     for (unsigned rung = 1; rung < count; ++rung)
@@ -329,7 +388,13 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   };
   View given(program, withLateUpdates(program));
   const Bytes most = wholePeak(given.problem);
-  given.least = leastMemory(given.problem, climb.solver);
+  climb.points.resize(1);
+  inParallel(2, [&](size_t i) {
+    if (i == 0)
+      climb.points.front() = climb.pointOf(once, kPackingWork);
+    else
+      given.findLeast(climb.solver);
+  });
   if (given.least.peak < most && options.rungs) {
     climb.solve(given, evenly(most, given.least.peak, options.rungs));
     // Where another order of the same executions needs much less, that order is worth budgets of its own.
@@ -337,7 +402,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
                                      [](const FrontierPoint &a, const FrontierPoint &b) { return a.peak < b.peak; });
     if (smallest->peak + (most - given.least.peak) / 8 < given.least.peak && climb.error.empty()) {
       View other(program, firstExecutions(program, smallest->sequence));
-      other.least = leastMemory(other.problem, climb.solver);
+      other.findLeast(climb.solver);
       if (other.least.peak < given.least.peak) {
         unsigned count = unsigned(double(options.rungs) * double(given.least.peak - other.least.peak) /
                                   double(most - other.least.peak));

@@ -5,6 +5,12 @@
 
 namespace tcc::planning {
 
+void FlowNetwork::clear() {
+  edges.clear();
+  heads.clear();
+  looked = 0;
+}
+
 int FlowNetwork::addNode() {
   heads.push_back(-1);
   return int(heads.size()) - 1;
@@ -21,7 +27,7 @@ void FlowNetwork::addEdge(int from, int to, Capacity capacity) {
 bool FlowNetwork::assignLevels(int source, int sink) {
   level.assign(heads.size(), -1);
   level[size_t(source)] = 0;
-  std::vector<int> queue{source};
+  queue.assign(1, source);
   for (size_t at = 0; at < queue.size(); ++at)
     for (int e = heads[size_t(queue[at])]; e >= 0; e = edges[size_t(e)].next) {
       const Edge &edge = edges[size_t(e)];

@@ -20,6 +20,8 @@ public:
   /// What no cut may pay. Capacities that sum up to this are refused by nobody: keep them well below.
   static constexpr Capacity kUnlimited = INT64_MAX / 4;
 
+  /// Back to a network without nodes; keeps its memory.
+  void clear();
   int addNode();
   /// A directed edge; `from` and `to` are nodes, `capacity` is not negative.
   void addEdge(int from, int to, Capacity capacity);
@@ -47,7 +49,7 @@ private:
 
   std::vector<Edge> edges;
   std::vector<int> heads; ///< per node: the edge that leaves it and was added last
-  std::vector<int> level, open, path;
+  std::vector<int> level, open, path, queue;
   uint64_t looked = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 namespace tcc::planning {
@@ -76,9 +77,18 @@ std::string validate(const PackingProblem &problem, const PackingSolution &solut
       return buffers[i].name + " is not aligned";
     if (solution.offsets[i] + buffers[i].bytes > solution.bytes)
       return buffers[i].name + " ends beyond the arena";
-    for (size_t j = i + 1; j < buffers.size(); ++j)
-      if (overlapInTime(buffers[i], buffers[j]) && solution.offsets[i] < solution.offsets[j] + buffers[j].bytes &&
-          solution.offsets[j] < solution.offsets[i] + buffers[i].bytes)
+  }
+  // All pairs, but for those of which one begins after the other has ended.
+  std::vector<size_t> byBirth(buffers.size());
+  std::iota(byBirth.begin(), byBirth.end(), size_t(0));
+  std::stable_sort(byBirth.begin(), byBirth.end(),
+                   [&](size_t a, size_t b) { return buffers[a].first < buffers[b].first; });
+  for (size_t a = 0; a < byBirth.size(); ++a) {
+    const size_t i = byBirth[a];
+    for (size_t b = a + 1; b < byBirth.size() && buffers[byBirth[b]].first <= buffers[i].last; ++b)
+      if (const size_t j = byBirth[b]; overlapInTime(buffers[i], buffers[j]) &&
+                                       solution.offsets[i] < solution.offsets[j] + buffers[j].bytes &&
+                                       solution.offsets[j] < solution.offsets[i] + buffers[i].bytes)
         return buffers[i].name + " and " + buffers[j].name + " live at the same time and overlap";
   }
   return "";

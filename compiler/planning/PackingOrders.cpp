@@ -12,6 +12,7 @@
 #include "compiler/planning/PackingOrders.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -42,10 +43,44 @@ private:
   uint64_t state = 88172645463325252u;
 };
 
-/// Best-fit of some buffers, quick to repeat: which pairs overlap in time is known.
+/// What is placed already, by offset, of any number of buffers.
+struct Extent {
+  Bytes start, end;
+};
+
+/// The lowest of the smallest gaps between `count` extents, by start, that hold `bytes`; else above them all. Without a
+/// branch: which gap is better is beyond prediction.
+Bytes bestFit(const Extent *extents, size_t count, Bytes bytes) {
+  constexpr int64_t kNoGap = std::numeric_limits<int64_t>::max();
+  Bytes end = 0, best = 0;
+  int64_t bestGap = kNoGap;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t gap = int64_t(extents[i].start - end); // below 0: they overlap
+    const bool isBetter = (gap >= int64_t(bytes)) & (gap < bestGap);
+    best = isBetter ? end : best;
+    bestGap = isBetter ? gap : bestGap;
+    end = std::max(end, extents[i].end);
+  }
+  return bestGap == kNoGap ? end : best;
+}
+
+/// How many of the extents, by start, start at `offset` or below.
+size_t placeOf(const std::vector<Extent> &extents, Bytes offset) {
+  const Extent *begin = extents.data();
+  for (size_t left = extents.size(); left > 0;) {
+    const size_t half = (left + 1) / 2;
+    begin += begin[half - 1].start <= offset ? half : 0;
+    left -= half;
+  }
+  return size_t(begin - extents.data());
+}
+
+/// Best-fit of some buffers, quick to repeat: which pairs overlap in time is known, and orders that begin alike share
+/// what they begin with.
 class Placer {
 public:
-  Placer(const PackingProblem &problem, const std::vector<size_t> &chosen) : count(chosen.size()) {
+  Placer(const PackingProblem &problem, const std::vector<size_t> &chosen)
+      : count(chosen.size()), ends(count, 0), placeInOrder(count, 0), neighbours(count + 1) {
     overlaps.resize(count * count);
     for (size_t i = 0; i < count; ++i) {
       bytes.push_back(roundUp(problem.buffers[chosen[i]].bytes, problem.alignment));
@@ -56,32 +91,35 @@ public:
 
   /// Fills `ends`; the size of the arena.
   Bytes place(const std::vector<size_t> &order) {
-    placed.clear();
-    ends.assign(count, 0);
+    const size_t same = size_t(std::mismatch(last.begin(), last.end(), order.begin()).first - last.begin());
+    size_t kept = 0;
     Bytes most = 0;
-    for (size_t index : order) {
+    for (size_t i = 0; i < ids.size(); ++i)
+      if (placeInOrder[ids[i]] < same) {
+        most = std::max(most, placed[i].end);
+        placed[kept] = placed[i];
+        ids[kept++] = ids[i];
+      }
+    placed.resize(kept);
+    ids.resize(kept);
+    for (size_t place = same; place < count; ++place) {
+      const size_t index = order[place];
       const char *overlap = &overlaps[index * count];
-      Bytes end = 0, best = 0, bestGap = ~Bytes(0);
-      // The neighbours in time first, without a branch: which they are is beyond prediction.
-      neighbours.resize(placed.size() + 1);
+      // The neighbours in time first, without a branch again.
       size_t found = 0;
-      for (const std::pair<Bytes, size_t> &other : placed) {
-        neighbours[found] = other;
-        found += size_t(overlap[other.second]);
+      for (size_t i = 0; i < place; ++i) {
+        neighbours[found] = placed[i];
+        found += size_t(overlap[ids[i]]);
       }
-      for (size_t i = 0; i < found; ++i) {
-        const auto &[start, other] = neighbours[i];
-        if (start > end && start - end >= bytes[index] && start - end < bestGap) {
-          best = end;
-          bestGap = start - end;
-        }
-        end = std::max(end, ends[other]);
-      }
-      std::pair<Bytes, size_t> at(bestGap != ~Bytes(0) ? best : end, index);
-      placed.insert(std::upper_bound(placed.begin(), placed.end(), at), at);
-      ends[index] = at.first + bytes[index];
+      const Bytes offset = bestFit(neighbours.data(), found, bytes[index]);
+      const size_t at = placeOf(placed, offset);
+      placed.insert(placed.begin() + long(at), {offset, offset + bytes[index]});
+      ids.insert(ids.begin() + long(at), unsigned(index));
+      placeInOrder[index] = place;
+      ends[index] = offset + bytes[index];
       most = std::max(most, ends[index]);
     }
+    last = order;
     return most;
   }
 
@@ -91,7 +129,10 @@ public:
 private:
   std::vector<Bytes> bytes;
   std::vector<char> overlaps;
-  std::vector<std::pair<Bytes, size_t>> placed, neighbours; ///< (offset, buffer), by offset
+  std::vector<size_t> last;         ///< the last order
+  std::vector<size_t> placeInOrder; ///< of each buffer
+  std::vector<Extent> placed, neighbours;
+  std::vector<unsigned> ids; ///< whose extents `placed` are
 };
 
 } // namespace
@@ -111,42 +152,32 @@ Bytes mostLive(const PackingProblem &problem) {
 
 std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
                                             Bytes below) {
-  struct Placed {
-    Bytes start, end;
+  struct Life {
     Time first, last;
   };
   PackingSolution solution;
   solution.offsets.assign(problem.buffers.size(), 0);
-  std::vector<Placed> placed, neighbours; // by offset
+  std::vector<Extent> placed, neighbours(order.size() + 1); // by offset
+  std::vector<Life> lives;                                  // of `placed`
   placed.reserve(order.size());
-  neighbours.resize(order.size() + 1);
+  lives.reserve(order.size());
   for (size_t index : order) {
     const PackingBuffer &buffer = problem.buffers[index];
+    const Time first = buffer.first, last = buffer.last;
     const Bytes bytes = roundUp(buffer.bytes, problem.alignment);
-    Bytes end = 0, best = 0, bestGap = ~Bytes(0);
     size_t found = 0; // neighbours in time, gathered without a branch
-    for (const Placed &other : placed) {
-      neighbours[found] = other;
-      found += size_t(other.first <= buffer.last) & size_t(buffer.first <= other.last);
+    for (size_t i = 0; i < placed.size(); ++i) {
+      neighbours[found] = placed[i];
+      found += size_t(lives[i].first <= last) & size_t(first <= lives[i].last);
     }
-    for (size_t i = 0; i < found; ++i) {
-      const Placed &other = neighbours[i];
-      if (other.start > end && other.start - end >= bytes && other.start - end < bestGap) {
-        best = end;
-        bestGap = other.start - end;
-        if (bestGap == bytes)
-          break;
-      }
-      end = std::max(end, other.end);
-    }
-    const Bytes offset = bestGap != ~Bytes(0) ? best : end;
+    const Bytes offset = bestFit(neighbours.data(), found, bytes);
     solution.offsets[index] = offset;
     solution.bytes = std::max(solution.bytes, offset + bytes);
     if (solution.bytes >= below)
       return std::nullopt;
-    auto at = std::upper_bound(placed.begin(), placed.end(), offset,
-                               [](Bytes start, const Placed &other) { return start < other.start; });
-    placed.insert(at, {offset, offset + bytes, buffer.first, buffer.last});
+    const size_t at = placeOf(placed, offset);
+    placed.insert(placed.begin() + long(at), {offset, offset + bytes});
+    lives.insert(lives.begin() + long(at), {first, last});
   }
   return solution;
 }
@@ -177,9 +208,8 @@ void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t
     if (isLarge)
       large.buffers.push_back(problem.buffers[i]);
   }
-  std::stable_sort(small.begin(), small.end(), [&](size_t a, size_t b) {
-    return problem.buffers[a].bytes > problem.buffers[b].bytes;
-  });
+  std::stable_sort(small.begin(), small.end(),
+                   [&](size_t a, size_t b) { return problem.buffers[a].bytes > problem.buffers[b].bytes; });
   const size_t count = chosen.size();
   const uint64_t placing = count * count / 2 + 1, placingAll = problem.buffers.size() * problem.buffers.size() / 2 + 1;
   auto spend = [&](uint64_t visits) {

@@ -44,21 +44,38 @@ public:
       crowded[size_t(t) + 1] = crowded[size_t(t)] + (double(live[size_t(t)]) > bytes ? 1 : 0);
   }
 
-  /// Empty where that would recompute each node several times: no answer worth having.
-  RematSchedule schedule(double pricePerByteStep) {
+  struct Answer {
+    /// Empty where that would recompute each node several times, no answer worth having, or where it is not `within`.
+    RematSchedule schedule;
+    bool within = true; ///< false: more than `budget` bytes are surely live at some step
+    /// With any price between these two the answer is the same.
+    double samePriceFrom = 0, samePriceTo = 0;
+  };
+  Answer schedule(double pricePerByteStep, double budget = kNever) {
     price = pricePerByteStep;
+    Answer answer;
     made.clear();
     heldUntil.assign(size_t(count), -1);
     past.assign(size_t(count), 0);
+    heldBytes = closestBelow = 0;
+    closestAbove = kNever;
     for (int t = 0; t < count; ++t) {
       touched.clear();
       execute(t);
-      if (made.size() > kMostExecutions * problem.nodes.size())
-        return {};
-      for (int u : touched)
-        decide(u, t);
+      bool isTooLong = made.size() > kMostExecutions * problem.nodes.size();
+      for (size_t i = 0; i < touched.size() && !isTooLong; ++i)
+        decide(touched[i], t);
+      answer.within = heldBytes <= budget;
+      if (isTooLong || !answer.within)
+        break;
+      if (t + 1 == count)
+        answer.schedule = made;
     }
-    return made;
+    // What is held stays held at a lower price; what is given up stays so down to where holding it costs no more than
+    // making it again. The other way round at a higher price. The margins are far above what rounding does.
+    answer.samePriceFrom = price * std::min(1.0, closestBelow * (1 + 1e-9));
+    answer.samePriceTo = price * std::max(1.0, closestAbove * (1 - 1e-9));
+    return answer;
   }
 
 private:
@@ -84,6 +101,7 @@ private:
         continue;
       stack.pop_back();
       made.push_back(v);
+      heldBytes += atHand(v) ? 0 : nodes[size_t(v)].bytes;
       heldUntil[size_t(v)] = target;
       touched.push_back(v);
       touched.insert(touched.end(), inputs.begin(), inputs.end());
@@ -101,9 +119,15 @@ private:
       ++stamps;
       visits = 0;
       double held = price * node.bytes * double(crowded[size_t(until)] - crowded[size_t(t) + 1]);
-      if (held > 0 && held > costAt(u, until, held))
-        until = -1;
+      if (held > 0)
+        if (double cost = costAt(u, until, held); held > cost) {
+          until = -1;
+          closestBelow = std::max(closestBelow, cost / held);
+        } else {
+          closestAbove = std::min(closestAbove, cost / held);
+        }
     }
+    heldBytes += (until >= 0 ? node.bytes : 0) - (atHand(u) ? node.bytes : 0);
     heldUntil[size_t(u)] = until;
   }
 
@@ -140,6 +164,9 @@ private:
   std::vector<size_t> past;     ///< how many uses of each node lie behind
   std::vector<int64_t> crowded; ///< crowded steps before each
   double price = 0;
+  double heldBytes = 0; ///< of what is at hand
+  /// What making again costs as a part of holding: the most of what was given up, and at least that of what was held.
+  double closestBelow = 0, closestAbove = 0;
   RematSchedule made;
   std::vector<int> heldUntil; ///< the step until which a value is held; −1: it is not there
   std::vector<int> touched, stack, stamp;
@@ -201,24 +228,37 @@ RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
   Cost bestCost = 0;
   for (double share : kCrowded) {
     walk.setCrowded(live, share * double(budget));
-    double low = least, high = most;
+    double low = least, high = most, sameTo = 0, sameFrom = kNever;
     for (int i = 0; i < kBisections && most > 0; ++i) {
       double price = i == 0 ? high : middle(low, high);
-      RematSchedule schedule = walk.schedule(price);
-      if (schedule.empty()) { // too high a price
+      if (price > sameFrom) { // what the last higher price gave
         high = price;
         continue;
       }
-      RematMeasure measured = measure(problem, schedule);
-      if (measured.peak > budget) {
-        if (i == 0)
-          break; // not even the highest price
+      if (price < sameTo) { // what the last lower one gave
         low = price;
         continue;
       }
+      Walk::Answer answer = walk.schedule(price, i == 0 ? kNever : double(budget));
+      if (answer.within && answer.schedule.empty()) { // too high a price
+        high = price;
+        sameFrom = answer.samePriceFrom;
+        continue;
+      }
+      RematMeasure measured;
+      if (answer.within)
+        measured = measure(problem, answer.schedule);
+      if (!answer.within || measured.peak > budget) {
+        if (i == 0)
+          break; // not even the highest price
+        low = price;
+        sameTo = answer.samePriceTo;
+        continue;
+      }
       high = price;
+      sameFrom = answer.samePriceFrom;
       if (best.empty() || measured.cost < bestCost) {
-        best = std::move(schedule);
+        best = std::move(answer.schedule);
         bestCost = measured.cost;
       }
     }
@@ -237,22 +277,27 @@ std::vector<RematSchedule> sweepPrices(const RematProblem &problem) {
   const double highest = double(*std::max_element(live.begin(), live.end()));
   for (double share : {0.0, 0.25, 0.5, 0.75}) {
     walk.setCrowded(live, share * highest);
-    double ratio = 1;
-    for (int i = 0; i < kPrices && most > 0; ++i, ratio *= 2)
-      if (RematSchedule schedule = walk.schedule(std::max(least, most / ratio));
-          !schedule.empty() && (found.empty() || schedule != found.back()))
-        found.push_back(std::move(schedule));
+    double ratio = 1, sameFrom = kNever;
+    for (int i = 0; i < kPrices && most > 0; ++i, ratio *= 2) {
+      const double price = std::max(least, most / ratio);
+      if (price > sameFrom)
+        continue;
+      Walk::Answer answer = walk.schedule(price);
+      sameFrom = answer.samePriceFrom;
+      if (!answer.schedule.empty() && (found.empty() || answer.schedule != found.back()))
+        found.push_back(std::move(answer.schedule));
+    }
   }
   return found;
 }
 
-RematSchedule leastByPrices(const RematProblem &problem) {
-  RematSchedule best;
+const RematSchedule *leastOf(const RematProblem &problem, const std::vector<RematSchedule> &schedules) {
+  const RematSchedule *best = nullptr;
   RematMeasure least;
-  for (RematSchedule &schedule : sweepPrices(problem)) {
+  for (const RematSchedule &schedule : schedules) {
     RematMeasure measured = measure(problem, schedule);
-    if (best.empty() || measured.peak < least.peak || (measured.peak == least.peak && measured.cost < least.cost)) {
-      best = std::move(schedule);
+    if (!best || measured.peak < least.peak || (measured.peak == least.peak && measured.cost < least.cost)) {
+      best = &schedule;
       least = measured;
     }
   }

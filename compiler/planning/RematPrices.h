@@ -13,8 +13,12 @@ RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget);
 /// Schedules by prices from the highest to none, whatever their peak: what is held, and what is made again.
 std::vector<RematSchedule> sweepPrices(const RematProblem &problem);
 
-/// The schedule of least peak among those that high prices give.
-RematSchedule leastByPrices(const RematProblem &problem);
+/// Of some schedules the one of least peak, of several the cheapest; null where there are none.
+const RematSchedule *leastOf(const RematProblem &problem, const std::vector<RematSchedule> &schedules);
+
+/// `leastMemory` where the sweep is there already.
+RematSolution leastMemory(const RematProblem &problem, const RematOptions &options,
+                          const std::vector<RematSchedule> &sweep);
 
 } // namespace tcc::planning
 

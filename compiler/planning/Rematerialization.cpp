@@ -252,6 +252,11 @@ RematSolution repair(const RematProblem &problem, Bytes budget, const RematSched
 }
 
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options) {
+  return leastMemory(problem, options, sweepPrices(problem));
+}
+
+RematSolution leastMemory(const RematProblem &problem, const RematOptions &options,
+                          const std::vector<RematSchedule> &sweep) {
   RematGraph graph(problem);
   RematTimeline timeline(graph);
   const Bytes target = largestStep(problem);
@@ -259,8 +264,8 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
   // Greedily as far as that goes, then by annealing.
   RematSchedule best = timeline.schedule();
   Bytes reached = timeline.peak();
-  if (RematSchedule priced = leastByPrices(problem); !priced.empty() && measure(problem, priced).peak < reached) {
-    best = std::move(priced);
+  if (const RematSchedule *priced = leastOf(problem, sweep); priced && measure(problem, *priced).peak < reached) {
+    best = *priced;
     timeline = RematTimeline(graph, best);
     reached = timeline.peak();
   }

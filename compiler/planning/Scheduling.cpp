@@ -24,7 +24,7 @@ constexpr int64_t kOthersPart = 20;
 class Scheduler {
 public:
   Scheduler(const Program &program, const SchedulingOptions &options)
-      : program(program), graph(program), search(graph, options), workPerWindow(options.work / 40) {}
+      : program(program), options(options), graph(program), search(graph, options), workPerWindow(options.work / 40) {}
 
   SchedulingSolution run() {
     Sequence own(graph.size());
@@ -51,7 +51,10 @@ public:
   }
 
 private:
-  bool finished() const { return best.peak <= search.lowerBound() || search.exhausted(); }
+  bool finished() const {
+    const int64_t close = options.closePart ? best.peak / int64_t(options.closePart) : 0;
+    return best.peak - close <= search.lowerBound() || search.exhausted();
+  }
 
   void consider(const MeasuredOrder &order) {
     remember(order);
@@ -124,6 +127,7 @@ private:
   }
 
   const Program &program;
+  const SchedulingOptions &options;
   SchedulingGraph graph;
   OrderSearch search;
   uint64_t workPerWindow;

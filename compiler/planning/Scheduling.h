@@ -17,6 +17,9 @@ constexpr uint64_t kSchedulingWork = 100'000'000;
 struct SchedulingOptions {
   uint64_t work = kSchedulingWork;
   std::function<bool()> stop; ///< ends the search early; a solution then depends on when it did
+  /// The search also ends where the peak is above what no order goes below by no more than one part in so many; 0: only
+  /// where it meets that.
+  Bytes closePart = 0;
 };
 
 struct SchedulingSolution {

@@ -1,8 +1,6 @@
 //===- SchedulingBound.cpp - what no order goes below ---------------------===//
 #include "compiler/planning/SchedulingBound.h"
 
-#include "compiler/planning/MinimumCut.h"
-
 #include <algorithm>
 #include <bit>
 
@@ -111,7 +109,7 @@ void LeastSteps::setOrder(const Sequence &newOrder, const std::vector<int64_t> &
 int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t &work) {
   constexpr int64_t kAlways = FlowNetwork::kUnlimited;
   enum : int { kFree = -1, kSource = 0, kSink = 1 };
-  FlowNetwork network;
+  network.clear();
   network.addNode();
   network.addNode();
   auto nodeAt = [&](size_t at) -> const SchedulingGraph::Node & { return graph.nodes[size_t((*order)[at])]; };
@@ -214,8 +212,8 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
   if (!early)
     late = network.reachingSink(kSink, &work);
   for (size_t at = segment.begin; at < segment.end; ++at)
-    before[at] =
-        place[at] == kSource || (place[at] > kSink && (early ? network.reachedFromSource(place[at]) : !late[size_t(place[at])]));
+    before[at] = place[at] == kSource ||
+                 (place[at] > kSink && (early ? network.reachedFromSource(place[at]) : !late[size_t(place[at])]));
   return bytes;
 }
 

@@ -10,6 +10,7 @@
 #ifndef TCC_PLANNING_SCHEDULINGBOUND_H
 #define TCC_PLANNING_SCHEDULINGBOUND_H
 
+#include "compiler/planning/MinimumCut.h"
 #include "compiler/planning/SchedulingGraph.h"
 
 namespace tcc::planning {
@@ -63,6 +64,7 @@ private:
   std::vector<int> place;         ///< by position: node of the network
   std::vector<uint64_t> seen;     ///< by value: the question (a number) that has dealt with it
   uint64_t question = 0;
+  FlowNetwork network; ///< of the last question: its memory is used again
 };
 
 } // namespace tcc::planning

@@ -1,6 +1,7 @@
 //===- FrontierTest.cpp - programs, what lives when, and the ladder -------===//
 #include "compiler/planning/Frontier.h"
 #include "compiler/planning/Scheduling.h"
+#include "test/unit/planning/FuzzRounds.h"
 
 #include "test/unit/planning/FrontierPrograms.h"
 
@@ -210,6 +211,27 @@ TEST(Frontier, AChainOfSavedValuesIsCutToOne) {
   // Two forward values and one of the backward's are live whenever one is made from another.
   EXPECT_LE(points.back().bytes, Bytes(3 * 640 + 64));
   EXPECT_GT(points.size(), 3u);
+}
+
+TEST(Scheduling, EndsCloseToTheBoundWhereThatIsEnough) {
+  const unsigned seed = fuzzSeed(43);
+  std::mt19937 random(seed);
+  int further = 0;
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
+    Program program = randomProgram(random, 60);
+    SchedulingOptions options;
+    options.work = 2'000'000;
+    const SchedulingSolution all = schedule(program, options);
+    options.closePart = 20;
+    const SchedulingSolution close = schedule(program, options);
+    ASSERT_EQ(validate(program, close.order), "");
+    ASSERT_LE(close.lowerBound, all.peak);
+    // What remains to be gained is a twentieth, or as much as without that end.
+    ASSERT_TRUE(close.peak - close.peak / 20 <= close.lowerBound || close.peak == all.peak);
+    further += all.peak < close.peak;
+  }
+  EXPECT_GT(further, 0) << "the search does end earlier";
 }
 
 } // namespace

@@ -88,6 +88,21 @@ TEST(MinimumCut, AgreesWithAllCutsOfSmallNetworks) {
   }
 }
 
+TEST(MinimumCut, ANetworkCanBeUsedAgain) {
+  FlowNetwork network;
+  for (int64_t capacity : {5, 3, 7}) {
+    network.clear();
+    for (int node = 0; node < 3; ++node)
+      network.addNode();
+    network.addEdge(0, 1, capacity);
+    network.addEdge(1, 2, 4);
+    uint64_t work = 0;
+    EXPECT_EQ(network.solve(0, 2, &work), std::min<int64_t>(capacity, 4));
+    EXPECT_EQ(network.reachedFromSource(1), capacity > 4);
+    EXPECT_LT(work, 20u) << "what was looked at before is not counted again";
+  }
+}
+
 TEST(MinimumCut, DeepNetworksNeedNoStack) {
   FlowNetwork network;
   constexpr int kNodes = 300000;

@@ -1,5 +1,6 @@
 //===- RematerializationTest.cpp - less memory for more work --------------===//
 #include "RematerializationProblems.h"
+#include "compiler/planning/RematPrices.h"
 #include "compiler/planning/RematTimeline.h"
 #include "test/unit/planning/FuzzRounds.h"
 
@@ -226,6 +227,33 @@ TEST(Rematerialization, ChainOfLayersTradesMemoryForWork) {
     EXPECT_GT(solution.cost, before) << percent;
     EXPECT_LT(solution.cost, whole.cost * 3 / 2) << "one more pass forward is a third of the work";
     before = solution.cost;
+  }
+}
+
+TEST(Rematerialization, WhatPricesGiveIsValidAndTheLeastOfItIsFound) {
+  const unsigned seed = fuzzSeed(59);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 40; ++round) {
+    SCOPED_TRACE(fuzzTrace(round, seed));
+    const RematProblem problem = trainingGraph(random, 20 + round % 20, 3);
+    const std::vector<RematSchedule> sweep = sweepPrices(problem);
+    ASSERT_FALSE(sweep.empty());
+    Bytes least = measure(problem, inOrder(problem)).peak;
+    for (size_t i = 0; i < sweep.size(); ++i) {
+      ASSERT_EQ(validate(problem, sweep[i]), "");
+      ASSERT_TRUE(i == 0 || sweep[i] != sweep[i - 1]);
+      least = std::min(least, measure(problem, sweep[i]).peak);
+    }
+    EXPECT_EQ(measure(problem, *leastOf(problem, sweep)).peak, least);
+    RematOptions options;
+    options.work = 1'000'000;
+    EXPECT_EQ(leastMemory(problem, options, sweep).schedule, leastMemory(problem, options).schedule);
+    // Whatever prices are passed over: there is an answer, within the budget.
+    const Bytes most = measure(problem, inOrder(problem)).peak;
+    const RematSchedule byPrices = scheduleByPrices(problem, most - (most - least) / 8);
+    ASSERT_FALSE(byPrices.empty());
+    EXPECT_EQ(validate(problem, byPrices), "");
+    EXPECT_LE(measure(problem, byPrices).peak, most - (most - least) / 8);
   }
 }
 
