@@ -146,7 +146,8 @@ struct PartialSums {
 };
 uint16_t roundToBf16(float value);
 
-/// True where products of this type may run on packed panels (PackedMatmul.cpp) on the selected level.
+/// True where products of this type may run without the library (PackedMatmul.cpp, FewRowsMatmul.cpp) on the selected
+/// level.
 bool hasPanels(plan::DType dtype);
 
 /// Why the plan's kernels differ from what this library chooses; empty if they do not.

@@ -1,6 +1,7 @@
 //===- Matmul.cpp - batched products by one-thread oneDNN primitives -----===//
 //
-// Which products go to PackedMatmul.cpp, and all others: small ones, and machine levels that it has no kernels for.
+// Which products go to FewRowsMatmul.cpp and PackedMatmul.cpp, and all others: those that they are no faster at, and
+// machine levels that they have no kernels for.
 //
 // oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
 // copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
@@ -10,6 +11,7 @@
 // added.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cpu/FewRowsMatmul.h"
 #include "runtime/cpu/PackedMatmul.h"
 #include "runtime/cpu/RowwiseMatmul.h"
 
@@ -332,7 +334,7 @@ struct Decision {
 plan::Expected<Decision> decideRowwise(const plan::MatmulCall &call, const MatmulShape &shape) {
   bool packed = hasPanels(call.dtype()) && suitsPanels(shape);
   std::optional<RowwiseDesign> design;
-  if (hasPanels(call.dtype()) && !call.accumulate() && call.row_operands() <= kMostRowOperands)
+  if (hasPanels(call.dtype()) && !suitsFewRows(shape) && !call.accumulate() && call.row_operands() <= kMostRowOperands)
     design = RowwiseDesign::create(shape, packed ? choosePackedTiling(shape) : chooseTiling(shape), packed);
   if (!design)
     return plan::error("no rows of a matmul of {} x {} x {} at a time: it is an instruction of its own", call.m(),
@@ -378,6 +380,13 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
     return shape.status();
   if (call.has_row_kernel())
     return decideRowwise(call, *shape);
+  if (hasPanels(call.dtype()) && suitsFewRows(*shape)) {
+    FewRowsDesign design(*shape, call.accumulate());
+    Decision decision = decided(call, design);
+    decision.call.add_kernels()->set_implementation(design.name());
+    decision.make = [design](unsigned, plan::KernelFunction) { return makeFewRowsMatmul(design); };
+    return decision;
+  }
   if (hasPanels(call.dtype()) && suitsPanels(*shape)) {
     PackedDesign design(*shape, call.accumulate());
     Decision decision = decided(call, design);

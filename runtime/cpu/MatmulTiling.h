@@ -13,7 +13,7 @@ struct MatmulShape {
   uint64_t elementBytes; ///< of A and B as they are multiplied
   bool widened = false;  ///< A and B are stored in 16 bits and multiplied in f32
   bool narrowC = false;  ///< C is stored in 16 bits
-  bool roundsB = false;  ///< B is stored in f32, rounded to bf16 and multiplied as that: on panels alone
+  bool roundsB = false;  ///< B is stored in f32, rounded to bf16 and multiplied as that: never by the library
 };
 
 /// A tile is tileBatch products, or tileM × tileN of one product for one chunk of K, computed in blocks of blockK.

@@ -51,6 +51,8 @@ int main(int argc, char **argv) {
   good &= matmul(1, 256, 768, 768, false, false, threads);
   good &= matmul(1, 300, 500, 1600, false, true, threads);
   good &= matmul(1, 120, 3200, 200, false, false, threads); // on packed panels
+  good &= matmul(1, 8, 777, 500, false, true, threads); // of few rows
+  good &= matmul(1, 8, 500, 777, false, false, threads);
   good &= matmul(48, 64, 64, 64, true, false, threads);
   good &= convolution({{32, 64, 32, 32}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, threads);
   good &= convolution({{9, 6, 14, 15}, {10, 3, 3, 3}, {2, 1}, {1, 2}, {1, 0}, {2, 1}, 2}, threads);

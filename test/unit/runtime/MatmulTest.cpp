@@ -67,7 +67,7 @@ TEST(Matmul, PackedPanels) {
   plan::MatmulCall call;
   bool partial = false;
   for (auto [m, n, k] :
-       {std::tuple(50, 3101, 37), std::tuple(61, 517, 3100), std::tuple(301, 577, 257), std::tuple(129, 513, 2077)})
+       {std::tuple(70, 3101, 37), std::tuple(71, 517, 3100), std::tuple(301, 577, 257), std::tuple(129, 513, 2077)})
     for (bool transA : {false, true})
       for (bool transB : {false, true}) {
         checkProduct(1, m, n, k, transA, transB, 3, &call);

@@ -124,10 +124,12 @@ TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
 
 /// An f32 operand that is rounded as it is read gives the bits that its rounded copy gives; ties are among its numbers.
 TEST_F(NarrowMatmul, RoundsTheRightOperandAsItReadsIt) {
-  for (Shape s : {Shape{1, 100, 531, 1601}, {1, 64, 520, 1030}, {1, 57, 515, 2050}})
+  for (Shape s : {Shape{1, 100, 531, 1601}, {1, 64, 520, 1030}, {1, 57, 515, 2050}, {1, 5, 131, 1601}})
     for (bool transA : {false, true})
       for (bool transB : {false, true}) {
         auto [batch, m, n, k] = s;
+        if (transA && m < 48)
+          continue; // no kernel of ours
         Narrows a(m * k, 1), copy(k * n, 2);
         Floats b = randomFloats(static_cast<size_t>(k * n), 3), wanted(static_cast<size_t>(m * n)),
                got(static_cast<size_t>(m * n));

@@ -140,6 +140,9 @@ TEST(RowwiseMatmul, RefusesWhatWouldDiffer) {
   EXPECT_TRUE(refused(added));
   // Sums of a long K meet in partial sums, whose order would be another.
   EXPECT_TRUE(refused(matmulCall(1, 128, 512, 8192, true, false)));
+  // A product of few rows adds in another order.
+  EXPECT_FALSE(refused(matmulCall(1, 64, 256, 8, true, true)));
+  EXPECT_TRUE(refused(matmulCall(1, 64, 256, 8, false, true)));
   // Panels of B would take more than the gradient.
   EXPECT_TRUE(refused(matmulCall(1, 64, 784, 512, true, false)));
   EXPECT_TRUE(refused(matmulCall(2, 512, 784, 8, true, false)));

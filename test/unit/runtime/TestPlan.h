@@ -111,7 +111,7 @@ inline plan::Plan makeTestPlan() {
   addBuffer(entry, "z", {4, 32}, plan::TRANSIENT, 512, 3, 5)->set_kind(plan::Buffer::OUTPUT);
   addBuffer(entry, "w", {16, 32}, plan::RESIDENT, 0, -1, 5, 0);
   addBuffer(entry, "b", {64}, plan::RESIDENT, 2048, -1, 5, 1);
-  uint64_t slot = std::max<uint64_t>(needs->scratchSlotBytes, 64);
+  uint64_t slot = std::max<uint64_t>(needs->scratchSlotBytes, 512); // the product may need none
   plan::Buffer *scratch = addBuffer(entry, "scratch", {}, plan::TRANSIENT, 1024, 3, 3);
   scratch->mutable_type()->set_dtype(plan::U8);
   scratch->set_bytes(slot * plan.max_workers());

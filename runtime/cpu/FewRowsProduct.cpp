@@ -1,0 +1,356 @@
+//===- FewRowsProduct.cpp - a few rows times columns that lie in memory --===//
+//
+// A product with few rows of A waits for B, so B is read once, as it lies. Where its rows are an index of K, a few
+// vectors of columns walk down K, each word of A broadcast to them (the inner kernel of Goto and van de Geijn, "Anatomy
+// of High-Performance Matrix Multiplication", ACM TOMS 2008, without its copies). Where its rows lie along K, so do
+// A's: a sum is then 16 sums of every 16th word, which meet at the end, those of 16 sums at once as a transposition
+// would bring them together. Either way a sum's order follows from K alone. What is read next is fetched ahead: rows of
+// B are too far apart for the processor to foresee them.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/FewRowsProduct.h"
+
+#include "runtime/cpu/PackedWords.h"
+
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace tcc::runtime::fewrows {
+
+using namespace packed; // words and vectors
+
+namespace {
+constexpr int64_t kWalkRows = 8;    // whose sums fit into registers, at most
+constexpr int64_t kWaiting = 64;    // columns whose sums wait for their places in C together
+constexpr int64_t kBlockSteps = 50; // vectors of K: those of 8 rows and 3 columns fit into the first cache
+constexpr int64_t kAliasBytes = 4096, kCopyStride = (kBlockSteps + 1) * 64;
+constexpr int64_t kBlockWords = 512; // of K, where its words are rows of B
+constexpr int64_t kAhead = 24;       // words of K between what is fetched and what is multiplied there
+
+/// One walk along K: rows of A, a group of B.
+struct Walk {
+  const char *a;
+  int64_t aStride; ///< bytes
+  const char *b;
+  int64_t bStride;  ///< bytes
+  const char *next; ///< what is walked after it
+  int64_t k;
+  __mmask16 lastLanes; ///< of the last vector of columns
+};
+
+/// Where sums of a walk go.
+struct Result {
+  char *data;
+  int64_t stride; ///< elements
+  Store store;
+};
+
+/// sum + left · right: one f32, or two bf16 of each word. (The dot product's instruction is written out, so that one
+/// text serves machines without it.)
+template <Elements E>
+TCC_AVX512 inline __attribute__((always_inline)) __m512 multiplyAdd(__m512 sum, Words left, Words right) {
+  if constexpr (E == Elements::F32)
+    return _mm512_fmadd_ps(_mm512_castsi512_ps(left), _mm512_castsi512_ps(right), sum);
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
+  return sum;
+}
+
+template <Elements E> constexpr Elements elementsOfA() { return E == Elements::F32 ? E : Elements::Bf16; }
+
+//===-- B's rows lie along K ----------------------------------------------===//
+
+/// [i] of the result: the sum of all of sums[i].
+TCC_AVX512 inline __attribute__((always_inline)) __m512 addAcross(const __m512 *sums) {
+  __m512 quarters[4];
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    const __m512 *s = sums + 4 * i;
+    __m512 low = _mm512_add_ps(_mm512_unpacklo_ps(s[0], s[1]), _mm512_unpackhi_ps(s[0], s[1]));
+    __m512 high = _mm512_add_ps(_mm512_unpacklo_ps(s[2], s[3]), _mm512_unpackhi_ps(s[2], s[3]));
+    __m512d l = _mm512_castps_pd(low), h = _mm512_castps_pd(high);
+    quarters[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(l, h)), _mm512_castpd_ps(_mm512_unpackhi_pd(l, h)));
+  }
+  __m512 halves[2];
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i)
+    halves[i] = _mm512_add_ps(_mm512_shuffle_f32x4(quarters[2 * i], quarters[2 * i + 1], 0x88),
+                              _mm512_shuffle_f32x4(quarters[2 * i], quarters[2 * i + 1], 0xdd));
+  return _mm512_add_ps(_mm512_shuffle_f32x4(halves[0], halves[1], 0x88),
+                       _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
+}
+
+/// Sums of `Count` rows and some columns, in result[row * kWaiting + column] or added to it.
+template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Walk &walk, float *result, bool adds) {
+  constexpr int64_t perStep = kVector * elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E);
+  constexpr int vectors = (Count * Columns + 15) / 16;
+  __m512 sums[vectors * 16];
+#pragma GCC unroll 32
+  for (int i = 0; i < vectors * 16; ++i)
+    sums[i] = _mm512_setzero_ps();
+  const char *a = walk.a, *b = walk.b;
+  const int64_t ahead = walk.next - walk.b;
+  int64_t k = walk.k;
+  for (; k >= perStep; k -= perStep, a += perStep * sizeA, b += perStep * size) {
+    Words right[Columns];
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j) {
+      const char *from = b + j * walk.bStride;
+      right[j] = loadAlong<E>(from, perStep);
+      for (int64_t line = 0; line < perStep * size; line += 64)
+        __builtin_prefetch(from + ahead + line, 0, 2);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) {
+      Words left = _mm512_loadu_si512(a + i * walk.aStride);
+      __asm__("" : "+v"(left)); // GCC would read it again for each column, and loads are as scarce as multiplications
+#pragma GCC unroll 8
+      for (int j = 0; j < Columns; ++j)
+        sums[i * Columns + j] = multiplyAdd<E>(sums[i * Columns + j], left, right[j]);
+    }
+  }
+  if (k > 0) {
+    Words right[Columns];
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j)
+      right[j] = loadAlong<E>(b + j * walk.bStride, k);
+#pragma GCC unroll 8
+    for (int i = 0; i < Count; ++i) {
+      Words left = loadAlong<elementsOfA<E>()>(a + i * walk.aStride, k);
+#pragma GCC unroll 8
+      for (int j = 0; j < Columns; ++j)
+        sums[i * Columns + j] = multiplyAdd<E>(sums[i * Columns + j], left, right[j]);
+    }
+  }
+  alignas(64) float total[vectors * 16];
+#pragma GCC unroll 2
+  for (int i = 0; i < vectors; ++i)
+    _mm512_store_ps(total + 16 * i, addAcross(sums + 16 * i));
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < Columns; ++j)
+      result[i * kWaiting + j] = (adds ? result[i * kWaiting + j] : 0.0f) + total[i * Columns + j];
+}
+
+//===-- B's rows are indices of K -----------------------------------------===//
+
+/// The words of K of adjacent columns, of which `left` elements are left.
+template <Elements E, int Vectors>
+TCC_AVX512 inline __attribute__((always_inline)) void loadWords(Words (&words)[Vectors], const char *from,
+                                                                const Walk &walk, int64_t left) {
+  constexpr int64_t size = bytesOf(E);
+  int j = 0;
+  if constexpr (E == Elements::Bf16) {
+    // Columns of two vectors lie in one register.
+    const Words low = _mm512_set_epi32(0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008,
+                                       0x270007, 0x260006, 0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
+    const Words high = _mm512_add_epi32(low, _mm512_set1_epi32(0x100010));
+#pragma GCC unroll 2
+    for (; j + 1 < Vectors; j += 2) {
+      __mmask32 lanes = (j + 2 < Vectors ? 0xffff0000u : __mmask32(walk.lastLanes) << 16) | 0xffffu;
+      Words first = _mm512_maskz_loadu_epi16(lanes, from + j * kVector * size);
+      Words second =
+          left < 2 ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi16(lanes, from + walk.bStride + j * kVector * size);
+      words[j] = _mm512_permutex2var_epi16(first, low, second);
+      words[j + 1] = _mm512_permutex2var_epi16(first, high, second);
+    }
+  }
+#pragma GCC unroll 8
+  for (; j < Vectors; ++j)
+    words[j] = loadAcross<E>(from + j * kVector * size, walk.bStride / size,
+                             j + 1 < Vectors ? __mmask16(0xffff) : walk.lastLanes, left);
+}
+
+/// A word of a row of A, of which `left` elements are left.
+template <Elements E> TCC_AVX512 inline __attribute__((always_inline)) Words broadcast(const char *from, int64_t left) {
+  if constexpr (E != Elements::F32)
+    if (left < 2)
+      return _mm512_set1_epi32(*reinterpret_cast<const uint16_t *>(from));
+  int word;
+  __builtin_memcpy(&word, from, 4);
+  return _mm512_set1_epi32(word);
+}
+
+template <Elements E, int Count, int Vectors>
+TCC_AVX512 inline __attribute__((always_inline)) void addWord(__m512 (&sums)[Count][Vectors], const char *a,
+                                                              const char *b, const Walk &walk, int64_t left) {
+  Words right[Vectors];
+  loadWords<E, Vectors>(right, b, walk, left);
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i) {
+    Words one = broadcast<E>(a + i * walk.aStride, left);
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = multiplyAdd<E>(sums[i][j], one, right[j]);
+  }
+}
+
+/// Sums of `Count` rows with vectors of columns, stored.
+template <Elements E, int Count, int Vectors> TCC_AVX512 void walkAcross(const Walk &walk, const Result &result) {
+  constexpr int64_t perWord = elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>());
+  __m512 sums[Count][Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = _mm512_setzero_ps();
+  const char *a = walk.a, *b = walk.b;
+  const int64_t words = walk.k / perWord, behind = std::min(words, kAhead), bStep = perWord * walk.bStride;
+  const struct {
+    int64_t words;
+    const char *fetched;
+  } parts[2] = {{words - behind, b + behind * bStep}, {behind, walk.next}};
+  for (auto [left, fetched] : parts)
+    for (; left > 0; --left, a += perWord * sizeA, b += bStep, fetched += bStep) {
+      for (int64_t row = 0; row < perWord; ++row)
+        for (int64_t at = 0; at < Vectors * kVector * bytesOf(E); at += 64)
+          __builtin_prefetch(fetched + row * walk.bStride + at);
+      addWord<E, Count, Vectors>(sums, a, b, walk, perWord);
+    }
+  if (walk.k > words * perWord)
+    addWord<E, Count, Vectors>(sums, a, b, walk, walk.k - words * perWord);
+  const int64_t sizeC = result.store == Store::Round ? 2 : 4;
+#pragma GCC unroll 8
+  for (int i = 0; i < Count; ++i)
+#pragma GCC unroll 8
+    for (int j = 0; j < Vectors; ++j)
+      storeSums(result.data + (i * result.stride + j * kVector) * sizeC,
+                j + 1 < Vectors ? __mmask16(0xffff) : walk.lastLanes, sums[i][j], result.store);
+}
+
+//===-- All rows and columns ----------------------------------------------===//
+
+/// Columns, or vectors of them, that a walk takes beside 1 to 8 rows: so that registers hold their sums and words.
+constexpr std::array<int, kWalkRows> kAlongGroup = {4, 4, 4, 4, 4, 4, 3, 3}, kAcrossGroup = {8, 8, 6, 4, 4, 4, 3, 3};
+constexpr int kGroup = 8;
+
+using Along = void (*)(const Walk &, float *, bool);
+using Across = void (*)(const Walk &, const Result &);
+template <typename Walker> using Table = std::array<Walker, static_cast<size_t>(kWalkRows *kGroup)>;
+constexpr auto kIndices = std::make_integer_sequence<int, kWalkRows * kGroup>();
+
+constexpr size_t indexOf(int64_t rows, int64_t columns) {
+  return static_cast<size_t>((rows - 1) * kGroup + columns - 1);
+}
+constexpr int rowsAt(int index) { return index / kGroup + 1; }
+constexpr int columnsAt(int index, const std::array<int, kWalkRows> &groups) {
+  return std::min(index % kGroup + 1, groups[static_cast<size_t>(index / kGroup)]);
+}
+template <Elements E, int... I> constexpr Table<Along> alongTable(std::integer_sequence<int, I...>) {
+  return {walkAlong<E, rowsAt(I), columnsAt(I, kAlongGroup)>...};
+}
+template <Elements E, int... I> constexpr Table<Across> acrossTable(std::integer_sequence<int, I...>) {
+  return {walkAcross<E, rowsAt(I), columnsAt(I, kAcrossGroup)>...};
+}
+
+/// `whole` in as few parts as a limit allows, of sizes that differ by one at most: the size of the one that starts at
+/// `at`.
+int64_t partAt(int64_t at, int64_t whole, int64_t limit) {
+  int64_t parts = (whole + limit - 1) / limit, size = whole / parts, larger = whole % parts;
+  return at < larger * (size + 1) ? size + 1 : size;
+}
+
+/// All rows' sums of some columns, which belong at `c`.
+TCC_AVX512 void storeRows(const Tile &tile, char *c, const float *sums, int64_t stride, int64_t columns) {
+  const int64_t sizeC = tile.store == Store::Round ? 2 : 4;
+  for (int64_t row = 0; row < tile.rows; ++row)
+    for (int64_t j = 0; j < columns; j += kVector)
+      storeSums(c + (row * tile.cStride + j) * sizeC, firstLanes(columns - j), _mm512_load_ps(sums + row * stride + j),
+                tile.store);
+}
+
+/// In blocks of K, so that rows of A stay in the core's first cache; sums of several blocks meet in their order. Rows
+/// so far apart that they share few sets of that cache are copied.
+template <Elements E> TCC_AVX512 void multiplyAlong(const Tile &tile) {
+  static constexpr Table<Along> table = alongTable<E>(kIndices);
+  constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perStep = kVector * elementsOfWord(E);
+  const int64_t sizeC = tile.store == Store::Round ? 2 : 4, bStride = tile.b.stride * size;
+  const int64_t steps = (tile.k + perStep - 1) / perStep;
+  alignas(64) float sums[kMostRows * kWaiting];
+  alignas(64) char copy[kWalkRows * kCopyStride];
+  for (int64_t column = 0; column < tile.columns; column += kWaiting) {
+    const char *b = tile.b.data + column * bStride;
+    const int64_t columns = std::min(kWaiting, tile.columns - column);
+    for (int64_t at = 0, block = 0; at < steps; at += block) {
+      block = partAt(at, steps, kBlockSteps);
+      const int64_t first = at * perStep, k = std::min(block * perStep, tile.k - first);
+      const char *behind = nullptr;
+      if (at + block < steps)
+        behind = b + (first + k) * size;
+      else if (column + columns < tile.columns + tile.behind)
+        behind = b + columns * bStride;
+      for (int64_t row = 0, rows = 0; row < tile.rows; row += rows) {
+        rows = partAt(row, tile.rows, kWalkRows);
+        Walk walk{
+            tile.a + (row * tile.aStride + first) * sizeA, tile.aStride * sizeA, nullptr, bStride, nullptr, k, 0xffff};
+        if (walk.aStride % kAliasBytes == 0) {
+          for (int64_t i = 0; i < rows; ++i)
+            std::memcpy(copy + i * kCopyStride, walk.a + i * walk.aStride, static_cast<size_t>(k * sizeA));
+          walk.a = copy;
+          walk.aStride = kCopyStride;
+        }
+        for (int64_t j = 0, group = 0; j < columns; j += group) {
+          group = partAt(j, columns, kAlongGroup[static_cast<size_t>(rows - 1)]);
+          walk.b = b + j * bStride + first * size;
+          walk.next = j + group < columns ? walk.b + group * bStride : behind ? behind : walk.b;
+          table[indexOf(rows, group)](walk, sums + row * kWaiting + j, at > 0);
+        }
+      }
+    }
+    storeRows(tile, tile.c + column * sizeC, sums, kWaiting, columns);
+  }
+}
+
+/// In blocks of K, so that a sum is of few enough numbers and what several panels of rows read lies in the core's
+/// second cache.
+template <Elements E> TCC_AVX512 void multiplyAcross(const Tile &tile) {
+  static constexpr Table<Across> table = acrossTable<E>(kIndices);
+  constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perWord = elementsOfWord(E);
+  const int64_t sizeC = tile.store == Store::Round ? 2 : 4, bStride = tile.b.stride * size;
+  const int64_t vectors = (tile.columns + kVector - 1) / kVector, words = wordsOf(tile.k, E);
+  const int64_t limit = kAcrossGroup[static_cast<size_t>(partAt(0, tile.rows, kWalkRows) - 1)];
+  alignas(64) float sums[kMostRows * kGroup * kVector];
+  for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
+    group = partAt(vector, vectors, limit);
+    const int64_t column = vector * kVector, columns = std::min(group * kVector, tile.columns - column);
+    const char *b = tile.b.data + column * size;
+    const char *behind = column + columns < tile.columns + tile.behind ? b + columns * size : b;
+    char *c = tile.c + column * sizeC;
+    for (int64_t at = 0, block = 0; at < words; at += block) {
+      block = partAt(at, words, kBlockWords);
+      const int64_t first = at * perWord, k = std::min(block * perWord, tile.k - first);
+      const char *from = b + first * bStride, *next = at + block < words ? from + k * bStride : behind;
+      for (int64_t row = 0, rows = 0; row < tile.rows; row += rows) {
+        rows = partAt(row, tile.rows, kWalkRows);
+        Walk walk{tile.a + (row * tile.aStride + first) * sizeA, tile.aStride * sizeA, from, bStride, next, k,
+                  firstLanes(columns - (group - 1) * kVector)};
+        Result result{c + row * tile.cStride * sizeC, tile.cStride, tile.store};
+        if (block < words)
+          result = {reinterpret_cast<char *>(sums + row * kGroup * kVector), kGroup * kVector,
+                    at > 0 ? Store::Add : Store::Overwrite};
+        table[indexOf(rows, group)](walk, result);
+      }
+    }
+    if (words > kBlockWords)
+      storeRows(tile, c, sums, kGroup * kVector, columns);
+  }
+}
+
+template <Elements E> void multiplyAs(const Tile &tile) {
+  return tile.b.alongK ? multiplyAlong<E>(tile) : multiplyAcross<E>(tile);
+}
+} // namespace
+
+void multiply(const Tile &tile) {
+  switch (tile.b.elements) {
+  case Elements::F32:
+    return multiplyAs<Elements::F32>(tile);
+  case Elements::Bf16:
+    return multiplyAs<Elements::Bf16>(tile);
+  case Elements::Rounded:
+    return multiplyAs<Elements::Rounded>(tile);
+  }
+}
+
+} // namespace tcc::runtime::fewrows
