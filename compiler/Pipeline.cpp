@@ -234,8 +234,8 @@ private:
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                     }});
     // What the library takes is no candidate for fusion, so it is chosen first; then what loops of their own read and
-    // write in place, which is kept instead of its copies; then what the backward pass keeps, since its kernels compute
-    // the rest. Buffers are made once kernels stand,
+    // write in place, which is kept instead of its copies; then on which side of views casts stand, since bytes are
+    // compared after that; then what the backward pass keeps, since its kernels compute the rest. Buffers are made once kernels stand,
     // the order once buffers stand, offsets once the order stands.
     list.push_back({"kernels", [this](OpPassManager &passes) {
                       train::SelectKernelsPassOptions select;
@@ -243,6 +243,7 @@ private:
                       passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
                       if (recipe.fuse) {
                         passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
+                        passes.addNestedPass<func::FuncOp>(train::createNarrowValuesPass());
                         passes.addNestedPass<func::FuncOp>(train::createMinimizeSavedPass());
                       }
                       train::FuseKernelsPassOptions fuse;

@@ -133,6 +133,28 @@ def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
   }];
 }
 
+def NarrowValuesPass : Pass<"narrow-values", "::mlir::func::FuncOp"> {
+  let summary = "Puts casts where what lies in memory is narrow";
+  let description = [{
+    A view of what is cast would part the cast from the kernel on the other side. A narrowing is made before the views of
+    its operand, where a generated kernel makes that, and a widening after the views of its result, so that views are of the
+    narrower type. A widening also comes after what picks or chooses elements as they are (`pick`, and a `select` that
+    several ops read). A widening and a narrowing that meet are nothing.
+
+    ```mlir
+    %r = train.reshape %x : tensor<4x64x768xf32> -> tensor<256x768xf32>    // a generated kernel makes %x
+    %n = train.cast %r : tensor<256x768xf32> -> tensor<256x768xbf16>
+    %w = train.cast %y : tensor<256x768xbf16> -> tensor<256x768xf32>
+    %v = train.reshape %w : tensor<256x768xf32> -> tensor<4x64x768xf32>
+    // becomes
+    %c = train.cast %x : tensor<4x64x768xf32> -> tensor<4x64x768xbf16>
+    %n = train.reshape %c : tensor<4x64x768xbf16> -> tensor<256x768xbf16>
+    %r = train.reshape %y : tensor<256x768xbf16> -> tensor<4x64x768xbf16>
+    %v = train.cast %r : tensor<4x64x768xbf16> -> tensor<4x64x768xf32>
+    ```
+  }];
+}
+
 def MinimizeSavedPass : Pass<"minimize-saved", "::mlir::func::FuncOp"> {
   let summary = "Chooses what the backward pass keeps of the forward pass: the fewest bytes, by a minimum cut";
   let description = [{
@@ -157,7 +179,8 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
   let summary = "Gathers ops into regions that become one generated kernel each";
   let description = [{
     Chains with one full-size operand are repeated for each kernel that reads them, like the copies that minimize-saved
-    made: each joins its reader's kernel or is given up. Then producers and consumers share a
+    made: each joins its reader's kernel or is given up. A cast to a wider type belongs to the kernels that read it, even
+    where there is one: what makes its operand writes that. Then producers and consumers share a
     kernel as long as one loop nest computes them (elementwise chains, reductions with what precedes and follows them,
     reductions side by side over the same rows).
 

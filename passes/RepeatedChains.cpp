@@ -16,6 +16,8 @@ bool isSplatConstant(Value value) {
   auto constant = value.getDefiningOp<ConstantOp>();
   return constant && isa<SplatElementsAttr>(constant.getValue());
 }
+/// Not what other kernels or the library take from memory as it is.
+bool isReadByKernelsAlone(Value value) { return llvm::all_of(value.getUsers(), isFusable); }
 bool isSmallBroadcast(Value value) {
   auto broadcast = value.getDefiningOp<BroadcastOp>();
   return broadcast && elementsOf(broadcast.getInput()) * 4 <= elementsOf(value);
@@ -186,6 +188,14 @@ bool RepeatedChains::isTrivial(Operation *op) {
   return op->getNumOperands() == 0 || (elementsOf(op->getResult(0)) == 1 && treeSize(op) <= kLongestRepeatedChain);
 }
 
+/// A cast to a wider type, unless its result lies in memory for others, and its operand does not.
+bool RepeatedChains::widens(Operation *op) {
+  auto cast = dyn_cast<CastOp>(op);
+  return cast && isFloatTensor(cast.getInput()) &&
+         tensorBytes(cast.getInput().getType()) < tensorBytes(cast.getType()) &&
+         (isReadByKernelsAlone(cast.getResult()) || !isReadByKernelsAlone(cast.getInput()));
+}
+
 void RepeatedChains::repeat() {
   // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
   SmallVector<Operation *> ops;
@@ -196,7 +206,9 @@ void RepeatedChains::repeat() {
       continue;
     Value result = op->getResult(0);
     bool trivial = isTrivial(op);
-    if (!trivial && (elementsOf(result) == 1 || !singleLeaf(op) || chainLength(result) > kLongestRepeatedChain))
+    bool wider = !trivial && elementsOf(result) > 1 && widens(op);
+    if (!trivial && !wider &&
+        (elementsOf(result) == 1 || !singleLeaf(op) || chainLength(result) > kLongestRepeatedChain))
       continue;
     SmallVector<OpOperand *> uses;
     bool materialised = false;
@@ -213,8 +225,8 @@ void RepeatedChains::repeat() {
                                             : a->getOwner()->isBeforeInBlock(b->getOwner());
     });
     // The first reader may share the producer's kernel. Where the value lies in memory for others, that reader reads
-    // what is smaller.
-    bool fromFirst = materialised && (trivial || !*singleLeaf(op));
+    // what is smaller; it widens what it reads itself, or its producer would write the wider value.
+    bool fromFirst = wider || (materialised && (trivial || !*singleLeaf(op)));
     Operation *original = originals.lookup(op);
     llvm::DenseMap<Operation *, Value> copies;
     for (size_t i = fromFirst ? 0 : 1; i < uses.size(); ++i) {

@@ -47,3 +47,22 @@ func.func @otherRows(%x: tensor<8x8xf32> {train.name = "x"}) -> (tensor<8x8xf32>
   %y = train.add %t, %x : tensor<8x8xf32>
   return %y : tensor<8x8xf32>
 }
+
+// What is widened of a rounded value is widened by whoever reads it: the residual lies in memory once, rounded.
+
+// CHECK-LABEL: func.func @residual
+// CHECK: train.fused(%{{[^ ]*}}, %{{[^ ]*}}) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xbf16> {
+// CHECK: train.matmul
+// CHECK: train.fused(%{{[^ ]*}}, %{{[^ ]*}}) : (tensor<8x8xbf16>, tensor<8x8xbf16>) -> tensor<8x8xf32> {
+// CHECK-NOT: train.fused
+func.func @residual(%x: tensor<8x8xf32> {train.name = "x"}, %z: tensor<8x8xf32> {train.name = "z"}, %w: tensor<1x8x8xbf16> {train.variable = "w"}) -> (tensor<8x8xf32> {train.name = "y"}) attributes {train.entry = "predict"} {
+  %e = train.add %x, %z : tensor<8x8xf32>
+  %n = train.cast %e : tensor<8x8xf32> -> tensor<8x8xbf16>
+  %wide = train.cast %n : tensor<8x8xbf16> -> tensor<8x8xf32>
+  %v = train.reshape %n : tensor<8x8xbf16> -> tensor<1x8x8xbf16>
+  %p = train.matmul %v, %w {train.library} : (tensor<1x8x8xbf16>, tensor<1x8x8xbf16>) -> tensor<1x8x8xbf16>
+  %b = train.reshape %p : tensor<1x8x8xbf16> -> tensor<8x8xbf16>
+  %q = train.cast %b : tensor<8x8xbf16> -> tensor<8x8xf32>
+  %y = train.add %wide, %q : tensor<8x8xf32>
+  return %y : tensor<8x8xf32>
+}
