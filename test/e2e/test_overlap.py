@@ -6,6 +6,7 @@ import numpy as np
 import onnx.helper as oh
 
 import models
+from browser import PROGRAM, Browser
 from common import EndToEnd
 
 APART = ("--set", "compiler.fuse_updates=false")  # else these updates are part of their products
@@ -43,6 +44,34 @@ class Overlap(EndToEnd):
                 bits.add((self.folder / f"{out}.safetensors").read_bytes())
         self.assertEqual(len(bits), 1)
         self.assertEqual(len(arenas), 1)
+
+    def test_the_report_says_what_runs_beside_what(self):
+        plan = self.compile(self.wide(), "--recipe", self.write("r.toml", models.CLASSES + ADAMW), "--threads", 2, *APART)
+        report = self.report(plan)
+        calls = [call for kernel in report["kernels"] for call in kernel["beside"]]
+        self.assertTrue(calls)
+        nodes = [row["node"] for row in report["memory"]["entries"]["train"]["programs"]["step"]["timeline"]]
+        for call in calls:
+            self.assertEqual(call["program"], "step")
+            self.assertIn(call["variable"], report["parameters"]["trainable"])
+            self.assertEqual((call["node"], call["first_node"], call["last_node"]),
+                             (nodes[call["step"]], nodes[call["step"] + 1], nodes[call["until"]]))
+        text = self.succeed("tcc", "report", plan).out
+        self.assertIn("runs beside", text)
+        self.assertRegex(text, rf"updates {calls[0]['variable']} .*{calls[0]['last_node']}")
+        self.succeed("tcc", "report", plan, "--html", "page.html")
+        if not PROGRAM:
+            self.skipTest("no Chromium: the page was written, not looked at")
+        with Browser() as browser:
+            browser.open(self.folder / "page.html")
+            shown = browser.run('[...document.querySelectorAll("#overlap tbody tr")].map(row => [...row.cells].map(c => c.textContent))')
+            self.assertEqual(len(shown), len(calls))
+            for call, row in zip(sorted(calls, key=lambda call: call["step"]), shown):
+                self.assertEqual((row[0], row[3]), (f"#{call['step']}", call["variable"]))
+                self.assertIn(f" {call['last_node']}", row[4])
+            browser.run(f"select(null, {calls[0]['step']})")
+            self.assertIn("runs beside", browser.run('document.querySelector(".inspector").textContent'))
+            self.assertFalse(browser.errors)
 
     def test_a_profile_gives_each_its_part(self):
         plan = self.compile(self.wide(), "--recipe", self.write("r.toml", models.CLASSES + ADAMW), "--threads", 2, *APART)

@@ -20,7 +20,7 @@ ROWS = {                                           # lists of the report → key
     ("zero_fill", "elided"): {"parameter": str, "bytes": int},
     ("zero_fill", "kept"): {"parameter": str, "bytes": int, "reason": str},
     ("parameters", "unused"): {"name": str, "reason": str, "node": str},
-    ("kernels",): {"name": str, "nodes": list, "flops": NUMBER, "bytes": int, "count": int},
+    ("kernels",): {"name": str, "nodes": list, "flops": NUMBER, "bytes": int, "count": int, "beside": list},
 }
 
 

@@ -96,6 +96,18 @@ std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   return calls;
 }
 
+/// The name of the first state that the instruction writes; empty if it writes none.
+std::string writtenVariable(const plan::Plan &plan, const plan::Entry &entry, const plan::Instruction &instruction) {
+  for (const plan::Operand &operand : instruction.operands()) {
+    if (!operand.write() || operand.buffer() >= uint32_t(entry.buffers_size()))
+      continue;
+    int32_t variable = entry.buffers(int(operand.buffer())).variable();
+    if (variable >= 0 && variable < plan.variables_size())
+      return plan.variables(variable).name();
+  }
+  return "";
+}
+
 void countKernels(Report &report) {
   std::map<std::string, uint64_t> calls = callsPerUpdate(report);
   report.counted = "one update";
@@ -117,7 +129,8 @@ void countKernels(Report &report) {
     if (trains)
       report.flopsPerStep += entry.flops() * double(found->second);
     addRecomputation(report.recomputation, program->recomputation, found->second);
-    for (const plan::Instruction &instruction : entry.instructions()) {
+    for (int step = 0; step < entry.instructions_size(); ++step) {
+      const plan::Instruction &instruction = entry.instructions(step);
       std::string name = instructionName(instruction);
       auto [at, fresh] = index.try_emplace(name, report.kernels.size());
       if (fresh) {
@@ -128,6 +141,10 @@ void countKernels(Report &report) {
       use.flops += instruction.flops() * double(found->second);
       use.bytes += instruction.bytes() * found->second;
       use.count += found->second;
+      if (int until = step + instruction.beside(); until > step && until < entry.instructions_size())
+        use.beside.push_back({entry.name(), step, until, instruction.node(),
+                              writtenVariable(*report.plan, entry, instruction), entry.instructions(step + 1).node(),
+                              entry.instructions(until).node()});
       for (const std::string &node : instruction.nodes())
         if (seen[at->second].insert(node).second)
           use.nodes.push_back(node);

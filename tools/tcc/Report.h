@@ -79,6 +79,16 @@ struct EntryMemory {
   uint64_t withoutRecomputeBytes() const;
 };
 
+/// An instruction that may still run while others behind it do.
+struct BesideOthers {
+  std::string program;
+  int32_t step = 0;  ///< index of the instruction
+  int32_t until = 0; ///< of the last one that it may run beside; the first is the next
+  std::string node;     ///< of it
+  std::string variable; ///< the first state that it writes, as an update does; else empty
+  std::string firstNode, lastNode;
+};
+
 /// Instructions that run the same code.
 struct KernelUse {
   std::string name; ///< symbol of a generated kernel, or kind and implementation of a library call
@@ -87,6 +97,7 @@ struct KernelUse {
   uint64_t bytes = 0; ///< read and written by all calls
   uint64_t count = 0; ///< calls
   bool generated = false;
+  std::vector<BesideOthers> beside = {}; ///< the instructions that have leave to, in order
 };
 
 struct Report {

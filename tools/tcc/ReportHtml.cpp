@@ -66,7 +66,7 @@ Json buffersOf(const ProgramMemory &program, Strings &strings) {
 }
 
 void addInstructions(const ProgramMemory &program, Strings &strings, Json &result) {
-  for (const char *name : {"live", "kernel", "node", "nodes", "flops", "bytes", "cost", "reads", "writes"})
+  for (const char *name : {"live", "kernel", "node", "nodes", "flops", "bytes", "cost", "beside", "reads", "writes"})
     result[name] = Json::array();
   std::string phases;
   for (const TimelineRow &row : program.timeline) {
@@ -91,6 +91,7 @@ void addInstructions(const ProgramMemory &program, Strings &strings, Json &resul
     result["flops"].push_back(wholeNumber(instruction.flops()));
     result["bytes"].push_back(instruction.bytes());
     result["cost"].push_back(instruction.cost());
+    result["beside"].push_back(instruction.beside());
     phases += "FBUR"[size_t(program.lives.phases[size_t(row.step)])];
   }
   result["phase"] = phases;

@@ -215,12 +215,23 @@ Json reportJson(const Report &report, bool details) {
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
   result["kernels"] = Json::array();
-  for (const KernelUse &kernel : report.kernels)
+  for (const KernelUse &kernel : report.kernels) {
+    Json beside = Json::array();
+    for (const BesideOthers &call : kernel.beside)
+      beside.push_back({{"program", call.program},
+                        {"step", call.step},
+                        {"until", call.until},
+                        {"node", call.node},
+                        {"variable", call.variable},
+                        {"first_node", call.firstNode},
+                        {"last_node", call.lastNode}});
     result["kernels"].push_back({{"name", kernel.name},
                                  {"nodes", kernel.nodes},
                                  {"flops", kernel.flops},
                                  {"bytes", kernel.bytes},
-                                 {"count", kernel.count}});
+                                 {"count", kernel.count},
+                                 {"beside", beside}});
+  }
   result["flops_per_step"] = report.flopsPerStep;
   result["notes"] = Json::array();
   for (const plan::Decisions::Note &note : plan.decisions().notes())

@@ -297,6 +297,33 @@ std::string zeroFillText(const plan::Plan &plan) {
   return text + table.text();
 }
 
+/// Updates that wait for memory while the products behind them multiply, longest first.
+std::string besideText(const Report &report) {
+  std::vector<std::pair<const BesideOthers *, const KernelUse *>> calls;
+  for (const KernelUse &kernel : report.kernels)
+    for (const BesideOthers &call : kernel.beside)
+      calls.emplace_back(&call, &kernel);
+  if (calls.empty())
+    return "";
+  std::stable_sort(calls.begin(), calls.end(), [](const auto &a, const auto &b) {
+    return a.first->until - a.first->step > b.first->until - b.first->step;
+  });
+  std::string text = fmt::format("  {} may still run while what follows does\n", counted(calls.size(), "instruction"));
+  Table rows("<<><", {"kernel", "", "instructions", "runs beside"});
+  for (size_t i = 0; i < calls.size(); ++i) {
+    if (i >= kKernelsShown && calls.size() > kKernelsShown + 1) {
+      rows.add({fmt::format("{} more", calls.size() - kKernelsShown), "", "", ""});
+      break;
+    }
+    const auto &[call, kernel] = calls[i];
+    bool several = call->until > call->step + 1;
+    rows.add({kernelText(kernel->name, kernel->generated),
+              call->variable.empty() ? call->node : "updates " + call->variable, std::to_string(call->until - call->step),
+              several ? call->firstNode + " … " + call->lastNode : call->firstNode});
+  }
+  return text + rows.text();
+}
+
 std::string kernelsText(const Report &report) {
   if (report.kernels.empty())
     return "";
@@ -338,7 +365,7 @@ std::string kernelsText(const Report &report) {
   };
   table("by operations", [](const KernelUse &kernel) { return kernel.flops; });
   table("by bytes", [](const KernelUse &kernel) { return double(kernel.bytes); });
-  return text;
+  return text + besideText(report);
 }
 
 } // namespace

@@ -83,6 +83,30 @@ TEST(Report, KernelsOfOneNameAreOneRow) {
   EXPECT_FALSE(report.kernels[0].generated);
 }
 
+TEST(Report, SaysWhatRunsBesideWhat) {
+  plan::Plan plan = handMadePlan();
+  EXPECT_EQ(reportText(analyzePlan(plan, 0)).find("runs beside"), std::string::npos);
+  plan::Instruction &update = *plan.mutable_entries(0)->mutable_instructions(0);
+  update.set_beside(2);
+  plan::Operand &written = *update.add_operands();
+  written.set_buffer(5);
+  written.set_write(true);
+  Report report = analyzePlan(plan, 0);
+  const KernelUse &same = report.kernels[1];
+  ASSERT_EQ(same.beside.size(), 1u); // its other instruction has no leave to
+  EXPECT_EQ(same.beside[0].step, 0);
+  EXPECT_EQ(same.beside[0].until, 2);
+  nlohmann::ordered_json call = reportJson(report)["kernels"][1]["beside"][0];
+  EXPECT_EQ(call["program"], "step");
+  EXPECT_EQ(call["node"], "first");
+  EXPECT_EQ(call["variable"], "w");
+  EXPECT_EQ(call["first_node"], "product");
+  EXPECT_EQ(call["last_node"], "third");
+  std::string text = reportText(report);
+  EXPECT_NE(text.find("1 instruction may still run"), std::string::npos) << text;
+  EXPECT_NE(text.find("product … third"), std::string::npos) << text;
+}
+
 TEST(Report, AnUpdateOfSeveralMicroBatchesCountsThemAll) {
   plan::Plan plan = handMadePlan();
   plan.mutable_training()->set_accumulate(4);

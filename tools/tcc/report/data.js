@@ -40,6 +40,8 @@ const countText = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${co
 function shorten(text, most = 140) {
   return text.length <= most ? text : `${text.slice(0, most - 30)}…${text.slice(-29)}`;
 }
+// The instructions that one may run beside: from the next to the last of them.
+const besideText = (step, until, first, last) => until <= step ? "" : until === step + 1 ? `#${until} ${shorten(first, 60)}` : `#${step + 1} ${shorten(first, 60)} … #${until} ${shorten(last, 60)}`;
 // A generated kernel is named by a hash of its code, whose start is enough for a person.
 const kernelText = name => /^k[0-9a-f]{32}$/.test(name) ? name.slice(0, 13) : name;
 
@@ -81,6 +83,9 @@ class Program {
   // Instructions are counted from 0; -1 is the entry's start, their number its end.
   stepText(step) { return step < 0 ? "entry" : step >= this.count ? "exit" : `#${step}`; }
   where(step) { return step < 0 || step >= this.count ? this.stepText(step) : `#${step} ${shorten(this.node(step) || kernelText(this.kernel(step)), 60)}`; }
+
+  // What an instruction may still run beside: those behind it, up to the last; empty without leave to.
+  besideText(step) { return besideText(step, step + this.raw.beside[step], this.node(step + 1), this.node(step + this.raw.beside[step])); }
 
   // Buckets of instructions, each with what lives in one of them: a hit test looks at one bucket.
   indexByTime() {

@@ -74,7 +74,7 @@ function inspect() {
   const list = (title, ids) => ids.length ? [el("div", { class: "quiet" }, title), el("ul", {}, ids.slice(0, 12).map(link), ids.length > 12 ? el("li", {}, `and ${ids.length - 12} more`) : null)] : [];
   inspector.replaceChildren(el("h3", {}, `${program.stepText(step)} ${shorten(program.node(step), 300)}`),
     facts([["phase", PHASE_TEXT[raw.phase[step]]], ["kernel", kernelText(program.kernel(step))], ["live", bytesText(program.live[step])],
-           ["operations", flopsText(raw.flops[step])], ["traffic", bytesText(raw.bytes[step])], ["cost", raw.cost[step] ? timeText(raw.cost[step]) : ""],
+           ["operations", flopsText(raw.flops[step])], ["traffic", bytesText(raw.bytes[step])], ["cost", raw.cost[step] ? timeText(raw.cost[step]) : ""], ["runs beside", raw.beside[step] ? program.besideText(step) : ""],
            ["nodes", raw.nodes[step].length > 1 ? program.nodes(step).slice(0, 12).map(name => shorten(name, 60)).join(", ") + (raw.nodes[step].length > 12 ? " …" : "") : ""]]),
     el("div", { style: "height: 8px" }), ...list("reads", raw.reads[step]), ...list("writes", raw.writes[step]));
 }
@@ -167,7 +167,7 @@ document.getElementById("model").textContent = shorten(report.model, 80);
 document.getElementById("model").title = shorten(report.model, 400);
 document.getElementById("made").textContent = `for ${report.target} · ${report.entries.join(", ")}`;
 const parts = programs.length
-  ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), fusion(), attention(), parameters(), elision(), notes()]
+  ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), overlap(), fusion(), attention(), parameters(), elision(), notes()]
   : [overview(), parameters(), notes()];
 document.getElementById("main").append(...parts.filter(Boolean));
 document.getElementById("nav").append(...[...document.querySelectorAll("section[id]")].slice(1).map(part =>

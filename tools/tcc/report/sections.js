@@ -108,6 +108,21 @@ function kernels() {
     }).element);
 }
 
+// Updates that wait for memory while the products behind them multiply.
+function overlap() {
+  const rows = report.kernels.flatMap(kernel => kernel.beside.map(call => ({ ...call, kernel: kernel.name })));
+  if (!rows.length) return null;
+  return section("overlap", "Overlap", `${countText(rows.length, "instruction")} may still run while what follows does`,
+    new Table({
+      rows, noun: "instruction", shown: 10, sort: { column: 0, down: false }, columns: [
+        { label: "instruction", kind: "number", value: row => row.step, text: row => `#${row.step}` },
+        { label: "program", value: row => row.program, hide: "small" },
+        { label: "kernel", kind: "name", value: row => row.kernel, text: row => kernelText(row.kernel), hide: "small" },
+        { label: "updates", kind: "name", value: row => row.variable || row.node },
+        { label: "runs beside", kind: "long", value: row => besideText(row.step, row.until, row.first_node, row.last_node) }]
+    }).element);
+}
+
 function fusion() {
   const part = section("fusion", "Fusion", "");
   const table = new Table({
