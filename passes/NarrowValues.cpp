@@ -141,7 +141,7 @@ struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
       return;
     Block &block = function.getBody().front();
     for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
-      if (op.hasTrait<View>() || isa<PickOp>(op))
+      if (op.hasTrait<View>() || op.hasTrait<HandsOutElements>())
         sink(&op);
       else if (auto choice = dyn_cast<SelectOp>(op))
         sinkChoice(choice);

@@ -18,7 +18,8 @@ def Train_ScatterAddOp : Train_PureOp<"scatter_add", [DeclareOpInterfaceMethods<
   let assemblyFormat = "$init `,` $indices `,` $updates `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
-def Train_PickOp : Train_PureOp<"pick", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
+def Train_PickOp : Train_PureOp<"pick", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
+                                         Train_HandsOutElements]> {
   let summary = "one element along `dim` for each row: result[.., 0, ..] = input[.., index[.., 0, ..], ..]";
   let description = "The target's score in a cross-entropy. An index out of range (such as ignore_index) picks 0.";
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$dim);

@@ -168,6 +168,8 @@ def Train_ModeDependent : OpInterface<"ModeDependent"> {
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).
 def Train_Pointwise : NativeOpTrait<"Pointwise"> { let cppNamespace = "::tcc::train"; }
+/// Elements of the result are elements of operand 0 as they are, or zero: rounding before or after is the same.
+def Train_HandsOutElements : NativeOpTrait<"HandsOutElements"> { let cppNamespace = "::tcc::train"; }
 /// Same bytes under another shape: no instruction is emitted.
 def Train_View : NativeOpTrait<"View"> { let cppNamespace = "::tcc::train"; }
 

@@ -1,7 +1,8 @@
 //===- InterfaceCoverage.cpp - no op without what it needs ------*- C++ -*-===//
 //
-// Walks all registered ops of the dialect: a new op fails here until it says how it is evaluated, costed, differentiated and
-// computed, and until the table of cases tests it. Also: what a composite is decomposed into is what it is worth.
+// Walks all registered ops of the dialect: a new op fails here until it says how it is evaluated, costed,
+// differentiated and computed, and until the table of cases tests it. Also: what a composite is decomposed into is what
+// it is worth.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -21,8 +22,9 @@ namespace {
 
 /// Ops that hold, move or group values and compute nothing themselves.
 bool isStructural(llvm::StringRef name) {
-  static const llvm::StringSet<> names = {"train.variable", "train.read", "train.write", "train.fused", "train.random_key",
-                                          "train.yield",    "train.fill", "train.copy"};
+  static const llvm::StringSet<> names = {"train.variable", "train.read",    "train.write",
+                                          "train.fused",    "train.rowwise", "train.random_key",
+                                          "train.yield",    "train.fill",    "train.copy"};
   return names.contains(name);
 }
 
@@ -105,7 +107,9 @@ TEST(Composites, AreWorthTheirParts) {
       // The parts of 16-bit and 32-bit composites are rounded to f32 one by one.
       double tolerance = expected.elementType().isF64() ? 1e-12 : expected.elementType().isF32() ? 1e-5 : 1e-2;
       for (int64_t i = 0; i < expected.size(); ++i)
-        EXPECT_NEAR(actual.getDouble(i), expected.getDouble(i), tolerance * std::max(1.0, std::fabs(expected.getDouble(i)))) << c.name;
+        EXPECT_NEAR(actual.getDouble(i), expected.getDouble(i),
+                    tolerance * std::max(1.0, std::fabs(expected.getDouble(i))))
+            << c.name;
     }
     ++tested;
   }
