@@ -90,6 +90,7 @@ class FuseUpdates(EndToEnd):
         plan, _ = self.compiled(self.model(64, (320, 512, 10)), "profile", "--recipe", self.write("r.toml", models.CLASSES + OPTIMIZERS["adamw"]))
         data = self.save("d.safetensors", **models.labelled(64, 10, 320))
         kernels = json.loads(self.succeed("trun", "profile", plan, "--data", data, "--threads", 2, "--json").out)["kernels"]
+        self.assertRegex(self.succeed("tcc", "report", plan).out, r"matmul packed:avx512 by rows to k[0-9a-f]{12} ")
         self.assertTrue([k for k in kernels if "matmul 512x320x64 TN by rows to kernel" in k["what"] and "optimizer" in k["writes"]])
 
 

@@ -79,8 +79,12 @@ std::string timeText(uint64_t nanoseconds) {
 
 std::string percentText(double fraction) { return fmt::format("{:.{}f} %", 100 * fraction, fraction < 0.0995 ? 2 : 1); }
 
-std::string kernelText(const std::string &name, bool generated) {
-  return generated && name.size() > 13 ? name.substr(0, 13) : name;
+std::string kernelText(const std::string &name) {
+  constexpr size_t kHash = 32, kShown = 12;
+  size_t at = name.size() > kHash ? name.size() - kHash - 1 : name.size();
+  bool isHash = at < name.size() && name[at] == 'k' && (at == 0 || name[at - 1] == ' ') &&
+                name.find_first_not_of("0123456789abcdef", at + 1) == std::string::npos;
+  return isHash ? name.substr(0, at + 1 + kShown) : name;
 }
 
 } // namespace tcc::report

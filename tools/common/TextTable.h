@@ -44,8 +44,9 @@ std::string percentText(double fraction);
 /// "a, b, c and 9 more", in lines of at most kLineWidth characters that start with `indent` spaces after the first.
 std::string listText(const std::vector<std::string> &names, size_t shown, size_t indent = 0);
 
-/// Generated kernels are named by a hash of their code: its start is enough for a person.
-std::string kernelText(const std::string &name, bool generated);
+/// Generated kernels are named by a hash of their code, also in the name of a product whose rows go to one: its start is
+/// enough for a person.
+std::string kernelText(const std::string &name);
 
 } // namespace tcc::report
 

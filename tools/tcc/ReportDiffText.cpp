@@ -101,7 +101,7 @@ std::string pairsText(const std::string &title, const Json &object) {
 std::string nameOf(const Json &row, bool kernels) {
   std::string name = row["name"];
   if (kernels)
-    return kernelText(name, name.size() == 33 && name[0] == 'k');
+    return kernelText(name);
   std::string node = row["node"];
   return node.empty() || node == name ? name : name + " (" + node + ")";
 }

@@ -317,7 +317,7 @@ std::string besideText(const Report &report) {
     }
     const auto &[call, kernel] = calls[i];
     bool several = call->until > call->step + 1;
-    rows.add({kernelText(kernel->name, kernel->generated),
+    rows.add({kernelText(kernel->name),
               call->variable.empty() ? call->node : "updates " + call->variable, std::to_string(call->until - call->step),
               several ? call->firstNode + " … " + call->lastNode : call->firstNode});
   }
@@ -354,7 +354,7 @@ std::string kernelsText(const Report &report) {
         rest.count += kernel.count;
         continue;
       }
-      rows.add({kernelText(kernel.name, kernel.generated), std::to_string(kernel.count), flopText(kernel.flops),
+      rows.add({kernelText(kernel.name), std::to_string(kernel.count), flopText(kernel.flops),
                 share(kernel.flops, flops), formatBytes(kernel.bytes), share(double(kernel.bytes), double(bytes)),
                 listText(kernel.nodes, 3)});
     }

@@ -43,7 +43,7 @@ function shorten(text, most = 140) {
 // The instructions that one may run beside: from the next to the last of them.
 const besideText = (step, until, first, last) => until <= step ? "" : until === step + 1 ? `#${until} ${shorten(first, 60)}` : `#${step + 1} ${shorten(first, 60)} … #${until} ${shorten(last, 60)}`;
 // A generated kernel is named by a hash of its code, whose start is enough for a person.
-const kernelText = name => /^k[0-9a-f]{32}$/.test(name) ? name.slice(0, 13) : name;
+const kernelText = name => name.replace(/(^| )(k[0-9a-f]{12})[0-9a-f]{20}$/, "$1$2");
 
 // An element; children that are no elements become text, never markup.
 function el(tag, properties = {}, ...children) {
