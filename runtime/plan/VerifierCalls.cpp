@@ -71,7 +71,11 @@ void verifyKernel(const Call &call, const KernelCall &kernel) {
 /// A product whose rows go to a kernel: some rows of C at a time, in f32, all columns of them, and never C as a whole.
 void verifyRowwise(const Call &call, const MatmulCall &matmul) {
   verifyKernel(call, matmul.row_kernel());
-  if (!call.operandCount("matmul whose rows go to a kernel", 2 + std::max(matmul.row_operands(), 0)))
+  if (matmul.row_operands() < 1 || matmul.row_operands() > call.instruction.operands_size()) {
+    call.report("{}: a kernel with {} operands beside the rows of a product", call.where(), matmul.row_operands());
+    return;
+  }
+  if (!call.operandCount("matmul whose rows go to a kernel", 2 + matmul.row_operands()))
     return;
   uint64_t size = dtypeBytes(matmul.dtype()), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;

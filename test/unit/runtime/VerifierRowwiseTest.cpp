@@ -32,9 +32,11 @@ TEST(VerifierRowwise, OperandsThatAreNotThere) {
   plan::Plan plan = makeTestPlan();
   makeRowwise(plan).set_row_operands(2);
   expectProblem(plan, {"instruction 3", "takes 4 operands, it has 3"});
-  plan = makeTestPlan();
-  makeRowwise(plan).set_row_operands(-7);
-  expectProblem(plan, {"instruction 3", "takes 2 operands, it has 3"});
+  for (int count : {-7, 0, 1 << 30}) {
+    plan = makeTestPlan();
+    makeRowwise(plan).set_row_operands(count);
+    expectProblem(plan, {"instruction 3", "a kernel with " + std::to_string(count) + " operands"});
+  }
 }
 
 TEST(VerifierRowwise, OperandsTooSmall) {
