@@ -574,8 +574,8 @@ LibraryNeeds needsOf(const Design &design) {
   needs.scratchSlots = static_cast<uint64_t>(design.tiles() * design.groupCalls());
   needs.partialBytes = static_cast<uint64_t>(design.tiles()) * design.partialBytes();
   for (const Variant &variant : design.variants)
-    for (Role role : {X, Y})
-      if (variant.reordered[role])
+    for (Role role : {X, Y}) // what is only widened stays in its order
+      if (variant.reordered[role] && layoutName(variant.asked[role]) != layoutName(variant.plain[role]))
         needs.reorderedBytes +=
             dnnl_memory_desc_get_size(&variant.asked[role]) *
             static_cast<uint64_t>(&variant == &design.variants.front() ? design.batch() / design.tileBatch : 1) *

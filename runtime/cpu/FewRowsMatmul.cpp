@@ -77,7 +77,7 @@ private:
 
 bool suitsFewRows(const MatmulShape &s) {
   // Measured on Zen 4, two cores, operands in the last cache.
-  if (s.widened || s.transA || s.batch > 1)
+  if (s.transA || s.batch > 1)
     return false;
   if (s.elementBytes == 2)
     return s.m <= kMostPairRows;
@@ -85,11 +85,13 @@ bool suitsFewRows(const MatmulShape &s) {
 }
 
 FewRowsDesign::FewRowsDesign(const MatmulShape &shape, bool accumulate)
-    : shape(shape), tiling(fewRowsTiling(shape)), elements(shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32),
-      elementsOfB(shape.roundsB ? Elements::Rounded : elements), accumulate(accumulate) {}
+    : shape(shape), tiling(fewRowsTiling(shape)), elements(elementsOfA(shape)),
+      elementsOfB(runtime::elementsOfB(shape)), accumulate(accumulate) {}
 
 const char *FewRowsDesign::name() const {
-  return elements == Elements::Bf16 ? "few_rows:avx512_bf16" : "few_rows:avx512";
+  return elements == Elements::Bf16       ? "few_rows:avx512_bf16"
+         : elements == Elements::WideBf16 ? "few_rows:avx512_widened"
+                                          : "few_rows:avx512";
 }
 
 std::unique_ptr<LibraryCall> makeFewRowsMatmul(const FewRowsDesign &design) {

@@ -50,13 +50,15 @@ struct Result {
 /// text serves machines without it.)
 template <Elements E>
 TCC_AVX512 inline __attribute__((always_inline)) __m512 multiplyAdd(__m512 sum, Words left, Words right) {
-  if constexpr (E == Elements::F32)
+  if constexpr (!isDotted(E))
     return _mm512_fmadd_ps(_mm512_castsi512_ps(left), _mm512_castsi512_ps(right), sum);
   __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
   return sum;
 }
 
-template <Elements E> constexpr Elements elementsOfA() { return E == Elements::F32 ? E : Elements::Bf16; }
+template <Elements E> constexpr Elements elementsOfA() {
+  return E == Elements::F32 ? E : isDotted(E) ? Elements::Bf16 : Elements::WideBf16;
+}
 
 //===-- B's rows lie along K ----------------------------------------------===//
 
@@ -102,7 +104,7 @@ template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Wa
     }
 #pragma GCC unroll 8
     for (int i = 0; i < Count; ++i) {
-      Words left = _mm512_loadu_si512(a + i * walk.aStride);
+      Words left = loadAlong<elementsOfA<E>()>(a + i * walk.aStride, perStep);
       __asm__("" : "+v"(left)); // GCC would read it again for each column, and loads are as scarce as multiplications
 #pragma GCC unroll 8
       for (int j = 0; j < Columns; ++j)
@@ -164,9 +166,11 @@ TCC_AVX512 inline __attribute__((always_inline)) void loadWords(Words (&words)[V
 
 /// A word of a row of A, of which `left` elements are left.
 template <Elements E> TCC_AVX512 inline __attribute__((always_inline)) Words broadcast(const char *from, int64_t left) {
-  if constexpr (E != Elements::F32)
+  if constexpr (isDotted(E))
     if (left < 2)
       return _mm512_set1_epi32(*reinterpret_cast<const uint16_t *>(from));
+  if constexpr (elementsOfA<E>() == Elements::WideBf16)
+    return _mm512_set1_epi32(*reinterpret_cast<const uint16_t *>(from) << 16);
   int word;
   __builtin_memcpy(&word, from, 4);
   return _mm512_set1_epi32(word);
@@ -350,6 +354,10 @@ void multiply(const Tile &tile) {
     return multiplyAs<Elements::Bf16>(tile);
   case Elements::Rounded:
     return multiplyAs<Elements::Rounded>(tile);
+  case Elements::WideBf16:
+    return multiplyAs<Elements::WideBf16>(tile);
+  case Elements::WideRounded:
+    return multiplyAs<Elements::WideRounded>(tile);
   }
 }
 

@@ -2,6 +2,8 @@
 #ifndef TCC_RUNTIME_CPU_MATMULTILING_H
 #define TCC_RUNTIME_CPU_MATMULTILING_H
 
+#include "runtime/cpu/PackedProduct.h"
+
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +34,10 @@ struct MatmulTiling {
   bool roundsC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && (s.widened || blockK != s.k); }
   uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && !roundsC(s) ? 2 : 4; }
 };
+
+/// A and B as our own kernels read and multiply them.
+packed::Elements elementsOfA(const MatmulShape &shape);
+packed::Elements elementsOfB(const MatmulShape &shape);
 
 namespace tiling {
 constexpr int64_t kPartialElements = 1 << 16; ///< larger results have tiles enough without partial sums,

@@ -15,8 +15,6 @@ using packed::Block, packed::Elements, packed::Source, packed::Store;
 namespace {
 using tiling::ceilDiv;
 
-Elements elementsOf(const MatmulShape &shape) { return shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32; }
-
 Source lanesFrom(const Source &source, int64_t lane) {
   Source rest = source;
   rest.data += lane * packed::bytesOf(source.elements) * (source.alongK ? source.stride : 1);
@@ -146,7 +144,7 @@ private:
             block.resultStride = s.n;
             block.store = final;
           }
-          packed::multiply(design.elements == Elements::Bf16, panelA, panelB, std::min(packed::kRows, tile.rows - row),
+          packed::multiply(packed::isDotted(design.elements), panelA, panelB, std::min(packed::kRows, tile.rows - row),
                            width, block);
         }
         if (next.count)
@@ -162,8 +160,8 @@ private:
 } // namespace
 
 PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
-    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOf(shape)),
-      elementsOfB(shape.roundsB ? Elements::Rounded : elements), accumulate(accumulate) {
+    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOfA(shape)),
+      elementsOfB(runtime::elementsOfB(shape)), accumulate(accumulate) {
   int64_t words = packed::wordsOf(tiling.blockK, elements);
   Source a{nullptr, 0, !shape.transA, elements};
   int64_t rows = packed::readsRowsInPlace(a, shape.k) ? 0 : tiling.tileM;
@@ -177,7 +175,9 @@ int64_t PackedDesign::tiles() const {
 }
 
 const char *kernelNameOf(Elements elements) {
-  return elements == Elements::Bf16 ? "packed:avx512_bf16" : "packed:avx512";
+  return elements == Elements::Bf16       ? "packed:avx512_bf16"
+         : elements == Elements::WideBf16 ? "packed:avx512_widened"
+                                          : "packed:avx512";
 }
 
 std::unique_ptr<LibraryCall> makePackedMatmul(const PackedDesign &design) {

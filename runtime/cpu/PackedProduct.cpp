@@ -175,13 +175,17 @@ TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows
     }
 }
 
+inline __mmask16 lanesOf(const Ahead &next, int64_t vector) {
+  return vector + 1 < next.vectors ? __mmask16(0xffff) : next.lastLanes;
+}
+
 /// A word of K of the panel that is multiplied next.
 TCC_AVX512 inline __attribute__((always_inline)) void copyWord(Ahead &next) {
   prefetchRows<1>(next.row, next.strideBytes, next.rowBytes, next.words);
   for (int64_t v = 0; v < next.vectors; ++v)
     _mm512_store_si512(next.to + v * kVector,
-                       _mm512_maskz_loadu_epi32(v + 1 < next.vectors ? __mmask16(0xffff) : next.lastLanes,
-                                                next.row + v * kVector * 4));
+                       next.widens ? loadAcross<Elements::WideBf16>(next.row + v * kVector * 2, 0, lanesOf(next, v), 1)
+                                   : loadAcross<Elements::F32>(next.row + v * kVector * 4, 0, lanesOf(next, v), 1));
   next.row += next.strideBytes;
   next.to += next.vectors * kVector;
   --next.words;
@@ -264,7 +268,7 @@ Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t 
   ahead.row = source.data;
   ahead.strideBytes = source.stride * size;
   ahead.rowBytes = (source.alongK ? k : columns) * size;
-  if (source.alongK || source.elements != Elements::F32) {
+  if (source.alongK || (source.elements != Elements::F32 && source.elements != Elements::WideBf16)) {
     ahead.rowBytes += 32; // a row may start inside a line
     ahead.rows = source.alongK ? columns : k;
     return ahead;
@@ -274,6 +278,7 @@ Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t 
   ahead.words = k;
   ahead.vectors = (columns + kVector - 1) / kVector;
   ahead.lastLanes = firstLanes(columns - (ahead.vectors - 1) * kVector);
+  ahead.widens = source.elements == Elements::WideBf16;
   return ahead;
 }
 
@@ -286,12 +291,22 @@ TCC_AVX512 void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t
 
 bool readsRowsInPlace(const Source &source, int64_t k) {
   // Half a pair at the end would meet what lies behind it.
-  return source.alongK && k % elementsOfWord(source.elements) == 0;
+  return source.alongK && source.elements != Elements::WideBf16 && k % elementsOfWord(source.elements) == 0;
 }
 
 void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
-  return source.elements == Elements::F32 ? packRowsAs<Elements::F32>(to, source, rows, k)
-                                          : packRowsAs<Elements::Bf16>(to, source, rows, k);
+  switch (source.elements) {
+  case Elements::F32:
+    return packRowsAs<Elements::F32>(to, source, rows, k);
+  case Elements::Bf16:
+    return packRowsAs<Elements::Bf16>(to, source, rows, k);
+  case Elements::WideBf16:
+    return packRowsAs<Elements::WideBf16>(to, source, rows, k);
+  case Elements::Rounded:
+  case Elements::WideRounded:
+    break;
+  }
+  __builtin_unreachable(); // of B alone
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
@@ -302,6 +317,10 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
     return packColumnsAs<Elements::Bf16>(to, source, columns, k);
   case Elements::Rounded:
     return packColumnsAs<Elements::Rounded>(to, source, columns, k);
+  case Elements::WideBf16:
+    return packColumnsAs<Elements::WideBf16>(to, source, columns, k);
+  case Elements::WideRounded:
+    return packColumnsAs<Elements::WideRounded>(to, source, columns, k);
   }
 }
 

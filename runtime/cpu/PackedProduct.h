@@ -16,12 +16,21 @@ enum class Elements {
   F32,     ///< f32, a word each
   Bf16,    ///< bf16, a word for each pair along K: one dot product instruction
   Rounded, ///< f32 that is rounded to bf16, the nearest even, and multiplied as that; columns of B alone
+  // Where no such instructions are used: an f32 word each, whose products are exact.
+  WideBf16,    ///< bf16, widened as it is copied
+  WideRounded, ///< f32 that is rounded to bf16, the nearest even, and widened again; columns of B alone
 };
 
-constexpr int64_t bytesOf(Elements elements) { return elements == Elements::Bf16 ? 2 : 4; }
+constexpr bool isNarrow(Elements elements) { return elements == Elements::Bf16 || elements == Elements::WideBf16; }
+
+/// True where words are pairs.
+constexpr bool isDotted(Elements elements) { return elements == Elements::Bf16 || elements == Elements::Rounded; }
+
+/// Of an element in memory.
+constexpr int64_t bytesOf(Elements elements) { return isNarrow(elements) ? 2 : 4; }
 
 /// Elements of K in a word.
-constexpr int64_t elementsOfWord(Elements elements) { return elements == Elements::F32 ? 1 : 2; }
+constexpr int64_t elementsOfWord(Elements elements) { return isDotted(elements) ? 2 : 1; }
 constexpr int64_t wordsOf(int64_t k, Elements elements) {
   return (k + elementsOfWord(elements) - 1) / elementsOfWord(elements);
 }
@@ -76,6 +85,7 @@ struct Ahead {
   uint32_t *to = nullptr;
   int64_t words = 0, vectors = 0;
   uint16_t lastLanes = 0;
+  bool widens = false; ///< bf16 becomes f32 on the way
 
   // Fetched: lines of 64 bytes, row by row.
   int64_t rows = 0, at = 0;

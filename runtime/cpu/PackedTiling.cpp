@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/MatmulTiling.h"
-#include "runtime/cpu/PackedProduct.h"
 
 #include <algorithm>
 
@@ -33,7 +32,9 @@ constexpr int64_t kPairsSum = 768, kPairsLongSum = 1024, kPairsWideRow = kPairsS
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 
-bool rowsInPlace(const MatmulShape &s) { return !s.transA && (!pairs(s) || s.k % 2 == 0); }
+bool rowsInPlace(const MatmulShape &s) {
+  return packed::readsRowsInPlace({nullptr, 0, !s.transA, elementsOfA(s)}, s.k);
+}
 
 /// Cycles of one tile.
 double tileCost(const MatmulShape &s, const MatmulTiling &t) {
@@ -96,6 +97,18 @@ std::vector<int64_t> candidates(int64_t size, int64_t unit, int64_t least) {
 }
 } // namespace
 
+packed::Elements elementsOfA(const MatmulShape &shape) {
+  return shape.widened             ? packed::Elements::WideBf16
+         : shape.elementBytes == 2 ? packed::Elements::Bf16
+                                   : packed::Elements::F32;
+}
+
+packed::Elements elementsOfB(const MatmulShape &shape) {
+  if (!shape.roundsB)
+    return elementsOfA(shape);
+  return shape.widened ? packed::Elements::WideRounded : packed::Elements::Rounded;
+}
+
 MatmulTiling choosePackedTiling(const MatmulShape &s) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   MatmulTiling best{};
@@ -132,8 +145,11 @@ bool suitsPanels(const MatmulShape &s) {
   // Measured on Zen 4, two cores, operands in memory. The library is as fast or faster where it is called once for a
   // tile that needs no copies, where C is so narrow that packing has few products to hide behind, and where B has to
   // be transposed, which nothing hides.
-  if (s.widened || s.m < kFewRows || s.batch > 1)
+  if (s.m < kFewRows || s.batch > 1)
     return false;
+  // The library gets copies that are widened.
+  if (s.widened)
+    return true;
   // The library interleaves bf16 anew for each tile.
   if (pairs(s))
     return s.n >= kNarrowRow && (s.transA   ? s.n >= kPairsWideRow || s.k >= kPairsLongSum

@@ -26,6 +26,21 @@ TCC_AVX512 inline Words widened(__mmask16 lanes, const uint16_t *from) {
   return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, from));
 }
 
+/// As f32.
+TCC_AVX512 inline Words wordsOfBf16(__mmask16 lanes, const void *from) {
+  return _mm512_slli_epi32(widened(lanes, static_cast<const uint16_t *>(from)), 16);
+}
+
+/// To nearest even; a NaN stays one.
+TCC_AVX512 inline __m256i roundToBf16(__m512 value) {
+  Words bits = _mm512_castps_si512(value);
+  Words odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  Words rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
 /// 32 elements as bf16, the nearest even; subnormal ones are zeros, as they are to the dot products. The instruction is
 /// written out, so that what packs for it is one text with what packs for machines without it.
 TCC_AVX512 inline Words rounded(__m512 low, __m512 high) {
@@ -45,6 +60,10 @@ TCC_AVX512 inline Words halvesPaired(Words halves) {
 template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64_t stride, __mmask16 lanes, int64_t k) {
   if constexpr (E == Elements::F32)
     return _mm512_maskz_loadu_epi32(lanes, from);
+  if constexpr (E == Elements::WideBf16)
+    return wordsOfBf16(lanes, from);
+  if constexpr (E == Elements::WideRounded)
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(roundToBf16(_mm512_maskz_loadu_ps(lanes, from))), 16);
   if constexpr (E == Elements::Rounded) {
     __m512 next = k < 2 ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(lanes, from + stride * bytesOf(E));
     return halvesPaired(rounded(_mm512_maskz_loadu_ps(lanes, from), next));
@@ -56,22 +75,12 @@ template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64
 
 /// Up to 16 words along K of one lane; `k` elements are left.
 template <Elements E> TCC_AVX512 inline Words loadAlong(const char *from, int64_t k) {
-  if constexpr (E == Elements::F32)
-    return _mm512_maskz_loadu_epi32(firstLanes(k), from);
+  if constexpr (!isDotted(E))
+    return loadAcross<E>(from, 0, firstLanes(k), k);
   if constexpr (E == Elements::Rounded)
     return rounded(_mm512_maskz_loadu_ps(firstLanes(k), from),
                    _mm512_maskz_loadu_ps(firstLanes(k - kVector), from + kVector * bytesOf(E)));
   return _mm512_maskz_loadu_epi16(k >= 32 ? ~__mmask32(0) : (__mmask32(1) << k) - 1, from);
-}
-
-/// To nearest even; a NaN stays one.
-TCC_AVX512 inline __m256i roundToBf16(__m512 value) {
-  Words bits = _mm512_castps_si512(value);
-  Words odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-  Words rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-  __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
-  rounded = _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x400000));
-  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
 /// Up to 16 sums of a row of C, which `to` points at.

@@ -101,7 +101,7 @@ private:
             panelA = {reinterpret_cast<const uint32_t *>(source.data + row * s.k * size), s.k * size / 4};
           float *sum = c + row * s.n + panel * packed::kColumns;
           packed::multiply(
-              design.elements == Elements::Bf16, panelA, b, std::min(packed::kRows, rows - row), columnsOf(panel),
+              packed::isDotted(design.elements), panelA, b, std::min(packed::kRows, rows - row), columnsOf(panel),
               {words, at == 0 ? nullptr : sum, s.n, sum, s.n, Store::Overwrite, /*isCold=*/false, &nothing});
         }
       }
@@ -128,10 +128,10 @@ std::optional<RowwiseDesign> RowwiseDesign::create(const MatmulShape &shape, con
   RowwiseDesign design;
   design.shape = shape;
   design.blockK = packed ? plain.blockK : shape.k;
-  design.elements = shape.elementBytes == 2 ? Elements::Bf16 : Elements::F32;
-  design.elementsOfB = shape.roundsB ? Elements::Rounded : design.elements;
+  design.elements = elementsOfA(shape);
+  design.elementsOfB = runtime::elementsOfB(shape);
   bool sameSums = plain.chunks(shape) == 1 && (packed || plain.blockK == shape.k);
-  if (shape.batch != 1 || shape.widened || shape.narrowC || !sameSums)
+  if (shape.batch != 1 || shape.narrowC || !sameSums)
     return std::nullopt;
   int64_t columns = roundUp(shape.n, packed::kVector), wordsOfK = packed::wordsOf(shape.k, design.elements);
   design.sharedBytes = alignScratch(static_cast<uint64_t>(columns * (wordsOfK + 1)) * 4);

@@ -208,18 +208,20 @@ TEST(Convolution, LayoutsAreNamed) {
   EXPECT_NE(call.layout().find(" w:"), std::string::npos) << call.layout();
 }
 
-/// What channels-last operands are for.
+/// What channels-last operands are for, also where they are bf16 and the library is handed widened copies of them.
 TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
-  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
-    Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
-    auto first = runtime::query(call);
-    call.set_channels_last(true);
-    auto last = runtime::query(call);
-    ASSERT_TRUE(first.ok() && last.ok());
-    EXPECT_GT(first->reorderedBytes, 0u) << call.layout();
-    EXPECT_EQ(last->reorderedBytes, 0u) << call.layout();
-  }
+  for (plan::DType type : {plan::F32, plan::BF16})
+    for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
+      Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
+      call.set_dtype(type);
+      auto first = runtime::query(call);
+      call.set_channels_last(true);
+      auto last = runtime::query(call);
+      ASSERT_TRUE(first.ok() && last.ok());
+      EXPECT_GT(first->reorderedBytes, 0u) << call.layout();
+      EXPECT_EQ(last->reorderedBytes, 0u) << call.layout();
+    }
 }
 
 TEST(Convolution, ShapesThatDoNotFitAreErrors) {
