@@ -23,7 +23,7 @@ using tiling::ceilDiv, tiling::roundUp;
 // Of a tile: rows of C in scratch, and panels of A beside them. Where all of B stays in the second cache, C stays in
 // the first: with a short K the kernel has its rows back before they were ever far. Else a tile has more rows, or
 // panels of B would come from afar for too few.
-constexpr int64_t kRowsBytes = 192 << 10, kPanelBytes = 256 << 10;
+constexpr int64_t kRowsBytes = 384 << 10, kPanelBytes = 256 << 10;
 constexpr int64_t kNearRowsBytes = 32 << 10, kNearBytes = 256 << 10;
 constexpr int64_t kTiles = 16, kLeastRows = 16;
 constexpr int64_t kPackedBytes = 32 << 10; // of B that a worker packs at a time

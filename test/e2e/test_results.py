@@ -237,6 +237,26 @@ class Metrics(EndToEnd):
         self.assertTrue((run / "log.txt").is_file())
 
 
+class Moments(EndToEnd):
+    def test_what_has_decayed_to_nothing_is_zero(self):
+        """Rounding to the nearest keeps a decaying average among the subnormal numbers, which some processors are slow at."""
+        settings = {"adamw": "betas = [0.5, 0.6]\n", "sgd": "momentum = 0.6\n", "rmsprop": "alpha = 0.5\nmomentum = 0.5\n"}
+        columns = models.mlp_data(8 * 400)
+        columns["x"][8:, 0] = 0                           # what w1 has in its first column gets a gradient once
+        data = self.save("d.safetensors", **columns)
+        model = models.mlp(self.folder / "m.onnx")
+        for kind, numbers in settings.items():
+            recipe = self.write(f"{kind}.toml", models.SQUARES + f'[optimizer]\nkind = "{kind}"\nlr = 0.001\nweight_decay = 0\n' +
+                                numbers)
+            run = self.train(self.compile(model, "--recipe", recipe, plan=f"{kind}.tplan"), data, "--no-shuffle", out=kind, steps=400)
+            shard = next((run / "checkpoints" / "step-400").glob("*.safetensors"))
+            moments = {name: value for name, value in safetensors.numpy.load_file(shard).items() if name.startswith("w1/")}
+            self.assertTrue(moments, kind)
+            for name, moment in moments.items():
+                self.assertTrue((moment[:, 0] == 0).all(), f"{kind}: {name}")
+                self.assertTrue((moment[:, 1] != 0).all(), f"{kind}: {name}")
+
+
 class Independence(unittest.TestCase):
     def test_trun_needs_no_compiler(self):
         libraries = subprocess.run(["ldd", str(BIN / "trun")], capture_output=True, text=True, check=True).stdout
