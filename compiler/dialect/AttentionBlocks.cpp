@@ -100,6 +100,8 @@ void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Valu
       sum = arith::MulFOp::create(b, loc, sum, p.scale);
     sums.push_back(sum);
   }
+  if (p.beside)
+    p.beside(row, column);
   auto [first, end] = p.depth(row);
   Value left = indexOf(p.a, row, index(0)), right = indexOf(p.b, index(0), column);
   sums = loops.loop(first, end, 1, sums, [&](Value k, ValueRange carried) -> llvm::SmallVector<Value> {
@@ -287,7 +289,8 @@ AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t 
 
 AttentionEmitter::AttentionEmitter(LoopBuilder &loops, const AttentionShape &shape, const AttentionLayout &layout)
     : s(shape), at(layout), loops(loops), b(loops.builder), loc(loops.loc), e(loops, shape.sumType),
-      math(loops, e.lanes()), bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
+      math(loops, e.lanes()), scalesLate(s.scale > 0 && s.softcap == 0 && s.biasShape.empty()),
+      bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
       mask{shape.mask, shape.maskShape, layout.mask, scoreTermForm(shape.maskShape)} {
   for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
     Value stored = loops.load(unsigned(s.randomKey), e.index(i));
@@ -341,23 +344,36 @@ MatrixView AttentionEmitter::rowsOf(MatrixView::Place place, int number, Value o
 }
 
 void AttentionEmitter::askFor(const MatrixView &rows, Value count, int64_t features) {
+  e.each(e.index(0), count, 1, [&](Value row) { askForRow(rows, row, features); });
+}
+
+void AttentionEmitter::askForRow(const MatrixView &rows, Value row, int64_t features) {
   const int64_t lineElements = 64 / (at.isNarrow ? 2 : s.sumType.getIntOrFloatBitWidth() / 8);
-  e.each(e.index(0), count, 1, [&](Value row) {
-    Value start = e.times(e.indexOf(rows, row, e.index(0)), rows.words ? 2 : 1);
-    for (int64_t feature = 0; feature < features; feature += lineElements) {
-      Value index = e.plus(start, feature);
-      if (rows.place == MatrixView::kResult)
-        loops.prefetchResult(rows.number, index);
-      else
-        loops.prefetch(rows.number, index);
-    }
-  });
+  Value start = e.times(e.indexOf(rows, row, e.index(0)), rows.words ? 2 : 1);
+  for (int64_t feature = 0; feature < features; feature += lineElements) {
+    Value index = e.plus(start, feature);
+    if (rows.place == MatrixView::kResult)
+      loops.prefetchResult(rows.number, index);
+    else
+      loops.prefetch(rows.number, index);
+  }
+}
+
+MatrixView AttentionEmitter::nextKeyRows(int operand) {
+  return rowsOf(MatrixView::kOperand, operand, keyHead, e.plus(keyFirst, at.blockKeys));
 }
 
 void AttentionEmitter::askForKeys(Value first, Value end) {
   Value count = e.least(e.minus(end, first), e.index(at.blockKeys));
   askFor(rowsOf(MatrixView::kOperand, 1, keyHead, first), count, s.depth);
   askFor(rowsOf(MatrixView::kOperand, 2, keyHead, first), count, s.width);
+}
+
+void AttentionEmitter::askForShare(const MatrixView &rows, Value row, Value column, int64_t columns, int64_t features) {
+  int64_t count = std::min<int64_t>(e.rows(), llvm::divideCeil(e.rows() * e.lanes(), columns));
+  Value first = e.plus(row, e.divide(e.times(column, e.rows()), columns));
+  for (int64_t i = 0; i < count; ++i)
+    askForRow(rows, e.plus(first, i), features);
 }
 
 MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {
@@ -434,10 +450,11 @@ MatrixView AttentionEmitter::secondHalf(MatrixView lanes, Value firstRow) {
 }
 
 void AttentionEmitter::multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to,
-                                    const Vector &v, int64_t features) {
+                                    const Vector &v, int64_t features,
+                                    llvm::function_ref<void(Value, Value)> beside) {
   auto all = [&](Value) { return std::pair(e.index(0), e.index(steps(features))); };
   Value wholeEnd = v.halfEnd ? v.halfEnd : v.rowEnd;
-  e.multiply({rows, panel, to, wholeEnd, s.keys % e.rows(), e.lanes(), all, false});
+  e.multiply({rows, panel, to, wholeEnd, s.keys % e.rows(), e.lanes(), all, false, {}, beside});
   if (!v.halfEnd)
     return;
   MatrixView rest = rows;
@@ -487,7 +504,7 @@ Lane AttentionEmitter::termAt(const Term &term, const Vector &v, Value row) {
 }
 
 Lane AttentionEmitter::score(Lane product, const Vector &v, Value row, bool diagonal, std::optional<Lane> *capped) {
-  Lane x = product * number(s.scale);
+  Lane x = scalesLate ? product : product * number(s.scale);
   if (s.softcap > 0) {
     Lane t = scalar::tanh(x * number(1 / s.softcap));
     if (capped)
@@ -531,11 +548,26 @@ Lane AttentionEmitter::kept(const Vector &v, Value row) {
   return isFalse(less(bits, bits.likeInt(int64_t(s.dropThreshold()))));
 }
 
+Lane AttentionEmitter::scaled(Lane score) { return scalesLate ? score * number(s.scale) : score; }
+
+Lane AttentionEmitter::expAbove(Lane score, Lane base) {
+  return exp(scalesLate ? score.fma(number(s.scale), -base) : score - base);
+}
+
 Lane AttentionEmitter::exp(Lane x) {
-  double least = x.isDouble() ? -708 : -87;
-  Lane low = less(x, least);
-  scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(low.select(number(least), x), nullptr);
-  return low.select(number(0), (parts.rest + 1.0) * parts.power());
+  // Of what is below, the result is anything, and not taken.
+  Lane normal = x.compare(arith::CmpFPredicate::UGE, number(x.isDouble() ? -708 : -87)), zero = number(0);
+  if (x.isDouble()) {
+    scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(x, nullptr);
+    return normal.select((parts.rest + 1.0) * parts.power(), zero);
+  }
+  // The units that multiply have nothing to spare: ln 2 is one number, off by a tenth of what rounding x leaves, and
+  // Cephes's polynomial goes on to the power itself.
+  Lane shifted = x.fma(number(1.44269504088896340736), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
+  Lane r = n.fma(number(-0.693147180559945309417), x);
+  Lane p = scalar::polynomial(
+      r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1, 1.0, 1.0});
+  return normal.select(p * shifted.bits().shiftLeft(23).asFloat(), zero);
 }
 
 } // namespace tcc::train

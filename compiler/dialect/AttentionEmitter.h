@@ -101,6 +101,12 @@ protected:
   /// Asks for `count` rows of an operand, or of a result that is soon written: rows that lie apart are no stream that a
   /// processor would foresee.
   void askFor(const MatrixView &rows, mlir::Value count, int64_t features);
+  void askForRow(const MatrixView &rows, mlir::Value row, int64_t features);
+  /// A share of that, beside a product (BlockEmitter::Product::beside) whose result has as many rows, and `columns`
+  /// columns: asking for all rows at once would wait for memory while nothing is multiplied.
+  void askForShare(const MatrixView &rows, mlir::Value row, mlir::Value column, int64_t columns, int64_t features);
+  /// The rows of the next block of keys.
+  MatrixView nextKeyRows(int operand);
   /// Asks for keys and values of the block that begins at `first`, if it does before `end`.
   void askForKeys(mlir::Value first, mlir::Value end);
   /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
@@ -120,7 +126,7 @@ protected:
   /// A block of scores, or of their gradients: rows' products with the vector's panel. Where only the second half of
   /// the queries sees a row, the first half of its lanes is not written.
   void multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to, const Vector &v,
-                    int64_t features);
+                    int64_t features, llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr);
   /// The lanes of the second half of a vector's queries, from a row on.
   MatrixView secondHalf(MatrixView lanes, mlir::Value firstRow);
   /// Loops over the rows of a vector's scores, carrying `inits`; `body` is told whether it must exclude lanes.
@@ -135,6 +141,10 @@ protected:
   Lane lanesFrom(mlir::Value first);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const Vector &v, mlir::Value row);
+  /// What score() returned, with the scale.
+  Lane scaled(Lane score);
+  /// e^(scaled(score) − base).
+  Lane expAbove(Lane score, Lane base);
   /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
   Lane exp(Lane x);
 
@@ -148,6 +158,9 @@ protected:
   mlir::Location loc;
   BlockEmitter e;
   LaneArithmetic math;
+  /// score() leaves the scale to expAbove, which multiplies and subtracts in one step: which scores are excluded or the
+  /// largest does not depend on it.
+  const bool scalesLate;
   mlir::Value batch, head, keyHead;
   mlir::Value queryFirst, queryEnd; ///< of the block; the end is that of the sequence at most
   mlir::Value keyFirst, keyEnd;     ///< of the block; the end is that of the keys which its queries see at most

@@ -68,7 +68,6 @@ public:
     e.zeroRows(scratch(at.sums, kBlockQueries), e.index(s.width), kBlockQueries);
     e.each(e.index(0), end, at.blockKeys, [&](Value first) {
       setKeys(first);
-      askForKeys(e.plus(first, at.blockKeys), end);
       Value count = e.minus(keyEnd, keyFirst);
       // Scores are computed for whole registers' rows.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
@@ -84,19 +83,24 @@ private:
 
   void addKeys(const Vector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
-    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth);
+    auto askForNext = [&](Value row, Value) {
+      askForShare(nextKeyRows(1), row, v.offset, kBlockQueries, s.depth);
+      askForShare(nextKeyRows(2), row, v.offset, kBlockQueries, s.width);
+    };
+    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth, askForNext);
     Lane before = load(at.largest, v.offset);
     Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
-      Lane x = score(load(at.scores, rowOf(row)), v, row, diagonal);
-      store(at.scores, rowOf(row), x);
+      Lane product = load(at.scores, rowOf(row)), x = score(product, v, row, diagonal);
+      if (x.value != product.value)
+        store(at.scores, rowOf(row), x);
       return llvm::SmallVector<Value>{greater(x, lane(carried[0])).select(x, lane(carried[0]))};
     })[0]);
     store(at.largest, v.offset, largest);
-    Lane base = finiteBase(largest), shrunk = exp(before - base);
+    Lane base = finiteBase(scaled(largest)), shrunk = exp(scaled(before) - base);
     Lane total = load(at.total, v.offset) * shrunk;
     // Adds the weight to `sum`, and returns what multiplies the value.
     auto weigh = [&](Value row, Lane &sum) {
-      Lane weight = exp(load(at.scores, rowOf(row)) - base);
+      Lane weight = expAbove(load(at.scores, rowOf(row)), base);
       sum = sum + weight;
       return s.dropout > 0 ? kept(v, row).select(weight * number(s.keptScale()), number(0)) : weight;
     };
@@ -145,7 +149,7 @@ private:
         Value index = e.indexOf(sums, feature, e.index(0));
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
-      Lane logsumexp = finiteBase(load(at.largest, v.offset)) + scalar::log(total);
+      Lane logsumexp = finiteBase(scaled(load(at.largest, v.offset))) + scalar::log(total);
       Value row = e.plus(queryBase(), v.first);
       e.store(resultAt(1, row, 1), row, logsumexp, v.active);
       MatrixView output = rowsOf(MatrixView::kResult, 0, head, v.first);
@@ -298,11 +302,8 @@ private:
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
         askForQueries(e.plus(first, kBlockQueries));
-        Value end = keysSeenBefore(queryEnd);
-        e.each(e.index(0), end, at.blockKeys, [&](Value key) {
-          askForKeys(e.plus(key, at.blockKeys), end);
-          addBlock(key, kQueries | kKeys);
-        });
+        e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys,
+               [&](Value key) { addBlock(key, kQueries | kKeys); });
         finishQueries();
       });
     });
@@ -455,10 +456,17 @@ private:
       auto rows = [&](int64_t single, int64_t rounded) {
         return at.pairs ? words(rounded, kBlockQueries / 2) : scratch(single, kBlockQueries);
       };
+      auto askForNext = [&](int operand, int64_t features) {
+        return [this, operand, features](Value row, Value column) {
+          if (at.whole)
+            askForShare(nextKeyRows(operand), row, column, features, features);
+        };
+      };
+      auto nextKeys = askForNext(1, s.depth), nextValues = askForNext(2, s.width);
       e.multiply({rows(at.weights, at.weightRows), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
-                  s.width, seeing});
+                  s.width, seeing, true, {}, nextValues});
       e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
-                  s.depth, seeing});
+                  s.depth, seeing, true, {}, nextKeys});
     }
     if (!(wanted & kQueries))
       return;
@@ -485,12 +493,20 @@ private:
       Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
       e.store(words(0, 1), e.plus(index, to), asWords);
     };
-    multiplyRows(key, operandPanel(at.queries, v, s.depth), block(at.weights), v, s.depth);
+    // The sums that the block adds to, long before they are read.
+    auto askForSums = [&](unsigned result, int64_t features) {
+      return [this, &v, result, features](Value row, Value) {
+        if (at.whole && !at.isNarrow)
+          askForShare(keyResult(result, keyFirst), row, v.offset, kBlockQueries, features);
+      };
+    };
+    auto valueSums = askForSums(2, s.width), keySums = askForSums(1, s.depth);
+    multiplyRows(key, operandPanel(at.queries, v, s.depth), block(at.weights), v, s.depth, valueSums);
     Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
     eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
       Value index = rowOf(row, v);
       std::optional<Lane> capped;
-      Lane x = score(load(at.weights, index), v, row, diagonal, &capped), weight = exp(x - logsumexp);
+      Lane x = score(load(at.weights, index), v, row, diagonal, &capped), weight = expAbove(x, logsumexp);
       if (s.softcap > 0)
         store(at.slopes, index, (1.0 - *capped * *capped) * number(s.scale));
       if (s.dropout > 0) {
@@ -502,7 +518,7 @@ private:
         storeRow(at.weightRows, row, loops.roundToPairs(weight));
       return llvm::SmallVector<Value>();
     });
-    multiplyRows(value, operandPanel(at.outputGrads, v, s.width), block(at.scoreGrads), v, s.width);
+    multiplyRows(value, operandPanel(at.outputGrads, v, s.width), block(at.scoreGrads), v, s.width, keySums);
     // What was not multiplied has weight 0, and must not be NaN.
     if (v.halfEnd)
       e.each(v.halfEnd, v.rowEnd, 1,

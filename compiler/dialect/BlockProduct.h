@@ -92,6 +92,8 @@ public:
     ///< Where a and b are words, that counts words.
     bool accumulate = true;
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
+    /// Emitted once for each of c's blocks of registers, ahead of its sums: what may be done beside them.
+    llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr;
   };
   void multiply(const Product &p);
 
