@@ -116,7 +116,7 @@ void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Valu
     return next;
   });
   for (auto [r, sum] : llvm::enumerate(sums))
-    store(p.c, plus(here, int64_t(r) * p.c.rowStride), sum, active);
+    store(p.c, plus(here, int64_t(r) * p.c.rowStride), p.finish ? p.finish(plus(row, int64_t(r)), sum) : sum, active);
 }
 
 /// One vector of columns after another: b's part of it stays in the nearest cache while all rows pass.
@@ -451,14 +451,23 @@ MatrixView AttentionEmitter::secondHalf(MatrixView lanes, Value firstRow) {
 
 void AttentionEmitter::multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to,
                                     const Vector &v, int64_t features,
-                                    llvm::function_ref<void(Value, Value)> beside) {
+                                    llvm::function_ref<void(Value, Value)> beside, Value finishEnd,
+                                    llvm::function_ref<Value(Value, Value)> finish) {
   auto all = [&](Value) { return std::pair(e.index(0), e.index(steps(features))); };
   Value wholeEnd = v.halfEnd ? v.halfEnd : v.rowEnd;
-  e.multiply({rows, panel, to, wholeEnd, s.keys % e.rows(), e.lanes(), all, false, {}, beside});
+  if (!finishEnd)
+    finishEnd = wholeEnd;
+  e.multiply({rows, panel, to, finishEnd, s.keys % e.rows(), e.lanes(), all, false, {}, beside, finish});
+  auto from = [&](MatrixView matrix, Value row) {
+    matrix.base = e.plus(matrix.base, e.times(row, matrix.rowStride));
+    return matrix;
+  };
+  if (finishEnd != wholeEnd)
+    e.multiply({from(rows, finishEnd), panel, from(to, finishEnd), e.minus(wholeEnd, finishEnd), s.keys % e.rows(),
+                e.lanes(), all, false});
   if (!v.halfEnd)
     return;
-  MatrixView rest = rows;
-  rest.base = e.plus(rest.base, e.times(v.halfEnd, rest.rowStride));
+  MatrixView rest = from(rows, v.halfEnd);
   e.multiply({rest, secondHalf(panel, e.index(0)), secondHalf(to, v.halfEnd), e.minus(v.rowEnd, v.halfEnd),
               s.keys % e.rows(), e.lanes() / 2, all, false});
 }

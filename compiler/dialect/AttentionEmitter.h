@@ -125,8 +125,11 @@ protected:
   void eachVector(llvm::function_ref<void(const Vector &)> body);
   /// A block of scores, or of their gradients: rows' products with the vector's panel. Where only the second half of
   /// the queries sees a row, the first half of its lanes is not written.
+  /// Rows before `finishEnd` (null: all that are written whole) are what `finish` makes of the sums.
   void multiplyRows(const MatrixView &rows, const MatrixView &panel, const MatrixView &to, const Vector &v,
-                    int64_t features, llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr);
+                    int64_t features, llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr,
+                    mlir::Value finishEnd = nullptr,
+                    llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value sum)> finish = nullptr);
   /// The lanes of the second half of a vector's queries, from a row on.
   MatrixView secondHalf(MatrixView lanes, mlir::Value firstRow);
   /// Loops over the rows of a vector's scores, carrying `inits`; `body` is told whether it must exclude lanes.

@@ -501,45 +501,70 @@ private:
       };
     };
     auto valueSums = askForSums(2, s.width), keySums = askForSums(1, s.depth);
-    multiplyRows(key, operandPanel(at.queries, v, s.depth), block(at.weights), v, s.depth, valueSums);
     Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
-    eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
+    auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
       std::optional<Lane> capped;
-      Lane x = score(load(at.weights, index), v, row, diagonal, &capped), weight = expAbove(x, logsumexp);
+      Lane x = score(product, v, row, diagonal, &capped), weight = expAbove(x, logsumexp);
       if (s.softcap > 0)
         store(at.slopes, index, (1.0 - *capped * *capped) * number(s.scale));
       if (s.dropout > 0) {
         store(at.undropped, index, weight);
         weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
       }
-      store(at.weights, index, weight);
-      if (at.pairs)
+      return weight;
+    };
+    // Where the products' sums are in registers already, units that wait for the next ones compute it.
+    auto weighSum = [&](Value row, Value sum) { return weightOf(row, false, lane(sum)).value; };
+    MatrixView queries = operandPanel(at.queries, v, s.depth), outputGrads = operandPanel(at.outputGrads, v, s.width);
+    if (at.pairs) {
+      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums);
+      eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
+        Value index = rowOf(row, v);
+        Lane weight = weightOf(row, diagonal, load(at.weights, index));
+        store(at.weights, index, weight);
         storeRow(at.weightRows, row, loops.roundToPairs(weight));
-      return llvm::SmallVector<Value>();
-    });
-    multiplyRows(value, operandPanel(at.outputGrads, v, s.width), block(at.scoreGrads), v, s.width, keySums);
-    // What was not multiplied has weight 0, and must not be NaN.
-    if (v.halfEnd)
-      e.each(v.halfEnd, v.rowEnd, 1,
-             [&](Value row) { e.store(scratch(0, 1), e.plus(rowOf(row, v), at.scoreGrads), e.zeros(e.lanes() / 2)); });
+        return llvm::SmallVector<Value>();
+      });
+    } else {
+      Value diagonal;
+      if (s.causal)
+        diagonal = e.least(e.minus(v.freeEnd, e.remainder(v.freeEnd, e.rows())), v.halfEnd);
+      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums, diagonal, weighSum);
+      if (s.causal)
+        e.each(diagonal, v.rowEnd, 1, [&](Value row) {
+          Value index = rowOf(row, v);
+          store(at.weights, index, weightOf(row, true, load(at.weights, index)));
+        });
+    }
     // The raw score's gradient.
-    auto gradOf = [&](Value row) {
+    auto gradOf = [&](Value row, Lane weightGrad) {
       Value index = rowOf(row, v);
-      Lane weight = load(at.weights, index), weightGrad = load(at.scoreGrads, index);
+      Lane weight = load(at.weights, index);
       Lane grad =
           s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
       if (at.biasGrad)
         store(at.biasGrads, e.plus(e.times(row, kBlockQueries), v.offset), grad);
       return grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale));
     };
+    auto gradOfSum = [&](Value row, Value sum) { return gradOf(row, lane(sum)).value; };
+    if (at.pairs)
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums);
+    else
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums, nullptr, gradOfSum);
+    // What was not multiplied has weight 0, and must not be NaN.
+    if (v.halfEnd)
+      e.each(v.halfEnd, v.rowEnd, 1,
+             [&](Value row) { e.store(scratch(0, 1), e.plus(rowOf(row, v), at.scoreGrads), e.zeros(e.lanes() / 2)); });
+    auto gradAt = [&](Value row) { return gradOf(row, load(at.scoreGrads, rowOf(row, v))); };
     if (!at.pairs) {
-      e.each(e.index(0), v.rowEnd, 1, [&](Value row) { store(at.scoreGrads, rowOf(row, v), gradOf(row)); });
+      if (v.halfEnd)
+        e.each(v.halfEnd, v.rowEnd, 1, [&](Value row) { store(at.scoreGrads, rowOf(row, v), gradAt(row)); });
       return;
     }
     e.eachPair(v.rowEnd, s.keys % 2, {}, [&](Value row, bool alone, ValueRange) {
-      Value low = loops.roundToPairs(gradOf(row));
-      Value high = loops.roundToPairs(alone ? number(0) : gradOf(e.plus(row, 1)));
+      Value low = loops.roundToPairs(gradAt(row));
+      Value high = loops.roundToPairs(alone ? number(0) : gradAt(e.plus(row, 1)));
       storeRow(at.scoreGradRows, row, low);
       if (!alone)
         storeRow(at.scoreGradRows, e.plus(row, 1), high);

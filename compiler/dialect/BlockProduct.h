@@ -94,6 +94,8 @@ public:
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
     /// Emitted once for each of c's blocks of registers, ahead of its sums: what may be done beside them.
     llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr;
+    /// What is stored for a vector of sums of a row.
+    llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value sum)> finish = nullptr;
   };
   void multiply(const Product &p);
 
