@@ -19,6 +19,9 @@ namespace tcc::train {
 namespace {
 
 constexpr double kLeastHiddenBytes = 1 << 20; // less lies in cache, where it waits for nothing
+/// Of the nominal time of generated kernels, which is that of exponentials: updates are comparisons, products and a root,
+/// AdamW with 25 operations an element waits for memory still.
+constexpr double kUpdateShare = 0.5;
 
 /// An entry as it stands, as a problem.
 struct Standing {
@@ -44,7 +47,7 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
   // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).
   else if (auto fused = dyn_cast<FusedOp>(op);
            fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op))
-    result.memoryNs = time.memoryNs > time.arithmeticNs ? uint64_t(time.memoryNs) : 0;
+    result.memoryNs = time.memoryNs > kUpdateShare * time.arithmeticNs ? uint64_t(time.memoryNs) : 0;
   auto memoryOf = [&](unsigned id) {
     int block = entry.buffers[id].block;
     return block < 0 ? int(transient + id) : packed[size_t(block)];
