@@ -79,7 +79,9 @@ bool suitsFewRows(const MatmulShape &s) {
   // Measured on Zen 4, two cores, operands in the last cache.
   if (s.transA || s.batch > 1)
     return false;
-  if (s.elementBytes == 2)
+  // What is widened or rounded is so again for each 8 rows: panels do it once. (One rule for a rounded operand and its
+  // rounded copy, whose bits are the same.)
+  if (s.elementBytes == 2 || s.widened)
     return s.m <= kMostPairRows;
   return s.m <= (s.transB && s.k > kShortSum ? kMostRowsOfLongSums : fewrows::kMostRows);
 }
