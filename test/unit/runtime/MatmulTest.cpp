@@ -189,6 +189,17 @@ TEST(Matmul, UnsupportedIsAnError) {
   EXPECT_FALSE(runtime::librarySupports(plan::I32));
 }
 
+/// Which instructions multiply bf16 by default is measured, once a process: the answer stays, and is one that runs here.
+TEST(Matmul, TheDefaultLevelOfBf16IsOneOfThisMachine) {
+  std::string plain = runtime::machineLevel(), level = runtime::machineLevel(true);
+  EXPECT_EQ(runtime::machineLevel(true), level);
+  if (level != plain) {
+    EXPECT_EQ(level, "cpu:v4-bf16");
+    EXPECT_TRUE(__builtin_cpu_supports("avx512bf16"));
+    EXPECT_TRUE(runtime::multipliesBf16(level));
+  }
+}
+
 TEST(Matmul, OtherKernelsThanThePlansAreRefused) {
   ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
   plan::MatmulCall call = matmulCall(1, 64, 64, 64, false, false);
