@@ -53,10 +53,7 @@ struct Design {
   bool addsFirst() const { return accumulate && !partial() && !packsC(); }
   /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
   int positionOfC() const { return accumulate ? 3 : 2; }
-  int64_t tiles() const {
-    return ceilDiv(shape.batch, tiling.tileBatch) * ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) *
-           tiling.chunks(shape);
-  }
+  int64_t tiles() const { return tiling.tiles(shape); }
 };
 
 /// The sizes that pieces of `step` cut `size` into: the step, and the rest.
@@ -219,11 +216,6 @@ public:
         return primitive.status();
       runner->primitives.push_back(primitive.take());
     }
-    const MatmulShape &s = design.shape;
-    const MatmulTiling &t = design.tiling;
-    runner->tilesM = ceilDiv(s.m, t.tileM);
-    runner->tilesN = ceilDiv(s.n, t.tileN);
-    runner->tilesBatch = ceilDiv(s.batch, t.tileBatch);
     runner->design = std::move(design);
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
@@ -253,15 +245,12 @@ public:
 private:
   int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
 
-  /// Tiles of one column panel follow each other, so that its part of B stays in cache.
   bool runTile(unsigned worker, int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
     auto size = static_cast<int64_t>(s.widened ? 2 : s.elementBytes); // of A and B as they lie there
     int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
-    int64_t i0 = tile % tilesM * t.tileM, j0 = tile / tilesM % tilesN * t.tileN;
-    int64_t outer = tile / tilesM / tilesN;
-    int64_t b0 = outer % tilesBatch * t.tileBatch, chunk = outer / tilesBatch;
+    auto [b0, i0, j0, chunk] = t.placeOf(s, tile);
     Variant v{std::min(t.tileBatch, s.batch - b0), std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), 0, false};
     int64_t k0 = chunk * t.chunkK, kEnd = std::min(k0 + t.chunkK, s.k);
 
@@ -318,7 +307,6 @@ private:
 
   Design design;
   std::vector<Primitive> primitives;
-  int64_t tilesM = 0, tilesN = 0, tilesBatch = 0;
 };
 } // namespace
 

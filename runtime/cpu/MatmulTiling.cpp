@@ -80,6 +80,16 @@ double cost(const MatmulShape &s, const MatmulTiling &t) {
 }
 } // namespace
 
+int64_t MatmulTiling::tiles(const MatmulShape &s) const {
+  return ceilDiv(s.batch, tileBatch) * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN) * chunks(s);
+}
+
+MatmulPlace MatmulTiling::placeOf(const MatmulShape &s, int64_t tile) const {
+  int64_t tilesM = ceilDiv(s.m, tileM), tilesN = ceilDiv(s.n, tileN), tilesBatch = ceilDiv(s.batch, tileBatch);
+  int64_t inPlane = tile % (tilesM * tilesN), outer = tile / (tilesM * tilesN);
+  return {outer % tilesBatch * tileBatch, inPlane % tilesM * tileM, inPlane / tilesM * tileN, outer / tilesBatch};
+}
+
 MatmulTiling chooseTiling(const MatmulShape &s) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
 

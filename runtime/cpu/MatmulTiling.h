@@ -18,6 +18,11 @@ struct MatmulShape {
   bool roundsB = false;  ///< B is stored in f32, rounded to bf16 and multiplied as that: never by the library
 };
 
+/// The first element of a tile in each axis, and which chunk of K it is.
+struct MatmulPlace {
+  int64_t batch, i, j, chunk;
+};
+
 /// A tile is tileBatch products, or tileM × tileN of one product for one chunk of K, computed in blocks of blockK.
 struct MatmulTiling {
   int64_t tileBatch, tileM, tileN;
@@ -25,6 +30,10 @@ struct MatmulTiling {
   int64_t blockK; ///< K of one library call, at most chunkK
 
   int64_t chunks(const MatmulShape &shape) const { return (shape.k + chunkK - 1) / chunkK; }
+
+  int64_t tiles(const MatmulShape &shape) const;
+  /// Tiles of one column panel follow each other, so that its part of B stays in cache.
+  MatmulPlace placeOf(const MatmulShape &shape, int64_t tile) const;
 
   /// oneDNN's fast kernels want dense operands: what is a part of a wider matrix is copied to scratch first.
   bool packA(const MatmulShape &s) const { return s.widened || (s.transA ? tileM != s.m : blockK != s.k); }

@@ -26,9 +26,7 @@ constexpr int64_t kColdBytes = 1 << 20;
 
 class PackedMatmul final : public LibraryCall {
 public:
-  explicit PackedMatmul(const PackedDesign &chosen)
-      : design(chosen), tilesM(ceilDiv(design.shape.m, design.tiling.tileM)),
-        tilesN(ceilDiv(design.shape.n, design.tiling.tileN)) {}
+  explicit PackedMatmul(const PackedDesign &chosen) : design(chosen) {}
 
   int stages() const override { return design.partial() ? 2 : 1; }
   int64_t tiles(int stage) const override {
@@ -57,13 +55,12 @@ private:
   /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
   int positionOfC() const { return design.accumulate ? 3 : 2; }
 
-  /// Tiles of one column panel follow each other, so that its part of B stays in cache.
   void runTile(int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
     int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
-    int64_t i0 = tile % tilesM * t.tileM, j0 = tile / tilesM % tilesN * t.tileN;
-    int64_t chunk = tile / tilesM / tilesN, at = (design.partial() ? chunk * s.m * s.n : 0) + i0 * s.n + j0;
+    auto [batch, i0, j0, chunk] = t.placeOf(s, tile);
+    int64_t at = (design.partial() ? chunk * s.m * s.n : 0) + i0 * s.n + j0;
     auto *whole = static_cast<char *>(pointers[positionOfC() + (design.partial() ? 1 : 0)]);
     multiplyTile({static_cast<const char *>(pointers[0]), static_cast<const char *>(pointers[1]), whole + at * sizeC,
                   sizeC, i0, j0, std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
@@ -155,7 +152,6 @@ private:
   }
 
   PackedDesign design;
-  int64_t tilesM, tilesN;
 };
 } // namespace
 
@@ -170,9 +166,7 @@ PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
   slotBytes = offsetSums + (keepsSums() ? alignScratch(static_cast<uint64_t>(tiling.tileM * tiling.tileN) * 4) : 0);
 }
 
-int64_t PackedDesign::tiles() const {
-  return ceilDiv(shape.m, tiling.tileM) * ceilDiv(shape.n, tiling.tileN) * tiling.chunks(shape);
-}
+int64_t PackedDesign::tiles() const { return tiling.tiles(shape); }
 
 const char *kernelNameOf(Elements elements) {
   return elements == Elements::Bf16       ? "packed:avx512_bf16"

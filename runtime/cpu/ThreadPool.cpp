@@ -10,6 +10,12 @@ namespace tcc::runtime {
 namespace {
 constexpr unsigned kDefaultControl = 0x1f80; // MXCSR: exceptions masked, round to nearest, subnormals kept
 constexpr int kSpins = 4000;                 // about 50 µs of pauses
+
+/// The first tile of a worker's range.
+int64_t firstOf(unsigned worker, unsigned workers, int64_t tiles) { return tiles * worker / workers; }
+
+/// Generations count in 32 bits; 0 is none.
+uint64_t jobAfter(uint64_t job) { return job == 0xffffffff ? 1 : job + 1; }
 } // namespace
 
 WorkerScope::WorkerScope() : savedControl(_mm_getcsr()), savedThreads(omp_get_max_threads()) {
@@ -22,7 +28,7 @@ WorkerScope::~WorkerScope() {
   omp_set_num_threads(savedThreads);
 }
 
-ThreadPool::ThreadPool(unsigned count) {
+ThreadPool::ThreadPool(unsigned count) : ranges(std::max(count, 1U)) {
   for (unsigned worker = 1; worker < count; ++worker)
     threads.emplace_back([this, worker] { work(worker); });
   // What a thread allocates for itself it allocates now, not during the first steps.
@@ -38,32 +44,41 @@ ThreadPool::~ThreadPool() {
     thread.join();
 }
 
-void ThreadPool::takeTiles(unsigned worker) {
+/// Runs what is left of a range. False once `job` is over; a job of 0 becomes that of the range.
+bool ThreadPool::takeTilesOf(unsigned owner, unsigned worker, uint64_t &job) {
+  std::atomic<uint64_t> &next = ranges[owner].next;
   uint64_t word = next.load(std::memory_order_acquire);
-  uint64_t mine = word >> 32;
+  if (job == 0)
+    job = word >> 32;
   for (;;) {
-    if (word >> 32 != mine)
-      return; // that job is over
+    if (word >> 32 != job)
+      return false;
     // Read before the exchange: if it succeeds the job was not over, so these are its own.
     Function f = function.load(std::memory_order_relaxed);
     void *c = context.load(std::memory_order_relaxed);
-    int64_t tiles = tileCount.load(std::memory_order_relaxed);
+    int64_t rangeEnd = firstOf(owner + 1, size(), tileCount.load(std::memory_order_relaxed));
     int64_t begin = static_cast<int64_t>(word & 0xffffffff);
-    if (begin >= tiles)
-      return;
-    int64_t share = std::max<int64_t>(1, (tiles - begin) / (4 * size()));
-    int64_t end = std::min(begin + share, tiles);
-    if (!next.compare_exchange_weak(word, mine << 32 | static_cast<uint64_t>(end), std::memory_order_acq_rel))
+    if (begin >= rangeEnd)
+      return true;
+    int64_t end = begin + std::max<int64_t>(1, (rangeEnd - begin) / 4);
+    if (!next.compare_exchange_weak(word, job << 32 | static_cast<uint64_t>(end), std::memory_order_acq_rel))
       continue;
     f(c, worker, begin, end);
     if (remaining.fetch_sub(end - begin, std::memory_order_seq_cst) == end - begin) {
       finished.fetch_add(1, std::memory_order_seq_cst);
       if (callerSleeps.load(std::memory_order_seq_cst))
         finished.notify_one();
-      return;
+      return false;
     }
     word = next.load(std::memory_order_acquire);
   }
+}
+
+void ThreadPool::takeTiles(unsigned worker) {
+  uint64_t job = 0;
+  for (unsigned i = 0; i < size(); ++i)
+    if (!takeTilesOf((worker + i) % size(), worker, job))
+      return;
 }
 
 void ThreadPool::work(unsigned worker) {
@@ -98,14 +113,17 @@ void ThreadPool::launch(int64_t tiles, Function f, void *c) {
     return;
   }
   uint32_t before = finished.load(std::memory_order_relaxed);
-  uint64_t job = (next.load(std::memory_order_relaxed) >> 32) + 1;
+  uint64_t job = jobAfter(ranges[0].next.load(std::memory_order_relaxed) >> 32);
   // Close the old generation first, so that nobody takes a tile of it with the new job's fields.
-  next.store(job << 32 | 0xffffffff, std::memory_order_seq_cst);
+  for (Range &range : ranges)
+    range.next.store(job << 32 | 0xffffffff, std::memory_order_seq_cst);
   function.store(f, std::memory_order_relaxed);
   context.store(c, std::memory_order_relaxed);
   tileCount.store(tiles, std::memory_order_relaxed);
   remaining.store(tiles, std::memory_order_relaxed);
-  next.store((job & 0xffffffff) << 32, std::memory_order_release);
+  for (unsigned worker = 0; worker < size(); ++worker)
+    ranges[worker].next.store(job << 32 | static_cast<uint64_t>(firstOf(worker, size(), tiles)),
+                              std::memory_order_release);
   generation.fetch_add(1, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) > 0)
     generation.notify_all();

@@ -1,9 +1,11 @@
 //===- ThreadPool.h - fixed tiles on persistent threads ------------------===//
 //
-// A launch hands out tiles 0 … tiles-1 from one atomic word, generation and next tile together: a worker that wakes
-// late sees another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin
-// briefly, then sleep on a futex. A launch allocates nothing and takes no lock. Which worker runs a tile is left to
-// chance, so tiles must be independent; then the number of threads changes no result.
+// A launch cuts tiles 0 … tiles-1 into one range for each worker, the first for worker 0: tiles of two launches that
+// lie at the same place of their results meet in the same core's cache. Who is done with his range goes on with the
+// others'. A range is handed out from one atomic word, generation and next tile together: a worker that wakes late sees
+// another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin briefly, then
+// sleep on a futex. A launch allocates nothing and takes no lock. Which worker runs a tile is in the end left to chance,
+// so tiles must be independent; then the number of threads changes no result.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_THREADPOOL_H
@@ -58,15 +60,21 @@ public:
   }
 
 private:
+  /// Tiles of one worker that nobody has taken yet.
+  struct alignas(64) Range {
+    std::atomic<uint64_t> next{0}; ///< generation << 32 | next tile
+  };
+
   void work(unsigned worker);
   void takeTiles(unsigned worker);
+  bool takeTilesOf(unsigned owner, unsigned worker, uint64_t &job);
 
   std::vector<std::thread> threads;
   // The job: written by the caller between generations, valid for whoever takes a tile of its generation.
   std::atomic<Function> function{nullptr};
   std::atomic<void *> context{nullptr};
   std::atomic<int64_t> tileCount{0};
-  alignas(64) std::atomic<uint64_t> next{0};       // generation << 32 | next tile
+  std::vector<Range> ranges;
   alignas(64) std::atomic<int64_t> remaining{0};   // tiles not finished yet
   alignas(64) std::atomic<uint32_t> generation{0}; // sleepers wait on it
   std::atomic<uint32_t> sleepers{0};

@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #include <memory>
 #include <omp.h>
+#include <thread>
 
 using namespace tcc::runtime;
 
@@ -40,6 +41,39 @@ TEST(ThreadPool, ManyShortLaunches) {
     pool.run(tiles,
              [&total, launch](unsigned, int64_t begin, int64_t end) { total.fetch_add((end - begin) * launch); });
     ASSERT_EQ(total.load(), expected) << "after launch " << launch;
+  }
+}
+
+/// Whoever runs a tile then waits until all are running: nobody is free to take another's.
+TEST(ThreadPool, RangesOfWorkersAreTheSameInEveryLaunch) {
+  constexpr int64_t kWorkers = 4;
+  ThreadPool pool(kWorkers);
+  for (int launch = 0; launch < 200; ++launch) {
+    std::atomic<int64_t> entered{0};
+    std::atomic<int> strangers{0};
+    pool.run(kWorkers, [&](unsigned worker, int64_t begin, int64_t end) {
+      if (begin != worker || end != begin + 1)
+        ++strangers;
+      entered += end - begin;
+      while (entered < kWorkers)
+        std::this_thread::yield();
+    });
+    ASSERT_EQ(strangers, 0) << "launch " << launch;
+  }
+}
+
+/// Tile 0 does not end before all others have: the other worker must take what is left of its range, too.
+TEST(ThreadPool, WhoIsDoneTakesTilesOfOthers) {
+  ThreadPool pool(2);
+  constexpr int64_t kTiles = 8;
+  for (int launch = 0; launch < 200; ++launch) {
+    std::atomic<int64_t> done{0};
+    pool.run(kTiles, [&](unsigned, int64_t begin, int64_t end) {
+      while (begin == 0 && done < kTiles - end)
+        std::this_thread::yield();
+      done += end - begin;
+    });
+    ASSERT_EQ(done, kTiles);
   }
 }
 
