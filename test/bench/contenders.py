@@ -166,6 +166,11 @@ class Ours:
         self.losses = [entry["loss"] for entry in entries]
         return [entry["seconds"] for entry in entries[self.warmup:]], max(0.0, others) / took
 
+    def roofline(self):
+        """What the machine can do at this moment: flop a second by type ("copy": bytes a second)."""
+        found = self.profile("--steps", 1, "--warmup", 0)["roofline"]
+        return {peak["dtype"]: peak["flops_per_s"] for peak in found["matmul"]} | {"copy": found["copy_bytes_per_s"]}
+
     def profile(self, *more):
         """What trun profile says of the plan."""
         words = [self.options.bin / "trun", "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",

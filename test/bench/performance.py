@@ -11,7 +11,8 @@ Contenders of one workload and precision are alive at once and take turns: in ev
 them), so that what disturbs the machine disturbs all. The order turns with the round. A ratio is our median step over the peer's, all
 rounds together; its spread is the least and the greatest of the rounds' own ratios. A turn during which other processes used more than a
 tenth of a core is repeated, up to twice, and the calmest counts; rows that stayed above are marked. The machine's roofline is measured
-by `trun profile` after each workload; the best of all is the machine's. Results are kept in the work folder, part by part.
+by `trun profile` before and after each of our turns, since a virtual machine's changes by the minute; the better of the two is that
+round's, and a share of it is the median of the rounds' own. Results are kept in the work folder, part by part.
 """
 import argparse
 import json
@@ -60,6 +61,7 @@ WORKLOADS = [
 def turns_of(options, crew):
     """rounds of {name: (seconds of each step, others)} from contenders that have started; `crew`: name → (contender, steps a turn)."""
     rows = {name: {"rounds": [], "others": []} for name in crew}
+    ours, before = crew.get("tcc", (None, 0))[0], None
     for number in range(options.rounds):
         names = list(crew)
         for name in names[number % len(names):] + names[:number % len(names)]:
@@ -69,8 +71,13 @@ def turns_of(options, crew):
                 continue
             tries = []
             while not tries or (min(others for _, others in tries) > DISTURBED and len(tries) < options.tries):
+                if contender is ours:
+                    before = ours.roofline()
                 tries.append(contender.turn(steps))
             times, others = min(tries, key=lambda one: one[1])
+            if contender is ours:
+                after = ours.roofline()
+                rows[name].setdefault("rooflines", []).append({what: max(rate, after[what]) for what, rate in before.items()})
             rows[name]["rounds"].append(times)
             rows[name]["others"].append(others)
         print("   " + ", ".join(f"{name} {statistics.median(row['rounds'][-1]) * 1e3:.4g} ms" for name, row in rows.items()), flush=True)
