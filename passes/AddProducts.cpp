@@ -19,19 +19,6 @@ namespace tcc::train {
 
 namespace {
 
-/// The product that a value is, or is another shape of, where nobody else reads it.
-MatMulOp soleProduct(Value value) {
-  while (value.hasOneUse()) {
-    Operation *op = value.getDefiningOp();
-    if (auto product = dyn_cast_if_present<MatMulOp>(op))
-      return product;
-    if (!op || !op->hasTrait<View>())
-      break;
-    value = op->getOperand(0);
-  }
-  return nullptr;
-}
-
 struct AddProducts : impl::AddProductsPassBase<AddProducts> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();

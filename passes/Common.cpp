@@ -83,6 +83,18 @@ int64_t eraseDeadOps(func::FuncOp function) {
   return erased;
 }
 
+MatMulOp soleProduct(Value value) {
+  while (value.hasOneUse()) {
+    Operation *op = value.getDefiningOp();
+    if (auto product = dyn_cast_if_present<MatMulOp>(op))
+      return product;
+    if (!op || !op->hasTrait<View>())
+      break;
+    value = op->getOperand(0);
+  }
+  return nullptr;
+}
+
 Expr sumAll(const Expr &value) {
   llvm::ArrayRef<int64_t> shape = shapeOf(value);
   int64_t rank = shape.size(), outer = 0;

@@ -59,6 +59,9 @@ uint64_t residentBytes(mlir::ModuleOp module);
 /// Removes ops whose results nobody reads, last to first. Returns how many.
 int64_t eraseDeadOps(mlir::func::FuncOp function);
 
+/// The product that a value is, or is another shape of, where nobody else reads it; null where it is none.
+MatMulOp soleProduct(mlir::Value value);
+
 /// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel
 /// has rows to run in parallel.
 Expr sumAll(const Expr &value);

@@ -1,8 +1,9 @@
 //===- ElideZeroFill.cpp - gradients start by being written ----------------===//
 //
 // The gradient of a gather is a scatter into zeros. Where another gradient of the same parameter is added to it anyway
-// (a tied weight, an accumulator), the scatter goes into that one. What no rewrite removes is listed, with its bytes
-// and why.
+// (an accumulator), the scatter goes into that one. Where indices name few of a table's rows, their sums are a small
+// table of its own: whoever reads the gradient reads a row of it, or one of zeros, and neither zeros nor sums are ever
+// written at the size of the parameter. What no rewrite removes is listed, with its bytes and why.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -33,6 +34,30 @@ bool isZeroFill(Value value) {
 ScatterAddOp scatterIntoZeros(Value value) {
   auto scatter = value.getDefiningOp<ScatterAddOp>();
   return scatter && scatter.getResult().hasOneUse() && isZeroFill(scatter.getInit()) ? scatter : ScatterAddOp();
+}
+
+// Of a table that is gathered from: rows for each index from which most are zeros, and the size from which these matter.
+constexpr int64_t kLeastRowsPerIndex = 4, kLeastTableBytes = 128 << 10;
+
+/// Sums apart: the rows of `compact` are those that indices name, and one of zeros at the end; `rows` says for each row
+/// of the whole which one it is. The last index that names a row stands for it.
+GatherOp gatherOfSums(OpBuilder &builder, ScatterAddOp scatter) {
+  Location loc = scatter.getLoc();
+  int64_t count = tensorTypeOf(scatter.getIndices()).getNumElements();
+  Type number = builder.getI32Type();
+  auto ofNumbers = [&](int64_t extent) { return RankedTensorType::get({extent}, number); };
+  SmallVector<int64_t> shape(shapeOf(scatter.getResult())), updates(shape);
+  Value indices = reshape(builder, loc, scatter.getIndices(), {count});
+  Value none = splatInt(builder, loc, ofNumbers(shape[0]), count);
+  Value numbers = IotaOp::create(builder, loc, ofNumbers(count), 0);
+  Value rows = ScatterOp::create(builder, loc, none.getType(), ScatterKind::set, none, indices, numbers, 0);
+  shape[0] = count + 1;
+  updates[0] = count;
+  auto type = RankedTensorType::get(shape, elementTypeOf(scatter.getResult()));
+  Value named = GatherOp::create(builder, loc, ofNumbers(count), rows, indices, 0);
+  Value sums = reshape(builder, loc, scatter.getUpdates(), updates), zeros = splat(builder, loc, type, 0);
+  Value compact = ScatterAddOp::create(builder, loc, type, zeros, named, sums, 0);
+  return GatherOp::create(builder, loc, scatter.getResult().getType(), compact, rows, 0);
 }
 
 /// The parameter whose gradient `value` becomes part of: the first result it reaches that is one's gradient,
@@ -101,9 +126,38 @@ public:
     eraseDeadOps(function);
   }
 
+  /// Where a product is added to, it alone: it is written whole in any case.
+  void compact(func::FuncOp function) {
+    function.walk([&](ScatterAddOp scatter) {
+      Value init = scatter.getInit(), whole = scatter.getResult();
+      int64_t count = tensorTypeOf(scatter.getIndices()).getNumElements();
+      bool isSparse = scatter.getAxis() == 0 && isFloatTensor(whole) && count > 0 &&
+                      shapeOf(whole)[0] >= kLeastRowsPerIndex * count && tensorBytes(whole.getType()) >= kLeastTableBytes;
+      if (!isSparse || !(isZeroFill(init) || soleProduct(init)))
+        return;
+      OpBuilder builder(scatter);
+      GatherOp rows = gatherOfSums(builder, scatter);
+      smallTables.insert(rows.getInput().getDefiningOp());
+      Value sum = rows.getResult();
+      if (!isZeroFill(init))
+        sum = add(builder, scatter.getLoc(), init, sum);
+      whole.replaceAllUsesWith(sum);
+      scatter.erase();
+      std::string parameter = parameterOf(sum, function);
+      if (parameter.empty())
+        return; // of something that was gathered from, and is no parameter
+      elided.erase(parameter);
+      note(elided, parameter, tensorBytes(sum.getType()),
+           "at most " + std::to_string(count) + " of its " + std::to_string(shapeOf(sum)[0]) +
+               " rows are summed, apart from it",
+           function);
+    });
+    eraseDeadOps(function);
+  }
+
   void record(func::FuncOp function) {
     function.walk([&](ScatterAddOp scatter) {
-      if (!isZeroFill(scatter.getInit()))
+      if (!isZeroFill(scatter.getInit()) || smallTables.contains(scatter))
         return;
       std::string node = nodeName(scatter.getLoc()).str();
       note(kept, parameterOf(scatter.getResult(), function), tensorBytes(scatter.getResult().getType()),
@@ -157,6 +211,7 @@ private:
 
   ModuleOp module;
   Notes kept, elided;
+  llvm::DenseSet<Operation *> smallTables; ///< of sums: zeros that cost next to nothing
 };
 
 struct ElideZeroFillPass : impl::ElideZeroFillPassBase<ElideZeroFillPass> {
@@ -164,6 +219,8 @@ struct ElideZeroFillPass : impl::ElideZeroFillPassBase<ElideZeroFillPass> {
     ZeroFills fills(getOperation());
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
       fills.rewrite(function);
+    for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
+      fills.compact(function);
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
       fills.record(function);
     fills.store();

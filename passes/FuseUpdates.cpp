@@ -44,6 +44,18 @@ std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand) {
   return fits ? std::optional(gradient) : std::nullopt;
 }
 
+/// False where the kernel waits for more than the gradient, and the product's operands, which would wait too, are larger.
+bool keepsLess(Gradient &gradient, FusedOp kernel) {
+  auto bytesOf = [](Value value) { return tensorBytes(value.getType()); };
+  bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
+    Operation *op = operand.value().getDefiningOp();
+    return op && operand.index() != gradient.operand && gradient.product->isBeforeInBlock(op) &&
+           bytesOf(operand.value()) >= kLeastGradientBytes;
+  });
+  return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) <=
+                       bytesOf(gradient.product.getResult());
+}
+
 /// The product and the kernel as one instruction, in front of the kernel; they still stand, too.
 RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   SmallVector<Value> operands(gradient.product->getOperands());
@@ -112,7 +124,7 @@ struct FuseUpdates : impl::FuseUpdatesPassBase<FuseUpdates> {
         continue;
       for (unsigned operand = 0; operand < kernel->getNumOperands(); ++operand) {
         std::optional<Gradient> gradient = gradientOf(kernel, operand);
-        if (!gradient)
+        if (!gradient || !keepsLess(*gradient, kernel))
           continue;
         RowwiseOp rowwise = wrap(*gradient, kernel);
         if (!isPossible(rowwise, calls)) {

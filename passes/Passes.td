@@ -278,8 +278,10 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
   let summary = "start gradients by writing them, not by zeroing them";
   let description = [{
-    A scatter into zeros that is then added to another gradient scatters into that gradient; adding zeros is nothing. What
-    stays zero-filled is listed in `train.zero_fill_kept` (parameter, bytes, reason), everything else in
+    A scatter into zeros that is then added to another gradient scatters into that gradient; adding zeros is nothing. Where
+    indices name at most a quarter of a table's rows, and the rest of the gradient is zeros or a product, the named rows are
+    summed apart and whoever reads the gradient gathers from them: no zeros, and a product whose rows can go straight to the
+    update (fuse-updates). What stays zero-filled is listed in `train.zero_fill_kept` (parameter, bytes, reason), everything else in
     `train.zero_fill_elided`.
 
     ```mlir
@@ -290,6 +292,17 @@ def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
     becomes
     ```mlir
     %g = train.scatter_add %h, %i, %u axis = 0 : (tensor<8x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<8x4xf32>
+    ```
+    and, of a table of 50257 rows,
+    ```mlir
+    %s = train.scatter_add %zeros, %i, %u axis = 0 : (tensor<50257x768xf32>, tensor<3xi64>, tensor<3x768xf32>) -> tensor<50257x768xf32>
+    ```
+    becomes
+    ```mlir
+    %rows = train.scatter set %threes, %i, %iota axis = 0 : (tensor<50257xi32>, tensor<3xi64>, tensor<3xi32>) -> tensor<50257xi32>
+    %named = train.gather %rows, %i axis = 0 : (tensor<50257xi32>, tensor<3xi64>) -> tensor<3xi32>
+    %sums = train.scatter_add %zeros, %named, %u axis = 0 : (tensor<4x768xf32>, tensor<3xi32>, tensor<3x768xf32>) -> tensor<4x768xf32>
+    %s = train.gather %sums, %rows axis = 0 : (tensor<4x768xf32>, tensor<50257xi32>) -> tensor<50257x768xf32>
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect"];

@@ -61,6 +61,11 @@ LogicalResult GatherOp::verify() {
   return success();
 }
 double GatherOp::getFlops() { return 0; }
+/// Whole slices are read as they lie; single elements would be looked for again by every reader.
+bool GatherOp::isCheapToRecompute() {
+  constexpr int64_t kLeastSlice = 16;
+  return product(shapeOf(getInput()).drop_front(getAxis() + 1)) >= kLeastSlice;
+}
 
 void GatherOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   llvm::ArrayRef<int64_t> shape = operands[0].shape();

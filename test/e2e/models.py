@@ -53,6 +53,17 @@ def table(path, batch, tied):
     return save(path, nodes, {"x": [batch, 1]}, {"prediction": [batch, 6 if tied else 3]}, {"w": random(1, 6, 3)})
 
 
+def embedding(path, batch, length, rows, width, tied):
+    """x [batch, length] of row numbers → logits [batch, length, rows or 10]: what is looked up, times the table itself or a weight."""
+    nodes = [helper.make_node("Cast", ["x"], ["numbers"], "cast", to=TensorProto.INT64),
+             helper.make_node("Gather", ["table", "numbers"], ["found"], "look-up"),
+             helper.make_node("Transpose", ["table"], ["turned"], "turn", perm=[1, 0]),
+             helper.make_node("MatMul", ["found", "turned" if tied else "w"], ["logits"], "product")]
+    weights = {"table": random(1, rows, width)} | ({} if tied else {"w": random(2, width, 10)})
+    return save(path, [n for n in nodes if tied or n.name != "turn"], {"x": [batch, length]}, {"logits": [batch, length, rows if tied else 10]},
+                weights)
+
+
 def classifier(path, batch, features, classes):
     """One linear layer: its weight gradient is classes × batch × features."""
     nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["logits"], "head", transB=1)]

@@ -4,6 +4,7 @@ import unittest
 
 import numpy as np
 import onnx.helper as oh
+import safetensors.numpy
 
 import models
 from common import EndToEnd, metrics
@@ -92,6 +93,73 @@ class FuseUpdates(EndToEnd):
         kernels = json.loads(self.succeed("trun", "profile", plan, "--data", data, "--threads", 2, "--json").out)["kernels"]
         self.assertRegex(self.succeed("tcc", "report", plan).out, r"matmul packed:avx512 by rows to k[0-9a-f]{12} ")
         self.assertTrue([k for k in kernels if "matmul 512x320x64 TN by rows to kernel" in k["what"] and "optimizer" in k["writes"]])
+
+
+class Tables(EndToEnd):
+    """Where indices name few rows of a table, its gradient is never written as zeros and sums."""
+    ROWS, WIDTH, BATCH, LENGTH = 2048, 64, 4, 8
+
+    def case(self, tied):
+        model = models.embedding(self.folder / f"table-{tied}.onnx", self.BATCH, self.LENGTH, self.ROWS, self.WIDTH, tied)
+        rng = np.random.default_rng(3)
+        x = rng.integers(0, 12, (2 * self.BATCH, self.LENGTH)).astype(np.float32)          # most rows several times
+        x[:, 0], x[:, 1] = -1, self.ROWS - 1                                                # one row by two numbers
+        labels = rng.integers(0, self.ROWS if tied else 10, x.shape)
+        return model, x, labels
+
+    def wanted(self, tied, x, labels):
+        """The table's gradient of the mean cross-entropy, in f64."""
+        table, w = (models.random(1, self.ROWS, self.WIDTH).astype(np.float64), models.random(2, self.WIDTH, 10).astype(np.float64))
+        numbers = x.astype(np.int64).ravel()
+        found = table[numbers]
+        logits = found @ (table.T if tied else w)
+        probabilities = np.exp(logits - logits.max(-1, keepdims=True))
+        probabilities /= probabilities.sum(-1, keepdims=True)
+        probabilities[np.arange(len(numbers)), labels.ravel()] -= 1
+        probabilities /= len(numbers)
+        gradient = probabilities.T @ found if tied else np.zeros_like(table)
+        np.add.at(gradient, numbers, probabilities @ (table if tied else w.T))
+        return gradient
+
+    def test_gradients_are_those_of_numpy(self):
+        for tied in (True, False):
+            model, x, labels = self.case(tied)
+            x, labels = x[:self.BATCH], labels[:self.BATCH]
+            plan = self.compile(model, "--recipe", self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"]))
+            self.succeed("trun", "gradients", plan, "--inputs", self.save("in.safetensors", x=x, labels=labels), "--outputs", "g.safetensors")
+            got = safetensors.numpy.load_file(self.folder / "g.safetensors")["table"]
+            want = self.wanted(tied, x, labels)
+            self.assertLess(np.abs(got - want).max(), 1e-6 * np.abs(want).max(), tied)
+            report = self.report(plan)["zero_fill"]
+            self.assertEqual(report["kept"], [])
+            self.assertIn({"parameter": "table", "bytes": 4 * self.ROWS * self.WIDTH,
+                           "reason": "at most 32 of its 2048 rows are summed, apart from it"}, report["elided"])
+
+    def test_same_bits_wherever_the_sums_are_read(self):
+        """By a product's rows, by a kernel that reads a stored product, alone, and with kernels apart."""
+        for tied in (True, False):
+            model, x, labels = self.case(tied)
+            data = self.save(f"d-{tied}.safetensors", x=x, labels=labels)
+            for kind, more in (("plain", ""), ("clip", "[train]\nclip_norm = 0.01\n"), ("accumulate", "[train]\naccumulate = 2\n")):
+                recipe = self.write(f"{kind}.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"] + more)
+                bits = set()
+                for name, words in (("rows", []), ("stored", ["--set", "compiler.fuse_updates=false"]), ("apart", ["--set", "compiler.fuse=false"])):
+                    plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--threads", 8, *words, plan=f"{kind}-{name}.tplan")
+                    for threads in (1, 2, 3, 8) if name == "rows" else (2,):
+                        out = f"{tied}-{kind}-{name}-{threads}"
+                        run = self.train(plan, data, "--threads", threads, out=out, steps=2)
+                        self.weights(run, f"{out}.safetensors")
+                        bits.add((self.folder / f"{out}.safetensors").read_bytes())
+                self.assertEqual(len(bits), 1, (tied, kind))
+
+    def test_no_gradient_of_the_tables_size_is_stored(self):
+        bytes_of_table = 4 * self.ROWS * self.WIDTH
+        for tied in (True, False) if WIDE else (False,):
+            model, _, _ = self.case(tied)
+            recipe = self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"])
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train")
+            buffers = self.report(plan)["memory"]["entries"]["train"]["programs"]["step"]["buffers"]
+            self.assertFalse([b for b in buffers if b["bytes"] >= bytes_of_table and b["purpose"] not in ("state", "scratch")], tied)
 
 
 if __name__ == "__main__":
