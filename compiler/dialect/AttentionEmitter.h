@@ -25,6 +25,15 @@ ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
 /// True where products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
 bool suitsPairs(const AttentionShape &s, mlir::Type element);
 
+/// Features side by side, and rows of whole words where they are read in pairs: the same at all machine levels.
+bool isRowWise(const AttentionShape &s, mlir::Type element, const StridedLayout &layout);
+
+template <typename OpTy> mlir::Type productTypeOf(OpTy op, bool multipliesPairs) {
+  AttentionShape s = attentionShapeOf(op);
+  mlir::Type element = elementTypeOf(op.getQuery());
+  return multipliesPairs && suitsPairs(s, element) ? element : s.sumType;
+}
+
 /// Where things lie in the scratch, in elements of the sums' type, each at a cache line.
 struct AttentionLayout {
   /// Queries of a block: lanes() divides it on every machine level.
@@ -47,6 +56,14 @@ struct AttentionLayout {
 private:
   int64_t elementBytes, used = 0;
 };
+
+/// The scratch that a layout of this shape takes.
+template <typename Layout, typename... Arguments>
+int64_t mostBytes(const AttentionShape &s, mlir::Type element, Arguments... arguments) {
+  // Of all machine levels: what a plan asks for does not depend on them.
+  return std::max(Layout(s, element, false, arguments...).bytes(),
+                  Layout(s, element, suitsPairs(s, element), arguments...).bytes());
+}
 
 class AttentionEmitter {
 protected:

@@ -1,0 +1,425 @@
+//===- AttentionGradKernel.cpp - the loops of attention's gradient -*- C++ -*-===//
+//
+// Weights are computed again from the scores and logsumexp, one block of queries and keys after another, and each block
+// adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention", arXiv:2205.14135,
+// algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys. Where there are
+// enough heads, a tile is all that reads one head's keys. Else there is a tile for each block of queries, which makes
+// their gradients, and one for each block of keys, which makes those of keys and values: seven products, on as many
+// threads as there are.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/AttentionEmitter.h"
+
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+
+constexpr int64_t kGradKeys = 64; ///< of a block
+/// Fewer heads than this are split. The shape decides, not the machine.
+constexpr int64_t kLeastWholeHeads = 4;
+
+struct GradLayout : AttentionLayout {
+  GradLayout(const AttentionShape &s, Type element, bool pairs, bool biasGrad)
+      : AttentionLayout(s, element, kGradKeys, pairs), biasGrad(biasGrad),
+        queryBlocks(llvm::divideCeil(s.queries, kBlockQueries)), keyBlocks(llvm::divideCeil(s.keys, blockKeys)),
+        whole(s.batch * s.keyHeads >= kLeastWholeHeads || (queryBlocks == 1 && keyBlocks == 1)) {
+    const int64_t words = pairs ? 2 : 1; // elements in one
+    const int64_t block = blockKeys * kBlockQueries;
+    queries = take(s.depth * kBlockQueries / words);
+    outputGrads = take(s.width * kBlockQueries / words);
+    outputs = take(s.width * kBlockQueries / words);
+    delta = take(kBlockQueries);
+    logsumexp = take(kBlockQueries);
+    const int64_t sums = pairs ? blockKeys * BlockEmitter::kMostLanes : block;
+    weights = take(sums);
+    scoreGrads = take(sums);
+    if (s.dropout > 0)
+      undropped = take(sums);
+    if (s.softcap > 0)
+      slopes = take(sums);
+    if (biasGrad)
+      biasGrads = take(block);
+    queryGrads = take(s.depth * kBlockQueries);
+    if (!isNarrow)
+      return;
+    queryCopy = take(s.depth * kBlockQueries / words);
+    outputGradCopy = take(s.width * kBlockQueries / words);
+    keyCopy = take(s.depth * blockKeys / words);
+    if (pairs) {
+      weightRows = take(block / 2);
+      scoreGradRows = take(block / 2);
+      scoreGradPairs = take(block / 2);
+    } else {
+      valueCopy = take(s.width * blockKeys);
+    }
+    int64_t rows = whole ? s.keys : blockKeys;
+    keyGrads = take(rows * s.depth);
+    valueGrads = take(rows * s.width);
+  }
+
+  bool biasGrad;
+  int64_t queryBlocks, keyBlocks;
+  bool whole;                            ///< a tile is a whole head
+  int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
+  int64_t delta, logsumexp;
+  /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
+  /// scores' gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
+  int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
+  int64_t queryGrads;                                                    ///< of the block, [query][feature]
+  int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened, or pairs of rows
+  /// Rounded, where products take pairs: [key][query], the latter also as pairs of keys. What comes before them is then
+  /// of one vector of queries, [key][lane].
+  int64_t weightRows = 0, scoreGradRows = 0, scoreGradPairs = 0;
+  int64_t keyGrads = 0, valueGrads = 0; ///< sums, where the results are narrower
+};
+
+class GradEmitter : AttentionEmitter {
+public:
+  GradEmitter(LoopBuilder &loops, const AttentionShape &s, const GradLayout &layout)
+      : AttentionEmitter(loops, s, layout), at(layout) {}
+
+  void emit(Value tile) {
+    if (at.whole) {
+      wholeHead(tile);
+      return;
+    }
+    Value queryTiles = e.index(s.batch * s.heads * at.queryBlocks);
+    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, tile, queryTiles), [&] { queriesOnly(tile); });
+    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, tile, queryTiles),
+           [&] { keysOnly(e.minus(tile, queryTiles)); });
+  }
+
+private:
+  enum Wanted { kQueries = 1, kKeys = 2 };
+
+  void wholeHead(Value tile) {
+    Value newBatch = e.divide(tile, s.keyHeads), firstHead = e.times(e.remainder(tile, s.keyHeads), s.groupSize());
+    setHead(newBatch, firstHead);
+    askForQueries(e.index(0));
+    askForKeys(e.index(0), keysSeenBefore(e.index(kBlockQueries)));
+    startKeys(e.index(0), e.index(s.keys));
+    e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
+      setHead(newBatch, e.plus(firstHead, member));
+      e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
+        startQueries(first, kQueries | kKeys);
+        askForQueries(e.plus(first, kBlockQueries));
+        e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys,
+               [&](Value key) { addBlock(key, kQueries | kKeys); });
+        finishQueries();
+      });
+    });
+    setHead(newBatch, firstHead);
+    finishKeys(e.index(0), e.index(s.keys));
+  }
+
+  void queriesOnly(Value tile) {
+    Value row = e.divide(tile, at.queryBlocks);
+    setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
+    startQueries(e.times(e.remainder(tile, at.queryBlocks), kBlockQueries), kQueries);
+    e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys, [&](Value key) { addBlock(key, kQueries); });
+    finishQueries();
+  }
+
+  void keysOnly(Value tile) {
+    Value row = e.divide(tile, at.keyBlocks), first = e.times(e.remainder(tile, at.keyBlocks), at.blockKeys);
+    Value newBatch = e.divide(row, s.keyHeads), firstHead = e.times(e.remainder(row, s.keyHeads), s.groupSize());
+    Value count = e.minus(e.least(e.plus(first, at.blockKeys), e.index(s.keys)), first);
+    setHead(newBatch, firstHead);
+    startKeys(first, count);
+    // The first block of queries that sees one of these keys.
+    Value start = e.index(0);
+    if (s.causal)
+      start = e.times(e.divide(e.most(e.plus(first, -s.causalOffset), e.index(0)), kBlockQueries), kBlockQueries);
+    e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
+      setHead(newBatch, e.plus(firstHead, member));
+      e.each(start, e.index(s.queries), kBlockQueries, [&](Value query) {
+        startQueries(query, kKeys);
+        addBlock(first, kKeys);
+      });
+    });
+    setHead(newBatch, firstHead);
+    finishKeys(first, count);
+  }
+
+  //===-- Queries -----------------------------------------------------------===//
+
+  void askForQueries(Value first) {
+    Value count = e.least(e.minus(e.index(s.queries), first), e.index(kBlockQueries));
+    auto operandRows = [&](int number) { return rowsOf(MatrixView::kOperand, number, head, first); };
+    askFor(operandRows(0), count, s.depth);
+    askFor(operandRows(s.outputGrad), count, s.width);
+    askFor(operandRows(s.output), count, s.width);
+    askFor(rowsOf(MatrixView::kResult, 0, head, first), count, s.depth);
+  }
+
+  void startQueries(Value first, unsigned wanted) {
+    setQueries(first);
+    Value count = e.minus(queryEnd, queryFirst);
+    MatrixView query = queryRows(0), outputGrad = queryRows(s.outputGrad);
+    transposeQueries(query, at.queries, s.depth);
+    transposeQueries(outputGrad, at.outputGrads, s.width);
+    transposeQueries(queryRows(s.output), at.outputs, s.width);
+    if (wanted & kKeys) {
+      queryOperand = alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
+      outputGradOperand = alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
+    }
+    eachVectorOfQueries([&](const Vector &v) {
+      MatrixView outputs = operandPanel(at.outputs, v, s.width), grads = operandPanel(at.outputGrads, v, s.width);
+      Value end = e.index(steps(s.width));
+      Value delta = loops.loop(e.index(0), end, 1, {number(0).value}, [&](Value step, ValueRange sum) {
+        Value output = e.load(outputs, e.indexOf(outputs, step, e.index(0)), e.lanes());
+        Value grad = e.load(grads, e.indexOf(grads, step, e.index(0)), e.lanes());
+        return llvm::SmallVector<Value>{at.pairs ? loops.addPairs(sum[0], output, grad)
+                                                 : lane(output).fma(lane(grad), lane(sum[0])).value};
+      })[0];
+      store(at.delta, v.offset, delta);
+      Value row = e.plus(queryBase(), v.first);
+      Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
+      // A row without weights: e^(score − ∞) is 0 whatever the score.
+      Lane none = equal(logsumexp, number(-HUGE_VAL));
+      // Nor has the query behind the last one, which is the last one's pair.
+      if (at.pairs && v.active)
+        none = none | lanesFrom(v.active);
+      store(at.logsumexp, v.offset, none.select(number(HUGE_VAL), logsumexp));
+    });
+    if (!(wanted & kQueries))
+      return;
+    e.zeroRows(scratch(at.queryGrads, s.depth), e.index(kBlockQueries), s.depth);
+    if (at.biasGrad)
+      e.zeroRows(resultAt(3, e.times(e.plus(queryBase(), queryFirst), s.keys), s.keys), count, s.keys);
+  }
+
+  void finishQueries() {
+    MatrixView grad = rowsOf(MatrixView::kResult, 0, head, queryFirst);
+    e.copyRows(scratch(at.queryGrads, s.depth), grad, e.minus(queryEnd, queryFirst), s.depth);
+  }
+
+  //===-- Keys and values ---------------------------------------------------===//
+
+  MatrixView keyResult(unsigned result, Value first) {
+    return rowsOf(MatrixView::kResult, int(result), keyHead, first);
+  }
+  /// The sums of the rows that the tile makes, from its first one on.
+  MatrixView sumsOf(unsigned result, int64_t features, Value first) {
+    return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features) : keyResult(result, first);
+  }
+
+  void startKeys(Value first, Value count) {
+    sumsFirst = first;
+    if (!at.isNarrow) {
+      Value asked = e.least(count, e.index(at.blockKeys));
+      askFor(keyResult(1, first), asked, s.depth);
+      askFor(keyResult(2, first), asked, s.width);
+    }
+    e.zeroRows(sumsOf(1, s.depth, first), count, s.depth);
+    e.zeroRows(sumsOf(2, s.width, first), count, s.width);
+  }
+  void finishKeys(Value first, Value count) {
+    if (!at.isNarrow)
+      return;
+    e.copyRows(sumsOf(1, s.depth, first), keyResult(1, first), count, s.depth);
+    e.copyRows(sumsOf(2, s.width, first), keyResult(2, first), count, s.width);
+  }
+
+  //===-- A block -----------------------------------------------------------===//
+
+  /// Where a row of weights and what belongs to them lies.
+  Value rowOf(Value row, const Vector &v) {
+    return at.pairs ? e.times(row, e.lanes()) : e.plus(e.times(row, kBlockQueries), v.offset);
+  }
+
+  void addBlock(Value first, unsigned wanted) {
+    setKeys(first);
+    Value rowEnd = e.most(e.minus(keyEnd, keyFirst), e.index(0));
+    rowEnd = e.least(e.roundUp(rowEnd, e.rows()), e.minus(e.index(s.keys), keyFirst));
+    MatrixView key = keyRows(1), keyPairs = key;
+    MatrixView value = widened(keyRows(2), at.valueCopy, rowEnd, s.width);
+    if (!at.pairs)
+      key = keyPairs = widened(key, at.keyCopy, rowEnd, s.depth);
+    else if (wanted & kQueries)
+      keyPairs = alongRows(key, at.keyCopy, rowEnd, s.keys % 2, s.depth);
+    eachVector([&](const Vector &v) { scoreGradsOf(v, key, value); });
+    Value queries = e.minus(queryEnd, queryFirst);
+    if (wanted & kKeys) {
+      // A key's queries: from the first that sees a key of its registers' rows on.
+      auto seeing = [&](Value row) {
+        Value from = e.index(0);
+        if (s.causal)
+          from = e.most(e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), queryFirst), from);
+        return std::pair(at.pairs ? e.divide(from, 2) : from, steps(queries));
+      };
+      Value sumRow = e.minus(keyFirst, sumsFirst);
+      auto sums = [&](unsigned result, int64_t features) {
+        MatrixView m = sumsOf(result, features, sumsFirst);
+        m.base = e.plus(m.base, e.times(sumRow, m.rowStride));
+        return m;
+      };
+      auto rows = [&](int64_t single, int64_t rounded) {
+        return at.pairs ? words(rounded, kBlockQueries / 2) : scratch(single, kBlockQueries);
+      };
+      auto askForNext = [&](int operand, int64_t features) {
+        return [this, operand, features](Value row, Value column) {
+          if (at.whole)
+            askForShare(nextKeyRows(operand), row, column, features, features);
+        };
+      };
+      auto nextKeys = askForNext(1, s.depth), nextValues = askForNext(2, s.width);
+      e.multiply({rows(at.weights, at.weightRows), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
+                  s.width, seeing, true, {}, nextValues});
+      e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
+                  s.depth, seeing, true, {}, nextKeys});
+    }
+    if (!(wanted & kQueries))
+      return;
+    auto seen = [&](Value row) {
+      Value end = keysSeenBefore(e.least(e.plus(e.plus(queryFirst, row), e.rows()), queryEnd));
+      return std::pair(e.index(0), steps(e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0))));
+    };
+    MatrixView grads = at.pairs ? words(at.scoreGradPairs, 1, kBlockQueries) : scratch(at.scoreGrads, 1, kBlockQueries);
+    e.multiply({grads, keyPairs, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0, s.depth, seen});
+    if (at.biasGrad)
+      writeBiasGrad();
+  }
+
+  /// The weights, and the gradients of the raw scores, of one vector of queries.
+  void scoreGradsOf(const Vector &v, const MatrixView &key, const MatrixView &value) {
+    auto block = [&](int64_t offset) {
+      MatrixView view = scratch(offset, at.pairs ? e.lanes() : kBlockQueries);
+      view.base = e.plus(view.base, rowOf(e.index(0), v));
+      return view;
+    };
+    // Rounded rows, as words of neighbouring queries.
+    auto storeRow = [&](int64_t to, Value row, Value rounded) {
+      Value asWords = vector::BitCastOp::create(b, loc, VectorType::get({e.lanes() / 2}, b.getI32Type()), rounded);
+      Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
+      e.store(words(0, 1), e.plus(index, to), asWords);
+    };
+    // The sums that the block adds to, long before they are read.
+    auto askForSums = [&](unsigned result, int64_t features) {
+      return [this, &v, result, features](Value row, Value) {
+        if (at.whole && !at.isNarrow)
+          askForShare(keyResult(result, keyFirst), row, v.offset, kBlockQueries, features);
+      };
+    };
+    auto valueSums = askForSums(2, s.width), keySums = askForSums(1, s.depth);
+    Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
+    auto weightOf = [&](Value row, bool diagonal, Lane product) {
+      Value index = rowOf(row, v);
+      std::optional<Lane> capped;
+      Lane x = score(product, v, row, diagonal, &capped), weight = expAbove(x, logsumexp);
+      if (s.softcap > 0)
+        store(at.slopes, index, (1.0 - *capped * *capped) * number(s.scale));
+      if (s.dropout > 0) {
+        store(at.undropped, index, weight);
+        weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
+      }
+      return weight;
+    };
+    // Where the products' sums are in registers already, units that wait for the next ones compute it.
+    auto weighSum = [&](Value row, Value sum) { return weightOf(row, false, lane(sum)).value; };
+    MatrixView queries = operandPanel(at.queries, v, s.depth), outputGrads = operandPanel(at.outputGrads, v, s.width);
+    if (at.pairs) {
+      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums);
+      eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
+        Value index = rowOf(row, v);
+        Lane weight = weightOf(row, diagonal, load(at.weights, index));
+        store(at.weights, index, weight);
+        storeRow(at.weightRows, row, loops.roundToPairs(weight));
+        return llvm::SmallVector<Value>();
+      });
+    } else {
+      Value diagonal;
+      if (s.causal)
+        diagonal = e.least(e.minus(v.freeEnd, e.remainder(v.freeEnd, e.rows())), v.halfEnd);
+      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums, diagonal, weighSum);
+      if (s.causal)
+        e.each(diagonal, v.rowEnd, 1, [&](Value row) {
+          Value index = rowOf(row, v);
+          store(at.weights, index, weightOf(row, true, load(at.weights, index)));
+        });
+    }
+    // The raw score's gradient.
+    auto gradOf = [&](Value row, Lane weightGrad) {
+      Value index = rowOf(row, v);
+      Lane weight = load(at.weights, index);
+      Lane grad =
+          s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
+      if (at.biasGrad)
+        store(at.biasGrads, e.plus(e.times(row, kBlockQueries), v.offset), grad);
+      return grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale));
+    };
+    auto gradOfSum = [&](Value row, Value sum) { return gradOf(row, lane(sum)).value; };
+    if (at.pairs)
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums);
+    else
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums, nullptr, gradOfSum);
+    // What was not multiplied has weight 0, and must not be NaN.
+    if (v.halfEnd)
+      e.each(v.halfEnd, v.rowEnd, 1,
+             [&](Value row) { e.store(scratch(0, 1), e.plus(rowOf(row, v), at.scoreGrads), e.zeros(e.lanes() / 2)); });
+    auto gradAt = [&](Value row) { return gradOf(row, load(at.scoreGrads, rowOf(row, v))); };
+    if (!at.pairs) {
+      if (v.halfEnd)
+        e.each(v.halfEnd, v.rowEnd, 1, [&](Value row) { store(at.scoreGrads, rowOf(row, v), gradAt(row)); });
+      return;
+    }
+    e.eachPair(v.rowEnd, s.keys % 2, {}, [&](Value row, bool alone, ValueRange) {
+      Value low = loops.roundToPairs(gradAt(row));
+      Value high = loops.roundToPairs(alone ? number(0) : gradAt(e.plus(row, 1)));
+      storeRow(at.scoreGradRows, row, low);
+      if (!alone)
+        storeRow(at.scoreGradRows, e.plus(row, 1), high);
+      Value index = e.plus(e.times(e.divide(row, 2), kBlockQueries), v.offset);
+      e.store(words(0, 1), e.plus(index, at.scoreGradPairs), e.paired(low, high));
+      return llvm::SmallVector<Value>();
+    });
+  }
+
+  void writeBiasGrad() {
+    eachVector([&](const Vector &v) {
+      MatrixView from = scratch(at.biasGrads, kBlockQueries);
+      from.base = e.plus(from.base, v.offset);
+      Value row = e.plus(queryBase(), v.first);
+      MatrixView to = resultAt(3, e.plus(e.times(row, s.keys), keyFirst), s.keys);
+      Value queries = v.active ? e.least(v.active, e.index(e.lanes())) : Value();
+      e.transposeOut(from, to, at.blockKeys, v.rowEnd, queries);
+    });
+  }
+
+  const GradLayout &at;
+  MatrixView queryOperand, outputGradOperand;
+  Value sumsFirst;
+};
+
+} // namespace
+
+int64_t AttentionGradOp::getTileCount() {
+  AttentionShape s = attentionShapeOf(*this);
+  GradLayout layout(s, elementTypeOf(getQuery()), false, false); // blocks are cut alike at all levels
+  return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
+}
+
+int64_t AttentionGradOp::getScratchBytes() {
+  return mostBytes<GradLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()), !getBiasGrad().empty());
+}
+
+bool AttentionGradOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  AttentionShape s = attentionShapeOf(*this);
+  bool ofHeads = number < 3 || (!isResult && (int(number) == s.output || int(number) == s.outputGrad));
+  return ofHeads && isRowWise(s, elementTypeOf(getQuery()), layout);
+}
+
+Type AttentionGradOp::getProductType(bool multipliesPairs) { return productTypeOf(*this, multipliesPairs); }
+
+void AttentionGradOp::emitTile(LoopBuilder &loops, Value tile) {
+  AttentionShape s = attentionShapeOf(*this);
+  Type element = elementTypeOf(getQuery());
+  GradLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element), !getBiasGrad().empty());
+  GradEmitter(loops, s, layout).emit(tile);
+}
+
+} // namespace tcc::train
