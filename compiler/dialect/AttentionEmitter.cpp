@@ -62,7 +62,7 @@ void AttentionEmitter::store(int64_t scratchOffset, Value index, Value value) {
 void AttentionEmitter::setHead(Value newBatch, Value newHead) {
   batch = newBatch;
   head = newHead;
-  keyHead = s.groupSize() == 1 ? head : e.divide(head, s.groupSize());
+  keyHead = keyHeadOf(head);
 }
 
 void AttentionEmitter::setQueries(Value first) {
@@ -86,47 +86,47 @@ Value AttentionEmitter::keysSeenBefore(Value end) {
 
 Value AttentionEmitter::queryBase() { return e.times(e.plus(e.times(batch, s.heads), head), s.queries); }
 
-MatrixView AttentionEmitter::rowsOf(MatrixView::Place place, int number, Value ofHead, Value first) {
+MatrixView AttentionEmitter::rowsOf(MatrixView::Place place, int number, Value ofBatch, Value ofHead, Value first) {
   bool reads = place == MatrixView::kOperand;
   const StridedLayout &layout = reads ? loops.layout(unsigned(number)) : loops.resultLayout(unsigned(number));
   const bool words = reads && at.pairs;
   auto in = [&](int64_t elements) { return words ? elements / 2 : elements; };
-  Value base = e.plus(e.times(batch, in(layout.strides[0])), e.times(ofHead, in(layout.strides[1])));
+  Value base = e.plus(e.times(ofBatch, in(layout.strides[0])), e.times(ofHead, in(layout.strides[1])));
   base = e.plus(e.plus(base, e.times(first, in(layout.strides[2]))), in(layout.offset));
   return {place, unsigned(number), base, in(layout.strides[2]), 1, words};
 }
 
-void AttentionEmitter::askFor(const MatrixView &rows, Value count, int64_t features) {
-  e.each(e.index(0), count, 1, [&](Value row) { askForRow(rows, row, features); });
+AttentionEmitter::RowsAhead AttentionEmitter::rowsAhead(MatrixView::Place place, int number, Value ofBatch,
+                                                        Value ofHead, Value first, int64_t most) {
+  // Operands are queries, keys and values, then what belongs to queries; results of the gradient are in that order, too.
+  const bool ofKeys = number == 1 || number == 2;
+  const int64_t extent = ofKeys ? s.keys : s.queries, count = std::min(most, extent);
+  const bool ofValues = number == 2 || number == s.output || number == s.outputGrad;
+  const bool isOutput = place == MatrixView::kResult && s.outputGrad < 0;
+  Value start = e.least(first, e.index(extent - count));
+  return {rowsOf(place, number, ofBatch, ofHead, start), count, ofValues || isOutput ? s.width : s.depth};
 }
 
-void AttentionEmitter::askForRow(const MatrixView &rows, Value row, int64_t features) {
+AttentionEmitter::Share AttentionEmitter::shareOf(Value row, int64_t rows, Value column, int64_t columns) {
+  int64_t across = llvm::divideCeil(columns, e.lanes());
+  Value part = e.plus(e.times(e.divide(row, e.rows()), across), e.divide(column, e.lanes()));
+  return {part, int64_t(llvm::divideCeil(rows, e.rows())) * across};
+}
+
+void AttentionEmitter::askFor(const RowsAhead &ahead, const Share &share) {
   const int64_t lineElements = 64 / (at.isNarrow ? 2 : s.sumType.getIntOrFloatBitWidth() / 8);
-  Value start = e.times(e.indexOf(rows, row, e.index(0)), rows.words ? 2 : 1);
-  for (int64_t feature = 0; feature < features; feature += lineElements) {
-    Value index = e.plus(start, feature);
-    if (rows.place == MatrixView::kResult)
-      loops.prefetchResult(rows.number, index);
-    else
-      loops.prefetch(rows.number, index);
-  }
-}
-
-MatrixView AttentionEmitter::nextKeyRows(int operand) {
-  return rowsOf(MatrixView::kOperand, operand, keyHead, e.plus(keyFirst, at.blockKeys));
-}
-
-void AttentionEmitter::askForKeys(Value first, Value end) {
-  Value count = e.least(e.minus(end, first), e.index(at.blockKeys));
-  askFor(rowsOf(MatrixView::kOperand, 1, keyHead, first), count, s.depth);
-  askFor(rowsOf(MatrixView::kOperand, 2, keyHead, first), count, s.width);
-}
-
-void AttentionEmitter::askForShare(const MatrixView &rows, Value row, Value column, int64_t columns, int64_t features) {
-  int64_t count = std::min<int64_t>(e.rows(), llvm::divideCeil(e.rows() * e.lanes(), columns));
-  Value first = e.plus(row, e.divide(e.times(column, e.rows()), columns));
-  for (int64_t i = 0; i < count; ++i)
-    askForRow(rows, e.plus(first, i), features);
+  const int64_t count = llvm::divideCeil(ahead.count, share.parts);
+  Value first = e.least(e.times(share.part, count), e.index(ahead.count - count));
+  e.each(first, e.plus(first, count), 1, [&](Value row) {
+    Value start = e.times(e.indexOf(ahead.rows, row, e.index(0)), ahead.rows.words ? 2 : 1);
+    for (int64_t feature = 0; feature < ahead.features; feature += lineElements) {
+      Value index = e.plus(start, feature);
+      if (ahead.rows.place == MatrixView::kResult)
+        loops.prefetchResult(ahead.rows.number, index);
+      else
+        loops.prefetch(ahead.rows.number, index);
+    }
+  });
 }
 
 MatrixView AttentionEmitter::widened(const MatrixView &matrix, int64_t copyOffset, Value rowEnd, int64_t columnCount) {

@@ -97,12 +97,16 @@ protected:
     return {MatrixView::kResult, unsigned(number), base, rowStride, 1};
   }
   /// Rows from `first` on of this batch and a head, wherever they lie.
-  MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofHead, mlir::Value first);
+  MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofHead, mlir::Value first) {
+    return rowsOf(place, number, batch, ofHead, first);
+  }
+  MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofBatch, mlir::Value ofHead, mlir::Value first);
   Lane load(int64_t scratchOffset, mlir::Value index);
   void store(int64_t scratchOffset, mlir::Value index, mlir::Value value);
 
   /// Chooses batch and head of the queries, and with it the keys' head.
   void setHead(mlir::Value newBatch, mlir::Value newHead);
+  mlir::Value keyHeadOf(mlir::Value ofHead) { return s.groupSize() == 1 ? ofHead : e.divide(ofHead, s.groupSize()); }
   /// Chooses the block of queries.
   void setQueries(mlir::Value first);
   /// Chooses the block of keys, and brings its part of bias and mask to the scratch.
@@ -115,17 +119,24 @@ protected:
   /// The rows of the block of queries, or keys, in an operand.
   MatrixView queryRows(int operand) { return rowsOf(MatrixView::kOperand, operand, head, queryFirst); }
   MatrixView keyRows(int operand) { return rowsOf(MatrixView::kOperand, operand, keyHead, keyFirst); }
-  /// Asks for `count` rows of an operand, or of a result that is soon written: rows that lie apart are no stream that a
-  /// processor would foresee.
-  void askFor(const MatrixView &rows, mlir::Value count, int64_t features);
-  void askForRow(const MatrixView &rows, mlir::Value row, int64_t features);
-  /// A share of that, beside a product (BlockEmitter::Product::beside) whose result has as many rows, and `columns`
-  /// columns: asking for all rows at once would wait for memory while nothing is multiplied.
-  void askForShare(const MatrixView &rows, mlir::Value row, mlir::Value column, int64_t columns, int64_t features);
-  /// The rows of the next block of keys.
-  MatrixView nextKeyRows(int operand);
-  /// Asks for keys and values of the block that begins at `first`, if it does before `end`.
-  void askForKeys(mlir::Value first, mlir::Value end);
+  /// Rows of an operand that are soon read, or of a result that are soon written. They are asked for before: rows that
+  /// lie apart are no stream that a processor would foresee.
+  struct RowsAhead {
+    MatrixView rows;
+    int64_t count, features; ///< all of these rows are the tensor's own
+  };
+  /// At most `most` rows of a batch and head, the first of them near `first`.
+  RowsAhead rowsAhead(MatrixView::Place place, int number, mlir::Value ofBatch, mlir::Value ofHead, mlir::Value first,
+                      int64_t most);
+  /// Where a product (BlockEmitter::Product::beside) is, in parts of its result.
+  struct Share {
+    mlir::Value part;
+    int64_t parts;
+  };
+  /// The result has at most so many rows and columns.
+  Share shareOf(mlir::Value row, int64_t rows, mlir::Value column, int64_t columns);
+  /// Asks for this share of the rows: all at once would wait for memory while nothing is multiplied.
+  void askFor(const RowsAhead &ahead, const Share &share);
   /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
   MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
   /// The same for one whose rows are summed over: for products of pairs, those of neighbouring rows in the scratch.

@@ -98,21 +98,30 @@ private:
 
   void wholeHead(Value tile) {
     Value newBatch = e.divide(tile, s.keyHeads), firstHead = e.times(e.remainder(tile, s.keyHeads), s.groupSize());
-    setHead(newBatch, firstHead);
-    askForQueries(e.index(0));
-    askForKeys(e.index(0), keysSeenBefore(e.index(kBlockQueries)));
-    startKeys(e.index(0), e.index(s.keys));
+    sumsFirst = e.index(0);
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
       setHead(newBatch, e.plus(firstHead, member));
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
-        askForQueries(e.plus(first, kBlockQueries));
-        e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys,
-               [&](Value key) { addBlock(key, kQueries | kKeys); });
+        // Blocks of keys that no queries before have added to.
+        Value untouched = s.causal ? keysSeenBefore(first) : e.index(s.keys);
+        untouched = e.choose(arith::CmpIPredicate::eq, first, e.index(0), e.index(0), untouched);
+        untouched = e.choose(arith::CmpIPredicate::eq, member, e.index(0), untouched, e.index(s.keys));
+        setNextQueries();
+        Value end = keysSeenBefore(queryEnd);
+        e.each(e.index(0), end, at.blockKeys, [&](Value key) {
+          e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, key, untouched),
+                 [&] { zeroKeys(key, e.least(e.minus(e.index(s.keys), key), e.index(at.blockKeys))); });
+          setNextKeys(e.plus(key, at.blockKeys), end);
+          addBlock(key, kQueries | kKeys);
+        });
         finishQueries();
       });
     });
     setHead(newBatch, firstHead);
+    const int64_t touched = llvm::alignTo(s.seenBy(s.queries - 1), uint64_t(at.blockKeys));
+    if (touched < s.keys)
+      zeroKeys(e.index(touched), e.index(s.keys - touched));
     finishKeys(e.index(0), e.index(s.keys));
   }
 
@@ -147,13 +156,47 @@ private:
 
   //===-- Queries -----------------------------------------------------------===//
 
-  void askForQueries(Value first) {
-    Value count = e.least(e.minus(e.index(s.queries), first), e.index(kBlockQueries));
-    auto operandRows = [&](int number) { return rowsOf(MatrixView::kOperand, number, head, first); };
-    askFor(operandRows(0), count, s.depth);
-    askFor(operandRows(s.outputGrad), count, s.width);
-    askFor(operandRows(s.output), count, s.width);
-    askFor(rowsOf(MatrixView::kResult, 0, head, first), count, s.depth);
+  /// The block of queries that comes after this one, maybe another head's.
+  void setNextQueries() {
+    Value next = e.plus(queryFirst, kBlockQueries), all = e.index(s.queries);
+    Value here = e.plus(e.times(batch, s.heads), head);
+    Value there = e.least(e.plus(here, 1), e.index(s.batch * s.heads - 1));
+    Value row = e.choose(arith::CmpIPredicate::slt, next, all, here, there);
+    nextQuery = e.choose(arith::CmpIPredicate::slt, next, all, next, e.index(0));
+    nextBatch = e.divide(row, s.heads);
+    nextHead = e.remainder(row, s.heads);
+  }
+
+  /// The block of keys that comes after this one: that from `first` on if it begins before `end`, else the next block
+  /// of queries' first one.
+  void setNextKeys(Value first, Value end) {
+    nextKey = e.choose(arith::CmpIPredicate::slt, first, end, first, e.index(0));
+    nextKeyBatch = e.choose(arith::CmpIPredicate::slt, first, end, batch, nextBatch);
+    nextKeyHead = e.choose(arith::CmpIPredicate::slt, first, end, keyHead, keyHeadOf(nextHead));
+  }
+
+  /// Beside a product: a share of what the next blocks read, and add to. What belongs to queries is asked for once,
+  /// beside their first block of keys.
+  void askForNext(const Share &share, int keyOperand, llvm::ArrayRef<int> queryOperands, bool queryResult) {
+    if (!at.whole)
+      return;
+    auto keyRows = [&](MatrixView::Place place) {
+      return rowsAhead(place, keyOperand, nextKeyBatch, nextKeyHead, nextKey, at.blockKeys);
+    };
+    auto queryRows = [&](MatrixView::Place place, int number) {
+      return rowsAhead(place, number, nextBatch, nextHead, nextQuery, kBlockQueries);
+    };
+    if (keyOperand) {
+      askFor(keyRows(MatrixView::kOperand), share);
+      if (!at.isNarrow)
+        askFor(keyRows(MatrixView::kResult), share);
+    }
+    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, keyFirst, e.index(0)), [&] {
+      for (int number : queryOperands)
+        askFor(queryRows(MatrixView::kOperand, number), share);
+      if (queryResult)
+        askFor(queryRows(MatrixView::kResult, 0), share);
+    });
   }
 
   void startQueries(Value first, unsigned wanted) {
@@ -207,16 +250,23 @@ private:
   MatrixView sumsOf(unsigned result, int64_t features, Value first) {
     return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features) : keyResult(result, first);
   }
+  /// Those from a key of the tile's on.
+  MatrixView blockSums(unsigned result, int64_t features, Value key) {
+    MatrixView m = sumsOf(result, features, sumsFirst);
+    m.base = e.plus(m.base, e.times(e.minus(key, sumsFirst), m.rowStride));
+    return m;
+  }
 
   void startKeys(Value first, Value count) {
     sumsFirst = first;
-    if (!at.isNarrow) {
-      Value asked = e.least(count, e.index(at.blockKeys));
-      askFor(keyResult(1, first), asked, s.depth);
-      askFor(keyResult(2, first), asked, s.width);
+    zeroKeys(first, count);
+  }
+  /// Rows of the sums.
+  void zeroKeys(Value first, Value count) {
+    for (unsigned result : {1u, 2u}) {
+      const int64_t features = result == 1 ? s.depth : s.width;
+      e.zeroRows(blockSums(result, features, first), count, features);
     }
-    e.zeroRows(sumsOf(1, s.depth, first), count, s.depth);
-    e.zeroRows(sumsOf(2, s.width, first), count, s.width);
   }
   void finishKeys(Value first, Value count) {
     if (!at.isNarrow)
@@ -252,26 +302,19 @@ private:
           from = e.most(e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), queryFirst), from);
         return std::pair(at.pairs ? e.divide(from, 2) : from, steps(queries));
       };
-      Value sumRow = e.minus(keyFirst, sumsFirst);
-      auto sums = [&](unsigned result, int64_t features) {
-        MatrixView m = sumsOf(result, features, sumsFirst);
-        m.base = e.plus(m.base, e.times(sumRow, m.rowStride));
-        return m;
-      };
       auto rows = [&](int64_t single, int64_t rounded) {
         return at.pairs ? words(rounded, kBlockQueries / 2) : scratch(single, kBlockQueries);
       };
-      auto askForNext = [&](int operand, int64_t features) {
-        return [this, operand, features](Value row, Value column) {
-          if (at.whole)
-            askForShare(nextKeyRows(operand), row, column, features, features);
-        };
+      auto besideValues = [&](Value row, Value column) {
+        askForNext(shareOf(row, at.blockKeys, column, s.width), 2, {s.outputGrad}, false);
       };
-      auto nextKeys = askForNext(1, s.depth), nextValues = askForNext(2, s.width);
-      e.multiply({rows(at.weights, at.weightRows), outputGradOperand, sums(2, s.width), rowEnd, s.keys % e.rows(),
-                  s.width, seeing, true, {}, nextValues});
-      e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, sums(1, s.depth), rowEnd, s.keys % e.rows(),
-                  s.depth, seeing, true, {}, nextKeys});
+      auto besideKeys = [&](Value row, Value column) {
+        askForNext(shareOf(row, at.blockKeys, column, s.depth), 1, {s.output}, false);
+      };
+      e.multiply({rows(at.weights, at.weightRows), outputGradOperand, blockSums(2, s.width, keyFirst), rowEnd,
+                  s.keys % e.rows(), s.width, seeing, true, {}, besideValues});
+      e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, blockSums(1, s.depth, keyFirst), rowEnd,
+                  s.keys % e.rows(), s.depth, seeing, true, {}, besideKeys});
     }
     if (!(wanted & kQueries))
       return;
@@ -280,7 +323,11 @@ private:
       return std::pair(e.index(0), steps(e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0))));
     };
     MatrixView grads = at.pairs ? words(at.scoreGradPairs, 1, kBlockQueries) : scratch(at.scoreGrads, 1, kBlockQueries);
-    e.multiply({grads, keyPairs, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0, s.depth, seen});
+    auto besideQueries = [&](Value row, Value column) {
+      askForNext(shareOf(row, kBlockQueries, column, s.depth), 0, {0}, true);
+    };
+    e.multiply({grads, keyPairs, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0, s.depth, seen, true,
+                {}, besideQueries});
     if (at.biasGrad)
       writeBiasGrad();
   }
@@ -298,14 +345,6 @@ private:
       Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
       e.store(words(0, 1), e.plus(index, to), asWords);
     };
-    // The sums that the block adds to, long before they are read.
-    auto askForSums = [&](unsigned result, int64_t features) {
-      return [this, &v, result, features](Value row, Value) {
-        if (at.whole && !at.isNarrow)
-          askForShare(keyResult(result, keyFirst), row, v.offset, kBlockQueries, features);
-      };
-    };
-    auto valueSums = askForSums(2, s.width), keySums = askForSums(1, s.depth);
     Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
     auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
@@ -323,7 +362,7 @@ private:
     auto weighSum = [&](Value row, Value sum) { return weightOf(row, false, lane(sum)).value; };
     MatrixView queries = operandPanel(at.queries, v, s.depth), outputGrads = operandPanel(at.outputGrads, v, s.width);
     if (at.pairs) {
-      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums);
+      multiplyRows(key, queries, block(at.weights), v, s.depth);
       eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
         Value index = rowOf(row, v);
         Lane weight = weightOf(row, diagonal, load(at.weights, index));
@@ -335,7 +374,7 @@ private:
       Value diagonal;
       if (s.causal)
         diagonal = e.least(e.minus(v.freeEnd, e.remainder(v.freeEnd, e.rows())), v.halfEnd);
-      multiplyRows(key, queries, block(at.weights), v, s.depth, valueSums, diagonal, weighSum);
+      multiplyRows(key, queries, block(at.weights), v, s.depth, nullptr, diagonal, weighSum);
       if (s.causal)
         e.each(diagonal, v.rowEnd, 1, [&](Value row) {
           Value index = rowOf(row, v);
@@ -354,9 +393,9 @@ private:
     };
     auto gradOfSum = [&](Value row, Value sum) { return gradOf(row, lane(sum)).value; };
     if (at.pairs)
-      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums);
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width);
     else
-      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, keySums, nullptr, gradOfSum);
+      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, nullptr, nullptr, gradOfSum);
     // What was not multiplied has weight 0, and must not be NaN.
     if (v.halfEnd)
       e.each(v.halfEnd, v.rowEnd, 1,
@@ -393,6 +432,8 @@ private:
   const GradLayout &at;
   MatrixView queryOperand, outputGradOperand;
   Value sumsFirst;
+  Value nextBatch, nextHead, nextQuery;     ///< the next block of queries
+  Value nextKeyBatch, nextKeyHead, nextKey; ///< the next block of keys
 };
 
 } // namespace

@@ -40,14 +40,16 @@ public:
       : AttentionEmitter(loops, s, layout), at(layout) {}
 
   void emit(Value tile) {
-    int64_t blocks = llvm::divideCeil(s.queries, kBlockQueries);
-    Value row = e.divide(tile, blocks);
-    setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
-    setQueries(e.times(e.remainder(tile, blocks), kBlockQueries));
-    Value end = keysSeenBefore(queryEnd), count = e.minus(queryEnd, queryFirst);
-    askFor(queryRows(0), count, s.depth);
-    askForKeys(e.index(0), end);
-    askFor(rowsOf(MatrixView::kResult, 0, head, queryFirst), count, s.width);
+    const int64_t blocks = llvm::divideCeil(s.queries, kBlockQueries);
+    auto start = [&](Value number) {
+      Value row = e.divide(number, blocks);
+      setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
+      setQueries(e.times(e.remainder(number, blocks), kBlockQueries));
+    };
+    start(e.least(e.plus(tile, 1), e.index(s.batch * s.heads * blocks - 1)));
+    setNextTile();
+    start(tile);
+    end = keysSeenBefore(queryEnd);
     transposeQueries(queryRows(0), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
@@ -69,13 +71,38 @@ public:
 private:
   Value rowOf(Value row) { return e.times(row, e.lanes()); }
 
+  /// What is chosen now is what comes next.
+  void setNextTile() {
+    // Of a head whose keys are one block, the tiles before have read what they see.
+    Value firstKey = e.index(0);
+    if (s.causal && s.keys <= at.blockKeys)
+      firstKey = e.choose(arith::CmpIPredicate::eq, queryFirst, e.index(0), e.index(0), keysSeenBefore(queryFirst));
+    const int64_t keys = s.causal ? kBlockQueries : at.blockKeys;
+    nextTile = {rowsAhead(MatrixView::kOperand, 0, batch, head, queryFirst, kBlockQueries),
+                rowsAhead(MatrixView::kResult, 0, batch, head, queryFirst, kBlockQueries),
+                rowsAhead(MatrixView::kOperand, 1, batch, keyHead, firstKey, keys),
+                rowsAhead(MatrixView::kOperand, 2, batch, keyHead, firstKey, keys)};
+  }
+
   void addKeys(const Vector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
-    auto askForNext = [&](Value row, Value) {
-      askForShare(nextKeyRows(1), row, v.offset, kBlockQueries, s.depth);
-      askForShare(nextKeyRows(2), row, v.offset, kBlockQueries, s.width);
+    Value nextFirst = e.plus(keyFirst, at.blockKeys);
+    auto askForKeys = [&](Value row, Value) {
+      Share share = shareOf(row, at.blockKeys, v.offset, kBlockQueries);
+      for (int operand : {1, 2})
+        askFor(rowsAhead(MatrixView::kOperand, operand, batch, keyHead, nextFirst, at.blockKeys), share);
     };
-    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth, askForNext);
+    auto askForTile = [&](Value row, Value) {
+      Share share = shareOf(row, s.width, v.offset, kBlockQueries);
+      e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, nextFirst, end), [&] {
+        for (const RowsAhead &rows : nextTile)
+          askFor(rows, share);
+      });
+    };
+    llvm::function_ref<void(Value, Value)> besideScores = nullptr;
+    if (s.keys > at.blockKeys)
+      besideScores = askForKeys;
+    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth, besideScores);
     Lane before = load(at.largest, v.offset);
     Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
       Lane product = load(at.scores, rowOf(row)), x = score(product, v, row, diagonal);
@@ -114,7 +141,8 @@ private:
     MatrixView sums = panel(at.sums, v, s.width);
     Value halfEnd = v.halfEnd ? steps(v.halfEnd) : Value(), end = steps(v.rowEnd);
     auto seenByAll = [&](Value) { return std::pair(e.index(0), halfEnd ? halfEnd : end); };
-    e.multiply({features, weights, sums, e.index(s.width), s.width % e.rows(), e.lanes(), seenByAll, true, shrunk});
+    e.multiply({features, weights, sums, e.index(s.width), s.width % e.rows(), e.lanes(), seenByAll, true, shrunk,
+                askForTile});
     if (!halfEnd)
       return;
     auto seenByHalf = [&](Value) { return std::pair(halfEnd, end); };
@@ -147,6 +175,8 @@ private:
 
   const ForwardLayout &at;
   MatrixView key, value; ///< of the block
+  Value end;             ///< of the keys that the tile sees
+  llvm::SmallVector<RowsAhead> nextTile;
 };
 
 } // namespace

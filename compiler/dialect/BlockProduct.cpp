@@ -28,6 +28,10 @@ Value BlockEmitter::divide(Value x, int64_t y) { return arith::DivUIOp::create(b
 Value BlockEmitter::remainder(Value x, int64_t y) { return arith::RemUIOp::create(b, loc, x, index(y)); }
 Value BlockEmitter::roundUp(Value x, int64_t y) { return times(divide(plus(x, y - 1), y), y); }
 
+Value BlockEmitter::choose(arith::CmpIPredicate predicate, Value left, Value right, Value first, Value second) {
+  return arith::SelectOp::create(b, loc, arith::CmpIOp::create(b, loc, predicate, left, right), first, second);
+}
+
 Value BlockEmitter::indexOf(const MatrixView &m, Value row, Value column) {
   return plus(plus(m.base, times(row, m.rowStride)), times(column, m.columnStride));
 }

@@ -67,6 +67,9 @@ public:
   mlir::Value roundUp(mlir::Value x, int64_t y);
   mlir::Value divide(mlir::Value x, int64_t y);
   mlir::Value remainder(mlir::Value x, int64_t y);
+  /// Of two values the first where `left` and `right` compare so.
+  mlir::Value choose(mlir::arith::CmpIPredicate predicate, mlir::Value left, mlir::Value right, mlir::Value first,
+                     mlir::Value second);
   mlir::Value indexOf(const MatrixView &m, mlir::Value row, mlir::Value column);
 
   void each(mlir::Value lower, mlir::Value upper, int64_t step, llvm::function_ref<void(mlir::Value)> body);
