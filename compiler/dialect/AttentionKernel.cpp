@@ -92,8 +92,10 @@ private:
       for (int operand : {1, 2})
         askFor(rowsAhead(MatrixView::kOperand, operand, batch, keyHead, nextFirst, at.blockKeys), share);
     };
-    auto askForTile = [&](Value row, Value) {
+    auto askForTile = [&](Value row, int half) {
       Share share = shareOf(row, s.width, v.offset, kBlockQueries);
+      if (v.halfEnd)
+        share = {e.plus(e.times(share.part, 2), half), share.parts * 2};
       e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, nextFirst, end), [&] {
         for (const RowsAhead &rows : nextTile)
           askFor(rows, share);
@@ -142,14 +144,14 @@ private:
     Value halfEnd = v.halfEnd ? steps(v.halfEnd) : Value(), end = steps(v.rowEnd);
     auto seenByAll = [&](Value) { return std::pair(e.index(0), halfEnd ? halfEnd : end); };
     e.multiply({features, weights, sums, e.index(s.width), s.width % e.rows(), e.lanes(), seenByAll, true, shrunk,
-                askForTile});
+                [&](Value row, Value) { askForTile(row, 0); }});
     if (!halfEnd)
       return;
     auto seenByHalf = [&](Value) { return std::pair(halfEnd, end); };
     Value none = e.index(0);
     e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, halfEnd, end), [&] {
       e.multiply({features, secondHalf(weights, none), secondHalf(sums, none), e.index(s.width), s.width % e.rows(),
-                  e.lanes() / 2, seenByHalf});
+                  e.lanes() / 2, seenByHalf, true, {}, [&](Value row, Value) { askForTile(row, 1); }});
     });
   }
 
