@@ -137,6 +137,8 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"causal_none", {1, 4, 4, 9, 9, 4, 4}, offset(-200), {}, {}, false, true},
       {"causal_all", {1, 1, 1, 9, 9, 4, 4}, offset(100)},
       {"causal_late_blocks", {1, 4, 4, 150, 140, 4, 4}, offset(-75), {}, {}, false, true, "", false},
+      // Whole blocks of keys that no query sees.
+      {"causal_keys_beyond", {2, 2, 2, 70, 205, 4, 5}, offset(10), {}, {}, true, false, "", false},
       {"grouped", {1, 6, 2, 7, 9, 4, 3}},
       {"grouped_blocks", {2, 4, 1, 70, 70, 4, 5}, causal, {}, {}, false, false, "", false},
       {"grouped_of_many_heads", {2, 4, 2, 70, 70, 4, 5}, causal, {}, {}, true, false, "", false},
