@@ -183,12 +183,14 @@ bool movesRows(const Group &from, const Group &to) {
   return false;
 }
 
-/// True if what is summed is the last dimension, long enough to be worth a loop of its own. Several dimensions may be
-/// better walked in another order.
+/// True if what is summed is the last dimension (but for extents of 1, as weights of 1×1 convolutions have), long
+/// enough to be worth a loop of its own. Several dimensions may be better walked in another order.
 bool reducesRows(const Group &group) {
   constexpr int64_t kLeastRow = 256;
-  return group.reducedDims.size() == 1 && group.reducedDims[0] == int64_t(group.space.size()) - 1 &&
-         group.space.back() >= kLeastRow;
+  if (group.reducedDims.size() != 1)
+    return false;
+  llvm::ArrayRef<int64_t> behind = llvm::ArrayRef(group.space).drop_front(size_t(group.reducedDims[0]));
+  return behind.front() >= kLeastRow && llvm::all_of(behind.drop_front(), [](int64_t extent) { return extent == 1; });
 }
 
 } // namespace

@@ -104,14 +104,18 @@ bool FusedOp::setTileElements(int64_t elements) {
   int64_t whole = 1; // what may not be cut: a row of the reductions, else of the result
   if (levels.count > 0) {
     SmallVector<int64_t> reduced;
+    bool parallel = false; // a dimension further in that is not reduced
     for (Operation &op : body)
       if (auto reducible = dyn_cast<Reducible>(&op))
         reduced = reducible.getReducedDims();
-    auto rank = int64_t(levels.full.size());
-    for (auto [index, dim] : llvm::enumerate(reduced)) {
-      if (dim != rank - int64_t(reduced.size()) + int64_t(index))
+    for (auto dim = int64_t(levels.full.size()) - 1; dim >= 0; --dim) {
+      int64_t extent = levels.full[size_t(dim)];
+      bool isReduced = llvm::is_contained(reduced, dim);
+      if (isReduced && parallel)
         return false; // rows that lie across others
-      whole *= levels.full[size_t(dim)];
+      parallel |= !isReduced && extent > 1;
+      if (isReduced)
+        whole *= extent;
     }
   } else {
     llvm::ArrayRef<int64_t> shape;

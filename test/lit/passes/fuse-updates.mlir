@@ -26,6 +26,22 @@ func.func @step(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_axis = 
   return %n, %s : tensor<512x256xf32>, tensor<512x1xf32>
 }
 
+// Weights of a 1x1 convolution: the extents of 1 behind its rows change nothing.
+// CHECK-LABEL: func.func @pointwise
+// CHECK: train.rowwise
+// CHECK: train.fused({{.*}}) {train.tile_elements = {{[0-9]+}} : i64}
+// CHECK-NOT: train.fused
+// CHECK: return
+func.func @pointwise(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_axis = 1 : i64}, %dy: tensor<1x64x256xf32> {train.name = "dy", train.sample_axis = 1 : i64}, %w: tensor<512x256x1x1xf32> {train.variable = "w"})
+    -> (tensor<512x256x1x1xf32> {train.variable = "w"}, tensor<512x1x1x1xf32> {train.name = "squares"}) attributes {train.entry = "pointwise"} {
+  %g = train.matmul %x, %dy {transA = true} : (tensor<1x64x512xf32>, tensor<1x64x256xf32>) -> tensor<1x512x256xf32>
+  %r = train.reshape %g : tensor<1x512x256xf32> -> tensor<512x256x1x1xf32>
+  %n = train.sub %w, %r : tensor<512x256x1x1xf32>
+  %q = train.mul %r, %r : tensor<512x256x1x1xf32>
+  %s = train.reduce sum %q [1] : tensor<512x256x1x1xf32> -> tensor<512x1x1x1xf32>
+  return %n, %s : tensor<512x256x1x1xf32>, tensor<512x1x1x1xf32>
+}
+
 // Somebody else reads it: it is stored.
 // CHECK-LABEL: func.func @read_twice
 // CHECK-NOT: train.rowwise
