@@ -224,11 +224,14 @@ private:
                         passes.addPass(train::createChunkRowsPass(chunk));
                       }
                       // Once dead and equal ops are gone, and before anything is decided about kernels: what lies
-                      // channels-last may be computed with fewer multiplications.
+                      // channels-last may be computed with fewer multiplications, or as a product, which may then be
+                      // added to accumulators.
                       if (options.libraryKernels) {
                         passes.addNestedPass<func::FuncOp>(train::createAssignLayoutsPass());
                         if (recipe.winograd)
                           passes.addNestedPass<func::FuncOp>(train::createWinogradPass());
+                        if (recipe.pointwiseConvolutions)
+                          passes.addNestedPass<func::FuncOp>(train::createPointwiseConvolutionsPass());
                       }
                       if (recipe.fuse)
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());

@@ -109,6 +109,7 @@ struct Recipe {
   int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
   std::string attention = "auto";                  ///< compiler.attention
   bool winograd = true;                            ///< compiler.winograd
+  bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   /// Where each key given stands ("recipe.toml:3:1" or "--set"), by dotted key.

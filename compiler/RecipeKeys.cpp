@@ -338,6 +338,8 @@ std::vector<Key> makeKeys() {
       {"compiler.fuse_updates",
        [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.fuseUpdates); }},
       {"compiler.winograd", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.winograd); }},
+      {"compiler.pointwise_convolutions",
+       [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.pointwiseConvolutions); }},
   };
 }
 

@@ -69,6 +69,28 @@ def WinogradPass : Pass<"winograd", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def PointwiseConvolutionsPass : Pass<"pointwise-convolutions", "::mlir::func::FuncOp"> {
+  let summary = "Computes 1x1 convolutions as matrix products where that is faster";
+  let description = [{
+    Channels-last 1x1 convolutions without pads and groups, and their gradients, become products of tensors seen as
+    matrices, a row for each pixel, where the product's kernels copy less than the convolution's (docs/layouts.md). A
+    gradient of weights that is a product may then go by rows to the kernel that updates them (fuse-updates).
+
+    ```mlir
+    %y = train.conv %x, %w {channelsLast = true, strides = array<i64: 1, 1>, ...}
+        : (tensor<8x7x7x512xbf16>, tensor<2048x512x1x1xbf16>) -> tensor<8x7x7x2048xbf16>
+    // becomes
+    %0 = train.reshape %x : tensor<8x7x7x512xbf16> -> tensor<1x392x512xbf16>
+    %1 = train.reshape %w : tensor<2048x512x1x1xbf16> -> tensor<1x2048x512xbf16>
+    %2 = train.matmul %0, %1 {transB = true} : (tensor<1x392x512xbf16>, tensor<1x2048x512xbf16>) -> tensor<1x392x2048xbf16>
+    %y = train.reshape %2 : tensor<1x392x2048xbf16> -> tensor<8x7x7x2048xbf16>
+    ```
+  }];
+  let options = [
+    Option<"target", "target", "std::string", "\"\"", "machine level of the library's kernels; empty: the process's">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
   let summary = "Lets products add to gradient accumulators";
   let description = [{

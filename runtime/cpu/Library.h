@@ -30,6 +30,7 @@ struct LibraryNeeds {
 
   uint64_t partialBytes = 0; ///< size of the last operand, the partial sums; 0: no such operand
   uint64_t reorderedBytes = 0; ///< of activations that each call copies into the library's own layout, or back
+  bool ownKernels = false; ///< not oneDNN's: they read operands as they lie
 };
 
 /// "oneDNN 2.6.3", for Plan.library.

@@ -334,6 +334,7 @@ plan::Expected<Decision> decideRowwise(const plan::MatmulCall &call, const Matmu
   decision.call.set_tile_n(shape.n);
   decision.call.set_chunk_k(shape.k);
   decision.call.clear_kernels();
+  decision.needs.ownKernels = true;
   decision.call.add_kernels()->set_implementation(kernelNameOf(design->elements));
   decision.needs.scratchSlotBytes = design->slotBytes;
   decision.needs.scratchSharedBytes = design->sharedBytes;
@@ -371,6 +372,7 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
   if (hasPanels(call.dtype()) && suitsFewRows(*shape)) {
     FewRowsDesign design(*shape, call.accumulate());
     Decision decision = decided(call, design);
+    decision.needs.ownKernels = true;
     decision.call.add_kernels()->set_implementation(design.name());
     decision.make = [design](unsigned, plan::KernelFunction) { return makeFewRowsMatmul(design); };
     return decision;
@@ -378,6 +380,7 @@ plan::Expected<Decision> decide(const plan::MatmulCall &call) {
   if (hasPanels(call.dtype()) && suitsPanels(*shape)) {
     PackedDesign design(*shape, call.accumulate());
     Decision decision = decided(call, design);
+    decision.needs.ownKernels = true;
     decision.call.add_kernels()->set_implementation(kernelNameOf(design.elements));
     decision.make = [design](unsigned, plan::KernelFunction) { return makePackedMatmul(design); };
     return decision;
