@@ -59,6 +59,23 @@ class PointwiseConvolutions(EndToEnd):
     def test_bf16(self):
         self.check("bf16", 1e-2)
 
+    def test_predictions_and_gradients(self):
+        """Of a step that has not been made: what both give differs by rounding alone."""
+        first = {name: value[:4] for name, value in models.labelled(16, 10, 48, 9, 8).items()}
+        for precision, tolerance in (("f32", 1e-5), ("bf16", 2e-2)):
+            results = {}
+            for products in ("true", "false"):
+                plan, _ = self.compiled(f"all-{precision}-{products}", products, "--precision", precision)
+                for verb in ("predict", "gradients"):
+                    inputs = self.save(f"{verb}.safetensors", **(first if verb == "gradients" else {"x": first["x"]}))
+                    out = self.folder / f"{verb}-{precision}-{products}.safetensors"
+                    self.succeed("trun", verb, plan, "--inputs", inputs, "--outputs", out)
+                    results[verb, products] = load_file(out)
+            for verb in ("predict", "gradients"):
+                for name, expected in results[verb, "false"].items():
+                    distance = np.linalg.norm(results[verb, "true"][name] - expected)
+                    self.assertLessEqual(distance, tolerance * np.linalg.norm(expected), (verb, precision, name))
+
     def test_updates_by_rows(self):
         """Pixels are fewer than features: a gradient goes to its update by rows, and its norm is summed on the way."""
         self.assertEqual("train.rowwise" in self.compiled("rows", "true", "--entry", "train")[1], WIDE)
