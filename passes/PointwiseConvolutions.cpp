@@ -6,11 +6,9 @@
 //
 // The sums are the same; what is copied for them differs, as measured (docs/layouts.md):
 //  - bf16 on a level without instructions for it: panels widen what they read, the library is handed widened copies.
-//  The
-//    product is taken wherever it runs on panels.
+//    The product is taken wherever it runs on panels.
 //  - Else the library copies a convolution's weights into its own layout at each call, and several partial sums of
-//  their
-//    gradient out of it. That counts where weights are large and pixels few.
+//    their gradient out of it. That counts where weights are large and pixels few.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/emit/LibraryCalls.h"
