@@ -32,7 +32,7 @@ class FuseUpdates(EndToEnd):
 
     def compiled(self, model, name, *words, threads=8):
         """The plan, and how many gradients it makes row by row."""
-        plan = self.compile(model, "--threads", threads, *words, "--dump-phases-to", f"ir-{name}", plan=f"{name}.tplan")
+        plan = self.compile(model, "--threads", threads, "--set", "compiler.fuse=true", *words, "--dump-phases-to", f"ir-{name}", plan=f"{name}.tplan")
         return plan, next((self.folder / f"ir-{name}").glob("*-memory.mlir")).read_text().count("train.rowwise")
 
     def check(self, model, data, name, *words):
@@ -157,7 +157,7 @@ class Tables(EndToEnd):
         for tied in (True, False) if WIDE else (False,):
             model, _, _ = self.case(tied)
             recipe = self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"])
-            plan = self.compile(model, "--recipe", recipe, "--entry", "train")
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--set", "compiler.fuse=true")
             buffers = self.report(plan)["memory"]["entries"]["train"]["programs"]["step"]["buffers"]
             self.assertFalse([b for b in buffers if b["bytes"] >= bytes_of_table and b["purpose"] not in ("state", "scratch")], tied)
 
