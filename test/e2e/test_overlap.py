@@ -9,7 +9,8 @@ import models
 from browser import PROGRAM, Browser
 from common import EndToEnd
 
-APART = ("--set", "compiler.fuse_updates=false")  # else these updates are part of their products
+# Kernels of updates, each for itself: else they are part of their products, or many kernels each.
+APART = ("--set", "compiler.fuse_updates=false", "--set", "compiler.fuse=true")
 ADAMW = '[optimizer]\nkind = "adamw"\nlr = 0.01\n'
 
 
