@@ -50,7 +50,7 @@ bool keepsLess(Gradient &gradient, FusedOp kernel) {
   bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
     Operation *op = operand.value().getDefiningOp();
     return op && operand.index() != gradient.operand && gradient.product->isBeforeInBlock(op) &&
-           bytesOf(operand.value()) >= kLeastGradientBytes;
+           tensorTypeOf(operand.value()).getNumElements() > 1; // a number of the optimizer's is there soon
   });
   return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) <=
                        bytesOf(gradient.product.getResult());

@@ -152,6 +152,16 @@ class Tables(EndToEnd):
                         bits.add((self.folder / f"{out}.safetensors").read_bytes())
                 self.assertEqual(len(bits), 1, (tied, kind))
 
+    @unittest.skipUnless(WIDE, "no panels on this machine")
+    def test_operands_larger_than_the_gradient_do_not_wait(self):
+        """A tied table's update waits for the look-up's gradient: until then its product's operands would be kept."""
+        recipe = self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"])
+        for batch, by_rows in ((4, True), (32, False)):        # logits of 256 KiB and 2 MiB, a gradient of 512 KiB
+            model = models.embedding(self.folder / f"{batch}.onnx", batch, self.LENGTH, self.ROWS, self.WIDTH, True)
+            self.compile(model, "--recipe", recipe, "--entry", "train", "--set", "compiler.fuse=true", "--dump-phases-to", f"ir-{batch}")
+            ir = next((self.folder / f"ir-{batch}").glob("*-memory.mlir")).read_text()
+            self.assertEqual("train.rowwise" in ir, by_rows, batch)
+
     def test_no_gradient_of_the_tables_size_is_stored(self):
         bytes_of_table = 4 * self.ROWS * self.WIDTH
         for tied in (True, False) if WIDE else (False,):
