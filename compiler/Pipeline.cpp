@@ -18,6 +18,7 @@
 #include "passes/Passes.h"
 #include "runtime/cpu/Library.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/state/AtomicFile.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -29,8 +30,6 @@
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Transforms/Passes.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
 
 using namespace mlir;
 
@@ -76,6 +75,8 @@ public:
         return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
                             (*model.module)->hasAttr(train::names::kOverBudget) ? plan::kExitOverBudget
                                                                                 : plan::kExitFault);
+      if (!dumpStatus.ok())
+        return dumpStatus;
     }
     if (auto entry = (*model.module)->getAttrOfType<StringAttr>(train::names::kLeftOut))
       model.warnings.push_back("the plan has no `" + entry.str() + "`: it alone does not fit into the memory budget; "
@@ -125,7 +126,7 @@ private:
     model = imported.take();
     chooseEntries();
     dump("import");
-    return plan::Status::success();
+    return dumpStatus;
   }
 
   /// What was asked for, else all that can be made: without a recipe and a loss in the graph, prediction. A recipe means
@@ -331,19 +332,19 @@ private:
     return compiled;
   }
 
+  /// `--dump-phases-to`: a problem is kept, and ends the compile with it.
   void dump(const std::string &phase) {
-    if (options.dumpFolder.empty())
+    if (options.dumpFolder.empty() || !dumpStatus.ok())
       return;
-    llvm::sys::fs::create_directories(options.dumpFolder);
-    llvm::SmallString<128> path(options.dumpFolder);
-    llvm::sys::path::append(path, std::to_string(++dumped) + "-" + phase + ".mlir");
-    std::error_code code;
-    llvm::raw_fd_ostream file(path, code);
+    std::string text;
+    llvm::raw_string_ostream stream(text);
     OpPrintingFlags flags;
     flags.elideLargeElementsAttrs(32);
     flags.enableDebugInfo(true, false);
-    if (!code)
-      model.module->print(file, flags);
+    model.module->print(stream, flags);
+    dumpStatus = runtime::makeFolders(options.dumpFolder);
+    if (dumpStatus.ok())
+      dumpStatus = runtime::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text);
   }
 
   MLIRContext &context;
@@ -355,6 +356,7 @@ private:
   Profile unread, &profile;
   std::optional<codegen::KernelSet> kernels;
   unsigned dumped = 0;
+  plan::Status dumpStatus;
 };
 
 } // namespace

@@ -123,7 +123,7 @@ plan::Expected<Key> hashFile(const std::string &path) {
         close(number);
     }
     int number;
-  } file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  } file{open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   struct stat info = {};
   if (file.number < 0 || fstat(file.number, &info) != 0)
     return plan::error("{}: cannot be read: {}", path, std::strerror(errno));

@@ -1,12 +1,14 @@
 //===- ContentStore.cpp ---------------------------------------------------===//
 #include "compiler/cache/ContentStore.h"
 
+#include "runtime/state/AtomicFile.h"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
@@ -20,27 +22,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kLayout = "v1";
+constexpr const char *kSuffix = ".entry";
+constexpr size_t kFolderDigits = 2, kFileDigits = 30; ///< of the 32 of a key
 constexpr std::array<char, 8> kMagic = {'T', 'C', 'C', 'E', 'N', 'T', 'R', 'Y'};
-/// A temporary file of this age was left behind by a compiler that was killed.
-constexpr auto kAbandoned = std::chrono::hours(1);
 
 struct Header {
   std::array<char, 8> magic = kMagic;
   Key key;
   uint64_t bytes = 0;
   Key content;
-};
-
-/// An open file, closed at the end of the scope.
-struct Descriptor {
-  explicit Descriptor(int number) : number(number) {}
-  ~Descriptor() {
-    if (number >= 0)
-      close(number);
-  }
-  Descriptor(const Descriptor &) = delete;
-  Descriptor &operator=(const Descriptor &) = delete;
-  int number;
 };
 
 bool readAll(int file, void *to, size_t bytes) {
@@ -76,6 +66,49 @@ std::string variable(const char *name) {
   return value ? value : "";
 }
 
+std::string fileOf(const Key &key) { return key.text().substr(kFolderDigits) + kSuffix; }
+std::string folderOf(const Key &key) { return key.text().substr(0, kFolderDigits); }
+
+bool isHexadecimal(std::string_view text, size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == text.npos;
+}
+
+bool isEntryName(std::string_view name) {
+  return name.ends_with(kSuffix) && isHexadecimal(name.substr(0, name.size() - strlen(kSuffix)), kFileDigits);
+}
+
+/// ".ENTRY.tcc-PID-N.tmp"
+bool isTemporaryName(std::string_view name) {
+  const size_t entry = kFileDigits + strlen(kSuffix);
+  return runtime::ownerOfTemporary(name) && name.size() > entry && isEntryName(name.substr(1, entry)) &&
+         name.substr(1 + entry).starts_with(".tcc-");
+}
+
+/// What a folder holds, without "." and "..".
+std::vector<std::string> namesIn(const Descriptor &folder) {
+  std::vector<std::string> names;
+  int listing = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *entries = listing < 0 ? nullptr : ::fdopendir(listing);
+  if (!entries) {
+    Descriptor unread(listing);
+    return names;
+  }
+  while (const dirent *entry = ::readdir(entries))
+    if (std::string_view name = entry->d_name; name != "." && name != "..")
+      names.emplace_back(name);
+  ::closedir(entries);
+  return names;
+}
+
+/// Whether a file starts as the entry that its name says.
+bool isEntry(const Descriptor &folder, const std::string &folderName, const std::string &name) {
+  struct stat status = {};
+  Descriptor file = openTrustedFile(folder, name, status);
+  Header header;
+  return file && readAll(file.get(), &header, sizeof header) && header.magic == kMagic &&
+         folderOf(header.key) == folderName && fileOf(header.key) == name;
+}
+
 } // namespace
 
 std::string defaultFolder() {
@@ -87,15 +120,10 @@ std::string defaultFolder() {
   return home.empty() ? "" : home + "/.cache/tcc";
 }
 
-std::string ContentStore::pathOf(const Key &key) const {
-  std::string name = key.text();
-  return folder + "/" + kLayout + "/" + name.substr(0, 2) + "/" + name.substr(2) + ".entry";
-}
-
-void ContentStore::notePath(const std::string &path, int error) {
+void ContentStore::note(const std::string &reason) {
   std::lock_guard lock(mutex);
   if (problem.empty())
-    problem = fmt::format("{}: {}", path, std::strerror(error));
+    problem = reason;
 }
 
 std::string ContentStore::takeProblem() {
@@ -103,86 +131,123 @@ std::string ContentStore::takeProblem() {
   return std::exchange(told, told || !problem.empty()) ? "" : problem;
 }
 
+const Descriptor &ContentStore::openRoot(bool make) {
+  std::lock_guard lock(mutex);
+  if (root || untrusted)
+    return root;
+  std::string reason;
+  Descriptor opened = openTrustedFolder(folder, make, reason);
+  if (opened)
+    root = openTrustedChild(opened, kLayout, folder + "/" + kLayout, make, reason);
+  if (!reason.empty()) {
+    untrusted = true;
+    if (problem.empty())
+      problem = "is not used: " + reason;
+  }
+  return root;
+}
+
+Descriptor ContentStore::openFolder(const Key &key, bool make) {
+  const Descriptor &base = openRoot(make);
+  if (!base)
+    return Descriptor();
+  std::string reason;
+  Descriptor opened = openTrustedChild(base, folderOf(key), folder + "/" + kLayout + "/" + folderOf(key), make, reason);
+  if (!reason.empty())
+    note("is not used: " + reason);
+  return opened;
+}
+
 std::optional<std::string> ContentStore::get(const Key &key) {
-  Descriptor file(open(pathOf(key).c_str(), O_RDONLY | O_CLOEXEC));
-  Header header;
-  struct stat info = {};
-  if (file.number < 0 || fstat(file.number, &info) != 0 || !readAll(file.number, &header, sizeof header))
+  Descriptor parent = openFolder(key, /*make=*/false);
+  if (!parent)
     return std::nullopt;
-  if (header.magic != kMagic || header.key != key || uint64_t(info.st_size) != sizeof header + header.bytes)
+  struct stat status = {};
+  Descriptor file = openTrustedFile(parent, fileOf(key), status);
+  Header header;
+  if (!file || !readAll(file.get(), &header, sizeof header))
+    return std::nullopt;
+  if (header.magic != kMagic || header.key != key || header.bytes > capacityBytes ||
+      uint64_t(status.st_size) != sizeof header + header.bytes)
     return std::nullopt;
   std::string bytes(size_t(header.bytes), '\0');
-  if (!readAll(file.number, bytes.data(), bytes.size()) || hashOf(bytes.data(), bytes.size()) != header.content)
+  if (!readAll(file.get(), bytes.data(), bytes.size()) || hashOf(bytes.data(), bytes.size()) != header.content)
     return std::nullopt;
-  futimens(file.number, nullptr); // asked for now; a store that may only be read keeps its times
+  futimens(file.get(), nullptr); // asked for now; a store that may only be read keeps its times
   return bytes;
 }
 
 void ContentStore::put(const Key &key, std::string_view bytes) {
   if (bytes.size() + sizeof(Header) > capacityBytes / 2)
     return;
-  const std::string path = pathOf(key);
-  std::error_code code;
-  const fs::path parent = fs::path(path).parent_path();
-  const bool fresh = !fs::exists(folder, code);
-  fs::create_directories(parent, code);
-  if (code)
-    return notePath(parent.string(), code.value());
-  // Kernels are machine code: what others may not write, they cannot slip in.
-  if (fresh)
-    fs::permissions(folder, fs::perms::owner_all, code);
-  std::string temporary = path + ".XXXXXX";
-  Descriptor file(mkostemp(temporary.data(), O_CLOEXEC));
-  if (file.number < 0)
-    return notePath(parent.string(), errno);
+  Descriptor parent = openFolder(key, /*make=*/true);
+  if (!parent)
+    return;
+  const std::string name = fileOf(key), path = folder + "/" + kLayout + "/" + folderOf(key);
+  auto failed = [&](int error) { note(fmt::format("keeps nothing: {}: {}", path, std::strerror(error))); };
+  std::string temporary;
+  Descriptor file(runtime::openTemporary(parent.get(), name, 0600, temporary));
+  if (!file)
+    return failed(errno);
   Header header;
   header.key = key;
   header.bytes = bytes.size();
   header.content = hashOf(bytes.data(), bytes.size());
-  if (!writeAll(file.number, &header, sizeof header) || !writeAll(file.number, bytes.data(), bytes.size()) ||
-      rename(temporary.c_str(), path.c_str()) != 0) {
-    notePath(temporary, errno);
-    unlink(temporary.c_str());
-    return;
-  }
-  written = true;
+  struct stat there = {};
+  if (!writeAll(file.get(), &header, sizeof header) || !writeAll(file.get(), bytes.data(), bytes.size()))
+    failed(errno);
+  else if (::fstatat(parent.get(), name.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (!S_ISREG(there.st_mode) || there.st_uid != ::geteuid()))
+    note(fmt::format("keeps nothing: {}/{} is not a file of yours; remove it", path, name));
+  else if (::renameat(parent.get(), temporary.c_str(), parent.get(), name.c_str()) != 0)
+    failed(errno);
+  else
+    written = true, temporary.clear();
+  if (!temporary.empty())
+    ::unlinkat(parent.get(), temporary.c_str(), 0);
 }
 
 void ContentStore::trim() {
   if (!written.exchange(false))
     return;
   struct Entry {
-    fs::file_time_type time;
-    std::string path;
+    std::pair<time_t, long> time;
+    std::string folder, name;
     uint64_t bytes;
   };
+  const Descriptor &base = openRoot(/*make=*/false);
   std::vector<Entry> entries;
   uint64_t total = 0;
-  std::error_code code;
-  for (fs::recursive_directory_iterator at(folder + "/" + kLayout, code), end; !code && at != end; at.increment(code)) {
-    std::error_code gone;
-    if (!at->is_regular_file(gone) || gone)
+  auto open = [&](const std::string &name) {
+    std::string unused;
+    return openTrustedChild(base, name, name, /*make=*/false, unused);
+  };
+  for (const std::string &folderName : namesIn(base)) {
+    if (!isHexadecimal(folderName, kFolderDigits))
       continue;
-    Entry entry{at->last_write_time(gone), at->path().string(), 0};
-    entry.bytes = gone ? 0 : at->file_size(gone);
-    if (gone)
+    Descriptor parent = open(folderName);
+    if (!parent)
       continue;
-    if (at->path().extension() != ".entry") {
-      if (fs::file_time_type::clock::now() - entry.time > kAbandoned)
-        fs::remove(entry.path, gone);
-      continue;
+    for (const std::string &name : namesIn(parent)) {
+      if (isTemporaryName(name))
+        runtime::removeIfAbandoned(parent.get(), name);
+      struct stat status = {};
+      if (!isEntryName(name) || ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+          !S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+        continue;
+      total += uint64_t(status.st_size);
+      entries.push_back({{status.st_mtim.tv_sec, status.st_mtim.tv_nsec}, folderName, name, uint64_t(status.st_size)});
     }
-    total += entry.bytes;
-    entries.push_back(std::move(entry));
   }
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry &a, const Entry &b) { return a.time != b.time ? a.time < b.time : a.path < b.path; });
+  std::sort(entries.begin(), entries.end(), [](const Entry &a, const Entry &b) {
+    return std::tie(a.time, a.folder, a.name) < std::tie(b.time, b.folder, b.name);
+  });
   for (const Entry &entry : entries) {
     if (total <= capacityBytes)
       break;
-    std::error_code kept;
-    fs::remove(entry.path, kept);
-    if (!kept)
+    // What only has an entry's name stays, and is not the store's to count.
+    Descriptor parent = open(entry.folder);
+    if (!parent || !isEntry(parent, entry.folder, entry.name) || ::unlinkat(parent.get(), entry.name.c_str(), 0) == 0)
       total -= entry.bytes;
   }
 }

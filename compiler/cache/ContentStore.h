@@ -5,14 +5,19 @@
 // it is checked whenever it is read, and what does not check is as if it were not there. Reading an entry renews its
 // time; `trim` removes the ones that were not asked for longest until the rest fits.
 //
-// Nothing here can fail a compile: what cannot be read is missing, what cannot be written is not kept, and the first
-// reason is told once.
+// Nothing here can fail a compile: an entry that cannot be read is missing, one that cannot be written is not kept, and
+// the first reason is told once.
+//
+// Entries are machine code. A folder or entry that other users could have written is not used (TrustedFolder.h), and only
+// files of the store's own making are ever removed: entries by their name and header, temporary files by their name once
+// their process is gone.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_CACHE_CONTENTSTORE_H
 #define TCC_COMPILER_CACHE_CONTENTSTORE_H
 
 #include "compiler/cache/ContentHash.h"
+#include "compiler/cache/TrustedFolder.h"
 
 #include <atomic>
 #include <mutex>
@@ -43,17 +48,20 @@ public:
   /// as removed.
   void trim();
 
-  /// Why entries cannot be kept, if they cannot; told once, then empty.
+  /// Why the cache is not used or keeps nothing, as the end of a sentence about it; told once, then empty.
   std::string takeProblem();
 
 private:
-  std::string pathOf(const Key &key) const;
-  void notePath(const std::string &path, int error);
+  const Descriptor &openRoot(bool make);
+  Descriptor openFolder(const Key &key, bool make);
+  void note(const std::string &reason);
 
   const std::string folder;
   const uint64_t capacityBytes;
   std::atomic<bool> written = false;
   std::mutex mutex;
+  Descriptor root;        ///< DIR/v1, once it was opened
+  bool untrusted = false; ///< it was found to be another's
   std::string problem;
   bool told = false;
 };

@@ -2,12 +2,11 @@
 #include "compiler/cache/PlanCache.h"
 
 #include "compiler/emit/ExternalPath.h"
+#include "runtime/state/MappedFile.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <sys/stat.h>
 
 namespace tcc::cache {
@@ -44,14 +43,6 @@ public:
 private:
   std::string_view rest;
 };
-
-std::optional<std::string> contentOf(const std::string &path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return std::nullopt;
-  return text.str();
-}
 
 /// All that a plan follows from beside files. Each member is named, so that a new one has to be thought of here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
@@ -113,7 +104,11 @@ std::optional<Key> PlanCache::keyFor(const std::vector<std::string> &externalFil
   addOptions(key, options);
   key.add(*model);
   if (!options.recipePath.empty()) {
-    std::optional<std::string> recipe = contentOf(options.recipePath);
+    // A pipe can be read once: it is the compile's.
+    std::error_code code;
+    plan::Expected<std::string> recipe = fs::is_regular_file(options.recipePath, code)
+                                             ? runtime::readFile(options.recipePath)
+                                             : plan::error("{}: not a file", options.recipePath);
     if (!recipe)
       return std::nullopt;
     key.add(*recipe);

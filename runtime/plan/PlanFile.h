@@ -38,7 +38,7 @@ public:
 
   size_t payloadCount() const { return payloads.size(); }
 
-  /// Writes to `path` through a temporary file in the same folder and a rename, so that a reader sees all or nothing.
+  /// Writes to `path` as AtomicFile does: a reader sees all of a regular file or nothing; anything else is written to.
   /// `format_version` and `payloads` of `plan` are replaced. Errors: the folder is missing, unwritable or full; the
   /// header is over 1 GiB.
   Status write(const Plan &plan, const std::string &path) const;

@@ -49,7 +49,8 @@ PlanReader &PlanReader::operator=(PlanReader &&) = default;
 PlanReader::~PlanReader() = default;
 
 Expected<PlanReader> PlanReader::open(const std::string &path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without waiting: a FIFO that nobody writes to is refused below.
+  int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0)
     return error("{}: cannot open the plan: {}", path, std::strerror(errno));
   struct stat information {};

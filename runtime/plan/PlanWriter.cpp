@@ -5,17 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/PlanFile.h"
+#include "runtime/state/AtomicFile.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace tcc::plan {
 
@@ -36,22 +33,6 @@ std::string serialize(const Plan &plan) {
     plan.SerializeToCodedStream(&coded);
   }
   return bytes;
-}
-
-/// Writes all bytes, through short writes and interrupts; false with errno otherwise.
-bool writeAll(int file, const void *data, size_t bytes) {
-  auto *at = static_cast<const char *>(data);
-  while (bytes > 0) {
-    ssize_t written = ::write(file, at, std::min<size_t>(bytes, size_t(1) << 30));
-    if (written < 0) {
-      if (errno == EINTR)
-        continue;
-      return false;
-    }
-    at += written;
-    bytes -= static_cast<size_t>(written);
-  }
-  return true;
 }
 } // namespace
 
@@ -153,36 +134,13 @@ Status PlanWriter::write(const Plan &plan, const std::string &path) const {
 Status PlanWriter::writeBytes(std::string_view bytes, const std::string &path) { return writePieces({bytes}, path); }
 
 Status PlanWriter::writePieces(const std::vector<std::string_view> &pieces, const std::string &path) {
-  std::string temporary = path + ".tmp-XXXXXX";
-  int file = ::mkstemp(temporary.data());
-  if (file < 0)
-    return error("{}: cannot create a file there: {}", path, std::strerror(errno));
-  auto fail = [&](const char *what) {
-    int reason = errno;
-    ::close(file);
-    ::unlink(temporary.c_str());
-    return error("{}: {}: {}{}", path, what, std::strerror(reason),
-                 reason == ENOSPC ? " (free some space, or write elsewhere with -o)" : "");
-  };
+  Expected<runtime::AtomicFile> file = runtime::AtomicFile::create(path);
+  if (!file)
+    return file.status();
   for (std::string_view piece : pieces)
-    if (!writeAll(file, piece.data(), piece.size()))
-      return fail("cannot write the plan");
-  // mkstemp makes the file private; a plan is as readable as any file the user creates.
-  mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(file, 0666 & ~mask) != 0 || ::fsync(file) != 0)
-    return fail("cannot finish the plan");
-  if (::close(file) != 0) {
-    int reason = errno;
-    ::unlink(temporary.c_str());
-    return error("{}: cannot finish the plan: {}", path, std::strerror(reason));
-  }
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    int reason = errno;
-    ::unlink(temporary.c_str());
-    return error("{}: cannot move the finished plan into place: {}", path, std::strerror(reason));
-  }
-  return Status::success();
+    if (Status status = file->write(piece); !status.ok())
+      return status;
+  return file->commit();
 }
 
 } // namespace tcc::plan

@@ -1,7 +1,16 @@
 //===- AtomicFile.h - files that are there whole, or not at all ----------===//
 //
-// What a run leaves behind must survive a crash and a full disk: bytes go to a temporary file in the same folder, are
-// flushed to the disk, and take their name in one step. A hash is made on the way, so that nothing is read twice.
+// Writes a file so that a crash or a full disk leaves the old content or the new one: bytes go to a temporary file in
+// the same folder, are flushed to the disk, and take their name in one step. Everything that the commands write at a
+// user's path goes through this class, so it also decides what such a path may replace:
+//
+// - A regular file is replaced; the new one keeps its mode and, where permitted, its owner. A file that the caller may
+//   not write is refused.
+// - A symbolic link stays: the file that it names is replaced or created.
+// - Anything else (device, FIFO, descriptor such as /dev/stdout) is opened and written, never replaced.
+//
+// A temporary file is called .NAME.tcc-PID-N.tmp, is created anew and is locked (flock) while its process lives. So a
+// later writer of NAME can remove what a killed one left behind, and nothing else.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_ATOMICFILE_H
@@ -11,8 +20,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include <sys/types.h>
 
 struct XXH3_state_s;
 
@@ -20,7 +32,8 @@ namespace tcc::runtime {
 
 class AtomicFile {
 public:
-  /// Creates the temporary file beside `path`. Error: the folder is missing or unwritable.
+  /// Opens the temporary file beside `path`, or `path` itself if it is no regular file. Opening a FIFO waits for its
+  /// reader. Error: the folder is missing or unwritable, or `path` is a folder or may not be written.
   static plan::Expected<AtomicFile> create(const std::string &path);
 
   AtomicFile(AtomicFile &&other) noexcept;
@@ -41,7 +54,10 @@ public:
 
 private:
   AtomicFile() = default;
-  std::string path, temporary;
+
+  std::string path;      ///< as the caller named it, for messages
+  std::string place;     ///< the file that takes the bytes: `path` with its links followed
+  std::string temporary; ///< empty: `place` is written directly
   int descriptor = -1;
   uint64_t written = 0;
   XXH3_state_s *state = nullptr;
@@ -49,6 +65,17 @@ private:
 
 /// Writes a small file in one go.
 plan::Status writeFileAtomically(const std::string &path, std::string_view content);
+
+/// Opens ".NAME.tcc-PID-N.tmp" in a folder for writing, new, locked, of `mode` less the umask, and removes those that
+/// dead processes of this user left behind. Returns the descriptor and sets `created` to the file's name, or returns -1
+/// with errno set. `folder` is an open directory.
+int openTemporary(int folder, const std::string &name, mode_t mode, std::string &created);
+
+/// The process that owns a temporary file of that name; empty if it is no such name.
+std::optional<pid_t> ownerOfTemporary(std::string_view name);
+
+/// Removes a temporary file if this user owns it and its process is gone.
+void removeIfAbandoned(int folder, const std::string &name);
 
 /// Flushes a folder's entries (the effect of renames) to the disk; best effort on file systems that cannot.
 void syncFolder(const std::string &folder);

@@ -12,7 +12,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 plan::Expected<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string &path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without waiting: a FIFO that nobody writes to is refused below.
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0)
     return plan::error("{}: cannot open: {}", path, std::strerror(errno));
   struct stat status {};
@@ -43,9 +44,18 @@ MappedFile::~MappedFile() {
 }
 
 plan::Expected<std::string> tcc::runtime::readFile(const std::string &path) {
-  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0)
     return plan::error("{}: cannot open: {}", path, std::strerror(errno));
+  struct stat status {};
+  // A pipe that the caller passed down has a writer; a FIFO in the file system may wait for one for ever.
+  bool passedDown = path.starts_with("/dev/fd/") || path == "/dev/stdin" || path.starts_with("/proc/self/fd/");
+  if (::fstat(descriptor, &status) != 0 || (!S_ISREG(status.st_mode) && !(S_ISFIFO(status.st_mode) && passedDown)) ||
+      (S_ISFIFO(status.st_mode) && ::fcntl(descriptor, F_SETFL, O_RDONLY) != 0)) {
+    std::string reason = S_ISDIR(status.st_mode) ? "it is a folder" : "it is no regular file";
+    ::close(descriptor);
+    return plan::error("{}: cannot read: {}", path, reason);
+  }
   std::string content;
   char block[65536];
   for (;;) {

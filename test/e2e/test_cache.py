@@ -133,6 +133,95 @@ class Cache(EndToEnd):
         self.assertTrue(plan == expected)
         self.assertNotIn("warning", self.tcc("--quiet")[0])
 
+    def test_a_folder_that_others_may_write_to_is_not_used(self):
+        """Whoever may write to the cache runs code as its user: it is ignored, with one warning and the way out."""
+        _, expected = self.tcc()
+        kept = {entry: entry.read_bytes() for entry in self.entries()}
+        first = self.entries()[0].parent
+        places = [(self.store, 0o777), (self.store, 0o720), (self.store / "v1", 0o777), (first, 0o777), (self.folder, 0o777)]
+        for place, mode in places:
+            before = place.stat().st_mode & 0o7777
+            place.chmod(mode)
+            said, plan = self.tcc("--set", "optimizer.lr=0.07")
+            again, second = self.tcc()
+            place.chmod(before)
+            self.assertTrue(second == expected)
+            for text in (said, again) if place != first else (said + again,):
+                self.assertRegex(text, rf"warning: the cache is not used: .*{re.escape(str(place))}( |$).*mode 0{mode:o}.*--no-cache", place)
+            if place != first:
+                self.assertEqual(again.count("warning: the cache"), 1)
+                self.assertNotRegex(again, HIT)
+                self.assertEqual({e: e.read_bytes() for e in self.entries()}, kept, "an untrusted folder was written to")
+            kept = {entry: entry.read_bytes() for entry in self.entries()}
+        self.assertRegex(self.tcc()[0], HIT)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can give files to others")
+    def test_what_belongs_to_others_is_not_used(self):
+        _, expected = self.tcc()
+        for place in (self.store, self.store / "v1", self.folder):
+            os.chown(place, 12345, -1)
+            said, plan = self.tcc()
+            os.chown(place, 0, -1)
+            self.assertRegex(said, rf"warning: the cache is not used: .*{re.escape(str(place))} belongs to uid 12345")
+            self.assertNotRegex(said, HIT)
+            self.assertTrue(plan == expected)
+        # In a folder that is sticky, and so anybody's, the link to a folder of the user's own.
+        anybody = self.folder / "anybody"
+        anybody.mkdir()
+        anybody.chmod(0o1777)
+        real, self.store = self.store, anybody / "link"
+        self.store.symlink_to(real)
+        self.assertRegex(self.tcc()[0], HIT)
+        os.chown(self.store, 12345, -1, follow_symlinks=False)
+        self.assertRegex(self.tcc()[0], "warning: the cache is not used: the link .*/anybody/link belongs to uid 12345")
+        self.store = real
+        for entry in self.entries():
+            os.chown(entry, 12345, -1)
+        said, plan = self.tcc()
+        self.assertNotRegex(said, HIT, "another user's entry was used")
+        self.assertRegex(said, "warning: the cache keeps nothing: .*entry is not a file of yours; remove it")
+        self.assertTrue(plan == expected)
+
+    def test_entries_that_are_no_files_of_the_cache_are_not_read(self):
+        _, expected = self.tcc()
+        copies = self.folder / "copies"
+        copies.mkdir()
+        for i, entry in enumerate(self.entries()):      # good bytes, but reached in a way that a compile makes no entry
+            copy = copies / str(i)
+            copy.write_bytes(entry.read_bytes())
+            entry.unlink()
+            [lambda: entry.symlink_to(copy), lambda: os.link(copy, entry), lambda: os.mkfifo(entry)][i % 3]()
+        said, plan = self.tcc()
+        self.assertNotRegex(said, HIT)
+        self.assertTrue(plan == expected)
+        for entry in self.entries():
+            entry.chmod(0o666) if entry.is_file() and not entry.is_symlink() else None
+        self.assertNotRegex(self.tcc()[0], HIT, "an entry that others may write was used")
+
+    def test_only_files_of_the_cache_are_removed(self):
+        self.tcc()
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        inside = self.entries()[0].parent
+        outside = self.folder / "outside"
+        outside.mkdir()
+        digits = "0" * 30
+        old = [self.store / "v1" / "thesis.tex", inside / "thesis.tex", inside / "x.entry", self.store / "v1" / (digits + ".entry"),
+               inside / (digits + ".entry"), outside / "photo.jpg", outside / (digits + ".entry"),
+               inside / f".thesis.tcc-{gone.pid}-1.tmp", inside / f".{digits}.entry.tcc-{os.getpid()}-1.tmp",
+               inside / (digits + ".entry.a1b2c3")]
+        for path in old:
+            path.write_bytes(b"precious")
+        left = inside / f".{digits}.entry.tcc-{gone.pid}-1.tmp"
+        left.write_bytes(b"half an entry")
+        (self.store / "v1" / "zz").symlink_to(outside)
+        (self.store / "v1" / "ff").exists() or (self.store / "v1" / "ff").symlink_to(outside)
+        for path in (*old, left):
+            os.utime(path, (0, 0))
+        self.tcc("--set", "optimizer.lr=0.07", "--cache-size", "200KiB")
+        self.assertEqual([p.name for p in old if not p.exists() or p.read_bytes() != b"precious"], [])
+        self.assertFalse(left.exists(), "what a killed compiler left behind stays")
+
     def test_where_it_lies(self):
         home = self.folder / "home"
         for env, place in (({"TCC_CACHE_DIR": str(home / "own"), "XDG_CACHE_HOME": str(home / "xdg")}, "own"),

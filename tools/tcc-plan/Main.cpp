@@ -1,4 +1,5 @@
 //===- Main.cpp - the tcc-plan command ------------------------------------===//
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
 
 #include <CLI/CLI.hpp>
@@ -20,7 +21,7 @@ constexpr std::string_view kUsage =
 } // namespace
 
 int tools::printError(const plan::Status &status) {
-  fmt::print(stderr, "error: {}\n", status.message());
+  printMessage("error: {}\n", status.message());
   return status.exitCode();
 }
 
@@ -40,7 +41,7 @@ std::function<bool()> tools::SearchLimits::stop() const {
   return [this] { return seconds() > deadline; };
 }
 
-int main(int argc, char **argv) {
+static int runCommand(int argc, char **argv) {
   std::string_view command = argc > 1 ? argv[1] : "";
   try {
     if (command == "pack")
@@ -48,11 +49,11 @@ int main(int argc, char **argv) {
     if (command == "remat")
       return tools::rematCommand(argc - 1, argv + 1);
     if (command == "--version") {
-      fmt::print("tcc-plan {}\n", TCC_VERSION);
+      tools::printResult("tcc-plan {}\n", TCC_VERSION);
       return plan::kExitDone;
     }
     if (command == "--help" || command == "-h") {
-      fmt::print("{}", kUsage);
+      tools::printResult("{}", kUsage);
       return plan::kExitDone;
     }
     return tools::printError(plan::Status(
@@ -64,4 +65,11 @@ int main(int argc, char **argv) {
   } catch (const std::exception &problem) {
     return tools::printError(plan::error("{}", problem.what()));
   }
+}
+
+int main(int argc, char **argv) {
+  tools::reserveStandardStreams();
+  int exitStatus = runCommand(argc, argv);
+  plan::Status printed = tools::finishStandardStreams();
+  return exitStatus == plan::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

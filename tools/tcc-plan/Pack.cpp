@@ -5,14 +5,16 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingSearch.h"
+#include "runtime/state/AtomicFile.h"
+#include "runtime/state/MappedFile.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -46,9 +48,10 @@ template <typename Integer> bool parse(const std::string &text, Integer &value) 
 }
 
 plan::Expected<Table> readTable(const std::string &path) {
-  std::ifstream file(path);
-  if (!file)
-    return plan::error("{}: cannot be read", path);
+  plan::Expected<std::string> content = runtime::readFile(path);
+  if (!content)
+    return content.status();
+  std::istringstream file(content.take());
   Table table;
   table.problem.alignment = 1;
   std::string line;
@@ -102,13 +105,12 @@ plan::Expected<Table> readTable(const std::string &path) {
 }
 
 plan::Status writeAnswer(const std::string &path, const Table &table, const std::vector<Bytes> &offsets) {
-  std::ofstream file;
-  std::ostream &out = path.empty() ? std::cout : (file.open(path), file);
-  out << table.lines.front() << ",offset\n";
+  std::string text = table.lines.front() + ",offset\n";
   for (size_t i = 0; i < offsets.size(); ++i)
-    out << table.lines[i + 1] << ',' << offsets[i] << '\n';
-  if (!out.flush())
-    return plan::error("{}: cannot be written", path.empty() ? "standard output" : path);
+    text += fmt::format("{},{}\n", table.lines[i + 1], offsets[i]);
+  if (!path.empty())
+    return runtime::writeFileAtomically(path, text);
+  printResult("{}", text);
   return plan::Status::success();
 }
 
@@ -168,7 +170,7 @@ int packCommand(int argc, char **argv) {
     return printError(plan::error("internal error: the packing is wrong: {}", clash));
   if (plan::Status status = writeAnswer(output, *table, solution.offsets); !status.ok())
     return printError(status);
-  fmt::print(stderr, "{} buffers in {} bytes, {} live at once: ratio {:.4f}, {:.2f} s{}\n", solution.offsets.size(),
+  printMessage("{} buffers in {} bytes, {} live at once: ratio {:.4f}, {:.2f} s{}\n", solution.offsets.size(),
              solution.bytes, solution.lowerBound,
              solution.lowerBound ? double(solution.bytes) / double(solution.lowerBound) : 1.0, limits.seconds(),
              limits.hasDeadline() ? " (with a deadline: not reproducible)" : "");

@@ -5,8 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/BytesText.h"
+#include "runtime/state/AtomicFile.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/MemorySize.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
 #include "tools/tcc-plan/RematGraph.h"
 
@@ -14,8 +16,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
-#include <iostream>
 
 namespace tcc::tools {
 
@@ -231,18 +231,15 @@ int rematCommand(int argc, char **argv) {
   for (const Answer &answer : answers)
     if (std::string wrong = planning::validate(problem, answer.solution.schedule); !wrong.empty())
       return printError(plan::error("internal error: the schedule is wrong: {}", wrong));
-  if (!output.empty()) {
-    std::ofstream file(output);
-    file << result.dump() << '\n';
-    if (!file.flush())
-      return printError(plan::error("{}: cannot be written", output));
-  }
+  if (!output.empty())
+    if (plan::Status status = runtime::writeFileAtomically(output, result.dump() + "\n"); !status.ok())
+      return printError(status);
   if (asJson)
-    std::cout << result.dump() << '\n';
+    printResult("{}\n", result.dump());
   else
-    fmt::print("{}", table(command, answers));
+    printResult("{}", table(command, answers));
   if (command.limits.hasDeadline())
-    fmt::print(stderr, "with a deadline: not reproducible\n");
+    printMessage("with a deadline: not reproducible\n");
   return plan::kExitDone;
 }
 

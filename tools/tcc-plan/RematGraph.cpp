@@ -1,10 +1,11 @@
 //===- RematGraph.cpp - graphs of rematerialisation as files --------------===//
 #include "tools/tcc-plan/RematGraph.h"
 
+#include "runtime/state/MappedFile.h"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 
 namespace tcc::tools {
 
@@ -28,12 +29,12 @@ bool readCount(const nlohmann::json &object, const char *key, uint64_t &value) {
 } // namespace
 
 plan::Expected<RematGraphFile> readRematGraph(const std::string &path) {
-  std::ifstream file(path);
-  if (!file)
-    return plan::error("{}: cannot be read", path);
+  plan::Expected<std::string> content = runtime::readFile(path);
+  if (!content)
+    return content.status();
   nlohmann::json root;
   try {
-    root = nlohmann::json::parse(file);
+    root = nlohmann::json::parse(*content);
   } catch (const nlohmann::json::exception &problem) {
     return plan::error("{}: is not JSON: {}", path, problem.what());
   }

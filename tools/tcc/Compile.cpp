@@ -5,17 +5,18 @@
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/cpu/MachineMemory.h"
+#include "runtime/state/AtomicFile.h"
 #include "tools/common/MemorySize.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/FitBatch.h"
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 namespace tcc::tools {
@@ -25,34 +26,34 @@ namespace {
 /// More than trun takes beside its arenas: program, library, plan (`tcc report` has what one plan's run takes).
 constexpr uint64_t kBesideArenasBytes = 32ull << 20;
 
+/// Never throws: a link that leads nowhere is no folder.
+bool isFolder(const std::string &path) {
+  std::error_code code;
+  return std::filesystem::is_directory(path, code);
+}
+
 /// `--timings`: a table on standard output for "-", else a JSON file.
 plan::Status writeTimings(const std::string &path, const Profile &profile) {
   if (path == "-") {
-    fmt::print("{}", profile.toTable());
+    printResult("{}", profile.toTable());
     return plan::Status::success();
   }
-  std::ofstream file(path);
-  file << profile.toJson();
-  if (!file.flush())
-    return plan::error("{}: cannot be written", path);
-  return plan::Status::success();
+  return runtime::writeFileAtomically(path, profile.toJson());
 }
 
-/// The plan on the disk, read back: the verifier sees what trun will see. Returns what it takes, as text.
-plan::Expected<std::string> verifyWritten(const std::string &path) {
-  plan::Expected<plan::PlanReader> written = plan::PlanReader::open(path);
+/// Reads the bytes as trun will, before anything takes their name. Returns the plan's memory, as text.
+plan::Expected<std::string> verifyBytes(const std::string &bytes, const std::string &path) {
+  plan::Expected<plan::PlanReader> written = plan::PlanReader::fromBuffer(bytes, path);
   if (!written)
     return written.status();
-  if (std::vector<std::string> problems = plan::verifyPlan(written->plan()); !problems.empty()) {
-    std::filesystem::remove(path);
+  if (std::vector<std::string> problems = plan::verifyPlan(written->plan()); !problems.empty())
     return plan::error("internal error: the plan does not verify: {}", problems.front());
-  }
   return report::formatBytes(written->plan().resident_bytes()) + " resident + " +
          report::formatBytes(written->plan().transient_bytes()) + " transient";
 }
 
-/// Compiles one model, or takes the plan of an earlier compile; writes it, checks what was written, and says on standard
-/// error what the user should know.
+/// Compiles one model, or takes the plan of an earlier compile; checks and writes it, and says on standard error what the
+/// user should know.
 plan::Status makePlan(const CompileOptions &options, const std::string &path, bool quiet) {
   Profile &profile = *options.profile;
   std::optional<cache::PlanCache> known;
@@ -84,16 +85,16 @@ plan::Status makePlan(const CompileOptions &options, const std::string &path, bo
   }
   {
     Profile::Span span = profile.phase("write");
-    if (plan::Status status = plan::PlanWriter::writeBytes(plan.bytes, path); !status.ok())
-      return status;
-    plan::Expected<std::string> sizes = verifyWritten(path);
+    plan::Expected<std::string> sizes = verifyBytes(plan.bytes, path);
     if (!sizes)
       return sizes.status();
+    if (plan::Status status = plan::PlanWriter::writeBytes(plan.bytes, path); !status.ok())
+      return status;
     for (const std::string &warning : plan.warnings)
       if (!quiet)
-        fmt::print(stderr, "warning: {}\n", warning);
+        printMessage("warning: {}\n", warning);
     if (!quiet)
-      fmt::print(stderr, "{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
+      printMessage("{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
   }
   if (known && !found) {
     Profile::Span span = profile.phase("keep");
@@ -179,7 +180,7 @@ int compileCommand(int argc, char **argv) {
     return printError(status);
   if (plan::Status status = readEntries(entries, options); !status.ok())
     return printError(status);
-  if (model.models.size() > 1 && !output.empty() && !std::filesystem::is_directory(output))
+  if (model.models.size() > 1 && !output.empty() && !isFolder(output))
     return printError(plan::Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
                                    plan::kExitUsage));
   if (model.models.size() > 1 && !timings.empty() && timings != "-")
@@ -190,7 +191,7 @@ int compileCommand(int argc, char **argv) {
   for (const std::string &path : model.models) {
     std::filesystem::path target = std::filesystem::path(path).replace_extension(".tplan");
     if (!output.empty())
-      target = std::filesystem::is_directory(output) ? output / target.filename() : std::filesystem::path(output);
+      target = isFolder(output) ? output / target.filename() : std::filesystem::path(output);
     if (auto other = std::find(targets.begin(), targets.end(), target); other != targets.end())
       return printError(
           plan::Status(fmt::format("{} and {} would both be compiled to {}: compile one of them on its own",
@@ -220,14 +221,13 @@ int compileCommand(int argc, char **argv) {
         exitStatus = std::max(exitStatus, printError(batch.status()));
         continue;
       }
-      fmt::print(stderr, "{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
+      printMessage("{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
     }
     plan::Status status = makePlan(chosen, target.string(), quiet);
     if (store) {
       store->trim();
       if (std::string problem = store->takeProblem(); !problem.empty() && !quiet)
-        fmt::print(stderr, "warning: the cache keeps nothing: {}; --cache-dir puts it elsewhere, --no-cache does without\n",
-                   problem);
+        printMessage("warning: the cache {}; --cache-dir puts it elsewhere, --no-cache does without\n", problem);
     }
     if (status.ok() && !timings.empty())
       status = writeTimings(timings, profile);
@@ -265,7 +265,7 @@ int inspectCommand(int argc, char **argv) {
   plan::Expected<std::string> text = frontend::inspectModel(context, model.models.front(), import);
   if (!text)
     return printError(text.status());
-  fmt::print("{}", *text);
+  printResult("{}", *text);
   return plan::kExitDone;
 }
 

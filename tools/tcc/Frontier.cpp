@@ -7,6 +7,7 @@
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -39,20 +40,20 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
 }
 
 void printFrontier(const plan::Plan &plan) {
-  fmt::print("{} for {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
+  printResult("{} for {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
              plan.target(), report::formatBytes(plan.resident_bytes()));
   for (const plan::Entry &entry : plan.entries()) {
-    fmt::print("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
+    printResult("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
                "gap");
     uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
     auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
     for (const plan::FrontierPoint &point : entry.frontier())
-      fmt::print("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
+      printResult("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
                  report::formatBytes(plan.resident_bytes() + point.transient_bytes()), extra(point.cost()),
                  extra(point.lower_bound_cost()),
                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
   }
-  fmt::print("\nExtra work is recomputation, in time of the nominal machine, as a share of the program's own.\n"
+  printResult("\nExtra work is recomputation, in time of the nominal machine, as a share of the program's own.\n"
              "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
 }
 
@@ -85,7 +86,7 @@ int frontierCommand(int argc, char **argv) {
   if (!compiled)
     return printError(compiled.status());
   if (json)
-    fmt::print("{}\n", frontierJson(compiled->plan).dump(1));
+    printResult("{}\n", frontierJson(compiled->plan).dump(1));
   else
     printFrontier(compiled->plan);
   return plan::kExitDone;

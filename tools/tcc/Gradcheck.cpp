@@ -14,6 +14,7 @@
 #include "tools/tcc/Commands.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 
@@ -186,19 +187,19 @@ namespace {
 /// The table, what has no gradient, and the verdict; the exit status.
 int printResults(const gradcheck::ModelResults &results, const gradcheck::ModelSettings &settings) {
   for (const std::string &note : results.notes)
-    fmt::print("note: {}\n", note);
-  fmt::print("loss {:.15g} on {}, seed {}\n\n{}", results.loss,
+    printResult("note: {}\n", note);
+  printResult("loss {:.15g} on {}, seed {}\n\n{}", results.loss,
              settings.data.empty() ? "random inputs" : settings.data, settings.check.seed,
              gradcheck::resultsText(results.parameters));
   for (const plan::Decisions::Unused &unused : results.plan.decisions().unused_parameters())
-    fmt::print("no gradient: {} (node {}): {}\n", unused.name(), unused.node(), unused.reason());
+    printResult("no gradient: {} (node {}): {}\n", unused.name(), unused.node(), unused.reason());
   size_t wrong = 0;
   double worst = 0;
   for (const gradcheck::ParameterResult &result : results.parameters) {
     wrong += !result.agrees;
     worst = std::max(worst, result.worst.error);
   }
-  fmt::print("\n{} of {} gradients agree to {:g}; the largest relative error is {:.1e}\n",
+  printResult("\n{} of {} gradients agree to {:g}; the largest relative error is {:.1e}\n",
              results.parameters.size() - wrong, results.parameters.size(), settings.check.tolerance, worst);
   std::fflush(stdout);
   for (const gradcheck::ParameterResult &result : results.parameters)
@@ -245,7 +246,7 @@ int gradcheckCommand(int argc, char **argv) {
     options.modelPath = path;
     mlir::MLIRContext context(registry);
     if (model.models.size() > 1)
-      fmt::print("{}:\n", path);
+      printResult("{}:\n", path);
     plan::Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
     exitStatus = std::max(exitStatus, results ? printResults(*results, settings) : printError(results.status()));
   }

@@ -1,5 +1,6 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
 #include "runtime/state/Weights.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
 #include <exception>
@@ -28,9 +29,7 @@ std::string misspelt(const std::string &word) {
   return runtime::nearestName(word, names);
 }
 
-} // namespace
-
-int main(int argc, char **argv) {
+int runCommand(int argc, char **argv) {
   // Libraries may throw where memory ends: the user gets a message, not a crash.
   try {
     for (auto [name, run] : kCommands)
@@ -45,4 +44,13 @@ int main(int argc, char **argv) {
   } catch (const std::exception &problem) {
     return tools::printError(plan::error("{}", problem.what()));
   }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  tools::reserveStandardStreams();
+  int exitStatus = runCommand(argc, argv);
+  plan::Status printed = tools::finishStandardStreams();
+  return exitStatus == plan::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

@@ -1,5 +1,6 @@
 //===- ModelArguments.cpp - options that commands share -------------------===//
 #include "tools/common/CommandLine.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
 #include <climits>
@@ -76,7 +77,7 @@ int printError(const plan::Status &status) {
   std::stringstream lines(status.message());
   for (std::string line; std::getline(lines, line);)
     if (!line.empty())
-      fmt::print(stderr, "{}{}\n", line.starts_with(" ") ? "" : "error: ", line);
+      printMessage("{}{}\n", line.starts_with(" ") ? "" : "error: ", line);
   return status.exitCode();
 }
 

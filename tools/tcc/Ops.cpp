@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/OnnxLibrary.h"
 #include "frontend/OpTable.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
 #include <onnx/defs/schema.h>
@@ -100,8 +101,7 @@ int opsCommand(int argc, char **argv) {
   }
   if (json)
     text = list.dump(1) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return printError(plan::error("standard output: cannot be written"));
+  printResult("{}", text);
   return plan::kExitDone;
 }
 

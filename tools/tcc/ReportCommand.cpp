@@ -1,12 +1,11 @@
 //===- ReportCommand.cpp - tcc report -------------------------------------===//
+#include "runtime/state/AtomicFile.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportDiff.h"
 
 #include <CLI/CLI.hpp>
-
-#include <cerrno>
-#include <cstring>
 
 namespace tcc::tools {
 
@@ -26,17 +25,6 @@ void measure(report::Report &report, const std::string &path) {
   report.process = report::measureProcess(path, report.variant);
   if (report.process)
     report.hostBytes = report.process->hostBytes;
-}
-
-/// Other folders' names in messages are the user's own: nothing of the path stands in the page.
-plan::Status writeFile(const std::string &path, const std::string &text) {
-  std::FILE *file = std::fopen(path.c_str(), "wb");
-  if (!file)
-    return plan::error("{}: cannot be written: {}", path, std::strerror(errno));
-  bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written)
-    return plan::error("{}: could not be written in full: {}", path, std::strerror(errno));
-  return plan::Status::success();
 }
 
 } // namespace
@@ -63,7 +51,7 @@ int reportCommand(int argc, char **argv) {
   if (!report)
     return printError(report.status());
   if (!html.empty()) {
-    plan::Status status = writeFile(html, report::reportHtml(*report));
+    plan::Status status = runtime::writeFileAtomically(html, report::reportHtml(*report));
     return status.ok() ? plan::kExitDone : printError(status);
   }
 
@@ -85,8 +73,7 @@ int reportCommand(int argc, char **argv) {
     measure(*report, path);
     text = json ? dump(report::reportJson(*report)) : report::reportText(*report);
   }
-  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0)
-    return printError(plan::error("standard output: cannot be written"));
+  printResult("{}", text);
   return plan::kExitDone;
 }
 

@@ -8,7 +8,10 @@
 #include "test/unit/train/TrainFixture.h"
 
 #include <csignal>
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -207,4 +210,44 @@ TEST_F(State, AtomicFilesAreWholeOrAbsent) {
   for (const auto &entry : std::filesystem::directory_iterator(folder))
     files += entry.path().filename().string().find(".tmp") != std::string::npos;
   EXPECT_EQ(files, 0u) << "no temporary file stays";
+}
+
+TEST_F(State, AtomicFilesReplaceRegularFilesAlone) {
+  ASSERT_TRUE(writeFileAtomically(at("f"), "old").ok());
+  ASSERT_EQ(::chmod(at("f").c_str(), 0640), 0);
+  std::filesystem::create_symlink("f", at("link"));
+  std::filesystem::create_symlink("later", at("dangling"));
+  ASSERT_TRUE(writeFileAtomically(at("link"), "new").ok());
+  ASSERT_TRUE(writeFileAtomically(at("dangling"), "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(at("link")) && std::filesystem::is_symlink(at("dangling")));
+  EXPECT_EQ(*readFile(at("f")), "new");
+  EXPECT_EQ(*readFile(at("later")), "new");
+  struct stat status {};
+  ASSERT_EQ(::stat(at("f").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0640u);
+  ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
+  expectError(readFile(at("fifo")), {"fifo: cannot read: it is no regular file"});
+  int reader = ::open(at("fifo").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_TRUE(writeFileAtomically(at("fifo"), "through").ok());
+  char text[16] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 7);
+  ::close(reader);
+  ASSERT_EQ(::lstat(at("fifo").c_str(), &status), 0);
+  EXPECT_TRUE(S_ISFIFO(status.st_mode));
+  expectError(writeFileAtomically("/dev/full", "x"), {"/dev/full: cannot write: No space left"});
+  ASSERT_EQ(::stat("/dev/full", &status), 0);
+  EXPECT_TRUE(S_ISCHR(status.st_mode));
+}
+
+TEST_F(State, TemporaryNamesAreUniqueAndLocked) {
+  auto first = AtomicFile::create(at("f")), second = AtomicFile::create(at("f"));
+  ASSERT_TRUE(first && second);
+  ASSERT_TRUE(first->write("1").ok() && second->write("2").ok());
+  ASSERT_TRUE(second->commit().ok());
+  EXPECT_EQ(*readFile(at("f")), "2");
+  ASSERT_TRUE(first->commit().ok());
+  EXPECT_EQ(*readFile(at("f")), "1");
+  EXPECT_EQ(ownerOfTemporary(".f.tcc-12-3.tmp"), 12);
+  for (const char *other : {".f.tcc-12.tmp", ".f.tcc-a-3.tmp", "f.tcc-12-3.tmp", ".f.tcc-12-3.tmp2", ".tcc-12-3.tmp"})
+    EXPECT_FALSE(ownerOfTemporary(other)) << other;
 }

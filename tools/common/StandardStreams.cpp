@@ -1,0 +1,31 @@
+//===- StandardStreams.cpp ------------------------------------------------===//
+#include "tools/common/StandardStreams.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <iostream>
+#include <unistd.h>
+
+namespace tcc::tools {
+
+void reserveStandardStreams() {
+  for (int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF)
+      (void)!::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY); // takes the lowest free number
+}
+
+plan::Status finishStandardStreams() {
+  errno = 0;
+  bool failed = !std::cout.flush();
+  failed = std::fflush(stdout) != 0 || std::ferror(stdout) || failed;
+  int reason = errno;
+  if (failed)
+    return plan::error("standard output: cannot be written{}{}", reason ? ": " : "", reason ? std::strerror(reason) : "");
+  if (std::fflush(stderr) != 0 || std::ferror(stderr))
+    return plan::error("standard error: cannot be written");
+  return plan::Status::success();
+}
+
+} // namespace tcc::tools
