@@ -31,6 +31,9 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Transforms/Passes.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 using namespace mlir;
 
 namespace tcc {
@@ -71,6 +74,8 @@ public:
     for (auto &[name, build] : phases()) {
       if (name == "memory")
         startKernels();
+      if (name == "update")
+        warnOfCuts();
       if (failed(runPhase(name, build)))
         return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
                             (*model.module)->hasAttr(train::names::kOverBudget) ? plan::kExitOverBudget
@@ -163,17 +168,22 @@ private:
   std::vector<Phase> phases() {
     std::vector<Phase> list;
     // Shape arithmetic of exporters is constant by now: evaluate it, so that later phases see only the mathematics.
-    list.push_back({"fold", [](OpPassManager &passes) {
+    list.push_back({"fold", [this](OpPassManager &passes) {
+                      if (!wantsGradients())
+                        passes.addPass(train::createElideStopsPass());
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
                     }});
     // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for
-    // them.
+    // them. Stops that stop nothing leave before attention is matched, the others once gradients are derived.
     if (wantsLoss())
       list.push_back({"loss", [this](OpPassManager &passes) {
                         passes.addPass(train::createAttachLossPass(recipe));
                         passes.addPass(train::createElideUnusedPass());
+                        passes.addPass(train::createPruneStopsPass());
+                        if (options.forceF64)
+                          passes.addPass(train::createHoldStopsPass());
                       }});
     // Before gradients: that of attention as a whole keeps no scores. After what nobody reads is gone, since weights that
     // something reads are kept; before casts, which its operands take as one op's.
@@ -194,6 +204,7 @@ private:
     if (wantsGradients())
       list.push_back({"differentiate", [mixed](OpPassManager &passes) {
                         passes.addPass(train::createDifferentiatePass());
+                        passes.addPass(train::createElideStopsPass());
                         if (mixed)
                           passes.addPass(train::createSettleCastsPass());
                         passes.addPass(createCanonicalizerPass());
@@ -274,6 +285,36 @@ private:
                         passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                     }});
     return list;
+  }
+
+  /// Parameters behind an op without a derivative (Round, Sign, a comparison), which nobody asked to stop there.
+  void warnOfCuts() {
+    auto list = (*model.module)->getAttrOfType<ArrayAttr>(train::names::kUnused);
+    if (!list)
+      return;
+    using Cut = std::pair<std::string, std::string>; // op, node
+    std::vector<std::pair<Cut, std::vector<std::string>>> cuts;
+    for (auto entry : list.getAsRange<DictionaryAttr>()) {
+      auto op = entry.getAs<StringAttr>("cut");
+      if (!op || op.getValue() == train::StopGradientOp::getOperationName())
+        continue;
+      Cut cut{op.getValue().substr(op.getValue().find('.') + 1).str(), entry.getAs<StringAttr>("node").str()};
+      auto found = llvm::find_if(cuts, [&](auto &other) { return other.first == cut; });
+      if (found == cuts.end())
+        found = cuts.insert(cuts.end(), {cut, {}});
+      found->second.push_back(entry.getAs<StringAttr>("name").str());
+    }
+    constexpr size_t kNamed = 4;
+    for (auto &[cut, names] : cuts) {
+      std::string more = names.size() > kNamed + 1 ? fmt::format(" and {} more", names.size() - kNamed) : "";
+      if (!more.empty())
+        names.resize(kNamed);
+      model.warnings.push_back(fmt::format(
+          "{}: {}{}: not trained: every path to the loss ends at an op without a gradient, first at {} (node {}); "
+          "write a straight-through estimator as x + (f(x) - x).detach() and export with optimize=False, or freeze the "
+          "parameters with model.frozen",
+          model.name, fmt::join(names, ", "), more, cut.first, cut.second));
+    }
   }
 
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {

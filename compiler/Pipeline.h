@@ -37,7 +37,7 @@ struct CompileOptions {
   std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: all that can be made
   bool embedWeights = false;
   bool libraryKernels = true; ///< false: generated kernels for everything
-  bool forceF64 = false;      ///< gradcheck
+  bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)
   uint64_t budgetBytes = 0;   ///< --memory-budget: what state and arena may take together; 0: no limit
   bool ladder = false;        ///< solve the ladder of budgets although none is given
   bool bounds = false;        ///< lower bounds of what each rung costs

@@ -80,6 +80,7 @@ struct ModelSettings {
   std::map<std::string, int64_t> dims, evaluateDims, predictDims;
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
+  std::vector<std::string> stopGradient;             ///< globs of nodes and values
   std::string batchNorm;         ///< model.batch_norm: "as-exported", "train" (inference-mode nodes train, too); empty: not given
   std::optional<double> dropout; ///< model.dropout: every node drops with this probability; none: as exported
   bool tie = false;             ///< model.tie: weights that an exporter copied are one again

@@ -201,6 +201,7 @@ std::vector<Key> makeKeys() {
          return readStrings(node, recipe.model.trainable.emplace());
        }},
       {"model.frozen", strings(&Recipe::model, &M::frozen)},
+      {"model.stop_gradient", strings(&Recipe::model, &M::stopGradient)},
       {"model.tie", flag(&Recipe::model, &M::tie)},
       {"model.merged", choice(&Recipe::model, &M::merged, {"auto", "split", "keep"})},
       {"model.batch_norm",

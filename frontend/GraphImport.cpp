@@ -51,6 +51,8 @@ Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
     Type type =
         RankedTensorType::get(initializer.dims, importedElementType(&context, initializer.type, options.forceF64));
     value = train::ReadOp::create(builder, loc, type, name);
+    if (auto stop = model.stoppedInitializers.find(name); stop != model.stoppedInitializers.end())
+      value = stopped(value, loc, stop->second);
   } else {
     Expected<std::string> bytes = initializerBytes(initializer);
     if (!bytes)
@@ -233,6 +235,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     status = foldNewOps(before, n.outputs);
   if (!status.ok())
     return problem(status);
+  stopGradients(n);
   for (int i = 0; i < node.output_size(); ++i) {
     if (node.output(i).empty())
       continue;
@@ -331,7 +334,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const onnx::GraphProt
   // What the loop made of constants is one, so that the body's nodes fold.
   for (const onnx::ValueInfoProto &input : graph.input())
     if (Slot &slot = scope.slots[input.name()]; slot.tensor)
-      slot.tensor = folded(slot.tensor);
+      slot.tensor = stopped(folded(slot.tensor), locationOf(input.name() + scope.suffix), stopOf(input));
   const size_t before = problems.size();
   scopes.push_back(std::move(scope));
   Status status = addConstants(graph);
@@ -354,6 +357,33 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const onnx::GraphProt
   if (!status.ok())
     return status;
   return outputs;
+}
+
+/// The value behind a stop. No stop is needed where the value itself has no gradient: there it would hide a constant
+/// from importers that ask for one.
+Value GraphImport::stopped(Value value, Location loc, const std::string &source) {
+  if (!value || source.empty() || !train::isFloatTensor(value) || isa<BlockArgument>(value) ||
+      isa<train::ConstantOp>(value.getDefiningOp()))
+    return value;
+  if (auto read = value.getDefiningOp<train::ReadOp>())
+    if (auto role = roles.initializers.find(read.getVariable().str());
+        role == roles.initializers.end() || role->second.role != Role::Parameter)
+      return value;
+  return train::StopGradientOp::create(builder, loc, value, source);
+}
+
+/// Stops the outputs of a node that is marked (StopMarks.h).
+void GraphImport::stopGradients(NodeImport &n) {
+  for (int i = 0; i < n.node.output_size() && size_t(i) < n.outputs.size(); ++i) {
+    const std::string source = stopOf(n.node, i);
+    if (source.empty())
+      continue;
+    Slot &slot = n.outputs[size_t(i)];
+    slot.tensor = stopped(slot.tensor, n.loc, source);
+    if (slot.sequence)
+      for (Value &element : *slot.sequence)
+        element = stopped(element, n.loc, source);
+  }
 }
 
 /// The value as a constant, where all that it is computed from by a few ops is constant.

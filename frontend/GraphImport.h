@@ -61,6 +61,8 @@ private:
   plan::Status addConstants(const onnx::GraphProto &graph);
   plan::Status foldNewOps(mlir::Operation *before, llvm::MutableArrayRef<Slot> outputs);
   mlir::Value folded(mlir::Value value, int depth = 4);
+  mlir::Value stopped(mlir::Value value, mlir::Location loc, const std::string &source);
+  void stopGradients(NodeImport &n);
   void reportUnsupported(const onnx::NodeProto &node, const std::string &name, int64_t opset);
   void reportUnsupportedInside(const onnx::NodeProto &node);
   void fail(const onnx::NodeProto &node);

@@ -251,8 +251,13 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   for (const auto &[name, size] : options.model.dims)
     prepare.dims.emplace(name, size);
   prepare.shapes = options.shapes;
-  if (auto found = options.where.find("model.dims"); found != options.where.end())
-    prepare.dimsPlace = found->second + ": ";
+  auto place = [&](const char *key) {
+    auto found = options.where.find(key);
+    return found == options.where.end() ? std::string() : found->second + ": ";
+  };
+  prepare.dimsPlace = place("model.dims");
+  prepare.stopGradient = options.model.stopGradient;
+  prepare.stopPlace = place("model.stop_gradient");
   prepare.knows = [](const std::string &domain, const std::string &op, int64_t version) {
     return findOp(domain, op, version) != nullptr;
   };

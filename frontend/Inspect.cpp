@@ -40,6 +40,24 @@ int countOps(const onnx::GraphProto &graph, std::map<std::string, int> &histogra
   return count;
 }
 
+/// What stops gradients; where nothing does, whether that kind of export could have said so.
+std::string stopsText(const OnnxFile &file, const PreparedModel &model) {
+  constexpr size_t kShown = 20;
+  std::vector<Stop> stops = stopsIn(model.graph);
+  for (const auto &[name, source] : model.stoppedInitializers)
+    stops.push_back({name, source});
+  if (stops.empty())
+    return fmt::format("stopped gradients: none: {}\n", missingStopsText(file));
+  std::string text = fmt::format("stopped gradients: {} (torch.no_grad() leaves no mark in any export: name its "
+                                 "results in model.stop_gradient)\n",
+                                 stops.size());
+  for (size_t i = 0; i < std::min(kShown, stops.size()); ++i)
+    text += fmt::format("  {:<32} {}\n", stops[i].node, stops[i].source);
+  if (stops.size() > kShown)
+    text += fmt::format("  and {} more\n", stops.size() - kShown);
+  return text;
+}
+
 } // namespace
 
 /// Shapes for all inputs with dimensions that have no value; false where an input has no shape at all.
@@ -111,6 +129,8 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   if (count[2])
     text += fmt::format("constants: {} tensors, {}\n", count[2], bytesText(bytes[2]));
   text += parameters;
+
+  text += stopsText(file, model);
 
   std::map<std::string, int> histogram;
   const int nodes = countOps(model.graph, histogram);

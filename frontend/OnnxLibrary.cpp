@@ -507,6 +507,9 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   useContributedDomain(model, standard == prepared.opsets.end() ? kNewestOpset : standard->second, options);
   showInitializers(file, *model.mutable_graph());
   insertTies(file, *model.mutable_graph());
+  StopMarks stops(file, options.stopGradient, options.stopPlace);
+  if (Status status = stops.mark(model); !status.ok())
+    return status;
 
   prepared.unsupported = findUnsupported(model, prepared.opsets, options);
   if (model.training_info_size())
@@ -537,6 +540,9 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
                               [&] { onnx::inliner::InlineLocalFunctions(model, /*convert_version=*/false); });
       !status.ok())
     return status;
+  if (Status status = stops.finish(model); !status.ok())
+    return status;
+  prepared.stoppedInitializers = stops.initializers;
   if (std::vector<std::string> baked = bakedConstants(model, options.shapes); !baked.empty()) {
     std::string lines;
     for (const std::string &line : baked)

@@ -9,6 +9,7 @@
 #define TCC_FRONTEND_ONNXLIBRARY_H
 
 #include "frontend/OnnxFile.h"
+#include "frontend/StopMarks.h"
 
 #include <functional>
 
@@ -28,6 +29,8 @@ struct PrepareOptions {
   std::map<std::string, int64_t> dims;                ///< symbolic dimensions
   std::map<std::string, std::vector<int64_t>> shapes; ///< whole shapes of inputs
   std::string dimsPlace;                              ///< "recipe.toml: " or empty, for messages
+  std::vector<std::string> stopGradient;              ///< globs of model.stop_gradient
+  std::string stopPlace;                              ///< "recipe.toml:3:1: " or empty, for messages
   bool requireBound = true;                           ///< unbound dimensions are an error
   /// True if the importer's table has this op at this version of its domain.
   std::function<bool(const std::string &domain, const std::string &op, int64_t version)> knows;
@@ -38,6 +41,7 @@ struct PreparedModel {
   onnx::GraphProto graph;          ///< initializers are absent: see OnnxFile::initializers
   std::map<std::string, int64_t> opsets;
   std::vector<onnx::FunctionProto> functions; ///< of the model: for calls that could not be inlined
+  std::map<std::string, std::string> stoppedInitializers; ///< with what marks them; nodes have notes: StopMarks.h
   std::vector<UnsupportedOp> unsupported; ///< by name alone, branches that are never taken included
   std::vector<std::string> unbound; ///< "input x, axis 0 (batch)"
   std::vector<std::string> warnings;

@@ -34,17 +34,6 @@ std::string shortList(const std::vector<std::string> &names) {
   return fmt::format("{}, {} and {} more", names[0], names[1], names.size() - 2);
 }
 
-/// True if torch's newer exporter made the file: it leaves notes at nodes.
-bool hasNotes(const onnx::GraphProto &graph) {
-  auto any = [](const auto &items) {
-    return std::any_of(items.begin(), items.end(), [](const auto &item) {
-      return std::any_of(item.metadata_props().begin(), item.metadata_props().end(),
-                         [](const auto &note) { return note.key().starts_with("pkg.torch"); });
-    });
-  };
-  return any(graph.node()) || any(graph.value_info());
-}
-
 using ShapeMap = std::map<std::string, Dims>;
 
 /// Shapes of all values, as far as the ONNX library infers them.
@@ -241,6 +230,16 @@ private:
 
 } // namespace
 
+bool hasTorchNotes(const onnx::GraphProto &graph) {
+  auto any = [](const auto &items) {
+    return std::any_of(items.begin(), items.end(), [](const auto &item) {
+      return std::any_of(item.metadata_props().begin(), item.metadata_props().end(),
+                         [](const auto &note) { return note.key().starts_with("pkg.torch"); });
+    });
+  };
+  return any(graph.node()) || any(graph.value_info());
+}
+
 std::string plainExportWarning(const OnnxFile &file, const std::map<std::string, Dims> &shapes) {
   const onnx::GraphProto &graph = file.model.graph();
   if (file.model.producer_name() != "pytorch")
@@ -264,7 +263,7 @@ std::string plainExportWarning(const OnnxFile &file, const std::map<std::string,
   }
   if (firstInput.empty())
     return {};
-  const bool newer = hasNotes(graph);
+  const bool newer = hasTorchNotes(graph);
   std::vector<std::string> folded, renamed;
   bool described = false, normalised = false, drops = false;
   for (const auto &[name, initializer] : file.initializers)

@@ -12,6 +12,9 @@
 
 namespace tcc::frontend {
 
+/// True if torch's newer exporter made the graph: it leaves notes at nodes and values.
+bool hasTorchNotes(const onnx::GraphProto &graph);
+
 /// What to say of a plain export; empty where the model is none. `shapes`: what --shape gives.
 std::string plainExportWarning(const OnnxFile &file, const std::map<std::string, std::vector<int64_t>> &shapes);
 

@@ -257,7 +257,7 @@ private:
     for (int i = 0; i < nodes.size(); ++i) {
       const onnx::NodeProto &node = nodes[i];
       if (node.op_type() != "Identity" || node.input_size() != 1 || node.output_size() != 1 || !weight(node.input(0)) ||
-          outputs.count(node.output(0)) || file.initializers.count(node.output(0)))
+          outputs.count(node.output(0)) || file.initializers.count(node.output(0)) || !exportedStop(node).empty())
         continue;
       const std::string of = node.input(0), name = node.output(0);
       Expected<bool> merge = isMerge(of, name);

@@ -99,8 +99,8 @@ private:
         others.push_back(variable);
     if (parameters.empty())
       return fail("model.trainable")
-             << "there is nothing to train: the loss reaches no trainable parameter; see model.trainable "
-                "and model.frozen, or compile with --entry evaluate,predict";
+             << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
+             << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
     auto grouped = groupParameters(parameters, others, recipe, options.initializers, settings.numbers.at("weight_decay"),
                                    readOrder());
     if (!grouped)
@@ -117,6 +117,16 @@ private:
       declare(kWeightState, backward.getResultTypes()[1], "accumulator", 0, -1);
     }
     return success();
+  }
+
+  /// Why the first parameter without a gradient has none.
+  std::string firstReason() {
+    auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
+    if (!list || list.empty())
+      return "";
+    auto entry = cast<DictionaryAttr>(list[0]);
+    auto text = [&](llvm::StringRef key) { return entry.getAs<StringAttr>(key).str(); };
+    return " (" + text("name") + ": " + text("reason") + (text("node").empty() ? "" : ", node " + text("node")) + ")";
   }
 
   /// Parameters in the order in which the model first reads them.
@@ -343,6 +353,10 @@ private:
       entry.output(("gradient:" + gradientName(i)).str(),
                    gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
     }
+    // What the gradient check holds fixed (hold-stops); running statistics stay as they are.
+    for (const auto &[variable, value] : entry.written())
+      if (module.lookupSymbol<VariableOp>(variable).getRole() == "held")
+        entry.update(variable, value);
     entry.finish();
   }
 

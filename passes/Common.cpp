@@ -4,6 +4,7 @@
 #include "runtime/plan/KernelAbi.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <algorithm>
 
@@ -45,31 +46,40 @@ bool isUnusedParameter(ModuleOp module, llvm::StringRef name) {
                               [&](DictionaryAttr entry) { return entry.getAs<StringAttr>("name").getValue() == name; });
 }
 
-void addUnusedParameter(ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node) {
+void addUnusedParameter(ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node,
+                        llvm::StringRef cut) {
   if (isUnusedParameter(module, name))
     return;
   Builder builder(module.getContext());
   llvm::SmallVector<Attribute> entries;
   if (auto list = module->getAttrOfType<ArrayAttr>(names::kUnused))
     llvm::append_range(entries, list);
-  entries.push_back(builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(name)),
-                                               builder.getNamedAttr("reason", builder.getStringAttr(reason)),
-                                               builder.getNamedAttr("node", builder.getStringAttr(node))}));
+  NamedAttrList entry;
+  entry.set("name", builder.getStringAttr(name));
+  entry.set("reason", builder.getStringAttr(reason));
+  entry.set("node", builder.getStringAttr(node));
+  if (!cut.empty())
+    entry.set("cut", builder.getStringAttr(cut));
+  entries.push_back(entry.getDictionary(module.getContext()));
   module->setAttr(names::kUnused, builder.getArrayAttr(entries));
 }
 
 void addNote(ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text) {
+  addNotes(module, kind, {{subject.str(), text.str()}});
+}
+
+void addNotes(ModuleOp module, llvm::StringRef kind,
+              llvm::ArrayRef<std::pair<std::string, std::string>> subjectsAndTexts) {
   Builder builder(module.getContext());
-  Attribute note = builder.getDictionaryAttr({builder.getNamedAttr("kind", builder.getStringAttr(kind)),
-                                              builder.getNamedAttr("subject", builder.getStringAttr(subject)),
-                                              builder.getNamedAttr("text", builder.getStringAttr(text))});
-  llvm::SmallVector<Attribute> entries;
+  llvm::SetVector<Attribute> entries;
   if (auto list = module->getAttrOfType<ArrayAttr>(names::kNotes))
-    llvm::append_range(entries, list);
-  if (llvm::is_contained(entries, note))
-    return;
-  entries.push_back(note);
-  module->setAttr(names::kNotes, builder.getArrayAttr(entries));
+    entries.insert(list.begin(), list.end());
+  for (const auto &[subject, text] : subjectsAndTexts)
+    entries.insert(builder.getDictionaryAttr({builder.getNamedAttr("kind", builder.getStringAttr(kind)),
+                                              builder.getNamedAttr("subject", builder.getStringAttr(subject)),
+                                              builder.getNamedAttr("text", builder.getStringAttr(text))}));
+  if (!entries.empty())
+    module->setAttr(names::kNotes, builder.getArrayAttr(entries.getArrayRef()));
 }
 
 int64_t eraseDeadOps(func::FuncOp function) {

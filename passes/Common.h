@@ -29,12 +29,16 @@ inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< uni
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On the module.
-inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node
+inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
+// Kinds of notes, and variables.
+inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: what marks it
+inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of what hold-stops adds
+inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names
 
 /// The ONNX node's name that a location carries; empty where it has none.
@@ -46,12 +50,17 @@ mlir::func::FuncOp lookupFunction(mlir::ModuleOp module, llvm::StringRef name);
 /// Trainable parameters in the order of the module.
 std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);
 
-/// Lists a parameter as proven to get no gradient; the first reason stays.
-void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node);
+/// Lists a parameter as proven to get no gradient; the first reason stays. `cut`: the op, as MLIR names it, that passes
+/// none on although the loss depends on its result.
+void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node,
+                        llvm::StringRef cut = "");
 bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
 
 /// Tells the report what was decided about `subject`, a node or a parameter. Said before: not again.
 void addNote(mlir::ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text);
+/// The same for many (subject, text) of one kind.
+void addNotes(mlir::ModuleOp module, llvm::StringRef kind,
+              llvm::ArrayRef<std::pair<std::string, std::string>> subjectsAndTexts);
 
 /// Bytes of the resident arena: every variable, each at an aligned offset.
 uint64_t residentBytes(mlir::ModuleOp module);

@@ -66,7 +66,8 @@ private:
   llvm::DenseSet<Value> varied, useful; // asked, never iterated
 };
 
-/// The op that cuts `from` off from `output`, although data flows between them; null if none flows.
+/// The op that cuts `from` off from `output`, although data flows between them; null if none flows. Of several a stop,
+/// which was asked for, else the first that makes a float of floats: comparisons stand beside it on most paths.
 Operation *findCut(Value from, Value output) {
   llvm::DenseSet<Operation *> reaching;
   llvm::SmallVector<Operation *> work;
@@ -80,16 +81,24 @@ Operation *findCut(Value from, Value output) {
       if (Operation *definition = operand.getDefiningOp())
         work.push_back(definition);
   }
-  // In program order from the read on, the first op on a path to the loss that passes no gradient.
+  auto isFloat = [](Value value) { return isFloatTensor(value); };
+  // In program order from the read on, the ops on paths to the loss that pass no gradient.
   llvm::DenseSet<Value> reached{from};
+  Operation *first = nullptr, *rounding = nullptr;
   for (Operation *op = from.getDefiningOp()->getNextNode(); op; op = op->getNextNode()) {
     if (!reaching.contains(op) || llvm::none_of(op->getOperands(), [&](Value v) { return reached.contains(v); }))
       continue;
-    if (blocksGradient(op) || llvm::none_of(op->getResults(), [&](Value v) { return isFloatTensor(v); }))
+    if (isa<StopGradientOp>(op))
       return op;
-    reached.insert(op->result_begin(), op->result_end());
+    if (!blocksGradient(op) && llvm::any_of(op->getResults(), isFloat)) {
+      reached.insert(op->result_begin(), op->result_end());
+      continue;
+    }
+    first = first ? first : op;
+    if (!rounding && llvm::all_of(op->getResults(), isFloat))
+      rounding = op;
   }
-  return nullptr;
+  return rounding ? rounding : first;
 }
 
 /// Gives every op that a gradient rule builds the location of the op it is the gradient of.
@@ -226,7 +235,7 @@ private:
       return addUnusedParameter(module, name, "no path to the loss", "");
     if (Operation *cut = findCut(read.getResult(), lossSum)) {
       std::string reason = "detached: no gradient passes through " + cut->getName().stripDialect().str();
-      return addUnusedParameter(module, name, reason, describe(cut));
+      return addUnusedParameter(module, name, reason, describe(cut), cut->getName().getStringRef());
     }
     auto users = read.getResult().getUsers();
     addUnusedParameter(module, name, "no path to the loss", users.empty() ? "" : describe(*users.begin()));

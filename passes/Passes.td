@@ -106,6 +106,63 @@ def ElideUnusedPass : Pass<"elide-unused", "::mlir::ModuleOp"> {
   }];
 }
 
+def PruneStopsPass : Pass<"prune-stops", "::mlir::ModuleOp"> {
+  let summary = "remove stops that stop no gradient; list the others in the report";
+  let description = [{
+    In @forward and @loss. A `train.stop_gradient` is the value itself where no trainable parameter reaches it through ops
+    that pass gradients: exporters mark masks and constants, too, and later passes match what stands between other ops.
+    Every stop of @loss whose value depends on a trainable parameter becomes a note of kind `stop_gradient`: the node, and
+    what marks it.
+
+    ```mlir
+    func.func @loss(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %w = train.read @w : tensor<4xf32>
+      %a = train.stop_gradient %x {source = "aten.detach"} : tensor<4xf32> loc("mask")
+      %b = train.stop_gradient %w {source = "aten.detach"} : tensor<4xf32> loc("target")
+      %c = train.add %a, %b : tensor<4xf32>
+      return %c : tensor<4xf32>
+    }
+    ```
+    becomes
+    ```mlir
+    // module attributes {train.notes = [{kind = "stop_gradient", subject = "target", text = "aten.detach"} ]}
+    func.func @loss(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %w = train.read @w : tensor<4xf32>
+      %b = train.stop_gradient %w {source = "aten.detach"} : tensor<4xf32> loc("target")
+      %c = train.add %x, %b : tensor<4xf32>
+      return %c : tensor<4xf32>
+    }
+    ```
+  }];
+}
+
+def HoldStopsPass : Pass<"hold-stops", "::mlir::ModuleOp"> {
+  let summary = "keep stopped values in state, so that the gradient check can hold them fixed";
+  let description = [{
+    Only for the gradient check, before differentiation. Each `train.stop_gradient` of @loss is followed by a select: where
+    the variable @"tcc.stopped/hold" is above 0, readers get the value that the last run wrote, else the fresh one. Gradients
+    do not depend on the select: a stop that differentiation ignored passes a gradient to a value that differences hold.
+
+    ```mlir
+    %b = train.stop_gradient %w : tensor<4xf64>
+    %c = train.exp %b : tensor<4xf64>
+    ```
+    becomes
+    ```mlir
+    %h = train.read @"tcc.stopped/hold" : tensor<f64>
+    %0 = train.constant dense<0.0> : tensor<f64>
+    %p = train.compare gt %h, %0 : tensor<f64> -> tensor<i1>
+    %b = train.stop_gradient %w : tensor<4xf64>
+    %k = train.read @"tcc.stopped/0" : tensor<4xf64>
+    %q = train.broadcast %p : tensor<i1> -> tensor<4xi1>
+    %s = train.select %q, %k, %b : tensor<4xi1>, tensor<4xf64>
+    train.write @"tcc.stopped/0", %s : tensor<4xf64>
+    %c = train.exp %s : tensor<4xf64>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def AutocastPass : Pass<"autocast", "::mlir::ModuleOp"> {
   let summary = "mixed precision: products take and give a 16-bit type, the rest stays f32";
   let description = [{
@@ -188,6 +245,23 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def ElideStopsPass : Pass<"elide-stops", "::mlir::ModuleOp"> {
+  let summary = "remove every train.stop_gradient";
+  let description = [{
+    After differentiate, and where nothing is differentiated. A stop says which gradients are not built; afterwards it is
+    its operand, so that it costs neither time nor memory.
+
+    ```mlir
+    %b = train.stop_gradient %w : tensor<4xf32>
+    %c = train.exp %b : tensor<4xf32>
+    ```
+    becomes
+    ```mlir
+    %c = train.exp %w : tensor<4xf32>
+    ```
+  }];
 }
 
 def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {

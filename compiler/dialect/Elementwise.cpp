@@ -129,6 +129,7 @@ TCC_UNARY_FLAT(CeilOp, 1, std::ceil(x), x, x.make<math::CeilOp>(x.value), x)
 TCC_UNARY_FLAT(RoundOp, 1, std::nearbyint(x), x, x.roundEven(), x)
 TCC_UNARY_FLAT(SignOp, 2, signOf(x), x == 0 ? 0 : x < 0 && !isUnsigned ? -1 : 1,
                greater(x, 0).select(x.like(1), less(x, 0).select(x.like(-1), x)), intSign(x, isUnsigned))
+TCC_UNARY_FLAT(StopGradientOp, 0, x, x, x, x)
 TCC_UNARY_FLAT(NotOp, 1, x, ~x, x, x ^ x.likeInt(-1))
 
 TCC_VALUE(IsNanOp, 1, std::isnan(x), x)

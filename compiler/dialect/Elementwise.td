@@ -65,6 +65,17 @@ def Train_RoundOp : Train_UnaryFlat<"round", "nearest integer, ties to even">;
 def Train_SignOp : Train_UnaryFlat<"sign", "−1, 0 or 1">;
 def Train_NotOp : Train_UnaryFlat<"not", "bitwise not; logical on i1">;
 
+def Train_StopGradientOp : Train_PointwiseOp<"stop_gradient", [SameOperandsAndResultType, Train_NotDifferentiable]> {
+  let summary = "x, through which no gradient passes";
+  let description = [{
+    PyTorch's `detach`. `source` names the mark: an exporter's op, a node of domain `tcc`, or a key of the recipe. Passes
+    before differentiate keep the op, prune-stops aside; elide-stops removes it right after.
+  }];
+  let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<StrAttr, "\"\"">:$source);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "$input attr-dict `:` type($result)";
+}
+
 class Train_Predicate<string mnemonic, string text> : Train_PointwiseOp<mnemonic, [Train_NotDifferentiable]> {
   let summary = text;
   let arguments = (ins Train_FloatTensor:$input);

@@ -6,7 +6,7 @@ include "compiler/dialect/TrainDialect.td"
 def Train_VariableOp : Train_Op<"variable", [Symbol]> {
   let summary = "state that outlives a step: a parameter, a frozen weight, an optimizer's moment, an accumulator";
   let description = [{
-    `role` is one of parameter, frozen, constant, optimizer, accumulator. Its first value is `fill` in every element, or else
+    `role` is one of parameter, frozen, constant, optimizer, accumulator, held (hold-stops). Its first value is `fill` in every element, or else
     the initializer of its name in the model (weights never enter the IR).
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, OptionalAttr<F64Attr>:$fill,

@@ -47,6 +47,7 @@ void addElementwise(Table &t) {
     t.unary(op, {-4, 4});
   t.unary("gelu", {-4, 4}, Types::Floats, "{tanh = true}", "_tanh", 2);
   t.unary("gelu_derivative", {-4, 4}, Types::Floats, "{tanh = true}", "_tanh", 2);
+  t.unary("stop_gradient");
   t.unary("log1p", {-0.9, 3});
   t.unary("tan", {-1.2, 1.2});
   for (const char *op : {"asin", "acos", "atanh"})

@@ -1,12 +1,14 @@
 //===- Gradcheck.cpp - tcc gradcheck --------------------------------------===//
 //
 // The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients)
-// and what it is checked against (its loss at moved parameters).
+// and what it is checked against (its loss at moved parameters). Values that stop gradients are state of that program:
+// the first run writes them, the others hold them fixed (passes/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Gradcheck.h"
 
 #include "compiler/Recipe.h"
+#include "passes/Common.h"
 #include "runtime/Device.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
@@ -57,6 +59,18 @@ public:
     double value = 0;
     std::memcpy(&value, device.bufferData(kEntry, lossBuffer), sizeof value);
     return value;
+  }
+
+  /// From the next run on, stopped values are those of the last run. Returns how many there are.
+  size_t holdStops() {
+    size_t held = 0;
+    for (int i = 0; i < plan.variables_size(); ++i) {
+      const std::string &name = plan.variables(i).name();
+      held += name.starts_with(train::names::kHeld.str()) && name != train::names::kHoldStops.str();
+      if (double hold = 1; name == train::names::kHoldStops.str())
+        std::memcpy(device.variableData(uint32_t(i)), &hold, sizeof hold);
+    }
+    return held;
   }
 
   /// What the last run left.
@@ -162,6 +176,9 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
   plan::Expected<std::vector<Parameter>> parameters = program.parameters();
   if (!parameters)
     return parameters.status();
+  if (size_t held = program.holdStops())
+    results.notes.push_back(fmt::format("{} {} held fixed in the differences: tcc inspect lists what stops gradients",
+                                        held, held == 1 ? "stopped value is" : "stopped values are"));
   for (const Parameter &parameter : *parameters) {
     if (!isWanted(settings.parameters, parameter.name))
       continue;

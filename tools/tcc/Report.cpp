@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
+#include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportRecomputation.h"
+#include "tools/tcc/ReportStops.h"
 
 #include "runtime/plan/DType.h"
 
@@ -201,6 +203,10 @@ std::string instructionName(const plan::Instruction &instruction) {
     break;
   }
   return "unknown";
+}
+
+bool isGeneralNote(const plan::Decisions::Note &note) {
+  return note.kind() != "parameter" && !isStopNote(note) && !isAttentionNote(note);
 }
 
 uint64_t EntryMemory::peakBytes() const {

@@ -127,6 +127,9 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
 /// "matmul brg:avx512_core", "k1234…", "fill": what an instruction runs.
 std::string instructionName(const plan::Instruction &instruction);
 
+/// Is it a note without a section of its own (parameters, stops, attention)?
+bool isGeneralNote(const plan::Decisions::Note &note);
+
 /// "saved", "gradient", …: what a buffer is there for.
 const char *purposeName(emit::Purpose purpose);
 

@@ -1,6 +1,6 @@
 //===- ReportDiff.cpp - what changed between two plans --------------------===//
 #include "tools/tcc/ReportDiff.h"
-#include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportStops.h"
 
 #include <google/protobuf/util/message_differencer.h>
 
@@ -319,7 +319,9 @@ Json recomputeOf(const Report &before, const Report &after) {
 std::vector<std::string> notesOf(const plan::Plan &plan) {
   std::vector<std::string> result;
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    if (note.kind() != "parameter" && !isAttentionNote(note))
+    if (isStopNote(note))
+      result.push_back(fmt::format("{}: gradient stopped by {}", note.subject(), note.text()));
+    else if (isGeneralNote(note))
       result.push_back((note.subject().empty() ? "" : note.subject() + ": ") + note.text());
   return result;
 }

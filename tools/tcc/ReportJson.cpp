@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportStops.h"
 
 #include <set>
 
@@ -212,6 +213,7 @@ Json reportJson(const Report &report, bool details) {
   result["memory"] = memoryOf(report, details);
   result["recompute"] = recomputeOf(report.recomputation);
   result["attention"] = attentionJson(plan);
+  result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
   result["kernels"] = Json::array();
@@ -235,7 +237,7 @@ Json reportJson(const Report &report, bool details) {
   result["flops_per_step"] = report.flopsPerStep;
   result["notes"] = Json::array();
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    if (note.kind() != "parameter" && !isAttentionNote(note))
+    if (isGeneralNote(note))
       result["notes"].push_back({{"kind", note.kind()}, {"subject", note.subject()}, {"text", note.text()}});
   return result;
 }

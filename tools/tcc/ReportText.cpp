@@ -1,6 +1,7 @@
 //===- ReportText.cpp - the report for people -----------------------------===//
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportStops.h"
 
 #include "runtime/plan/DType.h"
 
@@ -381,10 +382,10 @@ std::string reportText(const Report &report) {
   if (report.flopsPerStep > 0)
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
-    if (note.kind() != "parameter" && !isAttentionNote(note))
+    if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
   return text + memoryText(report) + buffersText(report) + recomputeText(report) + frontierText(report) +
-         parametersText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
+         parametersText(plan) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 
 } // namespace tcc::report

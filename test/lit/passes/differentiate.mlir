@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --differentiate --mlir-print-debuginfo | FileCheck %s
 
 // What is cut off is named, with the node that cuts.
-// CHECK: train.unused_parameters = [{name = "detached", node = "rounding", reason = "detached: no gradient passes through round"}, {name = "unread", node = "", reason = "no path to the loss"}]
+// CHECK: train.unused_parameters = [{cut = "train.round", name = "detached", node = "rounding", reason = "detached: no gradient passes through round"}, {name = "unread", node = "", reason = "no path to the loss"}]
 train.variable @w : tensor<4xf32> {role = "parameter"}
 train.variable @detached : tensor<4xf32> {role = "parameter"}
 train.variable @unread : tensor<4xf32> {role = "parameter"}

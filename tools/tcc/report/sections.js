@@ -164,6 +164,11 @@ function parameters() {
     rows: list.unused, noun: "parameter", filter: list.unused.length > 8, shown: 12, columns: [
       { label: "parameter", kind: "name", value: row => row.name }, { label: "node", kind: "name", value: row => row.node }, { label: "reason", kind: "text", value: row => row.reason }]
   }).element);
+  const stops = report.stop_gradient;
+  if (stops.length) parts.push(el("h3", {}, "Stopped gradients"), new Table({
+    rows: stops, noun: "node", filter: stops.length > 8, shown: 12, columns: [
+      { label: "node", kind: "name", value: row => row.node }, { label: "marked by", kind: "text", value: row => row.source }]
+  }).element);
   const signs = new Map(list.decisions.map(row => [row.name, row]));
   parts.push(el("h3", {}, "State: what lies in the resident arena"), new Table({
     rows: data.variables, noun: "variable", shown: 15, sort: { column: 3, down: true }, columns: [

@@ -1,0 +1,64 @@
+//===- StopMarks.h - which values pass no gradient on -----------*- C++ -*-===//
+//
+// Three marks stop gradients: an Identity that torch's newer exporter notes as aten.detach, a node StopGradient of
+// domain `tcc`, and the recipe's model.stop_gradient. They become one: a note at the node (or at the input of a graph)
+// that makes the value, which survives the inlining of functions; the importer reads it after it has imported the node.
+// A stopped initializer has no node: those are listed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_STOPMARKS_H
+#define TCC_FRONTEND_STOPMARKS_H
+
+#include "frontend/OnnxFile.h"
+
+namespace tcc::frontend {
+
+/// Names what marks a node of the file as a stop: "aten.detach", "tcc::StopGradient"; empty where nothing does.
+std::string exportedStop(const onnx::NodeProto &node);
+
+/// A stop in a prepared graph.
+struct Stop {
+  std::string node;   ///< or the initializer
+  std::string source; ///< what marks it: "aten.detach", "tcc::StopGradient", "model.stop_gradient: GLOB"
+};
+
+class StopMarks {
+public:
+  /// `globs`: model.stop_gradient; `place`: "recipe.toml:3:1: ", for messages.
+  StopMarks(const OnnxFile &file, const std::vector<std::string> &globs, const std::string &place);
+
+  /// Before functions are inlined: removes the function tcc::StopGradient, turns its calls into Identity, and marks
+  /// what the globs match. Error: a node StopGradient of another version or without one input and one output.
+  plan::Status mark(onnx::ModelProto &model);
+  /// After that: marks what matches by the names that inlining gave. Error: a glob that matched nothing.
+  plan::Status finish(onnx::ModelProto &model);
+
+  std::map<std::string, std::string> initializers; ///< stopped ones, with what marks them
+
+private:
+  template <typename Nodes> void markNodes(Nodes &nodes, const onnx::ModelProto &model);
+  template <typename Nodes> plan::Status convert(Nodes &nodes, bool &found);
+  void markModel(onnx::ModelProto &model);
+  void markGraph(onnx::GraphProto &graph, const onnx::ModelProto &model);
+  /// The recipe's glob that matches a name of a node or value; null: none.
+  const std::string *match(const std::string &name);
+
+  const OnnxFile &file;
+  std::vector<std::pair<std::string, bool>> globs; ///< and whether it matched
+  std::string place;
+  std::set<std::string> names; ///< of all nodes and values, for the nearest ones
+};
+
+/// What marks output `output` of a node of a prepared graph, or an input of a graph inside a node; empty: nothing.
+std::string stopOf(const onnx::NodeProto &node, int output);
+std::string stopOf(const onnx::ValueInfoProto &input);
+
+/// The marked nodes of a prepared graph, graphs inside nodes included.
+std::vector<Stop> stopsIn(const onnx::GraphProto &graph);
+
+/// Says of a file without marks why, and how to export so that they are there. One line.
+std::string missingStopsText(const OnnxFile &file);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_STOPMARKS_H

@@ -1,0 +1,23 @@
+//===- ElideStops.cpp - stops are values again once gradients are derived --===//
+#include "passes/Common.h"
+#include "passes/Passes.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_ELIDESTOPSPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+struct ElideStopsPass : impl::ElideStopsPassBase<ElideStopsPass> {
+  void runOnOperation() override {
+    getOperation().walk([](StopGradientOp stop) {
+      stop.getResult().replaceAllUsesWith(stop.getInput());
+      stop.erase();
+    });
+  }
+};
+
+} // namespace
+} // namespace tcc::train
