@@ -42,6 +42,14 @@ public:
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
 
+  /// The columns that are read, each with its input's name.
+  std::vector<std::pair<std::string, const Column *>> columns() const {
+    std::vector<std::pair<std::string, const Column *>> result;
+    for (const Input &input : inputs)
+      result.emplace_back(input.name, input.column);
+    return result;
+  }
+
   /// Writes the inputs of one call. `buffers` follow entry.inputs; a null one is skipped. Slots after the last index
   /// repeat it, and if `mask` its target is the ignored value. Error: a sample that cannot be read or converted.
   plan::Status fill(std::span<const uint64_t> indices, bool mask, std::span<void *const> buffers);

@@ -95,6 +95,10 @@ public:
   const std::string &path() const { return name; }
   std::string folder() const;
   uint64_t fileBytes() const;
+  std::span<const std::byte> bytes() const;
+
+  /// Identity of the whole file: the header's checksum, which covers those of the payloads.
+  uint64_t checksum() const;
 
 private:
   struct Storage;

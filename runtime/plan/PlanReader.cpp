@@ -170,4 +170,14 @@ std::string PlanReader::folder() const {
 
 uint64_t PlanReader::fileBytes() const { return storage->bytes; }
 
+std::span<const std::byte> PlanReader::bytes() const {
+  return {reinterpret_cast<const std::byte *>(storage->data), storage->bytes};
+}
+
+uint64_t PlanReader::checksum() const {
+  uint64_t stored;
+  std::memcpy(&stored, storage->data + kPreambleBytes + readU32(storage->data + 12), sizeof(stored));
+  return stored;
+}
+
 } // namespace tcc::plan

@@ -9,8 +9,10 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <filesystem>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
@@ -238,6 +240,25 @@ plan::Status AtomicFile::write(const void *data, uint64_t bytes) {
     written += static_cast<uint64_t>(count);
   }
   return plan::Status();
+}
+
+bool AtomicFile::cloneFrom(int source, uint64_t bytes) {
+  if (temporary.empty() || written != 0)
+    return false;
+  if (::ioctl(descriptor, FICLONE, source) == 0) {
+    written = bytes;
+    return true;
+  }
+  loff_t from = 0, to = 0;
+  while (static_cast<uint64_t>(from) < bytes) {
+    ssize_t count = ::copy_file_range(source, &from, descriptor, &to, bytes - static_cast<uint64_t>(from), 0);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      return false; // the descriptor's own position is still 0: writing starts over
+  }
+  written = bytes;
+  return true;
 }
 
 plan::Status AtomicFile::commit() {

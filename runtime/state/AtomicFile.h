@@ -45,6 +45,11 @@ public:
   plan::Status write(const void *data, uint64_t bytes);
   plan::Status write(std::string_view text) { return write(text.data(), text.size()); }
 
+  /// Makes an empty new file a copy of an open regular file, by the file system: it shares the blocks until one of the
+  /// files is written to (FICLONE), or copies them (copy_file_range). False where it cannot: then the caller writes the
+  /// bytes. The hash does not cover them.
+  bool cloneFrom(int source, uint64_t bytes);
+
   /// Flushes to the disk and renames.
   plan::Status commit();
 

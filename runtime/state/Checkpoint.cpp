@@ -1,14 +1,18 @@
 //===- Checkpoint.cpp - a run's state on the disk ------------------------===//
 #include "runtime/state/Checkpoint.h"
+#include "runtime/plan/BytesText.h"
 #include "runtime/state/AtomicFile.h"
+#include "runtime/state/SealedJson.h"
+#include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
+#include <set>
 #include <unistd.h>
 
 using namespace tcc;
@@ -17,31 +21,27 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-constexpr int kCheckpointVersion = 1;
+constexpr const char *kManifest = "manifest.json", *kState = "state.safetensors";
 
 std::string folderOf(const std::string &run) { return run + "/checkpoints"; }
 std::string bestFileOf(const std::string &run) { return folderOf(run) + "/best.json"; }
+std::string placeOf(const std::string &run, uint64_t step) { return fmt::format("{}/step-{}", folderOf(run), step); }
+/// Beside the checkpoints, so that a rename stays on one file system; the process keeps two runs' names apart.
+std::string hiddenPlaceOf(const std::string &run, uint64_t step, const char *ending) {
+  return fmt::format("{}/.step-{}.{}.{}", folderOf(run), step, ::getpid(), ending);
+}
 
 bool parseNumber(std::string_view text, uint64_t &value) {
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   return code == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-plan::Expected<json> readJson(const std::string &path) {
-  auto text = readFile(path);
-  if (!text)
-    return text.status();
-  json value = json::parse(*text, nullptr, false);
-  if (!value.is_object())
-    return plan::error("{}: damaged: no JSON object", path);
-  return value;
+/// The step that a checkpoint's folder is named after.
+bool stepOf(const std::string &name, uint64_t &step) {
+  return name.starts_with("step-") && parseNumber(std::string_view(name).substr(5), step) &&
+         name == fmt::format("step-{}", step);
 }
 
-/// What training changes and a resumed run needs: gradient accumulators start anew with each window.
-bool isCheckpointed(const plan::Variable &variable, bool written) {
-  return variable.role() == plan::PARAMETER || variable.role() == plan::OPTIMIZER ||
-         (written && variable.role() != plan::ACCUMULATOR);
-}
 } // namespace
 
 RunReference tcc::runtime::parseRunReference(const std::string &text) {
@@ -59,80 +59,195 @@ RunReference tcc::runtime::parseRunReference(const std::string &text) {
 std::vector<uint64_t> tcc::runtime::checkpointSteps(const std::string &run) {
   std::vector<uint64_t> steps;
   std::error_code code;
-  for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code)) {
-    std::string name = entry->path().filename().string();
-    uint64_t step = 0;
-    if (name.starts_with("step-") && parseNumber(std::string_view(name).substr(5), step))
+  for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code))
+    if (uint64_t step = 0; stepOf(entry->path().filename().string(), step))
       steps.push_back(step);
-  }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
 
 plan::Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference) {
-  if (!fs::is_directory(reference.run))
+  std::error_code code;
+  if (!fs::is_directory(reference.run, code))
     return plan::error("{}: no such run folder", reference.run);
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
   if (steps.empty())
     return plan::error("{}: the run has no checkpoint", reference.run);
   uint64_t step = steps.back();
   if (reference.selector == "best") {
-    if (!fs::exists(bestFileOf(reference.run)))
+    if (!fs::exists(bestFileOf(reference.run), code))
       return plan::error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
                          "--eval-data",
                          reference.run);
-    auto best = readJson(bestFileOf(reference.run));
+    auto best = readBest(reference.run);
     if (!best)
       return best.status();
-    step = best->value("step", uint64_t(0));
+    step = best->step;
   } else if (reference.selector != "last") {
     parseNumber(reference.selector, step);
   }
   if (std::find(steps.begin(), steps.end(), step) == steps.end())
     return plan::error("{}: no checkpoint of step {}; there are {}", reference.run, step, fmt::join(steps, ", "));
-  return fmt::format("{}/step-{}", folderOf(reference.run), step);
+  return placeOf(reference.run, step);
 }
 
-std::string tcc::runtime::stateFileOf(const std::string &checkpoint) { return checkpoint + "/state.safetensors"; }
+plan::Expected<Manifest> tcc::runtime::readManifest(const std::string &folder) {
+  std::string path = folder + "/" + kManifest;
+  auto text = readJsonText(path);
+  if (!text)
+    return text.status();
+  auto manifest = parseManifest(*text, path);
+  if (!manifest)
+    return manifest.status();
+  uint64_t step = 0;
+  if (stepOf(fs::path(folder).filename().string(), step) && step != manifest->position.step)
+    return plan::error("{}: damaged: it is of step {}, its folder of step {}; give the folder its old name back", path,
+                       manifest->position.step, step);
+  return manifest;
+}
 
-plan::Status tcc::runtime::writeCheckpoint(const std::string &run, const plan::Plan &plan, Device &device,
-                                           const TrainingPosition &position) {
-  std::vector<bool> written = writtenVariables(plan);
-  std::vector<Tensor> tensors;
-  for (int i = 0; i < plan.variables_size(); ++i) {
-    const plan::Variable &variable = plan.variables(i);
-    const auto *data = static_cast<const std::byte *>(device.variableData(static_cast<uint32_t>(i)));
-    if (data && isCheckpointed(variable, written[static_cast<size_t>(i)]))
-      tensors.push_back({variable.name(), variable.type(), {data, plan::tensorBytes(variable.type()).value_or(0)}});
+plan::Expected<Checkpoint> tcc::runtime::Checkpoint::open(const std::string &folder) {
+  Checkpoint checkpoint;
+  checkpoint.place = folder;
+  std::string path = folder + "/" + kManifest;
+  auto text = readJsonText(path);
+  auto read = [&]() -> plan::Status {
+    auto manifest = readManifest(folder);
+    if (!manifest)
+      return manifest.status();
+    checkpoint.contents = manifest.take();
+    return checkpoint.openShards();
+  };
+  plan::Status status = read();
+  if (status.ok())
+    return checkpoint;
+  // Another process may have written or removed the checkpoint meanwhile: then it is not damaged.
+  auto again = readJsonText(path);
+  if (text.ok() != again.ok() || (text.ok() && *text != *again))
+    return plan::error("{}: another process {} it while it was read; {}", folder, again ? "replaced" : "removed",
+                       again ? "try again" : "choose another checkpoint");
+  return status;
+}
+
+plan::Status tcc::runtime::Checkpoint::openShards() {
+  for (const ManifestShard &shard : contents.shards) {
+    std::string path = place + "/" + shard.file;
+    auto file = SafetensorsFile::open(path);
+    if (!file)
+      return file.status();
+    std::span<const std::byte> bytes = file->file()->bytes();
+    if (contents.version > 1 && bytes.size() != shard.bytes)
+      return plan::error("{}: damaged: it holds {} bytes, the manifest says {}; use an earlier checkpoint", path,
+                         bytes.size(), shard.bytes);
+    if (plan::hashBytes(bytes.data(), bytes.size()) != shard.hash)
+      return plan::error("{}: damaged: its checksum is not the manifest's; use an earlier checkpoint", path);
+    shards.push_back(file.take());
   }
-  std::string place = fmt::format("{}/step-{}", folderOf(run), position.step);
-  std::string temporary = fmt::format("{}/.step-{}.tmp", folderOf(run), position.step);
+  plan::Status status = contents.version == 1 ? takeTensorsOfHeader() : checkSlices();
+  for (size_t i = 0; i < contents.tensors.size(); ++i)
+    byName[contents.tensors[i].name] = i;
+  return status;
+}
+
+plan::Status tcc::runtime::Checkpoint::takeTensorsOfHeader() {
+  for (const Tensor &tensor : shards.front().tensors()) {
+    std::vector<uint64_t> shape(tensor.type.dims().begin(), tensor.type.dims().end());
+    std::vector<uint64_t> start(shape.size(), 0);
+    contents.tensors.push_back({tensor.name, tensor.type, std::nullopt, {{0, tensor.name, start, shape}}});
+  }
+  return plan::Status();
+}
+
+plan::Status tcc::runtime::Checkpoint::checkSlices() {
+  for (const ManifestTensor &tensor : contents.tensors)
+    for (const TensorSlice &slice : tensor.slices) {
+      std::string path = place + "/" + contents.shards[slice.shard].file;
+      const Tensor *stored = shards[slice.shard].find(slice.key);
+      if (!stored)
+        return plan::error("{}: damaged: it has no '{}', which the manifest says", path, slice.key);
+      if (std::string wanted = plan::typeName(sliceType(tensor.type, slice)); plan::typeName(stored->type) != wanted)
+        return plan::error("{}: damaged: '{}' is {}, the manifest says {}", path, slice.key,
+                           plan::typeName(stored->type), wanted);
+    }
+  return plan::Status();
+}
+
+const ManifestTensor *tcc::runtime::Checkpoint::find(std::string_view name) const {
+  auto found = byName.find(name);
+  return found == byName.end() ? nullptr : &contents.tensors[found->second];
+}
+
+std::span<const std::byte> tcc::runtime::Checkpoint::bytes(const ManifestTensor &tensor) {
+  if (tensor.slices.size() == 1)
+    return shards[tensor.slices[0].shard].find(tensor.slices[0].key)->bytes;
+  std::vector<std::byte> &whole = assembled[tensor.name];
+  if (whole.empty()) {
+    whole.resize(plan::tensorBytes(tensor.type).value_or(0));
+    copyTo(tensor, whole.data());
+  }
+  return whole;
+}
+
+void tcc::runtime::Checkpoint::copyTo(const ManifestTensor &tensor, std::byte *destination) const {
+  std::vector<uint64_t> shape(tensor.type.dims().begin(), tensor.type.dims().end());
+  for (const TensorSlice &slice : tensor.slices)
+    copySlice(slice, shards[slice.shard].find(slice.key)->bytes, shape, plan::dtypeBytes(tensor.type.dtype()),
+              destination);
+}
+
+std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan::Plan &plan) {
+  std::vector<bool> written = writtenVariables(plan);
+  std::vector<CheckpointedVariable> result;
+  for (int i = 0; i < plan.variables_size(); ++i) {
+    plan::VariableRole role = plan.variables(i).role();
+    if (role == plan::PARAMETER)
+      result.push_back({i, TensorRole::Parameter});
+    else if (role == plan::OPTIMIZER)
+      result.push_back({i, TensorRole::Optimizer});
+    else if (role != plan::ACCUMULATOR && written[static_cast<size_t>(i)])
+      result.push_back({i, TensorRole::Buffer});
+  }
+  return result;
+}
+
+plan::Status tcc::runtime::writeCheckpoint(const std::string &run, const RunRecord &record, const plan::Plan &plan,
+                                           Device &device, const TrainingPosition &position) {
+  Manifest manifest;
+  manifest.run = record;
+  manifest.position = position;
+  std::vector<Tensor> tensors;
+  for (auto [index, role] : checkpointedVariables(plan)) {
+    const plan::Variable &variable = plan.variables(index);
+    const auto *data = static_cast<const std::byte *>(device.variableData(static_cast<uint32_t>(index)));
+    if (!data)
+      continue;
+    tensors.push_back({variable.name(), variable.type(), {data, plan::tensorBytes(variable.type()).value_or(0)}});
+    std::vector<uint64_t> shape(variable.type().dims().begin(), variable.type().dims().end());
+    std::vector<uint64_t> start(shape.size(), 0);
+    manifest.tensors.push_back({variable.name(), variable.type(), role, {{0, variable.name(), start, shape}}});
+  }
+  std::string place = placeOf(run, position.step), temporary = hiddenPlaceOf(run, position.step, "tmp");
   std::error_code code;
   fs::remove_all(temporary, code);
-  if (plan::Status status = makeFolders(temporary); !status.ok())
-    return status;
   auto finish = [&]() -> plan::Status {
-    auto hash = writeSafetensors(stateFileOf(temporary), tensors);
+    if (plan::Status status = makeFolders(temporary); !status.ok())
+      return status;
+    std::string state = temporary + "/" + kState;
+    auto hash = writeSafetensors(state, tensors);
     if (!hash)
       return hash.status();
-    json manifest = {{"version", kCheckpointVersion},
-                     {"step", position.step},
-                     {"epoch", position.epoch},
-                     {"batch", position.batch},
-                     {"seed", position.seed},
-                     {"shuffle", position.shuffle},
-                     {"schedule_total", position.scheduleTotal},
-                     {"settings", position.settings},
-                     {"best_step", position.bestStep},
-                     {"best_loss", position.bestLoss},
-                     {"model", plan.model()},
-                     {"files", {{"state.safetensors", {{"xxh3", fmt::format("{:016x}", *hash)}}}}}};
-    if (plan::Status status = writeFileAtomically(temporary + "/manifest.json", manifest.dump(2) + "\n"); !status.ok())
+    manifest.shards.push_back({kState, fs::file_size(state, code), *hash});
+    if (plan::Status status = writeFileAtomically(temporary + "/" + kManifest, manifestText(manifest)); !status.ok())
       return status;
-    // A checkpoint of the same step (a resumed run's) gives way to the new one.
-    fs::remove_all(place, code);
-    if (std::rename(temporary.c_str(), place.c_str()) != 0)
-      return plan::error("{}: cannot write: {}", place, std::strerror(errno));
+    // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step.
+    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+      fs::remove_all(temporary, code);
+    } else {
+      if (plan::Status status = removeCheckpoint(run, position.step); !status.ok())
+        return status;
+      if (std::rename(temporary.c_str(), place.c_str()) != 0)
+        return plan::error("{}: cannot write: {}", place, std::strerror(errno));
+    }
     syncFolder(folderOf(run));
     return plan::Status();
   };
@@ -143,74 +258,115 @@ plan::Status tcc::runtime::writeCheckpoint(const std::string &run, const plan::P
 }
 
 plan::Status tcc::runtime::markBest(const std::string &run, uint64_t step, double loss) {
-  return writeFileAtomically(bestFileOf(run), json{{"step", step}, {"eval_loss", loss}}.dump() + "\n");
+  return writeFileAtomically(bestFileOf(run), sealObject({{"step", step}, {"eval_loss", loss}}));
 }
 
-plan::Expected<TrainingPosition> tcc::runtime::readPosition(const std::string &checkpoint) {
-  std::string path = checkpoint + "/manifest.json";
-  auto manifest = readJson(path);
-  if (!manifest)
-    return manifest.status();
-  auto has = [&](const char *key) { return manifest->contains(key) && (*manifest)[key].is_number(); };
-  if (!has("version") || !has("step") || !has("epoch") || !has("batch") || !has("seed") ||
-      !(*manifest).value("settings", json()).is_array())
-    return plan::error("{}: damaged: step, epoch, batch, seed or settings are missing", path);
-  if ((*manifest)["version"].get<int>() > kCheckpointVersion)
-    return plan::error("{}: checkpoint version {} is newer than {}, the newest this program reads; update it", path,
-                       (*manifest)["version"].get<int>(), kCheckpointVersion);
-  TrainingPosition position;
-  position.step = (*manifest)["step"].get<uint64_t>();
-  position.epoch = (*manifest)["epoch"].get<uint64_t>();
-  position.batch = (*manifest)["batch"].get<uint64_t>();
-  position.seed = (*manifest)["seed"].get<uint64_t>();
-  position.shuffle = !manifest->contains("shuffle") || (*manifest)["shuffle"] == true;
-  position.scheduleTotal = has("schedule_total") ? (*manifest)["schedule_total"].get<double>() : 0;
-  position.bestStep = has("best_step") ? (*manifest)["best_step"].get<uint64_t>() : 0;
-  position.bestLoss = has("best_loss") ? (*manifest)["best_loss"].get<double>() : 0;
-  for (const json &setting : (*manifest)["settings"])
-    if (setting.is_string())
-      position.settings.push_back(setting.get<std::string>());
-  return position;
+plan::Expected<BestCheckpoint> tcc::runtime::readBest(const std::string &run) {
+  std::string path = bestFileOf(run);
+  auto best = readSealed(path, /*allowUnsealed=*/true);
+  if (!best)
+    return best.status();
+  auto step = best->find("step"), loss = best->find("eval_loss");
+  if (step == best->end() || !step->is_number_unsigned() || loss == best->end() || !loss->is_number())
+    return plan::error("{}: damaged: it names no step and eval_loss; use @last, or @STEP", path);
+  return BestCheckpoint{step->get<uint64_t>(), loss->get<double>()};
 }
 
-plan::Status tcc::runtime::loadCheckpoint(const std::string &checkpoint, const plan::Plan &plan, Device &device,
-                                          bool modelValuesOnly) {
-  auto manifest = readJson(checkpoint + "/manifest.json");
-  if (!manifest)
-    return manifest.status();
-  auto file = SafetensorsFile::open(stateFileOf(checkpoint));
-  if (!file)
-    return file.status();
-  std::string wanted;
-  if (auto files = manifest->find("files"); files != manifest->end() && files->is_object())
-    if (auto state = files->find("state.safetensors"); state != files->end() && state->is_object())
-      wanted = state->value("xxh3", "");
-  std::span<const std::byte> bytes = file->file()->bytes();
-  if (wanted != fmt::format("{:016x}", plan::hashBytes(bytes.data(), bytes.size())))
-    return plan::error("{}: damaged: its checksum is not the manifest's; use an earlier checkpoint",
-                       stateFileOf(checkpoint));
+plan::Status tcc::runtime::removeCheckpoint(const std::string &run, uint64_t step) {
+  std::string place = placeOf(run, step), hidden = hiddenPlaceOf(run, step, "removed");
+  std::error_code code;
+  if (!fs::exists(fs::symlink_status(place, code)))
+    return plan::Status();
+  fs::remove_all(hidden, code);
+  fs::rename(place, hidden, code);
+  if (!code)
+    fs::remove_all(hidden, code);
+  return code ? plan::error("{}: cannot remove: {}", place, code.message()) : plan::Status();
+}
+
+void tcc::runtime::removeUnfinished(const std::string &run) {
+  std::error_code code;
+  std::vector<fs::path> left;
+  for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code)) {
+    std::string name = entry->path().filename().string();
+    if (name.starts_with(".step-") && (name.ends_with(".tmp") || name.ends_with(".removed")))
+      left.push_back(entry->path());
+  }
+  for (const fs::path &path : left)
+    fs::remove_all(path, code);
+}
+
+plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device) {
+  NameList missing, unexpected, different;
+  std::vector<std::pair<int, const ManifestTensor *>> found;
+  std::map<std::string, TensorRole> wanted;
+  for (auto [index, role] : checkpointedVariables(plan)) {
+    const plan::Variable &variable = plan.variables(index);
+    wanted[variable.name()] = role;
+    const ManifestTensor *tensor = checkpoint.find(variable.name());
+    std::string type = plan::typeName(variable.type());
+    if (!tensor)
+      missing.add(variable.name());
+    else if (plan::typeName(tensor->type) != type)
+      different.add(variable.name(), fmt::format("{} there, {} in the plan", plan::typeName(tensor->type), type));
+    else if (tensor->role && *tensor->role != role)
+      different.add(variable.name(), fmt::format("role {} there, {} in the plan", roleName(*tensor->role), roleName(role)));
+    found.emplace_back(index, tensor);
+  }
+  for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
+    if (!wanted.count(tensor.name))
+      unexpected.add(tensor.name);
+  std::string problems;
+  for (auto [list, text] : {std::pair(&missing, "the checkpoint lacks"), std::pair(&unexpected, "the plan lacks"),
+                            std::pair(&different, "these differ:")})
+    if (!list->empty())
+      problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
+  if (!problems.empty())
+    return plan::error("{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
+                       "new run from its weights with --init",
+                       checkpoint.folder(), problems);
+  for (const auto &[variable, tensor] : found)
+    if (void *destination = device.variableData(static_cast<uint32_t>(variable)))
+      checkpoint.copyTo(*tensor, static_cast<std::byte *>(destination));
+  return plan::Status();
+}
+
+plan::Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
+                                           NameList &unused) {
   std::vector<bool> written = writtenVariables(plan);
-  std::vector<std::pair<int, const Tensor *>> found;
+  NameList missing;
+  std::vector<std::pair<int, const ManifestTensor *>> found;
+  std::set<std::string> known;
   for (int i = 0; i < plan.variables_size(); ++i) {
     const plan::Variable &variable = plan.variables(i);
-    if (!isCheckpointed(variable, written[static_cast<size_t>(i)]) || (modelValuesOnly && !isModelValue(variable)))
+    known.insert(variable.name());
+    if (!isModelValue(variable))
       continue;
-    const Tensor *tensor = file->find(variable.name());
-    // A plan without training entries (other frozen values, no optimizer) may still take a run's weights.
-    if (!tensor && modelValuesOnly)
-      continue;
+    const ManifestTensor *tensor = checkpoint.find(variable.name());
+    // A plan without training entries has no parameters: what the run did not train keeps its initial value.
+    if (!tensor && (variable.role() == plan::PARAMETER || written[static_cast<size_t>(i)]))
+      missing.add(variable.name());
     if (!tensor)
-      return plan::error("{}: it has no '{}', which the plan needs; resume with the plan that the run was made with",
-                         checkpoint, variable.name());
+      continue;
     if (plan::typeName(tensor->type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with", checkpoint,
+      return plan::error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with", checkpoint.folder(),
                          variable.name(), plan::typeName(tensor->type), plan::typeName(variable.type()));
     found.emplace_back(i, tensor);
   }
-  if (found.empty() && !file->tensors().empty())
-    return plan::error("{}: none of its values belongs to the plan's model '{}'", checkpoint, plan.model());
+  bool hasModelValues = false;
+  for (const ManifestTensor &tensor : checkpoint.manifest().tensors) {
+    bool model = !tensor.role || tensor.role == TensorRole::Parameter || tensor.role == TensorRole::Buffer;
+    hasModelValues |= model;
+    if (model && tensor.role && !known.count(tensor.name))
+      unused.add(tensor.name);
+  }
+  if (found.empty() && hasModelValues)
+    return plan::error("{}: none of its values belongs to the plan's model '{}'", checkpoint.folder(), plan.model());
+  if (!missing.empty())
+    return plan::error("{}: it lacks values of the plan's model '{}': {}; use the plan that the run was made with",
+                       checkpoint.folder(), plan.model(), missing.text());
   for (const auto &[variable, tensor] : found)
     if (void *destination = device.variableData(static_cast<uint32_t>(variable)))
-      std::memcpy(destination, tensor->bytes.data(), tensor->bytes.size());
+      checkpoint.copyTo(*tensor, static_cast<std::byte *>(destination));
   return plan::Status();
 }

@@ -1,6 +1,7 @@
 //===- Safetensors.cpp - the tensor format of data, weights and checkpoints -===//
 #include "runtime/state/Safetensors.h"
 #include "runtime/state/AtomicFile.h"
+#include "runtime/state/SealedJson.h"
 
 #include <algorithm>
 #include <array>
@@ -83,6 +84,27 @@ plan::Expected<Tensor> parseTensor(const std::string &path, const std::string &n
 }
 } // namespace
 
+/// The format wants every byte to belong to exactly one tensor.
+static plan::Status checkGaps(const std::string &path, const std::vector<Tensor> &tensors,
+                              std::span<const std::byte> data) {
+  std::vector<std::span<const std::byte>> parts;
+  for (const Tensor &tensor : tensors)
+    if (!tensor.bytes.empty())
+      parts.push_back(tensor.bytes);
+  std::sort(parts.begin(), parts.end(), [](auto &a, auto &b) { return a.data() < b.data(); });
+  uint64_t covered = 0;
+  for (std::span<const std::byte> part : parts) {
+    auto begin = static_cast<uint64_t>(part.data() - data.data());
+    if (begin != covered)
+      return plan::error("{}: damaged: {} of its tensors' bytes, at offset {}", path,
+                         begin < covered ? "two tensors share some" : "no tensor has some", std::min(begin, covered));
+    covered += part.size();
+  }
+  if (covered != data.size())
+    return plan::error("{}: damaged: the tensors take {} bytes, the file holds {}", path, covered, data.size());
+  return plan::Status();
+}
+
 plan::Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
   auto mapped = MappedFile::open(path);
   if (!mapped)
@@ -101,11 +123,11 @@ plan::Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
   if (headerBytes > bytes.size() - 8)
     return plan::error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes,
                        bytes.size() - 8);
-  json header = json::parse(text, text + headerBytes, nullptr, /*allow_exceptions=*/false);
-  if (!header.is_object())
-    return plan::error("{}: not a safetensors file: its header is no JSON object", path);
+  auto parsed = parseObject({text, headerBytes}, path + ": header");
+  if (!parsed)
+    return parsed.status();
+  const json &header = *parsed;
   std::span<const std::byte> data = bytes.subspan(8 + headerBytes);
-  uint64_t covered = 0;
   for (const auto &[name, entry] : header.items()) {
     if (name == "__metadata__") {
       if (entry.is_object())
@@ -117,11 +139,10 @@ plan::Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
     auto tensor = parseTensor(path, name, entry, data);
     if (!tensor)
       return tensor.status();
-    covered += tensor->bytes.size();
     file.all.push_back(tensor.take());
   }
-  if (covered != data.size())
-    return plan::error("{}: damaged: the tensors take {} bytes, the file holds {}", path, covered, data.size());
+  if (plan::Status status = checkGaps(path, file.all, data); !status.ok())
+    return status;
   std::sort(file.all.begin(), file.all.end(), [](const Tensor &a, const Tensor &b) { return a.name < b.name; });
   return file;
 }

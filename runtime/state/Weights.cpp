@@ -1,8 +1,10 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
+#include "runtime/state/Checkpoint.h"
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 using namespace tcc;
@@ -53,10 +55,57 @@ plan::Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Var
   return std::span<const std::byte>(values);
 }
 
-plan::Expected<size_t> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &path) {
-  auto file = SafetensorsFile::open(path);
-  if (!file)
-    return file.status();
+namespace {
+struct GivenWeights {
+  std::optional<SafetensorsFile> file;
+  std::optional<Checkpoint> checkpoint;
+  std::vector<Tensor> tensors;
+  bool ofRun() const { return checkpoint.has_value(); }
+};
+
+plan::Expected<GivenWeights> openWeights(const std::string &from) {
+  GivenWeights given;
+  std::error_code code;
+  if (!std::filesystem::is_directory(parseRunReference(from).run, code)) {
+    auto file = SafetensorsFile::open(from);
+    if (!file)
+      return file.status();
+    given.tensors = file->tensors();
+    given.file = file.take();
+    return given;
+  }
+  auto folder = findCheckpoint(parseRunReference(from));
+  if (!folder)
+    return folder.status();
+  auto checkpoint = Checkpoint::open(*folder);
+  if (!checkpoint)
+    return checkpoint.status();
+  given.checkpoint = checkpoint.take();
+  for (const ManifestTensor &tensor : given.checkpoint->manifest().tensors)
+    if (!tensor.role || *tensor.role == TensorRole::Parameter || *tensor.role == TensorRole::Buffer)
+      given.tensors.push_back({tensor.name, tensor.type, given.checkpoint->bytes(tensor)});
+  return given;
+}
+} // namespace
+
+std::string WeightsFit::text() const {
+  std::string text;
+  auto add = [&](const NameList &names, const char *what) {
+    if (!names.empty())
+      text += fmt::format("{}{} {}", text.empty() ? "" : "; ", what, names.text());
+  };
+  add(missing, "missing are");
+  add(unexpected, "the model has no");
+  add(different, "of another type are");
+  return text;
+}
+
+plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
+                                                     bool partial) {
+  auto given = openWeights(from);
+  if (!given)
+    return given.status();
+  std::vector<bool> written = writtenVariables(plan);
   std::map<std::string, int> byName;
   std::vector<std::string> names;
   for (int i = 0; i < plan.variables_size(); ++i)
@@ -64,32 +113,48 @@ plan::Expected<size_t> tcc::runtime::loadWeights(const plan::Plan &plan, Device 
       byName[plan.variables(i).name()] = i;
       names.push_back(plan.variables(i).name());
     }
-  std::set<std::string> copies; // of a variable that the file holds too
+  std::set<std::string> present, copies;
+  for (const Tensor &tensor : given->tensors)
+    present.insert(tensor.name);
   for (const plan::Tie &tie : plan.ties())
-    if (std::any_of(file->tensors().begin(), file->tensors().end(), [&](auto &t) { return t.name == tie.of(); }))
+    if (present.count(tie.of()))
       copies.insert(tie.name());
-  for (const Tensor &tensor : file->tensors()) {
-    auto found = byName.find(tensor.name);
-    if (copies.count(tensor.name))
+  WeightsFit fit;
+  std::vector<std::pair<int, const Tensor *>> found;
+  for (const Tensor &tensor : given->tensors) {
+    auto variable = byName.find(tensor.name);
+    if (variable == byName.end()) {
+      // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
+      if (copies.count(tensor.name) || (given->ofRun() && given->checkpoint->manifest().version == 1))
+        continue;
+      std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, names) : "";
+      fit.unexpected.add(tensor.name, nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
       continue;
-    if (found == byName.end()) {
-      std::string nearest = nearestName(tensor.name, names);
-      return plan::error("{}: the model has no initializer '{}'{}", path, tensor.name,
-                         nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest));
     }
-    const plan::Variable &variable = plan.variables(found->second);
-    if (plan::typeName(tensor.type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the model's is {}", path, tensor.name, plan::typeName(tensor.type),
-                         plan::typeName(variable.type()));
+    std::string type = plan::typeName(plan.variables(variable->second).type());
+    if (plan::typeName(tensor.type) != type)
+      fit.different.add(tensor.name, fmt::format("{}, the model's is {}", plan::typeName(tensor.type), type));
+    else
+      found.emplace_back(variable->second, &tensor);
   }
-  if (file->tensors().empty() && !names.empty())
-    return plan::error("{}: it holds no weights", path);
-  for (const Tensor &tensor : file->tensors())
-    if (copies.count(tensor.name))
-      continue;
-    else if (void *destination = device.variableData(static_cast<uint32_t>(byName[tensor.name])))
-      std::memcpy(destination, tensor.bytes.data(), tensor.bytes.size());
-  return file->tensors().size();
+  for (int i = 0; i < plan.variables_size(); ++i) {
+    const plan::Variable &variable = plan.variables(i);
+    bool expected = variable.role() == plan::PARAMETER ||
+                    (variable.role() == plan::FROZEN && written[static_cast<size_t>(i)]);
+    if (expected && !present.count(variable.name()))
+      fit.missing.add(variable.name());
+  }
+  fit.loaded = found.size();
+  if (!fit.complete() && !partial)
+    return plan::error("{}: the weights are not those of the model '{}': {}; --init-partial takes what fits", from,
+                       plan.model(), fit.text());
+  if (found.empty() && !names.empty())
+    return plan::error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
+                       fit.complete() ? "" : ": " + fit.text());
+  for (auto [index, tensor] : found)
+    if (void *destination = device.variableData(static_cast<uint32_t>(index)))
+      std::memcpy(destination, tensor->bytes.data(), tensor->bytes.size());
+  return fit;
 }
 
 plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,

@@ -3,6 +3,7 @@
 #define TCC_RUNTIME_STATE_WEIGHTS_H
 
 #include "runtime/Device.h"
+#include "runtime/state/NameList.h"
 #include "runtime/state/Safetensors.h"
 
 #include <map>
@@ -34,10 +35,23 @@ private:
   std::map<std::string, std::vector<std::byte>> filled;
 };
 
-/// Copies the tensors of a weights file into the variables of the same names. Every tensor must be one of the model's
-/// parameters or frozen values, with its type and shape; variables that the file lacks keep their values. Returns how
-/// many were loaded. Error: an unknown name (the nearest is named), another type, none at all.
-plan::Expected<size_t> loadWeights(const plan::Plan &plan, Device &device, const std::string &path);
+/// How weights that are given compare with the model's values, by name.
+struct WeightsFit {
+  size_t loaded = 0;
+  NameList missing;    ///< values that training starts from and the weights lack; they keep the model's own
+  NameList unexpected; ///< weights that the model has no value for
+  NameList different;  ///< of another type or shape
+
+  bool complete() const { return missing.empty() && unexpected.empty() && different.empty(); }
+  /// "it lacks 'a', 'b'; the model has no 'c'; …"
+  std::string text() const;
+};
+
+/// Copies weights into the variables of the same names: those of a safetensors file, or of a run (RUN[@STEP|@last|
+/// @best]). Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
+/// there or not. Error: unless `partial`, anything missing, unexpected or different, all listed; with `partial`, where
+/// nothing fits. Nothing is copied on an error.
+plan::Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, bool partial);
 
 /// The candidate nearest to `name` by edit distance, where one is near enough to be meant; else empty.
 std::string nearestName(const std::string &name, const std::vector<std::string> &candidates);

@@ -1,16 +1,12 @@
 //===- Metrics.cpp - what a run says while it goes on --------------------===//
 #include "runtime/train/Metrics.h"
-#include "runtime/state/AtomicFile.h"
-#include "runtime/state/MappedFile.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -52,25 +48,7 @@ double tcc::runtime::monotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-plan::Expected<MetricsFile> MetricsFile::open(const std::string &path, uint64_t keepSteps) {
-  if (std::filesystem::exists(path)) {
-    auto text = readFile(path);
-    if (!text)
-      return text.status();
-    std::string kept;
-    for (size_t at = 0; at < text->size();) {
-      size_t end = text->find('\n', at);
-      if (end == std::string::npos)
-        break; // cut short by a crash
-      std::string line = text->substr(at, end + 1 - at);
-      at = end + 1;
-      nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-      if (entry.is_object() && entry.value("step", uint64_t(0)) <= keepSteps)
-        kept += line;
-    }
-    if (plan::Status status = writeFileAtomically(path, kept); !status.ok())
-      return status;
-  }
+plan::Expected<MetricsFile> MetricsFile::open(const std::string &path) {
   MetricsFile metrics;
   metrics.path = path;
   metrics.file.reset(std::fopen(path.c_str(), "a"));

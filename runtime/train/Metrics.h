@@ -33,9 +33,8 @@ using FileHandle = std::unique_ptr<std::FILE, FileCloser>;
 /// RUN/metrics.jsonl.
 class MetricsFile {
 public:
-  /// Opens for appending; lines of updates after `keepSteps` (of a run that went further than its last checkpoint) are
-  /// removed first.
-  static plan::Expected<MetricsFile> open(const std::string &path, uint64_t keepSteps);
+  /// Opens for appending.
+  static plan::Expected<MetricsFile> open(const std::string &path);
 
   /// Numbers are written so that they read back the same; what is not finite is null. Error: the disk is full.
   plan::Status update(const UpdateMetrics &metrics);

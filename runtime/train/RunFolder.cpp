@@ -1,122 +1,260 @@
 //===- RunFolder.cpp - the folder that a training run leaves -------------===//
 #include "runtime/train/RunFolder.h"
 #include "runtime/state/AtomicFile.h"
-#include "runtime/state/Checkpoint.h"
+#include "runtime/state/CopyFile.h"
+#include "runtime/state/SealedJson.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <sys/stat.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-plan::Status tcc::runtime::createRunFolder(const std::string &run, const plan::PlanReader &reader) {
-  if (fs::exists(fs::symlink_status(run)))
-    return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
-  if (plan::Status status = makeFolders(run + "/checkpoints"); !status.ok())
-    return status;
-  std::error_code code;
-  std::string copy = run + "/plan.tplan";
-  fs::create_hard_link(reader.path(), copy, code);
-  if (code) {
-    code.clear();
-    fs::copy_file(reader.path(), copy, fs::copy_options::overwrite_existing, code);
-  }
-  if (code)
-    return plan::error("{}: cannot write: {}", copy, code.message());
-  fs::path folder = fs::absolute(reader.folder()).lexically_normal();
-  json source = {{"plan_folder", folder.string()},
-                 {"plan_folder_relative", fs::proximate(folder, fs::absolute(run), code).string()},
-                 {"plan", fs::path(reader.path()).filename().string()}};
-  return writeFileAtomically(run + "/source.json", source.dump(2) + "\n");
+namespace {
+constexpr const char *kPlan = "plan.tplan", *kVocabulary = "vocabulary.json", *kClasses = "classes.json";
+
+std::string planPathOf(const std::string &run) { return fmt::format("{}/{}", run, kPlan); }
+std::string olderPlanPathOf(const std::string &run, uint64_t checksum) {
+  return fmt::format("{}/plan-{}.tplan", run, checksumText(checksum));
+}
+/// Each plan of the run has a source file: "plan.tplan" → "source.json", "plan-X.tplan" → "source-X.json".
+std::string sourcePathOf(const std::string &run, const std::string &planPath) {
+  return fmt::format("{}/source{}.json", run, fs::path(planPath).stem().string().substr(4));
 }
 
-plan::Status tcc::runtime::writeDataNotes(const std::string &run, const Dataset &dataset) {
+plan::Status writeSource(const std::string &run, const std::string &path, const std::string &folder,
+                         const std::string &plan) {
+  std::error_code code;
+  return writeFileAtomically(path, sealObject({{"plan_folder", folder},
+                                               {"plan_folder_relative", fs::proximate(folder, fs::absolute(run), code).string()},
+                                               {"plan", plan}}));
+}
+
+/// The text of a file that a checkpoint names with its checksum; nothing where it names none and there is none.
+plan::Expected<std::optional<std::string>> readNamed(const std::string &run, const char *name,
+                                                     const std::map<std::string, uint64_t> &files) {
+  std::string path = fmt::format("{}/{}", run, name);
+  auto wanted = files.find(name);
+  std::error_code code;
+  if (wanted == files.end() && !fs::exists(path, code))
+    return std::optional<std::string>();
+  auto text = readJsonText(path);
+  if (!text)
+    return text.status();
+  if (wanted != files.end() && plan::hashBytes(text->data(), text->size()) != wanted->second)
+    return plan::error("{}: damaged or edited: its checksum is not the checkpoint's; bring the run's file back", path);
+  return std::optional<std::string>(text.take());
+}
+} // namespace
+
+plan::Status tcc::runtime::createRunFolder(const std::string &run) {
+  fs::path folder(run);
+  if (!folder.has_filename())
+    folder = folder.parent_path();
+  if (folder.has_parent_path())
+    if (plan::Status status = makeFolders(folder.parent_path().string()); !status.ok())
+      return status;
+  // mkdir decides between two processes that make the same run.
+  if (::mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST)
+    return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
+  return makeFolders(run + "/checkpoints");
+}
+
+plan::Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &reader) {
+  std::string path = planPathOf(run);
+  std::error_code code;
+  if (fs::exists(path, code)) {
+    auto old = plan::PlanReader::open(path);
+    if (old && old->checksum() == reader.checksum())
+      return plan::Status();
+    if (old) {
+      std::string older = olderPlanPathOf(run, old->checksum());
+      fs::rename(sourcePathOf(run, path), sourcePathOf(run, older), code);
+      fs::rename(path, older, code);
+      if (code)
+        return plan::error("{}: cannot rename to {}: {}", path, older, code.message());
+    }
+  }
+  if (plan::Status status = copyFile(reader.path(), path); !status.ok())
+    return status;
+  // The file may have been replaced since the plan was opened: what is kept is what was opened.
+  if (auto copy = plan::PlanReader::open(path); !copy || copy->checksum() != reader.checksum()) {
+    std::span<const std::byte> bytes = reader.bytes();
+    if (plan::Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+        !status.ok())
+      return status;
+  }
+  return writeSource(run, sourcePathOf(run, path), fs::absolute(reader.folder()).lexically_normal().string(),
+                     fs::path(reader.path()).filename().string());
+}
+
+plan::Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, const Manifest &manifest) {
+  std::string path = planPathOf(run);
+  auto reader = plan::PlanReader::open(path);
+  if (!manifest.run.plan || (reader && reader->checksum() == *manifest.run.plan))
+    return reader;
+  auto older = plan::PlanReader::open(olderPlanPathOf(run, *manifest.run.plan));
+  if (older && older->checksum() == *manifest.run.plan)
+    return older;
+  if (!reader)
+    return reader;
+  return plan::error("{}: it is not the plan that the checkpoint of step {} was made with (its checksum is {}, the "
+                     "checkpoint says {}); bring that plan back",
+                     path, manifest.position.step, checksumText(reader->checksum()), checksumText(*manifest.run.plan));
+}
+
+plan::Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std::string &run,
+                                                                              const Dataset &dataset) {
+  std::map<std::string, uint64_t> checksums;
+  auto keep = [&](const char *name, const std::string &text) {
+    checksums[name] = plan::hashBytes(text.data(), text.size());
+    return writeFileAtomically(fmt::format("{}/{}", run, name), text);
+  };
   if (!dataset.vocabulary.empty()) {
     json characters = json::array();
     for (uint32_t point : dataset.vocabulary)
       characters.push_back(encodeUtf8(point));
     json notes = {{"tokens", "chars"}, {"characters", characters}, {"code_points", dataset.vocabulary}};
-    if (plan::Status status = writeFileAtomically(run + "/vocabulary.json", notes.dump() + "\n"); !status.ok())
+    if (plan::Status status = keep(kVocabulary, notes.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+        !status.ok())
       return status;
   }
   if (!dataset.classes.empty())
-    return writeFileAtomically(run + "/classes.json",
-                               json(dataset.classes).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
-  return plan::Status();
+    if (plan::Status status =
+            keep(kClasses, json(dataset.classes).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+        !status.ok())
+      return status;
+  return checksums;
 }
 
-plan::Expected<std::optional<std::vector<uint32_t>>> tcc::runtime::readVocabulary(const std::string &run) {
-  std::string path = run + "/vocabulary.json";
-  if (!fs::exists(path))
-    return std::optional<std::vector<uint32_t>>();
-  auto text = readFile(path);
-  if (!text)
-    return text.status();
-  json notes = json::parse(*text, nullptr, false);
-  std::vector<uint32_t> points;
-  if (notes.is_object() && notes.contains("code_points") && notes["code_points"].is_array())
-    for (const json &point : notes["code_points"])
-      if (point.is_number_unsigned())
-        points.push_back(point.get<uint32_t>());
-  if (points.empty() || !std::is_sorted(points.begin(), points.end()))
-    return plan::error("{}: damaged: no list of code points", path);
-  return std::optional<std::vector<uint32_t>>(std::move(points));
-}
-
-std::string tcc::runtime::planFolderOf(const std::string &run) {
-  auto text = readFile(run + "/source.json");
-  json source = text ? json::parse(*text, nullptr, false) : json();
-  if (source.is_object()) {
-    std::string relative = run + "/" + source.value("plan_folder_relative", std::string("."));
-    std::string absolute = source.value("plan_folder", std::string());
-    // A run moved together with its model is found by the relative path, a run moved alone by the absolute one.
-    if (!absolute.empty() && fs::is_directory(absolute) && !fs::exists(relative))
-      return absolute;
-    return fs::exists(relative) ? relative : absolute.empty() ? run : absolute;
+plan::Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
+                                                      const std::map<std::string, uint64_t> &files) {
+  DataNotes notes;
+  auto vocabulary = readNamed(run, kVocabulary, files);
+  if (!vocabulary)
+    return vocabulary.status();
+  if (*vocabulary) {
+    std::string path = fmt::format("{}/{}", run, kVocabulary);
+    auto parsed = parseObject(**vocabulary, path);
+    if (!parsed)
+      return parsed.status();
+    auto points = parsed->find("code_points");
+    bool good = points != parsed->end() && points->is_array() && !points->empty();
+    notes.vocabulary.emplace();
+    for (size_t i = 0; good && i < points->size(); ++i) {
+      constexpr uint64_t kLastCodePoint = 0x10ffff;
+      const json &point = (*points)[i];
+      good = point.is_number_unsigned() && point.get<uint64_t>() <= kLastCodePoint &&
+             (i == 0 || point.get<uint64_t>() > notes.vocabulary->back());
+      if (good)
+        notes.vocabulary->push_back(point.get<uint32_t>());
+    }
+    if (!good)
+      return plan::error("{}: damaged: code_points is no ascending list of code points", path);
   }
-  return run;
+  auto classes = readNamed(run, kClasses, files);
+  if (!classes)
+    return classes.status();
+  if (*classes) {
+    json parsed = json::parse(**classes, nullptr, false);
+    notes.classes.emplace();
+    if (parsed.is_array())
+      for (const json &name : parsed)
+        if (name.is_string())
+          notes.classes->push_back(name.get<std::string>());
+    if (!parsed.is_array() || notes.classes->size() != parsed.size())
+      return plan::error("{}/{}: damaged: no list of class names", run, kClasses);
+  }
+  return notes;
 }
 
-bool tcc::runtime::isPlanOfRun(const std::string &run, const plan::PlanReader &reader) {
-  std::string copy = run + "/plan.tplan";
+plan::Status tcc::runtime::checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run) {
+  if (!notes.classes || dataset.classes.empty() || *notes.classes == dataset.classes)
+    return plan::Status();
+  NameList missing, unexpected;
+  auto in = [](const std::vector<std::string> &names, const std::string &name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const std::string &name : *notes.classes)
+    if (!in(dataset.classes, name))
+      missing.add(name);
+  for (const std::string &name : dataset.classes)
+    if (!in(*notes.classes, name))
+      unexpected.add(name);
+  return plan::error("{}: its class folders are not those of {} ({} there, {} here){}{}, so labels would mean other "
+                     "things; give it the same folders, empty ones where there are no images",
+                     dataset.path, run, notes.classes->size(), dataset.classes.size(),
+                     missing.empty() ? "" : "; missing are " + missing.text(),
+                     unexpected.empty() ? "" : "; the run has no " + unexpected.text());
+}
+
+plan::Expected<std::string> tcc::runtime::planFolderOf(const std::string &run, const std::string &planPath) {
+  std::string path = sourcePathOf(run, planPath);
   std::error_code code;
-  if (fs::equivalent(copy, reader.path(), code))
-    return true;
-  auto a = MappedFile::open(copy), b = MappedFile::open(reader.path());
-  if (!a || !b)
-    return false;
-  std::span<const std::byte> first = (*a)->bytes(), second = (*b)->bytes();
-  return first.size() == second.size() && std::memcmp(first.data(), second.data(), first.size()) == 0;
+  if (!fs::exists(path, code))
+    return run;
+  auto source = readSealed(path, /*allowUnsealed=*/true);
+  if (!source)
+    return source.status();
+  auto text = [&](const char *key) {
+    auto found = source->find(key);
+    return found != source->end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  std::string relative = run + "/" + text("plan_folder_relative"), absolute = text("plan_folder");
+  // A run moved together with its model is found by the relative path, a run moved alone by the absolute one.
+  if (fs::exists(relative, code))
+    return relative;
+  return absolute.empty() ? run : absolute;
+}
+
+plan::Status tcc::runtime::copySources(const std::string &run, const std::string &folder) {
+  std::error_code code;
+  for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code)) {
+    std::string name = entry->path().filename().string();
+    if (!name.starts_with("plan") || !name.ends_with(".tplan"))
+      continue;
+    auto planFolder = planFolderOf(run, name);
+    if (!planFolder)
+      return planFolder.status();
+    std::string absolute = fs::absolute(*planFolder).lexically_normal().string();
+    if (plan::Status status = writeSource(folder, sourcePathOf(folder, name), absolute, name); !status.ok())
+      return status;
+  }
+  return plan::Status();
 }
 
 plan::Status tcc::runtime::exportRun(const std::string &text, const std::string &path, bool keepMode) {
   RunReference reference = parseRunReference(text);
-  auto checkpoint = findCheckpoint(reference);
+  auto folder = findCheckpoint(reference);
+  if (!folder)
+    return folder.status();
+  auto checkpoint = Checkpoint::open(*folder);
   if (!checkpoint)
     return checkpoint.status();
-  auto reader = plan::PlanReader::open(reference.run + "/plan.tplan");
+  auto reader = openPlanOf(reference.run, checkpoint->manifest());
   if (!reader)
     return reader.status();
-  auto state = SafetensorsFile::open(stateFileOf(*checkpoint));
-  if (!state)
-    return state.status();
   ExportOptions options;
-  options.planFolder = planFolderOf(reference.run);
+  auto planFolder = planFolderOf(reference.run, reader->path());
+  if (!planFolder)
+    return planFolder.status();
+  options.planFolder = *planFolder;
   options.keepMode = keepMode;
   for (const plan::Variable &variable : reader->plan().variables()) {
-    const Tensor *tensor = state->find(variable.name());
+    const ManifestTensor *tensor = checkpoint->find(variable.name());
     if (variable.role() == plan::PARAMETER && !tensor)
-      return plan::error("{}: damaged: parameter '{}' is missing", stateFileOf(*checkpoint), variable.name());
+      return plan::error("{}: damaged: parameter '{}' is missing", *folder, variable.name());
     if (tensor && plan::typeName(tensor->type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the run's plan says {}", stateFileOf(*checkpoint), variable.name(),
+      return plan::error("{}: '{}' is {}, the run's plan says {}", *folder, variable.name(),
                          plan::typeName(tensor->type), plan::typeName(variable.type()));
   }
   auto trained = [&](const plan::Variable &variable) {
-    const Tensor *tensor = state->find(variable.name());
-    return tensor ? tensor->bytes : std::span<const std::byte>();
+    const ManifestTensor *tensor = checkpoint->find(variable.name());
+    return tensor ? checkpoint->bytes(*tensor) : std::span<const std::byte>();
   };
   return exportWeights(*reader, trained, path, options);
 }

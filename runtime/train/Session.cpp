@@ -2,8 +2,6 @@
 #include "runtime/train/Session.h"
 #include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/Variants.h"
-#include "runtime/state/Checkpoint.h"
-#include "runtime/state/Weights.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
 
@@ -110,13 +108,4 @@ plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, co
     return reader.status();
   result.reader = std::make_unique<BatchReader>(reader.take());
   return result;
-}
-
-plan::Status tcc::runtime::loadFrom(Session &session, const std::string &from) {
-  if (from.ends_with(".safetensors"))
-    return loadWeights(session.plan(), *session.device, from).status();
-  auto checkpoint = findCheckpoint(parseRunReference(from));
-  if (!checkpoint)
-    return checkpoint.status();
-  return loadCheckpoint(*checkpoint, session.plan(), *session.device, /*modelValuesOnly=*/true);
 }

@@ -52,9 +52,6 @@ struct EntryDataOptions {
 plan::Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
                                         const EntryDataOptions &options);
 
-/// Sets the weights: `from` is a weights file (.safetensors), or RUN[@STEP|@last|@best].
-plan::Status loadFrom(Session &session, const std::string &from);
-
 /// The share of the data that data.eval_split keeps for evaluation; 0: none.
 double evalSplitOf(const Session &session);
 

@@ -278,6 +278,22 @@ plan::Status tcc::runtime::applySettings(const std::vector<std::string> &setting
   return plan::Status();
 }
 
+std::vector<std::string> tcc::runtime::mergeSettings(const std::vector<std::string> &run,
+                                                     const std::vector<std::string> &given, const std::string &prefix) {
+  auto keyOf = [](const std::string &setting) {
+    std::string key = setting.substr(0, setting.find('='));
+    return key.substr(0, key.find_last_not_of(' ') + 1);
+  };
+  std::vector<std::string> merged;
+  for (const std::string &setting : run)
+    if (setting.starts_with(prefix) && std::none_of(given.begin(), given.end(), [&](const std::string &other) {
+          return keyOf(other) == keyOf(setting);
+        }))
+      merged.push_back(setting);
+  merged.insert(merged.end(), given.begin(), given.end());
+  return merged;
+}
+
 namespace {
 bool isClassification(const plan::Plan &plan) {
   return plan.training().loss_kind() == "cross_entropy" || plan.training().loss_kind() == "nll";

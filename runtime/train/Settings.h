@@ -16,6 +16,11 @@ namespace tcc::runtime {
 plan::Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
                            plan::DataSettings &data);
 
+/// A run's settings, then those given now; a key that is given now replaces the run's. With `prefix`, only the run's
+/// settings of that section.
+std::vector<std::string> mergeSettings(const std::vector<std::string> &run, const std::vector<std::string> &given,
+                                       const std::string &prefix = "");
+
 /// The target value that the plan's loss leaves uncounted: `loss.ignore_index` of its recipe (PyTorch's -100 if absent)
 /// where the loss is a classification; else nothing.
 std::optional<int64_t> ignoreIndexOf(const plan::Plan &plan);

@@ -9,9 +9,11 @@
 #include "runtime/data/Sampler.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
+#include "runtime/state/RunLock.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
+#include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Scalars.h"
 #include "runtime/train/Signals.h"
@@ -45,8 +47,11 @@ public:
 
 private:
   plan::Status findEntries();
+  plan::Status openCheckpoint();
   plan::Status openData();
+  plan::Status initialize();
   plan::Status planRun();
+  plan::Status continueRun();
   plan::Status openRun();
   void report();
   plan::Status loop();
@@ -78,12 +83,17 @@ private:
   std::optional<Progress> progress;
   std::vector<uint64_t> indices;
   TrainingPosition position;
+  RunReference resumed; ///< the checkpoint that is resumed
+  std::optional<Checkpoint> checkpoint_;
+  std::optional<RunLock> lock;
+  RunRecord record_;
+  std::vector<std::string> notes; ///< for the log, once it is open
   std::string run_;
   uint64_t totalSteps = 0, accumulate = 1, lastWindow = 0;
   double flushed = 0; ///< when, on the monotonic clock
   std::optional<uint64_t> checkpointed, evaluated;
   std::set<uint64_t> bestOnly;
-  bool resuming = false;
+  bool resuming = false, sameRun = false;
 };
 } // namespace
 
@@ -120,21 +130,50 @@ plan::Status Trainer::findEntries() {
   return plan::Status();
 }
 
+/// Locks the run that goes on before anything of it is read.
+plan::Status Trainer::openCheckpoint() {
+  resuming = !options.resume.empty();
+  if (!resuming)
+    return plan::Status();
+  resumed = parseRunReference(options.resume);
+  auto folder = findCheckpoint(resumed);
+  if (!folder)
+    return folder.status();
+  std::error_code code;
+  sameRun = options.out.empty() || options.out == resumed.run || std::filesystem::equivalent(options.out, resumed.run, code);
+  if (sameRun) {
+    auto taken = RunLock::acquire(resumed.run);
+    if (!taken)
+      return taken.status();
+    lock.emplace(taken.take());
+    removeUnfinished(resumed.run);
+  }
+  auto opened = Checkpoint::open(*folder);
+  if (!opened)
+    return opened.status();
+  checkpoint_.emplace(opened.take());
+  resumed.selector = std::to_string(checkpoint_->manifest().position.step);
+  return plan::Status();
+}
+
 plan::Status Trainer::openData() {
   const plan::Entry &entry = (step ? step : first)->runner.entry();
   bool split = evalSplitOf(session) > 0 && options.evalData.empty();
-  std::optional<std::vector<uint32_t>> vocabulary;
-  if (!options.resume.empty()) {
-    auto known = readVocabulary(parseRunReference(options.resume).run);
-    if (!known)
-      return known.status();
-    vocabulary = known.take();
+  DataNotes known;
+  if (resuming) {
+    auto read = readDataNotes(resumed.run, checkpoint_->manifest().run.files);
+    if (!read)
+      return read.status();
+    known = read.take();
   }
+  std::optional<std::vector<uint32_t>> vocabulary = known.vocabulary;
   auto opened = openEntryData(session, entry, options.data,
                               {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, vocabulary});
   if (!opened)
     return opened.status();
   data = opened.take();
+  if (plan::Status status = checkClasses(known, *data.dataset, resumed.run); !status.ok())
+    return status;
   if (options.evalData.empty() && !split)
     return plan::Status();
   const plan::Entry *evaluate = findEntry(session.plan(), "evaluate");
@@ -157,26 +196,35 @@ plan::Status Trainer::openData() {
   return plan::Status();
 }
 
+plan::Status Trainer::initialize() {
+  if (options.init.empty())
+    return plan::Status();
+  auto fit = loadWeights(session.plan(), *session.device, options.init, options.initPartial);
+  if (!fit)
+    return fit.status();
+  if (!fit->complete())
+    notes.push_back(fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
+  return plan::Status();
+}
+
+/// Takes up the checkpoint's position and state.
+plan::Status Trainer::continueRun() {
+  position = checkpoint_->manifest().position;
+  if (options.seed && *options.seed != position.seed)
+    return plan::Status(
+        fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed, position.seed),
+        plan::kExitUsage);
+  if (options.shuffle && *options.shuffle != position.shuffle)
+    return plan::Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled",
+                                    *options.shuffle ? "" : "no-", position.shuffle ? "" : "not "),
+                        plan::kExitUsage);
+  return loadState(*checkpoint_, session.plan(), *session.device);
+}
+
 plan::Status Trainer::planRun() {
-  if (!options.resume.empty()) {
-    auto checkpoint = findCheckpoint(parseRunReference(options.resume));
-    if (!checkpoint)
-      return checkpoint.status();
-    auto stored = readPosition(*checkpoint);
-    if (!stored)
-      return stored.status();
-    position = stored.take();
-    if (options.seed && *options.seed != position.seed)
-      return plan::Status(
-          fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed, position.seed),
-          plan::kExitUsage);
-    if (options.shuffle && *options.shuffle != position.shuffle)
-      return plan::Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled",
-                                      *options.shuffle ? "" : "no-", position.shuffle ? "" : "not "),
-                          plan::kExitUsage);
-    if (plan::Status status = loadCheckpoint(*checkpoint, session.plan(), *session.device); !status.ok())
+  if (resuming) {
+    if (plan::Status status = continueRun(); !status.ok())
       return status;
-    resuming = true;
   } else {
     position.seed = options.seed.value_or(session.training.seed());
     position.shuffle = options.shuffle.value_or(true);
@@ -205,8 +253,23 @@ plan::Status Trainer::planRun() {
     return plan::error("{}: too few samples: {}, but a batch takes {}; compile with a smaller batch, or pad with --set "
                        "data.last=pad",
                        options.data, epochSamples, batch);
-  uint64_t perEpoch = (batches + accumulate - 1) / accumulate;
-  totalSteps = options.steps ? *options.steps : options.epochs.value_or(1) * perEpoch;
+  record_ = makeRunRecord(session);
+  record_.data = makeDataRecord(data, epochSamples, batches);
+  if (resuming) {
+    auto differences = compareWithRun(resumed, checkpoint_->manifest(), record_, position);
+    if (!differences)
+      return differences.status();
+    notes = differences.take();
+  }
+  if (position.batch > batches)
+    return plan::error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data",
+                       options.data, batches, position.batch);
+  // Epochs count from the position: what an epoch holds may have changed since the run began.
+  auto updatesOf = [&](uint64_t left) { return (left + accumulate - 1) / accumulate; };
+  uint64_t perEpoch = updatesOf(batches), epochs = options.epochs.value_or(1);
+  totalSteps = options.steps ? *options.steps : position.step;
+  if (!options.steps && position.epoch < epochs)
+    totalSteps += updatesOf(batches - position.batch) + (epochs - position.epoch - 1) * perEpoch;
   indices.reserve(batch);
   bool inEpochs = session.training.schedule().per() == "epoch";
   if (!resuming)
@@ -220,9 +283,6 @@ plan::Status Trainer::planRun() {
   if (!block)
     return block.status();
   scalars.emplace(block.take());
-  if (position.batch > batches)
-    return plan::error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data",
-                       options.data, batches, position.batch);
   std::span<float> values = step ? step->runner.scalars() : updateEntry->scalars();
   if (!values.empty() && values.size() < scalars->size())
     return plan::error("{}: the plan's scalar block is too small; compile again", session.reader.path());
@@ -230,19 +290,37 @@ plan::Status Trainer::planRun() {
 }
 
 plan::Status Trainer::openRun() {
-  std::string resumed = options.resume.empty() ? "" : parseRunReference(options.resume).run;
-  run_ = !options.out.empty() ? options.out : resuming ? resumed : freeRunName(session.reader.path());
-  std::error_code code;
-  bool sameRun = resuming && (run_ == resumed || std::filesystem::equivalent(run_, resumed, code));
-  if (!sameRun) {
-    if (plan::Status status = createRunFolder(run_, session.reader); !status.ok())
-      return status;
-    if (plan::Status status = writeDataNotes(run_, *data.dataset); !status.ok())
-      return status;
-  } else {
+  run_ = !options.out.empty() ? options.out : resuming ? resumed.run : freeRunName(session.reader.path());
+  if (resuming && checkpoint_->manifest().run.plan && checkpoint_->manifest().run.plan != record_.plan)
+    notes.push_back(fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed.run));
+  if (sameRun) {
     checkpointed = position.step;
+    auto superseded = supersedeAfter(run_, position);
+    if (!superseded)
+      return superseded.status();
+    if (!superseded->empty())
+      notes.push_back(*superseded);
+    record_.files = checkpoint_->manifest().run.files;
+  } else {
+    if (plan::Status status = createRunFolder(run_); !status.ok())
+      return status;
+    auto taken = RunLock::acquire(run_);
+    if (!taken)
+      return taken.status();
+    lock.emplace(taken.take());
+    // The best checkpoint is in the other run.
+    position.bestStep = 0;
+    auto files = writeDataNotes(run_, *data.dataset);
+    if (!files)
+      return files.status();
+    record_.files = files.take();
   }
-  auto opened = MetricsFile::open(run_ + "/metrics.jsonl", position.step);
+  if (!lock->held())
+    notes.push_back(fmt::format("note: the file system of {} has no locks: do not resume it twice at once", run_));
+  checkpoint_.reset();
+  if (plan::Status status = keepPlan(run_, session.reader); !status.ok())
+    return status;
+  auto opened = MetricsFile::open(run_ + "/metrics.jsonl");
   if (!opened)
     return opened.status();
   metricsFile.emplace(opened.take());
@@ -253,8 +331,8 @@ plan::Status Trainer::openRun() {
   progress.emplace(totalSteps, position.step, options.logEvery, options.terminal, options.messages);
   if (plan::Status status = progress->openLog(run_ + "/log.txt"); !status.ok())
     return status;
-  if (resuming && !isPlanOfRun(resumed, session.reader))
-    progress->note(fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed));
+  for (const std::string &note : notes)
+    progress->note(note);
   return plan::Status();
 }
 
@@ -334,7 +412,7 @@ plan::Status Trainer::checkpoint() {
   // A checkpoint stands for the updates before it, so their lines must be there too.
   plan::Status status = flushRecords();
   if (status.ok())
-    status = writeCheckpoint(run_, session.plan(), *session.device, position);
+    status = writeCheckpoint(run_, record_, session.plan(), *session.device, position);
   if (status.ok())
     checkpointed = position.step;
   return status;
@@ -442,9 +520,16 @@ plan::Status Trainer::release() {
     const auto *bytes = static_cast<const std::byte *>(session.device->variableData(static_cast<uint32_t>(index)));
     return {bytes, plan::tensorBytes(variable.type()).value_or(0)};
   };
+  // The user's plan may have been overwritten since the start; the run's copy is checked.
+  Manifest kept;
+  kept.run.plan = record_.plan;
+  kept.position = position;
+  auto reader = openPlanOf(run_, kept);
+  if (!reader)
+    return reader.status();
   ExportOptions exportOptions;
   exportOptions.planFolder = session.reader.folder();
-  return exportWeights(session.reader, trained, run_ + "/model.onnx", exportOptions);
+  return exportWeights(*reader, trained, run_ + "/model.onnx", exportOptions);
 }
 
 plan::Status Trainer::finish(int signal) {
@@ -508,15 +593,8 @@ plan::Status Trainer::loop() {
 }
 
 plan::Status Trainer::run() {
-  for (auto stage : {&Trainer::findEntries, &Trainer::openData})
-    if (plan::Status status = (this->*stage)(); !status.ok())
-      return status;
-  if (!options.init.empty()) {
-    auto loaded = loadWeights(session.plan(), *session.device, options.init);
-    if (!loaded)
-      return loaded.status();
-  }
-  for (auto stage : {&Trainer::planRun, &Trainer::openRun})
+  for (auto stage : {&Trainer::findEntries, &Trainer::openCheckpoint, &Trainer::openData, &Trainer::initialize,
+                     &Trainer::planRun, &Trainer::openRun})
     if (plan::Status status = (this->*stage)(); !status.ok())
       return status;
   report();

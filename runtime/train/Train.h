@@ -12,6 +12,7 @@ struct TrainOptions {
   std::string data, evalData;
   std::optional<uint64_t> steps, epochs; ///< totals, a resumed part included; neither: one epoch
   std::string out, resume, init;
+  bool initPartial = false;    ///< --init may lack weights, or have others
   std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints

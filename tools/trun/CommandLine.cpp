@@ -58,7 +58,8 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
       ->excludes(steps);
   app.add_option("--out", train.out, "run folder to make; default: a new one, MODEL.run");
   app.add_option("--resume", train.resume, "RUN[@STEP]: go on where it stopped");
-  app.add_option("--init", train.init, "WEIGHTS.safetensors to start from");
+  app.add_option("--init", train.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
+  app.add_flag("--init-partial", train.initPartial, "with --init: take the weights that fit, and list the rest");
   auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
   app.add_option("--seed", raw.seed, "of the order and of random numbers (dropout); default: the recipe's")->check(CLI::NonNegativeNumber);
@@ -128,6 +129,8 @@ std::optional<int> check(Options &options, const Raw &raw) {
     train.shuffle = raw.shuffle;
   if (!train.init.empty() && !train.resume.empty())
     return wrongUsage("--init and --resume: a resumed run has its weights already; give one of them");
+  if (train.initPartial && train.init.empty())
+    return wrongUsage("--init-partial: it needs --init WEIGHTS.safetensors");
   train.release = !raw.noRelease;
   train.terminal = ::isatty(STDERR_FILENO) != 0;
   return std::nullopt;

@@ -4,9 +4,11 @@
 #include "runtime/plan/Verifier.h"
 #include "runtime/state/AtomicFile.h"
 #include "runtime/state/Checkpoint.h"
+#include "runtime/state/Weights.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
+#include "runtime/train/Settings.h"
 #include "tools/trun/ProfileReport.h"
 
 #include <algorithm>
@@ -25,23 +27,27 @@ plan::Status checkEma(const Options &options) {
                      : plan::Status();
 }
 
-/// A run that was trained with --set data.… is used with the same, unless told otherwise.
-plan::Status addDataSettings(const std::string &from, std::vector<std::string> &settings) {
+/// What --from names: a run's checkpoint, or else a file of weights.
+plan::Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
   if (from.empty() || from.ends_with(".safetensors"))
-    return plan::Status();
-  auto checkpoint = findCheckpoint(parseRunReference(from));
+    return std::optional<Checkpoint>();
+  auto folder = findCheckpoint(parseRunReference(from));
+  if (!folder)
+    return folder.status();
+  auto checkpoint = Checkpoint::open(*folder);
   if (!checkpoint)
     return checkpoint.status();
-  auto position = readPosition(*checkpoint);
-  if (!position)
-    return position.status();
-  std::vector<std::string> all;
-  for (const std::string &setting : position->settings)
-    if (setting.starts_with("data."))
-      all.push_back(setting);
-  all.insert(all.end(), settings.begin(), settings.end());
-  settings = std::move(all);
-  return plan::Status();
+  return std::optional<Checkpoint>(checkpoint.take());
+}
+
+plan::Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const std::string &from) {
+  if (!checkpoint)
+    return loadWeights(session.plan(), *session.device, from, /*partial=*/false).status();
+  NameList unused;
+  plan::Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused);
+  if (status.ok() && !unused.empty())
+    fmt::print(stderr, "trun: note: {}: the plan has no {}\n", from, unused.text());
+  return status;
 }
 
 /// An open session with an entry and its data.
@@ -55,8 +61,12 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
   if (plan::Status status = checkEma(options); !status.ok())
     return status;
   SessionOptions sessionOptions = options.session;
-  if (plan::Status status = addDataSettings(options.from, sessionOptions.settings); !status.ok())
-    return status;
+  auto checkpoint = openFrom(options.from);
+  if (!checkpoint)
+    return checkpoint.status();
+  // A run that was trained with --set data.… is used with the same, unless told otherwise.
+  if (*checkpoint)
+    sessionOptions.settings = mergeSettings((*checkpoint)->manifest().position.settings, sessionOptions.settings, "data.");
   auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
@@ -70,16 +80,24 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
                        entryName, entryName);
   EntryDataOptions dataOptions;
   if (!options.from.empty()) {
-    if (plan::Status status = loadFrom(*session, options.from); !status.ok())
+    if (plan::Status status = loadFrom(*session, *checkpoint, options.from); !status.ok())
       return status;
-    auto vocabulary = readVocabulary(parseRunReference(options.from).run);
-    if (!vocabulary)
-      return vocabulary.status();
-    dataOptions.vocabulary = vocabulary.take();
   }
+  DataNotes notes;
+  std::string run = parseRunReference(options.from).run;
+  if (*checkpoint) {
+    auto read = readDataNotes(run, (*checkpoint)->manifest().run.files);
+    if (!read)
+      return read.status();
+    notes = read.take();
+    checkpoint->reset();
+  }
+  dataOptions.vocabulary = notes.vocabulary;
   auto data = openEntryData(*session, *entry, dataPath, dataOptions);
   if (!data)
     return data.status();
+  if (plan::Status status = checkClasses(notes, *data->dataset, run); !status.ok())
+    return status;
   Prepared prepared{session.take(), data.take(), nullptr};
   prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
   prepared.runner->setSeed(prepared.session.training.seed());
@@ -190,18 +208,17 @@ plan::Status trainCommand(const Options &options) {
   SessionOptions sessionOptions = options.session;
   TrainOptions trainOptions = options.train;
   if (!trainOptions.resume.empty()) {
-    // The settings of the run go on to hold; what is given now comes after them.
-    auto checkpoint = findCheckpoint(parseRunReference(trainOptions.resume));
+    // The settings of the run go on to hold; what is given now comes after them. The step is fixed here: the run's last
+    // checkpoint may be another one a moment later.
+    RunReference reference = parseRunReference(trainOptions.resume);
+    auto checkpoint = findCheckpoint(reference);
     if (!checkpoint)
       return checkpoint.status();
-    auto position = readPosition(*checkpoint);
-    if (!position)
-      return position.status();
-    std::vector<std::string> settings = position->settings;
-    for (const std::string &setting : sessionOptions.settings)
-      if (std::find(settings.begin(), settings.end(), setting) == settings.end())
-        settings.push_back(setting);
-    sessionOptions.settings = settings;
+    auto manifest = readManifest(*checkpoint);
+    if (!manifest)
+      return manifest.status();
+    sessionOptions.settings = mergeSettings(manifest->position.settings, sessionOptions.settings);
+    trainOptions.resume = fmt::format("{}@{}", reference.run, manifest->position.step);
   } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
     return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
                        trainOptions.out);

@@ -83,6 +83,15 @@ TEST_F(ArrayFormats, SafetensorsFaults) {
               {"tensor 'x'", "dimension"});
   expectError(openDataset(withHeader(R"({"x":{"shape":[1]}})", "1234"), {}), {"tensor 'x'", "lacks"});
   expectError(openDataset(withHeader("{oops}", ""), {}), {"JSON"});
+  // As many bytes as the file holds, but two tensors share some, and others belong to none.
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                     R"("y":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "12345678"), {}),
+              {"share", "offset 0"});
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "12345678"), {}),
+              {"no tensor", "offset 0"});
+  expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                     R"("x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "1234"), {}),
+              {"'x' occurs twice"});
 }
 
 TEST_F(ArrayFormats, NpyAndFolder) {

@@ -60,35 +60,10 @@ TEST_F(State, CheckpointsAreFoundAndListed) {
   expectError(findCheckpoint({at("run"), "3"}), {"step 3", "2, 4"});
   expectError(findCheckpoint({at("run"), "best"}), {"never evaluated", "--eval-data"});
   expectError(findCheckpoint({at("no-run"), "last"}), {"no-run", "no such run"});
-  auto position = readPosition(at("run/checkpoints/step-4"));
-  ASSERT_TRUE(position.ok()) << position.message();
-  EXPECT_EQ(position->step, 4u);
-  EXPECT_EQ(position->epoch * 2 + position->batch, 4u);
-}
-
-TEST_F(State, DamagedCheckpointsAreRefused) {
-  makeRun();
-  std::string state = at("run/checkpoints/step-4/state.safetensors"), bytes = *readFile(state);
-  bytes.back() ^= 1;
-  write("run/checkpoints/step-4/state.safetensors", bytes);
-  auto session = openSession({plan, "cpu", 1, {}});
-  ASSERT_TRUE(session.ok()) << session.message();
-  expectError(loadCheckpoint(at("run/checkpoints/step-4"), session->plan(), *session->device), {"step-4", "checksum"});
-  EXPECT_TRUE(loadCheckpoint(at("run/checkpoints/step-2"), session->plan(), *session->device).ok());
-  write("run/checkpoints/step-2/manifest.json", "{}");
-  expectError(readPosition(at("run/checkpoints/step-2")), {"manifest.json", "damaged"});
-  write("run/checkpoints/step-2/manifest.json",
-        R"({"version":99,"step":2,"epoch":0,"batch":0,"seed":0,"settings":[]})");
-  expectError(readPosition(at("run/checkpoints/step-2")), {"99", "newer"});
-}
-
-TEST_F(State, CheckpointOfAnotherModelIsRefused) {
-  makeRun();
-  std::string other = writeRegressionPlan(
-      at("other.tplan"), 1, [](plan::Plan &changed) { changed.mutable_variables(kWeight)->set_name("v"); });
-  auto session = openSession({other, "cpu", 1, {}});
-  ASSERT_TRUE(session.ok()) << session.message();
-  expectError(loadCheckpoint(at("run/checkpoints/step-4"), session->plan(), *session->device), {"'v'", "plan"});
+  auto manifest = readManifest(at("run/checkpoints/step-4"));
+  ASSERT_TRUE(manifest.ok()) << manifest.message();
+  EXPECT_EQ(manifest->position.step, 4u);
+  EXPECT_EQ(manifest->position.epoch * 2 + manifest->position.batch, 4u);
 }
 
 TEST_F(State, ExportSafetensors) {
@@ -151,17 +126,42 @@ TEST_F(State, ModelAndPlanMustAgree) {
 TEST_F(State, InitialWeightsByName) {
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok());
-  std::vector<float> w = {7, 8, 9};
-  auto save = [&](const std::string &name, std::vector<int64_t> dims) {
-    EXPECT_TRUE(writeSafetensors(at("w.safetensors"), {tensorOf(name, plan::F32, dims, w)}).ok());
-    return loadWeights(session->plan(), *session->device, at("w.safetensors"));
+  std::vector<float> w = {7, 8, 9}, frozen = {1, 2};
+  auto load = [&](std::vector<Tensor> tensors, bool partial = false) {
+    EXPECT_TRUE(writeSafetensors(at("w.safetensors"), std::move(tensors)).ok());
+    return loadWeights(session->plan(), *session->device, at("w.safetensors"), partial);
   };
-  auto loaded = save("w", {3});
+  float *value = static_cast<float *>(session->device->variableData(kWeight));
+  auto loaded = load({tensorOf("w", plan::F32, {3}, w)});
   ASSERT_TRUE(loaded.ok()) << loaded.message();
-  EXPECT_EQ(*loaded, 1u);
-  EXPECT_EQ(static_cast<float *>(session->device->variableData(kWeight))[2], 9);
-  expectError(save("frozne", {3}), {"'frozne'", "did you mean 'frozen'?"});
-  expectError(save("w", {1, 3}), {"'w'", "f32[1x3]", "f32[3]"});
+  EXPECT_EQ(loaded->loaded, 1u);
+  EXPECT_EQ(value[2], 9);
+  value[2] = 0;
+  Tensor odd = tensorOf("frozne", plan::F32, {2}, frozen), right = tensorOf("w", plan::F32, {3}, w);
+  expectError(load({odd, right}), {"the model has no 'frozne'", "did you mean 'frozen'?", "--init-partial"});
+  expectError(load({tensorOf("w", plan::F32, {1, 3}, w)}), {"'w' (f32[1x3], the model's is f32[3])"});
+  expectError(load({tensorOf("frozen", plan::F32, {2}, frozen)}), {"missing are 'w'"});
+  EXPECT_EQ(value[2], 0) << "nothing is copied on an error";
+  auto part = load({odd, right}, true);
+  ASSERT_TRUE(part.ok()) << part.message();
+  EXPECT_EQ(value[2], 9);
+  EXPECT_EQ(part->unexpected.size(), 1u);
+  EXPECT_NE(part->text().find("'frozne'"), std::string::npos);
+  expectError(load({odd}, true), {"no weights of the model"});
+  std::vector<Tensor> many = {right};
+  for (int i = 0; i < 100; ++i)
+    many.push_back(tensorOf("extra" + std::to_string(i), plan::F32, {2}, frozen));
+  expectError(load(many), {"'extra0'", "and 92 more"});
+}
+
+TEST_F(State, InitialWeightsOfARun) {
+  makeRun();
+  auto session = openSession({plan, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok());
+  auto loaded = loadWeights(session->plan(), *session->device, at("run@2"), false);
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  EXPECT_EQ(static_cast<float *>(session->device->variableData(kWeight))[1], weights("run/checkpoints/step-2")[1]);
+  EXPECT_EQ(static_cast<float *>(session->device->variableData(kMomentum))[1], 0) << "the optimizer starts anew";
 }
 
 TEST_F(State, PredictAndGradients) {

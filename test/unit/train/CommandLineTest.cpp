@@ -116,9 +116,10 @@ TEST_F(Commands, FromTrainingToExport) {
   ASSERT_TRUE(run({plan, "--data", data, "--steps", "1", "--out", at("mapped"), "--set", "data.map.y=y", "--set",
                    "data.last=drop"})
                   .ok());
-  nlohmann::json manifest = nlohmann::json::parse(*runtime::readFile(at("mapped/checkpoints/step-1/manifest.json")));
-  manifest["settings"][0] = "data.map.y=nothing";
-  write("mapped/checkpoints/step-1/manifest.json", manifest.dump());
+  auto manifest = runtime::readManifest(at("mapped/checkpoints/step-1"));
+  ASSERT_TRUE(manifest.ok()) << manifest.message();
+  manifest->position.settings[0] = "data.map.y=nothing";
+  write("mapped/checkpoints/step-1/manifest.json", runtime::manifestText(*manifest));
   expectError(run({"eval", plan, "--data", data, "--from", at("mapped")}), {"'nothing'"});
   EXPECT_TRUE(run({"eval", plan, "--data", data, "--from", at("mapped"), "--set", "data.map.y=y"}).ok());
   ASSERT_TRUE(run({"export", at("run"), "-o", at("w.safetensors")}).ok());

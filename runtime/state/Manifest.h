@@ -1,0 +1,114 @@
+//===- Manifest.h - what a checkpoint says about itself ------------------===//
+//
+// `manifest.json` names the logical tensors of a checkpoint, the shard files that hold slices of them, where training
+// stood, and the settings that the run was made with. docs/checkpoints.md describes every member. Readers ignore
+// members that they do not know, unless "requires" lists them: so a later version adds what it needs without a new
+// version number, and an earlier one never reads a checkpoint wrongly.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_MANIFEST_H
+#define TCC_RUNTIME_STATE_MANIFEST_H
+
+#include "runtime/plan/DType.h"
+#include "runtime/plan/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcc::runtime {
+
+constexpr int kManifestVersion = 2;
+
+/// Where training stands between two updates.
+struct TrainingPosition {
+  uint64_t step = 0;  ///< updates done
+  uint64_t epoch = 0; ///< the epoch that the next batch belongs to, from 0
+  uint64_t batch = 0; ///< micro-batches of that epoch that are done
+  uint64_t seed = 0;
+  bool shuffle = true;
+  double scheduleTotal = 0;          ///< the schedule's total_steps, fixed when the run started (in its own unit)
+  std::vector<std::string> settings; ///< --set KEY=VALUE of the run
+  uint64_t bestStep = 0;             ///< 0: no evaluation yet
+  double bestLoss = 0;
+};
+
+/// The training data, as far as the order of samples depends on it, and a sample of its content.
+struct DataRecord {
+  uint64_t samples = 0, epochSamples = 0;
+  uint64_t batch = 0;        ///< samples of a micro-batch
+  uint64_t epochBatches = 0; ///< micro-batches of an epoch
+  std::map<std::string, std::string> columns; ///< input → type of its column, "f32[32x10]"
+  uint64_t fingerprint = 0;  ///< of a few samples
+};
+
+/// What stays the same from one checkpoint of a run to the next.
+struct RunRecord {
+  std::string producer; ///< "trun 0.1.0"
+  std::string model;    ///< file name without folder
+  std::optional<uint64_t> plan;                ///< PlanReader::checksum of the plan
+  std::map<std::string, uint64_t> files;       ///< XXH3-64 of files of the run folder: vocabulary.json, classes.json
+  std::map<std::string, std::string> training; ///< setting → value as compact JSON: "optimizer.lr" → "0.001"
+  std::map<std::string, uint64_t> frozen;      ///< initializer that training does not change → identity of its value
+  std::optional<DataRecord> data;
+};
+
+/// Which part a tensor has in training. Parameter, Buffer and Ema hold values of the model.
+enum class TensorRole {
+  Parameter,
+  Buffer, ///< written by training without a gradient: running statistics
+  Optimizer,
+  Ema,       ///< the average of a parameter
+  LossScale, ///< of mixed precision
+  Counter    ///< an integer that training counts up
+};
+std::string_view roleName(TensorRole role);
+
+/// A box of a tensor: elements [start, start + shape) of each axis, stored in a shard under `key`.
+struct TensorSlice {
+  size_t shard = 0;
+  std::string key;
+  std::vector<uint64_t> start, shape;
+};
+
+struct ManifestTensor {
+  std::string name;
+  plan::TensorType type;
+  std::optional<TensorRole> role; ///< absent in version 1
+  std::vector<TensorSlice> slices;
+};
+
+struct ManifestShard {
+  std::string file; ///< a safetensors file of the checkpoint's folder
+  uint64_t bytes = 0;
+  uint64_t hash = 0; ///< XXH3-64 of the file
+};
+
+struct Manifest {
+  int version = kManifestVersion;
+  RunRecord run;
+  TrainingPosition position;
+  std::vector<ManifestShard> shards;
+  std::vector<ManifestTensor> tensors; ///< version 1: empty, the shard's own header says
+};
+
+/// Parses and checks a manifest: seal, version, every member's type and range, unique names, shard files inside the
+/// folder, slices that cover each tensor exactly once. `name` starts every message. Never allocates more than a small
+/// multiple of the text. Version 1, which has no seal, is read as far as it goes.
+plan::Expected<Manifest> parseManifest(std::string_view text, const std::string &name);
+
+/// The same for a text whose seal was checked, or does not matter: fuzzers cannot guess checksums.
+plan::Expected<Manifest> parseManifestBody(std::string_view text, const std::string &name);
+
+/// The text of a manifest, which parseManifest gives back.
+std::string manifestText(const Manifest &manifest);
+
+/// Do the slices cover every element of a tensor of that shape exactly once? Error: says how not.
+plan::Status checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_MANIFEST_H

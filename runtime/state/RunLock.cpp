@@ -1,0 +1,71 @@
+//===- RunLock.cpp - one process writes a run ----------------------------===//
+#include "runtime/state/RunLock.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// "process 123 on host", as the holder wrote it; of a file that holds something else nothing is repeated.
+std::string holderOf(int descriptor) {
+  char text[256] = {};
+  ssize_t count = ::pread(descriptor, text, sizeof(text) - 1, 0);
+  std::string holder(text, static_cast<size_t>(count > 0 ? count : 0));
+  holder = holder.substr(0, holder.find('\n'));
+  for (char c : holder)
+    if (c < ' ' || c > '~')
+      return "another process";
+  return holder.starts_with("process ") ? holder : "another process";
+}
+} // namespace
+
+plan::Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
+  std::string path = run + "/lock";
+  RunLock lock;
+  lock.descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+  if (lock.descriptor < 0)
+    return plan::error("{}: cannot write: {}", path, std::strerror(errno));
+  struct stat information {};
+  if (::fstat(lock.descriptor, &information) != 0 || !S_ISREG(information.st_mode))
+    return plan::error("{}: it is no regular file; remove it", path);
+  int result = 0;
+  do
+    result = ::flock(lock.descriptor, LOCK_EX | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  if (result != 0 && errno == EWOULDBLOCK)
+    return plan::error("{}: {} is training in this run; wait for its end, or write another run with --out", run,
+                       holderOf(lock.descriptor));
+  if (result != 0 && errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP && errno != EINVAL)
+    return plan::error("{}: cannot lock: {}", path, std::strerror(errno));
+  lock.locked = result == 0;
+  char host[256] = {};
+  if (::gethostname(host, sizeof(host) - 1) != 0)
+    std::strcpy(host, "unknown");
+  std::string holder = fmt::format("process {} on {}\n", ::getpid(), host);
+  // The text is for messages: a full disk must not keep a run from going on.
+  if (::ftruncate(lock.descriptor, 0) != 0 ||
+      ::pwrite(lock.descriptor, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
+    (void)::ftruncate(lock.descriptor, 0);
+  return lock;
+}
+
+tcc::runtime::RunLock::RunLock(RunLock &&other) noexcept
+    : descriptor(std::exchange(other.descriptor, -1)), locked(std::exchange(other.locked, false)) {}
+
+RunLock &tcc::runtime::RunLock::operator=(RunLock &&other) noexcept {
+  std::swap(descriptor, other.descriptor);
+  std::swap(locked, other.locked);
+  return *this;
+}
+
+tcc::runtime::RunLock::~RunLock() {
+  if (descriptor >= 0)
+    ::close(descriptor);
+}

@@ -1,0 +1,36 @@
+//===- RunLock.h - one process writes a run ------------------------------===//
+//
+// RUN/lock is held with flock(2) for the life of the process that trains: the system releases it however the process
+// ends, so a crash leaves no lock behind. The file names the holder for messages, and stays when the run ends.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_RUNLOCK_H
+#define TCC_RUNTIME_STATE_RUNLOCK_H
+
+#include "runtime/plan/Status.h"
+
+#include <string>
+
+namespace tcc::runtime {
+
+class RunLock {
+public:
+  /// Takes the lock of a run folder, which must exist. Error: another process holds it (named with host and process
+  /// number), or the lock file cannot be made. On a file system without locks it succeeds, and `held` says no.
+  static plan::Expected<RunLock> acquire(const std::string &run);
+
+  RunLock(RunLock &&other) noexcept;
+  RunLock &operator=(RunLock &&other) noexcept;
+  ~RunLock();
+
+  bool held() const { return locked; }
+
+private:
+  RunLock() = default;
+  int descriptor = -1;
+  bool locked = false;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_RUNLOCK_H

@@ -1,0 +1,118 @@
+//===- SealedJson.cpp - JSON files that carry their own checksum ---------===//
+#include "runtime/state/SealedJson.h"
+#include "runtime/plan/BytesText.h"
+#include "runtime/plan/PlanFile.h"
+#include "runtime/state/MappedFile.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fmt/format.h>
+#include <set>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using nlohmann::json;
+
+namespace {
+constexpr std::string_view kKey = "\"xxh3\": \"", kEnd = "\"\n}\n";
+constexpr size_t kDigits = 16, kTail = kKey.size() + kDigits + kEnd.size();
+constexpr int kMostDepth = 32;
+
+/// Does the text end as a sealed one, whatever its last key is called? A damaged key must not unseal it.
+bool endsInChecksum(std::string_view text) {
+  return text.size() >= kTail && text.ends_with(kEnd) &&
+         parseChecksum(text.substr(text.size() - kDigits - kEnd.size(), kDigits)).has_value();
+}
+
+bool hasTail(std::string_view text) {
+  return text.size() >= kTail && text.substr(text.size() - kTail, kKey.size()) == kKey && text.ends_with(kEnd);
+}
+} // namespace
+
+std::string tcc::runtime::checksumText(uint64_t hash) { return fmt::format("{:016x}", hash); }
+
+std::optional<uint64_t> tcc::runtime::parseChecksum(std::string_view text) {
+  uint64_t hash = 0;
+  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), hash, 16);
+  bool lower = std::none_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'F'; });
+  if (text.size() != kDigits || code != std::errc() || end != text.data() + text.size() || !lower)
+    return std::nullopt;
+  return hash;
+}
+
+plan::Expected<json> tcc::runtime::parseObject(std::string_view text, const std::string &name) {
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  bool deep = false;
+  auto watch = [&](int depth, json::parse_event_t event, json &parsed) {
+    if (depth > kMostDepth)
+      deep = true;
+    if (event == json::parse_event_t::object_start)
+      open.emplace_back();
+    else if (event == json::parse_event_t::object_end && !open.empty())
+      open.pop_back();
+    else if (event == json::parse_event_t::key && !open.empty())
+      if (const auto &key = parsed.get_ref<const std::string &>(); !open.back().insert(key).second && twice.empty())
+        twice = key;
+    return !deep;
+  };
+  json value = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
+  if (deep)
+    return plan::error("{}: damaged: nested deeper than {} levels", name, kMostDepth);
+  if (!value.is_object())
+    return plan::error("{}: damaged: no JSON object", name);
+  if (!twice.empty())
+    return plan::error("{}: damaged: the key '{}' occurs twice in one object", name, twice);
+  return value;
+}
+
+std::string tcc::runtime::sealObject(const nlohmann::ordered_json &object, const std::vector<std::string> &linewise) {
+  std::string text = "{\n";
+  auto dump = [](const nlohmann::ordered_json &value) {
+    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  };
+  for (const auto &[key, value] : object.items()) {
+    text += dump(key) + ": ";
+    if (value.is_array() && !value.empty() && std::find(linewise.begin(), linewise.end(), key) != linewise.end()) {
+      for (size_t i = 0; i < value.size(); ++i)
+        text += (i == 0 ? "[\n " : ",\n ") + dump(value[i]);
+      text += "\n]";
+    } else {
+      text += dump(value);
+    }
+    text += ",\n";
+  }
+  uint64_t hash = plan::hashBytes(text.data(), text.size());
+  return text.append(kKey).append(checksumText(hash)).append(kEnd);
+}
+
+plan::Expected<json> tcc::runtime::openSealed(std::string_view text, const std::string &name, bool allowUnsealed) {
+  auto value = parseObject(text, name);
+  if (!value || (allowUnsealed && !value->contains("xxh3") && !endsInChecksum(text)))
+    return value;
+  if (!hasTail(text))
+    return plan::error("{}: damaged or edited: it does not end with its checksum", name);
+  std::string_view sealed = text.substr(0, text.size() - kTail);
+  auto stored = parseChecksum(text.substr(sealed.size() + kKey.size(), kDigits));
+  if (!stored || *stored != plan::hashBytes(sealed.data(), sealed.size()))
+    return plan::error("{}: damaged or edited: its checksum does not match", name);
+  return value;
+}
+
+plan::Expected<std::string> tcc::runtime::readJsonText(const std::string &path) {
+  std::error_code code;
+  auto status = std::filesystem::status(path, code);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return plan::error("{}: cannot read: it is no regular file", path);
+  uint64_t bytes = std::filesystem::file_size(path, code);
+  if (!code && bytes > kMostJsonBytes)
+    return plan::error("{}: damaged: it holds {}, more than the {} that such a file may have", path,
+                       plan::bytesText(bytes), plan::bytesText(kMostJsonBytes));
+  return readFile(path);
+}
+
+plan::Expected<json> tcc::runtime::readSealed(const std::string &path, bool allowUnsealed) {
+  auto text = readJsonText(path);
+  return text ? openSealed(*text, path, allowUnsealed) : text.status();
+}

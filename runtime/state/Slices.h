@@ -1,0 +1,20 @@
+//===- Slices.h - boxes of tensors ---------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_SLICES_H
+#define TCC_RUNTIME_STATE_SLICES_H
+
+#include "runtime/state/Manifest.h"
+
+#include <span>
+
+namespace tcc::runtime {
+
+/// Copies a slice's elements, which lie dense and row-major in `from`, to their places in a tensor of `shape`.
+void copySlice(const TensorSlice &slice, std::span<const std::byte> from, const std::vector<uint64_t> &shape,
+               uint64_t elementBytes, std::byte *to);
+
+/// The type of a slice of a tensor.
+plan::TensorType sliceType(const plan::TensorType &whole, const TensorSlice &slice);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_SLICES_H

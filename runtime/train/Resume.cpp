@@ -1,0 +1,276 @@
+//===- Resume.cpp - what a run was made with, and what goes on with it ---===//
+#define TOML_EXCEPTIONS 0
+#include "runtime/train/Resume.h"
+#include "runtime/state/Weights.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <toml++/toml.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using nlohmann::json;
+
+namespace {
+using Settings = std::map<std::string, std::string>;
+
+std::string text(const json &value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+/// Keys of a recipe's table under their full names; arrays are one value.
+void flatten(const toml::table &table, const std::string &prefix, Settings &out) {
+  for (const auto &[key, node] : table) {
+    std::string name = prefix + std::string(key.str());
+    if (const toml::table *inner = node.as_table()) {
+      flatten(*inner, name + ".", out);
+      continue;
+    }
+    if (auto word = node.value<std::string>())
+      out[name] = text(*word);
+    else if (auto number = node.value<double>(); number && !node.is_boolean())
+      out[name] = text(*number);
+    else if (auto flag = node.value<bool>())
+      out[name] = text(*flag);
+    else if (const toml::array *array = node.as_array()) {
+      std::ostringstream stream;
+      stream << toml::json_formatter(*array, toml::format_flags::none);
+      json parsed = json::parse(stream.str(), nullptr, false);
+      out[name] = text(parsed.is_discarded() ? stream.str() : parsed.dump());
+    }
+  }
+}
+
+/// Of the recipe, what is compiled into the plan and shapes training, but has no number in plan.Training.
+void addCompiledKeys(const plan::Plan &plan, Settings &out) {
+  toml::parse_result recipe = toml::parse(plan.recipe());
+  if (!recipe)
+    return;
+  Settings all;
+  flatten(recipe.table(), "", all);
+  static const std::set<std::string> known = {
+      "optimizer.lr",        "optimizer.betas", "optimizer.eps",      "optimizer.weight_decay", "optimizer.momentum",
+      "optimizer.dampening", "optimizer.alpha", "optimizer.lr_decay"};
+  for (const auto &[name, value] : all) {
+    bool shapes = (name.starts_with("model.") && !name.starts_with("model.dims")) || name.starts_with("loss.") ||
+                  name.starts_with("optimizer.") || name.starts_with("train.");
+    if (shapes && !known.count(name))
+      out.try_emplace(name, value);
+  }
+}
+
+void addOptimizer(const plan::Optimizer &optimizer, Settings &out) {
+  out["optimizer.kind"] = text(optimizer.kind());
+  out["optimizer.nesterov"] = text(optimizer.nesterov());
+  for (const auto &[name, value] : optimizer.numbers())
+    out["optimizer." + name] = text(value);
+  auto decay = optimizer.numbers().find("weight_decay");
+  double usual = decay == optimizer.numbers().end() ? 0 : decay->second;
+  for (int g = 0; g < optimizer.groups_size(); ++g) {
+    const plan::OptimizerGroup &group = optimizer.groups(g);
+    std::string prefix = fmt::format("optimizer.group[{}] '{}' ", g, group.name());
+    if (group.lr_scale() != 1)
+      out[prefix + "lr_scale"] = text(group.lr_scale());
+    if (group.weight_decay() != usual)
+      out[prefix + "weight_decay"] = text(group.weight_decay());
+  }
+}
+
+Settings settingsOf(const Session &session) {
+  const plan::Training &training = session.training;
+  Settings out;
+  addOptimizer(training.optimizer(), out);
+  const plan::Schedule &schedule = training.schedule();
+  out["schedule.kind"] = text(schedule.kind().empty() ? "constant" : schedule.kind());
+  out["schedule.per"] = text(schedule.per().empty() ? "step" : schedule.per());
+  out["schedule.warmup_from"] = text(schedule.warmup_from().empty() ? "first" : schedule.warmup_from());
+  for (const auto &[name, value] : schedule.numbers())
+    out["schedule." + name] = text(value);
+  out["train.accumulate"] = text(std::max<int64_t>(training.accumulate(), 1));
+  out["train.clip_norm"] = training.has_clip_norm() ? text(training.clip_norm()) : text(nullptr);
+  out["train.seed"] = text(training.seed());
+  out["train.precision"] = text(session.plan().precision());
+  out["loss.kind"] = text(training.loss_kind());
+  out["loss.output"] = text(training.loss_output());
+  out["loss.target"] = text(training.target());
+  out["loss.shift"] = text(training.shift());
+  for (const auto &[name, value] : session.data.settings())
+    out["data." + name] = text(value);
+  for (const auto &[name, value] : session.data.map())
+    out["data.map." + name] = text(value);
+  addCompiledKeys(session.plan(), out);
+  return out;
+}
+
+/// Identity of a value that training does not change; the same whether the plan holds the bytes or refers to them.
+uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
+  if (variable.has_external())
+    return variable.external().xxh3();
+  if (variable.has_payload() && variable.payload() < static_cast<uint32_t>(plan.payloads_size()))
+    return plan.payloads(static_cast<int>(variable.payload())).xxh3();
+  std::string value = fmt::format("fill {}", variable.fill());
+  return plan::hashBytes(value.data(), value.size());
+}
+
+/// Settings whose change gives the optimizer's state, or the goal of training, another meaning.
+bool isRefused(const std::string &name) {
+  return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output";
+}
+
+std::string wayOut(const RunReference &run) {
+  return fmt::format("start a new run from its weights: --init {}@{} --out NEW", run.run, run.selector);
+}
+
+std::string shown(const Settings &settings, const std::string &name) {
+  auto found = settings.find(name);
+  if (found == settings.end())
+    return "unset";
+  json value = json::parse(found->second, nullptr, false);
+  std::string result = value.is_string() ? value.get<std::string>() : value.is_null() ? "none" : found->second;
+  constexpr size_t kMost = 60;
+  return result.size() <= kMost ? result : result.substr(0, kMost) + "…";
+}
+
+plan::Status compareSettings(const RunReference &run, const Manifest &stored, const RunRecord &now,
+                             std::vector<std::string> &notes) {
+  std::set<std::string> names;
+  for (const Settings *settings : {&stored.run.training, &now.training})
+    for (const auto &[name, value] : *settings)
+      names.insert(name);
+  std::string differences;
+  constexpr size_t kShown = 12;
+  size_t count = 0;
+  for (const std::string &name : names) {
+    auto before = stored.run.training.find(name), after = now.training.find(name);
+    if (before != stored.run.training.end() && after != now.training.end() && before->second == after->second)
+      continue;
+    std::string change = fmt::format("{} {} → {}", name, shown(stored.run.training, name), shown(now.training, name));
+    if (isRefused(name))
+      return plan::error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
+                         wayOut(run));
+    if (name == "train.seed")
+      return plan::error("train.seed {} → {}: the run that is resumed has seed {}; leave it out",
+                         shown(stored.run.training, name), shown(now.training, name), stored.position.seed);
+    if (++count <= kShown)
+      differences += (differences.empty() ? "" : ", ") + change;
+  }
+  if (count > kShown)
+    differences += fmt::format(" and {} more", count - kShown);
+  if (count != 0)
+    notes.push_back(fmt::format("note: settings differ from the run's: {}", differences));
+  return plan::Status();
+}
+
+plan::Status compareFrozen(const RunReference &run, const Manifest &stored, const RunRecord &now) {
+  NameList different;
+  for (const auto &[name, identity] : now.frozen)
+    if (auto before = stored.run.frozen.find(name); before != stored.run.frozen.end() && before->second != identity)
+      different.add(name);
+  if (different.empty())
+    return plan::Status();
+  return plan::error("the plan's frozen values are not those that the run was trained with: {}; compile the model that "
+                     "the run started from, or {}",
+                     different.text(), wayOut(run));
+}
+
+/// Micro-batches of the epoch that are done, counted in the new batch size.
+plan::Status convertBatches(const RunReference &run, const DataRecord &before, const DataRecord &now,
+                            TrainingPosition &position) {
+  if (position.batch >= before.epochBatches) {
+    position.batch = now.epochBatches;
+    return plan::Status();
+  }
+  uint64_t samples = position.batch * before.batch;
+  if (samples % now.batch != 0)
+    return plan::error("the run had done {} samples of epoch {} in batches of {}; batches of {} cannot go on from there; "
+                       "compile with a batch that divides {}, or {}",
+                       samples, position.epoch + 1, before.batch, now.batch, samples, wayOut(run));
+  position.batch = std::min(samples / now.batch, now.epochBatches);
+  return plan::Status();
+}
+
+plan::Status compareData(const RunReference &run, const Manifest &stored, const RunRecord &now,
+                         TrainingPosition &position, std::vector<std::string> &notes) {
+  if (!stored.run.data || !now.data)
+    return plan::Status();
+  const DataRecord &before = *stored.run.data, &after = *now.data;
+  bool middle = position.batch != 0 && position.batch < before.epochBatches;
+  if (before.batch != after.batch || (before.epochBatches != after.epochBatches && !middle)) {
+    uint64_t was = position.batch;
+    if (plan::Status status = convertBatches(run, before, after, position); !status.ok())
+      return status;
+    if (before.batch != after.batch)
+      notes.push_back(fmt::format("note: the batch differs from the run's: {} → {} samples; epoch {} goes on after "
+                                  "batch {} (it was {})",
+                                  before.batch, after.batch, position.epoch + 1, position.batch, was));
+  }
+  if (before.samples != after.samples)
+    notes.push_back(fmt::format("note: the data differ from the run's: {} → {} samples{}", before.samples, after.samples,
+                                middle ? fmt::format("; the rest of epoch {} follows the new order, so that some "
+                                                     "samples may come twice in it and others not at all",
+                                                     position.epoch + 1)
+                                       : ""));
+  else if (before.fingerprint != after.fingerprint)
+    notes.push_back("note: the data differ from the run's: as many samples, but other values");
+  return plan::Status();
+}
+} // namespace
+
+RunRecord tcc::runtime::makeRunRecord(const Session &session) {
+  RunRecord record;
+  record.producer = "trun " TCC_VERSION;
+  record.model = session.plan().model();
+  record.plan = session.reader.checksum();
+  record.training = settingsOf(session);
+  std::vector<bool> written = writtenVariables(session.plan());
+  for (int i = 0; i < session.plan().variables_size(); ++i)
+    if (const plan::Variable &variable = session.plan().variables(i);
+        variable.role() == plan::FROZEN && !written[static_cast<size_t>(i)])
+      record.frozen[variable.name()] = initialIdentity(session.plan(), variable);
+  return record;
+}
+
+DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches) {
+  DataRecord record;
+  record.samples = data.reader->samples();
+  record.epochSamples = epochSamples;
+  record.batch = data.reader->batch();
+  record.epochBatches = epochBatches;
+  constexpr uint64_t kProbes = 16;
+  for (const auto &[input, column] : data.reader->columns()) {
+    record.columns[input] = plan::typeName(column->type());
+    std::vector<std::byte> sample(column->sampleBytes());
+    for (uint64_t i = 0, last = UINT64_MAX; i < kProbes && column->samples() != 0; ++i) {
+      uint64_t index = i * (column->samples() - 1) / (kProbes - 1);
+      if (index == last)
+        continue;
+      last = index;
+      // A sample that cannot be read is found, and reported, when a batch needs it.
+      bool read = column->read(index, sample.data()).ok();
+      uint64_t pair[2] = {record.fingerprint, read ? plan::hashBytes(sample.data(), sample.size()) : 0};
+      record.fingerprint = plan::hashBytes(pair, sizeof(pair));
+    }
+  }
+  return record;
+}
+
+plan::Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
+                                                                      const RunRecord &now, TrainingPosition &position) {
+  std::vector<std::string> notes;
+  if (stored.version == 1) {
+    notes.push_back("note: an earlier version wrote this checkpoint, without its settings: whether they differ is not "
+                    "known");
+    return notes;
+  }
+  plan::Status status = compareSettings(run, stored, now, notes);
+  if (status.ok())
+    status = compareFrozen(run, stored, now);
+  if (status.ok())
+    status = compareData(run, stored, now, position, notes);
+  if (!status.ok())
+    return status;
+  if (stored.run.model != now.model)
+    notes.push_back(fmt::format("note: the model differs from the run's: {} → {}", stored.run.model, now.model));
+  return notes;
+}

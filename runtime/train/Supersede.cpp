@@ -1,0 +1,153 @@
+//===- Supersede.cpp - what a resume replaces stays beside it ------------===//
+//
+// A run that goes on from an earlier checkpoint, or from the last one after a crash, makes its later updates anew.
+// What it holds of them moves to RUN/superseded/N: the run itself is one line of updates again, so that RUN@last and
+// the curve in metrics.jsonl mean one training. With checkpoints in it, the folder has the form of a run, which can be
+// exported and resumed.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/state/AtomicFile.h"
+#include "runtime/state/SealedJson.h"
+#include "runtime/train/RunFolder.h"
+
+#include <algorithm>
+#include <filesystem>
+
+using namespace tcc;
+using namespace tcc::runtime;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+/// Lines of updates up to `step`, and the others: later ones, what is no line of metrics, and one that a crash cut.
+struct MetricsLines {
+  std::string kept, later;
+  size_t count = 0;
+};
+
+MetricsLines splitLines(const std::string &text, uint64_t step) {
+  MetricsLines lines;
+  for (size_t at = 0; at < text.size();) {
+    size_t end = text.find('\n', at);
+    bool whole = end != std::string::npos;
+    std::string line = text.substr(at, whole ? end - at : end) + "\n";
+    at = whole ? end + 1 : text.size();
+    json entry = json::parse(line, nullptr, false);
+    auto number = entry.is_object() ? entry.find("step") : entry.end();
+    bool keep = whole && entry.is_object() && number != entry.end() && number->is_number_unsigned() &&
+                number->get<uint64_t>() <= step;
+    (keep ? lines.kept : lines.later) += line;
+    lines.count += !keep;
+  }
+  return lines;
+}
+
+std::string freeFolder(const std::string &run) {
+  std::error_code code;
+  for (int i = 1;; ++i)
+    if (std::string folder = fmt::format("{}/superseded/{}", run, i); !fs::exists(fs::symlink_status(folder, code)))
+      return folder;
+}
+
+/// Gives the folder the run's own files, under their names. Links: nobody writes into them, they are only replaced.
+plan::Status linkFiles(const std::string &run, const std::string &folder) {
+  std::error_code code;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code)) {
+    std::string name = entry->path().filename().string();
+    if (name.ends_with(".tplan") || name == "vocabulary.json" || name == "classes.json")
+      files.push_back(entry->path());
+  }
+  for (const fs::path &file : files) {
+    fs::path to = fs::path(folder) / file.filename();
+    fs::create_hard_link(file, to, code);
+    if (code)
+      fs::copy_file(file, to, code);
+    if (code)
+      return plan::error("{}: cannot write: {}", to.string(), code.message());
+  }
+  return copySources(run, folder);
+}
+
+plan::Status moveCheckpoints(const std::string &run, const std::string &folder, const std::vector<uint64_t> &steps) {
+  if (plan::Status status = makeFolders(folder + "/checkpoints"); !status.ok())
+    return status;
+  if (plan::Status status = linkFiles(run, folder); !status.ok())
+    return status;
+  for (uint64_t step : steps) {
+    std::error_code code;
+    std::string from = fmt::format("{}/checkpoints/step-{}", run, step);
+    fs::rename(from, fmt::format("{}/checkpoints/step-{}", folder, step), code);
+    if (code)
+      return plan::error("{}: cannot move it to {}: {}", from, folder, code.message());
+  }
+  syncFolder(run + "/checkpoints");
+  return plan::Status();
+}
+
+/// RUN@best is the best up to the position, if its checkpoint is still there: best.json may know an evaluation that
+/// came after the checkpoint of the same step.
+plan::Status restoreBest(const std::string &run, const std::string &folder, TrainingPosition &position) {
+  std::string path = run + "/checkpoints/best.json";
+  std::error_code code;
+  std::optional<BestCheckpoint> noted;
+  if (fs::exists(path, code)) {
+    auto best = readBest(run);
+    if (!best)
+      return best.status();
+    noted = *best;
+  }
+  if (noted && noted->step <= position.step) {
+    position.bestStep = noted->step;
+    position.bestLoss = noted->loss;
+  }
+  std::vector<uint64_t> left = checkpointSteps(run);
+  if (position.bestStep == 0 || std::find(left.begin(), left.end(), position.bestStep) == left.end())
+    position.bestStep = 0;
+  if (noted && noted->step > position.step && fs::exists(folder + "/checkpoints", code))
+    if (plan::Status status = markBest(folder, noted->step, noted->loss); !status.ok())
+      return status;
+  if (position.bestStep != 0)
+    return markBest(run, position.bestStep, position.bestLoss);
+  fs::remove(path, code);
+  return plan::Status();
+}
+} // namespace
+
+plan::Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, TrainingPosition &position) {
+  std::string metrics = run + "/metrics.jsonl";
+  std::error_code code;
+  MetricsLines lines;
+  if (fs::exists(metrics, code)) {
+    auto text = readFile(metrics);
+    if (!text)
+      return text.status();
+    lines = splitLines(*text, position.step);
+  }
+  std::vector<uint64_t> later = checkpointSteps(run);
+  std::erase_if(later, [&](uint64_t step) { return step <= position.step; });
+  std::string folder = freeFolder(run);
+  // The copies come first: a crash in between leaves a line twice, never none.
+  plan::Status status;
+  if (!lines.later.empty() || !later.empty())
+    status = makeFolders(folder);
+  if (status.ok() && !lines.later.empty())
+    status = writeFileAtomically(folder + "/metrics.jsonl", lines.later);
+  if (status.ok() && !later.empty())
+    status = moveCheckpoints(run, folder, later);
+  if (status.ok())
+    status = restoreBest(run, folder, position);
+  if (status.ok() && !lines.later.empty())
+    status = writeFileAtomically(metrics, lines.kept);
+  if (!status.ok())
+    return status;
+  if (lines.later.empty() && later.empty())
+    return std::string();
+  std::string what;
+  if (lines.count != 0)
+    what = fmt::format("{} line{} of metrics.jsonl", lines.count, lines.count == 1 ? "" : "s");
+  if (!later.empty())
+    what += fmt::format("{}{} checkpoint{}", what.empty() ? "" : " and ", later.size(), later.size() == 1 ? "" : "s");
+  return fmt::format("note: the run goes on after update {}; {} of later updates moved to {}", position.step, what,
+                     folder);
+}
