@@ -35,6 +35,8 @@ Written by `tools/ops_page.py`; a test fails where it no longer lists what `tcc 
 
 `RoiAlign` with a sampling_ratio of 0 takes as many samples as each region asks for, up to a bound. Regions that are constants set it themselves; for regions that are data it is what a region somewhat larger than the image needs, and a warning names the sizes. Larger ones are sampled no finer. As in torchvision, regions get no gradient.
 
+`StopGradient` of domain `tcc` is Identity without a gradient, and so is an Identity that torch notes as `aten.detach` ([stop-gradient.md](stop-gradient.md)).
+
 | op | opsets | read by | backward | computed by | node tests | op cases |
 | --- | --- | --- | --- | --- | --- | --- |
 """

@@ -47,6 +47,7 @@ class Marks(EndToEnd):
     def test_every_way_to_mark_trains_the_same(self):
         model, recipe, data, _ = case("straight-through")
         marked, report = self.losses(model, recipe, data, "marked")
+        evaluation = report["memory"]["entries"]["evaluate"]
         nodes = ["node_detach"] + [f"node_detach_{i}" for i in range(1, 5)]
         self.assertEqual(report["stop_gradient"], [{"node": n, "source": "aten.detach"} for n in nodes])
         for function in (False, True):
@@ -61,6 +62,8 @@ class Marks(EndToEnd):
             self.assertEqual([stop["node"] for stop in report["stop_gradient"]], nodes)
         erased, report = self.losses(plain, recipe, data, "erased")
         self.assertEqual(report["stop_gradient"], [])
+        # A stop costs nothing where no gradient is derived.
+        self.assertEqual(report["memory"]["entries"]["evaluate"], evaluation)
         self.assertNotEqual(erased, marked)
 
     def test_values_are_those_of_identity(self):
