@@ -174,6 +174,8 @@ private:
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());
                       passes.addPass(createCSEPass());
+                      // Before the loss: its own lookups take labels that do not count.
+                      passes.addPass(train::createDeriveIndexRangesPass());
                     }});
     // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for
     // them. Stops that stop nothing leave before attention is matched, the others once gradients are derived.

@@ -34,6 +34,29 @@ def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def DeriveIndexRangesPass : Pass<"derive-index-ranges", "::mlir::ModuleOp"> {
+  let summary = "note on each integer graph input which values are legal indices";
+  let description = [{
+    From each op that addresses a table (`IndexedAccess`), the demand on its indices is carried back through casts, views,
+    slices and arithmetic with constants (`IntegerFlow`) to the inputs of @forward. The loader checks the data against
+    it: kernels keep indices inside their tables, so an index outside would train on another row in silence. Indices that
+    other ops compute are not followed; they stay clamped.
+
+    ```mlir
+    func.func @forward(%ids: tensor<8xi64> {train.name = "ids"}) -> tensor<8x4xf32> {
+      %w = train.read @wte : tensor<50x4xf32>
+      %0 = train.gather %w, %ids axis = 0 : (tensor<50x4xf32>, tensor<8xi64>) -> tensor<8x4xf32>
+      return %0 : tensor<8x4xf32>
+    }
+    ```
+    gains on `%ids`
+    ```mlir
+    train.index_ranges = [ {axis = 0, extent = 50, high = 49, low = -50, node = "", table = "wte"} ]
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
   let summary = "make @loss: the forward graph, then its loss as a sum and a weight";
   let description = [{

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
 
+#include "compiler/dialect/IndexRange.h"
 #include "compiler/dialect/Layout.h"
 
 #include "mlir/IR/DialectImplementation.h"
@@ -26,6 +27,7 @@ void TrainDialect::initialize() {
 #define GET_OP_LIST
 #include "compiler/dialect/TrainOps.cpp.inc"
       >();
+  attachIndexRanges(*getContext());
   attachLayouts(*getContext());
 }
 

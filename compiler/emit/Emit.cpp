@@ -240,6 +240,23 @@ private:
     return from == to || buffers.buffers[to].inPlaceOf == int(from);
   }
 
+  static void emitIndexRange(DictionaryAttr range, plan::IndexRange &out) {
+    auto number = [&](llvm::StringRef key) { return range.getAs<IntegerAttr>(key).getInt(); };
+    out.set_low(number("low"));
+    out.set_high(number("high"));
+    out.set_extent(number("extent"));
+    out.set_axis(number("axis"));
+    out.set_node(range.getAs<StringAttr>("node").str());
+    out.set_table(range.getAs<StringAttr>("table").str());
+    auto list = [&](llvm::StringRef key, auto *into) {
+      if (auto values = range.getAs<DenseI64ArrayAttr>(key))
+        into->Add(values.asArrayRef().begin(), values.asArrayRef().end());
+    };
+    list("begin", out.mutable_begin());
+    list("end", out.mutable_end());
+    list("exceptions", out.mutable_exceptions());
+  }
+
   void emitPorts() {
     for (BlockArgument argument : function.getArguments()) {
       unsigned number = argument.getArgNumber(), id = buffers.bufferOf(argument);
@@ -259,6 +276,9 @@ private:
       port.set_buffer(id);
       auto axis = function.getArgAttrOfType<IntegerAttr>(number, names::kSampleAxis);
       port.set_sample_axis(axis ? axis.getInt() : 0);
+      if (auto ranges = function.getArgAttrOfType<ArrayAttr>(number, names::kIndexRanges))
+        for (auto range : ranges.getAsRange<DictionaryAttr>())
+          emitIndexRange(range, *port.add_index_ranges());
       auto type = cast<RankedTensorType>(argument.getType());
       if (port.sample_axis() >= 0 && port.sample_axis() < type.getRank() && !entry.batch())
         entry.set_batch(type.getDimSize(port.sample_axis()));

@@ -1,4 +1,5 @@
 //===- Indexing.cpp - gathers and scatters --------------------------------===//
+#include "compiler/dialect/IndexRange.h"
 #include "frontend/NodeImport.h"
 
 using namespace mlir;
@@ -31,7 +32,10 @@ Status gather(NodeImport &n) {
 
 /// Indices in [0, extent): negative ones count from the end.
 Expr wrapped(const Expr &index, int64_t extent) {
-  return index.compare(CompareKind::lt, 0).select(index + double(extent), index);
+  Expr result = index.compare(CompareKind::lt, 0).select(index + double(extent), index);
+  if (auto select = result.value.getDefiningOp<train::SelectOp>())
+    select->setAttr(train::kWrapsIndex, index.builder->getI64IntegerAttr(extent));
+  return result;
 }
 
 /// Indices of tuples as positions in the dimensions [batch, batch + tuple) taken as one: Σ index_k · stride_k.

@@ -1,4 +1,5 @@
 //===- Losses.cpp - losses inside the graph -------------------------------===//
+#include "compiler/dialect/IndexRange.h"
 #include "frontend/NodeImport.h"
 
 using namespace mlir;
@@ -25,15 +26,24 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
     return plan::error("targets {} do not fit scores {}", typeText(n.in(1)), typeText(logProbability));
   Type element = train::elementTypeOf(logProbability);
   Expr index = n.expr(n.reshape(n.in(1), rows));
-  Expr loss = -n.expr(
-      train::PickOp::create(n.builder, n.loc, n.type(rows, element), logProbability.value, index.value, 1).getResult());
-  loss = loss.reshape(target);
+  // A label outside the classes is an error of the data, but for the one that does not count.
+  Shape uncounted;
+  if (n.attribute("ignore_index"))
+    uncounted.push_back(n.intAttr("ignore_index", 0));
+  auto isLabel = [&](Operation *op) {
+    op->setAttr(train::kUncountedLabels, n.builder.getDenseI64ArrayAttr(uncounted));
+  };
+  auto pick = train::PickOp::create(n.builder, n.loc, n.type(rows, element), logProbability.value, index.value, 1);
+  isLabel(pick);
+  Expr loss = (-n.expr(pick.getResult())).reshape(target);
 
   std::optional<Expr> weight;
   if (n.has(2)) {
     if (n.rank(2) != 1 || n.shape(2)[0] != scores[1])
       return plan::error("weights {} are not one for each of the {} classes", typeText(n.in(2)), scores[1]);
-    weight = n.expr(train::GatherOp::create(n.builder, n.loc, n.type(target, element), n.in(2), n.in(1), 0).getResult());
+    auto gather = train::GatherOp::create(n.builder, n.loc, n.type(target, element), n.in(2), n.in(1), 0);
+    isLabel(gather);
+    weight = n.expr(gather.getResult());
   }
   if (n.attribute("ignore_index")) {
     Expr targets = n.expr(1);

@@ -344,6 +344,14 @@ private:
       if (port.sample_axis() < -1 || port.sample_axis() >= std::max(rank, 1))
         report("entry '{}', {} '{}': sample axis {} of a value of rank {}", entry.name(), what, port.name(),
                port.sample_axis(), rank);
+      for (const IndexRange &range : port.index_ranges()) {
+        bool good = range.begin_size() == range.end_size() && (range.begin_size() == 0 || range.begin_size() == rank);
+        for (int d = 0; good && d < range.begin_size(); ++d)
+          good = range.begin(d) >= 0 && range.begin(d) <= range.end(d) &&
+                 range.end(d) <= buffer(port.buffer()).type().dims(d);
+        if (!good)
+          report("entry '{}', {} '{}': the range of its indices is not of its shape", entry.name(), what, port.name());
+      }
       return true;
     };
     std::set<std::string> inputs, outputs;
