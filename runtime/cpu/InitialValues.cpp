@@ -7,13 +7,13 @@
 #include "runtime/cpu/InitialValues.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/state/RegularFile.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <map>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -32,14 +32,12 @@ public:
   plan::Expected<int> get(const std::string &path) {
     if (auto it = open.find(path); it != open.end())
       return it->second;
-    int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-      return plan::error(
-          "cannot open the external weights '{}': {}; the plan refers to the model's own file, keep it there "
-          "or compile with --embed-weights",
-          path, std::strerror(errno));
-    open[path] = file;
-    return file;
+    auto file = RegularFile::open(path);
+    if (!file)
+      return plan::error("external weights: {}; the plan refers to the model's own file, keep it there or compile with "
+                         "--embed-weights",
+                         file.message());
+    return open[path] = file->release();
   }
 
 private:

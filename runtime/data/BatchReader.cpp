@@ -2,7 +2,10 @@
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
 
+#include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
+#include <limits>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -58,7 +61,7 @@ plan::Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Po
 } // namespace
 
 plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, const plan::Port &port,
-                                                          const Dataset &dataset, const Column &column) {
+                                                          const Dataset &dataset, const Column &column, bool eager) {
   const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = column.type();
   Input input;
   input.name = port.name();
@@ -89,7 +92,7 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   }
   // What can be checked now is: an error after an hour of training would be unkind.
   std::span<const std::byte> all = column.contiguous();
-  if (!all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
+  if (eager && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
     uint64_t width = plan::dtypeBytes(have.dtype()), count = all.size() / width;
     std::byte value[8];
     for (uint64_t i = 0; i < count; ++i)
@@ -108,6 +111,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
   BatchReader reader;
   reader.path = dataset.path;
   reader.ignoreIndex = options.ignoreIndex;
+  reader.maxBad = options.maxBad;
   reader.batchSize = static_cast<uint64_t>(std::max<int64_t>(entry.batch(), 1));
   for (const auto &[input, column] : options.map) {
     bool known = false;
@@ -122,7 +126,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     auto column = columnOf(entry, port, dataset, options);
     if (!column)
       return column.status();
-    auto input = bindInput(entry, port, dataset, **column);
+    auto input = bindInput(entry, port, dataset, **column, options.maxBad == 0);
     if (!input)
       return input.status();
     reader.inputs.push_back(input.take());
@@ -149,6 +153,10 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
                          first->column->name(), first->column->samples(), input.column->name(),
                          input.column->samples());
   }
+  for (const Input &input : reader.inputs)
+    if (input.sampled && input.column->samples() == 0)
+      return plan::error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
+                         input.column->name(), plan::typeName(input.column->type()));
   if (first)
     reader.sampleCount = first->column->samples();
   else if (reader.sampleCount == 0)
@@ -158,16 +166,17 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
     input.raw.resize(count * plan::dtypeBytes(input.column->type().dtype()));
     input.converted.resize(count * plan::dtypeBytes(input.dtype));
+    const plan::Port &port = entry.inputs(static_cast<int>(i));
+    const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = input.column->type();
+    for (int d = 0; d < type.dims_size(); ++d)
+      if (!input.sampled || d != port.sample_axis())
+        input.dims.push_back(type.dims(d));
     bool integer = !plan::isFloatingPoint(input.dtype);
-    if (input.name == options.target && integer && options.classes) {
-      input.classes = *options.classes;
-      std::span<const std::byte> all = input.column->contiguous();
-      plan::DType dtype = input.column->type().dtype();
-      input.checked = !all.empty();
-      if (plan::Status status = reader.checkClasses(input, all.data(), dtype, all.size() / plan::dtypeBytes(dtype), 0);
-          !status.ok())
+    if (integer)
+      bindRanges(input, port, options);
+    if (options.maxBad == 0 || !input.sampled)
+      if (plan::Status status = reader.checkRangesNow(input); !status.ok())
         return status;
-    }
     if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
       std::byte probe[8];
       if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype,
@@ -175,25 +184,118 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
         reader.maskedInput = static_cast<int>(i);
       }
     }
-    const plan::TensorType &type = input.column->type();
-    if (input.sampled && integer && type.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
+    if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
       reader.tokens = count;
   }
   return reader;
 }
 
-plan::Status BatchReader::checkClasses(const Input &input, const std::byte *values, plan::DType dtype, uint64_t count,
-                                       uint64_t sample) const {
-  uint64_t perSample = input.sampled ? input.outer * input.inner : count;
-  for (uint64_t i = 0; i < count; ++i) {
-    int64_t value = integerElement(values, dtype, i);
-    if ((value < 0 || value >= input.classes) && value != ignoreIndex)
-      return plan::error(
-          "{}: column '{}': value {} of sample {} names no class of the model's input '{}': classes are 0 "
-          "to {}{}",
-          path, input.column->name(), value, sample + i / std::max<uint64_t>(perSample, 1), input.name,
-          input.classes - 1, ignoreIndex ? fmt::format(", and {} is not counted", *ignoreIndex) : "");
+void BatchReader::bindRanges(Input &input, const plan::Port &port, const BindOptions &options) {
+  auto exceptionsText = [](const std::vector<int64_t> &values) {
+    return values.empty() ? "" : fmt::format(", and {} does not count", fmt::join(values, ", "));
+  };
+  if (input.name == options.target && options.classes) {
+    Range range;
+    range.high = *options.classes - 1;
+    if (options.ignoreIndex)
+      range.exceptions.push_back(*options.ignoreIndex);
+    range.what = fmt::format("names no class of the model's input '{}': classes are 0 to {}{}", input.name, range.high,
+                             exceptionsText(range.exceptions));
+    input.ranges.push_back(std::move(range));
   }
+  int axis = input.sampled ? port.sample_axis() : -1;
+  for (const plan::IndexRange &given : port.index_ranges()) {
+    Range range{given.low(), given.high(), {given.exceptions().begin(), given.exceptions().end()}, {}, {}, ""};
+    bool whole = given.begin().empty(), usable = whole || given.begin_size() == given.end_size();
+    for (int d = 0; usable && d < given.begin_size(); ++d)
+      if (d != axis) {
+        range.begin.push_back(given.begin(d));
+        range.end.push_back(given.end(d));
+      }
+    usable = usable && (whole || range.begin.size() == input.dims.size());
+    for (size_t d = 0; usable && d < range.begin.size(); ++d)
+      usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
+    if (!usable)
+      continue; // of another shape: a plan that the verifier refuses
+    std::string table =
+        given.table().empty() ? fmt::format("the {} entries that node '{}' looks up", given.extent(), given.node())
+        : given.axis() == 0   ? fmt::format("{}'s {} rows", given.table(), given.extent())
+                            : fmt::format("{}'s {} entries along axis {}", given.table(), given.extent(), given.axis());
+    constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+    std::string legal = range.low == kLeast   ? fmt::format("up to {}", range.high)
+                        : range.high == kMost ? fmt::format("from {} on", range.low)
+                                              : fmt::format("from {} to {}", range.low, range.high);
+    range.what =
+        fmt::format("is no index of {}; the model's input '{}' takes values {}{}: correct the data, or compile a "
+                    "model whose table is larger",
+                    table, input.name, legal, exceptionsText(range.exceptions));
+    input.ranges.push_back(std::move(range));
+  }
+}
+
+std::string BatchReader::placeOf(const Input &input, std::optional<uint64_t> sample,
+                                 std::optional<uint64_t> element) const {
+  std::string text = fmt::format("column '{}'", input.column->name());
+  if (sample) {
+    text += fmt::format(", sample {}", *sample);
+    if (std::string place = input.column->place(*sample); !place.empty())
+      text += fmt::format(" ({})", place);
+  }
+  if (!element || input.dims.empty())
+    return text;
+  std::vector<int64_t> coordinates(input.dims.size());
+  for (size_t d = input.dims.size(); d-- > 0; *element /= static_cast<uint64_t>(input.dims[d]))
+    coordinates[d] = static_cast<int64_t>(*element % static_cast<uint64_t>(input.dims[d]));
+  return text + fmt::format(", position {}", fmt::join(coordinates, ", "));
+}
+
+plan::Status BatchReader::checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
+                                      std::optional<uint64_t> sample) const {
+  uint64_t width = plan::dtypeBytes(dtype), total = input.sampled ? input.outer * input.inner : input.elements;
+  for (const Range &range : input.ranges) {
+    // Runs of elements that lie together: all, or the innermost dimension of a box.
+    uint64_t run = range.begin.empty() ? total : static_cast<uint64_t>(range.end.back() - range.begin.back());
+    std::vector<int64_t> at = range.begin;
+    bool more = run != 0;
+    for (size_t d = 0; d < at.size(); ++d)
+      more = more && range.begin[d] < range.end[d];
+    while (more) {
+      uint64_t start = 0;
+      for (size_t d = 0; d < at.size(); ++d)
+        start = start * static_cast<uint64_t>(input.dims[d]) + static_cast<uint64_t>(at[d]);
+      for (uint64_t done = 0; done < run;) {
+        auto bad = firstOutside(values + (start + done) * width, dtype, run - done, range.low, range.high);
+        if (!bad)
+          break;
+        uint64_t element = start + done + *bad;
+        int64_t value = integerElement(values, dtype, element);
+        if (std::find(range.exceptions.begin(), range.exceptions.end(), value) == range.exceptions.end())
+          return plan::error("{}: {}: value {} {}", path, placeOf(input, sample, element),
+                             elementText(values, dtype, element), range.what);
+        done += *bad + 1;
+      }
+      size_t d = at.empty() ? 0 : at.size() - 1; // the next run
+      while (d-- > 0 && ++at[d] == range.end[d])
+        at[d] = range.begin[d];
+      more = d + 1 != 0 && !at.empty();
+    }
+  }
+  return plan::Status();
+}
+
+plan::Status BatchReader::checkRangesNow(Input &input) const {
+  constexpr uint64_t kMostBytes = uint64_t(1) << 28; // more would delay the start; batches are checked as they are read
+  std::span<const std::byte> all = input.column->contiguous();
+  plan::DType dtype = input.column->type().dtype();
+  if (input.ranges.empty() || all.empty() || all.size() > kMostBytes)
+    return plan::Status();
+  input.checked = true;
+  if (!input.sampled)
+    return checkRanges(input, all.data(), dtype, std::nullopt);
+  uint64_t bytes = input.outer * input.inner * plan::dtypeBytes(dtype);
+  for (uint64_t sample = 0; sample < input.column->samples(); ++sample)
+    if (plan::Status status = checkRanges(input, all.data() + sample * bytes, dtype, sample); !status.ok())
+      return status;
   return plan::Status();
 }
 
@@ -207,23 +309,27 @@ plan::Status BatchReader::readSample(Input &input, uint64_t index, bool ignore) 
     return plan::Status();
   }
   bool direct = from == input.dtype && from != plan::I1;
-  if (plan::Status status = input.column->read(index, direct ? input.converted.data() : input.raw.data()); !status.ok())
+  faulty = index;
+  std::byte *values = direct ? input.converted.data() : input.raw.data();
+  if (plan::Status status = input.column->read(index, values); !status.ok())
     return status;
-  if (input.classes != 0 && !input.checked)
-    if (plan::Status status =
-            checkClasses(input, direct ? input.converted.data() : input.raw.data(), from, count, index);
-        !status.ok())
+  if (!input.ranges.empty() && !input.checked)
+    if (plan::Status status = checkRanges(input, values, from, index); !status.ok())
       return status;
-  if (direct)
-    return plan::Status();
-  if (auto bad = convertElements(input.raw.data(), from, input.converted.data(), input.dtype, count))
-    return plan::error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'", path,
-                       input.column->name(), elementText(input.raw.data(), from, *bad), index,
-                       plan::dtypeName(input.dtype), input.name);
+  if (!direct)
+    if (auto bad = convertElements(values, from, input.converted.data(), input.dtype, count))
+      return plan::error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'", path,
+                         input.column->name(), elementText(values, from, *bad), index, plan::dtypeName(input.dtype),
+                         input.name);
+  if (maxBad != 0)
+    if (auto bad = firstNonFinite(input.converted.data(), input.dtype, count, /*infinities=*/false))
+      return plan::error("{}: {}: NaN", path, placeOf(input, index, *bad));
+  faulty.reset();
   return plan::Status();
 }
 
 plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std::span<void *const> buffers) {
+  faulty.reset();
   for (size_t i = 0; i < inputs.size(); ++i) {
     Input &input = inputs[i];
     auto *destination = static_cast<std::byte *>(buffers[i]);
@@ -256,4 +362,75 @@ plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std
     }
   }
   return plan::Status();
+}
+
+plan::Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged policy, bool mask,
+                                    std::span<void *const> buffers) {
+  for (;;) {
+    if (policy == Damaged::Drop && !damaged.empty())
+      std::erase_if(indices, [&](uint64_t index) { return damaged.contains(index); });
+    if (policy == Damaged::Replace && !damaged.empty() && damaged.size() < sampleCount)
+      for (uint64_t &index : indices)
+        while (damaged.contains(index))
+          index = (index + 1) % sampleCount;
+    if (indices.empty())
+      return plan::Status();
+    plan::Status status = fill(indices, mask, buffers);
+    if (status.ok() || !faulty)
+      return status;
+    if (damaged.size() >= maxBad)
+      return plan::Status(
+          maxBad == 0
+              ? fmt::format("{}; `trun data` lists every damaged sample, --set data.max_bad=N leaves up to N out",
+                            status.message())
+              : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", status.message(),
+                            damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
+          status.exitCode());
+    if (damaged.size() + 1 == sampleCount)
+      return plan::error("{}; every other sample is damaged, too", status.message());
+    damaged.emplace(*faulty, status.message());
+  }
+}
+
+void BatchReader::knowDamaged(std::span<const uint64_t> samples) {
+  for (uint64_t sample : samples)
+    if (sample < sampleCount)
+      damaged.emplace(sample, "");
+}
+
+plan::Status BatchReader::check(uint64_t sample) {
+  for (Input &input : inputs)
+    if (input.sampled) {
+      if (plan::Status status = readSample(input, sample, false); !status.ok())
+        return status;
+      if (auto bad = firstNonFinite(input.converted.data(), input.dtype, input.outer * input.inner, false))
+        return plan::error("{}: {}: NaN", path, placeOf(input, sample, *bad));
+    }
+  return plan::Status();
+}
+
+std::string BatchReader::describeNonFinite(std::span<const uint64_t> indices, bool infinities) {
+  auto look = [&](const Input &input, const std::byte *values, uint64_t count, std::optional<uint64_t> sample) {
+    auto bad = firstNonFinite(values, input.dtype, count, infinities);
+    return bad ? fmt::format("{}: {}", placeOf(input, sample, *bad), elementText(values, input.dtype, *bad)) : "";
+  };
+  for (Input &input : inputs) {
+    if (!plan::isFloatingPoint(input.dtype))
+      continue;
+    if (!input.sampled) {
+      std::span<const std::byte> all = input.column->contiguous();
+      if (!all.empty() && !convertElements(all.data(), input.column->type().dtype(), input.converted.data(),
+                                           input.dtype, input.elements))
+        if (std::string text = look(input, input.converted.data(), input.elements, std::nullopt); !text.empty())
+          return text;
+      continue;
+    }
+    for (uint64_t index : indices)
+      if (input.column->read(index, input.raw.data()).ok() &&
+          !convertElements(input.raw.data(), input.column->type().dtype(), input.converted.data(), input.dtype,
+                           input.outer * input.inner))
+        if (std::string text = look(input, input.converted.data(), input.outer * input.inner, index); !text.empty())
+          return text;
+  }
+  return "";
 }

@@ -23,6 +23,8 @@ struct BindOptions {
   std::optional<int64_t> ignoreIndex;
   /// Classes that the target may name, from 0; a value outside would make the kernels read outside their buffers.
   std::optional<int64_t> classes;
+  /// Damaged samples that are left out before one is an error: `data.max_bad`.
+  uint64_t maxBad = 0;
 };
 
 class BatchReader {
@@ -54,25 +56,57 @@ public:
   /// repeat it, and if `mask` its target is the ignored value. Error: a sample that cannot be read or converted.
   plan::Status fill(std::span<const uint64_t> indices, bool mask, std::span<void *const> buffers);
 
+  /// What becomes of a damaged sample (it cannot be decoded or converted, an index or class lies outside its range, or
+  /// a floating-point input holds NaN) while there are no more than BindOptions::maxBad of them.
+  enum class Damaged {
+    Replace, ///< the next sample that is not damaged stands in for it: a function of the data alone
+    Drop     ///< it is left out
+  };
+  /// Fills as fill() does, and makes `indices` the samples that were read; none may be left where they are dropped.
+  /// Error: more damaged samples than allowed.
+  plan::Status fillSound(std::vector<uint64_t> &indices, Damaged damaged, bool mask, std::span<void *const> buffers);
+
+  /// Damaged samples found so far, and what is wrong with each.
+  const std::map<uint64_t, std::string> &damagedSamples() const { return damaged; }
+  /// Those that the run found before it was resumed.
+  void knowDamaged(std::span<const uint64_t> samples);
+
+  /// Reads one sample of every column and checks all of it, as trun data does. Error: it is damaged.
+  plan::Status check(uint64_t sample);
+  /// The first NaN (or also infinity) among the floating-point inputs of these samples, as "column 'x', sample 17,
+  /// position 2, 5: NaN"; empty where there is none. Constants are looked at, too. For diagnosis: it reads them again.
+  std::string describeNonFinite(std::span<const uint64_t> indices, bool infinities);
+
 private:
+  /// Values that elements of an integer input may have.
+  struct Range {
+    int64_t low = 0, high = 0;
+    std::vector<int64_t> exceptions;
+    std::vector<int64_t> begin, end; ///< coordinates within one sample (a constant: within the input); empty: all
+    std::string what;                ///< the rest of the message, after the value
+  };
   struct Input {
     std::string name;
     const Column *column = nullptr;
     plan::DType dtype = plan::DTYPE_NONE;
     bool sampled = false;
-    uint64_t outer = 1;    ///< blocks before the sample axis
-    uint64_t inner = 1;    ///< elements after it
-    uint64_t elements = 1; ///< of the whole input
-    int64_t classes = 0;   ///< values must be below; 0: any
-    bool checked = false;  ///< all values were checked when the column was bound
+    uint64_t outer = 1;        ///< blocks before the sample axis
+    uint64_t inner = 1;        ///< elements after it
+    uint64_t elements = 1;     ///< of the whole input
+    std::vector<int64_t> dims; ///< of one sample; a constant: of the input
+    std::vector<Range> ranges;
+    bool checked = false; ///< all values were checked when the column was bound
     std::vector<std::byte> raw, converted;
   };
 
   static plan::Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
-                                         const Column &column);
-  /// Error: a value that names no class. `sample` is the first one's number.
-  plan::Status checkClasses(const Input &input, const std::byte *values, plan::DType dtype, uint64_t count,
-                            uint64_t sample) const;
+                                         const Column &column, bool eager);
+  static void bindRanges(Input &input, const plan::Port &port, const BindOptions &options);
+  /// Error: a value outside its range. `sample` is the number of the sample that `values` are; nothing: a constant.
+  plan::Status checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
+                           std::optional<uint64_t> sample) const;
+  plan::Status checkRangesNow(Input &input) const;
+  std::string placeOf(const Input &input, std::optional<uint64_t> sample, std::optional<uint64_t> element) const;
   plan::Status readSample(Input &input, uint64_t index, bool ignore);
 
   std::string path;
@@ -80,6 +114,9 @@ private:
   uint64_t sampleCount = 0, batchSize = 1, tokens = 0;
   int maskedInput = -1;
   std::optional<int64_t> ignoreIndex;
+  uint64_t maxBad = 0;
+  std::map<uint64_t, std::string> damaged;
+  std::optional<uint64_t> faulty; ///< the sample that made the last fill fail
 };
 
 } // namespace tcc::runtime

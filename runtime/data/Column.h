@@ -36,6 +36,9 @@ public:
   /// Writes sample `index` (< samples()) to `destination`. Error: the sample cannot be read, e.g. a broken image.
   virtual plan::Status read(uint64_t index, std::byte *destination) const = 0;
 
+  /// Where sample `index` comes from, if it has a file of its own; else empty.
+  virtual std::string place(uint64_t index) const { return (void)index, ""; }
+
   /// All samples where they lie one after the other in memory, else empty.
   virtual std::span<const std::byte> contiguous() const { return {}; }
 
@@ -86,6 +89,7 @@ public:
   plan::Status read(uint64_t index, std::byte *destination) const override {
     return base->read(index + begin, destination);
   }
+  std::string place(uint64_t index) const override { return base->place(index + begin); }
   std::span<const std::byte> contiguous() const override;
   uint64_t hostBytes() const override { return base->hostBytes(); }
 

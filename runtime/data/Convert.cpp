@@ -1,7 +1,11 @@
 //===- Convert.cpp - element types of columns and inputs -----------------===//
 #include "runtime/data/Convert.h"
 
+#include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <utility>
 
@@ -113,11 +117,118 @@ int64_t tcc::runtime::integerElement(const std::byte *source, plan::DType dtype,
   return static_cast<int64_t>(loadInteger(source, dtype, index));
 }
 
+namespace {
+/// A value is not finite where all exponent bits are set, and a NaN where a bit of the mantissa is, too. `Bits` is an
+/// unsigned integer as wide as the type. Blocks, so that the test is a vector operation and still stops early.
+template <typename Bits>
+std::optional<uint64_t> firstSpecial(const std::byte *source, uint64_t count, unsigned mantissa, bool infinities) {
+  constexpr uint64_t kBlock = 4096;
+  const Bits magnitude = static_cast<Bits>(~(Bits(1) << (8 * sizeof(Bits) - 1)));
+  const Bits infinity = static_cast<Bits>(magnitude & ~((Bits(1) << mantissa) - 1));
+  const Bits most = static_cast<Bits>(infinities ? infinity - 1 : infinity);
+  for (uint64_t begin = 0; begin < count; begin += kBlock) {
+    uint64_t end = std::min(begin + kBlock, count);
+    bool bad = false;
+    for (uint64_t i = begin; i < end; ++i)
+      bad |= static_cast<Bits>(load<Bits>(source, i) & magnitude) > most;
+    for (uint64_t i = begin; bad && i < end; ++i)
+      if (static_cast<Bits>(load<Bits>(source, i) & magnitude) > most)
+        return i;
+  }
+  return std::nullopt;
+}
+
+template <typename T>
+std::optional<uint64_t> firstOutsideOf(const std::byte *source, uint64_t count, int64_t low, int64_t high) {
+  auto [least, most] = rangeOf<T>();
+  if (count == 0 || (Wide(low) <= least && Wide(high) >= most))
+    return std::nullopt;
+  if (low > high || Wide(low) > most || Wide(high) < least)
+    return 0;
+  const T from = static_cast<T>(std::max(Wide(low), least)), to = static_cast<T>(std::min(Wide(high), most));
+  constexpr uint64_t kBlock = 4096;
+  for (uint64_t begin = 0; begin < count; begin += kBlock) {
+    uint64_t end = std::min(begin + kBlock, count);
+    bool bad = false;
+    for (uint64_t i = begin; i < end; ++i) {
+      T value = load<T>(source, i);
+      bad |= (value < from) | (value > to);
+    }
+    for (uint64_t i = begin; bad && i < end; ++i)
+      if (T value = load<T>(source, i); value < from || value > to)
+        return i;
+  }
+  return std::nullopt;
+}
+} // namespace
+
+std::optional<uint64_t> tcc::runtime::firstNonFinite(const std::byte *source, plan::DType dtype, uint64_t count,
+                                                     bool infinities) {
+  switch (dtype) {
+  case plan::F64:
+    return firstSpecial<uint64_t>(source, count, 52, infinities);
+  case plan::F32:
+    return firstSpecial<uint32_t>(source, count, 23, infinities);
+  case plan::BF16:
+    return firstSpecial<uint16_t>(source, count, 7, infinities);
+  case plan::F16:
+    return firstSpecial<uint16_t>(source, count, 10, infinities);
+  default:
+    return std::nullopt;
+  }
+}
+
+std::optional<uint64_t> tcc::runtime::firstOutside(const std::byte *source, plan::DType dtype, uint64_t count,
+                                                   int64_t low, int64_t high) {
+  switch (dtype) {
+  case plan::I64:
+    return firstOutsideOf<int64_t>(source, count, low, high);
+  case plan::I32:
+    return firstOutsideOf<int32_t>(source, count, low, high);
+  case plan::I16:
+    return firstOutsideOf<int16_t>(source, count, low, high);
+  case plan::I8:
+    return firstOutsideOf<int8_t>(source, count, low, high);
+  case plan::U64:
+    return firstOutsideOf<uint64_t>(source, count, low, high);
+  case plan::U32:
+    return firstOutsideOf<uint32_t>(source, count, low, high);
+  case plan::U16:
+    return firstOutsideOf<uint16_t>(source, count, low, high);
+  case plan::U8:
+  case plan::I1:
+    return firstOutsideOf<uint8_t>(source, count, low, high);
+  default:
+    return std::nullopt;
+  }
+}
+
+double tcc::runtime::floatElement(const std::byte *source, plan::DType dtype, uint64_t index) {
+  switch (dtype) {
+  case plan::F64:
+    return load<double>(source, index);
+  case plan::F32:
+    return load<float>(source, index);
+  case plan::BF16:
+    return std::bit_cast<float>(uint32_t(load<uint16_t>(source, index)) << 16);
+  case plan::F16: {
+    uint16_t bits = load<uint16_t>(source, index);
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    double value = exponent == 31 ? (mantissa ? std::numeric_limits<double>::quiet_NaN() : HUGE_VAL)
+                   : exponent     ? std::ldexp(1024 + mantissa, exponent - 25)
+                                  : std::ldexp(mantissa, -24);
+    return bits & 0x8000 ? -value : value;
+  }
+  default:
+    return 0;
+  }
+}
+
 std::string tcc::runtime::elementText(const std::byte *source, plan::DType dtype, uint64_t index) {
-  if (dtype == plan::F32)
-    return std::to_string(load<float>(source, index));
-  if (dtype == plan::F64)
-    return std::to_string(load<double>(source, index));
+  if (plan::isFloatingPoint(dtype)) {
+    double value = floatElement(source, dtype, index);
+    return std::isnan(value) ? "NaN" : fmt::format("{}", value); // the sign of a NaN says nothing
+  }
   Wide value = loadInteger(source, dtype, index);
   return value < 0 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(static_cast<uint64_t>(value));
 }

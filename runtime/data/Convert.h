@@ -30,7 +30,18 @@ std::optional<uint64_t> convertElements(const std::byte *source, plan::DType fro
 /// An integer element (values above INT64_MAX wrap).
 int64_t integerElement(const std::byte *source, plan::DType dtype, uint64_t index);
 
-/// Element `index` as text, for messages; integers and f32, f64.
+/// An element of a floating-point type.
+double floatElement(const std::byte *source, plan::DType dtype, uint64_t index);
+
+/// The first of `count` floating-point elements that is a NaN, or also an infinity; nothing where all are good, or the
+/// type is no floating-point one.
+std::optional<uint64_t> firstNonFinite(const std::byte *source, plan::DType dtype, uint64_t count, bool infinities);
+
+/// The first of `count` integers outside [low, high]; nothing where all lie inside. Vectorised: it runs on every batch.
+std::optional<uint64_t> firstOutside(const std::byte *source, plan::DType dtype, uint64_t count, int64_t low,
+                                     int64_t high);
+
+/// Element `index` as text, for messages.
 std::string elementText(const std::byte *source, plan::DType dtype, uint64_t index);
 
 } // namespace tcc::runtime

@@ -5,9 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
-#include "runtime/state/MappedFile.h"
+#include "runtime/data/Limits.h"
 
+#include <algorithm>
 #include <charconv>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -41,10 +43,24 @@ template <typename T> bool parseWhole(const std::string &text, T &value) {
   return code == std::errc() && stop == end && begin != end;
 }
 
+/// The values of a column: integers, until a field is none.
 struct Values {
   std::vector<int64_t> integers;
   std::vector<double> reals;
   bool isReal = false;
+
+  void add(std::optional<int64_t> integer, double real) {
+    if (!integer && !isReal) {
+      reals.assign(integers.begin(), integers.end());
+      integers = {};
+      isReal = true;
+    }
+    if (isReal)
+      reals.push_back(real);
+    else
+      integers.push_back(*integer);
+  }
+  std::vector<double> asReals() const { return isReal ? reals : std::vector<double>(integers.begin(), integers.end()); }
 };
 
 /// "x.12" → ("x", 12); nothing for other names.
@@ -55,82 +71,124 @@ std::optional<std::pair<std::string, size_t>> splitName(const std::string &name)
   return std::make_pair(name.substr(0, dot), number);
 }
 
-template <typename T> std::vector<T> interleave(const std::vector<const std::vector<T> *> &parts) {
+template <typename T> std::vector<T> interleave(const std::vector<std::vector<T>> &parts) {
   std::vector<T> values;
-  values.reserve(parts.size() * parts.front()->size());
-  for (size_t row = 0; row < parts.front()->size(); ++row)
-    for (const std::vector<T> *part : parts)
-      values.push_back((*part)[row]);
+  values.reserve(parts.size() * parts.front().size());
+  for (size_t row = 0; row < parts.front().size(); ++row)
+    for (const std::vector<T> &part : parts)
+      values.push_back(part[row]);
   return values;
 }
-} // namespace
 
-plan::Expected<Dataset> formats::openCsv(const std::string &path) {
-  auto content = readFile(path);
-  if (!content)
-    return content.status();
+/// The start of a field, for messages: it may be as long as the file.
+std::string shown(const std::string &field) { return field.size() > 40 ? field.substr(0, 40) + "…" : field; }
+
+struct Table {
   std::vector<std::string> names;
-  std::vector<Values> table;
-  std::string_view rest = *content;
+  std::vector<Values> columns;
+  uint64_t rows = 0;
+};
+
+plan::Status addNames(const std::string &place, std::vector<std::string> fields, Table &table) {
+  std::set<std::string> seen;
+  for (const std::string &name : fields)
+    if (!seen.insert(name).second)
+      return plan::error("{}: two columns are called '{}'", place, shown(name));
+  table.names = std::move(fields);
+  table.columns.resize(table.names.size());
+  return plan::Status();
+}
+
+plan::Status addRow(const std::string &place, const std::vector<std::string> &fields, Table &table) {
+  if (fields.size() != table.names.size())
+    return plan::error("{}: {} fields, the first line names {}", place, fields.size(), table.names.size());
+  for (size_t i = 0; i < fields.size(); ++i) {
+    int64_t integer = 0;
+    double real = 0;
+    if (!parseWhole(fields[i], real))
+      return plan::error("{}: column '{}': '{}' is no number; encode categories as integers", place,
+                         shown(table.names[i]), shown(fields[i]));
+    table.columns[i].add(parseWhole(fields[i], integer) ? std::optional(integer) : std::nullopt, real);
+  }
+  ++table.rows;
+  return plan::Status();
+}
+
+plan::Expected<Table> readTable(const std::string &path, std::string_view rest, limits::MemoryAllowance &memory) {
+  Table table;
   if (rest.starts_with("\xef\xbb\xbf"))
     rest.remove_prefix(3);
-  uint64_t lineNumber = 0;
-  while (!rest.empty()) {
+  for (uint64_t lineNumber = 1; !rest.empty(); ++lineNumber) {
     size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    ++lineNumber;
     if (line.ends_with('\r'))
       line.remove_suffix(1);
     if (line.find_first_not_of(" \t") == std::string_view::npos)
       continue;
+    std::string place = fmt::format("{}:{}", path, lineNumber);
+    auto columns = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
+    if (columns > limits::kMostCsvColumns)
+      return plan::error("{}: about {} columns, at most {} are read", place, columns, limits::kMostCsvColumns);
+    bool first = table.names.empty();
+    if (first) {
+      // Each value is kept as 8 bytes, and again where columns form vectors; vectors double as they grow.
+      auto values =
+          static_cast<uint64_t>(std::count_if(rest.begin(), rest.end(), [](char c) { return c == ',' || c == '\n'; }));
+      if (plan::Status status = memory.take(path, 24 * values); !status.ok())
+        return status;
+    }
     std::vector<std::string> fields = splitLine(line);
-    if (names.empty()) {
-      names = fields;
-      table.resize(names.size());
-      continue;
-    }
-    if (fields.size() != names.size())
-      return plan::error("{}:{}: {} fields, the first line names {}", path, lineNumber, fields.size(), names.size());
-    for (size_t i = 0; i < fields.size(); ++i) {
-      int64_t integer = 0;
-      double real = 0;
-      if (!parseWhole(fields[i], real))
-        return plan::error("{}:{}: column '{}': '{}' is no number; encode categories as integers", path, lineNumber,
-                           names[i], fields[i]);
-      if (!parseWhole(fields[i], integer))
-        table[i].isReal = true;
-      table[i].integers.push_back(integer);
-      table[i].reals.push_back(real);
-    }
+    if (plan::Status status = first ? addNames(place, std::move(fields), table) : addRow(place, fields, table);
+        !status.ok())
+      return status;
   }
-  if (table.empty() || table.front().reals.empty())
-    return plan::error("{}: it holds no rows; a CSV file needs a line of names and a line for each sample", path);
+  if (table.rows == 0)
+    return plan::error(
+        "{}: the data set is empty: it holds no rows; a CSV file needs a line of names and a line for each "
+        "sample",
+        path);
+  return table;
+}
+} // namespace
+
+plan::Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
+  const std::string &path = file->path();
+  limits::MemoryAllowance memory(options.memoryBytes);
+  auto table = readTable(path, file->text(), memory);
+  if (!table)
+    return table.status();
   Dataset dataset{.path = path, .format = "CSV"};
-  auto rows = static_cast<int64_t>(table.front().reals.size());
+  auto rows = static_cast<int64_t>(table->rows);
   std::map<std::string, std::map<size_t, size_t>> vectors;
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (auto parts = splitName(names[i]))
-      vectors[parts->first][parts->second] = i;
-    if (table[i].isReal)
-      dataset.columns.push_back(ownedColumn<double>(names[i], plan::F64, {rows}, table[i].reals, true));
-    else
-      dataset.columns.push_back(ownedColumn<int64_t>(names[i], plan::I64, {rows}, table[i].integers, true));
-  }
+  for (size_t i = 0; i < table->names.size(); ++i)
+    if (auto parts = splitName(table->names[i]))
+      if (!vectors[parts->first].emplace(parts->second, i).second)
+        return plan::error("{}: two columns are element {} of '{}'", path, parts->second, shown(parts->first));
   for (const auto &[name, parts] : vectors) {
+    if (std::find(table->names.begin(), table->names.end(), name) != table->names.end())
+      continue; // 'x' and 'x.1': not elements of one vector
     if (parts.rbegin()->first != parts.size() - 1)
       return plan::error("{}: columns '{}.0' … '{}.{}' have gaps", path, name, name, parts.rbegin()->first);
     bool real = false;
-    std::vector<const std::vector<double> *> reals;
-    std::vector<const std::vector<int64_t> *> integers;
-    for (const auto &[number, column] : parts) {
-      real |= table[column].isReal;
-      reals.push_back(&table[column].reals);
-      integers.push_back(&table[column].integers);
-    }
+    for (const auto &[number, column] : parts)
+      real |= table->columns[column].isReal;
+    std::vector<std::vector<double>> reals;
+    std::vector<std::vector<int64_t>> integers;
+    for (const auto &[number, column] : parts)
+      if (real)
+        reals.push_back(table->columns[column].asReals());
+      else
+        integers.push_back(table->columns[column].integers);
     auto width = static_cast<int64_t>(parts.size());
     dataset.columns.push_back(real ? ownedColumn<double>(name, plan::F64, {rows, width}, interleave(reals), true)
                                    : ownedColumn<int64_t>(name, plan::I64, {rows, width}, interleave(integers), true));
+  }
+  for (size_t i = 0; i < table->names.size(); ++i) {
+    Values &column = table->columns[i];
+    dataset.columns.push_back(
+        column.isReal ? ownedColumn<double>(table->names[i], plan::F64, {rows}, std::move(column.reals), true)
+                      : ownedColumn<int64_t>(table->names[i], plan::I64, {rows}, std::move(column.integers), true));
   }
   return dataset;
 }

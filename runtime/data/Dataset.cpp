@@ -19,6 +19,16 @@ bool isIdxImages(const std::string &name) {
   return name.find("images-idx") != std::string::npos || name.find("images.idx") != std::string::npos;
 }
 
+plan::Expected<Dataset> openIdx(formats::File images, const std::string &labels, const DatasetOptions &options) {
+  std::error_code code;
+  if (!fs::exists(labels, code))
+    return plan::error("{}: no such file; it holds the labels of {}", labels, images->path());
+  auto opened = MappedFile::open(labels);
+  if (!opened)
+    return opened.status();
+  return formats::openIdx(std::move(images), opened.take(), options);
+}
+
 /// "…images-idx3-ubyte.gz" → "…labels-idx1-ubyte.gz", compressed or not, whichever exists.
 std::string labelsOf(const std::string &images) {
   std::string labels = images;
@@ -26,23 +36,62 @@ std::string labelsOf(const std::string &images) {
   labels.replace(at, 6, "labels");
   if (size_t idx = labels.find("idx", at); idx != std::string::npos && idx + 3 < labels.size())
     labels[idx + 3] = '1';
-  if (fs::exists(labels))
+  std::error_code code;
+  if (fs::exists(labels, code))
     return labels;
   std::string other = labels.ends_with(".gz") ? labels.substr(0, labels.size() - 3) : labels + ".gz";
-  return fs::exists(other) ? other : labels;
+  return fs::exists(other, code) ? other : labels;
 }
 
 bool isCifarName(const std::string &name) {
   return (name.starts_with("data_batch") || name.starts_with("test_batch")) && name.ends_with(".bin");
 }
 
+plan::Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
+  const std::string path = file->path();
+  std::string name = fs::path(path).filename().string(), extension = lower(fs::path(path).extension().string());
+  std::string format = settingText(options.settings, "format");
+  if (format == "cifar10" || format == "cifar100")
+    return formats::openCifar({file}, format == "cifar100");
+  if (!format.empty())
+    return plan::error("data.format = \"{}\" is unknown; it is only needed for cifar10 and cifar100", format);
+  if (isIdxImages(name))
+    return openIdx(file, labelsOf(path), options);
+  if (isCifarName(name))
+    return formats::openCifar({file}, false);
+  if (extension == ".safetensors")
+    return formats::openSafetensors(file);
+  if (extension == ".npz")
+    return formats::openNpz(file, options);
+  if (extension == ".npy")
+    return formats::openNpy(file);
+  if (extension == ".bin")
+    return formats::openTokens(file, options);
+  if (extension == ".txt")
+    return formats::openText(file, options);
+  if (extension == ".csv")
+    return formats::openCsv(file, options);
+  if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
+    return formats::openImageTar(file, options);
+  return plan::error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
+                     "CIFAR files, and folders",
+                     path);
+}
+
+plan::Expected<Dataset> openPath(const std::string &path, const DatasetOptions &options) {
+  auto file = MappedFile::open(path);
+  if (!file)
+    return file.status();
+  return openFile(file.take(), options);
+}
+
 plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
   std::vector<std::string> npy, idx, cifar;
   bool folders = false;
-  std::error_code code;
+  std::error_code code, ignored;
   for (fs::directory_iterator entry(path, code), end; !code && entry != end; entry.increment(code)) {
     std::string name = entry->path().filename().string(), file = entry->path().string();
-    folders |= entry->is_directory();
+    folders |= entry->is_directory(ignored);
     if (name.ends_with(".npy"))
       npy.push_back(file);
     else if (isIdxImages(name))
@@ -59,51 +108,30 @@ plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions
   if (idx.size() > 1)
     return plan::error("{}: several IDX image files; name one of them, e.g. {}", path, idx.back());
   if (idx.size() == 1)
-    return formats::openIdx({idx.front(), labelsOf(idx.front())});
-  if (!cifar.empty())
-    return formats::openCifar(cifar, settingText(options.settings, "format") == "cifar100");
+    return openPath(idx.front(), options);
+  if (!cifar.empty()) {
+    std::vector<formats::File> files;
+    for (const std::string &name : cifar) {
+      auto file = MappedFile::open(name);
+      if (!file)
+        return file.status();
+      files.push_back(file.take());
+    }
+    return formats::openCifar(files, settingText(options.settings, "format") == "cifar100");
+  }
   if (folders)
-    return formats::openImageFolder(path);
+    return formats::openImageFolder(path, options);
   return plan::error("{}: the folder holds no data that is known: .npy files, IDX files, data_batch*.bin, or class "
                      "folders of images",
                      path);
 }
 
-plan::Expected<Dataset> openFile(const std::string &path, const DatasetOptions &options) {
-  std::string name = fs::path(path).filename().string(), extension = lower(fs::path(path).extension().string());
-  std::string format = settingText(options.settings, "format");
-  if (format == "cifar10" || format == "cifar100")
-    return formats::openCifar({path}, format == "cifar100");
-  if (!format.empty())
-    return plan::error("data.format = \"{}\" is unknown; it is only needed for cifar10 and cifar100", format);
-  if (isIdxImages(name))
-    return formats::openIdx({path, labelsOf(path)});
-  if (isCifarName(name))
-    return formats::openCifar({path}, false);
-  if (extension == ".safetensors")
-    return formats::openSafetensors(path);
-  if (extension == ".npz")
-    return formats::openNpz(path);
-  if (extension == ".npy")
-    return formats::openNpy(path);
-  if (extension == ".bin")
-    return formats::openTokens(path, options);
-  if (extension == ".txt")
-    return formats::openText(path, options);
-  if (extension == ".csv")
-    return formats::openCsv(path);
-  if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
-    return formats::openImageTar(path);
-  return plan::error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
-                     "CIFAR files, and folders",
-                     path);
-}
-
 /// A path that names no file may be the start of an IDX pair's names: "mnist/train".
 std::optional<std::string> idxByPrefix(const std::string &path) {
+  std::error_code code;
   for (const char *suffix :
        {"-images-idx3-ubyte", "-images-idx3-ubyte.gz", "-images.idx3-ubyte", "-images.idx3-ubyte.gz"})
-    if (fs::exists(path + suffix))
+    if (fs::exists(path + suffix, code))
       return path + suffix;
   return std::nullopt;
 }
@@ -112,6 +140,8 @@ plan::Status takePart(Dataset &dataset, const DatasetOptions &options) {
   uint64_t samples = 0;
   for (const auto &column : dataset.columns)
     samples = std::max(samples, column->samples());
+  if (samples == 0)
+    return plan::error("{}: the data set is empty: it holds no sample", dataset.path);
   auto boundary = static_cast<uint64_t>(static_cast<double>(samples) * (1 - options.evalSplit));
   bool tail = options.part == DatasetOptions::Part::Tail;
   if (boundary == 0 || boundary == samples)
@@ -121,6 +151,21 @@ plan::Status takePart(Dataset &dataset, const DatasetOptions &options) {
     if (column->samples() == samples)
       column = std::make_unique<SliceColumn>(std::move(column), tail ? boundary : 0, tail ? samples : boundary);
   return plan::Status();
+}
+/// What is common to all formats: the asked part, and transforms.
+plan::Expected<Dataset> finish(plan::Expected<Dataset> dataset, const std::string &path,
+                               const DatasetOptions &options) {
+  if (!dataset)
+    return dataset;
+  dataset->path = path;
+  bool tokens = dataset->format == "token" || dataset->format == "text";
+  if (options.part != DatasetOptions::Part::All && !tokens)
+    if (plan::Status status = takePart(*dataset, options); !status.ok())
+      return status;
+  if (std::string transforms = settingText(options.settings, "transform"); !transforms.empty())
+    if (plan::Status status = formats::applyTransforms(*dataset, transforms); !status.ok())
+      return status;
+  return dataset;
 }
 } // namespace
 
@@ -161,25 +206,16 @@ std::string tcc::runtime::settingText(const DataMap &settings, const std::string
 
 plan::Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &options) {
   std::error_code code;
-  auto open = [&]() -> plan::Expected<Dataset> {
-    if (fs::is_directory(path, code))
-      return openFolder(path, options);
-    if (fs::exists(path, code))
-      return openFile(path, options);
-    if (auto images = idxByPrefix(path))
-      return formats::openIdx({*images, labelsOf(*images)});
-    return plan::error("{}: no such file or folder", path);
-  };
-  auto dataset = open();
-  if (!dataset)
-    return dataset;
-  dataset->path = path;
-  bool tokens = dataset->format == "token" || dataset->format == "text";
-  if (options.part != DatasetOptions::Part::All && !tokens)
-    if (plan::Status status = takePart(*dataset, options); !status.ok())
-      return status;
-  if (std::string transforms = settingText(options.settings, "transform"); !transforms.empty())
-    if (plan::Status status = formats::applyTransforms(*dataset, transforms); !status.ok())
-      return status;
-  return dataset;
+  if (fs::is_directory(path, code))
+    return finish(openFolder(path, options), path, options);
+  if (fs::exists(path, code))
+    return finish(openPath(path, options), path, options);
+  if (auto images = idxByPrefix(path))
+    return finish(openPath(*images, options), path, options);
+  return plan::error("{}: no such file or folder", path);
+}
+
+plan::Expected<Dataset> tcc::runtime::openDatasetBytes(const std::string &name, std::string bytes,
+                                                       const DatasetOptions &options) {
+  return finish(openFile(MappedFile::fromBytes(name, std::move(bytes)), options), name, options);
 }

@@ -10,6 +10,7 @@
 #include "runtime/data/Column.h"
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ struct DatasetOptions {
   /// Which part of the data: all, or what `data.eval_split` leaves to training, or its tail.
   enum class Part { All, Head, Tail } part = Part::All;
   double evalSplit = 0;
+  /// Memory that the data may take; mapped files are not counted.
+  uint64_t memoryBytes = std::numeric_limits<uint64_t>::max();
   /// The run's vocabulary (code points, sorted), for text read after the training data.
   std::optional<std::vector<uint32_t>> vocabulary;
 };
@@ -53,6 +56,10 @@ struct Dataset {
 
 /// Errors: what is missing, truncated, or not what its name says, with file and place.
 plan::Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
+
+/// The same of one file's bytes in memory; `name` chooses the format, as a path's last part does. Files that belong to
+/// it (an IDX file's labels) are looked for where `name` says.
+plan::Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
 
 /// A setting's text without surrounding quotes; empty where it is absent.
 std::string settingText(const DataMap &settings, const std::string &key);

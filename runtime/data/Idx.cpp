@@ -6,86 +6,170 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
-#include "runtime/state/MappedFile.h"
+#include "runtime/data/Limits.h"
 
-#include <filesystem>
+#include <algorithm>
+#include <cstring>
 #include <zlib.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Bytes as they are stored; a sample becomes f32 in [0, 1] when it is read.
+/// Bytes as they are stored; a sample becomes f32 in [0, 1] when it is read. The data may come in several parts.
 class ByteImageColumn : public Column {
 public:
-  ByteImageColumn(std::string name, plan::TensorType type, std::shared_ptr<const std::string> content, uint64_t start,
-                  uint64_t stride, uint64_t offset)
-      : Column(std::move(name), std::move(type)), content(std::move(content)), start(start), stride(stride),
-        offset(offset) {}
+  struct Part {
+    std::span<const std::byte> bytes; ///< of whole records
+    std::shared_ptr<const void> owner;
+  };
+  /// A record has `stride` bytes, its pixels begin at `offset`.
+  ByteImageColumn(std::string name, plan::TensorType type, std::vector<Part> parts, uint64_t stride, uint64_t offset,
+                  uint64_t hostBytes)
+      : Column(std::move(name), std::move(type)), parts(std::move(parts)), stride(stride), offset(offset),
+        host(hostBytes) {}
 
   plan::Status read(uint64_t index, std::byte *destination) const override {
-    const auto *source = reinterpret_cast<const unsigned char *>(content->data()) + start + index * stride + offset;
+    const Part *part = parts.data();
+    for (; index >= part->bytes.size() / stride; ++part)
+      index -= part->bytes.size() / stride;
+    const auto *source = reinterpret_cast<const unsigned char *>(part->bytes.data()) + index * stride + offset;
     auto *values = reinterpret_cast<float *>(destination);
     for (uint64_t i = 0, count = sampleBytes() / 4; i < count; ++i)
       values[i] = static_cast<float>(source[i]) / 255.0f;
     return plan::Status();
   }
-  uint64_t hostBytes() const override { return content->size(); }
+  uint64_t hostBytes() const override { return host; }
 
 private:
-  std::shared_ptr<const std::string> content;
-  uint64_t start, stride, offset;
+  std::vector<Part> parts;
+  uint64_t stride, offset, host;
 };
 
-/// Reads a file, gzip undone where it is gzip.
-plan::Expected<std::string> inflateFile(const std::string &path) {
-  if (!std::filesystem::exists(path))
-    return plan::error("{}: no such file", path);
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file)
-    return plan::error("{}: cannot open", path);
-  std::string content;
-  char block[65536];
-  int count;
-  while ((count = gzread(file.get(), block, sizeof(block))) > 0)
-    content.append(block, static_cast<size_t>(count));
-  int code = 0;
-  const char *message = gzerror(file.get(), &code);
-  if (count < 0 || (code != Z_OK && code != Z_STREAM_END))
-    return plan::error("{}: damaged or truncated: {}", path, message);
-  return content;
-}
+/// The bytes of a file, as they are or out of gzip (several members follow one another), in order.
+class PlainOrGzip {
+public:
+  explicit PlainOrGzip(formats::File source) : file(std::move(source)) {
+    compressed = file->text().starts_with("\x1f\x8b");
+    if (!compressed)
+      return;
+    stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(file->text().data()));
+    remaining = file->bytes().size();
+    ready = inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK; // gzip alone
+  }
+  ~PlainOrGzip() {
+    if (ready)
+      inflateEnd(&stream);
+  }
+  PlainOrGzip(const PlainOrGzip &) = delete;
+  PlainOrGzip &operator=(const PlainOrGzip &) = delete;
 
-struct IdxHeader {
+  bool isCompressed() const { return compressed; }
+  uint64_t fileBytes() const { return file->bytes().size(); }
+  const formats::File &source() const { return file; }
+
+  /// Up to `size` bytes; fewer at the end alone.
+  plan::Expected<uint64_t> read(char *destination, uint64_t size) {
+    if (!compressed) {
+      uint64_t count = std::min<uint64_t>(size, file->text().size() - at);
+      std::memcpy(destination, file->text().data() + at, count);
+      at += count;
+      return count;
+    }
+    uint64_t done = 0;
+    while (done < size && !ended) {
+      constexpr uint64_t kPiece = uint64_t(1) << 30;
+      auto room = static_cast<uInt>(std::min(size - done, kPiece)),
+           given = static_cast<uInt>(std::min(remaining, kPiece));
+      stream.next_out = reinterpret_cast<Bytef *>(destination + done);
+      stream.avail_out = room;
+      stream.avail_in = given;
+      int code = ready ? inflate(&stream, Z_NO_FLUSH) : Z_MEM_ERROR;
+      done += room - stream.avail_out;
+      remaining -= given - stream.avail_in;
+      const auto *next = stream.next_in;
+      if (code == Z_STREAM_END)
+        ended = remaining < 2 || next[0] != 0x1f || next[1] != 0x8b || inflateReset(&stream) != Z_OK;
+      else if (code != Z_OK)
+        return plan::error("{}: damaged or truncated: {}", file->path(), stream.msg ? stream.msg : "it ends too early");
+    }
+    return done;
+  }
+
+private:
+  formats::File file;
+  z_stream stream = {};
+  uint64_t at = 0, remaining = 0;
+  bool compressed = false, ready = false, ended = false;
+};
+
+struct IdxContent {
   std::vector<int64_t> dims;
-  uint64_t dataStart = 0;
+  ByteImageColumn::Part data;
+  uint64_t hostBytes = 0;
 };
 
-plan::Expected<IdxHeader> parseIdx(const std::string &path, const std::string &content) {
-  auto byte = [&](size_t at) { return static_cast<unsigned char>(content[at]); };
-  if (content.size() < 4 || byte(0) != 0 || byte(1) != 0 || byte(3) == 0 || byte(3) > 4)
+/// Reads the header, checks what it claims, and only then the data. What is not compressed stays in the file.
+plan::Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance &memory) {
+  PlainOrGzip file(std::move(source));
+  const std::string &path = file.source()->path();
+  unsigned char head[4 + 4 * 4] = {};
+  auto count = file.read(reinterpret_cast<char *>(head), 4);
+  if (!count)
+    return count.status();
+  if (*count < 4 || head[0] != 0 || head[1] != 0 || head[3] == 0 || head[3] > 4)
     return plan::error("{}: not an IDX file: its first bytes are no IDX magic", path);
-  if (byte(2) != 8)
-    return plan::error("{}: IDX element type 0x{:02x} is not supported, only unsigned bytes (0x08)", path, byte(2));
-  IdxHeader header;
-  header.dataStart = 4 + 4ull * byte(3);
-  if (content.size() < header.dataStart)
+  if (head[2] != 8)
+    return plan::error("{}: IDX element type 0x{:02x} is not supported, only unsigned bytes (0x08)", path, head[2]);
+  count = file.read(reinterpret_cast<char *>(head) + 4, 4ull * head[3]);
+  if (!count)
+    return count.status();
+  if (*count < 4ull * head[3])
     return plan::error("{}: truncated in the header", path);
-  uint64_t expected = 1;
-  for (size_t axis = 0; axis < byte(3); ++axis) {
+  IdxContent result;
+  uint64_t expected = 1, extent = 1; // `extent` leaves zeros out: products of some of the sizes must not wrap
+  for (size_t axis = 0; axis < head[3]; ++axis) {
     uint32_t size = 0;
     for (size_t i = 0; i < 4; ++i)
-      size = size << 8 | byte(4 + 4 * axis + i);
-    header.dims.push_back(size);
-    if (size != 0 && expected > (1ull << 62) / size)
+      size = size << 8 | head[4 + 4 * axis + i];
+    result.dims.push_back(size);
+    if (size != 0 && extent > (1ull << 60) / size)
       return plan::error("{}: damaged: its sizes overflow", path);
+    extent *= std::max<uint64_t>(size, 1);
     expected *= size;
   }
-  if (content.size() - header.dataStart != expected)
+  uint64_t start = 4 + 4ull * head[3];
+  auto differs = [&](const std::string &holds, bool fewer) {
     return plan::error("{}: {}: its header says {} bytes of data, the file holds {}", path,
-                       content.size() - header.dataStart < expected ? "truncated" : "damaged", expected,
-                       content.size() - header.dataStart);
-  return header;
+                       fewer ? "truncated" : "damaged", expected, holds);
+  };
+  if (!file.isCompressed()) {
+    std::span<const std::byte> data = file.source()->bytes().subspan(start);
+    if (data.size() != expected)
+      return differs(std::to_string(data.size()), data.size() < expected);
+    result.data = {data, file.source()};
+    return result;
+  }
+  if (uint64_t most = limits::mostInflatedBytes(file.fileBytes()); expected > most)
+    return plan::error("{}: its header says {} bytes of data; the file has {}, which inflate to {} at most", path,
+                       expected, file.fileBytes(), most);
+  if (plan::Status status = memory.take(path, expected); !status.ok())
+    return status;
+  auto content = std::make_shared<std::vector<char>>(expected);
+  count = file.read(content->data(), expected);
+  if (!count)
+    return count.status();
+  if (*count != expected)
+    return differs(std::to_string(*count), true);
+  char more;
+  count = file.read(&more, 1); // also checks gzip's checksum
+  if (!count)
+    return count.status();
+  if (*count != 0)
+    return differs("more", false);
+  result.data = {std::as_bytes(std::span<const char>(*content)), content};
+  result.hostBytes = expected;
+  return result;
 }
 
 plan::TensorType imageType(int64_t samples, int64_t channels, int64_t height, int64_t width) {
@@ -97,60 +181,56 @@ plan::TensorType imageType(int64_t samples, int64_t channels, int64_t height, in
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openIdx(const IdxFiles &files) {
-  auto images = inflateFile(files.images);
+plan::Expected<Dataset> formats::openIdx(File imageFile, File labelFile, const DatasetOptions &options) {
+  std::string imagePath = imageFile->path(), labelPath = labelFile->path();
+  limits::MemoryAllowance memory(options.memoryBytes);
+  auto images = readIdx(std::move(imageFile), memory);
   if (!images)
     return images.status();
-  auto imageHeader = parseIdx(files.images, *images);
-  if (!imageHeader)
-    return imageHeader.status();
-  if (imageHeader->dims.size() != 3 && imageHeader->dims.size() != 4)
-    return plan::error("{}: images need rank 3 or 4, this file has rank {}", files.images, imageHeader->dims.size());
-  auto labels = inflateFile(files.labels);
+  std::vector<int64_t> dims = images->dims;
+  if (dims.size() != 3 && dims.size() != 4)
+    return plan::error("{}: images need rank 3 or 4, this file has rank {}", imagePath, dims.size());
+  auto labels = readIdx(std::move(labelFile), memory);
   if (!labels)
     return labels.status();
-  auto labelHeader = parseIdx(files.labels, *labels);
-  if (!labelHeader)
-    return labelHeader.status();
-  if (labelHeader->dims.size() != 1 || labelHeader->dims[0] != imageHeader->dims[0])
-    return plan::error("{}: {} labels for the {} images of {}", files.labels, labelHeader->dims[0],
-                       imageHeader->dims[0], files.images);
-  Dataset dataset{.path = files.images, .format = "IDX"};
-  std::vector<int64_t> dims = imageHeader->dims;
+  if (labels->dims.size() != 1 || labels->dims[0] != dims[0])
+    return plan::error("{}: {} labels for the {} images of {}", labelPath, labels->dims[0], dims[0], imagePath);
   if (dims.size() == 3)
     dims.insert(dims.begin() + 1, 1);
-  plan::TensorType type = imageType(dims[0], dims[1], dims[2], dims[3]);
   uint64_t pixels = static_cast<uint64_t>(dims[1] * dims[2] * dims[3]);
-  dataset.columns.push_back(std::make_unique<ByteImageColumn>(
-      "image", type, std::make_shared<const std::string>(images.take()), imageHeader->dataStart, pixels, 0));
+  if (pixels == 0)
+    return plan::error("{}: damaged: its images are {}x{}x{}", imagePath, dims[1], dims[2], dims[3]);
+  if (plan::Status status = memory.take(labelPath, 8 * labels->data.bytes.size()); !status.ok())
+    return status;
+  Dataset dataset{.path = imagePath, .format = "IDX"};
   std::vector<int64_t> values;
-  for (size_t i = labelHeader->dataStart; i < labels->size(); ++i)
-    values.push_back(static_cast<unsigned char>((*labels)[i]));
+  values.reserve(labels->data.bytes.size());
+  for (std::byte label : labels->data.bytes)
+    values.push_back(std::to_integer<int64_t>(label));
+  dataset.columns.push_back(std::make_unique<ByteImageColumn>("image", imageType(dims[0], dims[1], dims[2], dims[3]),
+                                                              std::vector{images->data}, pixels, 0, images->hostBytes));
   dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {dims[0]}, std::move(values)));
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openCifar(const std::vector<std::string> &files, bool hundred) {
+plan::Expected<Dataset> formats::openCifar(const std::vector<File> &files, bool hundred) {
   constexpr uint64_t kPixels = 3 * 32 * 32;
   uint64_t record = kPixels + (hundred ? 2 : 1);
-  std::string content;
-  for (const std::string &path : files) {
-    auto part = readFile(path);
-    if (!part)
-      return part.status();
-    if (part->empty() || part->size() % record != 0)
-      return plan::error("{}: truncated, or not {}: {} bytes are no multiple of its records of {}", path,
-                         hundred ? "CIFAR-100" : "CIFAR-10", part->size(), record);
-    content += *part;
-  }
-  int64_t samples = static_cast<int64_t>(content.size() / record);
+  std::vector<ByteImageColumn::Part> parts;
   std::vector<int64_t> labels;
-  for (int64_t i = 0; i < samples; ++i)
-    labels.push_back(static_cast<unsigned char>(content[static_cast<uint64_t>(i) * record + (hundred ? 1 : 0)]));
-  Dataset dataset{.path = files.front(), .format = "CIFAR"};
-  dataset.columns.push_back(std::make_unique<ByteImageColumn>("image", imageType(samples, 3, 32, 32),
-                                                              std::make_shared<const std::string>(std::move(content)),
-                                                              0, record, record - kPixels));
+  for (const File &file : files) {
+    std::span<const std::byte> bytes = file->bytes();
+    if (bytes.empty() || bytes.size() % record != 0)
+      return plan::error("{}: truncated, or not {}: {} bytes are no multiple of its records of {}", file->path(),
+                         hundred ? "CIFAR-100" : "CIFAR-10", bytes.size(), record);
+    for (uint64_t at = hundred ? 1 : 0; at < bytes.size(); at += record)
+      labels.push_back(std::to_integer<int64_t>(bytes[at]));
+    parts.push_back({bytes, file});
+  }
+  auto samples = static_cast<int64_t>(labels.size());
+  Dataset dataset{.path = files.front()->path(), .format = "CIFAR"};
+  dataset.columns.push_back(std::make_unique<ByteImageColumn>("image", imageType(samples, 3, 32, 32), std::move(parts),
+                                                              record, record - kPixels, 0));
   dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {samples}, std::move(labels)));
   return dataset;
 }

@@ -4,11 +4,11 @@
 // text, then the elements (NEP 1). An .npz is a zip of them.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/data/Archive.h"
 #include "runtime/data/Formats.h"
+#include "runtime/data/Limits.h"
 #include "runtime/state/Safetensors.h"
 
-#include <archive.h>
-#include <archive_entry.h>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
@@ -38,120 +38,178 @@ std::string_view valueOf(std::string_view header, std::string_view key) {
   return rest.substr(std::min(rest.find_first_not_of(' '), rest.size()));
 }
 
-/// Parses one array; `where` names file and member.
-plan::Expected<std::unique_ptr<Column>> parse(const std::string &where, std::string name,
-                                              std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-                                              bool owned) {
-  std::string_view text(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+struct NpyHeader {
+  plan::TensorType type;
+  uint64_t bytes = 0; ///< of the elements
+};
+
+/// Bytes before the header's text, and of it: from the first 12 bytes of the file (fewer where it has fewer).
+plan::Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std::string_view text) {
   if (text.size() < 10 || text.substr(0, 6) != kMagic)
     return plan::error("{}: not an .npy file: it does not start with NumPy's magic", where);
-  size_t lengthBytes = text[6] == 1 ? 2 : 4, headerLength = 0, start = 8 + lengthBytes;
+  size_t lengthBytes = text[6] == 1 ? 2 : 4, start = 8 + lengthBytes;
+  uint32_t length = 0;
   if (text.size() < start)
     return plan::error("{}: truncated in the header", where);
-  std::memcpy(&headerLength, text.data() + 8, lengthBytes);
-  if (headerLength > text.size() - start)
-    return plan::error("{}: truncated in the header", where);
-  std::string_view header = text.substr(start, headerLength), descriptor = valueOf(header, "descr"),
-                   order = valueOf(header, "fortran_order"), shape = valueOf(header, "shape");
+  std::memcpy(&length, text.data() + 8, lengthBytes);
+  if (length > limits::kMostNpyHeaderBytes)
+    return plan::error("{}: damaged: its header takes {} bytes, at most {} are read", where, length,
+                       limits::kMostNpyHeaderBytes);
+  return std::pair(start, uint64_t(length));
+}
+
+/// The dictionary in front of an array; `where` names file and member.
+plan::Expected<NpyHeader> parseHeader(const std::string &where, std::string_view header) {
+  std::string_view descriptor = valueOf(header, "descr"), order = valueOf(header, "fortran_order"),
+                   shape = valueOf(header, "shape");
   if (descriptor.size() < 5 || descriptor[0] != '\'' || order.empty() || shape.empty() || shape[0] != '(')
     return plan::error("{}: its header is no plain array: structured types are not supported; save the fields apart",
                        where);
   std::string_view element = descriptor.substr(1, descriptor.find('\'', 1) - 1);
-  plan::TensorType type;
-  type.set_dtype(dtypeOfDescriptor(element.substr(1)));
-  if (element[0] == '>' || type.dtype() == plan::DTYPE_NONE)
+  NpyHeader result;
+  result.type.set_dtype(element.empty() ? plan::DTYPE_NONE : dtypeOfDescriptor(element.substr(1)));
+  if (result.type.dtype() == plan::DTYPE_NONE || element[0] == '>')
     return plan::error("{}: element type '{}' is not supported; convert it in NumPy, e.g. with astype('<f4')", where,
-                       element);
+                       element.substr(0, 40));
   if (order.substr(0, 4) == "True")
     return plan::error("{}: the array is in Fortran order; save numpy.ascontiguousarray(array)", where);
-  for (size_t at = 1; at < shape.size() && shape[at] != ')';) {
-    int64_t dim = 0;
-    auto [end, code] = std::from_chars(shape.data() + at, shape.data() + shape.size(), dim);
+  size_t close = shape.find(')');
+  bool good = order.substr(0, 5) == "False" && close != std::string_view::npos;
+  for (size_t at = 1; good && at < close;) {
+    uint64_t dim = 0; // no sign
+    auto [end, code] = std::from_chars(shape.data() + at, shape.data() + close, dim);
     if (code == std::errc()) {
-      type.add_dims(dim);
+      good = dim <= uint64_t(1) << 62 && result.type.dims_size() < static_cast<int>(limits::kMostNpyDims);
+      result.type.add_dims(static_cast<int64_t>(dim));
       at = static_cast<size_t>(end - shape.data());
-    } else if (shape[at] == ',' || shape[at] == ' ') {
-      ++at;
     } else {
-      return plan::error("{}: its shape cannot be read: {}", where, shape.substr(0, shape.find(')') + 1));
+      good = shape[at] == ',' || shape[at] == ' ';
+      ++at;
     }
   }
-  auto expected = plan::tensorBytes(type);
-  std::span<const std::byte> data = bytes.subspan(start + headerLength);
-  if (!expected || data.size() < *expected)
-    return plan::error("{}: truncated: {} takes {} bytes, the file holds {}", where, plan::typeName(type),
-                       expected.value_or(0), data.size());
-  return std::unique_ptr<Column>(
-      std::make_unique<MemoryColumn>(std::move(name), type, data.first(*expected), std::move(owner), false, owned));
+  auto bytes = good ? plan::tensorBytes(result.type) : std::nullopt;
+  if (!bytes)
+    return plan::error("{}: damaged: its shape cannot be read: {}", where,
+                       shape.substr(0, std::min<size_t>(close, 80) + 1));
+  result.bytes = *bytes;
+  return result;
+}
+
+plan::Status truncated(const std::string &where, const NpyHeader &header, uint64_t bytes) {
+  return plan::error("{}: truncated: {} takes {} bytes, the file holds {}", where, plan::typeName(header.type),
+                     header.bytes, bytes);
 }
 
 std::string stem(const std::string &path) { return std::filesystem::path(path).stem().string(); }
 
-plan::Status addFile(Dataset &dataset, const std::string &path) {
-  auto file = MappedFile::open(path);
-  if (!file)
-    return file.status();
-  auto column = parse(path, stem(path), (*file)->bytes(), *file, false);
-  if (!column)
-    return column.status();
-  dataset.columns.push_back(column.take());
+plan::Status addFile(Dataset &dataset, const formats::File &file) {
+  const std::string &path = file->path();
+  std::string_view text = file->text();
+  auto extent = headerExtent(path, text);
+  if (!extent)
+    return extent.status();
+  auto [start, length] = *extent;
+  if (length > text.size() - start)
+    return plan::error("{}: truncated in the header", path);
+  auto header = parseHeader(path, text.substr(start, length));
+  if (!header)
+    return header.status();
+  std::span<const std::byte> data = file->bytes().subspan(start + length);
+  if (data.size() < header->bytes)
+    return truncated(path, *header, data.size());
+  dataset.columns.push_back(std::make_unique<MemoryColumn>(stem(path), header->type, data.first(header->bytes), file));
+  return plan::Status();
+}
+
+/// One member of an .npz. Its memory is asked for once its header has been checked.
+plan::Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, limits::MemoryAllowance &memory) {
+  std::string where = fmt::format("{}: member {}", dataset.path, archive.member());
+  std::string name = archive.member().substr(0, archive.member().size() - 4), text(12, 0);
+  if (dataset.find(name))
+    return plan::error("{}: it is there twice", where);
+  auto readText = [&](size_t begin) {
+    return archive.read(reinterpret_cast<std::byte *>(text.data()) + begin, text.size() - begin);
+  };
+  auto count = readText(0);
+  if (!count)
+    return count.status();
+  text.resize(*count);
+  auto extent = headerExtent(where, text);
+  if (!extent)
+    return extent.status();
+  auto [start, length] = *extent;
+  // An array of one byte is longer than what was read ahead of a header of version 1.
+  size_t ahead = text.size();
+  text.resize(std::max<uint64_t>(start + length, ahead));
+  if (count = readText(ahead); !count)
+    return count.status();
+  if (*count != text.size() - ahead)
+    return plan::error("{}: truncated in the header", where);
+  auto header = parseHeader(where, std::string_view(text).substr(start, length));
+  if (!header)
+    return header.status();
+  if (header->bytes > limits::mostInflatedBytes(fileBytes))
+    return plan::error("{}: its header claims {} of {} bytes; the file has {}, which inflate to {} at most", where,
+                       plan::typeName(header->type), header->bytes, fileBytes, limits::mostInflatedBytes(fileBytes));
+  if (plan::Status status = memory.take(where, header->bytes); !status.ok())
+    return status;
+  auto content = std::make_shared<std::vector<std::byte>>(header->bytes);
+  count = archive.read(content->data(), content->size());
+  if (!count)
+    return count.status();
+  if (*count != content->size())
+    return truncated(where, *header, *count);
+  dataset.columns.push_back(
+      std::make_unique<MemoryColumn>(std::move(name), header->type, *content, content, false, true));
   return plan::Status();
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openNpy(const std::string &path) {
-  Dataset dataset{.path = path, .format = "npy"};
-  if (plan::Status status = addFile(dataset, path); !status.ok())
+plan::Expected<Dataset> formats::openNpy(File file) {
+  Dataset dataset{.path = file->path(), .format = "npy"};
+  if (plan::Status status = addFile(dataset, file); !status.ok())
     return status;
   return dataset;
 }
 
 plan::Expected<Dataset> formats::openNpyFolder(const std::string &folder, const std::vector<std::string> &files) {
   Dataset dataset{.path = folder, .format = "folder of npy"};
-  for (const std::string &file : files)
-    if (plan::Status status = addFile(dataset, file); !status.ok())
+  for (const std::string &path : files) {
+    auto file = MappedFile::open(path);
+    plan::Status status = file ? addFile(dataset, *file) : file.status();
+    if (!status.ok())
       return status;
-  return dataset;
-}
-
-plan::Expected<Dataset> formats::openNpz(const std::string &path) {
-  std::unique_ptr<archive, int (*)(archive *)> reader(archive_read_new(), archive_read_free);
-  archive_read_support_format_zip(reader.get());
-  if (archive_read_open_filename(reader.get(), path.c_str(), 1 << 16) != ARCHIVE_OK)
-    return plan::error("{}: cannot read as .npz: {}", path, archive_error_string(reader.get()));
-  Dataset dataset{.path = path, .format = "npz"};
-  archive_entry *entry = nullptr;
-  int result;
-  while ((result = archive_read_next_header(reader.get(), &entry)) == ARCHIVE_OK) {
-    const char *raw = archive_entry_pathname(entry);
-    std::string member = raw ? raw : "";
-    auto content = std::make_shared<std::vector<std::byte>>();
-    std::byte block[65536];
-    la_ssize_t count;
-    while ((count = archive_read_data(reader.get(), block, sizeof(block))) > 0)
-      content->insert(content->end(), block, block + count);
-    if (count < 0)
-      return plan::error("{}: member {}: damaged or truncated: {}", path, member, archive_error_string(reader.get()));
-    if (!member.ends_with(".npy"))
-      continue;
-    auto column =
-        parse(fmt::format("{}: member {}", path, member), member.substr(0, member.size() - 4), *content, content, true);
-    if (!column)
-      return column.status();
-    dataset.columns.push_back(column.take());
   }
-  if (result != ARCHIVE_EOF)
-    return plan::error("{}: cannot read as .npz: {}", path, archive_error_string(reader.get()));
-  if (dataset.columns.empty())
-    return plan::error("{}: it holds no .npy arrays; write it with numpy.savez", path);
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openSafetensors(const std::string &path) {
-  auto file = SafetensorsFile::open(path);
+plan::Expected<Dataset> formats::openNpz(File file, const DatasetOptions &options) {
+  Dataset dataset{.path = file->path(), .format = "npz"};
+  auto archive = Archive::open(file, Archive::Kind::Zip);
+  if (!archive)
+    return archive.status();
+  limits::MemoryAllowance memory(options.memoryBytes);
+  for (;;) {
+    auto more = archive->next();
+    if (!more)
+      return more.status();
+    if (!*more)
+      break;
+    if (!archive->member().ends_with(".npy"))
+      continue;
+    if (plan::Status status = addMember(dataset, *archive, file->bytes().size(), memory); !status.ok())
+      return status;
+  }
+  if (dataset.columns.empty())
+    return plan::error("{}: it holds no .npy arrays; write it with numpy.savez", dataset.path);
+  return dataset;
+}
+
+plan::Expected<Dataset> formats::openSafetensors(File mapped) {
+  auto file = SafetensorsFile::parse(std::move(mapped));
   if (!file)
     return file.status();
-  Dataset dataset{.path = path, .format = "safetensors"};
+  Dataset dataset{.path = file->file()->path(), .format = "safetensors"};
   for (const Tensor &tensor : file->tensors())
     dataset.columns.push_back(std::make_unique<MemoryColumn>(tensor.name, tensor.type, tensor.bytes, file->file()));
   return dataset;

@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
-#include "runtime/state/MappedFile.h"
+#include "runtime/data/Limits.h"
 
 #include <algorithm>
 #include <cstring>
@@ -15,6 +15,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
+constexpr uint32_t kCodePoints = 0x110000; // of Unicode
+
 /// Window `index` is the `length` tokens from index · stride + shift on.
 class WindowColumn : public Column {
 public:
@@ -52,6 +54,9 @@ plan::Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &optio
         "{}: a token file needs a model with an integer input of rank 2, [batch, sequence]: its sequence "
         "length is the window",
         dataset.path);
+  if (bytes.empty())
+    return plan::error("{}: the data set is empty: {} no token", dataset.path,
+                       options.part == DatasetOptions::Part::All ? "the file holds" : "data.eval_split leaves");
   uint64_t length = static_cast<uint64_t>(options.windowLength), after = options.sameWindow ? 0 : 1;
   if (count < length + after)
     return plan::error("{}: too few tokens: one window takes {}, {} holds {}", dataset.path, length + after,
@@ -93,14 +98,36 @@ std::optional<uint32_t> decodeUtf8(std::span<const unsigned char> text, size_t &
   return value;
 }
 
+/// Calls `use` with each code point and its number; false where the bytes at `at` are no UTF-8, or `use` says so.
+template <typename Use> bool forEachPoint(std::span<const unsigned char> text, size_t &at, Use use) {
+  for (uint64_t number = 0; at < text.size(); ++number) {
+    size_t next = at;
+    auto point = decodeUtf8(text, next);
+    if (!point || !use(*point, number))
+      return false;
+    at = next;
+  }
+  return true;
+}
+
+/// Windows of characters as their ranks in the vocabulary; `characters` of them are in the text.
 template <typename Token>
 plan::Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
-                                  const std::vector<uint32_t> &points) {
+                                  std::span<const unsigned char> text, uint64_t characters) {
+  limits::MemoryAllowance memory(options.memoryBytes);
+  if (plan::Status status = memory.take(dataset.path, characters * sizeof(Token)); !status.ok())
+    return status;
+  auto greatest = std::max_element(dataset.vocabulary.begin(), dataset.vocabulary.end());
+  std::vector<Token> rankOf(greatest == dataset.vocabulary.end() ? 0 : *greatest + 1);
+  for (size_t rank = 0; rank < dataset.vocabulary.size(); ++rank)
+    rankOf[dataset.vocabulary[rank]] = static_cast<Token>(rank);
   auto tokens = std::make_shared<std::vector<Token>>();
-  tokens->reserve(points.size());
-  for (uint32_t point : points)
-    tokens->push_back(static_cast<Token>(std::lower_bound(dataset.vocabulary.begin(), dataset.vocabulary.end(), point) -
-                                         dataset.vocabulary.begin()));
+  tokens->reserve(characters);
+  size_t at = 0;
+  forEachPoint(text, at, [&](uint32_t point, uint64_t) {
+    tokens->push_back(rankOf[point]);
+    return true;
+  });
   std::span<const std::byte> bytes = std::as_bytes(std::span<const Token>(*tokens));
   return makeWindows(std::move(dataset), options, dtype, bytes, tokens, true);
 }
@@ -118,59 +145,64 @@ std::string tcc::runtime::encodeUtf8(uint32_t point) {
           byte(0x80 | (point & 0x3f))};
 }
 
-plan::Expected<Dataset> formats::openTokens(const std::string &path, const DatasetOptions &options) {
+plan::Expected<Dataset> formats::openTokens(File file, const DatasetOptions &options) {
+  const std::string &path = file->path();
   std::string kind = settingText(options.settings, "tokens");
   if (kind.empty())
     kind = "uint16";
   if (kind != "uint16" && kind != "uint32")
     return plan::error("{}: data.tokens = \"{}\" does not fit a .bin file; use \"uint16\" or \"uint32\"", path, kind);
   plan::DType dtype = kind == "uint16" ? plan::U16 : plan::U32;
-  auto file = MappedFile::open(path);
-  if (!file)
-    return file.status();
-  std::span<const std::byte> bytes = (*file)->bytes();
+  std::span<const std::byte> bytes = file->bytes();
   if (bytes.size() % plan::dtypeBytes(dtype) != 0)
     return plan::error("{}: truncated, or not of {} tokens: {} bytes", path, kind, bytes.size());
-  return makeWindows(Dataset{.path = path, .format = "token"}, options, dtype, bytes, *file, false);
+  return makeWindows(Dataset{.path = path, .format = "token"}, options, dtype, bytes, file, false);
 }
 
-plan::Expected<Dataset> formats::openText(const std::string &path, const DatasetOptions &options) {
+plan::Expected<Dataset> formats::openText(File file, const DatasetOptions &options) {
+  const std::string &path = file->path();
   std::string kind = settingText(options.settings, "tokens");
   if (kind.empty())
     kind = "chars";
   if (kind != "chars" && kind != "bytes")
     return plan::error("{}: data.tokens = \"{}\" does not fit a .txt file; use \"chars\" or \"bytes\"", path, kind);
-  auto file = MappedFile::open(path);
-  if (!file)
-    return file.status();
   Dataset dataset{.path = path, .format = "text"};
-  std::span<const std::byte> bytes = (*file)->bytes();
+  std::span<const std::byte> bytes = file->bytes();
   if (kind == "bytes")
-    return makeWindows(std::move(dataset), options, plan::U8, bytes, *file, false);
+    return makeWindows(std::move(dataset), options, plan::U8, bytes, file, false);
   std::span<const unsigned char> text(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size());
-  std::vector<uint32_t> points;
-  points.reserve(text.size());
-  for (size_t at = 0; at < text.size();) {
-    auto point = decodeUtf8(text, at);
-    if (!point)
-      return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path,
-                         at);
-    points.push_back(*point);
-  }
-  if (options.vocabulary) {
+  // Two passes over the file instead of its characters in memory.
+  std::vector<bool> known(kCodePoints, false);
+  for (uint32_t point : options.vocabulary.value_or(std::vector<uint32_t>()))
+    if (point < kCodePoints)
+      known[point] = true;
+  uint64_t characters = 0;
+  uint32_t last = 0; // after the greatest code point
+  std::optional<uint32_t> unknown;
+  size_t at = 0;
+  bool good = forEachPoint(text, at, [&](uint32_t point, uint64_t number) {
+    characters = number + 1;
+    if (options.vocabulary && !known[point])
+      unknown = point;
+    known[point] = true;
+    last = std::max(last, point + 1);
+    return !unknown;
+  });
+  if (unknown)
+    return plan::error(
+        "{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or train "
+        "on a text that has it",
+        path, characters, encodeUtf8(*unknown), *unknown);
+  if (!good)
+    return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
+  if (options.vocabulary)
     dataset.vocabulary = *options.vocabulary;
-    for (size_t i = 0; i < points.size(); ++i)
-      if (!std::binary_search(dataset.vocabulary.begin(), dataset.vocabulary.end(), points[i]))
-        return plan::error("{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or "
-                           "train on a text that has it",
-                           path, i + 1, encodeUtf8(points[i]), points[i]);
-  } else {
-    dataset.vocabulary = points;
-    std::sort(dataset.vocabulary.begin(), dataset.vocabulary.end());
-    dataset.vocabulary.erase(std::unique(dataset.vocabulary.begin(), dataset.vocabulary.end()),
-                             dataset.vocabulary.end());
-  }
+  else
+    for (uint32_t point = 0; point < last; ++point)
+      if (known[point])
+        dataset.vocabulary.push_back(point);
+  std::erase_if(dataset.vocabulary, [](uint32_t point) { return point >= kCodePoints; });
   if (dataset.vocabulary.size() <= 256)
-    return windowsOf<uint8_t>(std::move(dataset), options, plan::U8, points);
-  return windowsOf<uint32_t>(std::move(dataset), options, plan::U32, points);
+    return windowsOf<uint8_t>(std::move(dataset), options, plan::U8, text, characters);
+  return windowsOf<uint32_t>(std::move(dataset), options, plan::U32, text, characters);
 }

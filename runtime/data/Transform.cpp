@@ -32,6 +32,7 @@ public:
         values[c * plane + i] = (values[c * plane + i] - mean[c]) / deviation[c];
     return plan::Status();
   }
+  std::string place(uint64_t index) const override { return base->place(index); }
   uint64_t hostBytes() const override { return base->hostBytes(); }
 
 private:

@@ -2,13 +2,11 @@
 #include "runtime/plan/PlanFile.h"
 
 #include "runtime/plan/Variants.h"
+#include "runtime/state/RegularFile.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 namespace tcc::plan {
 
@@ -49,30 +47,21 @@ PlanReader &PlanReader::operator=(PlanReader &&) = default;
 PlanReader::~PlanReader() = default;
 
 Expected<PlanReader> PlanReader::open(const std::string &path) {
-  // Without waiting: a FIFO that nobody writes to is refused below.
-  int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0)
-    return error("{}: cannot open the plan: {}", path, std::strerror(errno));
-  struct stat information {};
-  if (::fstat(file, &information) != 0 || !S_ISREG(information.st_mode)) {
-    ::close(file);
-    return error("{}: not a plan: not a regular file", path);
-  }
+  Expected<runtime::RegularFile> file =
+      runtime::RegularFile::open(path, runtime::RegularFile::Accept::RegularFiles, "the plan");
+  if (!file)
+    return file.status();
   PlanReader reader;
   reader.name = path;
   reader.storage = std::make_unique<Storage>();
-  reader.storage->bytes = static_cast<size_t>(information.st_size);
+  reader.storage->bytes = static_cast<size_t>(file->bytes());
   if (reader.storage->bytes > 0) {
-    void *address = ::mmap(nullptr, reader.storage->bytes, PROT_READ, MAP_PRIVATE, file, 0);
-    if (address == MAP_FAILED) {
-      int reason = errno;
-      ::close(file);
-      return error("{}: cannot map the plan: {}", path, std::strerror(reason));
-    }
+    void *address = ::mmap(nullptr, reader.storage->bytes, PROT_READ, MAP_PRIVATE, file->descriptor(), 0);
+    if (address == MAP_FAILED)
+      return error("{}: cannot map the plan: {}", path, std::strerror(errno));
     reader.storage->data = static_cast<const char *>(address);
     reader.storage->mapped = true;
   }
-  ::close(file);
   if (Status status = reader.check(); !status.ok())
     return status.withContext(path);
   return reader;

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace tcc::runtime {
 
@@ -19,16 +20,19 @@ namespace tcc::runtime {
 class MappedFile {
 public:
   static plan::Expected<std::shared_ptr<const MappedFile>> open(const std::string &path);
+  /// Bytes in memory in a file's place; `name` stands for its path.
+  static std::shared_ptr<const MappedFile> fromBytes(std::string name, std::string content);
   ~MappedFile();
   MappedFile(const MappedFile &) = delete;
   MappedFile &operator=(const MappedFile &) = delete;
 
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte *>(address), length}; }
+  std::string_view text() const { return {static_cast<const char *>(address), length}; }
   const std::string &path() const { return name; }
 
 private:
   MappedFile() = default;
-  std::string name;
+  std::string name, memory;
   void *address = nullptr;
   size_t length = 0;
 };

@@ -1,13 +1,13 @@
 //===- Safetensors.cpp - the tensor format of data, weights and checkpoints -===//
 #include "runtime/state/Safetensors.h"
 #include "runtime/state/AtomicFile.h"
-#include "runtime/state/SealedJson.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -44,104 +44,243 @@ std::string_view nameOf(plan::DType dtype) {
   return "";
 }
 
-std::optional<uint64_t> asUnsigned(const json &value) {
-  if (value.is_number_unsigned())
-    return value.get<uint64_t>();
-  return std::nullopt;
-}
+constexpr uint64_t kMostHeaderBytes = 100'000'000; // the format's own limit
+constexpr size_t kMostDims = 64;
+
+/// Reads the header as a stream of events: no document is built, so that the memory follows from the tensors found, and
+/// a header of a million brackets costs nothing. The shape is {"NAME": {"dtype": "", "shape": [], "data_offsets":
+/// [,]}}, and {"__metadata__": {"KEY": "TEXT"}}; what else an entry holds is skipped.
+class HeaderReader : public nlohmann::json_sax<json> {
+public:
+  struct Entry {
+    std::string name, dtype;
+    std::vector<uint64_t> dims, offsets;
+    bool hasDtype = false, hasShape = false, hasOffsets = false;
+  };
+  std::vector<Entry> entries;
+  std::map<std::string, std::string> notes;
+  std::string problem; ///< empty: none
+
+  bool start_object(size_t) override {
+    if (depth == 0 || (depth == 1 && !inArray)) {
+      ++depth;
+      return true;
+    }
+    return nested();
+  }
+  bool end_object() override {
+    if (skipped != 0)
+      return leave();
+    if (--depth == 1 && !inNotes)
+      finishEntry();
+    return problem.empty();
+  }
+  bool start_array(size_t) override {
+    if (depth == 2 && !inNotes && !inArray && skipped == 0 && (field == "shape" || field == "data_offsets")) {
+      inArray = true;
+      return true;
+    }
+    return nested();
+  }
+  bool end_array() override {
+    if (skipped != 0)
+      return leave();
+    inArray = false;
+    return true;
+  }
+  bool key(std::string &text) override {
+    if (skipped != 0)
+      return true;
+    if (depth == 2) {
+      field = text;
+      return inNotes ? unique(notes.emplace(text, "").second, "the note", text) : markField();
+    }
+    inNotes = text == "__metadata__";
+    if (!unique(names.insert(text).second, inNotes ? "the entry" : "tensor", text))
+      return false;
+    if (!inNotes)
+      entries.push_back({text, "", {}, {}});
+    return true;
+  }
+  bool string(std::string &text) override {
+    if (skipped != 0)
+      return true;
+    if (depth == 2 && inNotes)
+      notes[field] = text;
+    else if (depth == 2 && !inArray && field == "dtype")
+      entries.back().dtype = text;
+    else
+      return noSize();
+    return true;
+  }
+  bool number_unsigned(uint64_t value) override {
+    if (skipped != 0 || !inArray)
+      return skipped != 0 || noSize();
+    std::vector<uint64_t> &list = field == "shape" ? entries.back().dims : entries.back().offsets;
+    if (list.size() == kMostDims)
+      return fail(fmt::format("tensor '{}': more than {} numbers in '{}'", entries.back().name, kMostDims, field));
+    list.push_back(value);
+    return true;
+  }
+  bool number_integer(int64_t) override { return skipped != 0 || noSize(); }
+  bool number_float(double, const std::string &) override { return skipped != 0 || noSize(); }
+  bool boolean(bool) override { return skipped != 0 || noSize(); }
+  bool null() override { return skipped != 0 || noSize(); }
+  bool binary(json::binary_t &) override { return false; }
+  bool parse_error(size_t position, const std::string &, const json::exception &) override {
+    return fail(fmt::format("not a safetensors file: its header is no JSON object (byte {} of it)", position));
+  }
+
+private:
+  bool fail(std::string text) {
+    if (problem.empty())
+      problem = std::move(text);
+    return false;
+  }
+  bool unique(bool first, const char *what, const std::string &name) {
+    return first || fail(fmt::format("{} '{}' occurs twice", what, name));
+  }
+  /// A value where none belongs. Members of an entry that the format does not know are skipped.
+  bool noSize() {
+    if (depth == 2 && inNotes)
+      return fail(fmt::format("__metadata__ '{}' is no text", field));
+    if (depth == 2 && inArray && field == "shape")
+      return fail(fmt::format("tensor '{}': a dimension of its shape is no size", entries.back().name));
+    if (depth == 2 && field != "shape" && field != "data_offsets" && field != "dtype")
+      return true;
+    if (depth == 1 && inNotes)
+      return fail("__metadata__ is no object of texts");
+    if (depth == 0)
+      return fail("not a safetensors file: its header is no JSON object");
+    return fail(fmt::format("tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew",
+                            entries.empty() ? "" : entries.back().name));
+  }
+  /// An object or array inside one: only where a member is skipped.
+  bool nested() {
+    if (skipped == 0 && !noSize())
+      return false;
+    ++skipped;
+    return true;
+  }
+  bool leave() {
+    --skipped;
+    return true;
+  }
+  bool markField() {
+    Entry &entry = entries.back();
+    bool *seen = field == "dtype"          ? &entry.hasDtype
+                 : field == "shape"        ? &entry.hasShape
+                 : field == "data_offsets" ? &entry.hasOffsets
+                                           : nullptr;
+    bool first = !seen || !*seen;
+    if (seen)
+      *seen = true;
+    return unique(first, ("tensor '" + entry.name + "':").c_str(), field);
+  }
+  void finishEntry() {
+    const Entry &entry = entries.back();
+    if (!entry.hasDtype || !entry.hasShape || !entry.hasOffsets || entry.offsets.size() != 2)
+      fail(fmt::format("tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew",
+                       entry.name));
+  }
+
+  std::set<std::string> names;
+  std::string field;
+  int depth = 0;        ///< objects that are open: the header, an entry
+  uint64_t skipped = 0; ///< objects and arrays that are open inside a skipped member
+  bool inNotes = false, inArray = false;
+};
 
 /// One entry of the header. `data` are the bytes after the header.
-plan::Expected<Tensor> parseTensor(const std::string &path, const std::string &name, const json &entry,
-                                   std::span<const std::byte> data) {
+plan::Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &entry,
+                                  std::span<const std::byte> data) {
   Tensor tensor;
-  tensor.name = name;
-  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets") ||
-      !entry["dtype"].is_string() || !entry["shape"].is_array() || !entry["data_offsets"].is_array() ||
-      entry["data_offsets"].size() != 2)
-    return plan::error("{}: tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew",
-                       path, name);
-  std::string dtypeText = entry["dtype"].get<std::string>();
-  auto dtype = dtypeOf(dtypeText);
+  tensor.name = entry.name;
+  auto dtype = dtypeOf(entry.dtype);
   if (!dtype)
-    return plan::error("{}: tensor '{}': element type {} is not supported; convert it, e.g. to F32", path, name,
-                       dtypeText);
+    return plan::error("{}: tensor '{}': element type {} is not supported; convert it, e.g. to F32", path, entry.name,
+                       entry.dtype);
   tensor.type.set_dtype(*dtype);
-  for (const json &dim : entry["shape"]) {
-    auto size = asUnsigned(dim);
-    if (!size || *size > (1ull << 62))
-      return plan::error("{}: tensor '{}': a dimension of its shape is no size", path, name);
-    tensor.type.add_dims(static_cast<int64_t>(*size));
+  for (uint64_t size : entry.dims) {
+    if (size > (1ull << 62))
+      return plan::error("{}: tensor '{}': a dimension of its shape is no size", path, entry.name);
+    tensor.type.add_dims(static_cast<int64_t>(size));
   }
   auto bytes = plan::tensorBytes(tensor.type);
-  auto begin = asUnsigned(entry["data_offsets"][0]), end = asUnsigned(entry["data_offsets"][1]);
-  if (!bytes || !begin || !end || *begin > *end || *end - *begin != *bytes)
-    return plan::error("{}: tensor '{}': data_offsets do not match {}", path, name, plan::typeName(tensor.type));
-  if (*end > data.size())
-    return plan::error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, name, *end,
-                       data.size());
-  tensor.bytes = data.subspan(*begin, *bytes);
+  uint64_t begin = entry.offsets[0], end = entry.offsets[1];
+  if (!bytes || begin > end || end - begin != *bytes)
+    return plan::error("{}: tensor '{}': data_offsets do not match {}", path, entry.name, plan::typeName(tensor.type));
+  if (end > data.size())
+    return plan::error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, entry.name,
+                       end, data.size());
+  tensor.bytes = data.subspan(begin, *bytes);
   return tensor;
 }
-} // namespace
 
-/// The format wants every byte to belong to exactly one tensor.
-static plan::Status checkGaps(const std::string &path, const std::vector<Tensor> &tensors,
-                              std::span<const std::byte> data) {
-  std::vector<std::span<const std::byte>> parts;
+/// Tensors must lie one after the other, without gaps: else two could share bytes, or bytes could be hidden.
+plan::Status checkCover(const std::string &path, const std::vector<Tensor> &tensors, std::span<const std::byte> data) {
+  std::vector<const Tensor *> order;
   for (const Tensor &tensor : tensors)
-    if (!tensor.bytes.empty())
-      parts.push_back(tensor.bytes);
-  std::sort(parts.begin(), parts.end(), [](auto &a, auto &b) { return a.data() < b.data(); });
-  uint64_t covered = 0;
-  for (std::span<const std::byte> part : parts) {
-    auto begin = static_cast<uint64_t>(part.data() - data.data());
-    if (begin != covered)
-      return plan::error("{}: damaged: {} of its tensors' bytes, at offset {}", path,
-                         begin < covered ? "two tensors share some" : "no tensor has some", std::min(begin, covered));
-    covered += part.size();
+    order.push_back(&tensor);
+  std::stable_sort(order.begin(), order.end(), [](const Tensor *a, const Tensor *b) {
+    return std::pair(a->bytes.data(), a->bytes.size()) < std::pair(b->bytes.data(), b->bytes.size());
+  });
+  const std::byte *at = data.data();
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Tensor &tensor = *order[i];
+    if (tensor.bytes.data() < at)
+      return plan::error("{}: damaged: tensors '{}' and '{}' share bytes, at offset {} of the data", path, order[i - 1]->name,
+                         tensor.name, tensor.bytes.data() - data.data());
+    if (tensor.bytes.data() > at)
+      return plan::error("{}: damaged: no tensor has the {} bytes at offset {} of the data", path, tensor.bytes.data() - at,
+                         at - data.data());
+    at += tensor.bytes.size();
   }
+  uint64_t covered = static_cast<uint64_t>(at - data.data());
   if (covered != data.size())
     return plan::error("{}: damaged: the tensors take {} bytes, the file holds {}", path, covered, data.size());
   return plan::Status();
 }
+} // namespace
 
 plan::Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
   auto mapped = MappedFile::open(path);
   if (!mapped)
     return mapped.status();
+  return parse(mapped.take());
+}
+
+plan::Expected<SafetensorsFile> SafetensorsFile::parse(std::shared_ptr<const MappedFile> mapped) {
   SafetensorsFile file;
-  file.mapped = mapped.take();
+  file.mapped = std::move(mapped);
+  const std::string &path = file.mapped->path();
   std::span<const std::byte> bytes = file.mapped->bytes();
   uint64_t headerBytes = 0;
   if (bytes.size() < 8)
     return plan::error("{}: not a safetensors file, or truncated: {} bytes", path, bytes.size());
   std::memcpy(&headerBytes, bytes.data(), 8);
-  constexpr uint64_t kMostHeaderBytes = 100'000'000; // the format's own limit
   const char *text = reinterpret_cast<const char *>(bytes.data()) + 8;
   if (headerBytes > kMostHeaderBytes || headerBytes < 2 || (bytes.size() > 8 && text[0] != '{'))
-    return plan::error("{}: not a safetensors file: it does not start with a JSON header", path);
+    return plan::error("{}: not a safetensors file: it does not start with a JSON header of at most {} bytes", path,
+                       kMostHeaderBytes);
   if (headerBytes > bytes.size() - 8)
     return plan::error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes,
                        bytes.size() - 8);
-  auto parsed = parseObject({text, headerBytes}, path + ": header");
-  if (!parsed)
-    return parsed.status();
-  const json &header = *parsed;
+  HeaderReader header;
+  if (!json::sax_parse(text, text + headerBytes, &header) || !header.problem.empty())
+    return plan::error("{}: {}", path,
+                       header.problem.empty() ? "not a safetensors file: its header is no JSON object"
+                                              : header.problem);
+  file.notes = std::move(header.notes);
   std::span<const std::byte> data = bytes.subspan(8 + headerBytes);
-  for (const auto &[name, entry] : header.items()) {
-    if (name == "__metadata__") {
-      if (entry.is_object())
-        for (const auto &[key, value] : entry.items())
-          if (value.is_string())
-            file.notes[key] = value.get<std::string>();
-      continue;
-    }
-    auto tensor = parseTensor(path, name, entry, data);
+  file.all.reserve(header.entries.size());
+  for (const HeaderReader::Entry &entry : header.entries) {
+    auto tensor = makeTensor(path, entry, data);
     if (!tensor)
       return tensor.status();
     file.all.push_back(tensor.take());
   }
-  if (plan::Status status = checkGaps(path, file.all, data); !status.ok())
+  if (plan::Status status = checkCover(path, file.all, data); !status.ok())
     return status;
   std::sort(file.all.begin(), file.all.end(), [](const Tensor &a, const Tensor &b) { return a.name < b.name; });
   return file;

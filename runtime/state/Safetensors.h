@@ -30,6 +30,7 @@ class SafetensorsFile {
 public:
   /// Checks the header against the file: every error says what is wrong and with which tensor.
   static plan::Expected<SafetensorsFile> open(const std::string &path);
+  static plan::Expected<SafetensorsFile> parse(std::shared_ptr<const MappedFile> file);
 
   const std::vector<Tensor> &tensors() const { return all; }
   const Tensor *find(std::string_view name) const;

@@ -1,11 +1,9 @@
 //===- ArrayFormatsTest.cpp - safetensors, npy, npz, CSV -----------------===//
 #include "test/unit/data/DataFixture.h"
+#include "test/unit/data/SampleFiles.h"
 
 #include "runtime/data/Dataset.h"
 #include "runtime/plan/PlanFile.h"
-
-#include <archive.h>
-#include <archive_entry.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -14,31 +12,8 @@ using namespace tcc::test;
 namespace {
 class ArrayFormats : public FolderTest {
 protected:
-  static std::string npy(const std::string &descriptor, const std::string &shape, const std::string &data,
-                         const std::string &order = "False") {
-    std::string header = "{'descr': '" + descriptor + "', 'fortran_order': " + order + ", 'shape': " + shape + ", }";
-    header.append(63 - (10 + header.size()) % 64, ' ');
-    header += '\n';
-    auto length = static_cast<uint16_t>(header.size());
-    return std::string("\x93NUMPY\x01\x00", 8) + std::string(reinterpret_cast<char *>(&length), 2) + header + data;
-  }
-  template <typename T> static std::string bytesOf(const std::vector<T> &values) {
-    return {reinterpret_cast<const char *>(values.data()), values.size() * sizeof(T)};
-  }
-  std::string npz(const std::string &name, const std::map<std::string, std::string> &members) {
-    std::unique_ptr<archive, int (*)(archive *)> writer(archive_write_new(), archive_write_free);
-    archive_write_set_format_zip(writer.get());
-    archive_write_open_filename(writer.get(), at(name).c_str());
-    for (const auto &[member, content] : members) {
-      std::unique_ptr<archive_entry, void (*)(archive_entry *)> entry(archive_entry_new(), archive_entry_free);
-      archive_entry_set_pathname(entry.get(), member.c_str());
-      archive_entry_set_size(entry.get(), static_cast<int64_t>(content.size()));
-      archive_entry_set_filetype(entry.get(), AE_IFREG);
-      archive_write_header(writer.get(), entry.get());
-      archive_write_data(writer.get(), content.data(), content.size());
-    }
-    archive_write_close(writer.get());
-    return at(name);
+  std::string npz(const std::string &name, const std::vector<std::pair<std::string, std::string>> &members) {
+    return write(name, archiveBytes(ArchiveKind::Zip, members));
   }
 };
 } // namespace

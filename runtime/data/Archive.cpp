@@ -1,0 +1,112 @@
+//===- Archive.cpp - members of a tar or zip file ------------------------===//
+#include "runtime/data/Archive.h"
+#include "runtime/data/Limits.h"
+
+#include <algorithm>
+#include <archive.h>
+#include <archive_entry.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+Archive::Archive(std::shared_ptr<const MappedFile> file)
+    : file(std::move(file)), reader(archive_read_new(), archive_read_free) {}
+
+/// What libarchive says, if it says anything.
+static std::string reasonOf(archive *reader) {
+  const char *reason = archive_error_string(reader);
+  return reason ? reason : "its bytes are none";
+}
+
+plan::Status Archive::damaged(const std::string &place) const {
+  return plan::error("{}: damaged or truncated: {}", place, reasonOf(reader.get()));
+}
+
+plan::Expected<Archive> Archive::open(std::shared_ptr<const MappedFile> file, Kind kind) {
+  Archive result(std::move(file));
+  result.kind = kind;
+  archive *reader = result.reader.get();
+  if (kind == Kind::Zip) {
+    archive_read_support_format_zip(reader);
+  } else {
+    archive_read_support_format_tar(reader);
+    archive_read_support_filter_gzip(reader); // others need more memory than their files tell, or other programs
+  }
+  std::span<const std::byte> bytes = result.file->bytes();
+  if (archive_read_open_memory(reader, bytes.data(), bytes.size()) != ARCHIVE_OK)
+    return plan::error("{}: cannot read as {}: {}", result.file->path(), kind == Kind::Zip ? ".npz" : "tar",
+                       reasonOf(reader));
+  return result;
+}
+
+plan::Status Archive::checkInflation() {
+  uint64_t bytes = file->bytes().size(), most = limits::mostInflatedBytes(bytes);
+  auto filtered = static_cast<uint64_t>(std::max<int64_t>(archive_filter_bytes(reader.get(), 0), 0));
+  if (std::max(inflated, filtered) <= most)
+    return plan::Status();
+  return plan::error(
+      "{}: it inflates to more than {} bytes, {} times its size, which compressed data cannot: its members "
+      "overlap or are compressed several times; write it anew",
+      file->path(), most, limits::kMostInflation);
+}
+
+plan::Status Archive::skipRest() {
+  // A zip's directory says where the next member is. A compressed tar must be inflated on the way, block by block, so
+  // that the bound holds.
+  if (kind == Kind::Zip || archive_filter_count(reader.get()) <= 1)
+    return plan::Status();
+  const void *block = nullptr;
+  size_t size = 0;
+  la_int64_t offset = 0;
+  int result;
+  while ((result = archive_read_data_block(reader.get(), &block, &size, &offset)) == ARCHIVE_OK)
+    if (plan::Status status = checkInflation(); !status.ok())
+      return status;
+  return result == ARCHIVE_EOF || result == ARCHIVE_WARN ? plan::Status() : damaged(where());
+}
+
+plan::Expected<bool> Archive::next() {
+  for (;;) {
+    if (inMember)
+      if (plan::Status status = skipRest(); !status.ok())
+        return status;
+    inMember = false;
+    archive_entry *entry = nullptr;
+    int result = archive_read_next_header(reader.get(), &entry);
+    if (result == ARCHIVE_EOF)
+      return false;
+    if (result != ARCHIVE_OK && result != ARCHIVE_WARN) { // a warning: e.g. a name that is no UTF-8
+      return plan::error("{}: cannot read as {}, or truncated: {}", file->path(), kind == Kind::Zip ? ".npz" : "tar",
+                         reasonOf(reader.get()));
+    }
+    inMember = true;
+    if (plan::Status status = checkInflation(); !status.ok())
+      return status;
+    const char *text = archive_entry_pathname(entry);
+    if (!text)
+      text = archive_entry_pathname_utf8(entry);
+    name = text ? text : "";
+    claimed.reset();
+    if (archive_entry_size_is_set(entry))
+      claimed = static_cast<uint64_t>(std::max<int64_t>(archive_entry_size(entry), 0));
+    if (archive_entry_filetype(entry) == AE_IFREG)
+      return true;
+  }
+}
+
+plan::Expected<uint64_t> Archive::read(std::byte *destination, uint64_t size) {
+  uint64_t done = 0;
+  while (done < size) {
+    la_ssize_t count =
+        archive_read_data(reader.get(), destination + done, std::min<uint64_t>(size - done, uint64_t(1) << 20));
+    if (count < 0)
+      return damaged(where());
+    if (count == 0)
+      break;
+    done += static_cast<uint64_t>(count);
+    inflated += static_cast<uint64_t>(count);
+    if (plan::Status status = checkInflation(); !status.ok())
+      return status;
+  }
+  return done;
+}

@@ -1,0 +1,64 @@
+//===- Inspect.cpp - what a data set holds, and what is wrong with it ----===//
+#include "runtime/data/Inspect.h"
+#include "runtime/data/Convert.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// Adds the values of one sample to the summary; true where a NaN is among them.
+bool addValues(ColumnSummary &summary, std::span<const std::byte> values) {
+  plan::DType dtype = summary.type.dtype();
+  uint64_t count = values.size() / std::max<uint64_t>(plan::dtypeBytes(dtype), 1), nans = summary.nans;
+  bool floating = plan::isFloatingPoint(dtype);
+  for (uint64_t i = 0; i < count; ++i) {
+    double value =
+        floating ? floatElement(values.data(), dtype, i) : static_cast<double>(integerElement(values.data(), dtype, i));
+    if (std::isnan(value)) {
+      ++summary.nans;
+    } else if (std::isinf(value)) {
+      ++summary.infinities;
+    } else {
+      summary.least = summary.anyFinite ? std::min(summary.least, value) : value;
+      summary.greatest = summary.anyFinite ? std::max(summary.greatest, value) : value;
+      summary.anyFinite = true;
+    }
+  }
+  return summary.nans != nans;
+}
+} // namespace
+
+DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reader,
+                                      const std::function<void(const DamagedSample &)> &report) {
+  DataSummary result;
+  for (const auto &column : dataset.columns) {
+    result.columns.push_back({.name = column->name(), .type = column->type()});
+    if (column->sampleBytes() != 0) // a shape such as [10^15, 0] has nothing to look at
+      result.samples = std::max(result.samples, column->samples());
+  }
+  std::vector<std::byte> space;
+  for (uint64_t sample = 0; sample < result.samples; ++sample) {
+    std::string problem;
+    if (reader && sample < reader->samples())
+      problem = reader->check(sample).message();
+    for (size_t i = 0; i < dataset.columns.size(); ++i) {
+      const Column &column = *dataset.columns[i];
+      if (sample >= column.samples() || column.sampleBytes() == 0)
+        continue;
+      space.resize(column.sampleBytes());
+      plan::Status status = column.read(sample, space.data());
+      if (status.ok() && addValues(result.columns[i], space))
+        status = plan::error("{}: column '{}', sample {}: NaN", dataset.path, column.name(), sample);
+      if (problem.empty())
+        problem = status.message();
+    }
+    if (problem.empty())
+      continue;
+    ++result.damaged;
+    report({sample, problem});
+  }
+  return result;
+}

@@ -1,0 +1,38 @@
+//===- Inspect.h - what a data set holds, and what is wrong with it ------===//
+#ifndef TCC_RUNTIME_DATA_INSPECT_H
+#define TCC_RUNTIME_DATA_INSPECT_H
+
+#include "runtime/data/BatchReader.h"
+
+#include <functional>
+
+namespace tcc::runtime {
+
+/// What was found in one column.
+struct ColumnSummary {
+  std::string name;
+  plan::TensorType type;
+  double least = 0, greatest = 0; ///< of the finite values; 0 where there is none
+  bool anyFinite = false;
+  uint64_t nans = 0, infinities = 0;
+};
+
+/// A sample that cannot be used, and why.
+struct DamagedSample {
+  uint64_t sample = 0;
+  std::string problem;
+};
+
+struct DataSummary {
+  std::vector<ColumnSummary> columns;
+  uint64_t samples = 0, damaged = 0; ///< `samples`: most of any column
+};
+
+/// Reads every sample of every column once and calls `report` for each that is damaged: it cannot be decoded, or holds
+/// NaN. With a reader its inputs are checked too, as training reads them: conversions, indices, classes.
+DataSummary inspectData(const Dataset &dataset, BatchReader *reader,
+                        const std::function<void(const DamagedSample &)> &report);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_INSPECT_H

@@ -1,0 +1,63 @@
+//===- Limits.h - what a data file may make the reader do ----------------===//
+//
+// Headers are claims. Memory that a header asks for is first compared with the bytes that the file has, with what a
+// compressed file can inflate to, and with the memory that the caller allows. Messages name the limit.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_LIMITS_H
+#define TCC_RUNTIME_DATA_LIMITS_H
+
+#include "runtime/plan/BytesText.h"
+#include "runtime/plan/Status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace tcc::runtime::limits {
+
+/// Pixels of one image: where Pillow refuses, too (its MAX_IMAGE_PIXELS, twice).
+constexpr uint64_t kMostImagePixels = 178'956'970;
+/// Bytes of one compressed image.
+constexpr uint64_t kMostImageFileBytes = uint64_t(256) << 20;
+/// Scans of one progressive JPEG: each passes over all pixels again.
+constexpr int kMostJpegScans = 100;
+/// Deflate stores at most 258 bytes in two bits: no honest gzip or zip file inflates to more.
+constexpr uint64_t kMostInflation = 1032;
+/// The text in front of an .npy array.
+constexpr uint64_t kMostNpyHeaderBytes = uint64_t(1) << 20;
+constexpr size_t kMostNpyDims = 64;
+/// Columns of a CSV file.
+constexpr size_t kMostCsvColumns = size_t(1) << 20;
+
+/// Bytes that `fileBytes` may inflate to; a little more for headers of empty archives.
+inline uint64_t mostInflatedBytes(uint64_t fileBytes) {
+  constexpr uint64_t kSlack = uint64_t(1) << 16;
+  return fileBytes > (std::numeric_limits<uint64_t>::max() - kSlack) / kMostInflation
+             ? std::numeric_limits<uint64_t>::max()
+             : fileBytes * kMostInflation + kSlack;
+}
+
+/// The memory that one data set may take: asked before each allocation that a file's content sizes.
+class MemoryAllowance {
+public:
+  explicit MemoryAllowance(uint64_t bytes) : left(bytes), whole(bytes) {}
+
+  /// Error: not that much is left. `where` names the file and its part.
+  plan::Status take(const std::string &where, uint64_t bytes) {
+    if (bytes > left)
+      return plan::error(
+          "{}: it takes {} in memory beside {} that are taken, {} are free; free memory, or store the data "
+          "as .npy or .safetensors, which are read from the file as they are",
+          where, plan::bytesText(bytes), plan::bytesText(whole - left), plan::bytesText(left));
+    left -= bytes;
+    return plan::Status();
+  }
+
+private:
+  uint64_t left, whole;
+};
+
+} // namespace tcc::runtime::limits
+
+#endif // TCC_RUNTIME_DATA_LIMITS_H
