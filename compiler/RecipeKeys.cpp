@@ -324,6 +324,13 @@ std::vector<Key> makeKeys() {
          recipe.dataSettings["eval_split"] = fmt::format("{}", value);
          return status;
        }},
+      {"data.max_bad",
+       [](Recipe &recipe, const toml::node &node) {
+         int64_t count = 0;
+         Status status = readInteger(node, 0, 1000000000, count);
+         recipe.dataSettings["max_bad"] = fmt::format("{}", count);
+         return status;
+       }},
       {"data.transform", later},
 
       {"compiler.fuse", [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.fuse); }},

@@ -129,6 +129,9 @@ void readPosition(Reader &reader, const json &root, TrainingPosition &position) 
   position.scheduleTotal = reader.number(from, "position", "schedule_total");
   if (position.scheduleTotal < 0 || position.scheduleTotal > static_cast<double>(kMostCount))
     reader.fail("position.schedule_total", fmt::format("is {}", position.scheduleTotal));
+  if (from.contains("damaged_samples"))
+    for (const json &sample : reader.list(from, "position", "damaged_samples"))
+      position.damagedSamples.push_back(reader.count(sample, "position.damaged_samples"));
   const json *best = reader.member(root, "", "best");
   if (!best || best->is_null())
     return;
@@ -418,5 +421,7 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                {"data", data},
                {"shards", shards},
                {"tensors", tensors}};
+  if (!position.damagedSamples.empty())
+    root["position"]["damaged_samples"] = position.damagedSamples;
   return sealObject(root, {"shards", "tensors"});
 }

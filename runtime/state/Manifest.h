@@ -34,6 +34,7 @@ struct TrainingPosition {
   std::vector<std::string> settings; ///< --set KEY=VALUE of the run
   uint64_t bestStep = 0;             ///< 0: no evaluation yet
   double bestLoss = 0;
+  std::vector<uint64_t> damagedSamples; ///< of the training data, left out by data.max_bad
 };
 
 /// The training data, as far as the order of samples depends on it, and a sample of its content.

@@ -28,9 +28,12 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
   if (outputs[0] < 0 || outputs[1] < 0)
     return plan::error("the plan's entry 'evaluate' gives no loss; compile again");
   uint64_t samples = reader.samples(), batch = reader.batch();
-  auto call = [&](std::span<const uint64_t> indices, bool mask) -> plan::Expected<Sums> {
+  // Leaves damaged samples out of `indices`.
+  auto call = [&](std::vector<uint64_t> &indices, bool mask) -> plan::Expected<Sums> {
     runner.setCounters(0, indices.front() / batch);
-    plan::Status status = reader.fill(indices, mask, runner.inputs());
+    plan::Status status = reader.fillSound(indices, BatchReader::Damaged::Drop, mask, runner.inputs());
+    if (status.ok() && indices.empty())
+      return Sums{};
     if (status.ok())
       status = runner.run();
     if (!status.ok())
@@ -41,13 +44,16 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
     return sums;
   };
   Sums total{};
+  uint64_t counted = 0;
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
     auto sums = call(indices, reader.maskable());
     if (!sums)
       return sums.status();
-    if (indices.size() < batch && !reader.maskable()) {
-      auto copies = call(std::span(indices).last(1), false);
+    counted += indices.size();
+    if (!indices.empty() && indices.size() < batch && !reader.maskable()) {
+      std::vector<uint64_t> last = {indices.back()};
+      auto copies = call(last, false);
       if (!copies)
         return copies.status();
       double share = static_cast<double>(batch - indices.size()) / static_cast<double>(batch);
@@ -61,7 +67,7 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
   result.loss = total[0] / total[1];
   if (outputs[2] >= 0 && outputs[3] >= 0)
     result.accuracy = total[2] / total[3];
-  result.samples = samples;
+  result.samples = counted;
   return result;
 }
 

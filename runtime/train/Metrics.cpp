@@ -77,6 +77,8 @@ plan::Status MetricsFile::update(const UpdateMetrics &metrics) {
   line.number("seconds", metrics.seconds);
   line.number("samples_per_s", static_cast<double>(metrics.samples) / metrics.seconds);
   line.number("tokens_per_s", metrics.tokens ? static_cast<double>(metrics.tokens) / metrics.seconds : NAN);
+  if (metrics.damaged)
+    line.add(",\"damaged_samples\":{}", metrics.damaged);
   line.add("}}\n");
   return put(line.data(), line.size());
 }

@@ -23,6 +23,7 @@ struct UpdateMetrics {
   double loss = 0, learningRate = 0, gradientNorm = 0;
   double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
   uint64_t samples = 0, tokens = 0;
+  uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
 };
 
 struct FileCloser {

@@ -75,6 +75,11 @@ double tcc::runtime::evalSplitOf(const Session &session) {
   return text.empty() ? 0 : std::strtod(text.c_str(), nullptr);
 }
 
+uint64_t tcc::runtime::maxBadOf(const Session &session) {
+  DataMap settings(session.data.settings().begin(), session.data.settings().end());
+  return std::strtoull(settingText(settings, "max_bad").c_str(), nullptr, 10);
+}
+
 plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                       const std::string &path, const EntryDataOptions &options) {
   DatasetOptions dataOptions;
@@ -84,6 +89,7 @@ plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, co
   dataOptions.sameWindow = session.training.shift();
   dataOptions.overlappingWindows = options.training && settingText(dataOptions.settings, "windows") == "random";
   dataOptions.vocabulary = options.vocabulary;
+  dataOptions.memoryBytes = freeMemoryBytes();
   // The window is the sequence length: of the first sampled integer input of rank 2, the target's last.
   for (bool target : {false, true})
     for (const plan::Port &port : entry.inputs()) {
@@ -103,6 +109,7 @@ plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, co
   bind.target = session.training.target();
   bind.ignoreIndex = ignoreIndexOf(session.plan());
   bind.classes = classesOf(session.plan());
+  bind.maxBad = maxBadOf(session);
   auto reader = BatchReader::bind(entry, *result.dataset, bind);
   if (!reader)
     return reader.status();

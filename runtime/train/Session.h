@@ -52,6 +52,9 @@ struct EntryDataOptions {
 plan::Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
                                         const EntryDataOptions &options);
 
+/// Damaged samples that data.max_bad allows; 0: none.
+uint64_t maxBadOf(const Session &session);
+
 /// The share of the data that data.eval_split keeps for evaluation; 0: none.
 double evalSplitOf(const Session &session);
 

@@ -45,6 +45,7 @@ const std::vector<std::string> kRunTime = {"optimizer.lr",
                                            "data.last",
                                            "data.eval_split",
                                            "data.format",
+                                           "data.max_bad",
                                            "data.transform"};
 const std::vector<std::string> kCompiled = {"model.dims",
                                             "model.trainable",
@@ -264,7 +265,12 @@ plan::Status applyOne(const std::string &setting, plan::Training &training, plan
     status = oneOf({"drop", "pad"});
   else if (name == "eval_split" && (!value.number || !(*value.number > 0) || !(*value.number < 1)))
     status = usage(fmt::format("--set {}: the share of the data kept for evaluation lies between 0 and 1", setting));
-  if (status.ok())
+  else if (name == "max_bad" && (!value.number || *value.number < 0 || *value.number > 1e9 ||
+                                 *value.number != std::floor(*value.number)))
+    status = usage(fmt::format("--set {}: the damaged samples that may be left out are a number from 0 to 1000000000", setting));
+  if (status.ok() && name == "max_bad")
+    (*data.mutable_settings())[name] = fmt::format("{:.0f}", *value.number);
+  else if (status.ok())
     (*data.mutable_settings())[name] = name == "eval_split" || name == "transform" ? text : value.text;
   return status;
 }

@@ -60,6 +60,7 @@ private:
   /// Micro-batch `number` of the epoch, which is micro-batch `inWindow` of its update.
   plan::Status microBatch(LossRunner &entry, uint64_t number, uint64_t inWindow, UpdateMetrics &metrics, double &sum,
                           double &weight);
+  plan::Status fillBatch(LossRunner &entry);
   plan::Status evaluateNow();
   plan::Status checkpoint();
   /// Adds an update to the run's files. Steps of less than kFlushSeconds share a system call.
@@ -235,6 +236,7 @@ plan::Status Trainer::planRun() {
   if (evaluateEntry)
     evaluateEntry->setSeed(position.seed);
   position.settings = options.settings;
+  data.reader->knowDamaged(position.damagedSamples);
   DataMap settings(session.data.settings().begin(), session.data.settings().end());
   bool pad = settingText(settings, "last") == "pad";
   uint64_t samples = data.reader->samples(), batch = data.reader->batch();
@@ -357,15 +359,33 @@ void Trainer::report() {
                   formatBytes(dataBytes), formatBytes(session.reader.fileBytes())));
 }
 
+/// Fills the entry's inputs with the samples of `indices`, and says which damaged ones it left out.
+plan::Status Trainer::fillBatch(LossRunner &entry) {
+  size_t before = data.reader->damagedSamples().size();
+  plan::Status status =
+      data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), entry.runner.inputs());
+  if (data.reader->damagedSamples().size() == before)
+    return status;
+  for (const auto &[sample, text] : data.reader->damagedSamples())
+    if (std::find(position.damagedSamples.begin(), position.damagedSamples.end(), sample) ==
+        position.damagedSamples.end()) {
+      position.damagedSamples.push_back(sample);
+      progress->note(fmt::format("warning: damaged sample {} is left out ({} of data.max_bad = {}): {}", sample,
+                                 position.damagedSamples.size(), maxBadOf(session), text));
+    }
+  return status;
+}
+
 plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, uint64_t inWindow, UpdateMetrics &metrics,
                                  double &sum, double &weight) {
   sampler->batchOf(position.epoch, number, indices);
   entry.runner.setCounters(position.step, inWindow);
-  plan::Status status = data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs());
+  plan::Status status = fillBatch(entry);
   if (status.ok())
     status = entry.runner.run();
   sum += entry.runner.scalarOutput(entry.sum);
   weight += entry.runner.scalarOutput(entry.weight);
+  metrics.damaged = position.damagedSamples.size();
   metrics.samples += indices.size();
   metrics.tokens += indices.size() * data.reader->tokensPerSample();
   return status;
@@ -481,16 +501,24 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   if (unchanged)
     if (plan::Status status = checkpoint(); !status.ok())
       return status;
-  // Diagnosis: the same micro-batches again, observed. The first that goes wrong names its node.
-  std::string node;
+  // Diagnosis: the same micro-batches again. A NaN in the data is to blame before any node that reads it; an infinity
+  // may be meant (a mask) and is named beside the node.
+  std::string node, input, infinite;
   uint64_t begin = position.batch, end = begin + lastWindow;
-  for (uint64_t number = begin; number < end && node.empty(); ++number) {
+  for (uint64_t number = begin; number < end && node.empty() && input.empty(); ++number) {
     LossRunner &entry = step ? *step : number == begin ? *first : *next;
     sampler->batchOf(position.epoch, number, indices);
     if (step && !step->runner.scalars().empty())
       scalars->compute(metrics.step, schedule->perEpoch() ? position.epoch : position.step, step->runner.scalars());
     entry.runner.setCounters(position.step, number - begin);
-    if (data.reader->fill(indices, data.reader->maskable(), entry.runner.inputs()).ok())
+    if (!data.reader
+             ->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), entry.runner.inputs())
+             .ok())
+      continue;
+    input = data.reader->describeNonFinite(indices, /*infinities=*/false);
+    if (input.empty() && infinite.empty())
+      infinite = data.reader->describeNonFinite(indices, /*infinities=*/true);
+    if (input.empty())
       node = entry.runner.findNonFinite();
   }
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
@@ -501,9 +529,16 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
                        position.step);
   else if (checkpointed)
     kept = fmt::format("training stopped; the last checkpoint is {}/checkpoints/step-{}", run_, *checkpointed);
-  std::string text = fmt::format(
-      "step {}: {}{}; {}; try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step",
-      metrics.step, what, node.empty() ? "" : fmt::format(", first seen at node '{}'", node), kept);
+  std::string seen = node.empty() ? "" : fmt::format(", first seen at node '{}'", node);
+  std::string advice = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
+  if (!input.empty()) {
+    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, input);
+    advice = "correct the data (`trun data` lists every such sample), or leave it out with --set data.max_bad=N";
+  } else if (!infinite.empty()) {
+    advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
+                         infinite, advice);
+  }
+  std::string text = fmt::format("step {}: {}{}; {}; {}", metrics.step, what, seen, kept, advice);
   progress->note("error: " + text);
   return plan::Status(text, plan::kExitNonFinite);
 }

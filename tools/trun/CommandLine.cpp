@@ -142,7 +142,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
       {"train", Options::Command::Train},     {"eval", Options::Command::Eval},
       {"predict", Options::Command::Predict}, {"gradients", Options::Command::Gradients},
       {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
-      {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile}};
+      {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile},
+      {"data", Options::Command::Data}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -159,7 +160,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
-                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile, each with its own "
+                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data, each with its own "
                     "--help.");
     addTrain(app, options, raw);
     break;
@@ -194,6 +195,13 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.description("Where the time of a training step goes: every instruction of a few real updates, by kernel, against "
                     "what this machine can do.");
     addProfile(app, options, raw);
+    break;
+  case Options::Command::Data:
+    app.description("What a data set holds: its columns, and every sample that is damaged. Exit status 1 if one is.");
+    app.add_option("PATH", options.train.data, "the data: a file, a folder, or the start of IDX names")->required();
+    app.add_option("--plan", options.session.planPath,
+                   "also check what this plan's model asks for: shapes, types, indices, classes");
+    addSettings(app, options);
     break;
   case Options::Command::Memory:
     app.description("What the process takes beside the plan's arenas, measured, as JSON on standard output.");

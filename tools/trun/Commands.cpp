@@ -249,6 +249,8 @@ plan::Status tcc::tools::runCommand(const Options &options) {
     return memoryCommand(options);
   case Options::Command::Profile:
     return profileCommand(options);
+  case Options::Command::Data:
+    return dataCommand(options);
   }
   return plan::Status();
 }

@@ -11,7 +11,7 @@ namespace tcc::tools {
 
 /// What was typed, for all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile } command = Command::Train;
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
@@ -23,6 +23,9 @@ struct Options {
   std::string trace;                                    ///< profile: file to write; empty: none
   bool json = false, allKernels = false, noRoofline = false; ///< profile
 };
+
+/// `trun data PATH`: prints columns and every damaged sample. Error: some are damaged.
+plan::Status dataCommand(const Options &options);
 
 /// Does what was asked; messages go to standard error, results to standard output.
 plan::Status runCommand(const Options &options);

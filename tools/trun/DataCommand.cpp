@@ -1,0 +1,88 @@
+//===- DataCommand.cpp - trun data: what a data set holds ----------------===//
+#include "runtime/cpu/MachineMemory.h"
+#include "runtime/data/Inspect.h"
+#include "runtime/train/EntryRunner.h"
+#include "runtime/train/Settings.h"
+#include "tools/common/TextTable.h"
+#include "tools/trun/Commands.h"
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::tools;
+
+namespace {
+/// The entry whose inputs the data must fit: training, else the first that reads data.
+const plan::Entry *entryOfData(const plan::Plan &plan) {
+  for (const char *name : {"step", "accumulate_first", "evaluate", "predict"})
+    if (const plan::Entry *entry = findEntry(plan, name); entry && entry->inputs_size() != 0)
+      return entry;
+  return nullptr;
+}
+
+/// Opens the data as a plan's model reads it; damaged samples are found by the check, not refused here.
+plan::Expected<EntryData> openForPlan(const Options &options) {
+  SessionOptions sessionOptions = options.session;
+  sessionOptions.device = "null";
+  sessionOptions.settings.push_back("data.max_bad=1");
+  auto session = openSession(sessionOptions);
+  if (!session)
+    return session.status();
+  const plan::Entry *entry = entryOfData(session->plan());
+  if (!entry)
+    return plan::error("{}: no entry of the plan reads data", options.session.planPath);
+  return openEntryData(*session, *entry, options.train.data, {});
+}
+
+/// The same without a plan: a token file is a column of single tokens.
+plan::Expected<EntryData> openAlone(const Options &options) {
+  plan::Training training;
+  plan::DataSettings data;
+  if (plan::Status status = applySettings(options.session.settings, training, data); !status.ok())
+    return status;
+  DatasetOptions open;
+  open.settings.insert(data.settings().begin(), data.settings().end());
+  open.windowLength = 1;
+  open.sameWindow = true;
+  open.memoryBytes = freeMemoryBytes();
+  auto dataset = openDataset(options.train.data, open);
+  if (!dataset)
+    return dataset.status();
+  EntryData result;
+  result.dataset = std::make_unique<Dataset>(dataset.take());
+  return result;
+}
+
+std::string valueText(const ColumnSummary &column, double value) {
+  return column.anyFinite ? fmt::format("{:.6g}", value) : "";
+}
+} // namespace
+
+plan::Status tcc::tools::dataCommand(const Options &options) {
+  auto data = options.session.planPath.empty() ? openAlone(options) : openForPlan(options);
+  if (!data)
+    return data.status();
+  const Dataset &dataset = *data->dataset;
+  // Damaged samples are printed as they are found: a pass over a large set takes its time.
+  DataSummary summary = inspectData(dataset, data->reader.get(), [](const DamagedSample &damaged) {
+    fmt::print("damaged sample {}: {}\n", damaged.sample, damaged.problem);
+    std::fflush(stdout);
+  });
+  report::Table table("<<>>>>", {"column", "type", "least", "greatest", "NaN", "infinite"});
+  for (const ColumnSummary &column : summary.columns)
+    table.add({column.name, plan::typeName(column.type), valueText(column, column.least),
+               valueText(column, column.greatest), std::to_string(column.nans), std::to_string(column.infinities)});
+  fmt::print("{}: {}, {}\n{}", dataset.path, dataset.format, report::counted(summary.samples, "sample"), table.text());
+  if (!dataset.classes.empty())
+    fmt::print("classes: {}\n", report::listText(dataset.classes, 20));
+  if (!dataset.vocabulary.empty())
+    fmt::print("vocabulary: {}\n", report::counted(dataset.vocabulary.size(), "character"));
+  if (std::fflush(stdout) != 0)
+    return plan::error("standard output: cannot write");
+  if (summary.samples == 0)
+    return plan::error("{}: the data set is empty: it holds no sample", dataset.path);
+  if (summary.damaged != 0)
+    return plan::error("{}: {} of {} samples {} damaged; repair or remove them, or train with --set data.max_bad={}",
+                       dataset.path, summary.damaged, summary.samples, summary.damaged == 1 ? "is" : "are",
+                       summary.damaged);
+  return plan::Status();
+}
