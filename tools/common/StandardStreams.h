@@ -1,13 +1,15 @@
 //===- StandardStreams.h - printing, also to what is closed or full -*- C++ -*-===//
 //
 // fmt::print throws where its stream fails: from a handler of errors that ends the process. The functions here keep the
-// failure in the stream, and main asks for it once, at the end.
+// failure in the stream, and main asks for it once, at the end. What they print is escaped (TerminalText.h): names come from
+// files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 #define TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 
 #include "runtime/plan/Status.h"
+#include "runtime/plan/TerminalText.h"
 
 #include <cstdio>
 
@@ -23,13 +25,13 @@ plan::Status finishStandardStreams();
 
 /// Writes a message to standard error.
 template <typename... Args> void printMessage(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::string text = plan::terminalText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 /// Writes a result to standard output.
 template <typename... Args> void printResult(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = fmt::format(format, std::forward<Args>(args)...);
+  std::string text = plan::terminalText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
