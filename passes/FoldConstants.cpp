@@ -34,7 +34,9 @@ std::optional<std::pair<int64_t, int64_t>> progression(const HostTensor &indices
 /// The slice that `gather` is, or null.
 Value gatherAsSlice(OpBuilder &builder, GatherOp gather) {
   auto constant = gather.getIndices().getDefiningOp<ConstantOp>();
-  if (!constant)
+  auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+  // Equal indices do not count up; written out, a splat may take any amount of memory.
+  if (!dense || (dense.isSplat() && dense.getNumElements() > 1))
     return nullptr;
   Expr input(builder, gather.getLoc(), gather.getInput());
   llvm::SmallVector<int64_t> shape(shapeOf(input)), starts(shape.size(), 0), steps(shape.size(), 1);

@@ -64,20 +64,30 @@ private:
     for (Operation &op : block.without_terminator())
       ops.push_back(&op);
     auto sinks = [](Operation *op) { return isFusable(op) && !isa<Reducible>(op); };
-    auto place = [&](auto &&self, Operation *op) -> void {
-      if (!placed.insert(op).second)
-        return;
-      for (Value operand : op->getOperands())
-        if (Operation *producer = operand.getDefiningOp())
-          self(self, producer);
-      order.push_back(op);
+    // Operands first. A stack of its own, since a chain may be as long as the program.
+    auto place = [&](Operation *last) {
+      SmallVector<std::pair<Operation *, unsigned>> open; // ops and the operand that is next
+      auto enter = [&](Operation *op) {
+        if (placed.insert(op).second)
+          open.emplace_back(op, 0);
+      };
+      enter(last);
+      while (!open.empty()) {
+        auto &[op, next] = open.back();
+        if (next == op->getNumOperands()) {
+          order.push_back(op);
+          open.pop_back();
+        } else if (Operation *producer = op->getOperand(next++).getDefiningOp()) {
+          enter(producer);
+        }
+      }
     };
     for (Operation *op : ops)
       if (!sinks(op))
-        place(place, op);
+        place(op);
     for (Value returned : block.getTerminator()->getOperands())
       if (Operation *producer = returned.getDefiningOp())
-        place(place, producer);
+        place(producer);
     for (Operation *op : order)
       op->moveBefore(block.getTerminator());
     for (Operation *op : llvm::reverse(ops))

@@ -161,7 +161,10 @@ private:
   }
 
   static Value fill(OpBuilder &builder, ConstantOp constant, Type type) {
-    HostTensor tensor = HostTensor::fromAttribute(constant.getValue());
+    // A splat: one element tells all of it.
+    auto dense = cast<DenseElementsAttr>(constant.getValue());
+    HostTensor tensor =
+        HostTensor::fromAttribute(dense.resizeSplat(RankedTensorType::get({}, dense.getElementType())));
     double value = tensor.isFloat() ? tensor.getDouble(0) : double(tensor.getInt(0));
     return FillOp::create(builder, constant.getLoc(), type, builder.getF64FloatAttr(value));
   }

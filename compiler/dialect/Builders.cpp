@@ -1,6 +1,10 @@
 //===- Builders.cpp - short spellings of the train dialect ------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
 
+#include <llvm/ADT/STLExtras.h>
+#include <llvm/Support/raw_ostream.h>
+#include <stdexcept>
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -114,11 +118,26 @@ Expr Expr::mean(llvm::ArrayRef<int64_t> dims) const {
   return sum(dims) * (1 / count);
 }
 
+/// The shape that both broadcast to. Throws where there is none: an importer may be asked for any pair of shapes.
+static llvm::SmallVector<int64_t> commonShape(llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
+  auto shape = broadcastShapes(x, y);
+  if (!shape) {
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    stream << "shapes [";
+    llvm::interleaveComma(x, stream);
+    stream << "] and [";
+    llvm::interleaveComma(y, stream);
+    stream << "] do not broadcast together";
+    throw std::invalid_argument(text);
+  }
+  return *shape;
+}
+
 /// Both operands in their common shape.
 static std::pair<Value, Value> align(const Expr &x, const Expr &y) {
-  auto shape = broadcastShapes(shapeOf(x), shapeOf(y));
-  assert(shape && "shapes of an expression broadcast together");
-  auto widen = [&](const Expr &operand) { return broadcastTo(*operand.builder, operand.loc, operand, *shape); };
+  auto shape = commonShape(shapeOf(x), shapeOf(y));
+  auto widen = [&](const Expr &operand) { return broadcastTo(*operand.builder, operand.loc, operand, shape); };
   Value left = widen(x);
   return {left, widen(y)};
 }
@@ -130,9 +149,8 @@ Expr Expr::compare(CompareKind kind, const Expr &other) const {
 
 Expr Expr::select(const Expr &x, const Expr &y) const {
   auto [left, right] = align(x, y);
-  auto shape = broadcastShapes(shapeOf(value), shapeOf(left));
-  assert(shape && "shapes of an expression broadcast together");
-  return with(train::select(*builder, loc, broadcast(*shape), x.with(left).broadcast(*shape), x.with(right).broadcast(*shape)));
+  auto shape = commonShape(shapeOf(value), shapeOf(left));
+  return with(train::select(*builder, loc, broadcast(shape), x.with(left).broadcast(shape), x.with(right).broadcast(shape)));
 }
 
 Expr operator+(const Expr &x, const Expr &y) {

@@ -12,6 +12,18 @@ static bool keepsSplats(Operation *op) {
   return op->hasTrait<Pointwise>() || isa<ReshapeOp, TransposeOp, BroadcastOp, SliceOp, ReverseOp>(op);
 }
 
+/// The naive evaluators take some 10 ns for each operation, so that one fold ends within a fraction of a second.
+constexpr double kMostFoldWork = 1 << 24;
+
+/// Elements that are read and made, and what the op computes with them. A splat that does not stay one is written out.
+static double foldWork(Operation *op) {
+  double work = 0;
+  for (Type type : llvm::concat<const Type>(llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes())))
+    work += double(tensorBytes(type)) / double(elementBytes(cast<RankedTensorType>(type).getElementType()));
+  auto cost = dyn_cast<Cost>(op);
+  return cost ? work + cost.getFlops() : work;
+}
+
 llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64_t maxResultBytes) {
   auto reference = dyn_cast<Reference>(op);
   if (!reference || isa<ConstantOp>(op))
@@ -36,6 +48,8 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
     allSplat &= dense && dense.isSplat();
   }
   bool splat = allSplat && keepsSplats(op);
+  if (!splat && foldWork(op) > kMostFoldWork)
+    return {};
   auto representative = [&](Type type) {
     return splat ? RankedTensorType::get({}, cast<RankedTensorType>(type).getElementType()) : cast<RankedTensorType>(type);
   };

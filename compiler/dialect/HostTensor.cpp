@@ -9,6 +9,7 @@
 #include "mlir/IR/DialectResourceBlobManager.h"
 
 #include <cstring>
+#include <limits>
 
 using namespace mlir;
 
@@ -19,8 +20,15 @@ int64_t elementBytes(Type elementType) {
 }
 
 int64_t tensorBytes(Type tensorType) {
+  // The largest number instead of a wrapped one: allocations and comparisons with limits fail then, as they must.
   auto type = cast<RankedTensorType>(tensorType);
-  return type.getNumElements() * elementBytes(type.getElementType());
+  int64_t bytes = elementBytes(type.getElementType());
+  for (int64_t extent : type.getShape())
+    if (extent == 0)
+      return 0;
+    else if (__builtin_mul_overflow(bytes, extent, &bytes))
+      bytes = std::numeric_limits<int64_t>::max();
+  return bytes;
 }
 
 llvm::SmallVector<int64_t> unravel(int64_t index, llvm::ArrayRef<int64_t> shape) {
