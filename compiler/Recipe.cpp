@@ -7,14 +7,11 @@
 #include "compiler/Recipe.h"
 
 #include "compiler/RecipeKeys.h"
+#include "compiler/RecipeText.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fnmatch.h>
-#include <fstream>
 #include <sstream>
 
 namespace tcc {
@@ -112,6 +109,8 @@ Expected<toml::table> parseSetting(const std::string &setting) {
   if (equals == std::string::npos || equals == 0)
     return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), plan::kExitUsage);
   std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
+  if (Status status = recipe::checkRecipeText(key + " = " + value, "--set " + key); !status.ok())
+    return status;
   toml::parse_result parsed = toml::parse(key + " = " + value);
   if (parsed)
     return std::move(parsed).table();
@@ -129,18 +128,6 @@ Expected<toml::table> parseSetting(const std::string &setting) {
   return plan::error("--set {}: {}", setting, parsed.error().description());
 }
 
-Expected<std::string> readText(const std::string &path) {
-  std::error_code problem;
-  if (std::filesystem::is_directory(path, problem))
-    return plan::error("{}: is a folder, not a recipe", path);
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream)
-    return plan::error("{}: cannot open the recipe: {}", path, std::strerror(errno));
-  std::ostringstream text;
-  text << stream.rdbuf();
-  return text.str();
-}
-
 } // namespace
 
 std::string Recipe::at(const std::string &key) const {
@@ -153,9 +140,11 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
   recipe.file = path;
   toml::table merged;
   if (!path.empty()) {
-    Expected<std::string> text = readText(path);
+    Expected<std::string> text = recipe::readRecipeFile(path);
     if (!text)
       return text.status();
+    if (Status status = recipe::checkRecipeText(*text, path); !status.ok())
+      return status;
     toml::parse_result parsed = toml::parse(*text, std::string_view(path));
     if (!parsed) {
       const toml::source_position position = parsed.error().source().begin;

@@ -13,6 +13,8 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 
+#include <onnx/defs/schema.h>
+
 using namespace mlir;
 
 namespace tcc::frontend {
@@ -24,10 +26,9 @@ using plan::Status;
 static constexpr int64_t kFoldBytes = 256 * 1024;
 /// Frozen initializers up to this size may be read at compile time where an op needs a value.
 static constexpr uint64_t kReadableBytes = 1024 * 1024;
-/// More nodes than this, iterations included, are no plan that anyone would wait for.
-static constexpr int64_t kMostNodes = 400'000;
-/// Bodies of functions in bodies of functions; the standard's go four deep.
-static constexpr size_t kDeepest = 64;
+/// Results of folding take this much together; once they do, only small ones (shape arithmetic) are folded.
+static constexpr int64_t kFoldedBytes = 128 * 1024 * 1024;
+static constexpr int64_t kSmallFoldBytes = 1024;
 
 //===----------------------------------------------------------------------===//
 // Names
@@ -121,6 +122,14 @@ static onnx::TypeProto onnxTypeOf(Value value, bool sequence) {
 // Problems
 //===----------------------------------------------------------------------===//
 
+/// Counts a node, or an iteration; false, and a problem once, beyond the limit.
+bool GraphImport::countNode(const std::string &name) {
+  if (++nodes == kMostNodes + 1)
+    problems.push_back(fmt::format("{}: the model unrolls to more than {} nodes, the most that are supported; shorten its loops",
+                                   name, kMostNodes));
+  return nodes <= kMostNodes;
+}
+
 /// Nobody is to read what the node would have made.
 void GraphImport::fail(const onnx::NodeProto &node) {
   for (const std::string &output : node.output())
@@ -163,12 +172,8 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   const std::string name = nameIn(scopes.back(), node);
   const onnx::FunctionProto *local = functionOf(node);
   const OpEntry *entry = local ? nullptr : findOp(domain, node.op_type(), opset);
-  if (++nodes > kMostNodes) {
-    if (nodes == kMostNodes + 1)
-      problems.push_back(
-          fmt::format("{}: the model unrolls to more than {} nodes; shorten its loops", name, kMostNodes));
+  if (!countNode(name))
     return fail(node);
-  }
   if (!local && !entry && !hasFunctionBody(domain, node.op_type(), opset)) {
     reportUnsupported(node, name, opset);
     return fail(node);
@@ -176,6 +181,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   NodeImport n(node, opset, builder, locationOf(name), options.forceF64);
   n.constantOf = [this](Value value) { return constantOf(value); };
   n.settings = &options.model;
+  n.budget = &budget;
   n.warn = [&](const std::string &text) {
     std::string line = fmt::format("{}: {}: {} (opset {}): {}", file.name, name, node.op_type(), opset, text);
     if (warned.insert(line).second)
@@ -184,7 +190,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   bool entered = false;
   n.importGraph = [&](const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs, const std::string &suffix) {
     entered = true;
-    return importGraph(graph, inputs, suffix);
+    return importGraph(n, graph, inputs, suffix);
   };
   auto problem = [&](const Status &status) {
     if (!status.message().empty()) {
@@ -216,21 +222,32 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     return problem(alreadyReported());
 
   Operation *before = builder.getInsertionBlock()->empty() ? nullptr : &builder.getInsertionBlock()->back();
-  Status status;
-  if (local) {
-    status = importBody(n, bindFunction(*local, node), opsetsOf(*local));
-  } else if (entry) {
-    status = importOp(n, *entry);
-  } else {
+  const size_t depth = scopes.size();
+  auto build = [&]() -> Status {
+    if (local)
+      return importBody(n, bindFunction(*local, node), opsetsOf(*local));
+    if (entry)
+      return importOp(n, *entry);
     std::vector<onnx::TypeProto> types;
     for (const Slot &slot : n.inputs)
       types.push_back(
           onnxTypeOf(slot.sequence ? slot.sequence->empty() ? Value() : slot.sequence->front() : slot.tensor,
                      slot.sequence.has_value()));
-    Expected<onnx::FunctionProto> body = functionBody(node, opset, types);
+    Expected<onnx::FunctionProto> body = functionBody(node, opset, types, options.isolate);
     entered = true;
-    status = body ? importBody(n, *body, opsetsOf(*body)) : body.status();
+    return body ? importBody(n, *body, opsetsOf(*body)) : body.status();
+  };
+  Status status;
+  try {
+    status = build();
+  } catch (const NodeProblem &refused) {
+    status = refused.status;
+  } catch (const std::bad_alloc &) {
+    status = plan::error("it takes more memory than there is");
+  } catch (const std::exception &thrown) { // shapes that do not fit together, say
+    status = plan::error("{}", thrown.what());
   }
+  scopes.resize(depth);
   if (status.ok())
     status = foldNewOps(before, n.outputs);
   if (!status.ok())
@@ -248,18 +265,34 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   }
 }
 
+/// By the standard; an op without a schema (of another domain) says it by minInputs alone. A variadic input has no gaps.
+static bool mayBeAbsent(const onnx::OpSchema *schema, size_t input) {
+  if (!schema || schema->inputs().empty())
+    return true;
+  const auto &formal = schema->inputs()[std::min(input, schema->inputs().size() - 1)];
+  return formal.GetOption() == onnx::OpSchema::Optional;
+}
+
 Status GraphImport::importOp(NodeImport &n, const OpEntry &entry) {
-  for (int i = 0; i < entry.minInputs; ++i)
-    if (!n.has(unsigned(i)) && (size_t(i) >= n.inputs.size() || n.inputs[size_t(i)].unusable.empty()))
+  const onnx::OpSchema *schema = schemaOf(canonicalDomain(n.node.domain()), n.node.op_type(), n.opset);
+  for (size_t i = 0; i < std::max(n.inputs.size(), size_t(entry.minInputs)); ++i) {
+    if (n.has(unsigned(i)) || (i < n.inputs.size() && !n.inputs[i].unusable.empty()))
+      continue;
+    if (i < size_t(entry.minInputs) || !mayBeAbsent(schema, i))
       return plan::error("its input {} is missing", i);
+  }
   return entry.import(n);
 }
+
+int64_t GraphImport::mostFoldBytes() const { return foldedBytes < kFoldedBytes ? kFoldBytes : kSmallFoldBytes; }
 
 /// Imports a function's body in place of its call; all of it is located at the call.
 Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
                                const std::map<std::string, int64_t> &opsets) {
-  if (scopes.size() > kDeepest)
-    return plan::error("functions call each other more than {} deep", kDeepest);
+  if (nodes > kMostNodes)
+    return alreadyReported();
+  if (scopes.size() > kDeepestNesting)
+    return plan::error("functions call each other more than {} deep", kDeepestNesting);
   Scope scope;
   scope.isolated = true;
   scope.opsets = &opsets;
@@ -287,7 +320,7 @@ Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
 }
 
 /// Initializers of a subgraph: constants, since only those of the model are trained.
-Status GraphImport::addConstants(const onnx::GraphProto &graph) {
+Status GraphImport::addConstants(const NodeImport &n, const onnx::GraphProto &graph) {
   auto add = [&](const onnx::TensorProto &tensor) -> Status {
     Location loc = locationOf(tensor.name());
     Type element = importedElementType(&context, tensor.data_type(), options.forceF64);
@@ -297,6 +330,7 @@ Status GraphImport::addConstants(const onnx::GraphProto &graph) {
     Expected<std::string> bytes = tensorBytes(tensor);
     if (!bytes)
       return bytes.status().withContext(fmt::format("initializer \"{}\" of its graph", tensor.name()));
+    n.spend(bytes->size());
     Shape shape(tensor.dims().begin(), tensor.dims().end());
     Value value = train::ConstantOp::create(
         builder, loc, importedElements(&context, shape, tensor.data_type(), *bytes, options.forceF64));
@@ -312,7 +346,7 @@ Status GraphImport::addConstants(const onnx::GraphProto &graph) {
     if (Status status = add(tensor); !status.ok())
       return status;
   for (const onnx::SparseTensorProto &sparse : graph.sparse_initializer()) {
-    Expected<onnx::TensorProto> dense = denseTensor(sparse);
+    Expected<onnx::TensorProto> dense = denseTensor(sparse, std::min(kMostDenseBytes, budget.constantBytes));
     if (!dense)
       return dense.status();
     if (Status status = add(*dense); !status.ok())
@@ -321,10 +355,12 @@ Status GraphImport::addConstants(const onnx::GraphProto &graph) {
   return Status::success();
 }
 
-Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs,
-                                                           const std::string &suffix) {
-  if (scopes.size() > kDeepest)
-    return plan::error("graphs are nested more than {} deep", kDeepest);
+Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, const onnx::GraphProto &graph,
+                                                           llvm::ArrayRef<Slot> inputs, const std::string &suffix) {
+  if (!countNode(scopes.back().caller.empty() ? graph.name() + suffix : scopes.back().caller))
+    return alreadyReported();
+  if (scopes.size() > kDeepestNesting)
+    return plan::error("graphs are nested more than {} deep", kDeepestNesting);
   Scope scope;
   scope.opsets = scopes.back().opsets;
   scope.caller = scopes.back().caller.empty() ? "" : scopes.back().caller + suffix;
@@ -337,7 +373,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const onnx::GraphProt
       slot.tensor = stopped(folded(slot.tensor), locationOf(input.name() + scope.suffix), stopOf(input));
   const size_t before = problems.size();
   scopes.push_back(std::move(scope));
-  Status status = addConstants(graph);
+  Status status = addConstants(n, graph);
   if (status.ok())
     for (const onnx::NodeProto &node : graph.node())
       importNode(node);
@@ -395,7 +431,7 @@ Value GraphImport::folded(Value value, int depth) {
   builder.setInsertionPoint(op);
   for (OpOperand &operand : op->getOpOperands())
     operand.set(folded(operand.get(), depth - 1));
-  llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, kFoldBytes);
+  llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, mostFoldBytes());
   return constants.empty() ? value : constants[cast<OpResult>(value).getResultNumber()];
 }
 
@@ -406,11 +442,19 @@ Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> ou
   while (op) {
     Operation *next = op->getNextNode();
     diagnostics.clear();
+    for (Type type : op->getResultTypes())
+      if (auto tensor = dyn_cast<RankedTensorType>(type))
+        if (std::string problem = tensorProblem(tensor.getShape(), uint64_t(train::elementBytes(tensor.getElementType())));
+            !problem.empty())
+          return plan::error("it would make a tensor {}: {}", shapeText(tensor.getShape().take_front(8)), problem);
     if (failed(verify(op)))
       return plan::error("{}", diagnostics.empty() ? "the built op is not valid" : diagnostics);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(op);
-    llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, kFoldBytes);
+    llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, mostFoldBytes());
+    for (Value constant : constants)
+      if (auto dense = dyn_cast<DenseElementsAttr>(constant.getDefiningOp<train::ConstantOp>().getValue()))
+        foldedBytes += int64_t(dense.getRawData().size());
     if (!constants.empty()) {
       for (auto [result, constant] : llvm::zip_equal(op->getResults(), constants)) {
         for (Slot &slot : outputs) {

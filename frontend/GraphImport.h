@@ -56,9 +56,11 @@ private:
   void importNode(const onnx::NodeProto &node);
   plan::Status importOp(NodeImport &n, const OpEntry &entry);
   plan::Status importBody(NodeImport &n, const onnx::FunctionProto &body, const std::map<std::string, int64_t> &opsets);
-  plan::Expected<llvm::SmallVector<Slot>> importGraph(const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs,
-                                                      const std::string &suffix);
-  plan::Status addConstants(const onnx::GraphProto &graph);
+  plan::Expected<llvm::SmallVector<Slot>> importGraph(const NodeImport &n, const onnx::GraphProto &graph,
+                                                      llvm::ArrayRef<Slot> inputs, const std::string &suffix);
+  plan::Status addConstants(const NodeImport &n, const onnx::GraphProto &graph);
+  bool countNode(const std::string &name);
+  int64_t mostFoldBytes() const;
   plan::Status foldNewOps(mlir::Operation *before, llvm::MutableArrayRef<Slot> outputs);
   mlir::Value folded(mlir::Value value, int depth = 4);
   mlir::Value stopped(mlir::Value value, mlir::Location loc, const std::string &source);
@@ -81,7 +83,9 @@ private:
   std::vector<Scope> scopes;
   std::string firstProblem;                  ///< as a message of its own
   std::set<std::string> warned;
-  int64_t nodes = 0;
+  int64_t nodes = 0;        ///< and iterations
+  int64_t foldedBytes = 0;
+  ImportBudget budget;
   std::string diagnostics; ///< what MLIR's verifiers said
 };
 

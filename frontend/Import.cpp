@@ -106,6 +106,9 @@ Status GraphImport::createFunction() {
     Shape shape;
     for (const auto &dim : type.shape().dim())
       shape.push_back(dim.dim_value());
+    if (std::string problem = tensorProblem(shape, uint64_t(train::elementBytes(element))); !problem.empty())
+      return plan::error("{}: input {}: its shape {} is not valid: {}", file.path, input.name(),
+                         shapeText(llvm::ArrayRef(shape).take_front(8)), problem);
     types.push_back(RankedTensorType::get(shape, element));
     names.push_back(input.name());
     auto given = options.batchAxis.find(input.name());
@@ -235,8 +238,13 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   createVariables();
   if (Status status = createFunction(); !status.ok())
     return status;
-  for (const onnx::NodeProto &node : model.graph.node())
+  // The file's own constants are no bomb.
+  budget.constantBytes += file.model.ByteSizeLong();
+  for (const onnx::NodeProto &node : model.graph.node()) {
     importNode(node);
+    if (nodes > kMostNodes)
+      break;
+  }
   if (!problems.empty())
     return allProblems();
   if (Status status = finish(); !status.ok())
@@ -251,6 +259,7 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   for (const auto &[name, size] : options.model.dims)
     prepare.dims.emplace(name, size);
   prepare.shapes = options.shapes;
+  prepare.isolate = options.isolate;
   auto place = [&](const char *key) {
     auto found = options.where.find(key);
     return found == options.where.end() ? std::string() : found->second + ": ";

@@ -98,6 +98,14 @@ static std::string originOf(Value value) {
 
 std::string NodeImport::origin(Value value) const { return originOf(value); }
 
+Value NodeImport::in(unsigned i) const {
+  if (i >= inputs.size() || (!inputs[i].tensor && !inputs[i].sequence))
+    throw NodeProblem{plan::error("its input {} is missing", i)};
+  if (!inputs[i].tensor)
+    throw NodeProblem{plan::error("its input \"{}\" is a sequence, where a tensor is needed", node.input(int(i)))};
+  return inputs[i].tensor;
+}
+
 Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
   if (DenseElementsAttr value = constantOf(in(i)))
     return value;
@@ -111,6 +119,8 @@ Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
 
 Expected<Shape> NodeImport::ints(unsigned i) const {
   TCC_TRY(value, elements(i));
+  // A splat may stand for any number of elements.
+  (void)table({value.getNumElements()});
   if (isa<FloatType>(value.getElementType()))
     return plan::error("input \"{}\" must be of integers, not {}", node.input(int(i)), typeText(in(i)));
   train::HostTensor tensor = train::HostTensor::fromAttribute(value);
@@ -122,9 +132,9 @@ Expected<Shape> NodeImport::ints(unsigned i) const {
 
 Expected<double> NodeImport::number(unsigned i) const {
   TCC_TRY(value, elements(i));
-  train::HostTensor tensor = train::HostTensor::fromAttribute(value);
-  if (tensor.size() != 1)
+  if (value.getNumElements() != 1)
     return plan::error("input \"{}\" must be one number, not {}", node.input(int(i)), typeText(in(i)));
+  train::HostTensor tensor = train::HostTensor::fromAttribute(value);
   return tensor.isFloat() ? tensor.getDouble(0) : double(tensor.getInt(0));
 }
 
@@ -178,6 +188,8 @@ Expected<int64_t> NodeImport::axis(int64_t given, int64_t rank) const {
 
 Expected<Shape> NodeImport::axes(llvm::ArrayRef<int64_t> given, int64_t rank) const {
   Shape result;
+  if (given.size() > kMostRank)
+    return plan::error("{} axes are given; tensors have at most {}", given.size(), kMostRank);
   for (int64_t one : given) {
     TCC_TRY(dim, axis(one, rank));
     if (llvm::is_contained(result, dim))
@@ -195,7 +207,32 @@ Type NodeImport::elementType(int32_t onnxType) const {
   return importedElementType(builder.getContext(), onnxType, forceF64);
 }
 
+mlir::RankedTensorType NodeImport::type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const {
+  if (std::string problem = tensorProblem(shape, element ? uint64_t(train::elementBytes(element)) : 1); !problem.empty())
+    throw NodeProblem{plan::error("it would make a tensor {}: {}", shapeText(shape.take_front(8)), problem)};
+  return mlir::RankedTensorType::get(shape, element);
+}
+
+int64_t NodeImport::table(llvm::ArrayRef<int64_t> extents) const {
+  const uint64_t count = saturatingProduct(extents);
+  if (count > uint64_t(kMostTableElements))
+    throw NodeProblem{plan::error("it would be computed when compiling from a table of {} elements; at most {} are supported",
+                                  fmt::join(extents, " × "), kMostTableElements)};
+  spend(count * sizeof(double));
+  return int64_t(count);
+}
+
+void NodeImport::spend(uint64_t bytes) const {
+  if (bytes > budget->constantBytes)
+    throw NodeProblem{plan::error("the model's constants and tables, repeated by its loops, take more than {} MiB beyond the "
+                                  "file's own size, the most that is supported",
+                                  kMostConstantBytes >> 20)};
+  budget->constantBytes -= bytes;
+}
+
 Value NodeImport::constant(llvm::ArrayRef<int64_t> shape, int32_t onnxType, llvm::StringRef bytes) const {
+  (void)type(shape, elementType(onnxType));
+  spend(bytes.size());
   return train::ConstantOp::create(builder, loc,
                                    importedElements(builder.getContext(), shape, onnxType, bytes, forceF64));
 }
@@ -233,13 +270,9 @@ Value NodeImport::randomKey() const {
 
 int64_t NodeImport::randomId(uint64_t seed) const {
   auto name = dyn_cast<NameLoc>(loc);
-  llvm::DenseSet<int64_t> taken;
-  Block *block = builder.getInsertionBlock();
-  for (Operation &op : *block)
-    if (auto id = op.getAttrOfType<IntegerAttr>("id"))
-      taken.insert(id.getInt());
   for (uint64_t ordinal = 0;; ++ordinal)
-    if (int64_t id = train::randomId(name ? name.getName().strref() : llvm::StringRef(), ordinal, seed); !taken.contains(id))
+    if (int64_t id = train::randomId(name ? name.getName().strref() : llvm::StringRef(), ordinal, seed);
+        budget->randomIds.insert(id).second)
       return id;
 }
 

@@ -9,6 +9,7 @@
 #define TCC_FRONTEND_NODEIMPORT_H
 
 #include "compiler/dialect/Builders.h"
+#include "frontend/Limits.h"
 #include "frontend/OpTable.h"
 
 #include <fmt/format.h>
@@ -16,6 +17,7 @@
 #include <onnx/onnx_pb.h>
 
 #include <functional>
+#include <limits>
 #include <optional>
 
 namespace tcc {
@@ -36,6 +38,18 @@ struct Slot {
   std::optional<llvm::SmallVector<mlir::Value>> sequence;
   std::string unusable;  ///< why it can be no input of an op: a constant of strings, say
   bool failed = false;   ///< made by a node whose problem was reported; what reads it is left out
+};
+
+/// Thrown where an importer asks for what no node may have: an input that is absent, a tensor beyond the limits, a table that
+/// takes too much work. GraphImport makes it the node's problem. Importers themselves return what they find.
+struct NodeProblem {
+  plan::Status status;
+};
+
+/// What all nodes of a model share.
+struct ImportBudget {
+  uint64_t constantBytes = kMostConstantBytes; ///< left for tables and constants, loop iterations counted
+  llvm::DenseSet<int64_t> randomIds;           ///< of ops that draw random numbers
 };
 
 /// The status of an importer whose problem is on the list already, under the name of a node inside.
@@ -60,12 +74,14 @@ public:
       importGraph;
   /// Tells the user what the plan does otherwise than the model may ask for; the node's name and op are put before it.
   std::function<void(const std::string &)> warn;
+  ImportBudget *budget = nullptr;
   /// The recipe's [model]; null where there is none.
   const ModelSettings *settings = nullptr;
 
   // Inputs.
   bool has(unsigned i) const { return i < inputs.size() && (inputs[i].tensor || inputs[i].sequence); }
-  mlir::Value in(unsigned i) const { return inputs[i].tensor; }
+  /// Throws where the input is absent, or a sequence.
+  mlir::Value in(unsigned i) const;
   train::Expr expr(unsigned i) const { return train::Expr(builder, loc, in(i)); }
   train::Expr expr(mlir::Value value) const { return train::Expr(builder, loc, value); }
   llvm::ArrayRef<int64_t> shape(unsigned i) const { return train::shapeOf(in(i)); }
@@ -91,9 +107,8 @@ public:
   plan::Expected<Shape> axes(llvm::ArrayRef<int64_t> given, int64_t rank) const;
 
   // Types.
-  mlir::RankedTensorType type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const {
-    return mlir::RankedTensorType::get(shape, element);
-  }
+  /// Throws where no tensor may be as large.
+  mlir::RankedTensorType type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const;
   /// The element type for a TensorProto_DataType; null for what is not supported.
   mlir::Type elementType(int32_t onnxType) const;
   mlir::Type i1() const { return builder.getI1Type(); }
@@ -104,8 +119,12 @@ public:
   mlir::Value constant(llvm::ArrayRef<int64_t> shape, int32_t onnxType, llvm::StringRef bytes) const;
   mlir::Value splat(llvm::ArrayRef<int64_t> shape, mlir::Type element, double value) const;
   mlir::Value iota(llvm::ArrayRef<int64_t> shape, int64_t dim) const; ///< i64
-  mlir::Value reshape(mlir::Value x, llvm::ArrayRef<int64_t> shape) const { return train::reshape(builder, loc, x, shape); }
+  mlir::Value reshape(mlir::Value x, llvm::ArrayRef<int64_t> shape) const {
+    (void)type(shape, train::elementTypeOf(x));
+    return train::reshape(builder, loc, x, shape);
+  }
   mlir::Value broadcast(mlir::Value x, llvm::ArrayRef<int64_t> shape) const {
+    (void)type(shape, train::elementTypeOf(x));
     return train::broadcastTo(builder, loc, x, shape);
   }
   /// x[.., begin : begin + size, ..] along `dim`.
@@ -119,6 +138,12 @@ public:
   /// Broadcasts both to their common shape. Error: there is none.
   plan::Expected<std::pair<train::Expr, train::Expr>> common(mlir::Value x, mlir::Value y) const;
 
+  // Limits: see Limits.h. These throw.
+  /// The number of elements of a table that the importer is about to compute.
+  int64_t table(llvm::ArrayRef<int64_t> extents) const;
+  /// Counts bytes of a constant.
+  void spend(uint64_t bytes) const;
+
   // Results.
   plan::Status set(unsigned i, mlir::Value value);
   plan::Status result(mlir::Value value) { return set(0, value); }
@@ -131,12 +156,9 @@ private:
 /// "f32[4x64]", for messages.
 std::string typeText(mlir::Value value);
 inline std::string shapeText(llvm::ArrayRef<int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-/// The product of extents.
+/// The product of extents; the largest number where it is larger than that.
 inline int64_t countOf(llvm::ArrayRef<int64_t> shape) {
-  int64_t count = 1;
-  for (int64_t dim : shape)
-    count *= dim;
-  return count;
+  return int64_t(std::min<uint64_t>(saturatingProduct(shape), std::numeric_limits<int64_t>::max()));
 }
 
 /// The element type for a TensorProto_DataType (f64 for every float where `forceF64`); null for what is not supported.

@@ -1,6 +1,8 @@
 //===- OnnxFile.cpp - an ONNX file and where its weights are --------------===//
 #include "frontend/OnnxFile.h"
 
+#include "frontend/Limits.h"
+
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -25,8 +27,6 @@ namespace fs = std::filesystem;
 
 /// Initializers up to this size stay inside a stripped model.
 constexpr uint64_t kSmallBytes = 1024;
-/// A sparse tensor is stored dense up to this size.
-constexpr uint64_t kMostDenseBytes = uint64_t(1) << 30;
 
 /// A file mapped for reading.
 class Mapping {
@@ -38,7 +38,8 @@ public:
       close(descriptor);
   }
   Status open(const std::string &path) {
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without waiting for the writer of a FIFO.
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
       return plan::error("{}: cannot open the model: {}", path, std::strerror(errno));
     struct stat info = {};
@@ -47,7 +48,7 @@ public:
     if (S_ISDIR(info.st_mode))
       return plan::error("{}: is a folder; give the .onnx file in it", path);
     if (!S_ISREG(info.st_mode))
-      return plan::error("{}: is no regular file", path);
+      return plan::error("{}: is no regular file (a FIFO, socket or device); write the model to a file first", path);
     size = size_t(info.st_size);
     if (size == 0)
       return plan::error("{}: the file is empty; export the model again", path);
@@ -63,17 +64,6 @@ private:
   void *address = MAP_FAILED;
   int descriptor = -1;
 };
-
-/// Product of the dimensions, or nothing where one is negative or the product overflows.
-std::optional<uint64_t> countOf(const google::protobuf::RepeatedField<int64_t> &dims) {
-  uint64_t count = 1;
-  for (int64_t dim : dims) {
-    if (dim < 0 || (dim > 0 && count > (uint64_t(1) << 60) / uint64_t(dim)))
-      return std::nullopt;
-    count *= uint64_t(dim);
-  }
-  return count;
-}
 
 template <typename Stored, typename Field> std::string packed(const Field &field) {
   std::string bytes(size_t(field.size()) * sizeof(Stored), '\0');
@@ -101,6 +91,12 @@ std::string packTyped(const TensorProto &tensor) {
   }
 }
 
+/// The extents for a message, the first ones of a long list.
+std::string shortShape(const std::vector<int64_t> &dims) {
+  const size_t shown = std::min<size_t>(dims.size(), 8);
+  return fmt::format("{}{}", fmt::join(dims.begin(), dims.begin() + ptrdiff_t(shown), ", "), shown < dims.size() ? ", …" : "");
+}
+
 /// Type and size of a tensor, checked; its bytes where they are inside the message, taken out of it.
 Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   OnnxInitializer result;
@@ -110,10 +106,9 @@ Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   if (!element)
     return plan::error("its element type {} is not supported; convert it to float, or another numeric type",
                        onnxTypeName(result.type));
-  std::optional<uint64_t> count = countOf(tensor.dims());
-  if (!count || *count > std::numeric_limits<uint64_t>::max() / 16)
-    return plan::error("its shape [{}] is not valid", fmt::join(result.dims, ", "));
-  result.bytes = *count * element;
+  if (std::string problem = tensorProblem(result.dims, element); !problem.empty())
+    return plan::error("its shape [{}] is not valid: {}", shortShape(result.dims), problem);
+  result.bytes = saturatingProduct(result.dims) * element;
   return result;
 }
 
@@ -256,7 +251,7 @@ Expected<std::string> tensorBytes(const TensorProto &tensor) {
   return bytes;
 }
 
-Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse) {
+Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes) {
   TensorProto dense;
   dense.set_name(sparse.values().name());
   dense.set_data_type(sparse.values().data_type());
@@ -264,8 +259,10 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse) {
   Expected<OnnxInitializer> described = describe(dense);
   if (!described)
     return described.status();
-  if (described->bytes > kMostDenseBytes)
-    return plan::error("its shape [{}] is too large to be stored with its zeros", fmt::join(described->dims, ", "));
+  if (described->bytes > mostBytes)
+    return plan::error("its shape [{}] takes {} bytes with its zeros; sparse tensors may take {} MiB together: store it as "
+                       "a dense initializer",
+                       shortShape(described->dims), described->bytes, kMostDenseBytes >> 20);
   Expected<std::string> values = tensorBytes(sparse.values());
   if (!values)
     return values.status();
@@ -319,10 +316,12 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
   if (file.model.opset_import_size() == 0)
     return plan::error("{}: it imports no operator set; the file may be truncated", path);
   onnx::GraphProto &graph = *file.model.mutable_graph();
+  uint64_t room = kMostDenseBytes;
   for (const onnx::SparseTensorProto &sparse : graph.sparse_initializer()) {
-    Expected<TensorProto> dense = denseTensor(sparse);
+    Expected<TensorProto> dense = denseTensor(sparse, room);
     if (!dense)
       return plan::error("{}: sparse initializer \"{}\": {}", path, sparse.values().name(), dense.message());
+    room -= dense->raw_data().size();
     *graph.add_initializer() = dense.take();
   }
   graph.clear_sparse_initializer();
@@ -343,7 +342,7 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
   if (!initializer.external())
     return initializer.data;
   std::string bytes(initializer.bytes, '\0');
-  int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC);
+  int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
     return plan::error("{}: cannot open external data: {}", initializer.file, std::strerror(errno));
   size_t done = 0;

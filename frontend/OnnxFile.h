@@ -59,8 +59,8 @@ plan::Expected<std::string> initializerBytes(const OnnxInitializer &initializer)
 /// fewer or more elements than the shape asks for.
 plan::Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
 
-/// A sparse tensor with its zeros. Errors: as tensorBytes, and indices that are not inside.
-plan::Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse);
+/// A sparse tensor with its zeros. Errors: as tensorBytes, more than `mostBytes`, and indices that are not inside.
+plan::Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes);
 
 /// "['a', 'b']" as its strings: how torch writes lists into notes.
 std::vector<std::string> quotedNames(const std::string &text);

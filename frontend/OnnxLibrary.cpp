@@ -2,9 +2,11 @@
 #include "frontend/OnnxLibrary.h"
 
 #include "frontend/Dimensions.h"
-
+#include "frontend/FunctionExpansion.h"
+#include "frontend/Isolation.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
+#include "runtime/plan/TerminalText.h"
 
 #include <onnx/checker.h>
 #include <onnx/defs/function.h>
@@ -14,10 +16,16 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <optional>
 #include <set>
 
 namespace tcc::frontend {
+
+const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version) {
+  return onnx::OpSchemaRegistry::Schema(op, int(std::clamp<int64_t>(version, 0, std::numeric_limits<int>::max())), domain);
+}
+
 namespace {
 
 using plan::Expected;
@@ -26,19 +34,30 @@ using plan::Status;
 /// Initializers up to this size are shown to shape inference, which computes with them.
 constexpr uint64_t kVisibleBytes = 64 * 1024;
 
-/// Runs a part of the ONNX library; what it throws becomes an error.
-template <typename Function> Status guarded(const std::string &path, const char *stage, Function &&function) {
-  try {
-    function();
-    return Status::success();
-  } catch (const std::exception &exception) {
-    std::string text = exception.what();
-    while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
-      text.pop_back();
-    return plan::error("{}: {}: {}", path, stage, text);
-  } catch (...) {
-    return plan::error("{}: {}: the ONNX library failed without a reason", path, stage);
-  }
+/// What the library may take for a model: most need milliseconds.
+IsolationLimits limitsFor(const google::protobuf::Message &message) {
+  IsolationLimits limits;
+  limits.cpuSeconds += unsigned(message.ByteSizeLong() >> 17);
+  return limits;
+}
+
+std::string libraryProblem(const IsolatedResult &result) {
+  if (result.kind == IsolatedResult::Ended)
+    return fmt::format("the ONNX library {} here; the model is damaged, or made to do that", result.text);
+  std::string text = result.text;
+  while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
+    text.pop_back();
+  return text;
+}
+
+/// Runs a part of the ONNX library on a model; what it throws becomes an error, and so does its crash.
+IsolatedResult onModel(const PrepareOptions &options, const onnx::ModelProto &model,
+                       const std::function<void(onnx::ModelProto &)> &part) {
+  return callIsolated(options.isolate, limitsFor(model), [&] {
+    onnx::ModelProto changed = model;
+    part(changed);
+    return changed.SerializeAsString();
+  });
 }
 
 /// Puts what the library's algorithms need to know of the initializers back: values of the small ones, types of the others
@@ -89,10 +108,6 @@ std::string helpFor(const std::string &domain, const std::string &op) {
   if (domain == "ai.onnx.ml")
     return "classical machine-learning ops are not trained; export the neural part alone";
   return "not a standard ONNX op; export it as a model-local function, or with standard ops";
-}
-
-const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version) {
-  return onnx::OpSchemaRegistry::Schema(op, int(version), domain);
 }
 
 bool hasBody(const onnx::OpSchema *schema) {
@@ -188,26 +203,6 @@ void useContributedDomain(onnx::ModelProto &model, int64_t version, const Prepar
     onnx::OperatorSetIdProto &set = *model.add_opset_import();
     set.set_domain(kContributed);
     set.set_version(1);
-  }
-}
-
-/// Writes out the attributes that calls of the model's functions leave to their defaults: the library's inliner does not.
-template <typename Nodes> void addDefaults(Nodes &nodes, const onnx::ModelProto &model) {
-  for (onnx::NodeProto &node : nodes) {
-    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
-      if (attribute.has_g())
-        addDefaults(*attribute.mutable_g()->mutable_node(), model);
-    for (const onnx::FunctionProto &function : model.functions()) {
-      if (function.name() != node.op_type() || canonicalDomain(function.domain()) != canonicalDomain(node.domain()) ||
-          function.overload() != node.overload())
-        continue;
-      for (const onnx::AttributeProto &attribute : function.attribute_proto()) {
-        bool given = std::any_of(node.attribute().begin(), node.attribute().end(),
-                                 [&](const onnx::AttributeProto &one) { return one.name() == attribute.name(); });
-        if (!given)
-          *node.add_attribute() = attribute;
-      }
-    }
   }
 }
 
@@ -354,8 +349,8 @@ std::string canonicalDomain(const std::string &domain) { return domain == "ai.on
 
 std::string nodeName(const onnx::NodeProto &node) {
   if (!node.name().empty())
-    return node.name();
-  return fmt::format("{} → {}", node.op_type(), node.output_size() ? node.output(0) : "nothing");
+    return plan::oneLine(node.name());
+  return plan::oneLine(fmt::format("{} → {}", node.op_type(), node.output_size() ? node.output(0) : "nothing"));
 }
 
 UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset) {
@@ -429,7 +424,7 @@ std::map<std::string, int64_t> opsetsOf(const onnx::FunctionProto &function) {
 }
 
 Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
-                                           const std::vector<onnx::TypeProto> &types) {
+                                           const std::vector<onnx::TypeProto> &types, bool isolate) {
   const onnx::OpSchema *schema = schemaOf(canonicalDomain(node.domain()), node.op_type(), opset);
   // What the call leaves to its default is written out, in the order of names.
   onnx::NodeProto call = node;
@@ -441,21 +436,24 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
     defaults.erase(given.name());
   onnx::FunctionProto body;
   bool built = false;
-  Status status = guarded(node.op_type(), "writing it by its function", [&] {
-    if (schema->HasFunction()) {
-      for (const auto &[name, value] : defaults)
-        *call.add_attribute() = value;
-      if (const onnx::FunctionProto *fixed = schema->GetFunction(int(opset))) {
-        body = bindFunction(*fixed, call);
-        built = true;
-      }
-    } else {
-      onnx::FunctionBodyBuildContextImpl context(call, types);
-      built = schema->BuildContextDependentFunction(context, body, int(opset));
+  if (schema->HasFunction()) {
+    for (const auto &[name, value] : defaults)
+      *call.add_attribute() = value;
+    if (const onnx::FunctionProto *fixed = schema->GetFunction(int(opset))) {
+      body = bindFunction(*fixed, call);
+      built = true;
     }
-  });
-  if (!status.ok())
-    return status;
+  } else {
+    IsolatedResult made = callIsolated(isolate, limitsFor(node), [&] {
+      onnx::FunctionProto function;
+      onnx::FunctionBodyBuildContextImpl context(call, types);
+      // An empty text: nothing is built.
+      return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString() : "";
+    });
+    if (made.kind != IsolatedResult::Returned)
+      return plan::error("writing it by its function: {}", libraryProblem(made));
+    built = !made.text.empty() && body.ParseFromString(made.text.substr(1));
+  }
   if (!built)
     return plan::error("not supported in this form by this version yet; express it by other ops");
   // Bodies name the version that they are written in; where they do not, it is the model's.
@@ -515,7 +513,9 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   if (model.training_info_size())
     prepared.warnings.push_back(fmt::format("{}: its training_info is ignored: loss and optimizer come from the recipe",
                                             file.name));
-  Status checked = guarded(file.path, "the ONNX checker refuses the model", [&] {
+  if (Status status = checkFunctionExpansion(file.path, model); !status.ok())
+    return status;
+  IsolatedResult checked = callIsolated(options.isolate, limitsFor(model), [&] {
     // A missing shape is common, and found out by the import itself.
     onnx::ModelProto shaped = model;
     for (auto *values : {shaped.mutable_graph()->mutable_input(), shaped.mutable_graph()->mutable_output()})
@@ -523,30 +523,34 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
         if (value.type().has_tensor_type())
           value.mutable_type()->mutable_tensor_type()->mutable_shape();
     onnx::checker::check_model(shaped, /*full_check=*/false, /*skip_opset_compatibility_check=*/true);
+    return std::string();
   });
   // The checker stops at the first op it does not know; the list of them all says more.
   const bool complete = prepared.unsupported.empty();
-  if (!checked.ok() && complete)
-    return checked;
-  const onnx::ModelProto functionsOnly = [&] {
-    onnx::ModelProto copy;
-    *copy.mutable_functions() = model.functions();
-    return copy;
-  }();
-  addDefaults(*model.mutable_graph()->mutable_node(), functionsOnly);
-  for (onnx::FunctionProto &function : *model.mutable_functions())
-    addDefaults(*function.mutable_node(), functionsOnly);
-  if (Status status = guarded(file.path, "inlining the model's functions",
-                              [&] { onnx::inliner::InlineLocalFunctions(model, /*convert_version=*/false); });
-      !status.ok())
-    return status;
+  if (checked.kind == IsolatedResult::Ended || (checked.kind == IsolatedResult::Threw && complete))
+    return plan::error("{}: the ONNX checker refuses the model: {}", file.path, libraryProblem(checked));
+  addFunctionDefaults(model);
+  if (model.functions_size() > 0) {
+    IsolatedResult inlined = onModel(options, model, [](onnx::ModelProto &one) {
+      onnx::inliner::InlineLocalFunctions(one, /*convert_version=*/false);
+    });
+    if (inlined.kind != IsolatedResult::Returned)
+      return plan::error("{}: inlining the model's functions: {}", file.path, libraryProblem(inlined));
+    if (!model.ParseFromString(inlined.text))
+      return plan::error("{}: inlining the model's functions: the graphs inside its nodes are nested too deep", file.path);
+  }
   if (Status status = stops.finish(model); !status.ok())
     return status;
   prepared.stoppedInitializers = stops.initializers;
-  if (std::vector<std::string> baked = bakedConstants(model, options.shapes); !baked.empty()) {
+  // A line for each; it infers shapes by the library, several times.
+  IsolatedResult baked = callIsolated(options.isolate && !options.shapes.empty(), limitsFor(model), [&] {
     std::string lines;
-    for (const std::string &line : baked)
+    for (const std::string &line : bakedConstants(model, options.shapes))
       lines += "\n  " + line;
+    return lines;
+  });
+  if (baked.kind == IsolatedResult::Returned && !baked.text.empty()) {
+    const std::string &lines = baked.text;
     return plan::error("{}: --shape cannot change the batch, which constants of the graph hold:{}\nexport it with a dynamic "
                        "batch (dynamic_shapes=({{0: \"batch\"}},))",
                        file.path, lines);
@@ -564,15 +568,24 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   }
   // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
   // only if the lenient mode agrees. The importer checks every node's shapes again.
-  auto infer = [&](int strictness) {
-    return guarded(file.path, "shape inference", [&] {
+  // Where the library crashes or does not end, the importer's own checks are left, and name the node.
+  IsolatedResult inferred;
+  for (int strictness : {1, 0}) {
+    inferred = onModel(options, model, [&](onnx::ModelProto &one) {
       onnx::ShapeInferenceOptions settings(/*check_type=*/true, strictness, /*data_prop=*/true);
-      onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), settings);
+      onnx::shape_inference::InferShapes(one, onnx::OpSchemaRegistry::Instance(), settings);
     });
-  };
-  if (!infer(1).ok())
-    if (Status status = infer(0); !status.ok() && complete)
-      return status;
+    if (inferred.kind != IsolatedResult::Threw)
+      break;
+  }
+  if (inferred.kind == IsolatedResult::Threw && complete)
+    return plan::error("{}: shape inference: {}", file.path, libraryProblem(inferred));
+  if (inferred.kind == IsolatedResult::Returned)
+    model.ParseFromString(inferred.text);
+  else if (inferred.kind == IsolatedResult::Ended)
+    prepared.warnings.push_back(fmt::format("{}: shape inference of the ONNX library {} and is left out; shapes are those that "
+                                            "the import finds",
+                                            file.name, inferred.text));
   // A call that is left has a function of another opset than the model's: the importer reads it by that.
   prepared.functions.assign(model.functions().begin(), model.functions().end());
   prepared.graph.Swap(model.mutable_graph());

@@ -1,7 +1,7 @@
 //===- OnnxLibrary.h - the official library's part of the import -*- C++ -*-===//
 //
-// Checker, function inliner and shape inference of the ONNX library, in that order, each exception turned into an error with
-// its place. The version converter is left out: it is not right for every pair of versions, so the importer reads every opset
+// Checker, function inliner and shape inference of the ONNX library, in that order, each exception and each crash turned
+// into an error with its place. The version converter is left out: it is not right for every pair of versions, so the importer reads every opset
 // by its own table.
 //
 //===----------------------------------------------------------------------===//
@@ -12,6 +12,10 @@
 #include "frontend/StopMarks.h"
 
 #include <functional>
+
+namespace onnx {
+class OpSchema;
+}
 
 namespace tcc::frontend {
 
@@ -32,6 +36,7 @@ struct PrepareOptions {
   std::vector<std::string> stopGradient;              ///< globs of model.stop_gradient
   std::string stopPlace;                              ///< "recipe.toml:3:1: " or empty, for messages
   bool requireBound = true;                           ///< unbound dimensions are an error
+  bool isolate = true;                                ///< calls the ONNX library in child processes (Isolation.h)
   /// True if the importer's table has this op at this version of its domain.
   std::function<bool(const std::string &domain, const std::string &op, int64_t version)> knows;
 };
@@ -51,7 +56,9 @@ struct PreparedModel {
 /// unknown names, contradictions). Unsupported ops are no error here: they are listed, all of them.
 plan::Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions &options);
 
-/// A node's name, or "OpType → output" where it has none.
+/// The standard's description of an op at a version of its domain's opset; null where it has none.
+const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version);
+/// A node's name on one line (TerminalText.h), or "OpType → output" where it has none.
 std::string nodeName(const onnx::NodeProto &node);
 /// "" for the default domain under either of its names.
 std::string canonicalDomain(const std::string &domain);
@@ -67,7 +74,7 @@ plan::Status listedProblems(const std::string &path, const std::vector<std::stri
 bool hasFunctionBody(const std::string &domain, const std::string &op, int64_t opset);
 /// The standard's body for a call with inputs of these types (none set: absent, or unknown).
 plan::Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
-                                                 const std::vector<onnx::TypeProto> &types);
+                                                 const std::vector<onnx::TypeProto> &types, bool isolate = true);
 /// A function with the attributes of a call.
 onnx::FunctionProto bindFunction(const onnx::FunctionProto &function, const onnx::NodeProto &call);
 /// The operator sets that a function's nodes are to be read by.

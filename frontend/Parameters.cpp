@@ -105,7 +105,7 @@ private:
     static const std::set<std::string> roots = {"Sqrt", "Log", "Pow", "Reciprocal"};
     std::set<std::string> rooted; ///< values whose root or logarithm is taken
     for (const onnx::NodeProto &node : part.node())
-      if (roots.count(node.op_type()))
+      if (roots.count(node.op_type()) && node.input_size() > 0)
         rooted.insert(node.input(0));
     for (const onnx::NodeProto &node : part.node()) {
       for (int i = 0; i < node.input_size(); ++i) {
@@ -126,7 +126,8 @@ private:
         reads.state |= (i == 5 || i == 6) && isRecurrentWeight(node, 1);
         if (reads.recurrent && found->second.display.empty())
           found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
-        reads.epsilon |= (node.op_type() == "Add" || node.op_type() == "Max") && rooted.count(node.output(0));
+        reads.epsilon |= (node.op_type() == "Add" || node.op_type() == "Max") && node.output_size() > 0 &&
+                         rooted.count(node.output(0));
         reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
         reads.other |= node.op_type() != "Mul" && node.op_type() != "Div" && node.op_type() != "Pow";
       }

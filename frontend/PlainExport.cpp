@@ -1,6 +1,7 @@
 //===- PlainExport.cpp - an export that was made for inference ------------===//
 #include "frontend/PlainExport.h"
 
+#include "frontend/Limits.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Weights.h"
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <limits>
 #include <optional>
 
 namespace tcc::frontend {
@@ -72,7 +74,8 @@ public:
       }
     }
     for (const onnx::NodeProto &node : model.graph().node())
-      if (node.op_type() == "Constant" && node.attribute_size() == 1 && node.attribute(0).has_t())
+      if (node.op_type() == "Constant" && node.attribute_size() == 1 && node.output_size() > 0 &&
+          node.attribute(0).has_t())
         constants[node.output(0)] = &node.attribute(0).t();
     for (const onnx::TensorProto &tensor : model.graph().initializer())
       constants[tensor.name()] = &tensor;
@@ -165,16 +168,16 @@ private:
       return;
     const std::string text =
         fmt::format("{} = [{}] holds the batch of {}", node.input(1), fmt::join(*target, ", "), oldBatch);
-    int64_t count = 1, fixed = 1;
-    for (int64_t dim : now)
-      count *= dim;
+    int64_t fixed = 1;
+    const int64_t count = int64_t(std::min<uint64_t>(saturatingProduct(now), std::numeric_limits<int64_t>::max()));
     size_t free = target->size();
     for (size_t d = 0; d < target->size(); ++d) {
       int64_t dim = (*target)[d];
       if (dim < 0)
         free = d;
       else
-        fixed *= dim == 0 && d < now.size() ? now[d] : dim;
+        fixed = int64_t(std::min<uint64_t>(saturatingProduct(Dims{fixed, dim == 0 && d < now.size() ? now[d] : dim}),
+                                           std::numeric_limits<int64_t>::max()));
     }
     Dims corrected = *target;
     if (free < target->size()) {
@@ -188,7 +191,7 @@ private:
       return;
     // The first axis that grows as the whole does.
     for (int64_t &dim : corrected)
-      if (fixed > 0 && count % fixed == 0 && dim % oldBatch == 0) {
+      if (fixed > 0 && count % fixed == 0 && oldBatch > 0 && dim % oldBatch == 0) {
         dim *= count / fixed;
         break;
       }

@@ -186,6 +186,8 @@ Status isInf(NodeImport &n) {
 }
 
 Status identity(NodeImport &n) {
+  if (n.inputs[0].sequence)
+    n.spend(n.inputs[0].sequence->size() * sizeof(Value));
   n.outputs = {n.inputs[0]};
   return Status::success();
 }

@@ -31,7 +31,7 @@ Value joinHeads(NodeImport &n, Value x) {
 
 Expected<Value> concatenated(NodeImport &n, Value x, Value y, int64_t dim) {
   Shape left(train::shapeOf(x)), right(train::shapeOf(y)), shape(left);
-  if (left.size() != right.size() || train::elementTypeOf(x) != train::elementTypeOf(y))
+  if (left.size() != right.size() || dim >= int64_t(left.size()) || train::elementTypeOf(x) != train::elementTypeOf(y))
     return plan::error("{} does not continue {}", typeText(y), typeText(x));
   shape[size_t(dim)] += right[size_t(dim)];
   left[size_t(dim)] = right[size_t(dim)];
@@ -284,6 +284,8 @@ Status linearAttention(NodeImport &n) {
   if (k[0] != batch || v[0] != batch || k[2] != tokens || v[2] != tokens || k[3] != dk)
     return plan::error("query {}, key {} and value {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
                        typeText(n.in(2)));
+  if (tokens > kMostUnrolled)
+    return plan::error("it is unrolled over {} tokens; at most {} are supported", tokens, kMostUnrolled);
   const Shape stateShape = {batch, groups, dk, dv};
   Type stateType = n.has(3) ? train::elementTypeOf(n.in(3)) : element;
   if (n.has(3) && Shape(n.shape(3)) != stateShape)
@@ -291,7 +293,7 @@ Status linearAttention(NodeImport &n) {
   Expr state = n.has(3) ? n.expr(3).cast(wide) : n.expr(n.splat(stateShape, wide, 0));
   std::optional<Expr> decay, beta;
   if (gated) { // [B, G, T, d_k or 1]
-    int64_t width = n.shape(4).back();
+    int64_t width = n.rank(4) ? n.shape(4).back() : 0;
     if (n.rank(4) != 3 || (width != groups && width != groups * dk))
       return plan::error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups,
                          groups * dk);
@@ -299,7 +301,7 @@ Status linearAttention(NodeImport &n) {
     decay = n.expr(split).cast(wide).exp();
   }
   if (corrects) { // [B, G or 1, T, 1]
-    int64_t width = n.shape(5).back();
+    int64_t width = n.rank(5) ? n.shape(5).back() : 0;
     if (n.rank(5) != 3 || (width != groups && width != 1))
       return plan::error("beta {} is not one number for each of {} heads, or for all", typeText(n.in(5)), groups);
     TCC_TRY(split, splitHeads(n, n.in(5), width));

@@ -35,7 +35,7 @@ Status constant(NodeImport &n) {
   if (n.attribute("value_string") || n.attribute("value_strings"))
     return text(n);
   if (const onnx::AttributeProto *sparse = n.attribute("sparse_value")) {
-    TCC_TRY(dense, denseTensor(sparse->sparse_tensor()));
+    TCC_TRY(dense, denseTensor(sparse->sparse_tensor(), kMostDenseBytes));
     return n.result(n.constant(Shape(dense.dims().begin(), dense.dims().end()), dense.data_type(), dense.raw_data()));
   }
   if (const onnx::AttributeProto *value = n.attribute("value")) {
@@ -125,9 +125,9 @@ Status eyeLike(NodeImport &n) {
 
 Status oneHot(NodeImport &n) {
   TCC_TRY(depthNumber, n.number(1));
+  if (!(depthNumber >= 0 && depthNumber <= double(kMostTensorBytes)))
+    return plan::error("depth is {}; it must be between 0 and {}", depthNumber, kMostTensorBytes);
   int64_t depth = int64_t(depthNumber), rank = n.rank(0);
-  if (depth < 0)
-    return plan::error("depth is {}; it must not be negative", depth);
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), rank + 1));
   Shape shape(n.shape(0)), withOne(shape);
   withOne.insert(withOne.begin() + axis, 1);

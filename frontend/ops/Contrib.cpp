@@ -209,6 +209,8 @@ Status embedNorm(NodeImport &n) {
   if (Status status = normalise(n, sum, false, n.in(5), n.has(6) ? n.in(6) : Value(), n.floatAttr("epsilon", 1e-12));
       !status.ok())
     return status;
+  if (n.has(7) && n.rank(7) != 2)
+    return plan::error("the mask {} is not [batch, sequence]", typeText(n.in(7)));
   Type i32 = n.builder.getI32Type();
   n.outputs[1] = {n.has(7) ? n.expr(7).cast(i32).sum({1}).reshape({ids[0]}).value : n.splat({ids[0]}, i32, 0),
                   std::nullopt};

@@ -68,6 +68,8 @@ Expected<Value> paddingBias(NodeImport &n, unsigned i, int64_t batch, int64_t qu
 Status finish(NodeImport &n, AttentionInputs in, Value pastKey, Value pastValue, std::optional<unsigned> mask,
               std::optional<unsigned> bias, bool causal, std::pair<unsigned, unsigned> present) {
   int64_t past = 0;
+  if (!pastKey != !pastValue)
+    return plan::error("past keys and past values go together");
   if (pastKey) {
     if (train::shapeOf(pastKey).size() != 4 || train::shapeOf(pastValue).size() != 4)
       return plan::error("past keys {} and values {} must have rank 4", typeText(pastKey), typeText(pastValue));
@@ -117,7 +119,7 @@ Status multiHeadAttention(NodeImport &n) {
   if (n.rank(0) == 5 || (n.has(1) && n.rank(1) == 5)) {
     // Packed: [B, T, heads, 3, D], or keys and values as [B, T, heads, 2, D].
     unsigned from = n.rank(0) == 5 ? 0 : 1;
-    if (n.shape(from)[2] != heads || n.shape(from)[3] != 3 - from)
+    if (n.rank(from) != 5 || n.shape(from)[2] != heads || n.shape(from)[3] != 3 - from || n.rank(0) == 0)
       return plan::error("{} is not packed for {} heads", typeText(n.in(from)), heads);
     for (unsigned i = from; i < 3; ++i) {
       Value part = sliced(n, n.in(from), 3, i - from);
@@ -130,6 +132,8 @@ Status multiHeadAttention(NodeImport &n) {
     if (!n.has(1) || !n.has(2))
       return plan::error("key and value are missing");
     for (unsigned i = 0; i < 3; ++i) {
+      if (n.rank(i) != 3 && n.rank(i) != 4)
+        return plan::error("{} is neither [batch, sequence, features] nor [batch, heads, sequence, size]", typeText(n.in(i)));
       parts[i] = n.in(i);
       ready[i] = n.rank(i) == 4;
     }

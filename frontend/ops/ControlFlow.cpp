@@ -252,6 +252,8 @@ Status scan8(NodeImport &n) {
   for (size_t k = 1; k < n.inputs.size(); ++k)
     if (n.shape(unsigned(k))[0] != batch || (k > states && n.shape(unsigned(k))[1] != steps))
       return plan::error("its inputs have not the same batch and number of steps");
+  if (batch > kMostNodes)
+    return plan::error("it is unrolled over {} samples; at most {} are supported", batch, kMostNodes);
   Shape lengths(size_t(batch), steps);
   if (n.has(0)) {
     TCC_TRY(given, n.ints(0));

@@ -146,6 +146,7 @@ Status affineGrid(NodeImport &n) {
     if (extent < 1)
       return plan::error("the size {} holds a number below 1", shapeText(size));
   int64_t points = countOf(extents), columns = int64_t(rank) + 1;
+  (void)n.table({points, columns});
   llvm::SmallVector<double> base;
   for (int64_t p = 0; p < points; ++p) {
     llvm::SmallVector<int64_t> at = train::unravel(p, extents);
@@ -185,6 +186,9 @@ Status deformConv(NodeImport &n) {
   for (size_t d = 0; d < rank; ++d) {
     if (strides[d] < 1 || dilations[d] < 1)
       return plan::error("strides {} and dilations {} must be at least 1", shapeText(strides), shapeText(dilations));
+    for (int64_t number : {strides[d], dilations[d], pads[d], pads[d + rank], w[d + 2]})
+      if (number < -kMostWindow || number > kMostWindow)
+        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
     int64_t room = x[d + 2] + pads[d] + pads[d + rank] - (w[d + 2] - 1) * dilations[d] - 1;
     if (room < 0)
       return plan::error("the window is larger than spatial dimension {} with its padding", d);
@@ -200,6 +204,7 @@ Status deformConv(NodeImport &n) {
                        shared, taps, points);
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
   Expr moved = n.expr(2).cast(wide).reshape({batch, taps, int64_t(rank), points});
+  (void)n.table({taps, points});
   llvm::SmallVector<AxisTaps> axes;
   for (size_t d = 0; d < rank; ++d) {
     llvm::SmallVector<double> places;

@@ -131,6 +131,9 @@ Status pad(NodeImport &n) {
   Shape low(size_t(rank), 0), shape(n.shape(0));
   for (auto [i, axis] : llvm::enumerate(axes)) {
     int64_t before = (*pads)[i], after = (*pads)[i + axes.size()], extent = n.shape(0)[size_t(axis)];
+    for (int64_t pad : {before, after})
+      if (pad < -int64_t(kMostTensorBytes) || pad > int64_t(kMostTensorBytes))
+        return plan::error("a pad of {} elements is more than a tensor may have", pad);
     int64_t cutBefore = std::max<int64_t>(0, -before), kept = extent - cutBefore - std::max<int64_t>(0, -after);
     before = std::max<int64_t>(0, before);
     after = std::max<int64_t>(0, after);
@@ -143,6 +146,7 @@ Status pad(NodeImport &n) {
       continue;
     if (kept == 0)
       return plan::error("axis {} of {} has no elements to show in the border; use mode constant", axis, typeText(n.in(0)));
+    (void)n.table({kept + before + after});
     TapTable table;
     for (int64_t k = -before; k < kept + after; ++k)
       table.push_back({{mirrored(k, kept, mode), 1}});

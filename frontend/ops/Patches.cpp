@@ -28,6 +28,9 @@ Status col2Im(NodeImport &n) {
     if (image[d] < 1 || block[d] < 1 || strides[d] < 1 || dilations[d] < 1)
       return plan::error("image {}, block {}, strides {} and dilations {} must be at least 1", shapeText(image),
                          shapeText(block), shapeText(strides), shapeText(dilations));
+    for (int64_t number : {image[d], block[d], strides[d], dilations[d], pads[d], pads[d + rank]})
+      if (number < -kMostWindow || number > kMostWindow)
+        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
     int64_t room = image[d] + pads[d] + pads[d + rank] - (block[d] - 1) * dilations[d] - 1;
     if (room < 0)
       return plan::error("block {} is larger than image {} with its padding", shapeText(block), shapeText(image));
@@ -37,7 +40,9 @@ Status col2Im(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0);
   if (x.size() != 3 || x[1] % taps || x[2] != count)
     return plan::error("{} is not [N, C·{}, {}]", typeText(n.in(0)), taps, count);
+  (void)n.table({pixels, int64_t(rank)});
   TapTable table(static_cast<size_t>(pixels));
+  (void)n.table({taps, count, int64_t(rank)});
   for (int64_t k = 0; k < taps; ++k)
     for (int64_t l = 0; l < count; ++l) {
       llvm::SmallVector<int64_t> offset = train::unravel(k, block), at = train::unravel(l, blocks);
@@ -67,6 +72,10 @@ Status maxUnpool(NodeImport &n) {
     return plan::error("{}, indices {} and kernel {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
                        shapeText(kernel));
   Shape natural = {x[0], x[1]};
+  for (size_t d = 0; d < rank; ++d)
+    for (int64_t number : {x[d + 2], kernel[d], strides[d], pads[d], pads[d + rank]})
+      if (number < -kMostWindow || number > kMostWindow)
+        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
   for (size_t d = 0; d < rank; ++d)
     natural.push_back((x[d + 2] - 1) * strides[d] - pads[d] - pads[d + rank] + kernel[d]);
   Shape shape = natural;

@@ -14,6 +14,9 @@ using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
+/// Bins, or samples in a bin, along one axis.
+constexpr int64_t kMostBins = int64_t(1) << 16;
+
 /// Column `i` of [R, columns], as [R].
 Expr column(NodeImport &n, const Expr &rois, int64_t i) {
   return n.expr(n.slice(rois, 1, i, 1)).reshape({train::shapeOf(rois)[0]});
@@ -83,6 +86,7 @@ Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool al
   DenseElementsAttr given = n.constantOf(n.in(1));
   if (!given)
     return {whole, -1};
+  (void)n.table({given.getNumElements()});
   train::HostTensor rois = train::HostTensor::fromAttribute(given);
   auto largest = [&](auto scale, auto count) {
     using Float = decltype(scale); // as the program computes it
@@ -128,9 +132,10 @@ Status roiAlign(NodeImport &n) {
     return plan::error("coordinate_transformation_mode \"{}\" is not valid", transform);
   int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1),
           ratio = n.intAttr("sampling_ratio", 0);
-  int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = count * height * width;
-  if (height < 1 || width < 1 || ratio < 0)
-    return plan::error("an output of {} by {} with a sampling ratio of {}", height, width, ratio);
+  if (height < 1 || width < 1 || ratio < 0 || std::max({height, width, ratio}) > kMostBins)
+    return plan::error("an output of {} by {} with a sampling ratio of {}; at most {} are supported", height, width, ratio,
+                       kMostBins);
+  int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = countOf({count, height, width});
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element), i32 = n.builder.getI32Type();
   if (count == 0 || countOf(x) == 0)
     return n.result(n.splat({count, channels, height, width}, element, 0));
@@ -191,7 +196,8 @@ Status roiAlign(NodeImport &n) {
 Status maxRoiPool(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
   Shape pooled = n.intsAttr("pooled_shape").value_or(Shape());
-  if (x.size() != 4 || rois.size() != 2 || rois[1] != 5 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1)
+  if (x.size() != 4 || rois.size() != 2 || rois[1] != 5 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1 ||
+      std::max(pooled[0], pooled[1]) > kMostBins)
     return plan::error("{}, rois {} and pooled_shape {} are not [N, C, H, W], [R, 5] and [h, w]", typeText(n.in(0)),
                        typeText(n.in(1)), shapeText(pooled));
   int64_t count = rois[0], channels = x[1];

@@ -111,6 +111,9 @@ Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
     const Axis &axis = axes[dim];
     if (axis.in == axis.out && std::fabs(axis.scale - 1) < 1e-9 && axis.begin == 0 && axis.end == 1)
       continue;
+    // An antialiased kernel reaches over all inputs of an output.
+    const double reach = m.mode == "nearest" ? 1 : 2 * (m.mode == "cubic" ? 2 : 1) / (m.antialias ? std::min(axis.scale, 1.0) : 1);
+    (void)n.table({axis.out, int64_t(std::min(reach, 0x1p40)) + 1});
     TapTable table;
     std::vector<double> within;
     for (int64_t i = 0; i < axis.out; ++i) {
@@ -139,6 +142,7 @@ Expected<llvm::SmallVector<double>> numbers(NodeImport &n, unsigned i, const cha
   DenseElementsAttr value = n.constantOf(n.in(i));
   if (!value)
     return plan::error("its {} (input {}) must be known at compile time; export the model with static shapes", what, i);
+  (void)n.table({value.getNumElements()});
   train::HostTensor tensor = train::HostTensor::fromAttribute(value);
   llvm::SmallVector<double> result;
   for (int64_t k = 0; k < tensor.size(); ++k)

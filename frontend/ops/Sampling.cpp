@@ -9,7 +9,7 @@ using train::CompareKind;
 using train::Expr;
 
 Value floats(NodeImport &n, llvm::ArrayRef<int64_t> shape, Type element, llvm::ArrayRef<double> values) {
-  train::HostTensor tensor(RankedTensorType::get(shape, element));
+  train::HostTensor tensor(n.type(shape, element));
   for (auto [i, value] : llvm::enumerate(values))
     tensor.setDouble(int64_t(i), value);
   return train::ConstantOp::create(n.builder, n.loc, tensor.toAttribute());
@@ -35,6 +35,7 @@ Value resample(NodeImport &n, Value x, int64_t dim, const TapTable &table) {
     return train::GatherOp::create(n.builder, n.loc, n.type(shape, element), x,
                                    train::vectorOf(n.builder, n.loc, indices), dim);
   }
+  (void)n.table({most, outputs});
   // Axes before, the axis, axes behind.
   Shape grouped = {1, countOf(from.take_front(size_t(dim))), from[size_t(dim)],
                    countOf(from.drop_front(size_t(dim) + 1))};

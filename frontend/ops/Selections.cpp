@@ -20,8 +20,10 @@ using plan::Status;
 using train::HostTensor;
 
 plan::Expected<HostTensor> constantInput(NodeImport &n, unsigned i, const char *instead) {
-  if (DenseElementsAttr value = n.constantOf(n.in(i)))
+  if (DenseElementsAttr value = n.constantOf(n.in(i))) {
+    (void)n.table({value.getNumElements(), 16}); // of coordinates, and of what sorting takes
     return HostTensor::fromAttribute(value);
+  }
   return plan::error(
       "how many elements come out depends on the values of input \"{}\", which comes from {}: shapes must be "
       "known at compile time; {}",
@@ -167,6 +169,8 @@ Status nonMaxSuppression(NodeImport &n) {
       scores.shape()[2] != boxes.shape()[1] || scores.shape()[0] != boxes.shape()[0])
     return plan::error("boxes {} and scores {} do not fit", typeText(n.in(0)), typeText(n.in(1)));
   int64_t count = boxes.shape()[1], classes = scores.shape()[1];
+  // Each box is compared with those that are kept.
+  (void)n.table({boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});
   bool centred = n.intAttr("center_point_box", 0) != 0;
   auto boxAt = [&](int64_t number) {
     double v[4];

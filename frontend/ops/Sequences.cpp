@@ -21,6 +21,8 @@ Status splitToSequence(NodeImport &n) {
   bool keep = true;
   Shape sizes;
   if (!n.has(1)) {
+    if (extent > kMostNodes)
+      return plan::error("it makes {} parts; at most {} are supported", extent, kMostNodes);
     sizes.assign(size_t(extent), 1);
     keep = n.intAttr("keepdims", 1);
   } else {
@@ -28,6 +30,8 @@ Status splitToSequence(NodeImport &n) {
     if (n.rank(1) == 0) {
       if (given[0] < 1)
         return plan::error("parts of {} elements", given[0]);
+      if (extent / given[0] > kMostNodes)
+        return plan::error("it makes {} parts; at most {} are supported", extent / given[0], kMostNodes);
       for (int64_t begin = 0; begin < extent; begin += given[0])
         sizes.push_back(std::min(given[0], extent - begin));
     } else {
@@ -94,6 +98,7 @@ Status sequenceInsert(NodeImport &n) {
       return plan::error("position {} is outside of a sequence of {}", shapeText(position), size);
     index = position[0] < 0 ? position[0] + size : position[0];
   }
+  n.spend(slot.sequence->size() * sizeof(Value));
   slot.sequence->insert(slot.sequence->begin() + index, n.in(1));
   n.outputs = {slot};
   return Status::success();
@@ -113,6 +118,7 @@ Status sequenceErase(NodeImport &n) {
   }
   if (index < 0)
     return plan::error("the sequence is empty: there is nothing to erase");
+  n.spend(slot.sequence->size() * sizeof(Value));
   slot.sequence->erase(slot.sequence->begin() + index);
   n.outputs = {slot};
   return Status::success();

@@ -41,7 +41,7 @@ Status reshape(NodeImport &n) {
     } else if (dim < 0) {
       return plan::error("shape {} has a negative extent", shapeText(target));
     } else {
-      known *= dim;
+      known = countOf({known, dim});
     }
   }
   int64_t count = countOf(n.shape(0));
@@ -125,7 +125,7 @@ Status tile(NodeImport &n) {
       return plan::error("repeat {} is negative", count);
     split.append({1, dim});
     repeated.append({count, dim});
-    merged.push_back(dim * count);
+    merged.push_back(countOf({dim, count}));
   }
   return n.result(n.reshape(n.broadcast(n.reshape(n.in(0), split), repeated), merged));
 }
@@ -133,8 +133,8 @@ Status tile(NodeImport &n) {
 /// Blocks of channels become blocks of space.
 Status depthToSpace(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
-  if (n.rank(0) != 4 || block < 1 || n.shape(0)[1] % (block * block))
-    return plan::error("{} has not 4 dimensions and a multiple of {} channels", typeText(n.in(0)), block * block);
+  if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[1] % (block * block))
+    return plan::error("{} has not 4 dimensions and a multiple of {} channels", typeText(n.in(0)), countOf({block, block}));
   llvm::ArrayRef<int64_t> s = n.shape(0);
   int64_t channels = s[1] / (block * block);
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";
@@ -146,7 +146,7 @@ Status depthToSpace(NodeImport &n) {
 
 Status spaceToDepth(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
-  if (n.rank(0) != 4 || block < 1 || n.shape(0)[2] % block || n.shape(0)[3] % block)
+  if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[2] % block || n.shape(0)[3] % block)
     return plan::error("{} has not 4 dimensions and a multiple of {} rows and columns", typeText(n.in(0)), block);
   llvm::ArrayRef<int64_t> s = n.shape(0);
   Value split = n.reshape(n.in(0), {s[0], s[1], s[2] / block, block, s[3] / block, block});

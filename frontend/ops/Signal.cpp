@@ -34,8 +34,9 @@ Expected<int64_t> count(NodeImport &n, unsigned i, const char *what) {
 /// A constant window of three cosines: a0 − a1·cos(2πi/N) + a2·cos(4πi/N).
 Status cosineWindow(NodeImport &n, double a0, double a1, double a2) {
   TCC_TRY(size, count(n, 0, "size"));
-  if (size < 0 || size > (int64_t(1) << 28))
+  if (size < 0)
     return plan::error("a window of {} elements", size);
+  (void)n.table({size});
   Type element = n.elementType(int32_t(n.intAttr("output_datatype", onnx::TensorProto::FLOAT)));
   if (!element)
     return plan::error("output_datatype {} is not supported; use a float or an integer type",
@@ -69,11 +70,12 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   // What is missing counts as zeros, and what is too much is not read.
   int64_t read = std::min(from[size_t(dim)], toReal ? length / 2 + 1 : length);
   int64_t made = t.onesided && !t.inverse ? length / 2 + 1 : length;
-  if (made * read > kLargestMatrix)
+  if (countOf({made, read}) > kLargestMatrix)
     return plan::error("a transform of {} points is more than this version does; {} of {} outputs are possible", length,
                        kLargestMatrix / std::max<int64_t>(read, 1), made);
   int64_t outer = countOf(llvm::ArrayRef(from).take_front(size_t(dim)));
   int64_t inner = countOf(llvm::ArrayRef(from).drop_front(size_t(dim) + 1).drop_back(1));
+  (void)n.table({made, read});
   llvm::SmallVector<double> matrix(size_t(2 * made * read));
   double sign = t.inverse ? 1 : -1, scale = t.inverse ? 1 / double(length) : 1;
   for (int64_t k = 0; k < made; ++k)
@@ -151,6 +153,7 @@ Status stft(NodeImport &n) {
     return plan::error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window,
                        shape[1]);
   int64_t frames = (shape[1] - length) / step + 1;
+  (void)n.table({frames, window});
   TapTable table;
   for (int64_t f = 0; f < frames; ++f)
     for (int64_t i = 0; i < window; ++i)
@@ -183,6 +186,7 @@ Status melWeightMatrix(NodeImport &n) {
   }
   if (edges.front() < 0 || edges.back() > rows)
     return plan::error("frequencies from {} to {} do not lie within half of the sample rate {}", lower, upper, rate);
+  (void)n.table({rows, bins});
   llvm::SmallVector<double> values(size_t(rows * bins));
   for (int64_t i = 0; i < bins; ++i) {
     int64_t left = edges[size_t(i)], centre = edges[size_t(i) + 1], right = edges[size_t(i) + 2];

@@ -106,10 +106,15 @@ Status tfIdfVectorizer(NodeImport &n) {
       return plan::error("ngram_indexes has the negative column {}", column);
     width = std::max(width, column + 1);
   }
-  if (columns.empty() || skips < 0 || width > (int64_t(1) << 31))
+  if (columns.empty() || skips < 0 || skips > (int64_t(1) << 31) || width > (int64_t(1) << 31))
     return plan::error("{} ngram_indexes, up to {}, and max_skip_count {} are no counts", columns.size(), width - 1,
                        skips);
   TCC_TRY(pools, poolsOf(n, columns));
+  for (const Pool &pool : pools)
+    if (pool.length > 1 && countOf({pool.length, std::min(skips + 1, shape.back())}) > kMostUnrolled)
+      return plan::error("n-grams of {} tokens with max_skip_count {} are unrolled to more than {} comparisons, the most that "
+                         "are supported",
+                         pool.length, skips, kMostUnrolled);
   int64_t rows = shape.size() == 2 ? shape[0] : 1, tokens = shape.back();
   Type element = n.elementType(onnx::TensorProto::FLOAT);
   Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));
@@ -123,6 +128,7 @@ Status tfIdfVectorizer(NodeImport &n) {
     result = result.compare(CompareKind::gt, 0).cast(element);
   if (const onnx::AttributeProto *weights = n.attribute("weights"); weights && mode != "TF" && weights->floats_size()) {
     // A weight belongs to a column, as in ONNX's reference and in onnxruntime; columns of no n-gram are 0 anyway.
+    (void)n.table({width});
     train::HostTensor each(n.type({1, width}, element));
     for (int64_t i = 0; i < width; ++i)
       each.setDouble(i, i < weights->floats_size() ? double(weights->floats(int(i))) : 0.0);

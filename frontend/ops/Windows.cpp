@@ -22,9 +22,12 @@ Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t ot
   Shape values = n.intsAttr(name).value_or(Shape(rank, otherwise));
   if (values.size() != rank)
     return plan::error("{} {} has not one entry for each of the {} spatial dimensions", name, shapeText(values), rank);
-  for (int64_t value : values)
+  for (int64_t value : values) {
     if (value < least)
       return plan::error("{} {} holds a number below {}", name, shapeText(values), least);
+    if (value > kMostWindow)
+      return plan::error("{} {} holds a number above {}, the largest that is supported", name, shapeText(values), kMostWindow);
+  }
   return values;
 }
 
@@ -47,8 +50,8 @@ Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm
   std::string automatic = n.stringAttr("auto_pad", "NOTSET");
   bool ceiling = n.intAttr("ceil_mode", 0);
   for (size_t i = 0; i < rank; ++i) {
-    if (w.kernel[i] < 1)
-      return plan::error("kernel {} holds a number below 1", shapeText(kernel));
+    if (w.kernel[i] < 1 || w.kernel[i] > kMostWindow)
+      return plan::error("kernel {} holds a number that is not between 1 and {}", shapeText(kernel), kMostWindow);
     if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       int64_t wanted = (spatial[i] + w.strides[i] - 1) / w.strides[i];
       int64_t total = std::max<int64_t>(0, (wanted - 1) * w.strides[i] + w.reach(i) - spatial[i]);
@@ -118,6 +121,9 @@ Status convTranspose(NodeImport &n) {
   std::optional<Shape> wanted = n.intsAttr("output_shape");
   std::string automatic = n.stringAttr("auto_pad", "NOTSET");
   Shape begin(pads.begin(), pads.begin() + ptrdiff_t(rank)), end(pads.begin() + ptrdiff_t(rank), pads.end());
+  for (int64_t extent : wanted.value_or(Shape()))
+    if (extent < 0 || extent > int64_t(kMostTensorBytes))
+      return plan::error("output_shape {} holds an extent that no tensor has", shapeText(*wanted));
   if (wanted && wanted->size() != rank && wanted->size() != rank + 2)
     return plan::error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted),
                        rank);
@@ -128,6 +134,10 @@ Status convTranspose(NodeImport &n) {
   for (size_t i = 0; i < rank; ++i) {
     if (automatic == "VALID")
       begin[i] = end[i] = 0;
+    if (countOf({strides[i], x[i + 2]}) > int64_t(kMostTensorBytes) ||
+        countOf({dilations[i], weight[i + 2]}) > int64_t(kMostTensorBytes))
+      return plan::error("spatial dimension {} of {} with stride {} and dilation {} is longer than a tensor may be", i,
+                         typeText(n.in(0)), strides[i], dilations[i]);
     int64_t full = strides[i] * (x[i + 2] - 1) + extra[i] + (weight[i + 2] - 1) * dilations[i] + 1;
     int64_t extent = full - begin[i] - end[i];
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
@@ -207,6 +217,7 @@ Value windowCounts(NodeImport &n, const Window &w, llvm::ArrayRef<int64_t> spati
   for (size_t i = 0; i < w.rank(); ++i) {
     Shape along(shape.size(), 1);
     along[i + 2] = w.output[i];
+    (void)n.table({w.output[i], w.kernel[i]});
     llvm::SmallVector<int64_t> values;
     for (int64_t o = 0; o < w.output[i]; ++o) {
       int64_t count = 0;

@@ -224,4 +224,27 @@ TEST(Globs, MatchAsTheShellDoes) {
   EXPECT_TRUE(matchesGlob("*", "/0/Gemm.weight"));
 }
 
+/// Texts on which the TOML library fails an assertion or reads past its buffer.
+TEST_F(RecipeFile, TextThatIsNoTomlIsRefusedBeforeItIsParsed) {
+  EXPECT_THAT(problem(std::string("[\0]\nk", 5)), AllOf(HasSubstr("recipe.toml:1:2: "), HasSubstr("\\u0000")));
+  EXPECT_THAT(problem("[loss]\nsh\xc8\x96ift = true\n"), AllOf(HasSubstr("recipe.toml:2:3: "), HasSubstr("outside of a string")));
+  EXPECT_THAT(problem("[loss]\nof = \"\xff\"\n"), AllOf(HasSubstr("recipe.toml:2:7: "), HasSubstr("no UTF-8")));
+  EXPECT_THAT(problem("[loss]\nof = \"\x1b[31m\"\n"), HasSubstr("control character, \\u001b"));
+  EXPECT_THAT(problem("\"\"\"\n\xc3\xbc\"\"\" = 1"), HasSubstr("recipe.toml:1:"));
+  EXPECT_THAT(problem("", {"optimizer.l\xc3\xbc=1"}), HasSubstr("--set optimizer.l\xc3\xbc"));
+}
+
+TEST_F(RecipeFile, StringsAndCommentsHoldAnyCharacter) {
+  EXPECT_EQ(problem("# \xc3\xbc\n[loss]\nof = \"\xc3\xbc \\\" # \" # \xc3\xbc\nkind = 'mse'\ntarget = \"\"\"\xe2\x82\xac\"\"\"\r\n"), "accepted");
+}
+
+TEST_F(RecipeFile, DepthAndSizeHaveLimits) {
+  std::string key = "a";
+  for (int i = 0; i < 100'000; ++i)
+    key += ".a";
+  EXPECT_THAT(problem(key + " = 1"), HasSubstr("more than 16 parts"));
+  EXPECT_THAT(problem(std::string(2 << 20, '#')), HasSubstr("1024 KiB"));
+  EXPECT_NE(problem("a = " + std::string(100'000, '[')), "accepted");
+}
+
 } // namespace

@@ -1,0 +1,166 @@
+//===- RecipeText.cpp - the text of a recipe, before it is parsed ---------===//
+#include "compiler/RecipeText.h"
+
+#include "runtime/plan/TerminalText.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tcc::recipe {
+
+using plan::Expected;
+using plan::Status;
+
+namespace {
+
+/// Where a character of TOML stands, as far as it decides what may stand there.
+class Scanner {
+public:
+  Scanner(std::string_view text, const std::string &place) : text(text), place(place) {}
+
+  Status run() {
+    while (at < text.size()) {
+      const char c = text[at];
+      if (c == '\n') {
+        ++line;
+        lineStart = ++at;
+        comment = false;
+        keyParts = 1;
+        if (quote && !longQuote)
+          quote = 0; // an error that the parser reports
+        continue;
+      }
+      if (Status status = checkCharacter(); !status.ok())
+        return status;
+      if (comment)
+        at += width();
+      else if (quote)
+        insideString();
+      else if (Status status = outside(); !status.ok())
+        return status;
+    }
+    return Status::success();
+  }
+
+private:
+  /// Bytes of the character at `at`.
+  size_t width() const {
+    const auto first = static_cast<unsigned char>(text[at]);
+    return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  }
+
+  Status checkCharacter() {
+    const auto first = static_cast<unsigned char>(text[at]);
+    const bool returns = first == '\r' && at + 1 < text.size() && text[at + 1] == '\n';
+    if ((first < 0x20 && first != '\t' && !returns) || first == 0x7f)
+      return problem(fmt::format("a control character, {}; TOML has none but tabs and newlines", plan::oneLine(text.substr(at, 1))));
+    if (first < 0x80)
+      return Status::success();
+    const std::string_view character = text.substr(at, width());
+    if (plan::oneLine(character).starts_with("\\x"))
+      return problem(fmt::format("the byte {} is no UTF-8; save the recipe as UTF-8", plan::oneLine(text.substr(at, 1))));
+    if (!comment && !quote)
+      return problem(fmt::format("the character {} stands outside of a string; keys are letters, digits, _ and -, or quoted",
+                                 plan::oneLine(character)));
+    return Status::success();
+  }
+
+  void insideString() {
+    if (text[at] == '\\' && quote == '"') {
+      ++at;
+      if (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x20 && static_cast<unsigned char>(text[at]) < 0x7f)
+        ++at;
+      return;
+    }
+    if (text[at] != quote) {
+      at += width();
+      return;
+    }
+    size_t count = 1;
+    while (longQuote && count < 3 && at + count < text.size() && text[at + count] == quote)
+      ++count;
+    at += count;
+    if (longQuote && count < 3)
+      return;
+    // Up to two more belong to the string.
+    while (longQuote && at < text.size() && text[at] == quote)
+      ++at;
+    quote = 0;
+  }
+
+  Status outside() {
+    const char c = text[at];
+    if (c == '#') {
+      comment = true;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+      longQuote = text.substr(at, 3) == std::string(3, c);
+      at += longQuote ? 2 : 0;
+    } else if (c == '.') {
+      if (++keyParts > kMostKeyParts)
+        return problem(fmt::format("a key of more than {} parts", kMostKeyParts));
+    } else if (std::string_view(",={}[]").find(c) != std::string_view::npos) {
+      keyParts = 1;
+    }
+    ++at;
+    return Status::success();
+  }
+
+  Status problem(const std::string &what) const {
+    return plan::error("{}:{}:{}: {}", place, line, at - lineStart + 1, what);
+  }
+
+  std::string_view text;
+  const std::string &place;
+  size_t at = 0, line = 1, lineStart = 0;
+  int keyParts = 1;
+  bool comment = false, longQuote = false;
+  char quote = 0; ///< that ends the string; 0 outside of one
+};
+
+} // namespace
+
+Status checkRecipeText(std::string_view text, const std::string &place) {
+  // A byte order mark is no part of the text.
+  if (text.starts_with("\xef\xbb\xbf"))
+    text.remove_prefix(3);
+  return Scanner(text, place).run();
+}
+
+Expected<std::string> readRecipeFile(const std::string &path) {
+  // Without waiting for the writer of a FIFO.
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0)
+    return plan::error("{}: cannot open the recipe: {}", path, std::strerror(errno));
+  struct stat info = {};
+  std::string text;
+  Status status;
+  if (fstat(file, &info) != 0)
+    status = plan::error("{}: cannot read the recipe: {}", path, std::strerror(errno));
+  else if (S_ISDIR(info.st_mode))
+    status = plan::error("{}: is a folder, not a recipe", path);
+  else if (!S_ISREG(info.st_mode))
+    status = plan::error("{}: is no regular file (a FIFO, socket or device); write the recipe to a file first", path);
+  else if (uint64_t(info.st_size) > kMostRecipeBytes)
+    status = plan::error("{}: is larger than {} KiB, the most that a recipe may have", path, kMostRecipeBytes >> 10);
+  char part[65536];
+  while (status.ok() && text.size() <= kMostRecipeBytes) {
+    const ssize_t count = read(file, part, sizeof part);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count < 0)
+      status = plan::error("{}: cannot read the recipe: {}", path, std::strerror(errno));
+    if (count <= 0)
+      break;
+    text.append(part, size_t(count));
+  }
+  close(file);
+  if (!status.ok())
+    return status;
+  return text;
+}
+
+} // namespace tcc::recipe

@@ -1,0 +1,38 @@
+//===- Isolation.h - a library call that cannot end the process -*- C++ -*-===//
+//
+// The ONNX library was written for models that its own tools make: some inputs crash its checker, shape inference and
+// function builders, or keep them busy for ever. A call runs in a forked child with limits of its own; what it returns
+// comes back through a pipe, and a crash there is an outcome here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_ISOLATION_H
+#define TCC_FRONTEND_ISOLATION_H
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tcc::frontend {
+
+struct IsolationLimits {
+  unsigned cpuSeconds = 2;
+  uint64_t memoryBytes = uint64_t(2) << 30; ///< beside what the process has mapped already
+};
+
+struct IsolatedResult {
+  enum Kind {
+    Returned, ///< `text` is what the call returned
+    Threw,    ///< `text` is the message of what it threw
+    Ended     ///< the child crashed or met a limit; `text` says so: "crashes (Segmentation fault)"
+  };
+  Kind kind = Ended;
+  std::string text;
+};
+
+/// Calls `call` in a child process, or in this one where `fork` is false (fuzzers, which look for crashes themselves) or no
+/// child can be made. The child writes nothing to the terminal.
+IsolatedResult callIsolated(bool fork, const IsolationLimits &limits, const std::function<std::string()> &call);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_ISOLATION_H
