@@ -310,7 +310,8 @@ plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &p
     else if (plan::typeName(tensor->type) != type)
       different.add(variable.name(), fmt::format("{} there, {} in the plan", plan::typeName(tensor->type), type));
     else if (tensor->role && *tensor->role != role)
-      different.add(variable.name(), fmt::format("role {} there, {} in the plan", roleName(*tensor->role), roleName(role)));
+      different.add(variable.name(),
+                    fmt::format("role {} there, {} in the plan", roleName(*tensor->role), roleName(role)));
     found.emplace_back(index, tensor);
   }
   for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
@@ -322,9 +323,10 @@ plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &p
     if (!list->empty())
       problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
   if (!problems.empty())
-    return plan::error("{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
-                       "new run from its weights with --init",
-                       checkpoint.folder(), problems);
+    return plan::error(
+        "{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
+        "new run from its weights with --init",
+        checkpoint.folder(), problems);
   for (const auto &[variable, tensor] : found)
     if (void *destination = device.variableData(static_cast<uint32_t>(variable)))
       checkpoint.copyTo(*tensor, static_cast<std::byte *>(destination));
@@ -349,8 +351,9 @@ plan::Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::P
     if (!tensor)
       continue;
     if (plan::typeName(tensor->type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with", checkpoint.folder(),
-                         variable.name(), plan::typeName(tensor->type), plan::typeName(variable.type()));
+      return plan::error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with",
+                         checkpoint.folder(), variable.name(), plan::typeName(tensor->type),
+                         plan::typeName(variable.type()));
     found.emplace_back(i, tensor);
   }
   bool hasModelValues = false;

@@ -96,8 +96,7 @@ plan::Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &d
 
 /// Copies the model's values (parameters, running statistics) into variables of the same names. Error: a parameter of
 /// the plan is missing, another type. `unused` gets the values that the plan has no variable for.
-plan::Status loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
-                             NameList &unused);
+plan::Status loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, NameList &unused);
 
 } // namespace tcc::runtime
 

@@ -318,8 +318,8 @@ plan::Expected<Manifest> parseRoot(const json &root, const std::string &name) {
   if (version == 1 && !root.contains("format"))
     return parseFirstVersion(root, name);
   if (version == 1 || reader.text(root, "", "format") != kFormat)
-    reader.fail(version == 1 ? "version" : "format", version == 1 ? "is 1, but the members are a later version's"
-                                                                  : fmt::format("is not '{}'", kFormat));
+    reader.fail(version == 1 ? "version" : "format",
+                version == 1 ? "is 1, but the members are a later version's" : fmt::format("is not '{}'", kFormat));
   const json &required = reader.list(root, "", "requires");
   for (size_t i = 0; i < required.size(); ++i)
     if (std::string feature = reader.text(required[i], fmt::format("requires[{}]", i)); reader.status.ok())
@@ -379,12 +379,9 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
   for (const auto &[name, value] : run.training)
     training[name] = Json::parse(value);
   if (run.data)
-    data = {{"samples", run.data->samples},
-            {"epoch_samples", run.data->epochSamples},
-            {"batch", run.data->batch},
-            {"epoch_batches", run.data->epochBatches},
-            {"columns", run.data->columns},
-            {"fingerprint", checksumText(run.data->fingerprint)}};
+    data = {{"samples", run.data->samples}, {"epoch_samples", run.data->epochSamples},
+            {"batch", run.data->batch},     {"epoch_batches", run.data->epochBatches},
+            {"columns", run.data->columns}, {"fingerprint", checksumText(run.data->fingerprint)}};
   if (position.bestStep != 0)
     best = {{"step", position.bestStep}, {"eval_loss", position.bestLoss}};
   for (const ManifestShard &shard : manifest.shards)

@@ -40,16 +40,16 @@ struct TrainingPosition {
 /// The training data, as far as the order of samples depends on it, and a sample of its content.
 struct DataRecord {
   uint64_t samples = 0, epochSamples = 0;
-  uint64_t batch = 0;        ///< samples of a micro-batch
-  uint64_t epochBatches = 0; ///< micro-batches of an epoch
+  uint64_t batch = 0;                         ///< samples of a micro-batch
+  uint64_t epochBatches = 0;                  ///< micro-batches of an epoch
   std::map<std::string, std::string> columns; ///< input → type of its column, "f32[32x10]"
-  uint64_t fingerprint = 0;  ///< of a few samples
+  uint64_t fingerprint = 0;                   ///< of a few samples
 };
 
 /// What stays the same from one checkpoint of a run to the next.
 struct RunRecord {
-  std::string producer; ///< "trun 0.1.0"
-  std::string model;    ///< file name without folder
+  std::string producer;                        ///< "trun 0.1.0"
+  std::string model;                           ///< file name without folder
   std::optional<uint64_t> plan;                ///< PlanReader::checksum of the plan
   std::map<std::string, uint64_t> files;       ///< XXH3-64 of files of the run folder: vocabulary.json, classes.json
   std::map<std::string, std::string> training; ///< setting → value as compact JSON: "optimizer.lr" → "0.001"

@@ -55,6 +55,15 @@ plan::Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Var
   return std::span<const std::byte>(values);
 }
 
+uint64_t tcc::runtime::initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
+  if (variable.has_external())
+    return variable.external().xxh3();
+  if (variable.has_payload() && variable.payload() < static_cast<uint32_t>(plan.payloads_size()))
+    return plan.payloads(static_cast<int>(variable.payload())).xxh3();
+  std::string value = fmt::format("fill {}", variable.fill());
+  return plan::hashBytes(value.data(), value.size());
+}
+
 namespace {
 struct GivenWeights {
   std::optional<SafetensorsFile> file;
@@ -96,12 +105,13 @@ std::string WeightsFit::text() const {
   };
   add(missing, "missing are");
   add(unexpected, "the model has no");
-  add(different, "of another type are");
+  add(different, "different are");
+  add(kept, "frozen values that keep the model's own are");
   return text;
 }
 
 plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
-                                                     bool partial) {
+                                                     WeightsRule rule) {
   auto given = openWeights(from);
   if (!given)
     return given.status();
@@ -139,15 +149,27 @@ plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Dev
   }
   for (int i = 0; i < plan.variables_size(); ++i) {
     const plan::Variable &variable = plan.variables(i);
-    bool expected = variable.role() == plan::PARAMETER ||
-                    (variable.role() == plan::FROZEN && written[static_cast<size_t>(i)]);
-    if (expected && !present.count(variable.name()))
+    bool expected =
+        variable.role() == plan::PARAMETER || (variable.role() == plan::FROZEN && written[static_cast<size_t>(i)]);
+    if (present.count(variable.name()))
+      continue;
+    if (expected) {
       fit.missing.add(variable.name());
+    } else if (variable.role() == plan::FROZEN && given->ofRun()) {
+      const auto &frozen = given->checkpoint->manifest().run.frozen;
+      if (auto value = frozen.find(variable.name());
+          value != frozen.end() && value->second != initialIdentity(plan, variable))
+        fit.different.add(variable.name(), "its frozen value is another than the run's");
+    } else if (variable.role() == plan::FROZEN && plan::isFloatingPoint(variable.type().dtype()) &&
+               variable.type().dims_size() != 0) {
+      fit.kept.add(variable.name());
+    }
   }
   fit.loaded = found.size();
-  if (!fit.complete() && !partial)
-    return plan::error("{}: the weights are not those of the model '{}': {}; --init-partial takes what fits", from,
-                       plan.model(), fit.text());
+  bool foreign = !fit.unexpected.empty() || !fit.different.empty();
+  if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
+    return plan::error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
+                       rule == WeightsRule::Strict ? "; --init-partial takes what fits" : "");
   if (found.empty() && !names.empty())
     return plan::error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                        fit.complete() ? "" : ": " + fit.text());
@@ -163,7 +185,8 @@ plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &
   const size_t rank = static_cast<size_t>(tie.permutation_size());
   const uint64_t count = plan::elementCount(tie.type()).value_or(0);
   std::vector<bool> seen(rank, false);
-  bool sound = plan::tensorBytes(tie.type()).value_or(0) == elements.size() && tie.type().dtype() == of.type().dtype() &&
+  bool sound = plan::tensorBytes(tie.type()).value_or(0) == elements.size() &&
+               tie.type().dtype() == of.type().dtype() &&
                (rank == 0 || static_cast<int>(rank) == of.type().dims_size());
   for (int64_t axis : tie.permutation()) {
     sound = sound && axis >= 0 && axis < static_cast<int64_t>(rank) && !seen[static_cast<size_t>(axis)];
@@ -171,8 +194,8 @@ plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &
       seen[static_cast<size_t>(axis)] = true;
   }
   for (size_t d = 0; sound && d < rank; ++d)
-    sound = tie.type().dims(static_cast<int>(d)) ==
-            of.type().dims(static_cast<int>(tie.permutation(static_cast<int>(d))));
+    sound =
+        tie.type().dims(static_cast<int>(d)) == of.type().dims(static_cast<int>(tie.permutation(static_cast<int>(d))));
   if (!sound)
     return plan::error("the plan's '{}' is no copy of '{}'; compile the model again", tie.name(), of.name());
   if (rank == 0 || count == 0)

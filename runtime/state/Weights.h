@@ -35,23 +35,29 @@ private:
   std::map<std::string, std::vector<std::byte>> filled;
 };
 
+/// Identity of a value as the plan starts with it: the same whether the plan holds the bytes or refers to a file.
+uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable);
+
 /// How weights that are given compare with the model's values, by name.
 struct WeightsFit {
   size_t loaded = 0;
   NameList missing;    ///< values that training starts from and the weights lack; they keep the model's own
   NameList unexpected; ///< weights that the model has no value for
-  NameList different;  ///< of another type or shape
+  NameList different;  ///< of another type or shape; frozen in a run with another value
+  NameList kept;       ///< other frozen values that a file lacks; they keep the model's own, which is no fault
 
   bool complete() const { return missing.empty() && unexpected.empty() && different.empty(); }
-  /// "it lacks 'a', 'b'; the model has no 'c'; …"
+  /// "missing are 'a', 'b'; the model has no 'c'; …"
   std::string text() const;
 };
 
+/// Which weights are accepted: all that is expected and nothing else; the same, but any may be missing; what fits.
+enum class WeightsRule { Strict, MayBeMissing, WhatFits };
+
 /// Copies weights into the variables of the same names: those of a safetensors file, or of a run (RUN[@STEP|@last|
 /// @best]). Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
-/// there or not. Error: unless `partial`, anything missing, unexpected or different, all listed; with `partial`, where
-/// nothing fits. Nothing is copied on an error.
-plan::Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, bool partial);
+/// there or not. Error: what the rule does not accept, all of it listed; nothing fits. Nothing is copied on an error.
+plan::Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule);
 
 /// The candidate nearest to `name` by edit distance, where one is near enough to be meant; else empty.
 std::string nearestName(const std::string &name, const std::vector<std::string> &candidates);

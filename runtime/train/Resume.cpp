@@ -49,9 +49,9 @@ void addCompiledKeys(const plan::Plan &plan, Settings &out) {
     return;
   Settings all;
   flatten(recipe.table(), "", all);
-  static const std::set<std::string> known = {
-      "optimizer.lr",        "optimizer.betas", "optimizer.eps",      "optimizer.weight_decay", "optimizer.momentum",
-      "optimizer.dampening", "optimizer.alpha", "optimizer.lr_decay"};
+  static const std::set<std::string> known = {"optimizer.lr",           "optimizer.betas",    "optimizer.eps",
+                                              "optimizer.weight_decay", "optimizer.momentum", "optimizer.dampening",
+                                              "optimizer.alpha",        "optimizer.lr_decay"};
   for (const auto &[name, value] : all) {
     bool shapes = (name.starts_with("model.") && !name.starts_with("model.dims")) || name.starts_with("loss.") ||
                   name.starts_with("optimizer.") || name.starts_with("train.");
@@ -103,16 +103,6 @@ Settings settingsOf(const Session &session) {
   return out;
 }
 
-/// Identity of a value that training does not change; the same whether the plan holds the bytes or refers to them.
-uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
-  if (variable.has_external())
-    return variable.external().xxh3();
-  if (variable.has_payload() && variable.payload() < static_cast<uint32_t>(plan.payloads_size()))
-    return plan.payloads(static_cast<int>(variable.payload())).xxh3();
-  std::string value = fmt::format("fill {}", variable.fill());
-  return plan::hashBytes(value.data(), value.size());
-}
-
 /// Settings whose change gives the optimizer's state, or the goal of training, another meaning.
 bool isRefused(const std::string &name) {
   return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output";
@@ -150,8 +140,11 @@ plan::Status compareSettings(const RunReference &run, const Manifest &stored, co
       return plan::error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
                          wayOut(run));
     if (name == "train.seed")
-      return plan::error("train.seed {} → {}: the run that is resumed has seed {}; leave it out",
-                         shown(stored.run.training, name), shown(now.training, name), stored.position.seed);
+      return plan::error(
+          "train.seed {} → {}: the run that is resumed goes on with seed {}; leave it out, or give --set "
+          "train.seed={}",
+          shown(stored.run.training, name), shown(now.training, name), stored.position.seed,
+          shown(stored.run.training, name));
     if (++count <= kShown)
       differences += (differences.empty() ? "" : ", ") + change;
   }
@@ -183,9 +176,10 @@ plan::Status convertBatches(const RunReference &run, const DataRecord &before, c
   }
   uint64_t samples = position.batch * before.batch;
   if (samples % now.batch != 0)
-    return plan::error("the run had done {} samples of epoch {} in batches of {}; batches of {} cannot go on from there; "
-                       "compile with a batch that divides {}, or {}",
-                       samples, position.epoch + 1, before.batch, now.batch, samples, wayOut(run));
+    return plan::error(
+        "the run had done {} samples of epoch {} in batches of {}; batches of {} cannot go on from there; "
+        "compile with a batch that divides {}, or {}",
+        samples, position.epoch + 1, before.batch, now.batch, samples, wayOut(run));
   position.batch = std::min(samples / now.batch, now.epochBatches);
   return plan::Status();
 }
@@ -206,7 +200,8 @@ plan::Status compareData(const RunReference &run, const Manifest &stored, const 
                                   before.batch, after.batch, position.epoch + 1, position.batch, was));
   }
   if (before.samples != after.samples)
-    notes.push_back(fmt::format("note: the data differ from the run's: {} → {} samples{}", before.samples, after.samples,
+    notes.push_back(fmt::format("note: the data differ from the run's: {} → {} samples{}", before.samples,
+                                after.samples,
                                 middle ? fmt::format("; the rest of epoch {} follows the new order, so that some "
                                                      "samples may come twice in it and others not at all",
                                                      position.epoch + 1)
@@ -256,7 +251,8 @@ DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSam
 }
 
 plan::Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
-                                                                      const RunRecord &now, TrainingPosition &position) {
+                                                                      const RunRecord &now,
+                                                                      TrainingPosition &position) {
   std::vector<std::string> notes;
   if (stored.version == 1) {
     notes.push_back("note: an earlier version wrote this checkpoint, without its settings: whether they differ is not "

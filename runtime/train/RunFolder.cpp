@@ -29,9 +29,10 @@ std::string sourcePathOf(const std::string &run, const std::string &planPath) {
 plan::Status writeSource(const std::string &run, const std::string &path, const std::string &folder,
                          const std::string &plan) {
   std::error_code code;
-  return writeFileAtomically(path, sealObject({{"plan_folder", folder},
-                                               {"plan_folder_relative", fs::proximate(folder, fs::absolute(run), code).string()},
-                                               {"plan", plan}}));
+  return writeFileAtomically(
+      path, sealObject({{"plan_folder", folder},
+                        {"plan_folder_relative", fs::proximate(folder, fs::absolute(run), code).string()},
+                        {"plan", plan}}));
 }
 
 /// The text of a file that a checkpoint names with its checksum; nothing where it names none and there is none.
@@ -57,7 +58,7 @@ plan::Status tcc::runtime::createRunFolder(const std::string &run) {
     folder = folder.parent_path();
   if (folder.has_parent_path())
     if (plan::Status status = makeFolders(folder.parent_path().string()); !status.ok())
-      return status;
+      return status.withContext(run);
   // mkdir decides between two processes that make the same run.
   if (::mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST)
     return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
@@ -108,7 +109,7 @@ plan::Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run
 }
 
 plan::Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std::string &run,
-                                                                              const Dataset &dataset) {
+                                                                             const Dataset &dataset) {
   std::map<std::string, uint64_t> checksums;
   auto keep = [&](const char *name, const std::string &text) {
     checksums[name] = plan::hashBytes(text.data(), text.size());

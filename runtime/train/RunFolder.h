@@ -30,7 +30,8 @@ plan::Status keepPlan(const std::string &run, const plan::PlanReader &reader);
 /// Opens the plan that a checkpoint of the run was made with. Error: it is gone, or was replaced by another.
 plan::Expected<plan::PlanReader> openPlanOf(const std::string &run, const Manifest &manifest);
 
-/// Keeps what the data's numbers mean: the text's vocabulary, the images' classes. Returns the files' checksums by name.
+/// Keeps what the data's numbers mean: the text's vocabulary, the images' classes. Returns the files' checksums by
+/// name.
 plan::Expected<std::map<std::string, uint64_t>> writeDataNotes(const std::string &run, const Dataset &dataset);
 
 /// The vocabulary of the run's training text, and the classes of its images, if it has them. `files` are the checksums

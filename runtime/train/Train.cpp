@@ -52,6 +52,7 @@ private:
   plan::Status initialize();
   plan::Status planRun();
   plan::Status continueRun();
+  void noteScheduleTotal(std::optional<uint64_t> total);
   plan::Status openRun();
   void report();
   plan::Status loop();
@@ -141,7 +142,8 @@ plan::Status Trainer::openCheckpoint() {
   if (!folder)
     return folder.status();
   std::error_code code;
-  sameRun = options.out.empty() || options.out == resumed.run || std::filesystem::equivalent(options.out, resumed.run, code);
+  sameRun =
+      options.out.empty() || options.out == resumed.run || std::filesystem::equivalent(options.out, resumed.run, code);
   if (sameRun) {
     auto taken = RunLock::acquire(resumed.run);
     if (!taken)
@@ -200,11 +202,13 @@ plan::Status Trainer::openData() {
 plan::Status Trainer::initialize() {
   if (options.init.empty())
     return plan::Status();
-  auto fit = loadWeights(session.plan(), *session.device, options.init, options.initPartial);
+  auto fit = loadWeights(session.plan(), *session.device, options.init,
+                         options.initPartial ? WeightsRule::WhatFits : WeightsRule::Strict);
   if (!fit)
     return fit.status();
-  if (!fit->complete())
-    notes.push_back(fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
+  if (!fit->text().empty())
+    notes.push_back(
+        fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
   return plan::Status();
 }
 
@@ -220,6 +224,19 @@ plan::Status Trainer::continueRun() {
                                     *options.shuffle ? "" : "no-", position.shuffle ? "" : "not "),
                         plan::kExitUsage);
   return loadState(*checkpoint_, session.plan(), *session.device);
+}
+
+/// The schedule keeps the length that the run began with: a user who lengthens the run may expect another.
+void Trainer::noteScheduleTotal(std::optional<uint64_t> total) {
+  if (!total || static_cast<double>(*total) == position.scheduleTotal)
+    return;
+  auto other = LearningSchedule::create(session.training.schedule(), static_cast<double>(*total));
+  uint64_t next = schedule->perEpoch() ? position.epoch : position.step, last = std::max<uint64_t>(*total, 1) - 1;
+  if (other && (other->factor(next) != schedule->factor(next) || other->factor(last) != schedule->factor(last)))
+    notes.push_back(
+        fmt::format("note: the schedule keeps the length {} that the run began with, though it now goes on to "
+                    "{}; --set schedule.total_steps={} changes it",
+                    position.scheduleTotal, *total, *total));
 }
 
 plan::Status Trainer::planRun() {
@@ -281,6 +298,8 @@ plan::Status Trainer::planRun() {
   if (!made)
     return made.status();
   schedule = made.take();
+  if (resuming)
+    noteScheduleTotal(inEpochs ? options.epochs : std::optional(totalSteps));
   auto block = ScalarBlock::create(session.training, *schedule);
   if (!block)
     return block.status();
@@ -294,7 +313,8 @@ plan::Status Trainer::planRun() {
 plan::Status Trainer::openRun() {
   run_ = !options.out.empty() ? options.out : resuming ? resumed.run : freeRunName(session.reader.path());
   if (resuming && checkpoint_->manifest().run.plan && checkpoint_->manifest().run.plan != record_.plan)
-    notes.push_back(fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed.run));
+    notes.push_back(
+        fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed.run));
   if (sameRun) {
     checkpointed = position.step;
     auto superseded = supersedeAfter(run_, position);
@@ -495,8 +515,8 @@ plan::Status Trainer::evaluateNow() {
 plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   if (plan::Status status = flushRecords(); !status.ok())
     return status;
-  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping, accumulation):
-  // then this is the state of the last good update. Otherwise only the last checkpoint is.
+  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping,
+  // accumulation): then this is the state of the last good update. Otherwise only the last checkpoint is.
   bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
   if (unchanged)
     if (plan::Status status = checkpoint(); !status.ok())

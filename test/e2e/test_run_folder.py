@@ -177,10 +177,14 @@ class Init(EndToEnd):
                 self.assertTrue(np.array_equal(after[name], weights[name]), name)
         self.refuse(2, ["--init"], "trun", self.plan, "--data", self.data, "--init-partial")
 
-    def test_evaluation_is_strict(self):
+    def test_evaluation_names_what_is_missing(self):
         first = sorted(self.good)[0]
-        path = self.save("init.safetensors", **{k: v for k, v in self.good.items() if k != first})
-        self.refuse(1, [f"missing are '{first}'"], "trun", "eval", self.plan, "--data", self.data, "--from", path)
+        words = ("trun", "eval", self.plan, "--data", self.data, "--from")
+        path = self.save("some.safetensors", **{k: v for k, v in self.good.items() if k != first})
+        self.assertIn(f"missing are '{first}'", self.succeed(*words, path).err)
+        self.assertEqual("", self.succeed(*words, self.save("all.safetensors", **self.good)).err)
+        path = self.save("more.safetensors", **self.good, more=np.zeros(3, np.float32))
+        self.refuse(1, ["no 'more'"], *words, path)
 
 
 if __name__ == "__main__":

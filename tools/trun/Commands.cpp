@@ -41,8 +41,12 @@ plan::Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
 }
 
 plan::Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const std::string &from) {
-  if (!checkpoint)
-    return loadWeights(session.plan(), *session.device, from, /*partial=*/false).status();
+  if (!checkpoint) {
+    auto fit = loadWeights(session.plan(), *session.device, from, WeightsRule::MayBeMissing);
+    if (fit && !fit->complete())
+      fmt::print(stderr, "trun: note: {}: {}; they keep the model's own values\n", from, fit->text());
+    return fit.status();
+  }
   NameList unused;
   plan::Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused);
   if (status.ok() && !unused.empty())

@@ -1,6 +1,6 @@
 //===- CheckpointTest.cpp - checkpoints that are damaged, cut, or another run's -===//
-#include "runtime/state/AtomicFile.h"
 #include "runtime/state/Checkpoint.h"
+#include "runtime/state/AtomicFile.h"
 #include "runtime/train/RunFolder.h"
 #include "test/unit/train/TrainFixture.h"
 
@@ -83,7 +83,8 @@ TEST_F(CheckpointFiles, AnotherModelsStateIsRefusedWithAllNames) {
   auto checkpoint = Checkpoint::open(at(step));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.message();
   expectError(loadState(*checkpoint, other.plan(), *other.device),
-              {"the checkpoint lacks 'v'", "the plan lacks 'w'", "'w/momentum_buffer' (role optimizer there, parameter in the plan)", "--init"});
+              {"the checkpoint lacks 'v'", "the plan lacks 'w'",
+               "'w/momentum_buffer' (role optimizer there, parameter in the plan)", "--init"});
   NameList unused;
   expectError(loadModelValues(*checkpoint, other.plan(), *other.device, unused), {"lacks", "'v'"});
 }
@@ -92,7 +93,8 @@ TEST_F(CheckpointFiles, AnotherModelsStateIsRefusedWithAllNames) {
 TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
   std::vector<float> w = weights(step), m = weights(step, "w/momentum_buffer");
   auto part = [&](std::vector<float> &values, const char *name, int64_t begin, int64_t count) {
-    return Tensor{name, typeOf(plan::F32, {count}), std::as_bytes(std::span(values).subspan(size_t(begin), size_t(count)))};
+    return Tensor{name, typeOf(plan::F32, {count}),
+                  std::as_bytes(std::span(values).subspan(size_t(begin), size_t(count)))};
   };
   auto first = writeSafetensors(at(step + "/one.safetensors"), {part(w, "w", 2, 1)});
   auto second = writeSafetensors(at(step + "/two.safetensors"), {part(w, "w", 0, 2), part(m, "m", 0, 3)});
@@ -100,7 +102,8 @@ TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
   std::filesystem::remove(at(step + "/state.safetensors"));
   editManifest("step-4", [&](Manifest &manifest) {
     auto bytes = [&](const char *file) { return std::filesystem::file_size(at(step + "/" + file)); };
-    manifest.shards = {{"one.safetensors", bytes("one.safetensors"), *first}, {"two.safetensors", bytes("two.safetensors"), *second}};
+    manifest.shards = {{"one.safetensors", bytes("one.safetensors"), *first},
+                       {"two.safetensors", bytes("two.safetensors"), *second}};
     manifest.tensors[0].slices = {{0, "w", {2}, {1}}, {1, "w", {0}, {2}}};
     manifest.tensors[1].slices = {{1, "m", {0}, {3}}};
   });
@@ -122,10 +125,19 @@ TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
 TEST_F(CheckpointFiles, FirstVersionIsResumed) {
   auto manifest = readManifest(at(step));
   ASSERT_TRUE(manifest.ok());
-  nlohmann::json old = {{"version", 1}, {"step", 4}, {"epoch", manifest->position.epoch}, {"batch", manifest->position.batch},
-                        {"seed", 0}, {"shuffle", false}, {"schedule_total", 4.0}, {"settings", nlohmann::json::array()},
-                        {"best_step", 0}, {"best_loss", 0.0}, {"model", "regression.onnx"},
-                        {"files", {{"state.safetensors", {{"xxh3", fmt::format("{:016x}", manifest->shards[0].hash)}}}}}};
+  nlohmann::json old = {
+      {"version", 1},
+      {"step", 4},
+      {"epoch", manifest->position.epoch},
+      {"batch", manifest->position.batch},
+      {"seed", 0},
+      {"shuffle", false},
+      {"schedule_total", 4.0},
+      {"settings", nlohmann::json::array()},
+      {"best_step", 0},
+      {"best_loss", 0.0},
+      {"model", "regression.onnx"},
+      {"files", {{"state.safetensors", {{"xxh3", fmt::format("{:016x}", manifest->shards[0].hash)}}}}}};
   write(step + "/manifest.json", old.dump());
   TrainOptions more = options(data, 6, "");
   more.out.clear();

@@ -45,7 +45,8 @@ Manifest example() {
 json body() { return *parseObject(manifestText(example()), "m"); }
 plan::Expected<Manifest> parse(const json &value) { return parseManifestBody(value.dump(), "manifest.json"); }
 
-void visit(const json &value, const json::json_pointer &at, const std::function<void(const json::json_pointer &)> &call) {
+void visit(const json &value, const json::json_pointer &at,
+           const std::function<void(const json::json_pointer &)> &call) {
   if (!at.empty())
     call(at);
   if (value.is_object())
@@ -94,8 +95,9 @@ TEST(Manifest, EveryChangedByteIsRefused) {
 
 TEST(Manifest, EveryMemberHasItsType) {
   json good = body();
-  const std::vector<json> values = {nullptr, true, -1, 1.5, 1e300, uint64_t(1) << 63, "", "zz", json::array(),
-                                    json::object(), json::array({1}), {{"a", 1}}};
+  const std::vector<json> values = {nullptr,           true,      -1,   1.5,           1e300,
+                                    uint64_t(1) << 63, "",        "zz", json::array(), json::object(),
+                                    json::array({1}),  {{"a", 1}}};
   size_t refused = 0, accepted = 0;
   visit(good, json::json_pointer(), [&](const json::json_pointer &at) {
     std::string path = at.to_string();
@@ -116,7 +118,8 @@ TEST(Manifest, EveryMemberHasItsType) {
                                  "/tensors/0/slices/1/key", "/tensors/1/slices/0/key", "/tensors/2/slices/0/key",
                                  "/tensors/0/name", "/tensors/1/name", "/tensors/2/name", "/tensors/3/name",
                                  "/shards/0/file", "/shards/1/file"});
-      if (value == "" && isUnder(path, {"/tensors/0/name", "/tensors/1/name", "/tensors/2/name", "/tensors/3/name", "/shards"}))
+      if (value == "" &&
+          isUnder(path, {"/tensors/0/name", "/tensors/1/name", "/tensors/2/name", "/tensors/3/name", "/shards"}))
         text = false;
       bool absent = value.is_null() && (path == "/plan" || path == "/best" || path == "/data");
       bool any = isUnder(path, {"/training/"}) && !value.is_structured();
@@ -145,7 +148,8 @@ TEST(Manifest, EveryMemberIsNeeded) {
       parent.erase(std::stoul(at.back()));
     else
       parent.erase(at.back());
-    bool open = isUnder(at.to_string(), {"/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/", "/xxh3"});
+    bool open =
+        isUnder(at.to_string(), {"/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/", "/xxh3"});
     // A tensor that is missing, or empty in another way, is found when the checkpoint is loaded into the plan.
     bool tensor = at.parent_pointer().to_string() == "/tensors" || at.to_string() == "/tensors/3/shape/1";
     EXPECT_EQ(parse(changed).ok(), open || tensor) << at.to_string();
@@ -197,7 +201,8 @@ TEST(Manifest, DeepAndLargeTextsEnd) {
   json many = body();
   many["tensors"][0]["slices"] = json::array();
   for (int i = 0; i < 20000; ++i)
-    many["tensors"][0]["slices"].push_back({{"shard", 0}, {"key", std::to_string(i)}, {"start", {0, 0}}, {"shape", {1, 1}}});
+    many["tensors"][0]["slices"].push_back(
+        {{"shard", 0}, {"key", std::to_string(i)}, {"start", {0, 0}}, {"shape", {1, 1}}});
   EXPECT_NE(parse(many).message().find("exactly once"), std::string::npos);
   json wraps = body();
   wraps["tensors"][3]["shape"] = {1ull << 40, 1ull << 40};
@@ -205,7 +210,8 @@ TEST(Manifest, DeepAndLargeTextsEnd) {
 }
 
 TEST(Manifest, SlicesCoverATensorExactlyOnce) {
-  auto covers = [](std::vector<uint64_t> shape, std::vector<std::pair<std::vector<uint64_t>, std::vector<uint64_t>>> boxes) {
+  auto covers = [](std::vector<uint64_t> shape,
+                   std::vector<std::pair<std::vector<uint64_t>, std::vector<uint64_t>>> boxes) {
     std::vector<TensorSlice> slices;
     for (auto &[start, extent] : boxes)
       slices.push_back({0, "", start, extent});
@@ -220,8 +226,10 @@ TEST(Manifest, SlicesCoverATensorExactlyOnce) {
   EXPECT_FALSE(covers({5}, {{{2}, {3}}, {{0}, {1}}})) << "a hole";
   EXPECT_FALSE(covers({6}, {{{0}, {3}}, {{0}, {3}}})) << "the volume is right";
   // A pinwheel: no cut goes through.
-  EXPECT_TRUE(covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
-  EXPECT_FALSE(covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{0, 0}, {1, 1}}}));
+  EXPECT_TRUE(
+      covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
+  EXPECT_FALSE(
+      covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{0, 0}, {1, 1}}}));
   EXPECT_TRUE(covers({2, 2}, {{{0, 0}, {1, 1}}, {{0, 1}, {1, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {0, 1}}}))
       << "an empty slice is nothing";
   EXPECT_FALSE(covers({2, 2}, {{{0, 0}, {2, 2}}, {{0, 0}, {1, 1}}}));
@@ -230,9 +238,11 @@ TEST(Manifest, SlicesCoverATensorExactlyOnce) {
 }
 
 TEST(Manifest, FirstVersionIsReadAsFarAsItGoes) {
-  json old = {{"version", 1},      {"step", 4},          {"epoch", 1},      {"batch", 0},      {"seed", 3}, {"shuffle", true},
-              {"best_step", 2},    {"best_loss", 0.25},  {"settings", {"optimizer.lr=1"}},
-              {"model", "m.onnx"}, {"schedule_total", 4}, {"files", {{"state.safetensors", {{"xxh3", std::string(16, 'a')}}}}}};
+  json old = {
+      {"version", 1},      {"step", 4},           {"epoch", 1},
+      {"batch", 0},        {"seed", 3},           {"shuffle", true},
+      {"best_step", 2},    {"best_loss", 0.25},   {"settings", {"optimizer.lr=1"}},
+      {"model", "m.onnx"}, {"schedule_total", 4}, {"files", {{"state.safetensors", {{"xxh3", std::string(16, 'a')}}}}}};
   auto read = parseManifest(old.dump(), "m");
   ASSERT_TRUE(read.ok()) << read.message();
   EXPECT_EQ(read->position.step, 4u);

@@ -1,7 +1,7 @@
 //===- RunFolderTest.cpp - locks, plans, what a resume replaces ----------===//
+#include "runtime/train/RunFolder.h"
 #include "runtime/state/CopyFile.h"
 #include "runtime/state/RunLock.h"
-#include "runtime/train/RunFolder.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <sys/wait.h>
@@ -86,7 +86,8 @@ TEST_F(RunFolder, TheRunsPlanIsACopy) {
 /// A resume with another plan keeps both: each checkpoint finds its own.
 TEST_F(RunFolder, EachCheckpointFindsItsPlan) {
   makeRun(4);
-  std::string other = writeRegressionPlan(at("other.tplan"), 1, [](plan::Plan &changed) { changed.set_producer("newer"); });
+  std::string other =
+      writeRegressionPlan(at("other.tplan"), 1, [](plan::Plan &changed) { changed.set_producer("newer"); });
   said();
   ASSERT_TRUE(train(other, resume(6)).ok());
   EXPECT_NE(said().find("the plan is not the one in"), std::string::npos);
@@ -164,12 +165,14 @@ TEST_F(RunFolder, DifferencesAreNamedOrRefused) {
   refused("kind.tplan", [](plan::Plan &p) { p.mutable_training()->mutable_optimizer()->set_kind("adamw"); },
           {"optimizer.kind sgd → adamw", "--init " + at("run@6")});
   refused("loss.tplan", [](plan::Plan &p) { p.mutable_training()->set_loss_kind("l1"); }, {"loss.kind mse → l1"});
-  refused("frozen.tplan", [](plan::Plan &p) { p.mutable_variables(kFrozen)->set_fill(6); }, {"frozen values", "'frozen'"});
+  refused("frozen.tplan", [](plan::Plan &p) { p.mutable_variables(kFrozen)->set_fill(6); },
+          {"frozen values", "'frozen'"});
   TrainOptions seed = resume(8);
   seed.settings = {"train.seed=4"};
   expectError(train(plan, seed), {"train.seed 0 → 4"});
   said();
-  std::string windows = writeRegressionPlan(at("two.tplan"), 2, [](plan::Plan &p) { p.set_recipe("[loss]\nlabel_smoothing = 0.1\n"); });
+  std::string windows =
+      writeRegressionPlan(at("two.tplan"), 2, [](plan::Plan &p) { p.set_recipe("[loss]\nlabel_smoothing = 0.1\n"); });
   plan::Status status = train(windows, resume(8));
   ASSERT_TRUE(status.ok()) << status.message();
   text = said();
@@ -196,6 +199,56 @@ TEST_F(RunFolder, OtherDataIsNamed) {
   other.epochs = 2;
   ASSERT_TRUE(train(plan, other).ok());
   EXPECT_EQ(metrics("run").size(), 14u);
+}
+
+TEST_F(RunFolder, ALongerRunKeepsItsSchedule) {
+  TrainOptions decayed = options(data, 4, "run");
+  decayed.settings = {"schedule.kind=linear"};
+  ASSERT_TRUE(train(plan, decayed).ok());
+  said();
+  TrainOptions longer = resume(8);
+  longer.settings = decayed.settings;
+  ASSERT_TRUE(train(plan, longer).ok());
+  EXPECT_NE(said().find("the schedule keeps the length 4"), std::string::npos);
+  EXPECT_EQ(metrics("run")[6]["lr"], 0.0);
+}
+
+/// Files that say what the data's numbers mean are those that the checkpoint names.
+TEST_F(RunFolder, DataNotesAreChecked) {
+  std::filesystem::create_directory(at("run"));
+  Dataset dataset{"text", "text"};
+  dataset.vocabulary = {'a', 'b', 0x10ffff};
+  dataset.classes = {"cat", "dog"};
+  auto files = writeDataNotes(at("run"), dataset);
+  ASSERT_TRUE(files.ok()) << files.message();
+  auto notes = readDataNotes(at("run"), *files);
+  ASSERT_TRUE(notes.ok()) << notes.message();
+  EXPECT_EQ(*notes->vocabulary, dataset.vocabulary);
+  EXPECT_TRUE(checkClasses(*notes, dataset, "run").ok());
+  Dataset other{"images", "images"};
+  other.classes = {"cat", "fox"};
+  expectError(checkClasses(*notes, other, "run"), {"images", "missing are 'dog'", "no 'fox'"});
+  for (const char *name : {"run/vocabulary.json", "run/classes.json"}) {
+    std::string good = *readFile(at(name)), bad = good;
+    bad[bad.size() / 2] ^= 1;
+    write(name, bad);
+    expectError(readDataNotes(at("run"), *files), {name, "checksum"});
+    std::filesystem::remove(at(name));
+    expectError(readDataNotes(at("run"), *files), {name});
+    write(name, good);
+  }
+  // Without a checksum, as in runs of earlier versions, the content is checked.
+  for (const char *text :
+       {"{}", "[]", "{\"code_points\":[2,1]}", "{\"code_points\":[-1]}", "{\"code_points\":[1114112]}",
+        "{\"code_points\":[1.5]}", "{\"code_points\":\"ab\"}", "{\"code_points\":[4294967297]}"}) {
+    write("run/vocabulary.json", text);
+    expectError(readDataNotes(at("run"), {}), {"vocabulary.json", "damaged"});
+  }
+  std::filesystem::remove(at("run/vocabulary.json"));
+  for (const char *text : {"{}", "[1]", "x"}) {
+    write("run/classes.json", text);
+    expectError(readDataNotes(at("run"), {}), {"classes.json", "damaged"});
+  }
 }
 
 TEST_F(RunFolder, CopiesShareNothing) {

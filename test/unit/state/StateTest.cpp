@@ -127,14 +127,16 @@ TEST_F(State, InitialWeightsByName) {
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok());
   std::vector<float> w = {7, 8, 9}, frozen = {1, 2};
-  auto load = [&](std::vector<Tensor> tensors, bool partial = false) {
+  auto load = [&](std::vector<Tensor> tensors, WeightsRule rule = WeightsRule::Strict) {
     EXPECT_TRUE(writeSafetensors(at("w.safetensors"), std::move(tensors)).ok());
-    return loadWeights(session->plan(), *session->device, at("w.safetensors"), partial);
+    return loadWeights(session->plan(), *session->device, at("w.safetensors"), rule);
   };
   float *value = static_cast<float *>(session->device->variableData(kWeight));
   auto loaded = load({tensorOf("w", plan::F32, {3}, w)});
   ASSERT_TRUE(loaded.ok()) << loaded.message();
   EXPECT_EQ(loaded->loaded, 1u);
+  EXPECT_NE(loaded->text().find("keep the model's own are 'frozen'"), std::string::npos)
+      << "what is frozen may be left out";
   EXPECT_EQ(value[2], 9);
   value[2] = 0;
   Tensor odd = tensorOf("frozne", plan::F32, {2}, frozen), right = tensorOf("w", plan::F32, {3}, w);
@@ -142,12 +144,12 @@ TEST_F(State, InitialWeightsByName) {
   expectError(load({tensorOf("w", plan::F32, {1, 3}, w)}), {"'w' (f32[1x3], the model's is f32[3])"});
   expectError(load({tensorOf("frozen", plan::F32, {2}, frozen)}), {"missing are 'w'"});
   EXPECT_EQ(value[2], 0) << "nothing is copied on an error";
-  auto part = load({odd, right}, true);
+  auto part = load({odd, right}, WeightsRule::WhatFits);
   ASSERT_TRUE(part.ok()) << part.message();
   EXPECT_EQ(value[2], 9);
   EXPECT_EQ(part->unexpected.size(), 1u);
   EXPECT_NE(part->text().find("'frozne'"), std::string::npos);
-  expectError(load({odd}, true), {"no weights of the model"});
+  expectError(load({odd}, WeightsRule::WhatFits), {"no weights of the model"});
   std::vector<Tensor> many = {right};
   for (int i = 0; i < 100; ++i)
     many.push_back(tensorOf("extra" + std::to_string(i), plan::F32, {2}, frozen));
@@ -158,10 +160,17 @@ TEST_F(State, InitialWeightsOfARun) {
   makeRun();
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok());
-  auto loaded = loadWeights(session->plan(), *session->device, at("run@2"), false);
+  auto loaded = loadWeights(session->plan(), *session->device, at("run@2"), WeightsRule::Strict);
   ASSERT_TRUE(loaded.ok()) << loaded.message();
   EXPECT_EQ(static_cast<float *>(session->device->variableData(kWeight))[1], weights("run/checkpoints/step-2")[1]);
   EXPECT_EQ(static_cast<float *>(session->device->variableData(kMomentum))[1], 0) << "the optimizer starts anew";
+  auto other = openSession(
+      {writeRegressionPlan(at("o.tplan"), 1, [](plan::Plan &p) { p.mutable_variables(kFrozen)->set_fill(6); }),
+       "cpu",
+       1,
+       {}});
+  ASSERT_TRUE(other.ok());
+  expectError(loadWeights(other->plan(), *other->device, at("run"), WeightsRule::Strict), {"'frozen' (its frozen value is another"});
 }
 
 TEST_F(State, PredictAndGradients) {
