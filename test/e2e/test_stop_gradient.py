@@ -2,6 +2,7 @@
 
 That the gradients are PyTorch's is tested by the zoo (detach-weights, straight-through, vq-vae, gan-detached).
 """
+import json
 import unittest
 
 import models
@@ -90,20 +91,25 @@ class Marks(EndToEnd):
                 self.assertRegex(out, r"(\d+) of \1 gradients agree")
                 self.assertRegex(out, r"note: (\d+ stopped values are|1 stopped value is) held fixed in the differences")
 
-    def test_precision_budget_and_accumulation_keep_stops(self):
-        """bf16 follows f32; a budget, and micro-batches, change nothing about what is stopped."""
+    def test_precision_and_accumulation_keep_stops(self):
+        """bf16 follows f32, and micro-batches change nothing about what is stopped."""
         model, recipe, data, expected = case("vq-vae")
         for name, arguments in (("bf16", ("--precision", "bf16")), ("once", ("--set", "train.accumulate=1"))):
             losses, report = self.losses(model, recipe, data, name, *arguments)
             self.assertEqual({stop["source"] for stop in report["stop_gradient"]}, {"aten.detach"})
             if name == "bf16":
                 np.testing.assert_allclose(losses, expected["loss"][:6], rtol=0.03)
-        whole, report = self.losses(model, recipe, data, "whole", "--entry", "train")
-        budget = int(report["memory"]["resident_bytes"] + 0.9 * report["memory"]["arena_bytes"])
-        result = self.command("tcc", model, "--recipe", recipe, "--entry", "train", "--memory-budget", budget, "-o", "b.tplan")
-        if result.status == 0:                       # 3: nothing fits into less
-            lines = metrics(self.train(self.folder / "b.tplan", data, out="b", steps=6))[0]
-            self.assertEqual([line["loss"] for line in lines], whole)
+
+    def test_recomputation_keeps_stops(self):
+        model, recipe, data, _ = case("straight-through")
+        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--entry", "train", "--json").out)
+        points = frontier["programs"]["step"]["points"]
+        self.assertGreater(len(points), 1)
+        arguments = ("--entry", "train")
+        whole, _ = self.losses(model, recipe, data, "whole", *arguments)
+        least, report = self.losses(model, recipe, data, "least", *arguments, "--memory-budget", points[-1]["total_bytes"])
+        self.assertTrue(report["recompute"]["tensors"])
+        self.assertEqual(least, whole)
 
 
 class WhatIsSaid(EndToEnd):

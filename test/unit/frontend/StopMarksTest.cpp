@@ -145,6 +145,16 @@ TEST_F(StopMarks, TheRecipeNamesOneOutputOfSeveral) {
               ElementsAre("both: slice (model.stop_gradient: both)", "both: slice (model.stop_gradient: both)"));
 }
 
+TEST_F(StopMarks, EveryTensorOfASequence) {
+  const OnnxModel m = fromText(R"(g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}, int64 two = {2}> {
+      h = Mul(w, x)
+      [parts] s = SplitToSequence(h, two)
+      [joined] y = ConcatFromSequence<axis = 0>(s)
+    })");
+  EXPECT_THAT(stops(m, {"s"}),
+              ElementsAre("parts: slice (model.stop_gradient: s)", "parts: slice (model.stop_gradient: s)"));
+}
+
 TEST_F(StopMarks, CallsOfFunctionsAndWhatIsInThem) {
   const std::string text = R"(<ir_version: 10, opset_import: ["" : 20, "local" : 1]>
     g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> {
