@@ -61,7 +61,7 @@ mlir::Type importedElementType(MLIRContext *context, int32_t onnxType, bool forc
 DenseElementsAttr importedElements(MLIRContext *context, llvm::ArrayRef<int64_t> shape, int32_t onnxType,
                                    llvm::StringRef bytes, bool forceF64) {
   train::HostTensor stored(RankedTensorType::get(shape, importedElementType(context, onnxType, false)));
-  std::memcpy(stored.data(), bytes.data(), std::min(stored.sizeBytes(), bytes.size()));
+  llvm::copy(bytes.take_front(stored.sizeBytes()), stored.data());
   Type element = importedElementType(context, onnxType, forceF64);
   if (element == stored.elementType())
     return stored.toAttribute();

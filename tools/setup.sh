@@ -2,10 +2,18 @@
 # Installs everything that the build and the tests need on a Debian 12: packages (as root, or through sudo), a Python
 # environment in .venv, and the ONNX C++ library in .deps/onnx. Does nothing, quickly, where all of it is there.
 #
-#   tools/setup.sh          DEPENDENCIES.md says what is installed and why
+#   tools/setup.sh              DEPENDENCIES.md says what is installed and why
+#   tools/setup.sh nightly      also what tools/nightly.sh needs
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
+
+package_lists=(tools/packages.txt)
+case "${1:-}" in
+"") ;;
+nightly) package_lists+=(tools/packages-nightly.txt) ;;
+*) echo "usage: tools/setup.sh [nightly]" >&2 && exit 2 ;;
+esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
@@ -24,7 +32,7 @@ quietly() {
 
 install_packages() {
   local wanted missing=() package sudo=()
-  mapfile -t wanted < <(grep -v '^#' tools/packages.txt)
+  mapfile -t wanted < <(grep -hv '^#' "${package_lists[@]}")
   for package in "${wanted[@]}"; do
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
   done

@@ -1,0 +1,66 @@
+//===- Data.cpp - fuzz target: every format of data sets -----------------===//
+//
+// The first byte chooses the format, by the file's name as users choose it; the rest is the file.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/data/Dataset.h"
+#include "test/fuzz/InputFolder.h"
+
+#include <algorithm>
+
+namespace {
+struct Kind {
+  const char *file;                             ///< where the input is written
+  const char *opened;                           ///< what is opened: the file, or a folder above it
+  std::pair<const char *, const char *> setting;
+};
+/// The order is part of the corpus: new kinds go to the end.
+constexpr Kind kKinds[] = {
+    {"d.safetensors", "d.safetensors", {}},
+    {"d.npz", "d.npz", {}},
+    {"d.npy", "d.npy", {}},
+    {"columns/x.npy", "columns", {}},
+    {"d.tar", "d.tar", {}},
+    {"d.tgz", "d.tgz", {}},
+    {"train-images-idx3-ubyte", "train-images-idx3-ubyte", {}},
+    {"train-images-idx3-ubyte.gz", "train", {}},
+    {"data_batch_1.bin", "data_batch_1.bin", {}},
+    {"c.bin", "c.bin", {"format", "cifar100"}},
+    {"d.csv", "d.csv", {}},
+    {"d.txt", "d.txt", {"tokens", "chars"}},
+    {"d.txt", "d.txt", {"tokens", "bytes"}},
+    {"d.bin", "d.bin", {}},
+    {"d.bin", "d.bin", {"tokens", "uint32"}},
+    {"images/a/1.jpg", "images", {}},
+    {"images/a/1.png", "images", {}},
+};
+/// Samples that are read of each column, and the most bytes that one may have for that.
+constexpr uint64_t kSamples = 16, kSampleBytes = 1 << 24;
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static const tcc::fuzz::InputFolder folder;
+  if (size == 0)
+    return 0;
+  const Kind &kind = kKinds[data[0] % std::size(kKinds)];
+  folder.clear();
+  folder.write(kind.file, {data + 1, size - 1});
+  tcc::runtime::DatasetOptions options;
+  options.windowLength = 8;
+  if (kind.setting.first)
+    options.settings[kind.setting.first] = kind.setting.second;
+  auto dataset = tcc::runtime::openDataset(folder.path + "/" + kind.opened, options);
+  if (!dataset)
+    return 0;
+  for (const auto &column : dataset->columns) {
+    const uint64_t bytes = column->sampleBytes();
+    if (bytes > kSampleBytes)
+      continue;
+    std::vector<std::byte> sample(bytes);
+    for (uint64_t i = 0; i < std::min(column->samples(), kSamples); ++i)
+      (void)column->read(i, sample.data());
+    if (column->samples() > kSamples)
+      (void)column->read(column->samples() - 1, sample.data());
+  }
+  return 0;
+}

