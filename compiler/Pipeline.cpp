@@ -83,9 +83,6 @@ public:
       if (!dumpStatus.ok())
         return dumpStatus;
     }
-    if (auto entry = (*model.module)->getAttrOfType<StringAttr>(train::names::kLeftOut))
-      model.warnings.push_back("the plan has no `" + entry.str() + "`: it alone does not fit into the memory budget; "
-                               "--entry " + entry.str() + " says what it would need");
     return emitPlan(messages);
   }
 
@@ -134,13 +131,14 @@ private:
     return dumpStatus;
   }
 
-  /// What was asked for, else all that can be made: without a recipe and a loss in the graph, prediction. A recipe means
-  /// training: there a missing loss is an error.
+  /// The entries asked for, else training, evaluation and prediction: without a recipe and a loss in the graph, prediction
+  /// alone. A recipe means training: there a missing loss is an error. `gradients` keeps every gradient at once, which takes
+  /// more memory than training, so it is made on request.
   void chooseEntries() {
     entries = options.entries;
     if (!entries.empty())
       return;
-    entries = {"train", "evaluate", "predict", "gradients"};
+    entries = {"train", "evaluate", "predict"};
     func::FuncOp forward = train::lookupFunction(*model.module, "forward");
     bool scalar = llvm::any_of(forward.getResultTypes(), [](Type type) {
       auto tensor = cast<RankedTensorType>(type);
@@ -278,7 +276,6 @@ private:
                         remat.budgetBytes = options.budgetBytes;
                         remat.variants = options.variants;
                         remat.bounds = options.bounds;
-                        remat.optional = options.entries.empty() ? "gradients" : "";
                         passes.addPass(train::createRematerializePass(remat));
                       }
                       passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());

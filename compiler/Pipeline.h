@@ -34,7 +34,7 @@ struct CompileOptions {
   std::string target;    ///< cpu | cpu:v3 | cpu:v4 | cpu:v4-bf16 | cpu:amx; empty: this machine's
   std::string precision; ///< --precision: f32 | bf16 | auto; empty: the recipe's
   uint32_t maxWorkers = 0;                            ///< --threads; 0: 8
-  std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: all that can be made
+  std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: the first three as far as they can be made
   bool embedWeights = false;
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)

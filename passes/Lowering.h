@@ -34,7 +34,6 @@ inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";     
 // On the module, by rematerialize.
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64
 inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i64: the smallest budget that would do
-inline constexpr llvm::StringLiteral kLeftOut = "train.left_out"; ///< string: an optional entry that does not fit
 inline constexpr llvm::StringLiteral kLowerBoundBytes = "train.lower_bound_bytes"; ///< i64, on functions
 } // namespace names
 

@@ -305,8 +305,7 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
     Option<"budgetBytes", "budget-bytes", "uint64_t", "0", "what state and arena may take together; 0: no limit">,
     Option<"rungs", "rungs", "unsigned", "16", "budgets that are solved for each entry">,
     Option<"variants", "variants", "unsigned", "1", "points of the frontier that the plan is to hold">,
-    Option<"bounds", "bounds", "bool", "false", "a lower bound of the cost for each point">,
-    Option<"optional", "optional", "std::string", "\"\"", "an entry that is left out where it alone does not fit">];
+    Option<"bounds", "bounds", "bool", "false", "a lower bound of the cost for each point">];
 }
 
 def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {

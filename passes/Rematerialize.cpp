@@ -90,35 +90,19 @@ private:
     return success();
   }
 
-  /// Leaves out the optional entry where it alone does not fit; an error where another one does not.
-  LogicalResult fit(std::vector<Ladder> &ladders) {
-    planning::Bytes needed = 0, others = 0;
-    for (const Ladder &ladder : ladders) {
-      needed = std::max(needed, ladder.least());
-      if (ladder.entry != optional)
-        others = std::max(others, ladder.least());
-    }
+  /// An error where the entry that needs most does not fit at its least.
+  LogicalResult fit(const std::vector<Ladder> &ladders) {
+    const Ladder &forcing =
+        *llvm::max_element(ladders, [](const Ladder &a, const Ladder &b) { return a.least() < b.least(); });
+    const planning::Bytes needed = forcing.least();
     if (resident + needed <= budgetBytes)
       return success();
-    if (resident + others <= budgetBytes) {
-      getOperation()->setAttr(names::kLeftOut, Builder(&getContext()).getStringAttr(optional));
-      llvm::erase_if(ladders, [&](Ladder &ladder) {
-        if (ladder.entry != optional)
-          return false;
-        ladder.function.erase();
-        return true;
-      });
-      return success();
-    }
-    getOperation()->setAttr(names::kOverBudget, Builder(&getContext()).getI64IntegerAttr(int64_t(resident + others)));
-    const Ladder &forcing = *llvm::max_element(ladders, [&](const Ladder &a, const Ladder &b) {
-      return (a.entry == optional ? 0 : a.least()) < (b.entry == optional ? 0 : b.least());
-    });
+    getOperation()->setAttr(names::kOverBudget, Builder(&getContext()).getI64IntegerAttr(int64_t(resident + needed)));
     std::string message =
         llvm::formatv("no plan fits into the memory budget of {0} ({1} bytes); the smallest budget "
                       "that does is {2} ({3} bytes): {4} of state{5} and {6} for `{7}`",
-                      bytesText(budgetBytes), budgetBytes, bytesText(resident + others), resident + others,
-                      bytesText(resident), stateByRole(), bytesText(others), forcing.entry)
+                      bytesText(budgetBytes), budgetBytes, bytesText(resident + needed), resident + needed,
+                      bytesText(resident), stateByRole(), bytesText(needed), forcing.entry)
             .str();
     message += "\n  with everything recomputed that can be, these live at its peak:" + forcedBy(forcing);
     message +=

@@ -1,28 +1,37 @@
 //===- MachineMemory.cpp --------------------------------------------------===//
 //
-// /proc/meminfo (proc(5)) and control groups, version 2 (memory.max) and 1 (memory.limit_in_bytes). A container sees
-// its own group at the root of the mounted hierarchy.
+// /proc/meminfo (proc(5)), resource limits (getrlimit(2)) and control groups: /proc/self/cgroup names the process's group
+// in each hierarchy, /proc/self/mountinfo where the hierarchy is mounted and which group is the mount's root. A limit
+// holds for a group and all groups inside it, so every directory from the process's own up to the mount is asked.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/MachineMemory.h"
+#include "runtime/plan/BytesText.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <optional>
-#include <string>
+#include <sstream>
+#include <sys/resource.h>
 #include <unistd.h>
+#include <vector>
 
 namespace tcc::runtime {
 
 namespace {
+constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
+
+/// More than trun takes after this check beside the arenas: library calls, stacks, the loader's buffers.
+constexpr uint64_t kBesideArenasBytes = uint64_t(8) << 20;
 
 /// A line "KEY:   N kB" in bytes.
-uint64_t fromMeminfo(const std::string &key) {
-  std::ifstream file("/proc/meminfo");
+uint64_t fromMeminfo(const std::string &root, const std::string &key) {
+  std::ifstream file(root + "/proc/meminfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with(key + ":"))
       return std::strtoull(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
@@ -30,7 +39,7 @@ uint64_t fromMeminfo(const std::string &key) {
 }
 
 /// The number that a file holds; none where it is not there or says "max".
-std::optional<uint64_t> readNumber(const char *path) {
+std::optional<uint64_t> readNumber(const std::string &path) {
   std::ifstream file(path);
   uint64_t value = 0;
   if (!(file >> value))
@@ -38,27 +47,162 @@ std::optional<uint64_t> readNumber(const char *path) {
   return value;
 }
 
-std::optional<uint64_t> firstNumber(const char *version2, const char *version1) {
-  std::optional<uint64_t> value = readNumber(version2);
-  return value ? value : readNumber(version1);
+/// Bytes of cached files in a group: the sum of the two lists of "memory.stat".
+uint64_t cachedBytes(const std::string &path, const std::string &prefix) {
+  std::ifstream file(path);
+  std::string key;
+  uint64_t value = 0, sum = 0;
+  while (file >> key >> value)
+    if (key == prefix + "inactive_file" || key == prefix + "active_file")
+      sum += value;
+  return sum;
 }
 
-uint64_t groupLimit() {
-  return firstNumber("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-      .value_or(std::numeric_limits<uint64_t>::max());
+/// A directory of the memory hierarchy that this process is in.
+struct Group {
+  std::string folder;
+  bool version2 = false;
+
+  std::optional<uint64_t> limit() const {
+    return readNumber(folder + (version2 ? "/memory.max" : "/memory.limit_in_bytes"));
+  }
+  uint64_t used() const {
+    uint64_t all = readNumber(folder + (version2 ? "/memory.current" : "/memory.usage_in_bytes")).value_or(0);
+    return all - std::min(all, cachedBytes(folder + "/memory.stat", version2 ? "" : "total_"));
+  }
+  /// Bytes that the group may still swap out; nothing is known of version 1.
+  uint64_t freeSwap() const {
+    if (!version2)
+      return 0;
+    uint64_t used = readNumber(folder + "/memory.swap.current").value_or(0);
+    std::optional<uint64_t> most = readNumber(folder + "/memory.swap.max");
+    return most ? *most - std::min(*most, used) : kUnlimited;
+  }
+};
+
+/// Paths in mountinfo have spaces and backslashes as octal escapes.
+std::string unescaped(const std::string &text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      out += static_cast<char>(std::strtol(text.substr(i + 1, 3).c_str(), nullptr, 8));
+      i += 3;
+    } else {
+      out += text[i];
+    }
+  return out;
 }
 
+std::vector<Group> groupsOf(const std::string &root) {
+  // The process's group by version.
+  std::optional<std::string> paths[2];
+  std::ifstream own(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(own, line);) {
+    size_t first = line.find(':'), second = first == line.npos ? line.npos : line.find(':', first + 1);
+    if (second == line.npos)
+      continue;
+    std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (line.starts_with("0::"))
+      paths[1] = line.substr(second + 1);
+    else if (controllers.find(",memory,") != controllers.npos)
+      paths[0] = line.substr(second + 1);
+  }
+  std::vector<Group> groups;
+  std::ifstream mounts(root + "/proc/self/mountinfo");
+  for (std::string line; std::getline(mounts, line);) {
+    // "36 35 0:32 ROOT MOUNT-POINT OPTIONS [FIELDS…] - TYPE SOURCE SUPER-OPTIONS"
+    std::istringstream words(line);
+    std::string word, mountRoot, point, type, source, options;
+    words >> word >> word >> word >> mountRoot >> point;
+    while (words >> word && word != "-")
+      ;
+    words >> type >> source >> options;
+    bool version2 = type == "cgroup2";
+    if (!version2 && (type != "cgroup" || ("," + options + ",").find(",memory,") == std::string::npos))
+      continue;
+    const std::optional<std::string> &path = paths[version2];
+    if (!path)
+      continue;
+    mountRoot = unescaped(mountRoot);
+    point = root + unescaped(point);
+    // A container may see its own group as the mount's root, or a path from outside of its namespace.
+    std::string inside = *path;
+    if (mountRoot != "/" && inside.starts_with(mountRoot))
+      inside = inside.substr(mountRoot.size());
+    if (inside == "/" || inside.find("..") != inside.npos)
+      inside.clear();
+    for (;; inside = inside.substr(0, inside.rfind('/'))) {
+      groups.push_back({point + inside, version2});
+      if (inside.rfind('/') == inside.npos)
+        break;
+    }
+  }
+  return groups;
+}
+
+/// Bytes of this process by field of /proc/self/statm: 0 address space, 5 data and stack.
+uint64_t fromStatm(const std::string &root, int field) {
+  std::ifstream file(root + "/proc/self/statm");
+  uint64_t pages = 0;
+  for (int i = 0; i <= field; ++i)
+    file >> pages;
+  return file ? pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
+struct ResourceLimit {
+  decltype(RLIMIT_AS) kind;
+  int statm;
+  const char *what;
+};
+constexpr ResourceLimit kResourceLimits[] = {{RLIMIT_AS, 0, "RLIMIT_AS (ulimit -v)"},
+                                             {RLIMIT_DATA, 5, "RLIMIT_DATA (ulimit -d)"}};
+
+uint64_t resourceLimit(const ResourceLimit &limit) {
+  struct rlimit value {};
+  return ::getrlimit(limit.kind, &value) == 0 && value.rlim_cur != RLIM_INFINITY ? value.rlim_cur : kUnlimited;
+}
+
+void lower(MemoryLimit &limit, uint64_t bytes, const std::string &what) {
+  if (bytes < limit.bytes)
+    limit = {bytes, what};
+}
+
+std::string nameOf(const Group &group) { return "the control group " + group.folder; }
 } // namespace
 
-uint64_t machineMemoryBytes() { return std::min(fromMeminfo("MemTotal"), groupLimit()); }
+MemoryLimit memoryLimit(const std::string &root) {
+  MemoryLimit limit{fromMeminfo(root, "MemTotal"), "the machine's memory"};
+  for (const Group &group : groupsOf(root))
+    lower(limit, group.limit().value_or(kUnlimited), nameOf(group));
+  for (const ResourceLimit &resource : kResourceLimits)
+    lower(limit, resourceLimit(resource), resource.what);
+  return limit;
+}
 
-uint64_t freeMemoryBytes() {
-  uint64_t limit = groupLimit(), available = fromMeminfo("MemAvailable");
-  if (limit == std::numeric_limits<uint64_t>::max())
-    return available;
-  uint64_t used =
-      firstNumber("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes").value_or(0);
-  return std::min(available, limit - std::min(limit, used));
+MemoryLimit freeMemory(bool swap, const std::string &root) {
+  uint64_t swapFree = swap ? fromMeminfo(root, "SwapFree") : 0;
+  MemoryLimit free{fromMeminfo(root, "MemAvailable") + swapFree, "the machine's memory"};
+  for (const Group &group : groupsOf(root))
+    if (std::optional<uint64_t> limit = group.limit()) {
+      uint64_t room = *limit - std::min(*limit, group.used());
+      uint64_t more = swap ? std::min(swapFree, group.freeSwap()) : 0;
+      lower(free, room > kUnlimited - more ? kUnlimited : room + more, nameOf(group));
+    }
+  for (const ResourceLimit &resource : kResourceLimits)
+    if (uint64_t limit = resourceLimit(resource); limit != kUnlimited)
+      lower(free, limit - std::min(limit, fromStatm(root, resource.statm)), resource.what);
+  return free;
+}
+
+plan::Status checkMemory(uint64_t bytes, const MemoryLimit &free) {
+  if (bytes <= free.bytes && kBesideArenasBytes <= free.bytes - bytes)
+    return plan::Status();
+  const uint64_t needed = bytes + kBesideArenasBytes;
+  return plan::error("not enough memory: the plan takes {} and the process {} beside it, together {} bytes; {} leaves {} "
+                     "({} bytes). End other programs, raise that limit, or compile for less: a smaller batch, or a --memory-budget "
+                     "that tcc frontier lists",
+                     plan::bytesText(bytes), plan::bytesText(kBesideArenasBytes), needed, free.what,
+                     plan::bytesText(free.bytes), free.bytes);
 }
 
 uint64_t processMemoryBytes() {

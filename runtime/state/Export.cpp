@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/state/AtomicFile.h"
+#include "runtime/state/OnnxStream.h"
 #include "runtime/state/Weights.h"
 
 #include <filesystem>
@@ -154,6 +155,10 @@ public:
       return bytes;
     return initial.bytes(variable);
   }
+  plan::Status stream(const plan::Variable &variable, const ByteSink &sink) {
+    std::span<const std::byte> bytes = trained(variable);
+    return bytes.empty() ? initial.stream(variable, sink) : sink(bytes);
+  }
   plan::Expected<std::vector<std::byte>> ofTie(const plan::Plan &plan, const plan::Tie &tie) {
     for (const plan::Variable &variable : plan.variables())
       if (variable.name() == tie.of()) {
@@ -244,13 +249,22 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     data.emplace(created.take());
   }
   std::set<std::string> exported;
+  std::map<int, StreamedTensor> streamed;
   plan::Status status;
-  auto store = [&](onnx::TensorProto &tensor, std::span<const std::byte> bytes) -> plan::Status {
+  // `place` is the initializer's number in the model's graph; -1: it belongs to the graph of a node.
+  auto store = [&](onnx::TensorProto &tensor, int place, StreamedTensor source) -> plan::Status {
     clearBytes(tensor);
     constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
-    if (!data || bytes.size() <= kSmall) {
-      tensor.set_raw_data(bytes.data(), bytes.size());
+    if (!data && place >= 0) {
+      streamed[place] = std::move(source);
       return plan::Status();
+    }
+    if (!data || source.bytes <= kSmall) {
+      std::string &bytes = *tensor.mutable_raw_data();
+      return source.make([&](std::span<const std::byte> piece) {
+        bytes.append(reinterpret_cast<const char *>(piece.data()), piece.size());
+        return plan::Status();
+      });
     }
     static constexpr char kZeros[4096] = {};
     if (uint64_t rest = data->bytesWritten() % sizeof(kZeros))
@@ -264,14 +278,17 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     };
     note("location", std::filesystem::path(dataPath).filename().string());
     note("offset", std::to_string(data->bytesWritten()));
-    note("length", std::to_string(bytes.size()));
-    return data->write(bytes.data(), bytes.size());
+    note("length", std::to_string(source.bytes));
+    return source.make([&](std::span<const std::byte> piece) { return data->write(piece.data(), piece.size()); });
   };
-  auto put = [&](onnx::TensorProto &tensor) -> plan::Status {
+  auto put = [&](onnx::TensorProto &tensor, int place) -> plan::Status {
     auto found = byName.find(tensor.name());
     if (auto tie = ties.find(tensor.name()); tie != ties.end()) {
-      auto bytes = values.ofTie(plan, *tie->second);
-      return bytes ? store(tensor, *bytes) : bytes.status();
+      const plan::Tie &copy = *tie->second;
+      return store(tensor, place, {plan::tensorBytes(copy.type()).value_or(0), [&values, &plan, &copy](const ByteSink &sink) {
+                                     auto bytes = values.ofTie(plan, copy);
+                                     return bytes ? sink(*bytes) : bytes.status();
+                                   }});
     }
     if (found == byName.end())
       return hasBytes(tensor) ? plan::Status()
@@ -284,15 +301,13 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       return plan::Status();
     if (plan::Status checked = checkInitializer(tensor, variable, path); !checked.ok())
       return checked;
-    auto bytes = values.of(variable);
-    if (!bytes)
-      return bytes.status();
-    return store(tensor, *bytes);
+    return store(tensor, place, {plan::tensorBytes(variable.type()).value_or(0),
+                                 [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
   };
   forEachGraph(*model->mutable_graph(), [&](onnx::GraphProto &graph) {
-    for (onnx::TensorProto &tensor : *graph.mutable_initializer())
-      if (status.ok())
-        status = put(tensor);
+    const bool outermost = &graph == &model->graph();
+    for (int i = 0; i < graph.initializer_size() && status.ok(); ++i)
+      status = put(*graph.mutable_initializer(i), outermost ? i : -1);
   });
   if (!status.ok())
     return status;
@@ -306,11 +321,8 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
   auto file = AtomicFile::create(path);
   if (!file)
     return file.status();
-  std::string bytes;
-  if (!model->SerializeToString(&bytes))
-    return plan::error("{}: the model is too large for one file", path);
-  if (status = file->write(bytes); !status.ok())
-    return status;
+  if (status = writeOnnx(*model, streamed, *file); !status.ok())
+    return status.withContext(path);
   if (data)
     if (status = data->commit(); !status.ok())
       return status;

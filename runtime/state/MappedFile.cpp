@@ -41,6 +41,11 @@ MappedFile::~MappedFile() {
     ::munmap(address, length);
 }
 
+void MappedFile::releasePages() const {
+  if (length)
+    ::madvise(address, length, MADV_DONTNEED);
+}
+
 plan::Expected<std::string> tcc::runtime::readFile(const std::string &path) {
   auto opened = RegularFile::open(path, RegularFile::Accept::PassedDownPipes);
   if (!opened)

@@ -29,6 +29,8 @@ public:
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte *>(address), length}; }
   std::string_view text() const { return {static_cast<const char *>(address), length}; }
   const std::string &path() const { return name; }
+  /// Gives the pages that were read back to the system; they are read again when they are needed.
+  void releasePages() const;
 
 private:
   MappedFile() = default;

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <filesystem>
 #include <set>
+#include <tuple>
+#include <xxhash.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -22,30 +24,75 @@ std::vector<bool> tcc::runtime::writtenVariables(const plan::Plan &plan) {
   return written;
 }
 
+static plan::Status otherBytes(const MappedFile &file, const plan::Variable &variable) {
+  return plan::error("{}: the bytes of '{}' are not those the plan was compiled with; bring the file back", file.path(),
+                     variable.name());
+}
+
+plan::Expected<std::pair<const MappedFile *, std::span<const std::byte>>>
+InitialWeights::external(const plan::Variable &variable) {
+  std::string path = variable.external().path();
+  if (!path.starts_with('/'))
+    path = folder + "/" + path;
+  auto &file = files[path];
+  if (!file) {
+    auto opened = MappedFile::open(path);
+    if (!opened)
+      return opened.status().withContext(fmt::format("weights of '{}'", variable.name()));
+    file = opened.take();
+  }
+  std::span<const std::byte> whole = file->bytes();
+  const uint64_t offset = variable.external().offset(), size = plan::tensorBytes(variable.type()).value_or(0);
+  if (offset > whole.size() || size > whole.size() - offset)
+    return plan::error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(), size,
+                       offset, whole.size());
+  return std::pair(static_cast<const MappedFile *>(file.get()), whole.subspan(offset, size));
+}
+
+plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSink &sink) {
+  constexpr size_t kPiece = size_t(4) << 20;
+  const MappedFile *file = nullptr;
+  std::span<const std::byte> rest;
+  if (variable.has_external()) {
+    auto found = external(variable);
+    if (!found)
+      return found.status();
+    std::tie(file, rest) = *found;
+  } else {
+    auto found = bytes(variable);
+    if (!found)
+      return found.status();
+    rest = *found;
+  }
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
+  XXH3_64bits_reset(hash.get());
+  while (!rest.empty()) {
+    std::span<const std::byte> piece = rest.first(std::min(rest.size(), kPiece));
+    if (file)
+      XXH3_64bits_update(hash.get(), piece.data(), piece.size());
+    if (plan::Status status = sink(piece); !status.ok())
+      return status;
+    rest = rest.subspan(piece.size());
+    if (file)
+      file->releasePages();
+    else if (variable.has_payload())
+      reader.releasePages();
+  }
+  filled.erase(variable.name());
+  return file && XXH3_64bits_digest(hash.get()) != variable.external().xxh3() ? otherBytes(*file, variable) : plan::Status();
+}
+
 plan::Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable &variable) {
   uint64_t size = plan::tensorBytes(variable.type()).value_or(0);
   if (variable.has_payload())
     return reader.payload(variable.payload());
   if (variable.has_external()) {
-    std::string path = variable.external().path();
-    if (!path.starts_with('/'))
-      path = folder + "/" + path;
-    auto &file = files[path];
-    if (!file) {
-      auto opened = MappedFile::open(path);
-      if (!opened)
-        return opened.status().withContext(fmt::format("weights of '{}'", variable.name()));
-      file = opened.take();
-    }
-    std::span<const std::byte> whole = file->bytes();
-    uint64_t offset = variable.external().offset();
-    if (offset > whole.size() || size > whole.size() - offset)
-      return plan::error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(),
-                         size, offset, whole.size());
-    std::span<const std::byte> part = whole.subspan(offset, size);
+    auto found = external(variable);
+    if (!found)
+      return found.status();
+    auto [file, part] = *found;
     if (plan::hashBytes(part.data(), part.size()) != variable.external().xxh3())
-      return plan::error("{}: the bytes of '{}' are not those the plan was compiled with; bring the file back", path,
-                         variable.name());
+      return otherBytes(*file, variable);
     return part;
   }
   std::vector<std::byte> &values = filled[variable.name()];

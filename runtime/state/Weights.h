@@ -6,6 +6,7 @@
 #include "runtime/state/NameList.h"
 #include "runtime/state/Safetensors.h"
 
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -19,6 +20,9 @@ inline bool isModelValue(const plan::Variable &variable) {
   return variable.role() == plan::PARAMETER || variable.role() == plan::FROZEN;
 }
 
+/// Takes one piece after the other of something that is too large to lie in memory as a whole.
+using ByteSink = std::function<plan::Status(std::span<const std::byte>)>;
+
 /// What the variables hold before training, read from the plan's payloads and external files, which lie in `folder`
 /// (the one of the plan as it was compiled).
 class InitialWeights {
@@ -28,7 +32,14 @@ public:
   /// The variable's bytes, valid as long as this object lives. Error: the external file is missing or too short.
   plan::Expected<std::span<const std::byte>> bytes(const plan::Variable &variable);
 
+  /// Hands the same bytes over piece by piece, and gives each piece's pages back to the system: a file that is read so takes
+  /// no memory. Error: as `bytes`, perhaps after the last piece, or the sink's.
+  plan::Status stream(const plan::Variable &variable, const ByteSink &sink);
+
 private:
+  /// Where an external value lies: the file, and its part of it, not hashed yet.
+  plan::Expected<std::pair<const MappedFile *, std::span<const std::byte>>> external(const plan::Variable &variable);
+
   const plan::PlanReader &reader;
   std::string folder;
   std::map<std::string, std::shared_ptr<const MappedFile>> files;

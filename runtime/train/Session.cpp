@@ -36,7 +36,7 @@ static plan::Status chooseVariant(Session &session, const SessionOptions &option
   session.note = fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
                              formatBytes(bytesOf(chosen)), formatBytes(limit),
                              options.budgetBytes ? "allowed" : "free on this machine",
-                             variant ? "" : ", less than the smallest variant takes: it may not run");
+                             variant ? "" : ", less than the smallest variant takes");
   session.reader.selectVariant(chosen);
   return plan::Status();
 }
@@ -54,8 +54,13 @@ plan::Expected<Session> tcc::runtime::openSession(const SessionOptions &options)
     return status;
   std::string kind = options.device.empty() ? "cpu" : options.device;
   plan::Expected<std::unique_ptr<Device>> device = plan::Status("", plan::kExitUsage);
-  if (kind == "cpu")
+  if (kind == "cpu") {
+    // A process that asks for more than its control group has is killed without a word, during its first step.
+    const uint64_t arenas = session.plan().resident_bytes() + session.plan().transient_bytes();
+    if (plan::Status status = checkMemory(arenas, freeMemory(/*swap=*/true)); !status.ok())
+      return status.withContext(options.planPath);
     device = createCpuDevice(session.reader, options.threads);
+  }
   else if (kind == "null")
     device = createNullDevice(session.reader);
   else if (kind.starts_with("cuda"))

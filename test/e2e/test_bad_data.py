@@ -17,7 +17,7 @@ class Trained(EndToEnd):
         super().setUp()
         self.model = models.mlp(self.folder / "mlp.onnx")
         self.recipe = self.write("recipe.toml", models.SQUARES + models.SGD)
-        self.plan = self.compile(self.model, "--recipe", self.recipe)
+        self.plan = self.compile(self.model, "--recipe", self.recipe, "--entry", "train,evaluate,predict,gradients")
         self.good = models.mlp_data(32)
         self.data = self.save("good.safetensors", **self.good)
 
@@ -170,7 +170,7 @@ class Unwritable(Trained):
     def setUp(self):
         super().setUp()
         self.model = models.mlp(self.folder / "mlp.onnx", width=16384)
-        self.plan = self.compile(self.model, "--recipe", self.recipe)
+        self.plan = self.compile(self.model, "--recipe", self.recipe, "--entry", "train,evaluate,predict,gradients")
 
     def nothing_left(self, *names):
         for name in names:

@@ -67,7 +67,7 @@ class Chunks(EndToEnd):
         model = language_model(self.folder / "m.onnx", classes_first)
         axis = "" if classes_first else "class_axis = -1\n"
         recipe = self.write("r.toml", LOSS + axis + options)
-        plan = self.compile(model, "--recipe", recipe, *how, plan=f"{name}.tplan")
+        plan = self.compile(model, "--recipe", recipe, *how, "--entry", "train,gradients", plan=f"{name}.tplan")
         columns = data()
         loss, dw, db = expected(columns["x"], columns["labels"], **formula)
         found = self.gradients(plan, columns, name)
@@ -122,7 +122,7 @@ class Chunks(EndToEnd):
         source = self.save("d.safetensors", **data(4))
         results = {}
         for name, how in (("chunked", CHUNKED), ("whole", WHOLE)):
-            plan = self.compile(model, "--recipe", recipe, *how, plan=f"{name}.tplan")
+            plan = self.compile(model, "--recipe", recipe, *how, "--entry", "train,gradients", plan=f"{name}.tplan")
             run = self.train(plan, source, "--eval-data", source, out=name, steps=3)
             updates, evaluations = metrics(run)
             results[name] = [line["loss"] for line in updates], evaluations[-1], self.weights(run, f"{name}.safetensors")
@@ -137,7 +137,7 @@ class Chunks(EndToEnd):
         later = np.concatenate([columns["labels"][:, 1:], np.full((BATCH, 1), 7)], 1)
         loss, dw, _ = expected(columns["x"], later, ignored=7)
         recipe = self.write("r.toml", LOSS + "class_axis = -1\nshift = true\nignore_index = 7\n")
-        plan = self.compile(language_model(self.folder / "m.onnx"), "--recipe", recipe, *CHUNKED)
+        plan = self.compile(language_model(self.folder / "m.onnx"), "--recipe", recipe, *CHUNKED, "--entry", "gradients")
         self.assertTrue(self.notes(plan, "chunked"))
         found = self.gradients(plan, columns, "shift")
         self.assertAlmostEqual(float(found["loss"]), loss, delta=2e-6 * loss)

@@ -125,7 +125,7 @@ class Tables(EndToEnd):
         for tied in (True, False):
             model, x, labels = self.case(tied)
             x, labels = x[:self.BATCH], labels[:self.BATCH]
-            plan = self.compile(model, "--recipe", self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"]))
+            plan = self.compile(model, "--recipe", self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"]), "--entry", "gradients")
             self.succeed("trun", "gradients", plan, "--inputs", self.save("in.safetensors", x=x, labels=labels), "--outputs", "g.safetensors")
             got = safetensors.numpy.load_file(self.folder / "g.safetensors")["table"]
             want = self.wanted(tied, x, labels)

@@ -1,6 +1,7 @@
 """Peak memory is a contract: trun maps what the report says, and the process grows by what the report says it grows."""
 import json
 import os
+import resource
 import subprocess
 import time
 import unittest
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import models
 import numpy as np
+import onnx
 from common import BIN, EndToEnd, case
 
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -114,6 +116,31 @@ class Memory(EndToEnd):
         plan = self.compile(model, "--recipe", recipe, "--entry", "evaluate", "--embed-weights")
         words = [BIN / "trun", "eval", plan, "--data", data, "--threads", 1]
         self.check_explained(self.peak_of(words), plan, data)
+
+    def test_a_trained_model_is_written_within_the_report(self):
+        """Weights are streamed into the checkpoint and into model.onnx, whether they were trained or frozen."""
+        recipe = self.write("r.toml", '[loss]\nkind = "cross_entropy"\ntarget = "y"\n[optimizer]\nkind = "sgd"\n')
+        model = models.classifier(self.folder / "m.onnx", 8, 4096, 13312)
+        x = np.random.default_rng(1).standard_normal((8, 4096)).astype(np.float32)
+        data = self.save("d.safetensors", x=x, y=np.arange(8))
+        for name, words in (("trained", []), ("frozen", ["--set", 'model.frozen=["w"]'])):
+            for place in ([], ["--embed-weights"]):
+                with self.subTest(name=name, place=place):
+                    out = f"run-{name}-{len(place)}"
+                    plan = self.compile(model, "--recipe", recipe, "--entry", "train", *words, *place)
+                    self.check_explained(self.peak_resident(plan, data, out), plan, data)
+                    self.assertGreater((self.folder / out / "model.onnx").stat().st_size, 4 * 4096 * 13312)
+                    onnx.checker.check_model(str(self.folder / out / "model.onnx"), full_check=True)
+
+    def test_too_little_memory_is_said_before_the_first_step(self):
+        recipe = self.write("r.toml", models.SQUARES + models.SGD)
+        plan = self.compile(models.mlp(self.folder / "m.onnx", batch=16384, width=8192), "--recipe", recipe, "--entry", "train")
+        needed = sum(self.report(plan)["memory"][key] for key in ("arena_bytes", "resident_bytes"))
+        self.assertGreater(needed, 512 << 20)
+        data = self.save("d.safetensors", **models.mlp_data(16384))
+        self.refuse(1, ["not enough memory", "RLIMIT_AS", r"ulimit -v", r"tcc frontier"], "trun", plan, "--data", data, "--steps", 1,
+                    "--out", "run", prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (needed, needed)))
+        self.assertFalse((self.folder / "run").exists())
 
     def test_the_measured_process_is_that_of_trun(self):
         model, recipe, _, _ = case("small-cnn")

@@ -65,7 +65,7 @@ class PointwiseConvolutions(EndToEnd):
         for precision, tolerance in (("f32", 1e-5), ("bf16", 2e-2)):
             results = {}
             for products in ("true", "false"):
-                plan, _ = self.compiled(f"all-{precision}-{products}", products, "--precision", precision)
+                plan, _ = self.compiled(f"all-{precision}-{products}", products, "--precision", precision, "--entry", "predict,gradients")
                 for verb in ("predict", "gradients"):
                     inputs = self.save(f"{verb}.safetensors", **(first if verb == "gradients" else {"x": first["x"]}))
                     out = self.folder / f"{verb}-{precision}-{products}.safetensors"

@@ -32,7 +32,7 @@ class Gradients(EndToEnd):
     def gradients(self, name, batch):
         model, recipe, data, expected = case(name)
         columns = {k: v[:batch] for k, v in safetensors.numpy.load_file(data).items()}
-        plan = self.compile(model, "--recipe", recipe)
+        plan = self.compile(model, "--recipe", recipe, "--entry", "gradients")
         inputs = self.save("in.safetensors", **columns)
         self.succeed("trun", "gradients", plan, "--inputs", inputs, "--outputs", "g.safetensors")
         return safetensors.numpy.load_file(self.folder / "g.safetensors"), expected, model, columns

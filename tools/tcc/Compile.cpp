@@ -143,7 +143,7 @@ int compileCommand(int argc, char **argv) {
   app.add_option("--precision", options.precision,
                  "f32 (default), bf16 (products in bf16, the rest in f32), or auto: bf16 where the target has it")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
-  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
+  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--embed-weights", options.embedWeights, "copy weights beyond 64 MiB into the plan, too");
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");
   app.add_option("--timings", timings, "write where the time went to this file (JSON), or with - as a table to standard output");

@@ -95,7 +95,7 @@ plan::Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchNa
     return compiled.status();
   uint64_t transient = 0;
   for (const plan::Entry &entry : compiled->plan.entries())
-    if (entry.frontier_size() && (entry.name() != "gradients" || !options.entries.empty()))
+    if (entry.frontier_size())
       transient = std::max(transient, entry.frontier(entry.frontier_size() - 1).transient_bytes());
   return compiled->plan.resident_bytes() + transient;
 }

@@ -70,7 +70,7 @@ int frontierCommand(int argc, char **argv) {
   app.add_option("--target", options.target, "cpu[:v3|:v4]; default: this machine's level");
   app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: all");
+  app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--json", json, "for programs");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
