@@ -50,7 +50,7 @@ InitialWeights::external(const plan::Variable &variable) {
 }
 
 plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSink &sink) {
-  constexpr size_t kPiece = size_t(4) << 20;
+  constexpr size_t kPiece = size_t(1) << 19;
   const MappedFile *file = nullptr;
   std::span<const std::byte> rest;
   if (variable.has_external()) {

@@ -126,10 +126,10 @@ class Budget(EndToEnd):
             report = self.report(self.compile(model, "--recipe", recipe, *fused, *words, plan=f"{entry}.tplan"))
             peak[entry] = report["memory"]["arena_bytes"]
             self.assertEqual("gradients" in report["memory"]["entries"], entry == "all")
-        self.assertGreater(peak["all"], 2 * peak["default"])
+        self.assertGreater(peak["all"], peak["default"])
         self.refuse(1, ["gradients", "--entry gradients"], "trun", "gradients", "default.tplan", "--inputs",
                     self.save("in.safetensors", **models.mlp_data(1)), "--outputs", "g.safetensors")
-        budget = report["memory"]["resident_bytes"] + 2 * peak["default"]
+        budget = report["memory"]["resident_bytes"] + peak["default"]
         self.succeed("tcc", model, "--recipe", recipe, *fused, "--memory-budget", budget, "-o", "p.tplan")
         self.refuse(3, ["smallest budget", "`gradients`"], "tcc", model, "--recipe", recipe, *fused, "--memory-budget",
                     budget, "--entry", "train,gradients", "-o", "q.tplan")
