@@ -26,6 +26,21 @@ namespace tcc::plan {
 /// XXH3-64 of bytes, the one hash of plan files and external weights.
 uint64_t hashBytes(const void *data, size_t bytes);
 
+/// The same of bytes that come piece by piece.
+class ByteHash {
+public:
+  ByteHash();
+  ~ByteHash();
+  ByteHash(const ByteHash &) = delete;
+  ByteHash &operator=(const ByteHash &) = delete;
+  void add(const void *data, size_t bytes);
+  uint64_t value() const;
+
+private:
+  struct State;
+  std::unique_ptr<State> state;
+};
+
 /// Collects payloads and writes the file. Payloads of equal content are stored once.
 class PlanWriter {
 public:

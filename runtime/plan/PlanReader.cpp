@@ -4,6 +4,7 @@
 #include "runtime/plan/Variants.h"
 #include "runtime/state/RegularFile.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <sys/mman.h>
@@ -126,9 +127,16 @@ Status PlanReader::check() {
                    i, payload.bytes(), payload.offset(), bytes);
     if (!allZero(data + at, data + payload.offset()))
       return error("payload {}: the padding before it is not zero, the file is damaged; compile again", i);
-    bool good = hashBytes(data + payload.offset(), payload.bytes()) == payload.xxh3();
-    releasePages(); // to start takes no more memory than to run
-    if (!good)
+    // To start takes no more memory than to run, however large a payload is.
+    constexpr uint64_t kPiece = uint64_t(1) << 20;
+    ByteHash hash;
+    for (uint64_t done = 0; done < payload.bytes(); done += kPiece) {
+      hash.add(data + payload.offset() + done, std::min(kPiece, payload.bytes() - done));
+      if (payload.bytes() > kPiece)
+        releasePages();
+    }
+    releasePages();
+    if (hash.value() != payload.xxh3())
       return error("payload {}: the checksum does not match, the file is damaged; compile again", i);
     at = payload.offset() + payload.bytes();
   }

@@ -38,6 +38,16 @@ std::string serialize(const Plan &plan) {
 
 uint64_t hashBytes(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
+struct ByteHash::State {
+  XXH3_state_t *of = XXH3_createState();
+  ~State() { XXH3_freeState(of); }
+};
+
+ByteHash::ByteHash() : state(std::make_unique<State>()) { XXH3_64bits_reset(state->of); }
+ByteHash::~ByteHash() = default;
+void ByteHash::add(const void *data, size_t bytes) { XXH3_64bits_update(state->of, data, bytes); }
+uint64_t ByteHash::value() const { return XXH3_64bits_digest(state->of); }
+
 uint32_t PlanWriter::addPayloadView(const void *data, size_t bytes) {
   uint64_t hash = hashBytes(data, bytes);
   auto [begin, end] = byHash.equal_range(hash);

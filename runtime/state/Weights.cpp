@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <set>
 #include <tuple>
-#include <xxhash.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -64,12 +63,11 @@ plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSi
       return found.status();
     rest = *found;
   }
-  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> hash(XXH3_createState(), &XXH3_freeState);
-  XXH3_64bits_reset(hash.get());
+  plan::ByteHash hash;
   while (!rest.empty()) {
     std::span<const std::byte> piece = rest.first(std::min(rest.size(), kPiece));
     if (file)
-      XXH3_64bits_update(hash.get(), piece.data(), piece.size());
+      hash.add(piece.data(), piece.size());
     if (plan::Status status = sink(piece); !status.ok())
       return status;
     rest = rest.subspan(piece.size());
@@ -79,7 +77,7 @@ plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSi
       reader.releasePages();
   }
   filled.erase(variable.name());
-  return file && XXH3_64bits_digest(hash.get()) != variable.external().xxh3() ? otherBytes(*file, variable) : plan::Status();
+  return file && hash.value() != variable.external().xxh3() ? otherBytes(*file, variable) : plan::Status();
 }
 
 plan::Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable &variable) {
