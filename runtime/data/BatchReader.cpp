@@ -173,7 +173,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
         input.dims.push_back(type.dims(d));
     bool integer = !plan::isFloatingPoint(input.dtype);
     if (integer)
-      bindRanges(input, port, options);
+      bindRanges(input, port, type, options);
     if (options.maxBad == 0 || !input.sampled)
       if (plan::Status status = reader.checkRangesNow(input); !status.ok())
         return status;
@@ -190,7 +190,8 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
   return reader;
 }
 
-void BatchReader::bindRanges(Input &input, const plan::Port &port, const BindOptions &options) {
+void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
+                             const BindOptions &options) {
   auto exceptionsText = [](const std::vector<int64_t> &values) {
     return values.empty() ? "" : fmt::format(", and {} does not count", fmt::join(values, ", "));
   };
@@ -208,7 +209,9 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const BindOpt
     Range range{given.low(), given.high(), {given.exceptions().begin(), given.exceptions().end()}, {}, {}, ""};
     bool whole = given.begin().empty(), usable = whole || given.begin_size() == given.end_size();
     for (int d = 0; usable && d < given.begin_size(); ++d)
-      if (d != axis) {
+      if (d == axis) {
+        usable = given.begin(d) == 0 && d < type.dims_size() && given.end(d) == type.dims(d); // of every sample
+      } else {
         range.begin.push_back(given.begin(d));
         range.end.push_back(given.end(d));
       }
@@ -216,7 +219,7 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const BindOpt
     for (size_t d = 0; usable && d < range.begin.size(); ++d)
       usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
     if (!usable)
-      continue; // of another shape: a plan that the verifier refuses
+      continue; // of some slots of a batch alone, or of another shape, which the verifier refuses
     std::string table =
         given.table().empty() ? fmt::format("the {} entries that node '{}' looks up", given.extent(), given.node())
         : given.axis() == 0   ? fmt::format("{}'s {} rows", given.table(), given.extent())
@@ -254,15 +257,18 @@ plan::Status BatchReader::checkRanges(const Input &input, const std::byte *value
   uint64_t width = plan::dtypeBytes(dtype), total = input.sampled ? input.outer * input.inner : input.elements;
   for (const Range &range : input.ranges) {
     // Runs of elements that lie together: all, or the innermost dimension of a box.
-    uint64_t run = range.begin.empty() ? total : static_cast<uint64_t>(range.end.back() - range.begin.back());
-    std::vector<int64_t> at = range.begin;
-    bool more = run != 0;
-    for (size_t d = 0; d < at.size(); ++d)
-      more = more && range.begin[d] < range.end[d];
-    while (more) {
-      uint64_t start = 0;
-      for (size_t d = 0; d < at.size(); ++d)
-        start = start * static_cast<uint64_t>(input.dims[d]) + static_cast<uint64_t>(at[d]);
+    size_t outer = range.begin.empty() ? 0 : range.begin.size() - 1;
+    uint64_t run = range.begin.empty() ? total : static_cast<uint64_t>(range.end[outer] - range.begin[outer]), runs = 1;
+    for (size_t d = 0; d < outer; ++d)
+      runs *= static_cast<uint64_t>(range.end[d] - range.begin[d]);
+    for (uint64_t number = 0; number < runs; ++number) {
+      uint64_t start = range.begin.empty() ? 0 : static_cast<uint64_t>(range.begin[outer]), rest = number;
+      uint64_t stride = range.begin.empty() ? 0 : static_cast<uint64_t>(input.dims[outer]);
+      for (size_t d = outer; d-- > 0; stride *= static_cast<uint64_t>(input.dims[d])) {
+        auto extent = static_cast<uint64_t>(range.end[d] - range.begin[d]);
+        start += (static_cast<uint64_t>(range.begin[d]) + rest % extent) * stride;
+        rest /= extent;
+      }
       for (uint64_t done = 0; done < run;) {
         auto bad = firstOutside(values + (start + done) * width, dtype, run - done, range.low, range.high);
         if (!bad)
@@ -274,10 +280,6 @@ plan::Status BatchReader::checkRanges(const Input &input, const std::byte *value
                              elementText(values, dtype, element), range.what);
         done += *bad + 1;
       }
-      size_t d = at.empty() ? 0 : at.size() - 1; // the next run
-      while (d-- > 0 && ++at[d] == range.end[d])
-        at[d] = range.begin[d];
-      more = d + 1 != 0 && !at.empty();
     }
   }
   return plan::Status();

@@ -101,7 +101,8 @@ private:
 
   static plan::Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                          const Column &column, bool eager);
-  static void bindRanges(Input &input, const plan::Port &port, const BindOptions &options);
+  static void bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
+                         const BindOptions &options);
   /// Error: a value outside its range. `sample` is the number of the sample that `values` are; nothing: a constant.
   plan::Status checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
                            std::optional<uint64_t> sample) const;

@@ -95,6 +95,46 @@ class Indices(EndToEnd):
         self.succeed("trun", "data", self.save("good.safetensors", **self.good), "--plan", self.plan)
 
 
+class OtherOps(EndToEnd):
+    """Other ops that address a table: an index beside it is refused, the legal extremes are not."""
+
+    def check(self, node, inputs, output, weights, column, legal, illegal, others=None):
+        infos = [helper.make_tensor_value_info(*info) for info in inputs]
+        graph = helper.make_graph([node], "graph", infos, [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
+                                  [numpy_helper.from_array(v, n) for n, v in weights.items()])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), self.folder / "m.onnx")
+        plan = self.compile(self.folder / "m.onnx", "--entry", "predict")
+        for value, status in [(value, 0) for value in legal] + [(value, 1) for value in illegal]:
+            indices = np.full([int(n) for n in inputs[0][2]], 0)
+            indices.flat[-1] = value
+            data = self.save("d.safetensors", **{column: indices}, **(others or {}))
+            words = ("trun", "predict", plan, "--inputs", data, "--outputs", "o.safetensors")
+            with self.subTest(op=node.op_type, value=value):
+                if status:
+                    self.refuse(1, [rf"column '{column}', sample .*value {value} is no index of"], *words)
+                else:
+                    self.succeed(*words)
+
+    def test_gather_nd(self):
+        self.check(helper.make_node("GatherND", ["w", "i"], ["y"], "look"), [("i", TensorProto.INT64, [4, 2])], [4],
+                   {"w": models.random(1, 6, 3)}, "i", [2, -3], [3, -4])
+
+    def test_gather_elements(self):
+        self.check(helper.make_node("GatherElements", ["w", "i"], ["y"], "look", axis=1), [("i", TensorProto.INT64, [6, 2])],
+                   [6, 2], {"w": models.random(1, 6, 3)}, "i", [2, -3], [3, -4])
+
+    def test_scatter_elements(self):
+        self.check(helper.make_node("ScatterElements", ["w", "i", "u"], ["y"], "put", axis=0),
+                   [("i", TensorProto.INT64, [2, 3]), ("u", TensorProto.FLOAT, [2, 3])], [6, 3], {"w": models.random(1, 6, 3)},
+                   "i", [5, -6], [6, -7], {"u": models.random(2, 2, 3)})
+
+    def test_labels_of_a_loss_in_the_graph(self):
+        self.check(helper.make_node("SoftmaxCrossEntropyLoss", ["x", "l", "weights"], ["y"], "loss", ignore_index=-100,
+                                    reduction="none"),
+                   [("l", TensorProto.INT64, [4]), ("x", TensorProto.FLOAT, [4, 3])], [4], {"weights": np.ones(3, np.float32)},
+                   "l", [2, -100], [3, -1], {"x": models.random(2, 4, 3)})
+
+
 class NotANumber(EndToEnd):
     def setUp(self):
         super().setUp()
