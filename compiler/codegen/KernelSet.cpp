@@ -3,6 +3,7 @@
 
 #include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelEmitter.h"
+#include "compiler/codegen/KernelSignature.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/profile/Profile.h"
 
@@ -99,17 +100,26 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
     std::string text = textOf(entry.fused);
     llvm::XXH128_hash_t hash =
         llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
-    llvm::raw_string_ostream(entry.symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
+    std::string symbol;
+    llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
                                            << llvm::format_hex_no_prefix(hash.low64, 16);
     entry.endsModule = hash.low64 % kKernelsPerModule == 0;
-    entry.tiles = countTiles(entry.fused, vectorLanes(target));
+    entry.signature = signatureOf(entry.fused, symbol, countTiles(entry.fused, vectorLanes(target)));
     known = &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
   }
-  return {known->symbol, known->tiles};
+  return {known->signature.symbol(), known->signature.tiles()};
+}
+
+std::vector<plan::KernelSignature> KernelSet::signatures() const {
+  std::vector<plan::KernelSignature> result;
+  for (const auto &[text, entry] : kernels)
+    result.push_back(entry.signature);
+  llvm::sort(result, [](const auto &a, const auto &b) { return a.symbol() < b.symbol(); });
+  return result;
 }
 
 plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
-  const std::string &name = unit.kernels.front()->second.symbol;
+  const std::string &name = unit.kernels.front()->second.signature.symbol();
   cache::Key key;
   if (store) {
     Profile::Span span = Profile::part(profile, "codegen", "look-up in the cache");
@@ -129,7 +139,7 @@ plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
   {
     Profile::Span span = Profile::part(profile, "codegen", "loop nests");
     for (const auto *kernel : unit.kernels)
-      if (failed(emitKernel(kernel->second.fused, kernel->second.symbol, *module, target)))
+      if (failed(emitKernel(kernel->second.fused, kernel->second.signature.symbol(), *module, target)))
         return plan::error("internal error: kernel generation failed (see above)");
   }
   plan::Expected<std::string> object = compileToObject(*module, name, target, profile);

@@ -10,6 +10,7 @@
 
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/Status.h"
+#include "runtime/plan/plan.pb.h"
 
 #include "mlir/IR/Block.h"
 
@@ -49,14 +50,16 @@ public:
   /// emitted, or an internal one.
   plan::Expected<std::string> compile();
 
+  /// What each kernel may touch, by symbol.
+  std::vector<plan::KernelSignature> signatures() const;
+
   size_t size() const { return kernels.size(); }
 
 private:
   struct Entry {
     std::unique_ptr<mlir::Block> holder; ///< a copy of the region, its operands arguments of the block
     train::FusedOp fused;
-    std::string symbol;
-    int64_t tiles = 0;
+    plan::KernelSignature signature;
     bool endsModule = false; ///< the next kernel begins another one
     bool started = false;
   };

@@ -12,7 +12,7 @@
 #include "passes/Lowering.h"
 #include "runtime/cpu/Library.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/DType.h"
+#include "runtime/plan/Signatures.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -488,6 +488,10 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     plan::CodeObject &object = *plan.add_code_objects();
     object.set_payload(writer.addPayload(*code));
     object.set_abi(plan::kKernelAbiVersion);
+    for (plan::KernelSignature &signature : kernels.signatures())
+      *object.add_kernels() = std::move(signature);
+    object.set_signatures_xxh3(
+        plan::hashSignatures(object, code->size(), plan::hashBytes(code->data(), code->size())));
   }
   plan.set_model_payload(options.model->strippedModel.empty() ? -1
                                                               : int(writer.addPayload(options.model->strippedModel)));

@@ -386,6 +386,8 @@ private:
 static plan::Expected<std::unique_ptr<Device>> create(const plan::PlanReader &reader, unsigned threads,
                                                       bool withValues) {
   const plan::Plan &plan = reader.plan();
+  if (!plan.variants().empty())
+    return plan::error("{}: the plan has {} variants, of which none was selected", reader.path(), plan.variants_size());
   std::vector<std::string> problems = plan::verifyPlan(plan, 5);
   if (!problems.empty())
     return plan::error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));

@@ -10,12 +10,16 @@ uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int in
 }
 
 namespace {
+const char *accessName(bool read, bool write) {
+  return read && write ? "read and written" : read ? "read" : write ? "written" : "not touched";
+}
+
 /// Sizes above this are refused, so that products stay in 62 bits or saturate.
 constexpr int64_t kMaxDim = int64_t(1) << 40;
 
 /// One instruction under examination.
 struct Call {
-  const Plan &plan;
+  const SignatureIndex &signatures;
   const Entry &entry;
   int index;
   const Instruction &instruction;
@@ -30,8 +34,8 @@ struct Call {
     return false;
   }
 
-  /// Operand `position` must offer `bytes`, be read or written as told, and be aligned to an element.
-  void operand(int position, const char *role, uint64_t bytes, uint64_t elementBytes, bool written) const {
+  /// Operand `position` must offer `bytes` and be aligned to an element.
+  void reaches(int position, std::string_view role, uint64_t bytes, uint64_t elementBytes) const {
     const Operand &operand = instruction.operands(position);
     std::string buffer = describe(entry, operand.buffer());
     if (operandBytes(entry, instruction, position) < bytes)
@@ -39,6 +43,13 @@ struct Call {
              operandBytes(entry, instruction, position), operand.byte_offset());
     if (elementBytes && operand.byte_offset() % elementBytes != 0)
       report("{}: {} starts inside an element of {}: byte offset {}", where(), role, buffer, operand.byte_offset());
+  }
+
+  /// The same, and be read or written as told.
+  void operand(int position, const char *role, uint64_t bytes, uint64_t elementBytes, bool written) const {
+    reaches(position, role, bytes, elementBytes);
+    const Operand &operand = instruction.operands(position);
+    std::string buffer = describe(entry, operand.buffer());
     if (written ? !operand.write() : (!operand.read() || operand.write()))
       report("{}: {} ({}) must be {}", where(), role, buffer, written ? "marked as written" : "read only");
   }
@@ -58,25 +69,105 @@ struct Call {
   }
 };
 
-void verifyKernel(const Call &call, const KernelCall &kernel) {
-  if (kernel.code() >= static_cast<uint32_t>(call.plan.code_objects_size()))
+/// The signature of a kernel that takes so many operands, or null after a message.
+const KernelSignature *findSignature(const Call &call, const KernelCall &kernel, int operands) {
+  if (kernel.code() >= call.signatures.size()) {
     call.report("{}: code object {} does not exist, the plan has {}", call.where(), kernel.code(),
-                call.plan.code_objects_size());
-  if (kernel.symbol().empty())
-    call.report("{}: the kernel has no symbol", call.where());
-  if (kernel.tiles() <= 0 || kernel.tiles() >= (int64_t(1) << 31))
-    call.report("{}: a kernel of {} tiles", call.where(), kernel.tiles());
+                call.signatures.size());
+    return nullptr;
+  }
+  const auto &symbols = call.signatures[kernel.code()];
+  auto found = symbols.find(kernel.symbol());
+  if (found == symbols.end()) {
+    call.report("{}: code object {} has no signature of a kernel '{}'", call.where(), kernel.code(), kernel.symbol());
+    return nullptr;
+  }
+  const KernelSignature &signature = *found->second;
+  if (kernel.tiles() != signature.tiles()) {
+    call.report("{}: a call of {} tiles, kernel '{}' has {}", call.where(), kernel.tiles(), kernel.symbol(),
+                signature.tiles());
+    return nullptr;
+  }
+  if (operands != signature.operands_size()) {
+    call.report("{}: kernel '{}' takes {} operands, it is given {}", call.where(), kernel.symbol(),
+                signature.operands_size(), operands);
+    return nullptr;
+  }
+  return &signature;
+}
+
+/// Do the call's operands from `first` on offer what the signature's from `firstOfKernel` on touch?
+void verifyAgainst(const Call &call, const KernelSignature &signature, int first, int firstOfKernel) {
+  int shift = first - firstOfKernel;
+  for (int i = firstOfKernel; i < signature.operands_size(); ++i) {
+    const KernelSignature::Operand &wanted = signature.operands(i);
+    const Operand &operand = call.instruction.operands(i + shift);
+    std::string role = fmt::format("operand {} of kernel '{}'", i, signature.symbol());
+    call.reaches(i + shift, role, wanted.bytes(), wanted.alignment());
+    if (operand.read() != wanted.read() || operand.write() != wanted.write())
+      call.report("{}: {} ({}) is {}, the plan says it is {}", call.where(), role,
+                  describe(call.entry, operand.buffer()), accessName(wanted.read(), wanted.write()),
+                  accessName(operand.read(), operand.write()));
+  }
+  for (const InPlace &pair : call.instruction.in_place()) {
+    bool allowed = false;
+    for (const KernelSignature::Pair &known : signature.in_place())
+      allowed |= int64_t(known.source()) + shift == pair.source() &&
+                 int64_t(known.destination()) + shift == pair.destination();
+    if (!allowed)
+      call.report("{}: kernel '{}' cannot write its operand {} in place of {}", call.where(), signature.symbol(),
+                  int64_t(pair.destination()) - shift, int64_t(pair.source()) - shift);
+  }
+  for (const KernelSignature::Pair &pair : signature.in_place())
+    if (pair.required() &&
+        !call.sameMemory(static_cast<int>(pair.source()) + shift, static_cast<int>(pair.destination()) + shift))
+      call.report("{}: kernel '{}' updates its operand {} in place, which is not where operand {} is", call.where(),
+                  signature.symbol(), pair.source(), pair.destination());
+}
+
+void verifyKernel(const Call &call, const KernelCall &kernel) {
+  const KernelSignature *signature = findSignature(call, kernel, call.instruction.operands_size());
+  if (!signature)
+    return;
+  verifyAgainst(call, *signature, 0, 0);
+  if (signature->scratch_bytes() > 0 &&
+      (call.instruction.scratch() < 0 || call.instruction.scratch_slot_bytes() < signature->scratch_bytes()))
+    call.report("{}: kernel '{}' needs {} bytes of scratch for each worker, the plan has {}", call.where(),
+                kernel.symbol(), signature->scratch_bytes(),
+                call.instruction.scratch() < 0 ? 0 : call.instruction.scratch_slot_bytes());
+}
+
+/// The kernel behind a product: its first operand is the product's rows in a worker's scratch, and it has none itself.
+void verifyRowKernel(const Call &call, const MatmulCall &matmul) {
+  const KernelSignature *signature = findSignature(call, matmul.row_kernel(), matmul.row_operands() + 1);
+  if (!signature)
+    return;
+  const KernelSignature::Operand &rows = signature->operands(0);
+  uint64_t rowBytes = saturatingProduct({4, static_cast<uint64_t>(matmul.n())});
+  if (!rows.read() || rows.write() ||
+      rows.bytes() != saturatingProduct({rowBytes, static_cast<uint64_t>(matmul.m())}) ||
+      rows.tile_bytes() != saturatingProduct({rowBytes, static_cast<uint64_t>(matmul.tile_m())}))
+    call.report("{}: kernel '{}' does not read {} rows of {} f32 values of the product a tile", call.where(),
+                signature->symbol(), matmul.tile_m(), matmul.n());
+  if (signature->scratch_bytes() > 0)
+    call.report("{}: kernel '{}' needs scratch, which a kernel behind a product does not get", call.where(),
+                signature->symbol());
+  for (const KernelSignature::Pair &pair : signature->in_place())
+    if (pair.required() && pair.source() == 0)
+      call.report("{}: kernel '{}' updates the product's rows, which are not in memory", call.where(),
+                  signature->symbol());
+  verifyAgainst(call, *signature, 2, 1);
 }
 
 /// A product whose rows go to a kernel: some rows of C at a time, in f32, all columns of them, and never C as a whole.
 void verifyRowwise(const Call &call, const MatmulCall &matmul) {
-  verifyKernel(call, matmul.row_kernel());
   if (matmul.row_operands() < 1 || matmul.row_operands() > call.instruction.operands_size()) {
     call.report("{}: a kernel with {} operands beside the rows of a product", call.where(), matmul.row_operands());
     return;
   }
   if (!call.operandCount("matmul whose rows go to a kernel", 2 + matmul.row_operands()))
     return;
+  verifyRowKernel(call, matmul);
   uint64_t size = dtypeBytes(matmul.dtype()), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
   call.operand(0, "A", saturatingProduct({size, m, k}), size, false);
@@ -139,6 +230,10 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
     if (!call.sameMemory(2, c))
       call.report("{}: what the product is added to does not lie where C does", call.where());
   }
+  for (const InPlace &pair : call.instruction.in_place())
+    if (pair.source() != 2 || pair.destination() != static_cast<uint32_t>(c) || !matmul.accumulate())
+      call.report("{}: a matmul cannot write operand {} in place of {}", call.where(), pair.destination(),
+                  pair.source());
   if (chunks > 1)
     call.operand(c + 1, "the partial sums", saturatingProduct({4, chunks, batch, m, n}), 4, true);
 }
@@ -232,9 +327,10 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
 }
 } // namespace
 
-void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &report) {
+void verifyCall(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
-  Call call{plan, entry, index, instruction, report};
+  Reporter &report = context.report;
+  Call call{context.signatures, entry, index, instruction, report};
   switch (instruction.call_case()) {
   case Instruction::kKernel:
     return verifyKernel(call, instruction.kernel());

@@ -15,8 +15,8 @@ namespace tcc::plan::verifier {
 namespace {
 class EntryVerifier {
 public:
-  EntryVerifier(const Plan &plan, const Entry &entry, Reporter &report)
-      : plan(plan), entry(entry), report(report), count(entry.instructions_size()) {}
+  EntryVerifier(const Context &context, const Entry &entry)
+      : context(context), plan(context.plan), entry(entry), report(context.report), count(entry.instructions_size()) {}
 
   void run() {
     if (entry.transient_bytes() > plan.transient_bytes())
@@ -33,7 +33,7 @@ public:
     for (int i = 0; i < count && !report.full(); ++i)
       if (entry.instructions(i).beside() != 0)
         verifyBeside(i);
-    verifyPorts();
+    verifyPorts(context, entry, [&](uint32_t index) { return version[index] > 0 || definedAtEntry(index); });
   }
 
 private:
@@ -58,6 +58,12 @@ private:
       report("{}: {}", where, fmt::format(format, std::forward<Args>(args)...));
       good = false;
     };
+    if (b.arena() != RESIDENT && b.arena() != TRANSIENT)
+      fail("there is no arena {}", static_cast<int>(b.arena()));
+    if (!Buffer::Kind_IsValid(b.kind()))
+      fail("there is no kind {} of buffer", static_cast<int>(b.kind()));
+    if (dtypeBytes(b.type().dtype()) == 0)
+      fail("it has no element type");
     if (b.offset() % kAlignmentBytes != 0)
       fail("offset {} is not a multiple of {}", b.offset(), kAlignmentBytes);
     uint64_t arena = b.arena() == RESIDENT ? plan.resident_bytes() : entry.transient_bytes();
@@ -81,10 +87,15 @@ private:
                    (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
                b.bytes() > padded)
         fail("{} bytes reach beyond variable '{}' of {}", b.bytes(), variable.name(), padded);
+      // Two buffers of one variable would each have versions of their own.
+      if (!variables.insert(b.variable()).second)
+        fail("variable '{}' is another buffer already", variable.name());
       if (b.first() != -1 || b.last() != count)
         fail("state lives for the whole entry, not from {} to {}", b.first(), b.last());
     } else if (b.arena() == RESIDENT)
       fail("only variables lie in the resident arena");
+    if (isFilled(b) && b.variable() >= 0)
+      fail("it is filled before the entry runs, and a variable");
     if (b.variable() < 0 && isFilled(b) && b.first() != -1)
       fail("it is filled before the entry runs, so it lives from -1, not {}", b.first());
     return good;
@@ -236,7 +247,7 @@ private:
       writer[index] = at;
     }
     verifyScratch(at, instruction);
-    verifyCall(plan, entry, at, report);
+    verifyCall(context, entry, at);
   }
 
   /// Its buffers live until the last instruction beside it is done, and none of these disturbs another.
@@ -323,6 +334,8 @@ private:
     if (shared % kAlignmentBytes != 0)
       report("{}: shared scratch of {} bytes, no multiple of {}", describeInstruction(entry, at), shared,
              kAlignmentBytes);
+    if (b.kind() != Buffer::SCRATCH)
+      report("{}: its scratch, {}, is not of kind SCRATCH", describeInstruction(entry, at), describe(entry, index));
     if (b.variable() >= 0 || Wide(slot) * slots + shared > b.bytes())
       report("{}: its scratch, {}, has {} bytes, {} workers need {} each, and {} together",
              describeInstruction(entry, at), describe(entry, index), b.bytes(), slots, slot, shared);
@@ -331,78 +344,18 @@ private:
         report("{}: {} is both scratch and operand", describeInstruction(entry, at), describe(entry, index));
   }
 
-  void verifyPorts() {
-    auto verify = [&](const Port &port, const char *what, std::set<std::string> &names) {
-      if (!names.insert(port.name()).second)
-        report("entry '{}': {} '{}' is named twice", entry.name(), what, port.name());
-      if (!exists(port.buffer())) {
-        report("entry '{}', {} '{}': buffer {} does not exist, the entry has {}", entry.name(), what, port.name(),
-               port.buffer(), entry.buffers_size());
-        return false;
-      }
-      int rank = buffer(port.buffer()).type().dims_size();
-      if (port.sample_axis() < -1 || port.sample_axis() >= std::max(rank, 1))
-        report("entry '{}', {} '{}': sample axis {} of a value of rank {}", entry.name(), what, port.name(),
-               port.sample_axis(), rank);
-      for (const IndexRange &range : port.index_ranges()) {
-        bool good = range.begin_size() == range.end_size() && (range.begin_size() == 0 || range.begin_size() == rank);
-        for (int d = 0; good && d < range.begin_size(); ++d)
-          good = range.begin(d) >= 0 && range.begin(d) <= range.end(d) &&
-                 range.end(d) <= buffer(port.buffer()).type().dims(d);
-        if (!good)
-          report("entry '{}', {} '{}': the range of its indices is not of its shape", entry.name(), what, port.name());
-      }
-      return true;
-    };
-    std::set<std::string> inputs, outputs;
-    for (const Port &port : entry.inputs())
-      if (verify(port, "input", inputs) && buffer(port.buffer()).kind() != Buffer::INPUT)
-        report("entry '{}', input '{}': {} is not of kind INPUT", entry.name(), port.name(),
-               describe(entry, port.buffer()));
-    for (const Port &port : entry.outputs())
-      if (verify(port, "output", outputs)) {
-        if (buffer(port.buffer()).last() != count)
-          report("entry '{}', output '{}': {} dies at instruction {}, before the end", entry.name(), port.name(),
-                 describe(entry, port.buffer()), buffer(port.buffer()).last());
-        if (version[port.buffer()] == 0 && !definedAtEntry(port.buffer()))
-          report("entry '{}', output '{}': nothing is ever written to {}", entry.name(), port.name(),
-                 describe(entry, port.buffer()));
-      }
-    verifyCounters();
-    if (entry.scalars() < 0)
-      return;
-    auto index = static_cast<uint32_t>(entry.scalars());
-    if (!exists(index))
-      report("entry '{}': its scalars are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
-    else if (const Buffer &b = buffer(index);
-             b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
-             elementCount(b.type()).value_or(0) < static_cast<uint64_t>(plan.training().scalars_size()))
-      report("entry '{}': {} cannot hold the {} run-time scalars", entry.name(), describe(entry, index),
-             plan.training().scalars_size());
-  }
-
-  void verifyCounters() {
-    if (!entry.has_counters())
-      return;
-    auto index = static_cast<uint32_t>(entry.counters());
-    if (!exists(index))
-      report("entry '{}': its counters are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
-    else if (const Buffer &b = buffer(index);
-             b.kind() != Buffer::COUNTERS || b.type().dtype() != U32 || elementCount(b.type()).value_or(0) != 4)
-      report("entry '{}': {} cannot hold the counters of random numbers, 4 words", entry.name(),
-             describe(entry, index));
-  }
-
+  const Context &context;
   const Plan &plan;
   const Entry &entry;
   Reporter &report;
   int32_t count;
   std::vector<char> usable;
+  std::set<int32_t> variables;
   std::vector<uint32_t> version;
   std::vector<int> writer;
 };
 } // namespace
 
-void verifyEntry(const Plan &plan, const Entry &entry, Reporter &report) { EntryVerifier(plan, entry, report).run(); }
+void verifyEntry(const Context &context, const Entry &entry) { EntryVerifier(context, entry).run(); }
 
 } // namespace tcc::plan::verifier

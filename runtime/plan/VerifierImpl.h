@@ -7,7 +7,10 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <fmt/format.h>
+#include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tcc::plan::verifier {
@@ -51,18 +54,37 @@ std::string describe(const Entry &entry, uint32_t buffer);
 /// "entry 'step', instruction 12 (node 'MatMul_4')".
 std::string describeInstruction(const Entry &entry, int index);
 
-/// Slots of scratch beyond which no worker has use for one: tiles, at least so many for a convolution, which may also be
-/// cut by groups; no end for a generated kernel, where each worker has its own.
+/// Slots of scratch beyond which no worker has use for one: tiles, at least so many for a convolution, which may also
+/// be cut by groups; no end for a generated kernel, where each worker has its own.
 int64_t tilesOf(const Instruction &instruction);
 
 /// Bytes that operand `index` of an instruction can reach: its buffer's size less the byte offset.
 uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int index);
 
-/// Operand counts, shapes against buffer sizes, tiles, code indexes of one instruction, whose operands are in bounds.
-void verifyCall(const Plan &plan, const Entry &entry, int index, Reporter &report);
+/// The signatures of each code object by symbol; none of a code object that is not what its hash says.
+using SignatureIndex = std::vector<std::map<std::string_view, const KernelSignature *>>;
+
+/// Code objects and their signatures.
+SignatureIndex verifyCode(const Plan &plan, Reporter &report);
+
+/// A plan under examination.
+struct Context {
+  const Plan &plan;
+  const SignatureIndex &signatures;
+  Reporter &report;
+};
+
+/// Operand counts, shapes against buffer sizes, tiles and signatures of one instruction, whose operands are in bounds.
+void verifyCall(const Context &context, const Entry &entry, int index);
+
+/// Inputs, outputs, scalars and counters of an entry. `isDefined` says whether a buffer holds a value at its end.
+void verifyPorts(const Context &context, const Entry &entry, const std::function<bool(uint32_t)> &isDefined);
+
+/// Variables and the initializers that are copies of them.
+void verifyVariables(const Context &context);
 
 /// Buffers, instructions and ports of an entry.
-void verifyEntry(const Plan &plan, const Entry &entry, Reporter &report);
+void verifyEntry(const Context &context, const Entry &entry);
 
 } // namespace tcc::plan::verifier
 

@@ -91,7 +91,7 @@ bool isStandard(const onnx::NodeProto &node) { return node.domain().empty() || n
 /// The statistics of a BatchNormalization in inference mode are its inputs: what reads them reads those.
 void passStatistics(onnx::GraphProto &graph, const onnx::NodeProto &node) {
   for (int i = 1; i < node.output_size(); ++i) {
-    if (node.output(i).empty())
+    if (node.output(i).empty() || node.input_size() < 5)
       continue;
     onnx::NodeProto &identity = *graph.add_node();
     identity.set_op_type("Identity");

@@ -43,8 +43,8 @@ InitialWeights::external(const plan::Variable &variable) {
   std::span<const std::byte> whole = file->bytes();
   const uint64_t offset = variable.external().offset(), size = plan::tensorBytes(variable.type()).value_or(0);
   if (offset > whole.size() || size > whole.size() - offset)
-    return plan::error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(), size,
-                       offset, whole.size());
+    return plan::error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(),
+                       size, offset, whole.size());
   return std::pair(static_cast<const MappedFile *>(file.get()), whole.subspan(offset, size));
 }
 
@@ -232,7 +232,8 @@ plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &
   std::vector<bool> seen(rank, false);
   bool sound = plan::tensorBytes(tie.type()).value_or(0) == elements.size() &&
                tie.type().dtype() == of.type().dtype() &&
-               (rank == 0 || static_cast<int>(rank) == of.type().dims_size());
+               (rank == 0 ||
+                (static_cast<int>(rank) == of.type().dims_size() && static_cast<int>(rank) == tie.type().dims_size()));
   for (int64_t axis : tie.permutation()) {
     sound = sound && axis >= 0 && axis < static_cast<int64_t>(rank) && !seen[static_cast<size_t>(axis)];
     if (sound)

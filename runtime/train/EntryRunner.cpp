@@ -86,9 +86,9 @@ double EntryRunner::scalarOutput(int index) const {
   if (index < 0)
     return 0;
   const void *data = outputBuffers[static_cast<size_t>(index)];
-  return data
-             ? loadElement(data, program->buffers(static_cast<int>(program->outputs(index).buffer())).type().dtype(), 0)
-             : std::numeric_limits<double>::quiet_NaN();
+  const plan::TensorType &type = program->buffers(static_cast<int>(program->outputs(index).buffer())).type();
+  return data && plan::elementCount(type).value_or(0) > 0 ? loadElement(data, type.dtype(), 0)
+                                                          : std::numeric_limits<double>::quiet_NaN();
 }
 
 std::span<const std::byte> EntryRunner::outputBytes(int index) const {

@@ -1,5 +1,6 @@
 //===- RunFolder.cpp - the folder that a training run leaves -------------===//
 #include "runtime/train/RunFolder.h"
+#include "runtime/plan/Verifier.h"
 #include "runtime/state/AtomicFile.h"
 #include "runtime/state/CopyFile.h"
 #include "runtime/state/SealedJson.h"
@@ -239,6 +240,8 @@ plan::Status tcc::runtime::exportRun(const std::string &text, const std::string 
   auto reader = openPlanOf(reference.run, checkpoint->manifest());
   if (!reader)
     return reader.status();
+  if (auto problems = plan::verifyPlan(reader->plan(), 1); !problems.empty())
+    return plan::error("{}: the plan is not sound: {}", reader->path(), problems.front());
   ExportOptions options;
   auto planFolder = planFolderOf(reference.run, reader->path());
   if (!planFolder)

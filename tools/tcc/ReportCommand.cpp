@@ -2,6 +2,7 @@
 #include "runtime/state/AtomicFile.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
+#include "runtime/plan/Verifier.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportDiff.h"
 
@@ -17,6 +18,8 @@ plan::Expected<report::Report> analyzed(const plan::PlanReader &reader, const st
     return plan::Status(fmt::format("--variant {}: {} holds {} plan{}, counted from 0", variant, path, variants,
                                     variants == 1 ? "" : "s"),
                         plan::kExitUsage);
+  if (auto problems = plan::verifyPlan(reader.plan(), 1); !problems.empty())
+    return plan::error("{}: the plan is not sound: {}", path, problems.front());
   return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
 }
 

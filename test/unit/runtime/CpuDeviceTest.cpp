@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 using namespace tcc;
 using namespace tcc::test;
@@ -32,6 +33,7 @@ template <typename Change> plan::PlanReader makeReader(Change change, const std:
   plan::PlanWriter writer;
   writer.addPayload(kernels());
   plan::Plan plan = makeTestPlan();
+  bindCode(*plan.mutable_code_objects(0), kernels());
   change(plan, writer);
   auto bytes = writer.toBuffer(plan);
   EXPECT_TRUE(bytes.ok()) << bytes.message();
@@ -145,6 +147,13 @@ TEST(CpuDevice, RefusesAnUnsafePlan) {
                  {"test.tplan", "not safe to run", "'x'", "'y'", "overlap"});
 }
 
+TEST(CpuDevice, RefusesAPlanOfWhichNoVariantIsSelected) {
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
+                   plan.add_variants()->set_transient_bytes(plan.transient_bytes());
+                 }),
+                 {"1 variants, of which none was selected"});
+}
+
 TEST(CpuDevice, RefusesOtherLibraries) {
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) { plan.set_library("oneDNN 9.9.9"); }),
                  {"oneDNN 9.9.9", runtime::libraryName().c_str(), "recompile"});
@@ -161,13 +170,22 @@ TEST(CpuDevice, RefusesOtherLibraries) {
 TEST(CpuDevice, RefusesCodeItCannotLoad) {
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &writer) {
                    plan.mutable_code_objects(0)->set_payload(writer.addPayload("no machine code"));
-                   plan.add_payloads()->set_bytes(15);
+                   bindCode(*plan.mutable_code_objects(0), "no machine code");
                  }),
                  {"code object 0", "cannot load the generated kernels"});
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
                    plan.mutable_entries(0)->mutable_instructions(1)->mutable_kernel()->set_symbol("missing");
+                   plan.mutable_code_objects(0)->mutable_kernels(0)->set_symbol("missing");
+                   bindCode(*plan.mutable_code_objects(0), kernels());
                  }),
                  {"instruction 1", "no kernel 'missing'"});
+}
+
+TEST(CpuDevice, RefusesCodeOfOtherSignatures) {
+  expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &writer) {
+                   plan.mutable_code_objects(0)->set_payload(writer.addPayload("other code"));
+                 }),
+                 {"code object 0", "the signatures of its kernels do not belong to its code"});
 }
 
 TEST(CpuDevice, InitialValuesFromPayloadAndFile) {
@@ -202,7 +220,9 @@ TEST(CpuDevice, InitialValuesFromPayloadAndFile) {
   std::filesystem::resize_file(folder.path / "weights.bin", 2054);
   expectContains(refusal(change, name), {"variable 'w'", "2048 bytes at offset 7", "weights.bin' of 2054 bytes"});
   std::filesystem::remove(folder.path / "weights.bin");
-  expectContains(refusal(change, name), {"variable 'w'", "weights.bin': No such file", "--embed-weights"});
+  expectContains(refusal(change, name), {"variable 'w'", "weights.bin: cannot open: No such file", "--embed-weights"});
+  ASSERT_EQ(::mkfifo((folder.path / "weights.bin").c_str(), 0600), 0);
+  expectContains(refusal(change, name), {"variable 'w'", "weights.bin: cannot read: it is no regular file"});
 }
 
 TEST(NullDevice, WalksAPlanWithoutMemory) {

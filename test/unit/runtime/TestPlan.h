@@ -14,6 +14,7 @@
 #include "runtime/cpu/Library.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verifier.h"
+#include "test/support/HandMadeCode.h"
 
 #include <gtest/gtest.h>
 #include <string>
@@ -74,7 +75,11 @@ inline plan::Instruction *addKernel(plan::Entry &entry, const std::string &symbo
 
 enum TestBuffer : uint32_t { kX, kY, kS, kT, kZ, kW, kB, kScratch };
 
-/// The plan above; payload 0 is its code object. Its level is the machine's, so that one process can run it.
+/// What stands for code where none runs.
+inline constexpr std::string_view kNoCode = "x";
+
+/// The plan above; payload 0 is its code object, which bindCode binds to other code than kNoCode. Its level is the
+/// machine's, so that one process can run it.
 inline plan::Plan makeTestPlan() {
   plan::Plan plan;
   plan.set_format_version(plan::kPlanFormatVersion);
@@ -83,7 +88,9 @@ inline plan::Plan makeTestPlan() {
   plan.set_max_workers(4);
   plan.set_library(runtime::libraryName());
   plan.set_model_payload(-1);
-  plan.add_payloads()->set_bytes(1);
+  plan::Payload &code = *plan.add_payloads();
+  code.set_bytes(kNoCode.size());
+  code.set_xxh3(plan::hashBytes(kNoCode.data(), kNoCode.size()));
   plan.add_code_objects()->set_abi(plan::kKernelAbiVersion);
   addVariable(plan, "w", {16, 32}, 0, 0.5);
   addVariable(plan, "b", {64}, 2048, 3);
@@ -103,7 +110,7 @@ inline plan::Plan makeTestPlan() {
   plan::Entry &entry = *plan.add_entries();
   entry.set_name("step");
   entry.set_scalars(-1);
-  entry.set_batch(4);
+  entry.set_batch(64);
   addBuffer(entry, "x", {64}, plan::TRANSIENT, 0, -1, 0)->set_kind(plan::Buffer::INPUT);
   addBuffer(entry, "y", {64}, plan::TRANSIENT, 256, 0, 1);
   addBuffer(entry, "s", {64}, plan::TRANSIENT, 0, 1, 2);    // in x's place: it is dead
@@ -151,6 +158,8 @@ inline plan::Plan makeTestPlan() {
   plan::Port *output = entry.add_outputs();
   output->set_name("z");
   output->set_buffer(kZ);
+  describeKernels(plan);
+  bindCode(*plan.mutable_code_objects(0), kNoCode);
   return plan;
 }
 

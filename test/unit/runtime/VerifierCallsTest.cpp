@@ -125,7 +125,7 @@ TEST(VerifierCalls, Convolution) {
 TEST(VerifierCalls, KernelsAndCode) {
   plan::Plan plan = makeTestPlan();
   instruction(plan, 1).mutable_kernel()->set_tiles(0);
-  expectProblem(plan, {"instruction 1", "a kernel of 0 tiles"});
+  expectProblem(plan, {"instruction 1", "a call of 0 tiles, kernel 'add' has 4"});
   instruction(plan, 1).mutable_kernel()->set_code(3);
   expectProblem(plan, {"instruction 1", "code object 3 does not exist"});
   plan = makeTestPlan();
@@ -136,6 +136,65 @@ TEST(VerifierCalls, KernelsAndCode) {
   plan = makeTestPlan();
   instruction(plan, 1).clear_call();
   expectProblem(plan, {"instruction 1", "calls nothing"});
+}
+
+TEST(VerifierCalls, AKernelsSignature) {
+  auto refused = [](auto change, std::initializer_list<std::string> texts) {
+    plan::Plan plan = makeTestPlan();
+    change(instruction(plan, 1));
+    expectProblem(plan, texts);
+  };
+  refused([](plan::Instruction &call) { call.mutable_operands()->DeleteSubrange(1, 1); },
+          {"instruction 1", "kernel 'add' takes 3 operands, it is given 2"});
+  refused([](plan::Instruction &call) { call.mutable_kernel()->set_symbol("twice"); },
+          {"instruction 1", "kernel 'twice' takes 2 operands, it is given 3"});
+  refused([](plan::Instruction &call) { call.mutable_kernel()->set_symbol("none"); },
+          {"instruction 1", "no signature of a kernel 'none'"});
+  refused([](plan::Instruction &call) { call.mutable_operands(0)->set_byte_offset(4); },
+          {"instruction 1", "operand 0 of kernel 'add' needs 256 bytes", "offers 252"});
+  refused([](plan::Instruction &call) { call.mutable_operands(0)->set_byte_offset(2); },
+          {"instruction 1", "starts inside an element"});
+  refused([](plan::Instruction &call) { call.mutable_operands(1)->set_write(true); },
+          {"instruction 1", "operand 1 of kernel 'add'", "is read, the plan says it is read and written"});
+  refused([](plan::Instruction &call) { call.mutable_operands(2)->set_write(false); },
+          {"instruction 1", "operand 2 of kernel 'add'", "is written, the plan says it is not touched"});
+  refused([](plan::Instruction &call) { call.add_in_place()->set_destination(2); },
+          {"instruction 1", "kernel 'add' cannot write its operand 2 in place of 0"});
+}
+
+TEST(VerifierCalls, SignaturesThatDoNotBelongToTheCode) {
+  auto refused = [](auto change) {
+    plan::Plan plan = makeTestPlan();
+    change(*plan.mutable_code_objects(0));
+    expectProblem(plan, {"code object 0", "the signatures of its kernels do not belong to its code"});
+  };
+  refused([](plan::CodeObject &code) { code.mutable_kernels(0)->mutable_operands(1)->set_bytes(4); });
+  refused([](plan::CodeObject &code) { code.mutable_kernels(0)->mutable_operands()->RemoveLast(); });
+  refused([](plan::CodeObject &code) { code.mutable_kernels(0)->set_tiles(5); });
+  refused([](plan::CodeObject &code) { code.mutable_kernels(0)->set_scratch_bytes(64); });
+  refused([](plan::CodeObject &code) { code.mutable_kernels(1)->mutable_in_place(0)->set_required(true); });
+  refused([](plan::CodeObject &code) { code.mutable_kernels()->SwapElements(0, 1); });
+  refused([](plan::CodeObject &code) { code.set_signatures_xxh3(1); });
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_payloads(0)->set_xxh3(1);
+  expectProblem(plan, {"code object 0", "do not belong"});
+}
+
+TEST(VerifierCalls, ScratchOfAKernel) {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_code_objects(0)->mutable_kernels(0)->set_scratch_bytes(64);
+  bindCode(*plan.mutable_code_objects(0), kNoCode);
+  expectProblem(plan, {"instruction 1", "kernel 'add' needs 64 bytes of scratch", "has 0"});
+}
+
+TEST(VerifierCalls, AKernelThatMustUpdateInPlace) {
+  plan::Plan plan = makeTestPlan();
+  for (plan::KernelSignature::Pair &pair : *plan.mutable_code_objects(0)->mutable_kernels(1)->mutable_in_place())
+    pair.set_required(true);
+  bindCode(*plan.mutable_code_objects(0), kNoCode);
+  EXPECT_TRUE(plan::verifyPlan(plan).empty());
+  instruction(plan, 2).clear_in_place();
+  expectProblem(plan, {"instruction 2", "kernel 'twice' updates its operand 0 in place"});
 }
 
 TEST(VerifierCalls, Ports) {
@@ -195,6 +254,7 @@ TEST(VerifierCalls, ManyBuffers) {
   plan::Entry &entry = *plan.add_entries();
   entry.set_name("step");
   entry.set_scalars(-1);
+  entry.set_batch(1);
   entry.set_transient_bytes(ring * 64);
   for (int i = 0; i < count; ++i) {
     addBuffer(entry, "v" + std::to_string(i), {16}, plan::TRANSIENT, static_cast<uint64_t>(i % ring) * 64, i,

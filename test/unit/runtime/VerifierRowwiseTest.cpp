@@ -7,7 +7,7 @@ using namespace tcc::test;
 namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 
-/// Instruction 3 is t · w, whose two rows a tile go to a kernel that reads s as well and writes z.
+/// Instruction 3 is t · w, whose two rows of 32 a tile go to a kernel that writes z.
 plan::MatmulCall &makeRowwise(plan::Plan &plan) {
   plan::Instruction &call = *step(plan).mutable_instructions(3);
   plan::MatmulCall &matmul = *call.mutable_matmul();
@@ -15,9 +15,21 @@ plan::MatmulCall &makeRowwise(plan::Plan &plan) {
   matmul.set_tile_m(2);
   matmul.set_tile_n(matmul.n());
   matmul.set_chunk_k(matmul.k());
-  matmul.mutable_row_kernel()->set_symbol("twice");
+  matmul.mutable_row_kernel()->set_symbol("rows");
   matmul.mutable_row_kernel()->set_tiles(2);
   matmul.set_row_operands(1);
+  plan::KernelSignature &rows = *plan.mutable_code_objects(0)->add_kernels();
+  rows.set_symbol("rows");
+  rows.set_tiles(2);
+  for (bool written : {false, true}) {
+    plan::KernelSignature::Operand &operand = *rows.add_operands();
+    operand.set_bytes(4 * 32 * 4);
+    operand.set_tile_bytes(2 * 32 * 4);
+    operand.set_alignment(4);
+    operand.set_read(!written);
+    operand.set_write(written);
+  }
+  bindCode(*plan.mutable_code_objects(0), kNoCode);
   return matmul;
 }
 } // namespace
@@ -54,8 +66,23 @@ TEST(VerifierRowwise, TilesThatDoNotMeet) {
   for (int64_t tiles : {1, 3, 0}) {
     plan::Plan plan = makeTestPlan();
     makeRowwise(plan).mutable_row_kernel()->set_tiles(tiles);
-    expectProblem(plan, {"instruction 3", tiles ? "the product's rows come in 2" : "a kernel of 0 tiles"});
+    expectProblem(plan, {"instruction 3", "the product's rows come in 2"});
   }
+}
+
+TEST(VerifierRowwise, AKernelOfOtherRows) {
+  auto refused = [](auto change, const std::string &text) {
+    plan::Plan plan = makeTestPlan();
+    makeRowwise(plan);
+    change(*plan.mutable_code_objects(0)->mutable_kernels()->rbegin());
+    bindCode(*plan.mutable_code_objects(0), kNoCode);
+    expectProblem(plan, {"instruction 3", text});
+  };
+  const char *rows = "does not read 2 rows of 32 f32 values of the product a tile";
+  refused([](plan::KernelSignature &kernel) { kernel.mutable_operands(0)->set_tile_bytes(0); }, rows);
+  refused([](plan::KernelSignature &kernel) { kernel.mutable_operands(0)->set_bytes(1024); }, rows);
+  refused([](plan::KernelSignature &kernel) { kernel.set_scratch_bytes(64); }, "which a kernel behind a product");
+  refused([](plan::KernelSignature &kernel) { kernel.mutable_operands(1)->set_bytes(1024); }, "needs 1024 bytes");
 }
 
 TEST(VerifierRowwise, PartsOfRows) {

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/Library.h"
 #include "runtime/state/MappedFile.h"
+#include "test/support/HandMadeCode.h"
 #include "test/unit/data/DataFixture.h"
 
 #include "runtime/plan/PlanFile.h"
@@ -25,7 +26,7 @@ public:
   EntryBuilder(plan::Plan &plan, const std::string &name) : plan(plan), entry(*plan.add_entries()) {
     entry.set_name(name);
     entry.set_scalars(-1);
-    entry.set_batch(4);
+    entry.set_batch(1);
   }
 
   uint32_t value(const std::string &name, std::vector<int64_t> dims, plan::Buffer::Kind kind) {
@@ -38,6 +39,8 @@ public:
     buffer.set_last(output ? 1 : 0);
     entry.set_transient_bytes(entry.transient_bytes() + 64);
     auto index = static_cast<uint32_t>(entry.buffers_size() - 1);
+    if (kind == plan::Buffer::INPUT)
+      entry.set_batch(4);
     if (kind == plan::Buffer::SCALARS)
       entry.set_scalars(static_cast<int32_t>(index));
     if (kind == plan::Buffer::INPUT || output) {
@@ -213,6 +216,8 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
   plan::CodeObject &object = *plan.add_code_objects();
   object.set_payload(writer.addPayload(*code));
   object.set_abi(plan::kKernelAbiVersion);
+  describeKernels(plan);
+  bindCode(object, *code);
   plan.set_model_payload(static_cast<int32_t>(writer.addPayload(regressionModel(frozen))));
   if (change)
     change(plan);

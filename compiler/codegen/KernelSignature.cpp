@@ -1,0 +1,39 @@
+//===- KernelSignature.cpp ------------------------------------------------===//
+#include "compiler/codegen/KernelSignature.h"
+
+using namespace mlir;
+
+namespace tcc::codegen {
+
+plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, int64_t tiles) {
+  plan::KernelSignature signature;
+  signature.set_symbol(symbol.str());
+  signature.set_tiles(tiles);
+  auto add = [&](Type type) -> plan::KernelSignature::Operand & {
+    plan::KernelSignature::Operand &operand = *signature.add_operands();
+    operand.set_bytes(uint64_t(train::tensorBytes(type)));
+    operand.set_alignment(uint32_t(train::elementBytes(cast<RankedTensorType>(type).getElementType())));
+    return operand;
+  };
+  std::optional<int64_t> tileElements = fused.getTileElements();
+  for (auto [number, input] : llvm::enumerate(fused.getInputs())) {
+    plan::KernelSignature::Operand &operand = add(input.getType());
+    operand.set_read(true);
+    if (tileElements && fused.readsByTiles(unsigned(number)))
+      operand.set_tile_bytes(uint64_t(*tileElements) * operand.alignment());
+  }
+  for (Value result : fused.getResults())
+    add(result.getType()).set_write(true);
+  if (train::LoopKernel loops = fused.getLoopKernel())
+    signature.set_scratch_bytes(uint64_t(loops.getScratchBytes()));
+  int required = fused.getRequiredInPlaceOperand();
+  for (auto [operand, result] : fused.getInPlacePairs()) {
+    plan::KernelSignature::Pair &pair = *signature.add_in_place();
+    pair.set_source(operand);
+    pair.set_destination(uint32_t(fused.getInputs().size()) + result);
+    pair.set_required(int(operand) == required);
+  }
+  return signature;
+}
+
+} // namespace tcc::codegen

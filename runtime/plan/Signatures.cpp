@@ -1,0 +1,56 @@
+//===- Signatures.cpp -----------------------------------------------------===//
+#include "runtime/plan/Signatures.h"
+
+#include "runtime/plan/PlanFile.h"
+
+namespace tcc::plan {
+
+namespace {
+/// Eight bytes a number, least first; texts and lists preceded by their lengths, so that no two signatures give one
+/// text.
+class Bytes {
+public:
+  void number(uint64_t value) {
+    for (int shift = 0; shift < 64; shift += 8)
+      text.push_back(static_cast<char>(value >> shift));
+  }
+  void name(const std::string &value) {
+    number(value.size());
+    text += value;
+  }
+  uint64_t hash() const { return hashBytes(text.data(), text.size()); }
+
+private:
+  std::string text;
+};
+} // namespace
+
+uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t codeHash) {
+  Bytes bytes;
+  bytes.number(codeBytes);
+  bytes.number(codeHash);
+  bytes.number(object.abi());
+  bytes.number(static_cast<uint64_t>(object.kernels_size()));
+  for (const KernelSignature &kernel : object.kernels()) {
+    bytes.name(kernel.symbol());
+    bytes.number(static_cast<uint64_t>(kernel.tiles()));
+    bytes.number(kernel.scratch_bytes());
+    bytes.number(static_cast<uint64_t>(kernel.operands_size()));
+    for (const KernelSignature::Operand &operand : kernel.operands()) {
+      bytes.number(operand.bytes());
+      bytes.number(operand.read());
+      bytes.number(operand.write());
+      bytes.number(operand.alignment());
+      bytes.number(operand.tile_bytes());
+    }
+    bytes.number(static_cast<uint64_t>(kernel.in_place_size()));
+    for (const KernelSignature::Pair &pair : kernel.in_place()) {
+      bytes.number(pair.source());
+      bytes.number(pair.destination());
+      bytes.number(pair.required());
+    }
+  }
+  return bytes.hash();
+}
+
+} // namespace tcc::plan

@@ -1,0 +1,18 @@
+//===- Signatures.h - what kernels may touch, bound to their code --------===//
+#ifndef TCC_RUNTIME_PLAN_SIGNATURES_H
+#define TCC_RUNTIME_PLAN_SIGNATURES_H
+
+#include "runtime/plan/plan.pb.h"
+
+#include <cstdint>
+
+namespace tcc::plan {
+
+/// XXH3-64 of a code object's bytes (their number and XXH3-64) and of every field of its signatures, in a fixed byte
+/// order: `CodeObject.signatures_xxh3`. It finds damage and mixed-up code, not malice: whoever can replace machine code
+/// can also compute a hash.
+uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t codeHash);
+
+} // namespace tcc::plan
+
+#endif // TCC_RUNTIME_PLAN_SIGNATURES_H

@@ -1,0 +1,115 @@
+//===- VerifierVariables.cpp - state and its copies -----------------------===//
+#include "runtime/plan/VerifierImpl.h"
+
+#include <algorithm>
+#include <set>
+
+namespace tcc::plan::verifier {
+
+namespace {
+/// A file's name with one ends early, or shows something else on a terminal.
+bool hasControlCharacters(const std::string &name) {
+  return std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+void verifyVariableSource(const Plan &plan, const Variable &variable, uint64_t bytes, Reporter &report) {
+  switch (variable.init_case()) {
+  case Variable::kPayload:
+    if (variable.payload() >= static_cast<uint32_t>(plan.payloads_size()))
+      report("variable '{}': payload {} does not exist, the plan has {}", variable.name(), variable.payload(),
+             plan.payloads_size());
+    else if (plan.payloads(static_cast<int>(variable.payload())).bytes() != bytes)
+      report("variable '{}': payload {} has {} bytes, {} needs {}", variable.name(), variable.payload(),
+             plan.payloads(static_cast<int>(variable.payload())).bytes(), typeName(variable.type()), bytes);
+    break;
+  case Variable::kExternal:
+    if (variable.external().path().empty() || hasControlCharacters(variable.external().path()))
+      report("variable '{}': '{}' is no name of an external file", variable.name(), variable.external().path());
+    if (variable.external().offset() > uint64_t(1) << 62)
+      report("variable '{}': its external file has no offset {}", variable.name(), variable.external().offset());
+    if (variable.external().bytes() != bytes)
+      report("variable '{}': {} bytes of '{}' are named, {} needs {}", variable.name(), variable.external().bytes(),
+             variable.external().path(), typeName(variable.type()), bytes);
+    break;
+  case Variable::kFill:
+    break;
+  case Variable::INIT_NOT_SET:
+    report("variable '{}': it has no initial value", variable.name());
+  }
+}
+
+void verifyArena(const Plan &plan, Reporter &report) {
+  struct Range {
+    uint64_t offset, bytes;
+    const Variable *variable;
+  };
+  std::vector<Range> ranges;
+  std::set<std::string> names;
+  for (const Variable &variable : plan.variables()) {
+    if (!names.insert(variable.name()).second)
+      report("variable '{}': the name is used twice", variable.name());
+    if (!VariableRole_IsValid(variable.role()))
+      report("variable '{}': there is no role {}", variable.name(), static_cast<int>(variable.role()));
+    std::optional<uint64_t> bytes = tensorBytes(variable.type());
+    if (!bytes || dtypeBytes(variable.type().dtype()) == 0) {
+      report("variable '{}': {} is no valid type", variable.name(), typeName(variable.type()));
+      continue;
+    }
+    verifyVariableSource(plan, variable, *bytes, report);
+    if (variable.offset() % kAlignmentBytes != 0)
+      report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), kAlignmentBytes);
+    if (Wide(variable.offset()) + *bytes > plan.resident_bytes())
+      report("variable '{}': {} bytes at offset {} do not lie inside the resident arena of {} bytes", variable.name(),
+             *bytes, variable.offset(), plan.resident_bytes());
+    else if (*bytes > 0)
+      ranges.push_back({variable.offset(), *bytes, &variable});
+  }
+  std::stable_sort(ranges.begin(), ranges.end(), [](const Range &a, const Range &b) { return a.offset < b.offset; });
+  for (size_t i = 1; i < ranges.size(); ++i)
+    if (ranges[i - 1].offset + ranges[i - 1].bytes > ranges[i].offset)
+      report("variables '{}' and '{}' overlap in the resident arena: [{}, {}) and [{}, {})",
+             ranges[i - 1].variable->name(), ranges[i].variable->name(), ranges[i - 1].offset,
+             ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
+}
+
+/// A tie has its variable's elements, the axes permuted.
+bool isCopy(const Tie &tie, const Variable &of) {
+  const TensorType &from = of.type(), &to = tie.type();
+  if (from.dtype() != to.dtype() || !tensorBytes(to) || tensorBytes(to) != tensorBytes(from))
+    return false;
+  int rank = tie.permutation_size();
+  if (rank == 0)
+    return true; // the same elements, perhaps in another shape
+  if (from.dims_size() != rank || to.dims_size() != rank)
+    return false;
+  std::vector<bool> seen(static_cast<size_t>(rank), false);
+  for (int d = 0; d < rank; ++d) {
+    int64_t axis = tie.permutation(d);
+    if (axis < 0 || axis >= rank || seen[static_cast<size_t>(axis)] || to.dims(d) != from.dims(static_cast<int>(axis)))
+      return false;
+    seen[static_cast<size_t>(axis)] = true;
+  }
+  return true;
+}
+
+void verifyTies(const Plan &plan, Reporter &report) {
+  std::map<std::string_view, const Variable *> variables;
+  for (const Variable &variable : plan.variables())
+    variables.emplace(variable.name(), &variable);
+  for (const Tie &tie : plan.ties()) {
+    auto of = variables.find(tie.of());
+    if (of == variables.end())
+      report("initializer '{}': it copies '{}', which is no variable", tie.name(), tie.of());
+    else if (!isCopy(tie, *of->second))
+      report("initializer '{}': {} is no copy of variable '{}', {}", tie.name(), typeName(tie.type()), tie.of(),
+             typeName(of->second->type()));
+  }
+}
+} // namespace
+
+void verifyVariables(const Context &context) {
+  verifyArena(context.plan, context.report);
+  verifyTies(context.plan, context.report);
+}
+
+} // namespace tcc::plan::verifier

@@ -1,0 +1,45 @@
+"""Plans changed at random, with good checksums: the verifier refuses them, or they run without touching memory outside their buffers.
+
+TCC_MUTATION_ROUNDS=N changes each plan N times instead of a few, and adds the models that take longer to compile;
+TCC_MUTATION_SEED=N makes other changes. A failure names its plan, seed and round, which come again under the same variables."""
+import os
+import unittest
+
+import common
+from common import EndToEnd, case
+
+ROUNDS = int(os.environ.get("TCC_MUTATION_ROUNDS", "0"))
+SEED = os.environ.get("TCC_MUTATION_SEED", "1")
+
+# By name: case of the zoo, and what is compiled differently. Between them: dense layers, convolutions, batch norm, an
+# embedding, a recurrent layer, attention; accumulation and clipping, variants, bf16; SGD, momentum, Adam, AdamW, Adagrad.
+QUICK = {"mlp-accumulate": ("mlp", ["--set", "train.accumulate=2", "--set", "train.clip_norm=1.0"]),
+         "cnn-bn": ("cnn-bn", []),
+         "lstm-lm": ("lstm-lm", [])}
+MORE = {"mlp": ("mlp", []),
+        "mlp-variants": ("mlp", ["--variants", "3"]),
+        "small-cnn": ("small-cnn", []),
+        "attention": ("mha-need-weights", []),
+        "nano-gpt": ("nano-gpt", []),
+        "nano-gpt-bf16": ("nano-gpt", ["--set", "train.precision=bf16"]),
+        "dlrm": ("dlrm", []),
+        "lamb": ("small-cnn", ["--set", "optimizer.kind=lamb"]),
+        "muon": ("mlp", ["--set", "optimizer.kind=muon"])}
+
+
+class PlanMutations(EndToEnd):
+    def test_accepted_plans_stay_inside_their_buffers(self):
+        plans = []
+        for name, (model, words) in (QUICK | (MORE if ROUNDS else {})).items():
+            path, recipe, _, _ = case(model)
+            plans.append(self.compile(path, "--recipe", recipe, *words, plan=f"{name}.tplan"))
+        common.SECONDS = max(common.SECONDS, ROUNDS * len(plans))
+        keep = os.environ.get("TCC_MUTATION_KEEP")
+        result = self.command("plan-mutations", "--rounds", ROUNDS or 150, "--seed", SEED, *(["--keep", keep] if keep else []),
+                              *(["--accepted"] if ROUNDS else []), *plans)
+        print(result.out)
+        self.assertEqual(result.status, 0, str(result))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,139 @@
+//===- Case.cpp -----------------------------------------------------------===//
+#include "test/mutations/Case.h"
+
+#include "runtime/Device.h"
+#include "runtime/plan/Verifier.h"
+#include "runtime/state/Export.h"
+#include "runtime/train/EntryRunner.h"
+#include "runtime/train/Scalars.h"
+#include "runtime/train/Schedule.h"
+#include "test/support/isolate/IsolatedPlan.h"
+
+#include <csignal>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tcc::test {
+
+namespace {
+constexpr int kStatusOf[] = {0, 10, 11, 12}; // by Outcome; any other exit status is a finding
+
+void limitTo(int resource, uint64_t most) {
+  if (most == 0)
+    return;
+  rlimit limit{most, most};
+  ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+}
+
+/// Ends the child. Its message goes to standard error, which the parent reads.
+[[noreturn]] void end(Outcome outcome, const std::string &message) {
+  fmt::print(stderr, "{}", message);
+  std::fflush(stderr);
+  ::_exit(kStatusOf[static_cast<int>(outcome)]);
+}
+
+[[noreturn]] void endWithFinding(const std::string &message) {
+  fmt::print(stderr, "{}", message);
+  std::fflush(stderr);
+  ::_exit(99);
+}
+
+void runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std::mt19937_64 &random) {
+  auto device = runtime::createCpuDevice(reader, options.threads);
+  if (!device)
+    end(Outcome::RefusedByDevice, device.message());
+  const plan::Plan &plan = reader.plan();
+  auto schedule = runtime::LearningSchedule::create(plan.training().schedule(), 100);
+  if (!schedule)
+    end(Outcome::RefusedByDevice, schedule.message());
+  auto scalars = runtime::ScalarBlock::create(plan.training(), schedule.take());
+  if (!scalars)
+    end(Outcome::RefusedByDevice, scalars.message());
+  volatile char sink = 0;
+  for (const plan::Entry &entry : plan.entries()) {
+    runtime::EntryRunner runner(**device, entry);
+    for (int i = 0; i < entry.inputs_size(); ++i) {
+      const plan::Buffer &buffer = entry.buffers(static_cast<int>(entry.inputs(i).buffer()));
+      uint64_t mask = random() % 2 ? ~uint64_t(0) : 7;
+      for (uint64_t byte = 0; byte < buffer.bytes(); ++byte)
+        static_cast<char *>(runner.inputs()[static_cast<size_t>(i)])[byte] = static_cast<char>(random() & mask);
+    }
+    if (!runner.scalars().empty())
+      scalars->compute(1, 0, runner.scalars());
+    if (plan::Status status = runner.run(); !status.ok())
+      end(Outcome::RefusedByDevice, status.message());
+    for (int i = 0; i < entry.outputs_size(); ++i) {
+      sink = sink + static_cast<char>(runner.scalarOutput(i) > 0);
+      for (std::byte byte : runner.outputBytes(i))
+        sink = sink + static_cast<char>(byte);
+    }
+  }
+}
+
+[[noreturn]] void runCase(const std::string &bytes, const CaseOptions &options) {
+  limitTo(RLIMIT_AS, options.memoryBytes);
+  limitTo(RLIMIT_CPU, options.cpuSeconds);
+  limitTo(RLIMIT_CORE, 0);
+  nameFaults();
+  auto reader = plan::PlanReader::fromBuffer(bytes, options.folder + "/mutated.tplan");
+  if (!reader)
+    end(Outcome::RefusedByReader, reader.message());
+  std::mt19937_64 random(options.seed);
+  if (int variants = reader->plan().variants_size(); variants > 0)
+    reader->selectVariant(static_cast<uint32_t>(random() % static_cast<uint64_t>(variants)));
+  if (auto problems = plan::verifyPlan(reader->plan(), 5); !problems.empty())
+    end(Outcome::RefusedByVerifier, problems.front());
+  for (const plan::Entry &entry : reader->plan().entries())
+    if (std::string overlap = findOverlap(entry); !overlap.empty())
+      endWithFinding(overlap);
+  auto isolated = IsolatedPlan::load(*reader, options.threads);
+  if (!isolated)
+    end(Outcome::RefusedByDevice, isolated.message());
+  for (const plan::Entry &entry : reader->plan().entries())
+    if (plan::Status status = isolated->run(entry, random); !status.ok())
+      end(Outcome::RefusedByDevice, status.message());
+  runOnDevice(*reader, options, random);
+  runtime::ExportOptions exportOptions;
+  exportOptions.planFolder = options.folder;
+  auto initial = [](const plan::Variable &) { return std::span<const std::byte>(); };
+  for (const char *name : {"/export.safetensors", "/export.onnx"})
+    (void)runtime::exportWeights(*reader, initial, options.folder + name, exportOptions); // may fail, must not fault
+  end(Outcome::Ran, "");
+}
+} // namespace
+
+CaseResult tryPlan(const std::string &bytes, const CaseOptions &options) {
+  int pipes[2];
+  if (::pipe2(pipes, O_CLOEXEC) != 0)
+    return {Outcome::Finding, "no pipe"};
+  std::fflush(stdout);
+  pid_t child = ::fork();
+  if (child < 0)
+    return {Outcome::Finding, "no process"};
+  if (child == 0) {
+    ::dup2(pipes[1], STDERR_FILENO);
+    runCase(bytes, options);
+  }
+  ::close(pipes[1]);
+  std::string message;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(pipes[0], buffer, sizeof(buffer))) > 0;)
+    if (message.size() < 1 << 16)
+      message.append(buffer, static_cast<size_t>(got));
+  ::close(pipes[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status))
+    for (Outcome outcome :
+         {Outcome::Ran, Outcome::RefusedByReader, Outcome::RefusedByVerifier, Outcome::RefusedByDevice})
+      if (WEXITSTATUS(status) == kStatusOf[static_cast<int>(outcome)])
+        return {outcome, message};
+  std::string how = WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                        : fmt::format("exit status {}", WEXITSTATUS(status));
+  return {Outcome::Finding, how + ": " + message};
+}
+
+} // namespace tcc::test

@@ -1,0 +1,304 @@
+//===- PlanMutations.cpp - changed plans are refused or run inside their buffers -===//
+//
+// Takes plans, changes each at random by reflection, gives it good checksums again, and tries it (Case.h). The seed is
+// printed; the same seed and plans give the same cases.
+//
+//===----------------------------------------------------------------------===//
+#include "test/mutations/Case.h"
+
+#include "runtime/plan/PlanFile.h"
+#include "test/support/mutate/MutateMessage.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <map>
+
+using namespace tcc;
+
+namespace {
+constexpr const char *kUsage =
+    "plan-mutations [--rounds N] [--seconds N] [--seed N] [--memory BYTES] [--keep FOLDER] [--accepted] PLAN...\n"
+    "plan-mutations --replay PLAN...\n"
+    "  --rounds    cases of each plan (100)\n"
+    "  --seconds   stop after so long (no limit)\n"
+    "  --memory    address space of a case (4 GiB); 0: no limit, for sanitizers\n"
+    "  --keep      writes findings there\n"
+    "  --accepted  lists which changes were accepted and ran\n"
+    "  --replay    tries the plans as they are\n";
+
+struct Options {
+  uint64_t rounds = 100, seconds = 0, seed = 1, memory = uint64_t(4) << 30;
+  std::string keep;
+  bool accepted = false, replay = false;
+  std::vector<std::string> plans;
+};
+
+std::optional<Options> parse(int argc, char **argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    auto number = [&](uint64_t &value) {
+      char *rest = nullptr;
+      if (++i < argc)
+        value = std::strtoull(argv[i], &rest, 10);
+      return rest && *rest == 0 && rest != argv[i];
+    };
+    bool good = true;
+    if (word == "--rounds")
+      good = number(options.rounds);
+    else if (word == "--seconds")
+      good = number(options.seconds);
+    else if (word == "--seed")
+      good = number(options.seed);
+    else if (word == "--memory")
+      good = number(options.memory);
+    else if (word == "--keep" && i + 1 < argc)
+      options.keep = argv[++i];
+    else if (word == "--accepted")
+      options.accepted = true;
+    else if (word == "--replay")
+      options.replay = true;
+    else if (word.starts_with("--"))
+      good = false;
+    else
+      options.plans.push_back(word);
+    if (!good)
+      return std::nullopt;
+  }
+  return options.plans.empty() ? std::nullopt : std::optional(options);
+}
+
+/// A plan to change, and its payloads.
+struct Source {
+  std::string name;
+  plan::Plan plan;
+  std::vector<std::string> payloads;
+
+  static std::optional<Source> read(const std::string &path) {
+    auto reader = plan::PlanReader::open(path);
+    if (!reader) {
+      fmt::print(stderr, "{}\n", reader.message());
+      return std::nullopt;
+    }
+    Source source{std::filesystem::path(path).stem().string(), reader->plan(), {}};
+    for (int i = 0; i < source.plan.payloads_size(); ++i) {
+      auto bytes = reader->payload(static_cast<uint32_t>(i));
+      source.payloads.emplace_back(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+    }
+    return source;
+  }
+
+  /// With good checksums, but for what binds signatures to code.
+  static std::string write(const plan::Plan &plan, const std::vector<std::string> &payloads) {
+    plan::PlanWriter writer;
+    for (const std::string &payload : payloads)
+      writer.addPayloadView(payload.data(), payload.size());
+    auto bytes = writer.toBuffer(plan);
+    return bytes ? bytes.take() : std::string();
+  }
+};
+
+/// "entries[3].buffers[7].offset: is 64" → "entries.buffers.offset: is": what kind of change it was.
+std::string kindOf(const std::string &change) {
+  std::string kind;
+  bool inside = false;
+  for (char c : change.substr(0, change.find(' ', change.find(':') + 2))) {
+    inside |= c == '[';
+    if (!inside)
+      kind += c;
+    inside &= c != ']';
+  }
+  return kind;
+}
+
+/// Numbers versions anew in the order of the instructions, and where `lives`, has buffers live from their first use to
+/// their last, and arenas hold them. What another change broke of the book-keeping alone fits again, so that the
+/// verifier must look at what matters.
+void keepBooks(plan::Plan &plan, bool lives) {
+  uint64_t largest = 0;
+  for (plan::Entry &entry : *plan.mutable_entries()) {
+    auto exists = [&](uint32_t buffer) { return buffer < static_cast<uint32_t>(entry.buffers_size()); };
+    std::vector<uint32_t> version(static_cast<size_t>(entry.buffers_size()), 0);
+    std::map<uint32_t, std::pair<int, int>> uses;
+    for (int at = 0; at < entry.instructions_size(); ++at) {
+      plan::Instruction &instruction = *entry.mutable_instructions(at);
+      auto use = [&](uint32_t buffer) { uses.try_emplace(buffer, at, at).first->second.second = at; };
+      for (plan::Operand &operand : *instruction.mutable_operands())
+        if (exists(operand.buffer())) {
+          operand.set_version(operand.read() ? version[operand.buffer()] : 0);
+          operand.set_version_written(operand.write() ? version[operand.buffer()] + 1 : 0);
+          use(operand.buffer());
+        }
+      for (const plan::Operand &operand : instruction.operands())
+        if (exists(operand.buffer()) && operand.write())
+          version[operand.buffer()] = operand.version_written();
+      if (instruction.scratch() >= 0 && exists(static_cast<uint32_t>(instruction.scratch())))
+        use(static_cast<uint32_t>(instruction.scratch()));
+    }
+    if (!lives)
+      continue;
+    uint64_t bytes = 0;
+    for (int i = 0; i < entry.buffers_size(); ++i) {
+      plan::Buffer &buffer = *entry.mutable_buffers(i);
+      if (auto used = uses.find(static_cast<uint32_t>(i)); used != uses.end() && buffer.variable() < 0) {
+        if (buffer.first() >= 0)
+          buffer.set_first(used->second.first);
+        if (buffer.last() < entry.instructions_size())
+          buffer.set_last(used->second.second);
+      }
+      if (buffer.arena() != plan::RESIDENT && buffer.offset() < 1 << 26 && buffer.bytes() < 1 << 26)
+        bytes = std::max(bytes, buffer.offset() + buffer.bytes());
+    }
+    entry.set_transient_bytes(bytes);
+    largest = std::max(largest, bytes);
+  }
+  if (lives && plan.variants().empty())
+    plan.set_transient_bytes(largest);
+}
+
+struct Changed {
+  std::string bytes;
+  std::vector<std::string> changes;
+};
+
+Changed change(const Source &source, std::mt19937_64 &random) {
+  Changed result;
+  plan::Plan plan = source.plan;
+  std::vector<std::string> payloads = source.payloads;
+  uint64_t count = random() % 4 ? 1 : 1 + random() % 4;
+  bool inEntry = random() % 2 && plan.entries_size() > 0; // else anywhere: names, settings, payloads, …
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!inEntry || plan.entries().empty()) {
+      result.changes.push_back(test::mutateMessage(plan, random));
+      continue;
+    }
+    auto entry = static_cast<int>(random() % static_cast<uint64_t>(plan.entries_size()));
+    result.changes.push_back("entries[" + std::to_string(entry) + "]." +
+                             test::mutateMessage(*plan.mutable_entries(entry), random));
+  }
+  if (uint64_t books = random() % 3)
+    keepBooks(plan, books == 2);
+  if (random() % 16 == 0 && !payloads.empty())
+    if (std::string &payload = payloads[random() % payloads.size()]; !payload.empty()) {
+      payload[random() % payload.size()] ^= static_cast<char>(1 << random() % 8);
+      result.changes.push_back("payload content: one bit");
+    }
+  result.bytes = Source::write(plan, payloads);
+  return result;
+}
+
+const char *nameOf(test::Outcome outcome) {
+  switch (outcome) {
+  case test::Outcome::Ran:
+    return "ran";
+  case test::Outcome::RefusedByReader:
+    return "refused by the reader";
+  case test::Outcome::RefusedByVerifier:
+    return "refused by the verifier";
+  case test::Outcome::RefusedByDevice:
+    return "refused by the device";
+  case test::Outcome::Finding:
+    return "FINDING";
+  }
+  return "";
+}
+
+class Session {
+public:
+  explicit Session(const Options &options) : options(options) {
+    std::string folder = (std::filesystem::temp_directory_path() / "plan-mutations-XXXXXX").string();
+    if (!::mkdtemp(folder.data()))
+      std::abort();
+    caseOptions.folder = folder;
+    caseOptions.memoryBytes = options.memory;
+  }
+  ~Session() { std::filesystem::remove_all(caseOptions.folder); }
+
+  bool replay(const std::string &path) {
+    auto source = Source::read(path);
+    if (!source)
+      return false;
+    test::CaseResult result = test::tryPlan(Source::write(source->plan, source->payloads), caseOptions);
+    fmt::print("{}: {}{}{}\n", path, nameOf(result.outcome), result.message.empty() ? "" : ": ", result.message);
+    return result.outcome != test::Outcome::Finding;
+  }
+
+  /// The plan as it is must run; then its changed copies.
+  bool run(const std::string &path) {
+    auto source = Source::read(path);
+    if (!source)
+      return false;
+    test::CaseResult whole = test::tryPlan(Source::write(source->plan, source->payloads), caseOptions);
+    if (whole.outcome != test::Outcome::Ran) {
+      fmt::print("{}: unchanged, it is {}: {}\n", path, nameOf(whole.outcome), whole.message);
+      return false;
+    }
+    bool good = true;
+    for (uint64_t round = 0; round < options.rounds && !isOver(); ++round) {
+      std::mt19937_64 random(options.seed * 1'000'003 + round);
+      Changed changed = change(*source, random);
+      caseOptions.seed = random();
+      test::CaseResult result = test::tryPlan(changed.bytes, caseOptions);
+      ++counts[result.outcome];
+      if (result.outcome == test::Outcome::Ran)
+        for (const std::string &one : changed.changes)
+          ++kinds[kindOf(one)];
+      if (result.outcome != test::Outcome::Finding)
+        continue;
+      good = false;
+      fmt::print("{}, round {}: {}\n", source->name, round, result.message);
+      for (const std::string &one : changed.changes)
+        fmt::print("  {}\n", one);
+      if (!options.keep.empty())
+        if (auto status = plan::PlanWriter::writeBytes(
+                changed.bytes, fmt::format("{}/{}-{}-{}.tplan", options.keep, source->name, options.seed, round));
+            !status.ok())
+          fmt::print("{}\n", status.message());
+    }
+    return good;
+  }
+
+  void summarize() {
+    uint64_t all = 0;
+    for (const auto &[outcome, count] : counts)
+      all += count;
+    fmt::print("seed {}: {} changed plans", options.seed, all);
+    for (test::Outcome outcome : {test::Outcome::RefusedByReader, test::Outcome::RefusedByVerifier,
+                                  test::Outcome::RefusedByDevice, test::Outcome::Ran, test::Outcome::Finding})
+      fmt::print(", {} {}", counts[outcome], nameOf(outcome));
+    fmt::print("\n");
+    if (options.accepted)
+      for (const auto &[kind, count] : kinds)
+        fmt::print("{:6} {}\n", count, kind);
+  }
+
+private:
+  bool isOver() const {
+    return options.seconds && std::chrono::steady_clock::now() - began > std::chrono::seconds(options.seconds);
+  }
+
+  const Options &options;
+  test::CaseOptions caseOptions;
+  std::map<test::Outcome, uint64_t> counts;
+  std::map<std::string, uint64_t> kinds;
+  std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
+};
+} // namespace
+
+int main(int argc, char **argv) {
+  auto options = parse(argc, argv);
+  if (!options) {
+    fmt::print(stderr, "{}", kUsage);
+    return 2;
+  }
+  Session session(*options);
+  bool good = true;
+  for (const std::string &path : options->plans)
+    good &= options->replay ? session.replay(path) : session.run(path);
+  if (!options->replay)
+    session.summarize();
+  return good ? 0 : 1;
+}

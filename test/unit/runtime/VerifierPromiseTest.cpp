@@ -1,0 +1,97 @@
+//===- VerifierPromiseTest.cpp - what else a runtime would trust ----------===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+
+/// The test plan after a change, which some message must name.
+void refused(const std::function<void(plan::Plan &)> &change, std::initializer_list<std::string> texts) {
+  plan::Plan plan = makeTestPlan();
+  ASSERT_EQ(plan::verifyPlan(plan), std::vector<std::string>());
+  change(plan);
+  expectProblem(plan, texts);
+}
+} // namespace
+
+TEST(VerifierPromise, BuffersOfNoKnownKind) {
+  // An arena of another number would be the transient one to the device, and none to the search for overlaps.
+  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_arena(static_cast<plan::Arena>(7)); },
+          {"'y'", "there is no arena 7"});
+  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_kind(static_cast<plan::Buffer::Kind>(70)); },
+          {"'y'", "there is no kind 70"});
+  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->mutable_type()->set_dtype(plan::DTYPE_NONE); },
+          {"'y'", "no element type"});
+}
+
+TEST(VerifierPromise, AVariableIsOneBuffer) {
+  refused([](plan::Plan &plan) { *step(plan).add_buffers() = plan.entries(0).buffers(kB); },
+          {"variable 'b' is another buffer already"});
+}
+
+TEST(VerifierPromise, ScratchIsScratch) {
+  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kScratch)->set_kind(plan::Buffer::VALUE); },
+          {"instruction 3", "not of kind SCRATCH"});
+}
+
+TEST(VerifierPromise, FilledBuffersAreFilled) {
+  refused([](plan::Plan &plan) { step(plan).clear_inputs(); }, {"nothing fills", "'x'"});
+  refused(
+      [](plan::Plan &plan) {
+        plan::Port &again = *step(plan).add_inputs();
+        again = plan.entries(0).inputs(0);
+        again.set_name("again");
+      },
+      {"input 'again'", "is another input already"});
+  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kB)->set_kind(plan::Buffer::INPUT); },
+          {"'b'", "filled before the entry runs, and a variable"});
+}
+
+TEST(VerifierPromise, ABatchIsTheLengthOfAnInput) {
+  for (int64_t batch : {int64_t(0), int64_t(-4), int64_t(63), int64_t(1) << 60})
+    refused([&](plan::Plan &plan) { step(plan).set_batch(batch); }, {"a batch of " + std::to_string(batch)});
+}
+
+TEST(VerifierPromise, NumbersThatTheRuntimeReadsAreOne) {
+  refused([](plan::Plan &plan) { step(plan).mutable_outputs(0)->set_name("loss_sum"); },
+          {"output 'loss_sum'", "not one number"});
+}
+
+TEST(VerifierPromise, AProductIsNotWrittenOverItsFactors) {
+  refused([](plan::Plan &plan) { step(plan).mutable_instructions(3)->add_in_place()->set_destination(2); },
+          {"instruction 3", "a matmul cannot write operand 2 in place of 0"});
+}
+
+TEST(VerifierPromise, ExternalFilesHaveNames) {
+  auto external = [](plan::Plan &plan, const std::string &path) {
+    plan::ExternalBytes &bytes = *plan.mutable_variables(0)->mutable_external();
+    bytes.set_path(path);
+    bytes.set_bytes(2048);
+  };
+  for (const std::string &path : {std::string(), std::string("weights\0.bin", 12), std::string("\x1b[2J")})
+    refused([&](plan::Plan &plan) { external(plan, path); }, {"variable 'w'", "no name of an external file"});
+}
+
+TEST(VerifierPromise, CopiesOfVariables) {
+  auto tied = [](plan::Plan &plan) -> plan::Tie & {
+    plan::Tie &tie = *plan.add_ties();
+    tie.set_name("head");
+    tie.set_of("w");
+    tie.add_permutation(1);
+    tie.add_permutation(0);
+    tie.mutable_type()->set_dtype(plan::F32);
+    tie.mutable_type()->add_dims(32);
+    tie.mutable_type()->add_dims(16);
+    return tie;
+  };
+  plan::Plan good = makeTestPlan();
+  tied(good);
+  EXPECT_EQ(plan::verifyPlan(good), std::vector<std::string>());
+  refused([&](plan::Plan &plan) { tied(plan).set_of("none"); }, {"'head'", "copies 'none'"});
+  refused([&](plan::Plan &plan) { tied(plan).set_permutation(0, 0); }, {"'head'", "no copy of variable 'w'"});
+  refused([&](plan::Plan &plan) { tied(plan).set_permutation(0, -1); }, {"'head'", "no copy"});
+  refused([&](plan::Plan &plan) { tied(plan).mutable_type()->clear_dims(); }, {"'head'", "no copy"});
+  refused([&](plan::Plan &plan) { tied(plan).mutable_type()->set_dtype(plan::F64); }, {"'head'", "no copy"});
+}
