@@ -2,6 +2,7 @@
 #include "frontend/OnnxFile.h"
 
 #include "frontend/Limits.h"
+#include "runtime/plan/TerminalText.h"
 
 #include <cerrno>
 #include <cstring>
@@ -294,6 +295,21 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
   return dense;
 }
 
+/// A plan holds the names of inputs, outputs and initializers, and its strings are UTF-8.
+static Status checkNames(const std::string &path, const onnx::GraphProto &graph) {
+  auto check = [&](const char *kind, const auto &items) -> Status {
+    for (const auto &item : items)
+      if (!plan::isUtf8(item.name()))
+        return plan::error("{}: {} \"{}\": its name is no UTF-8; rename it", path, kind, plan::oneLine(item.name()));
+    return Status::success();
+  };
+  for (Status status : {check("graph input", graph.input()), check("graph output", graph.output()),
+                        check("initializer", graph.initializer())})
+    if (!status.ok())
+      return status;
+  return Status::success();
+}
+
 Expected<OnnxFile> readOnnxFile(const std::string &path) {
   OnnxFile file;
   file.path = path;
@@ -325,6 +341,8 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
     *graph.add_initializer() = dense.take();
   }
   graph.clear_sparse_initializer();
+  if (Status status = checkNames(path, graph); !status.ok())
+    return status;
   for (TensorProto &tensor : *graph.mutable_initializer())
     if (Status status = takeInitializer(tensor, file); !status.ok())
       return plan::error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());

@@ -57,6 +57,16 @@ std::string escaped(std::string_view text, bool keepLines) {
 
 } // namespace
 
+bool isUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const Decoded next = decode(text);
+    if (next.bytes == 0)
+      return false;
+    text.remove_prefix(next.bytes);
+  }
+  return true;
+}
+
 std::string terminalText(std::string_view text) { return escaped(text, true); }
 std::string oneLine(std::string_view name) { return escaped(name, false); }
 

@@ -19,6 +19,9 @@ std::string terminalText(std::string_view text);
 /// The same for a name inside a line: newlines and tabs are written out, too.
 std::string oneLine(std::string_view name);
 
+/// True if all of the text is UTF-8 (RFC 3629).
+bool isUtf8(std::string_view text);
+
 } // namespace tcc::plan
 
 #endif // TCC_RUNTIME_PLAN_TERMINALTEXT_H

@@ -114,6 +114,13 @@ class HostileInputs(EndToEnd):
             result = self.succeed("tcc", *words)
             self.assertNotIn("\x1b", result.out + result.err, str(result))
 
+    def test_names_that_are_no_text(self):
+        """A plan's strings are UTF-8, so that no such name can stand in it."""
+        model = self.model([helper.make_node("Relu", ["AA"], ["y"])], [("AA", [2, 4])])
+        model.write_bytes(model.read_bytes().replace(b"AA", b"A\xff"))
+        result = self.refuse(1, [r"A\\xff.*no UTF-8"], "tcc", model, "--entry", "predict", "-o", "out.tplan")
+        self.assertEqual(len(result.err.strip().splitlines()), 1, str(result))
+
     def test_a_recipe_that_is_no_text(self):
         model = models.mlp(self.folder / "mlp.onnx")
         for content in (b"[\0]\nk", b"[loss]\nsh\xc8\x96ift = true\n", b"a" + b".a" * 50_000 + b" = 1", b"\xff"):
