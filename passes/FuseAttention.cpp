@@ -48,8 +48,9 @@ public:
     const bool causal = useBand && kept.upper < v[2] - 1;
     DropoutOp dropout = match.dropout;
     auto number = [](double x) { return llvm::APFloat(x); };
-    auto op = AttentionOp::create(builder, loc, RankedTensorType::get({q[0], q[1], q[2], v[3]}, element),
-                                  RankedTensorType::get({q[0], q[1], q[2], 1}, sums), query, key, value, bias, mask,
+    auto rowType = RankedTensorType::get({q[0], q[1], q[2], 1}, sums);
+    auto op = AttentionOp::create(builder, loc, RankedTensorType::get({q[0], q[1], q[2], v[3]}, element), rowType,
+                                  rowType, query, key, value, bias, mask,
                                   dropout ? dropout.getKey() : Value(), number(match.scale), causal,
                                   uint64_t(causal ? kept.upper : 0), number(match.softcap),
                                   dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0);

@@ -142,14 +142,14 @@ def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
 
     ```mlir
     %t = train.transpose %x [0, 2, 1, 3] : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
-    %output, %logsumexp = train.attention %t, %k, %v {...}
+    %output, %logsumexp, %rest = train.attention %t, %k, %v {...}
     %o = train.transpose %output [0, 2, 1, 3] : tensor<2x4x64x32xf32> -> tensor<2x64x4x32xf32>
     // becomes
-    %o, %logsumexp = train.fused(%x, %k, %v) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>) {
+    %o, %logsumexp, %rest = train.fused(%x, %k, %v) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>) {
       %t = train.transpose %x [0, 2, 1, 3]
-      %output, %logsumexp = train.attention %t, %k, %v {...}
+      %output, %logsumexp, %rest = train.attention %t, %k, %v {...}
       %o = train.transpose %output [0, 2, 1, 3]
-      train.yield %o, %logsumexp
+      train.yield %o, %logsumexp, %rest
     }
     ```
   }];

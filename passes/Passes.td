@@ -230,8 +230,8 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
     %q4 = train.reshape %q : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
     %k4 = train.reshape %k : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
     %v4 = train.reshape %v : tensor<6x8x4xf32> -> tensor<1x6x8x4xf32>
-    %o, %l = train.attention %q4, %k4, %v4 {scale = 0.5} : (tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>)
-        -> (tensor<1x6x8x4xf32>, tensor<1x6x8x1xf32>)
+    %o, %l, %rest = train.attention %q4, %k4, %v4 {scale = 0.5} : (tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>, tensor<1x6x8x4xf32>)
+        -> (tensor<1x6x8x4xf32>, tensor<1x6x8x1xf32>, tensor<1x6x8x1xf32>)
     %y = train.reshape %o : tensor<1x6x8x4xf32> -> tensor<6x8x4xf32>
     ```
   }];

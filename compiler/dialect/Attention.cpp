@@ -71,15 +71,17 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
   return success();
 }
 
-template <typename OpTy> LogicalResult verifyOutputs(OpTy op, Value output, Value logsumexp, const char *what) {
+template <typename OpTy> LogicalResult verifyOutputs(OpTy op, const char *what) {
+  Value output = op.getOutput();
   AttentionShape s = attentionShapeOf(op);
   if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
       elementTypeOf(output) != elementTypeOf(op.getQuery()))
     return op.emitOpError("needs ") << what
                                     << " of batch, heads, queries, and the features of value, in query's element type";
-  if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) ||
-      elementTypeOf(logsumexp) != s.sumType)
-    return op.emitOpError("needs logsumexp of batch, heads, queries and 1 in ") << s.sumType;
+  for (Value logsumexp : {Value(op.getLogsumexp()), Value(op.getLogsumexpRest())})
+    if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) ||
+        elementTypeOf(logsumexp) != s.sumType)
+      return op.emitOpError("needs logsumexp and its rest of batch, heads, queries and 1 in ") << s.sumType;
   return success();
 }
 
@@ -167,7 +169,7 @@ double dropped(double weight, double kept) { return kept == 0 ? 0 : weight * kep
 // attention
 //===----------------------------------------------------------------------===//
 LogicalResult AttentionOp::verify() {
-  return failed(verifyCommon(*this)) ? failure() : verifyOutputs(*this, getOutput(), getLogsumexp(), "an output");
+  return failed(verifyCommon(*this)) ? failure() : verifyOutputs(*this, "an output");
 }
 
 double AttentionOp::getFlops() {
@@ -192,6 +194,7 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
       for (int64_t v = 0; v < s.width; ++v)
         results[0].setDouble(naive.outputIndex(b, h, i, v), 0);
       results[1].setDouble(naive.rowIndex(b, h, i), -HUGE_VAL);
+      results[2].setDouble(naive.rowIndex(b, h, i), 0);
       return;
     }
     for (double &score : scores)
@@ -202,12 +205,14 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
           sums[v] += dropped(scores[j], naive.kept(b, h, i, j)) * naive.value(b, h, j, v);
     for (int64_t v = 0; v < s.width; ++v)
       results[0].setDouble(naive.outputIndex(b, h, i, v), sums[v] / total);
-    results[1].setDouble(naive.rowIndex(b, h, i), largest + std::log(total));
+    const int64_t row = naive.rowIndex(b, h, i);
+    results[1].setDouble(row, largest + std::log(total));
+    results[2].setDouble(row, largest - results[1].getDouble(row) + std::log(total));
   });
 }
 
 /// What flows into logsumexp, g, adds g·p to the scores' gradient p∘(…− δ): it is taken off δ = Σ output·outputGrad, as
-/// one more feature: output g, outputGrad −1, value 0.
+/// one more feature: output g, outputGrad −1, value 0. What rounding takes from logsumexp has no gradient.
 void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &gradients) {
   gradients.resize(getNumOperands());
@@ -239,7 +244,7 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
         elementTypeOf(bias)));
   auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
                                       getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output,
-                                      getLogsumexp(), outputGrad, getScale(), getCausal(), getCausalOffset(),
+                                      getLogsumexp(), getLogsumexpRest(), outputGrad, getScale(), getCausal(), getCausalOffset(),
                                       getSoftcap(), getDropout(), getDropoutId());
   gradients[0] = grad.getQueryGrad();
   gradients[1] = grad.getKeyGrad();
@@ -252,10 +257,10 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 }
 
 llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
-  auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(), getQuery(),
-                                getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
+  auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(),
+                                getLogsumexpRest().getType(), getQuery(), getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
                                 getCausalOffset(), getSoftcap(), llvm::APFloat(0.0));
-  return {op.getOutput(), op.getLogsumexp()};
+  return {op.getOutput(), op.getLogsumexp(), op.getLogsumexpRest()};
 }
 
 llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2}; }
@@ -264,7 +269,7 @@ llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2
 // attention_grad
 //===----------------------------------------------------------------------===//
 LogicalResult AttentionGradOp::verify() {
-  if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, getOutput(), getLogsumexp(), "an output")))
+  if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, "an output")))
     return failure();
   if (getOutputGrad().getType() != getOutput().getType())
     return emitOpError("needs a gradient of its output's type");
@@ -295,6 +300,7 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
     sums.emplace_back(result.size(), 0.0);
   naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
     double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i)), delta = 0;
+    const double rest = operands[s.logsumexpRest].getDouble(naive.rowIndex(b, h, i));
     if (logsumexp == -HUGE_VAL) // no key has a weight
       logsumexp = HUGE_VAL;
     for (int64_t v = 0; v < s.width; ++v) {
@@ -304,7 +310,7 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
     for (int64_t j = 0; j < s.keys; ++j) {
       if (naive.excluded(b, h, i, j))
         continue;
-      double weight = std::exp(naive.score(b, h, i, j) - logsumexp), kept = naive.kept(b, h, i, j), weightGrad = 0;
+      double weight = std::exp(naive.score(b, h, i, j) - logsumexp - rest), kept = naive.kept(b, h, i, j), weightGrad = 0;
       for (int64_t v = 0; v < s.width; ++v) {
         double g = outputGrad.getDouble(naive.outputIndex(b, h, i, v));
         sums[2][naive.valueIndex(b, h, j, v)] += dropped(weight, kept) * g;

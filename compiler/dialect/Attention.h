@@ -16,7 +16,7 @@ struct AttentionShape {
   int64_t causalOffset, dropoutId;
   mlir::Type sumType; ///< f32, or f64 for f64
 
-  int bias = -1, mask = -1, randomKey = -1, output = -1, logsumexp = -1, outputGrad = -1;
+  int bias = -1, mask = -1, randomKey = -1, output = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: not there
 
   int64_t groupSize() const { return heads / keyHeads; }
@@ -66,6 +66,7 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   if constexpr (std::is_same_v<OpTy, AttentionGradOp>) {
     s.output = next++;
     s.logsumexp = next++;
+    s.logsumexpRest = next++;
     s.outputGrad = next++;
   }
   return s;

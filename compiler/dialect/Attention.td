@@ -27,26 +27,28 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
     j > i + `causalOffset`. A row that excludes everything gives zeros, and logsumexp −∞. `dropout` p draws as
     train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
 
-    Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64).
+    Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64);
+    logsumexpRest, of the same type, what rounding took from logsumexp. A row whose scores are all near −1e9 (a mask of a
+    finite number) has a logsumexp that is too coarse for the logarithm of its sum: logsumexp + logsumexpRest is not.
     Sums are f32 (f64) whatever the operands' type. Operands and results of heads may lie in other tensors, by strides
     (acceptsLayout), as long as features lie side by side.
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
                             Optional<StaticShapeTensorOf<[UI32]>>:$randomKey), Train_AttentionAttributes);
-  let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp);
+  let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp, Train_FloatTensor:$logsumexpRest);
 }
 def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of attention; scores are computed again by blocks",
                                                 [Train_NotDifferentiable]> {
   let description = [{
-    With p = exp(score − logsumexp), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
+    With p = exp(score − logsumexp − logsumexpRest), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
     softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). `biasGrad`, there only where somebody reads it, is s' in full:
     [B, H, Tq, Tk].
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
                             Optional<StaticShapeTensorOf<[UI32]>>:$randomKey, Train_FloatTensor:$output, Train_FloatTensor:$logsumexp,
-                            Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
+                            Train_FloatTensor:$logsumexpRest, Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
   let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad,
                       Variadic<Train_FloatTensor>:$biasGrad);
   let hasCanonicalizer = 1;

@@ -312,8 +312,9 @@ Lane AttentionEmitter::kept(const Vector &v, Value row) {
 
 Lane AttentionEmitter::scaled(Lane score) { return scalesLate ? score * number(s.scale) : score; }
 
-Lane AttentionEmitter::expAbove(Lane score, Lane base) {
-  return exp(scalesLate ? score.fma(number(s.scale), -base) : score - base);
+Lane AttentionEmitter::expAbove(Lane score, Lane base, std::optional<Lane> rest) {
+  Lane x = scalesLate ? score.fma(number(s.scale), -base) : score - base;
+  return exp(rest ? x - *rest : x);
 }
 
 Lane AttentionEmitter::exp(Lane x) {

@@ -174,8 +174,8 @@ protected:
   Lane kept(const Vector &v, mlir::Value row);
   /// What score() returned, with the scale.
   Lane scaled(Lane score);
-  /// e^(scaled(score) − base).
-  Lane expAbove(Lane score, Lane base);
+  /// e^(scaled(score) − base − rest).
+  Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt);
   /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
   Lane exp(Lane x);
 

@@ -1,6 +1,6 @@
 //===- AttentionGradKernel.cpp - the loops of attention's gradient -*- C++ -*-===//
 //
-// Weights are computed again from the scores and logsumexp, one block of queries and keys after another, and each block
+// Weights are computed again from the scores and logsumexp with its rest, one block of queries and keys after another, and each block
 // adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention", arXiv:2205.14135,
 // algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys. Where there are
 // enough heads, a tile is all that reads one head's keys. Else there is a tile for each block of queries, which makes
@@ -34,6 +34,7 @@ struct GradLayout : AttentionLayout {
     outputs = take(s.width * kBlockQueries / words);
     delta = take(kBlockQueries);
     logsumexp = take(kBlockQueries);
+    logsumexpRest = take(kBlockQueries);
     const int64_t sums = pairs ? blockKeys * BlockEmitter::kMostLanes : block;
     weights = take(sums);
     scoreGrads = take(sums);
@@ -65,7 +66,7 @@ struct GradLayout : AttentionLayout {
   int64_t queryBlocks, keyBlocks;
   bool whole;                            ///< a tile is a whole head
   int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
-  int64_t delta, logsumexp;
+  int64_t delta, logsumexp, logsumexpRest;
   /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
   /// scores' gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
@@ -228,6 +229,7 @@ private:
       if (at.pairs && v.active)
         none = none | lanesFrom(v.active);
       store(at.logsumexp, v.offset, none.select(number(HUGE_VAL), logsumexp));
+      store(at.logsumexpRest, v.offset, lane(e.load(operandAt(s.logsumexpRest, row, 1), row, e.lanes(), v.active)));
     });
     if (!(wanted & kQueries))
       return;
@@ -345,11 +347,12 @@ private:
       Value index = e.plus(e.times(row, kBlockQueries / 2), e.divide(v.offset, 2));
       e.store(words(0, 1), e.plus(index, to), asWords);
     };
-    Lane logsumexp = load(at.logsumexp, v.offset), delta = load(at.delta, v.offset);
+    Lane logsumexp = load(at.logsumexp, v.offset), rest = load(at.logsumexpRest, v.offset);
+    Lane delta = load(at.delta, v.offset);
     auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
       std::optional<Lane> capped;
-      Lane x = score(product, v, row, diagonal, &capped), weight = expAbove(x, logsumexp);
+      Lane x = score(product, v, row, diagonal, &capped), weight = expAbove(x, logsumexp, rest);
       if (s.softcap > 0)
         store(at.slopes, index, (1.0 - *capped * *capped) * number(s.scale));
       if (s.dropout > 0) {

@@ -167,9 +167,12 @@ private:
         Value index = e.indexOf(sums, feature, e.index(0));
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
-      Lane logsumexp = finiteBase(scaled(load(at.largest, v.offset))) + scalar::log(total);
+      // Knuth's sum of two numbers: what the sum rounds away is exact.
+      Lane base = finiteBase(scaled(load(at.largest, v.offset))), log = scalar::log(total), logsumexp = base + log;
+      Lane ofLog = logsumexp - base, rest = (base - (logsumexp - ofLog)) + (log - ofLog);
       Value row = e.plus(queryBase(), v.first);
       e.store(resultAt(1, row, 1), row, logsumexp, v.active);
+      e.store(resultAt(2, row, 1), row, none.select(number(0), rest), v.active);
       MatrixView output = rowsOf(MatrixView::kResult, 0, head, v.first);
       e.transposeOut(sums, output, s.width, Value(), v.active ? e.least(v.active, e.index(e.lanes())) : Value());
     });

@@ -89,15 +89,17 @@ public:
     segments += std::string(", ") + (a.mask ? "1" : "0") + ", " + random;
     const Extents rows = {batch, heads, queries, 1};
     const std::string settings = ", scale = 0.4" + a.settings;
-    body += "%o, %l = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">" + settings +
-            "} : (" + types + ") -> (" + type(output, a.element) + ", " + type(rows, "f32") + ")\n";
+    body += "%o, %l, %s = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">" + settings +
+            "} : (" + types + ") -> (" + type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") +
+            ")\n";
     const Extents lyingOutput = {batch, queries, heads, width};
     std::string result = transpose(outer("%o", output), output, {0, 2, 1, 3}, outside);
     std::string grad = inner(transpose(argument("%g", lyingOutput), lyingOutput, {0, 2, 1, 3}, outside), output);
-    body += "%gq, %gk, %gv = train.attention_grad " + names + ", %o, %l, " + grad +
+    body += "%gq, %gk, %gv = train.attention_grad " + names + ", %o, %l, %s, " + grad +
             " {operandSegmentSizes = array<i32: " + segments +
-            ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
-            type(output, a.element) + ", " + type(rows, "f32") + ", " + type(output, a.element) + ") -> (" +
+            ", 1, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
+            type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") + ", " + type(output, a.element) +
+            ") -> (" +
             type(shapes[0], a.element) + ", " + type(shapes[1], a.element) + ", " + type(shapes[2], a.element) + ")\n";
     std::string returned = result + ", %l", returnedTypes = type(lyingOutput, outside) + ", " + type(rows, "f32");
     const char *grads[] = {"%gq", "%gk", "%gv"};

@@ -77,8 +77,8 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   optional(!c.mask.empty(), "m", typeOf(c.mask, "i1"), {0, 1});
   optional(c.settings.find("dropout") != std::string::npos, "w", "tensor<4xui32>", {0, 4e9});
   for (Text *t : {&text, &wide})
-    t->body += "%r, %l = train.attention " + t->names + " {operandSegmentSizes = array<i32: " + t->segments + ">" +
-               t->settings + "} : (" + t->types + ") -> (" + output + ", " + logsumexp + ")";
+    t->body += "%r, %l, %s = train.attention " + t->names + " {operandSegmentSizes = array<i32: " + t->segments + ">" +
+               t->settings + "} : (" + t->types + ") -> (" + output + ", " + logsumexp + ", " + logsumexp + ")";
   if (element == "f64" && c.differences) {
     std::string results = c.emptyRows ? output : output + ", " + logsumexp;
     cases.push_back({"attention_" + c.name, "(" + arguments + ") -> (" + results + ")", text.body, Types::None, ranges,
@@ -91,9 +91,10 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   }
   for (Text *t : {&text, &wide})
     t->body += "\n" + gradientNames + " = train.attention_grad " + t->names +
-               ", %r, %l, %g {operandSegmentSizes = array<i32: " + t->segments +
-               ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">" +
-               t->settings + "} : (" + t->types + ", " + output + ", " + logsumexp + ", " + output + ") -> (" +
+               ", %r, %l, %s, %g {operandSegmentSizes = array<i32: " + t->segments +
+               ", 1, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">" +
+               t->settings + "} : (" + t->types + ", " + output + ", " + logsumexp + ", " + logsumexp + ", " + output +
+               ") -> (" +
                gradients + ")";
   ranges.push_back({-1, 1});
   bool narrow = element == "bf16" || element == "f16";
@@ -194,9 +195,9 @@ void addAttentionCases(std::vector<Case> &cases) {
     cases.push_back({std::string("attention_") + name,
                      "(%q: " + features + ", %k: " + keys + ", %b0: " + bias + ") -> (" + features + ", " + sums + ")",
                      body +
-                         "%r, %l = train.attention %q, %k, %k, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, "
+                         "%r, %l, %s = train.attention %q, %k, %k, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, "
                          "scale = 0.4} : (" +
-                         features + ", " + keys + ", " + keys + ", " + bias + ") -> (" + features + ", " + sums + ")",
+                         features + ", " + keys + ", " + keys + ", " + bias + ") -> (" + features + ", " + sums + ", " + sums + ")",
                      Types::None,
                      {{-2, 2}},
                      "%r, %l",

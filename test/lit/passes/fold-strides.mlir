@@ -3,16 +3,16 @@
 // Queries, keys and values are slices of one tensor, and their gradients become one: two kernels, and nothing beside
 // them. The gradient reads the output where the forward pass put it.
 // CHECK-LABEL: func.func @stacked
-// CHECK: %[[F:.*]]:2 = train.fused(%arg0) {train.scratch_slot_bytes = {{.*}}} : (tensor<2x64x3x4x32xf32>) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>)
+// CHECK: %[[F:.*]]:3 = train.fused(%arg0) {train.scratch_slot_bytes = {{.*}}} : (tensor<2x64x3x4x32xf32>) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
 // CHECK: ^bb0(%[[X:.*]]: tensor<2x64x3x4x32xf32>):
 // CHECK: %[[T:.*]] = train.transpose %[[X]] [2, 0, 3, 1, 4]
 // CHECK: train.slice %[[T]] starts [0, 0, 0, 0, 0]
 // CHECK: train.slice %[[T]] starts [1, 0, 0, 0, 0]
 // CHECK: train.slice %[[T]] starts [2, 0, 0, 0, 0]
-// CHECK: %[[O:.*]], %[[L:.*]] = train.attention
+// CHECK: %[[O:.*]], %[[L:.*]], %[[R:.*]] = train.attention
 // CHECK: %[[B:.*]] = train.transpose %[[O]] [0, 2, 1, 3]
-// CHECK: train.yield %[[B]], %[[L]]
-// CHECK: train.fused(%arg0, %[[F]]#0, %[[F]]#1, %arg1)
+// CHECK: train.yield %[[B]], %[[L]], %[[R]]
+// CHECK: train.fused(%arg0, %[[F]]#0, %[[F]]#1, %[[F]]#2, %arg1)
 // CHECK-SAME: -> tensor<2x64x3x4x32xf32>
 // CHECK: %[[Q:.*]], %[[K:.*]], %[[V:.*]] = train.attention_grad
 // CHECK: %[[C:.*]] = train.concat dim = 0
@@ -28,10 +28,10 @@ func.func @stacked(%x: tensor<2x64x3x4x32xf32>, %g: tensor<2x64x4x32xf32>) -> (t
   %q = train.reshape %q0 : tensor<1x2x4x64x32xf32> -> tensor<2x4x64x32xf32>
   %k = train.reshape %k0 : tensor<1x2x4x64x32xf32> -> tensor<2x4x64x32xf32>
   %v = train.reshape %v0 : tensor<1x2x4x64x32xf32> -> tensor<2x4x64x32xf32>
-  %o, %l = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>)
+  %o, %l, %l_rest = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
   %y = train.transpose %o [0, 2, 1, 3] : tensor<2x4x64x32xf32> -> tensor<2x64x4x32xf32>
   %h = train.transpose %g [0, 2, 1, 3] : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
-  %gq, %gk, %gv = train.attention_grad %q, %k, %v, %o, %l, %h {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 1, 1>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>)
+  %gq, %gk, %gv = train.attention_grad %q, %k, %v, %o, %l, %l_rest, %h {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 1, 1, 1>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>)
   %v1 = train.reshape %gv : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>
   %k1 = train.reshape %gk : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>
   %q1 = train.reshape %gq : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>
@@ -50,7 +50,7 @@ func.func @stacked(%x: tensor<2x64x3x4x32xf32>, %g: tensor<2x64x4x32xf32>) -> (t
 // CHECK-LABEL: func.func @rounded
 // CHECK: %[[X:.*]] = train.cast %arg0 : tensor<2x64x24xf32> -> tensor<2x64x24xbf16>
 // CHECK-NOT: train.cast
-// CHECK: %[[F:.*]]:2 = train.fused(%[[X]])
+// CHECK: %[[F:.*]]:3 = train.fused(%[[X]])
 // CHECK-COUNT-3: train.slice %{{.*}} : tensor<2x64x24xbf16>
 // CHECK: train.yield
 // CHECK-NOT: train.cast
@@ -69,7 +69,7 @@ func.func @rounded(%x: tensor<2x64x24xf32>) -> tensor<2x64x8xbf16> attributes {t
   %q = train.cast %q2 : tensor<2x2x64x4xf32> -> tensor<2x2x64x4xbf16>
   %k = train.cast %k2 : tensor<2x2x64x4xf32> -> tensor<2x2x64x4xbf16>
   %v = train.cast %v2 : tensor<2x2x64x4xf32> -> tensor<2x2x64x4xbf16>
-  %o, %l = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x2x64x4xbf16>, tensor<2x2x64x4xbf16>, tensor<2x2x64x4xbf16>) -> (tensor<2x2x64x4xbf16>, tensor<2x2x64x1xf32>)
+  %o, %l, %l_rest = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x2x64x4xbf16>, tensor<2x2x64x4xbf16>, tensor<2x2x64x4xbf16>) -> (tensor<2x2x64x4xbf16>, tensor<2x2x64x1xf32>, tensor<2x2x64x1xf32>)
   %w = train.cast %o : tensor<2x2x64x4xbf16> -> tensor<2x2x64x4xf32>
   %y = train.transpose %w [0, 2, 1, 3] : tensor<2x2x64x4xf32> -> tensor<2x64x2x4xf32>
   %z = train.reshape %y : tensor<2x64x2x4xf32> -> tensor<2x64x8xf32>
@@ -90,7 +90,7 @@ func.func @left(%x: tensor<2x3x8x64x4xf32>, %y: tensor<2x64x8x4xf32>, %z: tensor
   %v = train.reshape %v0 : tensor<2x1x8x64x4xf32> -> tensor<2x8x64x4xf32>
   %k = train.transpose %y [0, 2, 1, 3] : tensor<2x64x8x4xf32> -> tensor<2x8x64x4xf32>
   %q = train.transpose %z [0, 1, 3, 2] : tensor<2x8x4x64xf32> -> tensor<2x8x64x4xf32>
-  %o, %l = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>) -> (tensor<2x8x64x4xf32>, tensor<2x8x64x1xf32>)
+  %o, %l, %l_rest = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>) -> (tensor<2x8x64x4xf32>, tensor<2x8x64x1xf32>, tensor<2x8x64x1xf32>)
   return %o, %k : tensor<2x8x64x4xf32>, tensor<2x8x64x4xf32>
 }
 
@@ -106,7 +106,7 @@ func.func @shared(%x: tensor<1x64x8x4xf32>) -> tensor<1x8x64x4xf32> attributes {
   %k = train.transpose %x [0, 2, 1, 3] : tensor<1x64x8x4xf32> -> tensor<1x8x64x4xf32>
   %p = train.reshape %k : tensor<1x8x64x4xf32> -> tensor<8x64x4xf32>
   %q = train.reshape %p : tensor<8x64x4xf32> -> tensor<1x8x64x4xf32>
-  %o, %l = train.attention %q, %k, %k {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>)
+  %o, %l, %l_rest = train.attention %q, %k, %k {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>, tensor<1x8x64x1xf32>)
   return %o : tensor<1x8x64x4xf32>
 }
 
@@ -119,7 +119,7 @@ func.func @shared(%x: tensor<1x64x8x4xf32>) -> tensor<1x8x64x4xf32> attributes {
 // CHECK-NOT: train.fused
 // CHECK: train.slice
 func.func @cut(%x: tensor<1x8x64x4xf32>) -> tensor<1x8x63x4xf32> attributes {train.entry = "step"} {
-  %o, %l = train.attention %x, %x, %x {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>)
+  %o, %l, %l_rest = train.attention %x, %x, %x {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>, tensor<1x8x64x4xf32>) -> (tensor<1x8x64x4xf32>, tensor<1x8x64x1xf32>, tensor<1x8x64x1xf32>)
   %s = train.slice %o starts [0, 0, 0, 0] steps [1, 1, 1, 1] : tensor<1x8x64x4xf32> -> tensor<1x8x63x4xf32>
   return %s : tensor<1x8x63x4xf32>
 }

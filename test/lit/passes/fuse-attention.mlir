@@ -8,7 +8,7 @@
 // Four dimensions around rank-3 products, the keys transposed by a flag, the scale on the scores.
 // CHECK-LABEL: func @heads
 // CHECK-SAME: (%[[Q:.*]]: tensor<2x3x8x4xf32>, %[[K:.*]]: tensor<2x3x8x4xf32>, %[[V:.*]]: tensor<2x3x8x5xf32>)
-// CHECK-NEXT: %[[O:.*]], %{{.*}} = train.attention %[[Q]], %[[K]], %[[V]] {{{.*}}scale = 5.000000e-01 : f64}
+// CHECK-NEXT: %[[O:.*]], %{{.*}}, %{{.*}} = train.attention %[[Q]], %[[K]], %[[V]] {{{.*}}scale = 5.000000e-01 : f64}
 // CHECK-NEXT: return %[[O]]
 func.func @heads(%q: tensor<2x3x8x4xf32>, %k: tensor<2x3x8x4xf32>, %v: tensor<2x3x8x5xf32>) -> tensor<2x3x8x5xf32> {
   %half = train.constant dense<0.5> : tensor<2x3x8x8xf32>
@@ -42,7 +42,7 @@ func.func @rank3(%q: tensor<6x8x4xf32>, %k: tensor<6x9x4xf32>, %v: tensor<6x9x4x
 
 // Keys times queries, softmax down the columns, values from the left: the same with rows and columns exchanged.
 // CHECK-LABEL: func @columns
-// CHECK: %[[O:.*]], %{{.*}} = train.attention
+// CHECK: %[[O:.*]], %{{.*}}, %{{.*}} = train.attention
 // CHECK-SAME: (tensor<1x6x8x4xf32>, tensor<1x6x9x4xf32>, tensor<1x6x9x5xf32>) -> (tensor<1x6x8x5xf32>
 // CHECK: train.transpose {{.*}} -> tensor<6x5x8xf32>
 func.func @columns(%q: tensor<6x8x4xf32>, %k: tensor<6x9x4xf32>, %v: tensor<6x9x5xf32>) -> tensor<6x5x8xf32> {
@@ -103,7 +103,7 @@ func.func @rows(%q: tensor<2x4x8x4xf32>, %k: tensor<4x8x4xf32>, %v: tensor<4x8x4
 
 // Softmax in f32 between products of bf16; numbers that multiply weights multiply the result.
 // CHECK-LABEL: func @mixed
-// CHECK: %[[O:.*]], %[[L:.*]] = train.attention {{.*}} -> (tensor<1x6x8x4xbf16>, tensor<1x6x8x1xf32>)
+// CHECK: %[[O:.*]], %[[L:.*]], %[[R:.*]] = train.attention {{.*}} -> (tensor<1x6x8x4xbf16>, tensor<1x6x8x1xf32>, tensor<1x6x8x1xf32>)
 // CHECK: train.mul %[[O]]
 func.func @mixed(%q: tensor<6x8x4xbf16>, %k: tensor<6x8x4xbf16>, %v: tensor<6x8x4xbf16>) -> tensor<6x8x4xbf16> {
   %two = train.constant dense<2.0> : tensor<6x8x8xbf16>
