@@ -60,6 +60,10 @@ public:
     // Diagnostics of passes are for the user: they become the error's text.
     std::string messages;
     ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      if (diagnostic.getSeverity() == DiagnosticSeverity::Warning) {
+        model.warnings.push_back(diagnostic.str());
+        return success();
+      }
       if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
         return failure();
       if (!messages.empty())

@@ -343,6 +343,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     out.uses = role.uses;
     out.constant = role.lifted;
     out.sign = role.sign;
+    out.torch = role.torch;
   }
   for (const auto &[name, tie] : file->ties) {
     TiedInitializer &out = result.ties[name];

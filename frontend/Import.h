@@ -3,6 +3,7 @@
 #define TCC_FRONTEND_IMPORT_H
 
 #include "compiler/Recipe.h"
+#include "frontend/TorchShape.h"
 #include "runtime/plan/Status.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -28,6 +29,7 @@ struct Initializer {
   std::vector<std::string> uses; ///< what reads it, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
   std::string sign;           ///< why it is trained or not
+  TorchShape torch;           ///< what rank and orientation mean for an optimizer
 };
 
 /// An initializer that is read as another one's copy.

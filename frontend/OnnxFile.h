@@ -29,6 +29,7 @@ struct OnnxInitializer {
   uint64_t offset = 0;
   std::string kind;          ///< by the exporter's notes: PARAMETER, BUFFER, CONSTANT_TENSOR …; empty: none
   std::vector<std::string> foldedFrom; ///< by the exporter's notes: the values it was computed from
+  bool computed = false;               ///< a copy of such a value, under a name of its own
 
   bool external() const { return !file.empty(); }
 };

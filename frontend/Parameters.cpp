@@ -92,10 +92,12 @@ private:
     std::set<std::string> values;
     for (const onnx::NodeProto &node : graph.node())
       values.insert(node.output().begin(), node.output().end());
+    std::map<std::string, TorchShape> shapes = torchShapes(file, graph);
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
       role.display = foldedParameter(initializer, values);
-      if (initializer.dims.size() == 1)
+      role.torch = shapes.at(name);
+      if (role.torch.dims.size() == 1)
         role.uses.push_back("1d");
     }
     describeUses(graph);

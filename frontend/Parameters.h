@@ -10,6 +10,7 @@
 
 #include "compiler/Recipe.h"
 #include "frontend/OnnxFile.h"
+#include "frontend/TorchShape.h"
 
 #include <functional>
 
@@ -25,6 +26,7 @@ struct InitializerRole {
   bool lifted = false;           ///< a lifted constant or running statistic
   std::string sign;              ///< why it is trained or not
   bool doubtful = false;         ///< trained for want of any sign
+  TorchShape torch;              ///< its shape in the module
 };
 
 struct Roles {

@@ -217,6 +217,7 @@ private:
   /// A second initializer with the value of another.
   void addCopy(const std::string &of, const std::string &name) {
     OnnxInitializer copy = file.initializers.at(of);
+    copy.computed |= !copy.foldedFrom.empty() || isInventedName(of);
     copy.foldedFrom.clear();
     file.initializers.emplace(name, copy);
     onnx::TensorProto &tensor = *graph.add_initializer();

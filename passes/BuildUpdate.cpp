@@ -34,6 +34,7 @@ struct Trained {
   RankedTensorType type;
   unsigned group;
   std::vector<std::string> states; ///< the optimizer's, by variable name
+  frontend::TorchShape torch;
 };
 
 /// What one update works on, as values of its entry.
@@ -110,6 +111,7 @@ private:
     builder.setInsertionPointToEnd(module.getBody());
     for (VariableOp parameter : parameters)
       declareStates(parameter);
+    warnOfAssumedShapes();
     if (recipe.train.accumulate > 1) {
       for (const Trained &parameter : trained)
         declare(gradientState(parameter.name), stateType(parameter.type), "accumulator", 0, parameter.group);
@@ -157,13 +159,34 @@ private:
   void declareStates(VariableOp parameter) {
     std::string name = parameter.getSymName().str();
     auto group = llvm::find_if(groups, [&](const ParameterGroup &g) { return llvm::is_contained(g.parameters, name); });
-    Trained entry{name, cast<RankedTensorType>(parameter.getType()), unsigned(group - groups.begin()), {}};
+    Trained entry{name, cast<RankedTensorType>(parameter.getType()), unsigned(group - groups.begin()), {},
+                  torchShape(parameter)};
     parameter.setGroup(entry.group);
-    for (const OptimizerState &state : optimizer->states(settings, entry.type.getShape())) {
+    for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
       declare(entry.states.back(), stateType(entry.type), "optimizer", state.fill, entry.group);
     }
     trained.push_back(std::move(entry));
+  }
+
+  frontend::TorchShape torchShape(VariableOp parameter) const {
+    if (options.initializers)
+      if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
+        return found->second.torch;
+    return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
+  }
+
+  /// One warning for all parameters: what is assumed decides their updates.
+  void warnOfAssumedShapes() {
+    std::string list;
+    for (const Trained &parameter : trained)
+      if (optimizer->readsShape && !parameter.torch.assumption.empty())
+        list += (list.empty() ? "" : "; ") + parameter.name + ": " + parameter.torch.assumption;
+    if (!list.empty())
+      mlir::emitWarning(module.getLoc())
+          << "optimizer \"" << optimizer->kind
+          << "\" depends on a parameter's shape in torch, which this export does not note; assumed are " << list
+          << ". An export with torch.onnx.export(..., dynamo=True) notes it";
   }
 
   void recordGroups() {
@@ -297,6 +320,7 @@ private:
     UpdateStep step{stored.cast(compute),
                     gradient,
                     {},
+                    parameter.torch,
                     settings,
                     groups[parameter.group].weightDecay,
                     scalar,

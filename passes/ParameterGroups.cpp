@@ -34,7 +34,7 @@ public:
       if (auto found = initializers->find(name); found != initializers->end())
         known = &found->second;
     if (pattern == "@1d")
-      return cast<RankedTensorType>(variable.getType()).getRank() <= 1;
+      return known ? known->torch.dims.size() <= 1 : cast<RankedTensorType>(variable.getType()).getRank() <= 1;
     if (isSelector(pattern))
       return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
     return matchesGlob(pattern, name) || (known && !known->display.empty() && matchesGlob(pattern, known->display));

@@ -2,7 +2,8 @@
 //
 // You et al., "Large Batch Optimization for Deep Learning", arXiv:1904.00962, algorithm 2, with φ the identity:
 //   r = m̂/(√v̂ + ε) + decay·w    w ← w − lr·(‖w‖/‖r‖)·r
-// m̂ and v̂ are Adam's moments with their bias corrected. The ratio of norms is 1 where one of them is 0.
+// m̂ and v̂ are Adam's moments with their bias corrected. The ratio of norms is 1 where one of them is 0. Norms are those
+// of torch's parameters: a tensor that holds several (a recurrent layer's directions) has a ratio for each.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -10,8 +11,18 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> lambStates(const OptimizerSettings &, llvm::ArrayRef<int64_t>) {
+static std::vector<OptimizerState> lambStates(const OptimizerSettings &, const frontend::TorchShape &) {
   return {{"exp_avg"}, {"exp_avg_sq"}};
+}
+
+/// The norm of each of the parameters that are stored one after another; a scalar where it is one.
+static Expr norms(const UpdateStep &step, const Expr &stored) {
+  Expr squares = stored * stored;
+  const int64_t count = step.torch.count;
+  if (count == 1)
+    return sumAll(squares).apply<SqrtOp>();
+  squares = squares.reshape({count, tensorTypeOf(stored).getNumElements() / count});
+  return squares.sum({1}).apply<SqrtOp>();
 }
 
 static Expr updateLamb(UpdateStep &step) {
@@ -24,11 +35,14 @@ static Expr updateLamb(UpdateStep &step) {
   Expr update = average / step.scalar("bias_correction1") / (root + step.scalar("eps"));
   if (step.weightDecay != 0)
     update = update + step.groupScalar("weight_decay") * step.weight;
-  Expr weightNorm = sumAll(step.weight * step.weight).apply<SqrtOp>(),
-       updateNorm = sumAll(update * update).apply<SqrtOp>();
+  Expr weightNorm = norms(step, step.weight), updateNorm = norms(step, update);
   Expr one = weightNorm.like(1), both = weightNorm * updateNorm;
   Expr ratio = both.compare(CompareKind::gt, 0).select(weightNorm / updateNorm, one);
-  return step.weight - step.groupScalar("lr") * ratio * update;
+  if (step.torch.count == 1)
+    return step.weight - step.groupScalar("lr") * ratio * update;
+  const int64_t count = step.torch.count, each = tensorTypeOf(update).getNumElements() / count;
+  Expr spread = ratio.broadcast({count, each}).reshape(shapeOf(update));
+  return step.weight - step.groupScalar("lr") * spread * update;
 }
 
 Optimizer makeLamb() {
@@ -36,7 +50,9 @@ Optimizer makeLamb() {
           {"g.lr", "g.weight_decay", "beta1", "one_minus_beta1", "beta2", "one_minus_beta2", "bias_correction1",
            "bias_correction2_sqrt", "eps"},
           lambStates,
-          updateLamb};
+          updateLamb,
+          nullptr,
+          true};
 }
 
 } // namespace tcc::train

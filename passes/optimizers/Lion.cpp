@@ -8,7 +8,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> lionStates(const OptimizerSettings &, llvm::ArrayRef<int64_t>) {
+static std::vector<OptimizerState> lionStates(const OptimizerSettings &, const frontend::TorchShape &) {
   return {{"exp_avg"}};
 }
 

@@ -3,7 +3,8 @@
 // Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the
 // momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the
 // direction. Products of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values
-// here. torch.optim.Muon takes matrices only; its documentation gives the other parameters to AdamW, and so does this
+// here. Which parameters are matrices, and which of their axes are rows, is as torch has them (TorchShape.h): exporters
+// store a linear layer's weight transposed. torch.optim.Muon takes matrices only; its documentation gives the other parameters to AdamW, and so does this
 // file, at the same rate.
 //
 //===----------------------------------------------------------------------===//
@@ -15,8 +16,8 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> muonStates(const OptimizerSettings &, llvm::ArrayRef<int64_t> shape) {
-  if (shape.size() != 2)
+static std::vector<OptimizerState> muonStates(const OptimizerSettings &, const frontend::TorchShape &torch) {
+  if (!torch.isMatrix())
     return {{"exp_avg"}, {"exp_avg_sq"}};
   return {{"momentum_buffer"}};
 }
@@ -35,9 +36,11 @@ static Expr matrixProduct(const Expr &x, const Expr &y, bool transposeY) {
       .reshape({rows, columns});
 }
 
+/// `matrix` is one of torch's parameters as it is stored.
 static Expr orthogonalize(const UpdateStep &step, const Expr &matrix) {
   Expr x = roundToBf16(matrix);
-  bool tall = shapeOf(matrix)[0] > shapeOf(matrix)[1];
+  // torch iterates on the wide one of the matrix and its transpose; a square one as it is.
+  bool tall = (step.torch.dims[0] > step.torch.dims[1]) != step.torch.transposed;
   auto flipped = [&](const Expr &m) { return m.with(transpose(*m.builder, m.loc, m, {1, 0})); };
   if (tall)
     x = flipped(x);
@@ -52,8 +55,31 @@ static Expr orthogonalize(const UpdateStep &step, const Expr &matrix) {
   return (tall ? flipped(x) : x).cast(elementTypeOf(matrix));
 }
 
+/// The same of each of the matrices that are stored one after another.
+static Expr orthogonalizeAll(const UpdateStep &step, const Expr &stored) {
+  const int64_t count = step.torch.count;
+  if (count == 1 && shapeOf(stored).size() == 2)
+    return orthogonalize(step, stored);
+  int64_t rows = step.torch.dims[0], columns = step.torch.dims[1];
+  if (step.torch.transposed)
+    std::swap(rows, columns);
+  Expr all = stored.reshape({count * rows, columns});
+  auto type = mlir::RankedTensorType::get({rows, columns}, elementTypeOf(stored));
+  llvm::SmallVector<mlir::Value> parts;
+  for (int64_t i = 0; i < count; ++i) {
+    auto part = SliceOp::create(*all.builder, all.loc, type, all, llvm::ArrayRef<int64_t>{i * rows, 0},
+                                llvm::ArrayRef<int64_t>{1, 1});
+    parts.push_back(orthogonalize(step, all.with(part)));
+  }
+  if (count > 1)
+    all = all.with(ConcatOp::create(*all.builder, all.loc, all.value.getType(), parts, 0));
+  else
+    all = all.with(parts[0]);
+  return all.reshape(shapeOf(stored));
+}
+
 static double muonRateScale(const UpdateStep &step) {
-  double rows = double(shapeOf(step.weight)[0]), columns = double(shapeOf(step.weight)[1]);
+  double rows = double(step.torch.dims[0]), columns = double(step.torch.dims[1]);
   if (step.settings.adjustLr == "match_rms_adamw")
     return 0.2 * std::sqrt(std::max(rows, columns));
   if (step.settings.adjustLr == "spectral_unclamped")
@@ -63,14 +89,14 @@ static double muonRateScale(const UpdateStep &step) {
 
 static Expr updateMuon(UpdateStep &step) {
   // Constants of AdamW: PyTorch's, since `eps` is Muon's own.
-  if (shapeOf(step.weight).size() != 2)
+  if (!step.torch.isMatrix())
     return updateAdamW(step, step.weight.like(1e-8));
   Expr &buffer = step.states[0];
   Expr momentum = step.scalar("momentum"), rest = step.scalar("one_minus_momentum");
   double kept = step.number("momentum");
   buffer = lerpToGradient(buffer, step.gradient, kept, momentum, rest);
   Expr direction = step.settings.nesterov ? lerpToGradient(step.gradient, buffer, 1 - kept, rest, momentum) : buffer;
-  return decayedWeight(step) - step.groupScalar("lr") * muonRateScale(step) * orthogonalize(step, direction);
+  return decayedWeight(step) - step.groupScalar("lr") * muonRateScale(step) * orthogonalizeAll(step, direction);
 }
 
 Optimizer makeMuon() {
@@ -78,7 +104,9 @@ Optimizer makeMuon() {
           {"g.lr", "g.decay", "g.step_size", "momentum", "one_minus_momentum", "beta1", "one_minus_beta1", "beta2",
            "one_minus_beta2", "bias_correction2_sqrt"},
           muonStates,
-          updateMuon};
+          updateMuon,
+          nullptr,
+          true};
 }
 
 } // namespace tcc::train

@@ -11,6 +11,7 @@
 
 #include "compiler/Recipe.h"
 #include "compiler/dialect/Builders.h"
+#include "frontend/TorchShape.h"
 
 #include <functional>
 #include <string>
@@ -29,6 +30,7 @@ struct UpdateStep {
   Expr weight;
   Expr gradient;                                    ///< averaged and clipped
   std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
+  const frontend::TorchShape &torch;                ///< what the weight is in torch; values have the stored shape
   const OptimizerSettings &settings;                ///< with every number of the kind
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
@@ -43,12 +45,14 @@ struct Optimizer {
   llvm::StringLiteral kind;
   /// Scalars that the rule may read ("g." stands for "g<group>."); it reads no others.
   std::vector<std::string> scalars;
-  /// The state of a parameter of this shape.
-  std::function<std::vector<OptimizerState>(const OptimizerSettings &, llvm::ArrayRef<int64_t> shape)> states;
+  /// The state of a parameter that has this shape in torch.
+  std::function<std::vector<OptimizerState>(const OptimizerSettings &, const frontend::TorchShape &)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
   /// What is wrong with the settings, with a way out; empty where nothing is. Null where anything goes.
   std::function<std::string(const OptimizerSettings &)> check = nullptr;
+  /// The formula depends on a parameter's shape in torch, not on its elements alone.
+  bool readsShape = false;
 };
 
 /// The optimizer of this kind, or null.

@@ -7,7 +7,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> sgdStates(const OptimizerSettings &settings, llvm::ArrayRef<int64_t>) {
+static std::vector<OptimizerState> sgdStates(const OptimizerSettings &settings, const frontend::TorchShape &) {
   if (settings.numbers.at("momentum") == 0)
     return {};
   return {{"momentum_buffer"}};

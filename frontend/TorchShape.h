@@ -1,0 +1,42 @@
+//===- TorchShape.h - a parameter's shape in its torch module ---*- C++ -*-===//
+//
+// Exporters store a parameter as its reader wants it: a linear layer's weight transposed, a vector with extents of 1 around
+// it, the weights of a recurrent layer's directions as one tensor. What depends on a parameter's rank or orientation (Muon,
+// the norms of LAMB, @1d) means the shape that the parameter has in torch, and asks for it here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_TORCHSHAPE_H
+#define TCC_FRONTEND_TORCHSHAPE_H
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace onnx {
+class GraphProto;
+}
+
+namespace tcc::frontend {
+
+struct OnnxFile;
+
+struct TorchShape {
+  /// Parameters that are stored one after another in one tensor: those of a recurrent layer's directions, say.
+  int64_t count = 1;
+  std::vector<int64_t> dims; ///< of each
+  bool transposed = false;   ///< each is a matrix that is stored with its axes exchanged
+  /// What was taken for granted where neither the exporter's notes nor the readers decide; else empty.
+  std::string assumption;
+
+  static TorchShape asStored(std::vector<int64_t> dims) { return {1, std::move(dims), false, {}}; }
+  bool isMatrix() const { return dims.size() == 2; }
+};
+
+/// The shape of each initializer in torch, by the exporter's notes on values and nodes, by names, and by the nodes of
+/// `graph` (the prepared one) that read it.
+std::map<std::string, TorchShape> torchShapes(const OnnxFile &file, const onnx::GraphProto &graph);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_TORCHSHAPE_H
