@@ -81,8 +81,11 @@ struct ModelSettings {
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
   std::vector<std::string> stopGradient;             ///< globs of nodes and values
-  std::string batchNorm;         ///< model.batch_norm: "as-exported", "train" (inference-mode nodes train, too); empty: not given
-  std::optional<double> dropout; ///< model.dropout: every node drops with this probability; none: as exported
+  /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
+  /// node as it stands), "train" (inference-mode nodes train, too).
+  std::string batchNorm = "auto";
+  /// model.dropout: every node drops with this probability; none ("auto", "as-exported"): as exported.
+  std::optional<double> dropout;
   bool tie = false;             ///< model.tie: weights that an exporter copied are one again
   std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep
 };

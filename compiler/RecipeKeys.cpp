@@ -180,7 +180,7 @@ Status setDropout(Recipe &recipe, const toml::node &node) {
   if (node.is_string()) {
     std::string mode;
     recipe.model.dropout.reset();
-    return readChoice(node, {"as-exported"}, {}, mode);
+    return readChoice(node, {"auto", "as-exported"}, {}, mode);
   }
   return readNumber(node, Range{0, 1, false, true}, recipe.model.dropout.emplace());
 }
@@ -204,10 +204,7 @@ std::vector<Key> makeKeys() {
       {"model.stop_gradient", strings(&Recipe::model, &M::stopGradient)},
       {"model.tie", flag(&Recipe::model, &M::tie)},
       {"model.merged", choice(&Recipe::model, &M::merged, {"auto", "split", "keep"})},
-      {"model.batch_norm",
-       [](Recipe &recipe, const toml::node &node) {
-         return readChoice(node, {"as-exported", "train"}, {}, recipe.model.batchNorm);
-       }},
+      {"model.batch_norm", choice(&Recipe::model, &M::batchNorm, {"auto", "as-exported", "train"})},
       {"model.dropout", setDropout},
 
       {"loss.output", text(&Recipe::loss, &L::output)},

@@ -93,7 +93,7 @@ Expected<std::vector<std::string>> checkModeNodes(const std::string &model, cons
         fmt::format("{}: Dropout of opset {} has no training mode and does nothing ({}); set model.dropout to a "
                     "probability to train with it",
                     model, opset, some(modeless)));
-  if (!traced.empty() && settings.batchNorm.empty())
+  if (!traced.empty() && settings.batchNorm == "auto")
     warnings.push_back(
         fmt::format("{}: the module was exported in train() mode, but the exporter wrote its BatchNormalization "
                     "in inference mode ({}); they train by the batch's statistics; model.batch_norm = "

@@ -112,7 +112,7 @@ private:
     bool exported = n.opset < 14 ? n.wants(1) : n.intAttr("training_mode", 0) != 0;
     if (exported || !n.settings)
       return exported;
-    return n.settings->batchNorm == "train" || (n.settings->batchNorm.empty() && wasTracedInTraining(n.node));
+    return n.settings->batchNorm == "train" || (n.settings->batchNorm == "auto" && wasTracedInTraining(n.node));
   }
 
   /// A vector is one channel. Before opset 9, spatial = 0 had statistics for every position: each is a channel then.

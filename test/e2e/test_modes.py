@@ -128,6 +128,23 @@ class BatchNorm(EndToEnd):
         self.assertNotEqual(self.losses(run), both[0][0])
         np.testing.assert_array_equal(self.weights(run)["var"], np.array([1, 2, 0.5], np.float32))
 
+    def test_the_default_changes_nothing_when_it_is_set(self):
+        """Also of a module in train() mode whose norms the exporter wrote in inference mode: "as-exported" leaves them so."""
+        normalised(self.folder / "traced.onnx", training=False)
+        model = onnx.load(self.folder / "traced.onnx")
+        call = "[target=torch.ops.aten._native_batch_norm_legit_functional.default](args = (%x, %s, %b, %m, %v, True, 0.1, 1e-05)"
+        model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.fx_node", value=call)
+        onnx.save(model, self.folder / "traced.onnx")
+        runs = {}
+        for setting in ("", "auto", "as-exported", "train"):
+            chosen = ("--set", f'model.batch_norm="{setting}"', "--set", 'model.dropout="auto"') if setting else ()
+            plan = self.compile("traced.onnx", "--recipe", self.recipe, *chosen)
+            run = self.train(plan, self.data, steps=3, out=f"run{setting}")
+            runs[setting] = (self.losses(run), {k: v.tobytes() for k, v in self.weights(run).items()})
+        self.assertEqual(runs["auto"], runs[""])
+        self.assertEqual(runs["train"], runs[""])
+        self.assertNotEqual(runs["as-exported"], runs[""])
+
     def test_gradients(self):
         normalised(self.folder / "m.onnx")
         out = self.succeed("tcc", "gradcheck", "m.onnx", "--recipe", self.recipe).out

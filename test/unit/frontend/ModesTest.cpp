@@ -113,6 +113,9 @@ TEST_F(Modes, ATracedBatchNormTrains) {
   ASSERT_TRUE(model) << model.message();
   EXPECT_THAT(text(*model), AllOf(HasSubstr("train.batch_norm"), HasSubstr("train.write @mean"), HasSubstr("train.write @var")));
   EXPECT_THAT(model->warnings, Contains(AllOf(HasSubstr("train() mode"), HasSubstr("norm"))));
+  auto automatic = import(norm(training), batchNorm("auto"));
+  ASSERT_TRUE(automatic) << automatic.message();
+  EXPECT_EQ(text(*automatic), text(*model));
   model = import(norm(training), batchNorm("as-exported"));
   ASSERT_TRUE(model) << model.message();
   EXPECT_THAT(text(*model), Not(HasSubstr("train.batch_norm")));
