@@ -283,6 +283,16 @@ Expected<std::pair<train::Expr, train::Expr>> NodeImport::common(Value x, Value 
   return std::pair(expr(broadcast(x, *shape)), expr(broadcast(y, *shape)));
 }
 
+Status NodeImport::asVector(Status (*import)(NodeImport &)) {
+  inputs[0].tensor = reshape(in(0), {1});
+  if (Status status = import(*this); !status.ok())
+    return status.message().empty() ? status : status.withContext("a scalar, as a vector of one element");
+  for (Slot &output : outputs)
+    if (output.tensor)
+      output.tensor = reshape(output.tensor, {});
+  return Status::success();
+}
+
 Status NodeImport::set(unsigned i, Value value) {
   if (i >= outputs.size())
     outputs.resize(i + 1);

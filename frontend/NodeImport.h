@@ -145,6 +145,8 @@ public:
   void spend(uint64_t bytes) const;
 
   // Results.
+  /// scalarsToo, for a scalar.
+  plan::Status asVector(plan::Status (*import)(NodeImport &));
   plan::Status set(unsigned i, mlir::Value value);
   plan::Status result(mlir::Value value) { return set(0, value); }
   bool wants(unsigned i) const { return int(i) < node.output_size() && !node.output(int(i)).empty(); }
@@ -152,6 +154,12 @@ public:
 private:
   plan::Expected<mlir::DenseElementsAttr> elements(unsigned i) const;
 };
+
+/// Imports an op that works along axes: a scalar input is taken for a vector of one element, so that axes 0 and -1 are its
+/// own, and the results are scalars again. torch does so for all of these ops, onnxruntime for some.
+template <plan::Status (*import)(NodeImport &)> plan::Status scalarsToo(NodeImport &n) {
+  return n.rank(0) == 0 ? n.asVector(import) : import(n);
+}
 
 /// "f32[4x64]", for messages.
 std::string typeText(mlir::Value value);

@@ -569,6 +569,9 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
   // only if the lenient mode agrees. The importer checks every node's shapes again.
   // Where the library crashes or does not end, the importer's own checks are left, and name the node.
+  // Outputs keep the shapes that the file declares, which the importer compares with its own: ONNX's inference finds 9
+  // elements for a Resize of 3 by the float nearest to 10/3, where onnxruntime and torch make 10.
+  const auto declared = model.graph().output();
   IsolatedResult inferred;
   for (int strictness : {1, 0}) {
     inferred = onModel(options, model, [&](onnx::ModelProto &one) {
@@ -589,6 +592,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   // A call that is left has a function of another opset than the model's: the importer reads it by that.
   prepared.functions.assign(model.functions().begin(), model.functions().end());
   prepared.graph.Swap(model.mutable_graph());
+  *prepared.graph.mutable_output() = declared;
   prepared.graph.clear_initializer();
   return prepared;
 }

@@ -33,6 +33,8 @@ Written by `tools/ops_page.py`; a test fails where it no longer lists what `tcc 
 - **Computed by**: oneDNN (*library*) for single-precision products and convolutions, kernels generated for the model (*generated*) for the rest and for all other types; *nothing* where an op only renames memory or is folded when the model is compiled.
 - **Tested by**: official node tests of ONNX that hold the op and are in scope, and cases of the table in `test/e2e/op_cases/`, whose values are compared with ONNX's reference (or onnxruntime where that is no judge) at every opset where the op changed.
 
+Where ONNX's reference evaluator and onnxruntime differ, [ops-differences.md](ops-differences.md) lists what was compared and which of them is followed: in `Resize`, for one, corners are aligned with the last element of the output, not with a fractional length.
+
 `RoiAlign` with a sampling_ratio of 0 takes as many samples as each region asks for, up to a bound. Regions that are constants set it themselves; for regions that are data it is what a region somewhat larger than the image needs, and a warning names the sizes. Larger ones are sampled no finer. As in torchvision, regions get no gradient.
 
 `StopGradient` of domain `tcc` is Identity without a gradient, and so is an Identity that torch notes as `aten.detach` ([stop-gradient.md](stop-gradient.md)).

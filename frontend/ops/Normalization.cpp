@@ -166,13 +166,13 @@ Status localResponse(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"LayerNormalization", 2, layerNorm},
-    {"RMSNormalization", 2, rmsNorm},
-    {"SimplifiedLayerNormalization", 2, rmsNorm},
+    {"LayerNormalization", 2, scalarsToo<layerNorm>},
+    {"RMSNormalization", 2, scalarsToo<rmsNorm>},
+    {"SimplifiedLayerNormalization", 2, scalarsToo<rmsNorm>},
     {"InstanceNormalization", 3, instanceNorm},
     {"GroupNormalization", 3, groupNorm},
-    {"LpNormalization", 1, lpNormalization},
-    {"MeanVarianceNormalization", 1, meanVariance},
+    {"LpNormalization", 1, scalarsToo<lpNormalization>},
+    {"MeanVarianceNormalization", 1, scalarsToo<meanVariance>},
     {"LRN", 1, localResponse},
 };
 

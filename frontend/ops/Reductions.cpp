@@ -120,8 +120,6 @@ template <typename OpTy> Status running(NodeImport &n) {
 /// the last.
 template <typename Build> Status alongAxis(NodeImport &n, Build build) {
   bool old = n.opset < 13;
-  if (n.rank(0) == 0)
-    return plan::error("it needs at least one dimension");
   TCC_TRY(axis, n.axis(n.intAttr("axis", old ? 1 : -1), n.rank(0)));
   if (!old || axis == n.rank(0) - 1)
     return n.result(build(n.in(0), axis));
@@ -146,23 +144,23 @@ Status hardmax(NodeImport &n) {
 }
 
 constexpr OpEntry kTable[] = {
-    {"ReduceSum", 1, reduction<plain<ReduceKind::sum>>},
-    {"ReduceMax", 1, reduction<plain<ReduceKind::max>>},
-    {"ReduceMin", 1, reduction<plain<ReduceKind::min>>},
-    {"ReduceProd", 1, reduction<plain<ReduceKind::prod>>},
-    {"ReduceMean", 1, reduction<meanOf>},
-    {"ReduceL1", 1, reduction<sumOfMagnitudes>},
-    {"ReduceL2", 1, reduction<euclidean>},
-    {"ReduceSumSquare", 1, reduction<sumOfSquares>},
-    {"ReduceLogSum", 1, reduction<logOfSum>},
-    {"ReduceLogSumExp", 1, reduction<logOfSumOfPowers>},
-    {"ArgMax", 1, argument<false>},
-    {"ArgMin", 1, argument<true>},
-    {"CumSum", 2, running<train::CumSumOp>},
-    {"CumProd", 2, running<train::CumProdOp>},
-    {"Softmax", 1, softmax<train::SoftmaxOp>},
-    {"LogSoftmax", 1, softmax<train::LogSoftmaxOp>},
-    {"Hardmax", 1, hardmax},
+    {"ReduceSum", 1, scalarsToo<reduction<plain<ReduceKind::sum>>>},
+    {"ReduceMax", 1, scalarsToo<reduction<plain<ReduceKind::max>>>},
+    {"ReduceMin", 1, scalarsToo<reduction<plain<ReduceKind::min>>>},
+    {"ReduceProd", 1, scalarsToo<reduction<plain<ReduceKind::prod>>>},
+    {"ReduceMean", 1, scalarsToo<reduction<meanOf>>},
+    {"ReduceL1", 1, scalarsToo<reduction<sumOfMagnitudes>>},
+    {"ReduceL2", 1, scalarsToo<reduction<euclidean>>},
+    {"ReduceSumSquare", 1, scalarsToo<reduction<sumOfSquares>>},
+    {"ReduceLogSum", 1, scalarsToo<reduction<logOfSum>>},
+    {"ReduceLogSumExp", 1, scalarsToo<reduction<logOfSumOfPowers>>},
+    {"ArgMax", 1, scalarsToo<argument<false>>},
+    {"ArgMin", 1, scalarsToo<argument<true>>},
+    {"CumSum", 2, scalarsToo<running<train::CumSumOp>>},
+    {"CumProd", 2, scalarsToo<running<train::CumProdOp>>},
+    {"Softmax", 1, scalarsToo<softmax<train::SoftmaxOp>>},
+    {"LogSoftmax", 1, scalarsToo<softmax<train::LogSoftmaxOp>>},
+    {"Hardmax", 1, scalarsToo<hardmax>},
 };
 
 } // namespace

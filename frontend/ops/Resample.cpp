@@ -32,28 +32,36 @@ struct Method {
   bool antialias, excludeOutside, ceilDown;
 };
 
-/// Where output `i` lies among the inputs.
-Expected<double> position(const Method &m, const Axis &a, int64_t i) {
-  // The length that was asked for may be a fraction.
-  double x = double(i), in = double(a.in), out = a.scale * in;
+/// Where output `i` lies among the inputs. Where scale · in is a fraction, corners and regions are aligned with the last
+/// output that there is, as onnxruntime and torch do it; ONNX's reference evaluator aligns them with the fraction.
+/// `Number` is the precision of the arithmetic.
+template <typename Number> Expected<double> positionIn(const Method &m, const Axis &a, int64_t i) {
+  const Number x = Number(i), in = Number(a.in), out = Number(a.out), scale = Number(a.scale), half = Number(0.5);
+  const Number begin = Number(a.begin), end = Number(a.end);
   if (m.coordinates == "half_pixel")
-    return (x + 0.5) / a.scale - 0.5;
+    return double((x + half) / scale - half);
   if (m.coordinates == "pytorch_half_pixel")
-    return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0.0;
+    return a.out > 1 ? double((x + half) / scale - half) : 0.0;
   if (m.coordinates == "half_pixel_symmetric")
-    return in / 2 * (1 - double(a.out) / out) + (x + 0.5) / a.scale - 0.5;
+    return double(in / 2 * (1 - out / (scale * in)) + (x + half) / scale - half);
   if (m.coordinates == "align_corners")
-    return a.out == 1 || out == 1 ? 0.0 : x * (in - 1) / (out - 1);
+    return a.out == 1 ? 0.0 : double(x * (in - 1) / (out - 1));
   if (m.coordinates == "asymmetric")
-    return x / a.scale;
+    return double(x / scale);
   if (m.coordinates == "tf_half_pixel_for_nn")
-    return (x + 0.5) / a.scale;
+    return double((x + half) / scale);
   if (m.coordinates == "tf_crop_and_resize") {
-    if (a.out == 1 || out == 1)
-      return 0.5 * (a.begin + a.end) * (in - 1);
-    return a.begin * (in - 1) + x * (a.end - a.begin) * (in - 1) / (out - 1);
+    if (a.out == 1)
+      return double(half * (begin + end) * (in - 1));
+    return double(begin * (in - 1) + x * (end - begin) * (in - 1) / (out - 1));
   }
   return plan::error("coordinate_transformation_mode \"{}\" is not one of ONNX's", m.coordinates);
+}
+
+/// A rounded position jumps where 0.6 is a float and a little more than 0.6: in floats, as onnxruntime and torch have it,
+/// 3 / 0.6 is 5, and in doubles less.
+Expected<double> position(const Method &m, const Axis &a, int64_t i) {
+  return m.mode == "nearest" ? positionIn<float>(m, a, i) : positionIn<double>(m, a, i);
 }
 
 /// Keys' cubic convolution kernel, IEEE Trans. ASSP 29 (1981), p. 1153.
@@ -211,11 +219,15 @@ Status resize(NodeImport &n) {
       axis.end = region[i + dims.size()];
     }
     axis.scale = !sizes.empty() ? common.value_or(sizes[i] / in) : scales[i];
-    double out = sizes.empty() ? std::floor(in * scales[i]) : common ? std::floor(*common * in + 0.5) : sizes[i];
+    // In floats, as ONNX's shape inference has it: 10 · 0.7 is 7.
+    double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i]))) : common ? std::floor(*common * in + 0.5) : sizes[i];
     if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
       return plan::error("axis {} would get the size {}", dim, out);
     axis.out = int64_t(out);
   }
+  // Of the same extents: onnxruntime copies, and so does torch in its linear modes, whatever the scales are (× 1.1 of 3).
+  if (m.coordinates != "tf_crop_and_resize" && llvm::all_of(axes, [](const Axis &axis) { return axis.in == axis.out; }))
+    return n.result(n.in(0));
   return resizeAxes(n, m, axes);
 }
 

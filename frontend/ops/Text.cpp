@@ -24,6 +24,7 @@ struct Pool {
   int64_t length = 0;
   std::vector<Shape> tokens;          ///< by place within an n-gram, one for each n-gram
   llvm::SmallVector<int64_t> columns; ///< of the result
+  llvm::SmallVector<int64_t> numbers; ///< of the n-grams in the whole pool
 };
 
 Value integers(NodeImport &n, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> values) {
@@ -55,16 +56,17 @@ Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> colum
       return plan::error("it has more n-grams than ngram_indexes, {}", columns.size());
     if (length < shortest || length > longest)
       continue;
-    std::map<std::vector<int64_t>, int64_t> columnOf;
+    std::map<std::vector<int64_t>, int64_t> numberOf;
     for (int64_t g = 0; g < count; ++g) {
       auto at = pool.begin() + begin + g * length;
-      columnOf[std::vector<int64_t>(at, at + length)] = columns[size_t(first + g)];
+      numberOf[std::vector<int64_t>(at, at + length)] = first + g;
     }
-    Pool made{length, std::vector<Shape>(size_t(length)), {}};
-    for (const auto &[gram, column] : columnOf) {
+    Pool made{length, std::vector<Shape>(size_t(length)), {}, {}};
+    for (const auto &[gram, number] : numberOf) {
       for (auto [place, token] : llvm::enumerate(gram))
         made.tokens[place].push_back(token);
-      made.columns.push_back(column);
+      made.columns.push_back(columns[size_t(number)]);
+      made.numbers.push_back(number);
     }
     if (!made.columns.empty())
       pools.push_back(std::move(made));
@@ -118,24 +120,26 @@ Status tfIdfVectorizer(NodeImport &n) {
   int64_t rows = shape.size() == 2 ? shape[0] : 1, tokens = shape.back();
   Type element = n.elementType(onnx::TensorProto::FLOAT);
   Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));
+  const onnx::AttributeProto *weights = mode == "TF" ? nullptr : n.attribute("weights");
+  if (weights && weights->floats_size() && weights->floats_size() < int(columns.size()))
+    return plan::error("{} weights for {} n-grams", weights->floats_size(), columns.size());
   for (const Pool &pool : pools) {
-    Value indices = integers(n, {1, int64_t(pool.columns.size())}, pool.columns);
+    const int64_t grams = int64_t(pool.columns.size());
+    Value indices = integers(n, {1, grams}, pool.columns);
     Expr counts = counted(n, x, pool, skips + 1, element);
-    result = n.expr(train::ScatterOp::create(n.builder, n.loc, result.value.getType(), train::ScatterKind::add, result,
+    if (mode == "IDF")
+      counts = counts.compare(CompareKind::gt, 0).cast(element);
+    // A weight belongs to an n-gram, as the standard and onnxruntime say; ONNX's reference gives it to a column.
+    if (weights && weights->floats_size()) {
+      train::HostTensor each(n.type({1, grams}, element));
+      for (auto [i, number] : llvm::enumerate(pool.numbers))
+        each.setDouble(int64_t(i), double(weights->floats(int(number))));
+      counts = counts * n.expr(train::ConstantOp::create(n.builder, n.loc, each.toAttribute()));
+    }
+    // N-grams of one column: their counts are added, and one of them is enough for IDF.
+    const auto kind = mode == "IDF" ? train::ScatterKind::max : train::ScatterKind::add;
+    result = n.expr(train::ScatterOp::create(n.builder, n.loc, result.value.getType(), kind, result,
                                              n.broadcast(indices, train::shapeOf(counts)), counts, 1));
-  }
-  if (mode == "IDF")
-    result = result.compare(CompareKind::gt, 0).cast(element);
-  if (const onnx::AttributeProto *weights = n.attribute("weights"); weights && mode != "TF" && weights->floats_size()) {
-    // A weight belongs to a column, as in ONNX's reference and in onnxruntime; columns of no n-gram are 0 anyway.
-    (void)n.table({width});
-    train::HostTensor each(n.type({1, width}, element));
-    for (int64_t i = 0; i < width; ++i)
-      each.setDouble(i, i < weights->floats_size() ? double(weights->floats(int(i))) : 0.0);
-    for (int64_t column : columns)
-      if (column >= weights->floats_size())
-        return plan::error("{} weights, but an n-gram has column {}", weights->floats_size(), column);
-    result = result * n.expr(train::ConstantOp::create(n.builder, n.loc, each.toAttribute())).broadcast({rows, width});
   }
   return n.result(shape.size() == 2 ? result : result.reshape({width}));
 }

@@ -143,10 +143,11 @@ Status convTranspose(NodeImport &n) {
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
     if (wanted || same) {
       extent = wanted ? (*wanted)[i + wanted->size() - rank] : x[i + 2] * strides[i];
-      int64_t total = full - extent;
-      int64_t half = total >= 0 ? total / 2 : -((1 - total) / 2); // rounded down
+      // What an output is longer than all that windows reach stands behind it, as onnxruntime and torch's output_padding
+      // have it; ONNX's reference evaluator puts a part of it in front.
+      const int64_t total = std::max<int64_t>(0, full - extent), half = total / 2;
       begin[i] = automatic == "SAME_UPPER" ? half : total - half;
-      end[i] = total - begin[i];
+      end[i] = full - extent - begin[i];
     }
     if (extent < 1)
       return plan::error("spatial dimension {} would have {} elements", i, extent);

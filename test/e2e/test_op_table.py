@@ -4,6 +4,7 @@ import re
 import unittest
 
 from common import ROOT, EndToEnd
+from compare_judges import differing
 from onnx import defs
 from op_cases import every_case
 from op_cases.scope import NO_DERIVATIVE, OUT_OF_SCOPE, reason
@@ -63,6 +64,12 @@ class Ops(EndToEnd):
             versions.setdefault(full_name(op["op"], op["domain"]), []).append(text)
         self.assertEqual({op: text.strip() for op, text in rows}, {op: ", ".join(v) for op, v in versions.items()},
                          "tools/ops_page.py --bin build/bin writes it anew")
+
+    def test_differences_of_the_judges_are_documented(self):
+        """docs/ops-differences.md has a row for each op of a case on which ONNX's reference and onnxruntime differ."""
+        page, _, _ = (ROOT / "docs" / "ops-differences.md").read_text().partition("## Scalars")
+        rows = {op for cell in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for op in re.findall(r"`(\w+)`", cell)}
+        self.assertEqual(sorted({case.op for case, _ in differing()} - rows), [])
 
 
 if __name__ == "__main__":

@@ -32,6 +32,15 @@ def local_response(arrays, attributes, opset):
     return x / (bias + alpha / size * np.stack(sums, axis=1)) ** beta
 
 
+# A scalar is a vector of one element: docs/ops-differences.md.
+for axis in (0, -1):
+    case("LayerNormalization", V(np.float32(-1.7)).still, V(np.float32(2)).still, V(np.float32(0.5)), name=f"scalar {axis}", axis=axis,
+         values=lambda a, *_: a[2], why="not all run")
+    case("RMSNormalization", V(np.float32(-1.7)).still, V(np.float32(2)), name=f"scalar {axis}", axis=axis, epsilon=0.5,
+         values=lambda a, *_: np.float32(a[0] / np.sqrt(a[0] ** 2 + 0.5) * a[1]), why="not all run")
+    case("LpNormalization", V(np.float32(-1.7)).still, name=f"scalar {axis}", axis=axis, values=lambda a, *_: np.float32(-1), why="it returns a vector",
+         differentiable=False)
+
 for size in (1, 2, 3, 5):
     case("LRN", F(2, 6, 3), size=size, name=f"size {size}", alpha=0.3, values=local_response, why="the reference wants rank 4, and as many channels as samples")
 case("LRN", F(2, 5, 3, 2), size=3, alpha=Each(..., 0.5), beta=Each(..., 0.6), bias=Each(..., 2.0), name="rank 4", values=local_response, why="as above")

@@ -49,6 +49,31 @@ case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), name="of zeros", axes=[1], until=17,
 case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), S([1]), name="of zeros", since=18, gradients={0: [[0, 0, 0], [1.2, 1.6, 0]]})
 case("ReduceLogSumExp", V([[900, 899, 1], [-900, -901, -990]]), S([1]), name="far out", since=18)
 
+# Axes 0 and -1 of a scalar are its own, as if it were a vector: docs/ops-differences.md.
+SCALAR = {"ReduceL1": np.abs, "ReduceL2": np.abs, "ReduceSumSquare": np.square, "ReduceLogSum": np.log}
+for op in ALL:
+    for axis in (0, -1):
+        def made(a, *_, op=op):
+            return SCALAR.get(op, lambda v: v)(a[0])
+        x = V(np.float32(1.7 if op == "ReduceLogSum" else -1.7))
+        if axis == 0 or op == "ReduceSum":
+            case(op, x, name=f"scalar, attribute {axis}", axes=[axis], keepdims=Each(..., 0), since=11, until=moved(op) - 1, values=made,
+                 why="it refuses")
+        case(op, x, S([axis]), name=f"scalar, input {axis}", keepdims=Each(..., 0), since=moved(op), values=made, why="it refuses")
+for op, value in (("Softmax", 1), ("LogSoftmax", 0), ("Hardmax", 1)):
+    for axis in (0, -1):
+        case(op, V(np.float32(-1.7)).still, name=f"scalar {axis}", axis=axis, since=11, values=lambda a, *_, v=value: np.float32(v), why="not all run",
+             differentiable=False)
+for op in ("ArgMax", "ArgMin"):
+    for axis in (0, -1):
+        case(op, V(np.float32(-1.7)).still, name=f"scalar {axis}", axis=axis, keepdims=Each(..., 0), since=11, values=lambda a, *_: np.int64(0),
+             why="not all run", differentiable=False)
+for op, empty in (("CumSum", 0), ("CumProd", 1)):
+    for axis in (0, -1):
+        case(op, V(np.float32(-1.7)), S(axis), name=f"scalar {axis}", values=lambda a, *_: a[0], why="it returns a vector")
+        case(op, V(np.float32(-1.7)).still, S(axis), name=f"scalar {axis}, exclusive", exclusive=1, reverse=Each(..., 1),
+             values=lambda a, *_, v=empty: np.float32(v), why="it fails", differentiable=False)
+
 for op in ("ArgMax", "ArgMin"):
     case(op, F(2, 3, 4), axis=Each(..., 1, 2), keepdims=Each(..., 0), differentiable=False)
     case(op, IV([[1, 1, 0], [0, 1, 1]], np.float32), name="ties", axis=-1, select_last_index=Each(..., 1), since=12)

@@ -17,7 +17,13 @@ for scales in ([1, 1, 2, 3], [1, 1, 0.6, 1.5]):
 EMPTY = S([], np.float32)
 
 
+# Where the reference stands alone: docs/ops.md, "Where ONNX's reference and onnxruntime differ".
+CORNERS = {"judge": "onnxruntime", "why": "the reference aligns corners with a fractional length"}
+
+
 def scaled(scales, name, **options):
+    if options.get("coordinate_transformation_mode") == "align_corners":
+        options = CORNERS | options
     case("Resize", F(1, 1, 5, 4), EMPTY, S([1, 1, *scales], np.float32), name=f"{name} x{scales[0]},{scales[1]}", **options)
 
 
@@ -34,6 +40,18 @@ for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
     for coordinates in ("half_pixel", "asymmetric", "align_corners"):
         scaled((1.7, 0.7), f"{nearest} {coordinates}", mode="nearest", nearest_mode=nearest, coordinate_transformation_mode=coordinates,
                since=11)
+# Products with the length that are fractions, and some that are whole numbers in floats alone: 10 · 0.7, 3 · 10/3.
+for scales in ((1.7, 1.7), (0.6, 0.6)):
+    for mode in ("linear", "cubic"):
+        scaled(scales, f"{mode} align_corners", mode=mode, coordinate_transformation_mode="align_corners", since=11)
+    case("Resize", F(1, 1, 5, 4, 6), EMPTY, S([1, 1, *scales, scales[0]], np.float32), name=f"trilinear align_corners x{scales[0]}", mode="linear",
+         coordinate_transformation_mode="align_corners", since=11, **CORNERS)
+FLOATS = {"judge": "onnxruntime", "why": "the reference multiplies and divides by scales in double precision, and interpolates where no extent changes"}
+for length, scale in ((3, 1.1), (10, 0.7), (3, 10 / 3), (7, 0.6), (5, 1.4)):
+    for mode, coordinates, nearest in (("linear", "half_pixel", ...), ("nearest", "asymmetric", "floor"), ("nearest", "half_pixel", "round_prefer_floor"),
+                                       ("nearest", "tf_half_pixel_for_nn", "ceil")):
+        case("Resize", F(1, 1, length), EMPTY, S([1, 1, scale], np.float32), name=f"{length} x{scale:.3g} {mode} {coordinates}", mode=mode,
+             coordinate_transformation_mode=coordinates, **({} if nearest is ... else {"nearest_mode": nearest}), since=13, **FLOATS)
 scaled((1.6, 0.7), "cubic", mode="cubic", cubic_coeff_a=Each(..., -0.5), exclude_outside=Each(..., 1), since=11)
 for mode in ("linear", "cubic"):
     scaled((0.6, 0.4), f"antialias {mode}", mode=mode, antialias=1, since=18)

@@ -32,6 +32,10 @@ case("ConvTranspose", F(1, 2, 3, 4), F(2, 3, 3, 2), name="dilations", dilations=
 case("ConvTranspose", F(1, 2, 4, 4), F(2, 3, 3, 3), name="pads", pads=[1, 0, 2, 1], strides=[2, 2])
 case("ConvTranspose", F(1, 2, 3, 4), F(2, 3, 3, 3), name="output_padding", strides=[3, 2], output_padding=[2, 1], pads=[1, 1, 1, 1])
 case("ConvTranspose", F(1, 2, 3, 3), F(2, 3, 3, 3), name="output_shape", strides=[3, 2], output_shape=[10, 8], judge="onnxruntime", why="see SAME")
+# Longer than all that windows reach.
+for mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
+    case("ConvTranspose", F(1, 2, 5), F(2, 3, 4), name=f"long output_shape {mode}", strides=[3], output_shape=Each([17], [18]), auto_pad=mode,
+         kernel_shape=[4], judge="onnxruntime", why="the reference pads in front")
 case("ConvTranspose", F(2, 4, 3, 4), F(4, 3, 2, 3), F(6), name="groups", group=2, judge="onnxruntime", why="the reference adds the bias per group")
 for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
     case("ConvTranspose", F(1, 2, 3, 4), F(2, 3, 3, 4), name=mode, auto_pad=mode, strides=[2, 3], judge="onnxruntime",

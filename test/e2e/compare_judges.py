@@ -1,0 +1,46 @@
+"""Where ONNX's reference and onnxruntime differ: both on every case of op_cases/, at each opset.
+
+    compare_judges.py
+
+prints the cases whose results differ. docs/ops-differences.md says which of the two is followed, and why.
+"""
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+from op_cases import every_case, judges, models  # noqa: E402
+
+RELATIVE, ABSOLUTE = 1e-3, 1e-4
+
+
+def agree(one, other):
+    """Types, shapes and values; what 16-bit types and orders of summation round away counts for nothing."""
+    pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(one, other, strict=True)]
+    return all(x.shape == y.shape and x.dtype == y.dtype and np.allclose(x, y, RELATIVE, ABSOLUTE, equal_nan=True) for x, y in pairs)
+
+
+def differing():
+    """(case, opset) of all cases that both of them run and that give different results."""
+    from onnx.reference import ReferenceEvaluator
+    found = []
+    for case in every_case():
+        if case.random or case.domain:
+            continue
+        for opset in case.opsets:
+            try:
+                model, feeds = models.value_model(case, opset, judges.expected(case, opset))
+                results = ReferenceEvaluator(model).run(None, feeds), judges._onnxruntime(model, feeds)
+            except Exception:  # noqa: BLE001 - one of them does not know the op at this opset
+                continue
+            if not agree(*results):
+                found.append((case, opset))
+    return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    for case, opset in differing():
+        print(f"{case.op}: {case.name} @{opset}, judged by {'its own formula' if case.values else case.judge}")
