@@ -3,25 +3,21 @@
 
 namespace tcc::frontend {
 
-int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank) {
+int64_t sampleAxis(const onnx::ValueInfoProto &input, size_t rank) {
   if (rank == 0)
     return -1;
   int64_t found = 0;
-  for (const onnx::ValueInfoProto &value : file.model.graph().input()) {
-    if (value.name() != input)
-      continue;
-    bool exact = false, similar = false;
-    int64_t axis = 0;
-    for (const auto &dim : value.type().tensor_type().shape().dim()) {
-      if (!exact && dim.dim_param() == "batch") {
-        exact = true;
-        found = axis;
-      } else if (!exact && !similar && dim.dim_param().find("batch") != std::string::npos) {
-        similar = true;
-        found = axis;
-      }
-      ++axis;
+  bool exact = false, similar = false;
+  int64_t axis = 0;
+  for (const auto &dim : input.type().tensor_type().shape().dim()) {
+    if (!exact && dim.dim_param() == "batch") {
+      exact = true;
+      found = axis;
+    } else if (!exact && !similar && dim.dim_param().find("batch") != std::string::npos) {
+      similar = true;
+      found = axis;
     }
+    ++axis;
   }
   return found;
 }
@@ -41,7 +37,7 @@ plan::Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
     for (const auto &dim : shape.dim())
       sampled.dims.push_back(dim.dim_value());
     auto given = batchAxis.find(input.name());
-    sampled.axis = given != batchAxis.end() ? given->second : sampleAxis(*file, input.name(), sampled.dims.size());
+    sampled.axis = given != batchAxis.end() ? given->second : sampleAxis(input, sampled.dims.size());
     if (sampled.axis < 0 || sampled.axis >= shape.dim_size())
       continue;
     sampled.symbol = shape.dim(int(sampled.axis)).dim_param();

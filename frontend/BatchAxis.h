@@ -7,7 +7,7 @@
 namespace tcc::frontend {
 
 /// The axis called batch in the model as it was exported, else 0; −1 for a scalar, which is a constant.
-int64_t sampleAxis(const OnnxFile &file, const std::string &input, size_t rank);
+int64_t sampleAxis(const onnx::ValueInfoProto &input, size_t rank);
 
 /// A graph input that is fed samples.
 struct SampledInput {

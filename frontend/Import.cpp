@@ -68,21 +68,18 @@ void GraphImport::createVariables() {
 }
 
 /// The symbol of a dimension as it was exported; empty where it has none.
-static std::string exportedDim(const google::protobuf::RepeatedPtrField<onnx::ValueInfoProto> &values, const std::string &name,
-                        int64_t axis) {
-  for (const onnx::ValueInfoProto &value : values)
-    if (const auto &shape = value.type().tensor_type().shape(); value.name() == name && axis < shape.dim_size())
-      return shape.dim(int(axis)).dim_param();
-  return "";
+static std::string exportedDim(const onnx::ValueInfoProto &value, int64_t axis) {
+  const auto &shape = value.type().tensor_type().shape();
+  return axis < shape.dim_size() ? shape.dim(int(axis)).dim_param() : "";
 }
 
 /// The axis of an output that has the symbol of the inputs' samples; -1 where the export does not tell. Symbols with
 /// "batch" in them count before others, which a constant input's first axis may have brought in.
-static int64_t outputSampleAxis(const OnnxFile &file, const std::string &output, int64_t rank, const std::set<std::string> &symbols) {
+static int64_t outputSampleAxis(const onnx::ValueInfoProto &output, const std::set<std::string> &symbols) {
   auto isBatch = [](const std::string &symbol) { return symbol.find("batch") != std::string::npos; };
   bool batchOnly = llvm::any_of(symbols, isBatch);
-  for (int64_t axis = 0; axis < rank; ++axis)
-    if (std::string symbol = exportedDim(file.model.graph().output(), output, axis);
+  for (int64_t axis = 0; axis < output.type().tensor_type().shape().dim_size(); ++axis)
+    if (std::string symbol = exportedDim(output, axis);
         !symbol.empty() && symbols.count(symbol) && (!batchOnly || isBatch(symbol)))
       return axis;
   return -1;
@@ -92,6 +89,14 @@ Status GraphImport::createFunction() {
   llvm::SmallVector<Type> types;
   llvm::SmallVector<std::string> names;
   llvm::SmallVector<int64_t> axes;
+  // The file's own declarations have the symbols.
+  llvm::StringMap<const onnx::ValueInfoProto *> exported;
+  for (const onnx::ValueInfoProto &input : file.model.graph().input())
+    exported.try_emplace(input.name(), &input);
+  auto inputInfo = [&](const std::string &name) -> const onnx::ValueInfoProto & {
+    const onnx::ValueInfoProto *found = exported.lookup(name);
+    return found ? *found : onnx::ValueInfoProto::default_instance();
+  };
   for (const onnx::ValueInfoProto &input : model.graph.input()) {
     if (file.initializers.count(input.name()))
       continue;
@@ -112,12 +117,12 @@ Status GraphImport::createFunction() {
     types.push_back(RankedTensorType::get(shape, element));
     names.push_back(input.name());
     auto given = options.batchAxis.find(input.name());
-    int64_t axis = given != options.batchAxis.end() ? given->second : sampleAxis(file, input.name(), shape.size());
+    int64_t axis = given != options.batchAxis.end() ? given->second : sampleAxis(inputInfo(input.name()), shape.size());
     if (axis < -1 || axis >= int64_t(shape.size()))
       return plan::error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
     axes.push_back(axis);
     if (axis >= 0)
-      sampleDims.insert(exportedDim(file.model.graph().input(), input.name(), axis));
+      sampleDims.insert(exportedDim(inputInfo(input.name()), axis));
   }
   for (const auto &[name, axis] : options.batchAxis)
     if (!llvm::is_contained(names, name))
@@ -125,11 +130,15 @@ Status GraphImport::createFunction() {
   builder.setInsertionPointToEnd(module->getBody());
   function = func::FuncOp::create(builder, locationOf("forward"), "forward", builder.getFunctionType(types, {}));
   Block *body = function.addEntryBlock();
+  // All at once: each change of one argument's attributes makes a new list of all of them.
+  llvm::SmallVector<Attribute> attributes;
   for (size_t i = 0; i < types.size(); ++i) {
-    function.setArgAttr(unsigned(i), "train.name", builder.getStringAttr(names[i]));
-    function.setArgAttr(unsigned(i), "train.sample_axis", builder.getI64IntegerAttr(axes[i]));
+    attributes.push_back(
+        builder.getDictionaryAttr({builder.getNamedAttr("train.name", builder.getStringAttr(names[i])),
+                                   builder.getNamedAttr("train.sample_axis", builder.getI64IntegerAttr(axes[i]))}));
     scopes.front().slots[names[i]] = Slot{body->getArgument(unsigned(i)), std::nullopt};
   }
+  function.setArgAttrsAttr(builder.getArrayAttr(attributes));
   builder.setInsertionPointToEnd(body);
   return Status::success();
 }
@@ -201,13 +210,19 @@ Status GraphImport::finish() {
   }
   func::ReturnOp::create(builder, locationOf("return"), results);
   function.setFunctionType(builder.getFunctionType(function.getArgumentTypes(), TypeRange(ValueRange(results))));
+  llvm::SmallVector<Attribute> attributes;
+  llvm::StringMap<const onnx::ValueInfoProto *> declared;
+  for (const onnx::ValueInfoProto &output : file.model.graph().output())
+    declared.try_emplace(output.name(), &output);
   for (size_t i = 0; i < names.size(); ++i) {
-    function.setResultAttr(unsigned(i), "train.name", names[i]);
-    int64_t rank = int64_t(train::shapeOf(results[i]).size());
-    int64_t axis = outputSampleAxis(file, model.graph.output(int(i)).name(), rank, sampleDims);
+    NamedAttrList list(builder.getDictionaryAttr(builder.getNamedAttr("train.name", names[i])));
+    const onnx::ValueInfoProto *output = declared.lookup(model.graph.output(int(i)).name());
+    int64_t axis = output ? outputSampleAxis(*output, sampleDims) : -1;
     if (axis >= 0)
-      function.setResultAttr(unsigned(i), "train.sample_axis", builder.getI64IntegerAttr(axis));
+      list.set("train.sample_axis", builder.getI64IntegerAttr(axis));
+    attributes.push_back(list.getDictionary(&context));
   }
+  function.setResAttrsAttr(builder.getArrayAttr(attributes));
   // What no output needs.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))

@@ -43,7 +43,7 @@ private:
     auto variable = use.getOwner()->hasTrait<OpTrait::IsTerminator>()
                         ? function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable)
                         : StringAttr();
-    return variable && stateArgument(function, variable.getValue()) == argument;
+    return variable && variableOf(function, argument) == variable;
   }
 
   static void rewrite(AddOp add, MatMulOp product, Value sum) {

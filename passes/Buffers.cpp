@@ -80,6 +80,7 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
       buffer.bytes = bytes;
       buffer.offsetInBlock = offset;
       bufferOfBlock[id] = add(buffer);
+      scratchOf[buffer.owner].push_back(bufferOfBlock[id]);
     }
   };
   unsigned next = 0;
@@ -135,9 +136,16 @@ void EntryBuffers::place(func::FuncOp function, ArrayRef<int> bufferOfBlock,
                ? int64_t(-1)
                : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]) + buffer.offsetInBlock;
   };
-  for (BlockArgument argument : function.getArguments())
+  // All at once: each change of one argument's attributes makes a new list of all of them.
+  SmallVector<Attribute> attributes;
+  for (BlockArgument argument : function.getArguments()) {
+    NamedAttrList list(function.getArgAttrDict(argument.getArgNumber()));
     if (unsigned id = bufferOf(argument); buffers[id].block >= 0)
-      function.setArgAttr(argument.getArgNumber(), names::kOffset, builder.getI64IntegerAttr(offsetOf(id)));
+      list.set(names::kOffset, builder.getI64IntegerAttr(offsetOf(id)));
+    attributes.push_back(list.getDictionary(function.getContext()));
+  }
+  if (!attributes.empty())
+    function.setArgAttrsAttr(builder.getArrayAttr(attributes));
   for (Operation *op : instructions) {
     SmallVector<int64_t> offsets;
     for (unsigned id : definedBy(op))
@@ -169,10 +177,8 @@ std::vector<unsigned> EntryBuffers::definedBy(Operation *op) const {
   std::vector<unsigned> ids;
   for (OpResult result : op->getResults())
     ids.push_back(bufferOf(result));
-  for (unsigned id = 0; id < buffers.size(); ++id)
-    if (buffers[id].owner == op &&
-        (buffers[id].kind == EntryBuffer::kScratch || buffers[id].kind == EntryBuffer::kPartial))
-      ids.push_back(id);
+  if (auto found = scratchOf.find(op); found != scratchOf.end())
+    llvm::append_range(ids, found->second);
   return ids;
 }
 

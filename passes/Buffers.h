@@ -55,6 +55,7 @@ private:
   void lengthenLives();
 
   llvm::DenseMap<mlir::Value, unsigned> index;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<unsigned, 2>> scratchOf; ///< and partial sums
 };
 
 } // namespace tcc::train

@@ -92,10 +92,14 @@ private:
         return fail("optimizer.nesterov") << problem;
 
     std::vector<VariableOp> parameters, others;
-    for (unsigned i = 2; i < backward.getNumResults(); ++i)
-      parameters.push_back(module.lookupSymbol<VariableOp>(gradientName(i)));
+    SymbolTable symbols(module);
+    llvm::DenseSet<Operation *> trainable;
+    for (unsigned i = 2; i < backward.getNumResults(); ++i) {
+      parameters.push_back(symbols.lookup<VariableOp>(gradientName(i)));
+      trainable.insert(parameters.back());
+    }
     for (VariableOp variable : module.getOps<VariableOp>())
-      if (!llvm::is_contained(parameters, variable) &&
+      if (!trainable.contains(variable) &&
           (variable.getRole() == "parameter" || variable.getRole() == "frozen"))
         others.push_back(variable);
     if (parameters.empty())
@@ -107,6 +111,9 @@ private:
     if (!grouped)
       return mlir::emitError(module.getLoc()) << grouped.message();
     groups = grouped.take();
+    for (auto [index, group] : llvm::enumerate(groups))
+      for (const std::string &name : group.parameters)
+        groupOf[name] = unsigned(index);
     recordGroups();
     builder.setInsertionPointToEnd(module.getBody());
     for (VariableOp parameter : parameters)
@@ -158,9 +165,7 @@ private:
 
   void declareStates(VariableOp parameter) {
     std::string name = parameter.getSymName().str();
-    auto group = llvm::find_if(groups, [&](const ParameterGroup &g) { return llvm::is_contained(g.parameters, name); });
-    Trained entry{name, cast<RankedTensorType>(parameter.getType()), unsigned(group - groups.begin()), {},
-                  torchShape(parameter)};
+    Trained entry{name, cast<RankedTensorType>(parameter.getType()), groupOf.lookup(name), {}, torchShape(parameter)};
     parameter.setGroup(entry.group);
     for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
@@ -392,6 +397,7 @@ private:
   const Optimizer *optimizer = nullptr;
   OptimizerSettings settings; ///< complete
   std::vector<ParameterGroup> groups;
+  llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
   std::vector<Trained> trained;
 };
 

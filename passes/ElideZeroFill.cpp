@@ -9,6 +9,7 @@
 #include "passes/Common.h"
 #include "passes/Passes.h"
 
+#include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -156,6 +157,7 @@ public:
   }
 
   void record(func::FuncOp function) {
+    SymbolTable symbols(module);
     function.walk([&](ScatterAddOp scatter) {
       if (!isZeroFill(scatter.getInit()) || smallTables.contains(scatter))
         return;
@@ -172,7 +174,7 @@ public:
         parameter = name.str();
       else if (auto name = function.getResultAttrOfType<StringAttr>(i, names::kGradientOf))
         parameter = name.str();
-      auto symbol = module.lookupSymbol<VariableOp>(parameter);
+      auto symbol = symbols.lookup<VariableOp>(parameter);
       if (!symbol || symbol.getRole() != "parameter" || kept.contains(parameter) || elided.contains(parameter))
         continue;
       note(elided, parameter, tensorBytes(symbol.getType()), "its gradient is written, not added to zeros", function);
@@ -180,8 +182,7 @@ public:
   }
 
   void store() {
-    for (const auto &[parameter, entry] : kept)
-      elided.remove_if([&, name = parameter](auto &other) { return other.first == name; });
+    elided.remove_if([&](auto &other) { return kept.contains(other.first); });
     module->setAttr(names::kZeroFillKept, list(kept));
     module->setAttr(names::kZeroFillElided, list(elided));
   }

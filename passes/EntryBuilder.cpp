@@ -9,7 +9,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry) : builder(module.getContext()), module(module) {
+EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry) : builder(module.getContext()), module(module), symbols(module) {
   builder.setInsertionPointToEnd(module.getBody());
   Location loc = NameLoc::get(builder.getStringAttr(entry));
   function = func::FuncOp::create(builder, loc, entry, builder.getFunctionType({}, {}));
@@ -61,12 +61,12 @@ llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keep
 }
 
 Value EntryBuilder::state(llvm::StringRef variable) {
-  auto found = llvm::find(stateOrder, variable);
-  if (found != stateOrder.end())
-    return body->getArgument(inputAttributes.size() + (found - stateOrder.begin()));
-  auto symbol = module.lookupSymbol<VariableOp>(variable);
+  auto [found, fresh] = statePositions.try_emplace(variable, stateOrder.size());
+  unsigned position = inputAttributes.size() + found->second;
+  if (!fresh)
+    return body->getArgument(position);
+  auto symbol = symbols.lookup<VariableOp>(variable);
   assert(symbol && "the variable is declared");
-  unsigned position = inputAttributes.size() + stateOrder.size();
   stateOrder.push_back(variable.str());
   return body->insertArgument(position, symbol.getType(), NameLoc::get(builder.getStringAttr(variable)));
 }

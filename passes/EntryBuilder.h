@@ -12,6 +12,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/StringMap.h"
 
 #include <string>
 #include <vector>
@@ -53,10 +55,12 @@ public:
 
 private:
   mlir::ModuleOp module;
+  mlir::SymbolTable symbols; ///< the variables, declared before any entry is built
   mlir::func::FuncOp function;
   mlir::Block *body;
   std::vector<mlir::DictionaryAttr> inputAttributes;
   std::vector<std::string> stateOrder, scalarOrder;
+  llvm::StringMap<unsigned> statePositions; ///< in stateOrder
   mlir::BlockArgument scalars, counters;
   std::vector<std::pair<std::string, mlir::Value>> writes;
   std::map<std::string, mlir::Value> scalarValues;

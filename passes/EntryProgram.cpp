@@ -39,13 +39,14 @@ Value rootOf(Value value) {
   return value;
 }
 
-BlockArgument stateArgument(func::FuncOp function, StringRef variable) {
-  for (BlockArgument argument : function.getArguments()) {
-    auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable);
-    if (name && name.getValue() == variable)
-      return argument;
-  }
-  return nullptr;
+StringAttr variableOf(func::FuncOp function, BlockArgument argument) {
+  return function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable);
+}
+
+StateArguments::StateArguments(func::FuncOp function) {
+  for (BlockArgument argument : function.getArguments())
+    if (StringAttr variable = variableOf(function, argument))
+      arguments.try_emplace(variable.getValue(), argument);
 }
 
 bool canWriteOver(Value value, BlockArgument argument) {
@@ -132,7 +133,7 @@ double bytesOf(Operation *op) {
 namespace {
 
 /// True if the results of a fused region that are no state can be computed without the state that it overwrites.
-bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &newState, func::FuncOp function) {
+bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &newState, const StateArguments &state) {
   llvm::SmallPtrSet<Value, 4> overwritten;
   auto yield = cast<YieldOp>(fused.getBody().front().getTerminator());
   llvm::SetVector<Value> work;
@@ -140,7 +141,7 @@ bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &new
     auto found = newState.find(result);
     if (found == newState.end())
       work.insert(yield.getValues()[result.getResultNumber()]);
-    else if (BlockArgument argument = stateArgument(function, found->second))
+    else if (BlockArgument argument = state.lookup(found->second))
       overwritten.insert(argument);
   }
   for (size_t i = 0; i < work.size(); ++i) {
@@ -160,6 +161,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
   llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
+  const StateArguments arguments(function);
   auto addValue = [&](Value value, int producer) {
     index[value] = int(values.size());
     values.push_back(value);
@@ -169,7 +171,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
   llvm::DenseMap<Value, SmallVector<int>> stateReaders;
   llvm::DenseMap<Operation *, int> position;
   for (BlockArgument argument : block.getArguments()) {
-    if (function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable))
+    if (variableOf(function, argument))
       state.push_back(argument);
     else
       addValue(argument, -1);
@@ -221,7 +223,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     int required = requiredInPlaceOperand(&op);
     instruction.omits = fused && !fused.getLoopKernel();
     instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
-                                                               isFreeOfItsState(fused, newState, function)));
+                                                               isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
     instruction.inPlace = inPlaceValues(&op, pairs, own, llvm::to_vector(llvm::seq(op.getNumOperands())));
     if (instruction.omits && instruction.repeatable)
@@ -230,7 +232,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
   }
   // Readers of a variable's old value come before its new one.
   for (auto [value, variable] : newState) {
-    BlockArgument argument = stateArgument(function, variable);
+    BlockArgument argument = arguments.lookup(variable);
     Operation *producer = value.getDefiningOp();
     if (!argument || !producer)
       continue;

@@ -13,6 +13,8 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include "llvm/ADT/StringMap.h"
+
 #include <vector>
 
 namespace tcc::train {
@@ -29,8 +31,19 @@ llvm::SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(mlir::Operation *o
 /// The operand behind views.
 mlir::Value rootOf(mlir::Value value);
 
-/// The state argument that a returned new value replaces, by name; null where the entry only writes it.
-mlir::BlockArgument stateArgument(mlir::func::FuncOp function, llvm::StringRef variable);
+/// The variable whose value an argument is at entry; null for inputs.
+mlir::StringAttr variableOf(mlir::func::FuncOp function, mlir::BlockArgument argument);
+
+/// The state arguments of an entry by their variables.
+class StateArguments {
+public:
+  explicit StateArguments(mlir::func::FuncOp function);
+  /// Null where the entry only writes the variable.
+  mlir::BlockArgument lookup(llvm::StringRef variable) const { return arguments.lookup(variable); }
+
+private:
+  llvm::StringMap<mlir::BlockArgument> arguments;
+};
 
 /// True if the producer of `value` may write it straight into the memory of `argument`, once all other readers are
 /// done.

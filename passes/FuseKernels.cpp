@@ -11,6 +11,7 @@
 #include "passes/Common.h"
 #include "passes/Fusion.h"
 #include "passes/KernelGroups.h"
+#include "passes/KernelOrder.h"
 #include "passes/Lowering.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -30,6 +31,31 @@ using Group = KernelGroup;
 
 KernelGroup::Shape dimsOf(Value value) {
   return KernelGroup::Shape(cast<RankedTensorType>(value.getType()).getShape());
+}
+
+/// A kernel has at most this many ops. Ordinary models need a hundred; the time that a compiler takes for a block of
+/// straight code, and for asking whether two kernels are compatible, grows faster than the number of ops.
+constexpr size_t kMostOps = 256;
+/// Readers of one tensor that are compared with each of them.
+constexpr size_t kMostSiblings = 256;
+
+/// Appends an op to `sorted`, after the producers of its operands that are not placed yet. Without recursion: a chain of
+/// ops may be longer than a stack.
+void placeBehindProducers(Operation *op, llvm::DenseSet<Operation *> &placed, SmallVectorImpl<Operation *> &sorted) {
+  SmallVector<std::pair<Operation *, unsigned>> work;
+  if (placed.insert(op).second)
+    work.push_back({op, 0});
+  while (!work.empty()) {
+    auto &[next, operand] = work.back();
+    if (operand == next->getNumOperands()) {
+      sorted.push_back(next);
+      work.pop_back();
+      continue;
+    }
+    Operation *producer = next->getOperand(operand++).getDefiningOp();
+    if (producer && placed.insert(producer).second)
+      work.push_back({producer, 0});
+  }
 }
 
 class Fuser {
@@ -59,36 +85,18 @@ public:
 private:
   /// Cheap ops stand right before their first reader, so that a kernel's ops stand close together.
   void sinkToUsers() {
-    SmallVector<Operation *> order, ops;
+    SmallVector<Operation *> sorted, ops;
     llvm::DenseSet<Operation *> placed;
     for (Operation &op : block.without_terminator())
       ops.push_back(&op);
     auto sinks = [](Operation *op) { return isFusable(op) && !isa<Reducible>(op); };
-    // Operands first. A stack of its own, since a chain may be as long as the program.
-    auto place = [&](Operation *last) {
-      SmallVector<std::pair<Operation *, unsigned>> open; // ops and the operand that is next
-      auto enter = [&](Operation *op) {
-        if (placed.insert(op).second)
-          open.emplace_back(op, 0);
-      };
-      enter(last);
-      while (!open.empty()) {
-        auto &[op, next] = open.back();
-        if (next == op->getNumOperands()) {
-          order.push_back(op);
-          open.pop_back();
-        } else if (Operation *producer = op->getOperand(next++).getDefiningOp()) {
-          enter(producer);
-        }
-      }
-    };
     for (Operation *op : ops)
       if (!sinks(op))
-        place(op);
+        placeBehindProducers(op, placed, sorted);
     for (Value returned : block.getTerminator()->getOperands())
       if (Operation *producer = returned.getDefiningOp())
-        place(producer);
-    for (Operation *op : order)
+        placeBehindProducers(producer, placed, sorted);
+    for (Operation *op : sorted)
       op->moveBefore(block.getTerminator());
     for (Operation *op : llvm::reverse(ops))
       if (!placed.contains(op) && op->use_empty()) {
@@ -125,16 +133,7 @@ private:
     unsigned position = 0;
     for (Operation &op : block)
       positions[&op] = position++;
-    for (auto &group : groups) {
-      if (group->ops.empty())
-        continue;
-      group->first = ~0u;
-      group->last = 0;
-      for (Operation *op : group->ops) {
-        group->first = std::min(group->first, positions[op]);
-        group->last = std::max(group->last, positions[op]);
-      }
-    }
+    order.emplace(block, groupOf);
   }
 
   /// Each copy joins the kernel that it was made for. Where that is impossible its reader reads the original: a copy in
@@ -163,64 +162,15 @@ private:
     }
   }
 
-  /// True if a path leads from `from` to `to` through an op outside both.
-  bool pathAround(const Group &from, const Group &to) {
-    unsigned limit = lastReturn(to.last);
-    SmallVector<Operation *> work;
-    llvm::SmallPtrSet<Operation *, 32> seen;
-    llvm::SmallPtrSet<Group *, 16> seenGroups;
-    auto push = [&](Operation *op) {
-      if (Group *group = groupOf.lookup(op); group && group->first > limit)
-        return;
-      auto visit = [&](Operation *next) {
-        if (next && seen.insert(next).second)
-          work.push_back(next);
-      };
-      // A group is one kernel: reaching one of its ops reaches all of its results.
-      if (Group *group = groupOf.lookup(op)) {
-        if (seenGroups.insert(group).second)
-          for (Operation *member : group->ops)
-            visit(member);
-      } else {
-        visit(op);
-      }
-    };
-    for (Operation *op : from.ops)
-      for (Operation *user : op->getUsers())
-        if (!from.ops.contains(user) && !to.ops.contains(user))
-          push(user);
-    while (!work.empty()) {
-      Operation *op = work.pop_back_val();
-      for (Operation *user : op->getUsers()) {
-        if (to.ops.contains(user))
-          return true;
-        if (from.ops.contains(user))
-          continue;
-        if (positions[user] <= limit || groupOf.lookup(user))
-          push(user);
-      }
-    }
-    return false;
-  }
-
-  /// The last position from which a path can still lead back to `position`: edges only go forward, but reaching one op
-  /// of a kernel reaches all of them.
-  unsigned lastReturn(unsigned position) {
-    unsigned limit = position;
-    for (auto &group : groups)
-      if (!group->ops.empty() && group->first <= position)
-        limit = std::max(limit, group->last);
-    return limit;
-  }
-
+  /// Once the order stands, merges keep it.
   void merge(Group *from, Group *to) {
+    if (order)
+      order->merge(*from, *to);
     if (from->hasReduction) {
       to->space = from->space;
       to->reducedDims = from->reducedDims;
     }
     to->levels += from->levels;
-    to->first = std::min(to->first, from->first);
-    to->last = std::max(to->last, from->last);
     to->hasReduction |= from->hasReduction;
     to->forward |= from->forward;
     to->backward |= from->backward;
@@ -249,9 +199,10 @@ private:
             continue;
           if (from->forward && to->backward && (!acrossPasses || needsGradients(*to, *from)))
             continue;
-          if (isKnownBlocked(from, to) || !compatible(*from, *to, operand))
+          if (from->ops.size() + to->ops.size() > kMostOps || isKnownBlocked(from, to) ||
+              !compatible(*from, *to, operand))
             continue;
-          if (pathAround(*from, *to)) {
+          if (order->pathBetween(*from, *to)) {
             blocked[{from, to}] = {from->ops.size(), to->ops.size()};
             continue;
           }
@@ -287,27 +238,30 @@ private:
       if (!group->ops.empty() && !isSoleKernel(group->ops.front()))
         for (Operation *op : group->ops)
           for (Value operand : op->getOperands())
-            if (dimsOf(operand) == group->space && !group->ops.contains(operand.getDefiningOp()) &&
-                !llvm::is_contained(readers[operand], group.get()))
-              readers[operand].push_back(group.get());
-    for (auto &[value, list] : readers)
+            if (dimsOf(operand) == group->space && !group->ops.contains(operand.getDefiningOp()))
+              if (SmallVector<Group *> &list = readers[operand]; list.empty() || list.back() != group.get())
+                list.push_back(group.get());
+    for (auto &[value, list] : readers) {
+      if (llvm::none_of(list, [](Group *group) { return group->hasReduction; }))
+        continue;
       for (size_t i = 0; i < list.size(); ++i)
-        for (size_t j = i + 1; j < list.size(); ++j) {
+        for (size_t j = i + 1; j < std::min(list.size(), i + kMostSiblings); ++j) {
           Group *a = list[i], *b = list[j];
-          if (a->ops.empty() || b->ops.empty() || !areSiblings(*a, *b) || connected(*a, *b) || connected(*b, *a))
+          if (a->ops.empty() || b->ops.empty() || a->ops.size() + b->ops.size() > kMostOps || !areSiblings(*a, *b) ||
+              adjacent(*a, *b) || adjacent(*b, *a) || order->pathBetween(*a, *b))
             continue;
           unsigned levels = std::max(a->levels, b->levels);
           merge(b, a);
           a->levels = levels;
         }
+    }
   }
 
-  bool connected(const Group &from, const Group &to) {
-    for (Operation *op : from.ops)
-      for (Operation *user : op->getUsers())
-        if (to.ops.contains(user))
-          return true;
-    return pathAround(from, to);
+  bool adjacent(const Group &from, const Group &to) {
+    return llvm::any_of(to.ops, [&](Operation *op) {
+      return llvm::any_of(op->getOperands(),
+                          [&](Value operand) { return from.ops.contains(operand.getDefiningOp()); });
+    });
   }
 
   //===-- Emission -----------------------------------------------------------===//
@@ -378,21 +332,13 @@ private:
   }
 
   void sortTopologically() {
-    SmallVector<Operation *> order, pending;
+    SmallVector<Operation *> sorted, pending;
     for (Operation &op : block.without_terminator())
       pending.push_back(&op);
-    llvm::DenseSet<Operation *> done;
-    std::function<void(Operation *)> place = [&](Operation *op) {
-      if (!done.insert(op).second)
-        return;
-      for (Value operand : op->getOperands())
-        if (Operation *producer = operand.getDefiningOp())
-          place(producer);
-      order.push_back(op);
-    };
+    llvm::DenseSet<Operation *> placed;
     for (Operation *op : pending)
-      place(op);
-    for (Operation *op : order)
+      placeBehindProducers(op, placed, sorted);
+    for (Operation *op : sorted)
       op->moveBefore(block.getTerminator());
   }
 
@@ -403,6 +349,7 @@ private:
   llvm::DenseMap<Operation *, Group *> groupOf;
   llvm::DenseMap<std::pair<Group *, Group *>, std::pair<size_t, size_t>> blocked; // sizes when a path was found
   llvm::DenseMap<Operation *, unsigned> positions;
+  std::optional<KernelOrder> order; ///< of groups, from numberPositions on
 };
 
 struct FuseKernels : impl::FuseKernelsPassBase<FuseKernels> {

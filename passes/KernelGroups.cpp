@@ -95,16 +95,28 @@ bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, c
   return leaves(from) <= 1;
 }
 
+/// The readers of a value in a group. A value may have many more readers than a group has ops.
+SmallVector<Operation *> usersIn(Value value, const Group &group) {
+  SmallVector<Operation *> users;
+  if (!value.hasNUsesOrMore(unsigned(group.ops.size()) + 1)) {
+    for (Operation *user : value.getUsers())
+      if (group.ops.contains(user))
+        users.push_back(user);
+    return users;
+  }
+  for (Operation *op : group.ops)
+    if (llvm::is_contained(op->getOperands(), value))
+      users.push_back(op);
+  return users;
+}
+
 bool fitsNest(const Group &from, const Group &to, Value value) {
   if (isSoleKernel(from.ops.front()) || isSoleKernel(to.ops.front()))
     return false;
   if (operandsOfMerged(from, to) > kMostOperands)
     return false;
   Shape shape = shapeOf(value);
-  SmallVector<Operation *> users;
-  for (Operation *user : value.getUsers())
-    if (to.ops.contains(user))
-      users.push_back(user);
+  SmallVector<Operation *> users = usersIn(value, to);
   bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;
   // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains
   // that nobody else reads move through another index map.
@@ -210,12 +222,11 @@ bool compatible(const Group &from, const Group &to, Value value) {
 }
 
 bool areSiblings(const Group &a, const Group &b) {
-  if (a.space != b.space || a.levels > 2 || b.levels > 2 || operandsOfMerged(a, b) > kMostOperands)
+  if (a.space != b.space || a.levels > 2 || b.levels > 2 || (!a.hasReduction && !b.hasReduction) ||
+      operandsOfMerged(a, b) > kMostOperands)
     return false;
   if (a.hasReduction && b.hasReduction)
     return a.reducedDims == b.reducedDims;
-  if (!a.hasReduction && !b.hasReduction)
-    return false;
   const Group &reduction = a.hasReduction ? a : b, &other = a.hasReduction ? b : a;
   return a.forward == b.forward && a.backward == b.backward && reducesRows(reduction) &&
          allShaped(other, reduction.space, rowShape(reduction)) && !movesRows(a, b);

@@ -25,7 +25,6 @@ struct KernelGroup {
   bool hasReduction = false;
   bool forward = false, backward = false; // passes that its ops belong to
   unsigned levels = 0;
-  unsigned first = 0, last = 0; // positions in the block
 };
 
 /// Ops that become a kernel of their own.

@@ -3,6 +3,8 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 
+#include "mlir/IR/SymbolTable.h"
+#include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/xxhash.h"
 
@@ -84,11 +86,12 @@ private:
   void separateReturned(func::FuncOp function) {
     Operation *terminator = function.getBody().front().getTerminator();
     llvm::DenseSet<Value> claimed;
+    const StateArguments state(function);
     Waits waits;
     for (OpOperand &operand : terminator->getOpOperands()) {
       Value root = rootOf(operand.get());
       auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable);
-      BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
+      BlockArgument argument = variable ? state.lookup(variable.getValue()) : BlockArgument();
       if (argument && root == argument)
         continue; // unchanged state
       bool constant = root.getDefiningOp() && isa<ConstantOp>(root.getDefiningOp());
@@ -106,6 +109,7 @@ private:
   /// What an instruction updates in place belongs to it alone.
   void separateInPlace(func::FuncOp function) {
     SmallVector<Operation *> instructions(llvm::make_pointer_range(function.getBody().front().without_terminator()));
+    const StateArguments state(function);
     for (Operation *updating : instructions) {
       int operand = requiredInPlaceOperand(updating);
       if (operand < 0)
@@ -120,33 +124,45 @@ private:
         OpBuilder builder(updating);
         auto constant = root.getDefiningOp<ConstantOp>();
         updating->setOperand(unsigned(operand), fill(builder, constant, value.getType()));
-        returnByCopy(function, updating, operand);
+        returnByCopy(function, state, updating, operand);
         continue;
       }
       bool alone = root.getDefiningOp() && isReadOnce(value);
       // State that this instruction writes next may be updated where it lies.
       if (auto argument = dyn_cast<BlockArgument>(root))
-        for (OpOperand &returned : function.getBody().front().getTerminator()->getOpOperands())
-          if (rootOf(returned.get()) == updating->getResult(0)) {
-            auto variable = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kVariable);
-            alone |= variable && stateArgument(function, variable.getValue()) == argument;
-          }
+        for (OpOperand *returned : returnedFrom(updating->getResult(0))) {
+          auto variable = function.getResultAttrOfType<StringAttr>(returned->getOperandNumber(), names::kVariable);
+          alone |= variable && variableOf(function, argument) == variable;
+        }
       if (!alone)
         updating->setOperand(unsigned(operand), copyBefore(updating, value));
-      returnByCopy(function, updating, operand);
+      returnByCopy(function, state, updating, operand);
     }
   }
 
   /// State that is read in this entry is not the place to prepare its own next value: that one is made elsewhere.
-  static void returnByCopy(func::FuncOp function, Operation *updating, int operand) {
+  static void returnByCopy(func::FuncOp function, const StateArguments &state, Operation *updating, int operand) {
     Operation *terminator = function.getBody().front().getTerminator();
-    for (OpOperand &use : terminator->getOpOperands()) {
-      auto variable = function.getResultAttrOfType<StringAttr>(use.getOperandNumber(), names::kVariable);
-      BlockArgument argument = variable ? stateArgument(function, variable.getValue()) : BlockArgument();
-      if (argument && rootOf(use.get()) == updating->getResult(0) &&
-          rootOf(updating->getOperand(unsigned(operand))) != argument)
-        use.set(copyBefore(terminator, use.get()));
+    for (OpOperand *use : returnedFrom(updating->getResult(0))) {
+      auto variable = function.getResultAttrOfType<StringAttr>(use->getOperandNumber(), names::kVariable);
+      BlockArgument argument = variable ? state.lookup(variable.getValue()) : BlockArgument();
+      if (argument && rootOf(updating->getOperand(unsigned(operand))) != argument)
+        use->set(copyBefore(terminator, use->get()));
     }
+  }
+
+  /// Where a value is returned, itself or through views, in the order of the results.
+  static SmallVector<OpOperand *> returnedFrom(Value value) {
+    SmallVector<OpOperand *> found;
+    SmallVector<Value> work{value};
+    while (!work.empty())
+      for (OpOperand &use : work.pop_back_val().getUses())
+        if (use.getOwner()->hasTrait<View>())
+          work.push_back(use.getOwner()->getResult(0));
+        else if (use.getOwner()->hasTrait<OpTrait::IsTerminator>())
+          found.push_back(&use);
+    llvm::sort(found, [](OpOperand *a, OpOperand *b) { return a->getOperandNumber() < b->getOperandNumber(); });
+    return found;
   }
 
   /// True if a value and whatever it is a view of have no other reader.
@@ -173,6 +189,14 @@ private:
   void placeConstants(func::FuncOp function) {
     ModuleOp module = getOperation();
     SmallVector<ConstantOp> constants(function.getBody().front().getOps<ConstantOp>());
+    const StateArguments state(function);
+    SymbolTable symbols(module);
+    // All at once: each insertion makes a new list of all arguments and their attributes.
+    SmallVector<Type> types;
+    SmallVector<DictionaryAttr> attributes;
+    SmallVector<Location> locations;
+    SmallVector<std::pair<ConstantOp, unsigned>> placed;
+    llvm::StringMap<unsigned> added;
     for (ConstantOp constant : constants) {
       if (constant.use_empty()) {
         constant.erase();
@@ -185,22 +209,31 @@ private:
         continue;
       }
       std::string name = nameOf(constant);
-      BlockArgument argument = stateArgument(function, name);
-      if (!argument) {
-        unsigned at = function.getNumArguments();
-        auto attributes =
-            builder.getDictionaryAttr({builder.getNamedAttr(names::kVariable, builder.getStringAttr(name))});
-        if (failed(function.insertArgument(at, constant.getType(), attributes, constant.getLoc())))
-          return signalPassFailure();
-        argument = function.getArgument(at);
-      }
-      if (!module.lookupSymbol(name)) {
+      if (!symbols.lookup(name)) {
         OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
         auto variable = VariableOp::create(top, constant.getLoc(), name, constant.getType(), "constant", nullptr,
                                            constant.getValue());
-        (void)variable;
+        symbols.insert(variable, module.getBody()->begin());
       }
-      constant.replaceAllUsesWith(argument);
+      if (BlockArgument argument = state.lookup(name)) {
+        constant.replaceAllUsesWith(argument);
+        constant.erase();
+        continue;
+      }
+      auto [found, fresh] = added.try_emplace(name, function.getNumArguments() + unsigned(types.size()));
+      if (fresh) {
+        types.push_back(constant.getType());
+        attributes.push_back(
+            builder.getDictionaryAttr({builder.getNamedAttr(names::kVariable, builder.getStringAttr(name))}));
+        locations.push_back(constant.getLoc());
+      }
+      placed.push_back({constant, found->second});
+    }
+    SmallVector<unsigned> positions(types.size(), function.getNumArguments());
+    if (failed(function.insertArguments(positions, types, attributes, locations)))
+      return signalPassFailure();
+    for (auto [constant, number] : placed) {
+      constant.replaceAllUsesWith(function.getArgument(number));
       constant.erase();
     }
   }

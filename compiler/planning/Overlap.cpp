@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <unordered_map>
 #include <utility>
 
 namespace tcc::planning {
@@ -13,6 +14,9 @@ namespace {
 constexpr size_t kLongest = 64;   // instructions beside one
 constexpr size_t kFarthest = 256; // that one goes before
 constexpr size_t kMostTries = 8;  // numbers of library calls that one goes before
+/// Instructions that all placements together may go through. Each goes through the program, so long programs place those
+/// alone that wait for most memory.
+constexpr uint64_t kMostWork = 50'000'000;
 
 bool share(const std::vector<int> &a, const std::vector<int> &b) {
   auto x = a.begin(), y = b.begin();
@@ -78,8 +82,10 @@ public:
     std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
       return problem.instructions[size_t(a)].memoryNs > problem.instructions[size_t(b)].memoryNs;
     });
+    uint64_t work = 0;
     for (int instruction : candidates)
-      place(instruction);
+      if ((work += plan.order.size()) <= kMostWork)
+        place(instruction);
     OverlapSolution solution{plan.order, std::vector<int>(plan.order.size(), 0), offsets, hidden};
     const std::vector<size_t> positions = positionsOf(plan);
     for (size_t i = 0; i < plan.order.size(); ++i)
@@ -248,16 +254,32 @@ std::string validate(const OverlapProblem &problem, const OverlapSolution &solut
       return std::count(b.reads.begin(), b.reads.end(), id) || std::count(b.writes.begin(), b.writes.end(), id);
     });
   };
+  auto wrong = [](int a, int b, const char *how) {
+    return "instructions " + std::to_string(a) + " and " + std::to_string(b) + how +
+           ", and one writes what the other touches";
+  };
+  // Of each memory, the last instructions in the program's own order that wrote and that touched it so far: whatever
+  // writes comes after all that touched it, whatever reads after all that wrote it.
+  std::unordered_map<int, std::pair<int, int>> latest; // written, touched
   for (size_t i = 0; i < count; ++i) {
+    int a = solution.order[i];
     if (solution.beside[i] < 0 || i + size_t(solution.beside[i]) >= count)
-      return "instruction " + std::to_string(solution.order[i]) + " runs beside some that are not there";
-    for (size_t j = i + 1; j < count; ++j) {
-      int a = solution.order[i], b = solution.order[j];
-      bool beside = j <= i + size_t(solution.beside[i]);
-      if ((beside || a > b) && (writes(a, b) || writes(b, a)))
-        return "instructions " + std::to_string(a) + " and " + std::to_string(b) +
-               (beside ? " run beside each other" : " change places") + ", and one writes what the other touches";
-    }
+      return "instruction " + std::to_string(a) + " runs beside some that are not there";
+    for (size_t j = i + 1; j <= i + size_t(solution.beside[i]); ++j)
+      if (int b = solution.order[j]; writes(a, b) || writes(b, a))
+        return wrong(a, b, " run beside each other");
+    const OverlapInstruction &instruction = problem.instructions[size_t(a)];
+    auto last = [&](int memory) -> auto & { return latest.try_emplace(memory, -1, -1).first->second; };
+    for (int memory : instruction.reads)
+      if (int b = last(memory).first; b > a)
+        return wrong(b, a, " change places");
+    for (int memory : instruction.writes)
+      if (int b = last(memory).second; b > a)
+        return wrong(b, a, " change places");
+    for (int memory : instruction.reads)
+      last(memory).second = std::max(last(memory).second, a);
+    for (int memory : instruction.writes)
+      last(memory) = {std::max(last(memory).first, a), std::max(last(memory).second, a)};
   }
   return validate(packingOf(problem, solution), PackingSolution{solution.offsets, problem.capacity, 0});
 }

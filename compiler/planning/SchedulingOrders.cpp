@@ -11,6 +11,10 @@
 
 namespace tcc::planning {
 
+/// Of the instructions that may come next, at most this many are compared: thousands of branches side by side must not
+/// make each step look at all of them.
+static constexpr size_t kMostCompared = 1024;
+
 Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit) {
   std::vector<int> positionOf(graph.size());
   for (size_t at = 0; at < order.size(); ++at)
@@ -123,7 +127,7 @@ Sequence growLeast(const SchedulingGraph &graph) {
   while (!ready.empty()) {
     size_t best = 0;
     int64_t least = 0, step = 0;
-    for (size_t k = 0; k < ready.size(); ++k) {
+    for (size_t k = 0; k < std::min(ready.size(), kMostCompared); ++k) {
       int64_t after = memory.afterwards(ready[k]), during = memory.during(ready[k]);
       if (k == 0 || after < least || (after == least && during < step)) {
         best = k;
@@ -156,7 +160,7 @@ Sequence shrinkLeast(const SchedulingGraph &graph) {
   while (!ready.empty()) {
     size_t best = 0;
     int64_t least = 0, step = 0;
-    for (size_t k = ready.size(); k-- > 0;) {
+    for (size_t k = ready.size(), end = k - std::min(k, kMostCompared); k-- > end;) {
       memory.takeBack(ready[k]);
       int64_t before = memory.live(), during = memory.during(ready[k]);
       memory.run(ready[k]);
