@@ -98,6 +98,13 @@ struct TrainSettings {
   std::string precision = "f32";
 };
 
+/// What the recipe says about checkpoints; what it leaves out is the runtime's default.
+struct CheckpointSettings {
+  std::optional<double> everyMinutes;
+  std::optional<int64_t> keep;
+  std::optional<bool> keepBest;
+};
+
 struct Recipe {
   std::string file;  ///< as given, for messages; empty: none
   std::string text;  ///< effective recipe as TOML, --set applied
@@ -106,6 +113,7 @@ struct Recipe {
   OptimizerSettings optimizer;
   ScheduleSettings schedule;
   TrainSettings train;
+  CheckpointSettings checkpoint;
   std::map<std::string, std::string> dataMap;      ///< data.map.INPUT
   std::map<std::string, int64_t> dataBatchAxis;    ///< data.batch_axis.INPUT
   std::map<std::string, std::string> dataSettings; ///< other data.* keys as text

@@ -307,6 +307,17 @@ std::vector<Key> makeKeys() {
       {"train.precision", choice(&Recipe::train, &T::precision, {"f32", "bf16", "auto"}, {"tf32", "f16"})},
       {"train.ema", later},
 
+      {"checkpoint.every_minutes",
+       [](Recipe &recipe, const toml::node &node) {
+         return readNumber(node, kNotNegative, recipe.checkpoint.everyMinutes.emplace());
+       }},
+      {"checkpoint.keep",
+       [](Recipe &recipe, const toml::node &node) {
+         return readInteger(node, 0, int64_t(1) << 31, recipe.checkpoint.keep.emplace());
+       }},
+      {"checkpoint.keep_best",
+       [](Recipe &recipe, const toml::node &node) { return readBool(node, recipe.checkpoint.keepBest.emplace()); }},
+
       {"data.map", setDataMap},
       {"data.batch_axis",
        [](Recipe &recipe, const toml::node &node) { return readIntegerTable(node, -1, recipe.dataBatchAxis); }},

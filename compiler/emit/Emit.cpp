@@ -371,6 +371,12 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   training.set_loss_output(recipe.loss.output);
   training.set_target(recipe.loss.target);
   training.set_shift(recipe.loss.shift);
+  if (recipe.checkpoint.everyMinutes)
+    training.mutable_checkpoints()->set_every_minutes(*recipe.checkpoint.everyMinutes);
+  if (recipe.checkpoint.keep)
+    training.mutable_checkpoints()->set_keep(uint64_t(*recipe.checkpoint.keep));
+  if (recipe.checkpoint.keepBest)
+    training.mutable_checkpoints()->set_keep_best(*recipe.checkpoint.keepBest);
   for (const auto &[input, column] : recipe.dataMap)
     (*plan.mutable_data()->mutable_map())[input] = column;
   for (const auto &[key, value] : recipe.dataSettings)

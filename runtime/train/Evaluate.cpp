@@ -21,7 +21,8 @@ std::vector<uint64_t> indicesOf(uint64_t begin, uint64_t end) {
 }
 } // namespace
 
-plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader) {
+plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader,
+                                                  const std::function<bool()> &stop) {
   std::array<int, 4> outputs;
   for (size_t i = 0; i < outputs.size(); ++i)
     outputs[i] = runner.outputIndex(kSumNames[i]);
@@ -45,7 +46,12 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
   };
   Sums total{};
   uint64_t counted = 0;
+  Evaluation result;
   for (uint64_t begin = 0; begin < samples; begin += batch) {
+    if (stop && stop()) {
+      result.complete = false;
+      return result;
+    }
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
     auto sums = call(indices, reader.maskable());
     if (!sums)
@@ -63,7 +69,6 @@ plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchRead
     for (size_t i = 0; i < total.size(); ++i)
       total[i] += (*sums)[i];
   }
-  Evaluation result;
   result.loss = total[0] / total[1];
   if (outputs[2] >= 0 && outputs[3] >= 0)
     result.accuracy = total[2] / total[3];

@@ -12,16 +12,20 @@
 #include "runtime/data/BatchReader.h"
 #include "runtime/train/EntryRunner.h"
 
+#include <functional>
+
 namespace tcc::runtime {
 
 struct Evaluation {
   double loss = 0;
   std::optional<double> accuracy; ///< of counted targets, where the loss is a classification
   uint64_t samples = 0;
+  bool complete = true; ///< false: `stop` ended it, and the numbers mean nothing
 };
 
-/// Runs the entry over all samples in order.
-plan::Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader);
+/// Runs the entry over all samples in order; asks `stop`, if there is one, before each batch.
+plan::Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader,
+                                    const std::function<bool()> &stop = nullptr);
 
 /// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.
 plan::Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);

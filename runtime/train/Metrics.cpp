@@ -1,12 +1,15 @@
 //===- Metrics.cpp - what a run says while it goes on --------------------===//
 #include "runtime/train/Metrics.h"
+#include "runtime/state/MappedFile.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
+#include <filesystem>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -26,8 +29,7 @@ public:
     else
       add(",\"{}\":null", key);
   }
-  const char *data() const { return text; }
-  size_t size() const { return length; }
+  std::string_view view() const { return {text, length}; }
 
 private:
   char text[1024];
@@ -49,26 +51,28 @@ double tcc::runtime::monotonicSeconds() {
 }
 
 plan::Expected<MetricsFile> MetricsFile::open(const std::string &path) {
-  MetricsFile metrics;
-  metrics.path = path;
-  metrics.file.reset(std::fopen(path.c_str(), "a"));
-  if (!metrics.file)
-    return plan::error("{}: cannot write: {}", path, std::strerror(errno));
+  std::optional<uint64_t> evaluated;
+  if (std::filesystem::exists(path)) {
+    auto text = readFile(path);
+    if (!text)
+      return text.status();
+    std::istringstream lines(*text);
+    for (std::string line; std::getline(lines, line);) {
+      nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+      if (entry.is_object() && entry.contains("eval_loss") && entry.contains("step") &&
+          entry["step"].is_number_unsigned())
+        evaluated = entry["step"].get<uint64_t>();
+    }
+  }
+  auto records = RecordFile::open(path, /*append=*/true);
+  if (!records)
+    return records.status();
+  MetricsFile metrics(records.take());
+  metrics.evaluated = evaluated;
   return metrics;
 }
 
-plan::Status MetricsFile::put(const char *text, size_t length) {
-  if (std::fwrite(text, 1, length, file.get()) != length)
-    return plan::error("{}: cannot write: {}", path, std::strerror(errno));
-  return plan::Status();
-}
-
-plan::Status MetricsFile::flush() {
-  return std::fflush(file.get()) == 0 ? plan::Status()
-                                      : plan::error("{}: cannot write: {}", path, std::strerror(errno));
-}
-
-plan::Status MetricsFile::update(const UpdateMetrics &metrics) {
+void MetricsFile::update(const UpdateMetrics &metrics) {
   Line line;
   line.add("{{\"step\":{},\"epoch\":{}", metrics.step, metrics.epoch);
   line.number("loss", metrics.loss);
@@ -80,18 +84,18 @@ plan::Status MetricsFile::update(const UpdateMetrics &metrics) {
   if (metrics.damaged)
     line.add(",\"damaged_samples\":{}", metrics.damaged);
   line.add("}}\n");
-  return put(line.data(), line.size());
+  records.add(line.view());
 }
 
-plan::Status MetricsFile::evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy,
-                                     double seconds) {
+void MetricsFile::evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy,
+                             double seconds) {
   Line line;
   line.add("{{\"step\":{},\"epoch\":{}", step, epoch);
   line.number("eval_loss", loss);
   line.number("eval_accuracy", accuracy.value_or(NAN));
   line.number("seconds", seconds);
   line.add("}}\n");
-  return put(line.data(), line.size());
+  records.add(line.view());
 }
 
 Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out)
@@ -101,8 +105,23 @@ Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool
 }
 
 plan::Status Progress::openLog(const std::string &path) {
-  log.reset(std::fopen(path.c_str(), "a"));
-  return log ? plan::Status() : plan::error("{}: cannot write: {}", path, std::strerror(errno));
+  auto opened = RecordFile::open(path, /*append=*/true);
+  if (!opened)
+    return opened.status();
+  log.emplace(opened.take());
+  return plan::Status();
+}
+
+void Progress::show(std::string_view text) {
+  if (!out)
+    return;
+  errno = 0;
+  bool good = std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
+  if (good)
+    return;
+  std::clearerr(out);
+  if (errno == EPIPE || errno == EIO || errno == ENXIO || errno == EBADF)
+    out = nullptr;
 }
 
 void Progress::update(const UpdateMetrics &metrics) {
@@ -121,29 +140,36 @@ void Progress::update(const UpdateMetrics &metrics) {
     line.add("{:.0f} samples/s  ", static_cast<double>(metrics.samples) / metrics.seconds);
   addDuration(line, perStep * static_cast<double>(total - std::min(metrics.step, total)));
   line.add(" left");
-  if (terminal)
-    std::fprintf(out, "\r\033[K%.*s", static_cast<int>(line.size()), line.data());
-  else
-    std::fprintf(out, "%.*s\n", static_cast<int>(line.size()), line.data());
-  std::fflush(out);
   lineOpen = terminal;
-  if (log) {
-    std::fprintf(log.get(), "%.*s\n", static_cast<int>(line.size()), line.data());
-    std::fflush(log.get());
+  if (terminal) {
+    Line again;
+    again.add("\r\033[K{}", line.view());
+    show(again.view());
   }
+  line.add("\n");
+  if (!terminal)
+    show(line.view());
+  if (log) {
+    log->add(line.view());
+    (void)log->flush();
+  }
+}
+
+void Progress::noteInLog(const std::string &text) {
+  if (!log)
+    return;
+  log->add(text + "\n");
+  (void)log->flush();
 }
 
 void Progress::note(const std::string &text) {
   finish();
-  std::fprintf(out, "%s\n", text.c_str());
-  if (log) {
-    std::fprintf(log.get(), "%s\n", text.c_str());
-    std::fflush(log.get());
-  }
+  show(text + "\n");
+  noteInLog(text);
 }
 
 void Progress::finish() {
   if (lineOpen)
-    std::fputc('\n', out);
+    show("\n");
   lineOpen = false;
 }

@@ -9,10 +9,10 @@
 
 #include "runtime/plan/BytesText.h"
 #include "runtime/plan/Status.h"
+#include "runtime/train/RecordFile.h"
 
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -26,31 +26,28 @@ struct UpdateMetrics {
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
 };
 
-struct FileCloser {
-  void operator()(std::FILE *file) const { std::fclose(file); }
-};
-using FileHandle = std::unique_ptr<std::FILE, FileCloser>;
-
 /// RUN/metrics.jsonl.
 class MetricsFile {
 public:
   /// Opens for appending.
   static plan::Expected<MetricsFile> open(const std::string &path);
 
-  /// Numbers are written so that they read back the same; what is not finite is null. Error: the disk is full.
-  plan::Status update(const UpdateMetrics &metrics);
-  plan::Status evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy, double seconds);
+  /// Numbers are written so that they read back the same; what is not finite is null.
+  void update(const UpdateMetrics &metrics);
+  void evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy, double seconds);
 
-  /// Hands all lines to the system: from then on they outlive the process.
-  plan::Status flush();
+  /// The last step that the lines kept by open() have an evaluation of.
+  std::optional<uint64_t> lastEvaluation() const { return evaluated; }
+  RecordFile &file() { return records; }
 
 private:
-  plan::Status put(const char *text, size_t length);
-  std::string path;
-  FileHandle file;
+  explicit MetricsFile(RecordFile records) : records(std::move(records)) {}
+  RecordFile records;
+  std::optional<uint64_t> evaluated;
 };
 
-/// What people read: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt.
+/// What people read: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt. A
+/// broken pipe or a terminal that is gone ends the output, not the run; neither does a full disk.
 class Progress {
 public:
   /// `every`: updates between lines; 0: ten lines a second at most on a terminal, else about twenty lines a run.
@@ -60,14 +57,17 @@ public:
   void update(const UpdateMetrics &metrics);
   /// A message on a line of its own.
   void note(const std::string &text);
+  /// The same for the log alone.
+  void noteInLog(const std::string &text);
   /// Ends the rewritten line.
   void finish();
 
 private:
+  void show(std::string_view text);
   uint64_t total, first, every;
   bool terminal, lineOpen = false;
   std::FILE *out;
-  FileHandle log;
+  std::optional<RecordFile> log;
   double startTime, lastShown = -1;
 };
 

@@ -40,6 +40,9 @@ const std::vector<std::string> kRunTime = {"optimizer.lr",
                                            "schedule.max_momentum",
                                            "train.seed",
                                            "train.clip_norm",
+                                           "checkpoint.every_minutes",
+                                           "checkpoint.keep",
+                                           "checkpoint.keep_best",
                                            "data.tokens",
                                            "data.windows",
                                            "data.last",
@@ -210,6 +213,26 @@ plan::Status setSchedule(const std::string &setting, const std::string &name, co
   return status;
 }
 
+plan::Status setCheckpoints(const std::string &setting, const std::string &name, const Value &value,
+                            plan::Checkpoints &checkpoints) {
+  if (name == "keep_best") {
+    if (value.text != "true" && value.text != "false")
+      return usage(fmt::format("--set {}: use true or false", setting));
+    checkpoints.set_keep_best(value.text == "true");
+    return plan::Status();
+  }
+  if (!value.number || !(*value.number >= 0))
+    return usage(fmt::format("--set {}: a number from 0 is needed", setting));
+  if (name == "every_minutes") {
+    checkpoints.set_every_minutes(*value.number);
+    return plan::Status();
+  }
+  if (*value.number != std::floor(*value.number) || *value.number > double(1 << 30))
+    return usage(fmt::format("--set {}: a number of checkpoints is needed; 0 keeps all", setting));
+  checkpoints.set_keep(static_cast<uint64_t>(*value.number));
+  return plan::Status();
+}
+
 plan::Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data) {
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
@@ -237,6 +260,8 @@ plan::Status applyOne(const std::string &setting, plan::Training &training, plan
     return setOptimizer(setting, name, value, training);
   if (key.starts_with("schedule."))
     return setSchedule(setting, name, value, training);
+  if (key.starts_with("checkpoint."))
+    return setCheckpoints(setting, name, value, *training.mutable_checkpoints());
   if (key == "train.seed") {
     if (!value.number || *value.number < 0 || *value.number != std::floor(*value.number))
       return usage(fmt::format("--set {}: a seed is an integer from 0", setting));

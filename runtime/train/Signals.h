@@ -1,45 +1,51 @@
-//===- Signals.h - a polite end ------------------------------------------===//
+//===- Signals.h - signals ask, the loop answers -------------------------===//
 //
-// SIGINT and SIGTERM ask the loop to finish its update and to write a checkpoint. A second one ends the process at
-// once.
+// SIGINT, SIGTERM, SIGHUP, SIGXCPU and SIGPWR ask the loop to finish its update and to write a checkpoint. A second SIGINT
+// or SIGTERM ends the process at once, but for a file that is being written: that is completed. SIGUSR1 asks for a
+// checkpoint without an end. SIGPIPE and SIGXFSZ become errors of the write that caused them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SIGNALS_H
 #define TCC_RUNTIME_TRAIN_SIGNALS_H
 
 #include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace tcc::runtime {
 
-/// Watches while it lives; the handlers that were there come back afterwards.
+/// "SIGTERM".
+std::string signalName(int number);
+
+/// Watches while it lives, one at a time; the handlers that were there come back afterwards. A signal that the process
+/// was started to ignore (nohup) stays ignored.
 class SignalWatch {
 public:
-  SignalWatch() {
-    seen() = 0;
-    struct sigaction action {};
-    action.sa_handler = [](int number) { seen() = number; };
-    action.sa_flags = SA_RESETHAND;
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &oldInterrupt);
-    sigaction(SIGTERM, &action, &oldTerminate);
-  }
-  ~SignalWatch() {
-    sigaction(SIGINT, &oldInterrupt, nullptr);
-    sigaction(SIGTERM, &oldTerminate, nullptr);
-  }
+  /// `messages`: the descriptor that a signal is answered on at once; -1: none.
+  explicit SignalWatch(int messages);
+  ~SignalWatch();
   SignalWatch(const SignalWatch &) = delete;
   SignalWatch &operator=(const SignalWatch &) = delete;
 
-  /// The signal that came, or 0.
-  int received() const { return seen(); }
+  /// The signal that asks for the end, or 0.
+  int received() const;
+  /// True once after each SIGUSR1.
+  bool takeRequest();
+  /// What a second signal says before it ends the process, such as where the last checkpoint is.
+  void setLastWords(const std::string &text);
+
+  /// While it lives a second signal waits. For what is written in several steps.
+  class Uninterrupted {
+  public:
+    Uninterrupted();
+    ~Uninterrupted();
+    Uninterrupted(const Uninterrupted &) = delete;
+    Uninterrupted &operator=(const Uninterrupted &) = delete;
+  };
 
 private:
-  static volatile std::sig_atomic_t &seen() {
-    static volatile std::sig_atomic_t number = 0;
-    return number;
-  }
-  struct sigaction oldInterrupt {
-  }, oldTerminate{};
+  std::vector<std::pair<int, struct sigaction>> before;
 };
 
 } // namespace tcc::runtime

@@ -1,8 +1,8 @@
 //===- TensorBoard.cpp - scalars for TensorBoard -------------------------===//
 #include "runtime/train/TensorBoard.h"
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -51,7 +51,7 @@ public:
 
 private:
   void put(char byte) { bytes(&byte, 1); }
-  char buffer[256];
+  char buffer[384];
   size_t length = 0;
 };
 
@@ -71,32 +71,34 @@ uint32_t tcc::runtime::crc32c(const void *data, size_t length) {
 }
 
 plan::Expected<TensorBoardFile> TensorBoardFile::create(const std::string &folder) {
-  TensorBoardFile result;
   auto second = static_cast<uint64_t>(wallSeconds());
+  std::string path;
   do
-    result.path = fmt::format("{}/events.out.tfevents.{}.tcc", folder, second++);
-  while (std::filesystem::exists(result.path));
-  result.file.reset(std::fopen(result.path.c_str(), "w"));
-  if (!result.file)
-    return plan::error("{}: cannot write: {}", result.path, std::strerror(errno));
+    path = fmt::format("{}/events.out.tfevents.{}.tcc", folder, second++);
+  while (std::filesystem::exists(path));
+  auto records = RecordFile::open(path, /*append=*/false);
+  if (!records)
+    return records.status();
+  TensorBoardFile result(records.take());
   Message event;
   event.tag(1, 1); // Event.wall_time
   event.fixed(wallSeconds());
   event.text(3, "brain.Event:2"); // Event.file_version
-  if (plan::Status status = result.record(event.view().data(), event.view().size()); !status.ok())
-    return status;
+  result.record(event.view());
   return result;
 }
 
-plan::Status TensorBoardFile::record(const char *bytes, size_t length) {
-  uint64_t size = length;
-  uint32_t sizeCheck = masked(crc32c(&size, 8)), check = masked(crc32c(bytes, length));
-  bool good = std::fwrite(&size, 8, 1, file.get()) == 1 && std::fwrite(&sizeCheck, 4, 1, file.get()) == 1 &&
-              std::fwrite(bytes, length, 1, file.get()) == 1 && std::fwrite(&check, 4, 1, file.get()) == 1;
-  return good ? plan::Status() : plan::error("{}: cannot write: {}", path, std::strerror(errno));
+void TensorBoardFile::record(std::string_view bytes) {
+  uint64_t size = bytes.size();
+  Message whole;
+  whole.fixed(size);
+  whole.fixed(masked(crc32c(&size, 8)));
+  whole.bytes(bytes.data(), bytes.size());
+  whole.fixed(masked(crc32c(bytes.data(), bytes.size())));
+  records.add(whole.view());
 }
 
-plan::Status TensorBoardFile::scalar(std::string_view tag, uint64_t step, double value) {
+void TensorBoardFile::scalar(std::string_view tag, uint64_t step, double value) {
   Message point, summary, event;
   point.text(1, tag); // Summary.Value.tag
   point.tag(2, 5);    // Summary.Value.simple_value
@@ -107,10 +109,5 @@ plan::Status TensorBoardFile::scalar(std::string_view tag, uint64_t step, double
   event.tag(2, 0); // Event.step
   event.varint(step);
   event.text(5, summary.view()); // Event.summary
-  return record(event.view().data(), event.view().size());
-}
-
-plan::Status TensorBoardFile::flush() {
-  return std::fflush(file.get()) == 0 ? plan::Status()
-                                      : plan::error("{}: cannot write: {}", path, std::strerror(errno));
+  record(event.view());
 }

@@ -9,7 +9,7 @@
 #define TCC_RUNTIME_TRAIN_TENSORBOARD_H
 
 #include "runtime/plan/Status.h"
-#include "runtime/train/Metrics.h"
+#include "runtime/train/RecordFile.h"
 
 #include <cstdint>
 #include <string>
@@ -22,15 +22,14 @@ public:
   /// Makes `folder`/events.out.tfevents.SECONDS.tcc; each start or resume of a run has a file of its own.
   static plan::Expected<TensorBoardFile> create(const std::string &folder);
 
-  /// Adds one value; what is not finite is written as it is. Allocates nothing. Error: the disk is full.
-  plan::Status scalar(std::string_view tag, uint64_t step, double value);
-  /// Hands what was written to the system.
-  plan::Status flush();
+  /// Adds one value; what is not finite is written as it is. Allocates nothing.
+  void scalar(std::string_view tag, uint64_t step, double value);
+  RecordFile &file() { return records; }
 
 private:
-  plan::Status record(const char *bytes, size_t length);
-  std::string path;
-  FileHandle file;
+  explicit TensorBoardFile(RecordFile records) : records(std::move(records)) {}
+  void record(std::string_view bytes);
+  RecordFile records;
 };
 
 /// CRC-32C (Castagnoli).

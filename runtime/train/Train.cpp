@@ -7,29 +7,25 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
 #include "runtime/data/Sampler.h"
-#include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
 #include "runtime/state/RunLock.h"
 #include "runtime/state/Weights.h"
-#include "runtime/train/Evaluate.h"
-#include "runtime/train/Metrics.h"
+#include "runtime/train/Checkpointer.h"
+#include "runtime/train/Recorder.h"
 #include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Scalars.h"
-#include "runtime/train/Signals.h"
-#include "runtime/train/TensorBoard.h"
+#include "runtime/train/WindowState.h"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <set>
+#include <new>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-constexpr double kFlushSeconds = 0.1;
-
 /// An entry that gives loss_sum and loss_weight.
 struct LossRunner {
   EntryRunner runner;
@@ -54,8 +50,11 @@ private:
   plan::Status continueRun();
   void noteScheduleTotal(std::optional<uint64_t> total);
   plan::Status openRun();
+  CheckpointRules rules() const;
+  Progress &progress() { return recorder->progress(); }
   void report();
   plan::Status loop();
+  plan::Status steps();
   /// One update; `finite` says whether it was applied.
   plan::Status update(UpdateMetrics &metrics, bool &finite);
   /// Micro-batch `number` of the epoch, which is micro-batch `inWindow` of its update.
@@ -63,14 +62,26 @@ private:
                           double &weight);
   plan::Status fillBatch(LossRunner &entry);
   plan::Status evaluateNow();
-  plan::Status checkpoint();
-  /// Adds an update to the run's files. Steps of less than kFlushSeconds share a system call.
-  plan::Status record(const UpdateMetrics &metrics, double now);
-  /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does.
-  plan::Status flushRecords();
+  /// A checkpoint between updates. One that cannot be written is told, and training goes on; state that is not finite
+  /// ends it.
+  plan::Status checkpointOrWarn();
+  /// The checkpoint that an end needs. Error: it could not be written.
+  plan::Status checkpointAtEnd();
+  /// What an error or a signal leaves, and how to go on.
+  std::string kept() const;
+  /// Undoes what a window that came to no update left.
+  void settleWindow();
   plan::Status stopNonFinite(const UpdateMetrics &metrics);
+  /// Where numbers first go bad in the window that `metrics` is of: a NaN or an infinity of the data, a node.
+  struct Diagnosis {
+    std::string node, input, infinite;
+  };
+  Diagnosis findNonFinite(const UpdateMetrics &metrics);
+  /// After an error between or in updates: keeps the last whole update, if its state can still be had.
+  plan::Status stopOnError(const plan::Status &problem);
   plan::Status release();
-  plan::Status finish(int signal);
+  plan::Status finish();
+  plan::Status stopOnSignal();
 
   Session &session;
   const TrainOptions &options;
@@ -80,9 +91,10 @@ private:
   std::optional<Sampler> sampler;
   std::optional<ScalarBlock> scalars;
   std::optional<LearningSchedule> schedule;
-  std::optional<MetricsFile> metricsFile;
-  std::optional<TensorBoardFile> events;
-  std::optional<Progress> progress;
+  std::optional<Recorder> recorder;
+  std::optional<SignalWatch> signals;
+  std::optional<Checkpointer> checkpoints;
+  std::optional<WindowState> window; ///< with accumulation
   std::vector<uint64_t> indices;
   TrainingPosition position;
   RunReference resumed; ///< the checkpoint that is resumed
@@ -92,10 +104,12 @@ private:
   std::vector<std::string> notes; ///< for the log, once it is open
   std::string run_;
   uint64_t totalSteps = 0, accumulate = 1, lastWindow = 0;
-  double flushed = 0; ///< when, on the monotonic clock
-  std::optional<uint64_t> checkpointed, evaluated;
-  std::set<uint64_t> bestOnly;
+  std::optional<uint64_t> evaluated;
   bool resuming = false, sameRun = false;
+  bool warned = false; ///< the last checkpoint could not be written, which was told
+  /// Whole: the variables are those of `position`. Window: the forward passes of its next window have advanced running
+  /// statistics, no more. Partial: an update was interrupted.
+  enum class State { Whole, Window, Partial } state = State::Whole;
 };
 } // namespace
 
@@ -316,7 +330,6 @@ plan::Status Trainer::openRun() {
     notes.push_back(
         fmt::format("note: the plan is not the one in {}: results may differ in their last bits", resumed.run));
   if (sameRun) {
-    checkpointed = position.step;
     auto superseded = supersedeAfter(run_, position);
     if (!superseded)
       return superseded.status();
@@ -342,37 +355,38 @@ plan::Status Trainer::openRun() {
   checkpoint_.reset();
   if (plan::Status status = keepPlan(run_, session.reader); !status.ok())
     return status;
-  auto opened = MetricsFile::open(run_ + "/metrics.jsonl");
+  auto opened = Recorder::open(
+      run_, Progress(totalSteps, position.step, options.logEvery, options.terminal, options.messages));
   if (!opened)
     return opened.status();
-  metricsFile.emplace(opened.take());
-  auto board = TensorBoardFile::create(run_);
-  if (!board)
-    return board.status();
-  events.emplace(board.take());
-  progress.emplace(totalSteps, position.step, options.logEvery, options.terminal, options.messages);
-  if (plan::Status status = progress->openLog(run_ + "/log.txt"); !status.ok())
-    return status;
+  recorder.emplace(opened.take());
+  checkpoints.emplace(run_, record_, session.plan(), *session.device, *signals, rules(), monotonicSeconds(),
+                      [this](const std::string &text) { progress().note("warning: " + text); });
+  if (sameRun) {
+    checkpoints->resumedFrom(position.step);
+    if (recorder->lastEvaluation() == position.step)
+      evaluated = position.step;
+  }
   for (const std::string &note : notes)
-    progress->note(note);
+    progress().note(note);
   return plan::Status();
 }
 
 void Trainer::report() {
   const plan::Plan &plan = session.plan();
   uint64_t dataBytes = data.dataset->hostBytes() + (evalData.dataset ? evalData.dataset->hostBytes() : 0);
-  progress->note(fmt::format("{}: {} samples, {} a batch{}, {} updates{}, seed {}{}", plan.model(),
+  progress().note(fmt::format("{}: {} samples, {} a batch{}, {} updates{}, seed {}{}", plan.model(),
                              data.reader->samples(), data.reader->batch(),
                              accumulate > 1 ? fmt::format(" x {} accumulated", accumulate) : "", totalSteps,
                              resuming ? fmt::format(" of which {} are done", position.step) : "", position.seed,
                              position.shuffle ? "" : ", not shuffled"));
   if (!data.dataset->vocabulary.empty())
-    progress->note(fmt::format("vocabulary: {} characters", data.dataset->vocabulary.size()));
+    progress().note(fmt::format("vocabulary: {} characters", data.dataset->vocabulary.size()));
   if (!data.dataset->classes.empty())
-    progress->note(fmt::format("classes: {}", data.dataset->classes.size()));
+    progress().note(fmt::format("classes: {}", data.dataset->classes.size()));
   if (!session.note.empty())
-    progress->note(session.note);
-  progress->note(
+    progress().note(session.note);
+  progress().note(
       fmt::format("memory: resident {}, transient {}, together {} on the device; host: data {}, plan {} (mapped)",
                   formatBytes(session.device->residentBytes()), formatBytes(session.device->transientBytes()),
                   formatBytes(session.device->residentBytes() + session.device->transientBytes()),
@@ -390,7 +404,7 @@ plan::Status Trainer::fillBatch(LossRunner &entry) {
     if (std::find(position.damagedSamples.begin(), position.damagedSamples.end(), sample) ==
         position.damagedSamples.end()) {
       position.damagedSamples.push_back(sample);
-      progress->note(fmt::format("warning: damaged sample {} is left out ({} of data.max_bad = {}): {}", sample,
+      progress().note(fmt::format("warning: damaged sample {} is left out ({} of data.max_bad = {}): {}", sample,
                                  position.damagedSamples.size(), maxBadOf(session), text));
     }
   return status;
@@ -401,8 +415,10 @@ plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, uint64_t in
   sampler->batchOf(position.epoch, number, indices);
   entry.runner.setCounters(position.step, inWindow);
   plan::Status status = fillBatch(entry);
-  if (status.ok())
-    status = entry.runner.run();
+  if (!status.ok())
+    return status;
+  state = step ? State::Partial : State::Window;
+  status = entry.runner.run();
   sum += entry.runner.scalarOutput(entry.sum);
   weight += entry.runner.scalarOutput(entry.weight);
   metrics.damaged = position.damagedSamples.size();
@@ -429,9 +445,12 @@ plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
     metrics.gradientNorm = step->runner.scalarOutput(step->norm);
     metrics.loss = sum / weight;
     finite = good(metrics.loss) && good(metrics.gradientNorm);
+    if (status.ok())
+      state = State::Whole;
     return status;
   }
   lastWindow = std::min(accumulate, sampler->batchesPerEpoch() - position.batch);
+  window->save();
   for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
     status = microBatch(i == 0 ? *first : *next, position.batch + i, i, metrics, sum, weight);
   metrics.loss = sum / weight;
@@ -440,89 +459,85 @@ plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
     return status;
   if (!updateEntry->scalars().empty())
     scalars->compute(metrics.step, count, updateEntry->scalars());
+  state = State::Partial;
   status = updateEntry->run();
   metrics.gradientNorm = updateEntry->scalarOutput(updateEntry->outputIndex("grad_norm"));
   finite = good(metrics.gradientNorm);
+  // With accumulation a norm that is not finite changes no state.
+  state = !status.ok() ? State::Partial : finite ? State::Whole : State::Window;
   return status;
 }
 
-plan::Status Trainer::checkpoint() {
-  if (!session.hasMemory() || checkpointed == position.step)
+CheckpointRules Trainer::rules() const {
+  CheckpointRules rules;
+  const plan::Checkpoints &given = session.training.checkpoints();
+  if (given.has_every_minutes())
+    rules.everyMinutes = given.every_minutes();
+  if (given.has_keep())
+    rules.keep = given.keep();
+  if (given.has_keep_best())
+    rules.keepBest = given.keep_best();
+  if (options.checkpointEvery)
+    rules.everySteps = *options.checkpointEvery;
+  if (options.checkpointEvery == 0u)
+    rules.everyMinutes = 0;
+  return rules;
+}
+
+plan::Status Trainer::checkpointAtEnd() {
+  if (!session.hasMemory())
     return plan::Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
-  plan::Status status = flushRecords();
-  if (status.ok())
-    status = writeCheckpoint(run_, record_, session.plan(), *session.device, position);
-  if (status.ok())
-    checkpointed = position.step;
-  return status;
+  recorder->flush();
+  return checkpoints->write(position);
 }
 
-plan::Status Trainer::record(const UpdateMetrics &metrics, double now) {
-  plan::Status status = metricsFile->update(metrics);
-  for (auto [tag, value] : {std::pair("train/loss", metrics.loss), std::pair("train/lr", metrics.learningRate),
-                            std::pair("train/grad_norm", metrics.gradientNorm)})
-    if (status.ok())
-      status = events->scalar(tag, metrics.step, value);
-  return status.ok() && now - flushed >= kFlushSeconds ? flushRecords() : status;
+plan::Status Trainer::checkpointOrWarn() {
+  plan::Status status = checkpointAtEnd();
+  if (!status.ok() && status.exitCode() != plan::kExitNonFinite && !warned)
+    progress().note(fmt::format("warning: {}; training goes on and tries again{}", status.message(),
+                                checkpoints->last() ? "; until then the last one is " +
+                                                          checkpoints->pathOf(*checkpoints->last())
+                                                    : ""));
+  warned = !status.ok();
+  return status.exitCode() == plan::kExitNonFinite ? status : plan::Status();
 }
 
-plan::Status Trainer::flushRecords() {
-  flushed = monotonicSeconds();
-  plan::Status status = metricsFile->flush();
-  return status.ok() ? events->flush() : status;
+std::string Trainer::kept() const {
+  if (!checkpoints->last())
+    return "no checkpoint had been written";
+  return fmt::format("{} holds the state after update {}; go on with: {}", checkpoints->pathOf(*checkpoints->last()),
+                     *checkpoints->last(), options.resumeCommand(run_));
 }
 
 plan::Status Trainer::evaluateNow() {
   if (!evaluateEntry || !session.hasMemory() || evaluated == position.step)
     return plan::Status();
-  if (plan::Status status = flushRecords(); !status.ok())
-    return status;
+  recorder->flush();
   double start = monotonicSeconds();
-  auto result = evaluate(*evaluateEntry, *evalData.reader);
+  auto result = evaluate(*evaluateEntry, *evalData.reader, [&] { return signals->received() != 0; });
   if (!result)
     return result.status().withContext("evaluation");
+  if (!result->complete)
+    return plan::Status();
   evaluated = position.step;
-  plan::Status status = metricsFile->evaluation(position.step, position.epoch + (position.batch ? 1 : 0), result->loss,
-                                                result->accuracy, monotonicSeconds() - start);
-  if (status.ok())
-    status = events->scalar("eval/loss", position.step, result->loss);
-  if (status.ok() && result->accuracy)
-    status = events->scalar("eval/accuracy", position.step, *result->accuracy);
-  progress->note(fmt::format("step {}/{}  eval_loss {:.6g}{}", position.step, totalSteps, result->loss,
-                             result->accuracy ? fmt::format("  eval_accuracy {:.4f}", *result->accuracy) : ""));
+  recorder->evaluation(position.step, position.epoch + (position.batch ? 1 : 0), *result, monotonicSeconds() - start);
+  progress().note(fmt::format("step {}/{}  eval_loss {:.6g}{}", position.step, totalSteps, result->loss,
+                              result->accuracy ? fmt::format("  eval_accuracy {:.4f}", *result->accuracy) : ""));
   bool better = std::isfinite(result->loss) && (position.bestStep == 0 || result->loss < position.bestLoss);
-  if (!status.ok() || !better)
-    return status;
-  uint64_t before = position.bestStep;
+  // Without its checkpoint (the disk was full) it cannot be the best.
+  if (!better || checkpoints->last() != position.step)
+    return plan::Status();
   position.bestStep = position.step;
   position.bestLoss = result->loss;
-  bool only =
-      checkpointed != position.step && (options.checkpointEvery == 0 || position.step % options.checkpointEvery != 0);
-  if (status = checkpoint(); !status.ok())
-    return status;
-  if (status = markBest(run_, position.step, result->loss); !status.ok())
-    return status;
-  if (bestOnly.erase(before)) {
-    std::error_code code;
-    std::filesystem::remove_all(fmt::format("{}/checkpoints/step-{}", run_, before), code);
-  }
-  if (only)
-    bestOnly.insert(position.step);
-  return status;
+  if (plan::Status status = checkpoints->markBest(position); !status.ok())
+    progress().note(fmt::format("warning: {}; training goes on", status.message()));
+  return plan::Status();
 }
 
-plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
-  if (plan::Status status = flushRecords(); !status.ok())
-    return status;
-  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping,
-  // accumulation): then this is the state of the last good update. Otherwise only the last checkpoint is.
-  bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
-  if (unchanged)
-    if (plan::Status status = checkpoint(); !status.ok())
-      return status;
-  // Diagnosis: the same micro-batches again. A NaN in the data is to blame before any node that reads it; an infinity
-  // may be meant (a mask) and is named beside the node.
+Trainer::Diagnosis Trainer::findNonFinite(const UpdateMetrics &metrics) {
+  // The same micro-batches again. A NaN in the data is to blame before any node that reads it; an infinity may be meant
+  // (a mask) and is named beside the node.
   std::string node, input, infinite;
   uint64_t begin = position.batch, end = begin + lastWindow;
   for (uint64_t number = begin; number < end && node.empty() && input.empty(); ++number) {
@@ -541,26 +556,53 @@ plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     if (input.empty())
       node = entry.runner.findNonFinite();
   }
+  return {node, input, infinite};
+}
+
+void Trainer::settleWindow() {
+  if (state != State::Window)
+    return;
+  window->restore();
+  state = State::Whole;
+}
+
+plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
+  settleWindow();
+  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping, accumulation):
+  // then this is the state of the last good update. Otherwise only the last checkpoint is.
+  bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
+  plan::Status status = unchanged ? checkpointAtEnd() : plan::Status();
+  Diagnosis found = findNonFinite(metrics);
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
                                                  : fmt::format("the loss is {}", metrics.loss);
   std::string kept = "training stopped; no checkpoint had been written, --checkpoint-every N keeps some";
-  if (unchanged || checkpointed == position.step)
-    kept = fmt::format("training stopped before the update; {}/checkpoints/step-{} holds the weights before it", run_,
-                       position.step);
-  else if (checkpointed)
-    kept = fmt::format("training stopped; the last checkpoint is {}/checkpoints/step-{}", run_, *checkpointed);
-  std::string seen = node.empty() ? "" : fmt::format(", first seen at node '{}'", node);
+  if (checkpoints->last() == position.step)
+    kept = fmt::format("training stopped before the update; {} holds the weights before it",
+                       checkpoints->pathOf(position.step));
+  else if (checkpoints->last())
+    kept = fmt::format("training stopped; the last checkpoint is {}", checkpoints->pathOf(*checkpoints->last()));
+  if (!status.ok())
+    kept += fmt::format(" ({})", status.message());
+  std::string seen = found.node.empty() ? "" : fmt::format(", first seen at node '{}'", found.node);
   std::string advice = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
-  if (!input.empty()) {
-    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, input);
+  if (!found.input.empty()) {
+    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, found.input);
     advice = "correct the data (`trun data` lists every such sample), or leave it out with --set data.max_bad=N";
-  } else if (!infinite.empty()) {
+  } else if (!found.infinite.empty()) {
     advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
-                         infinite, advice);
+                         found.infinite, advice);
   }
   std::string text = fmt::format("step {}: {}{}; {}; {}", metrics.step, what, seen, kept, advice);
-  progress->note("error: " + text);
   return plan::Status(text, plan::kExitNonFinite);
+}
+
+plan::Status Trainer::stopOnError(const plan::Status &problem) {
+  settleWindow();
+  plan::Status written = state == State::Whole ? checkpointAtEnd() : plan::error("an update was interrupted");
+  bool told = written.ok() || problem.message().ends_with(written.message());
+  return plan::Status(fmt::format("{}; training stopped{}; {}", problem.message(),
+                                  told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept()),
+                      problem.exitCode());
 }
 
 plan::Status Trainer::release() {
@@ -587,31 +629,42 @@ plan::Status Trainer::release() {
   return exportWeights(*reader, trained, run_ + "/model.onnx", exportOptions);
 }
 
-plan::Status Trainer::finish(int signal) {
-  if (signal == 0)
-    if (plan::Status status = evaluateNow(); !status.ok())
-      return status;
-  if (plan::Status status = checkpoint(); !status.ok())
-    return status;
-  if (plan::Status status = flushRecords(); !status.ok())
-    return status;
-  bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.hasMemory();
-  bool released = signal == 0 && options.release && hasModel;
-  if (released)
-    if (plan::Status status = release(); !status.ok())
-      return status;
-  if (signal != 0)
-    progress->note(
-        fmt::format("stopped by signal {} after update {}; go on with --resume {}", signal, position.step, run_));
-  return plan::Status();
+plan::Status Trainer::stopOnSignal() {
+  int number = signals->received();
+  if (plan::Status status = checkpointAtEnd(); !status.ok())
+    return status.withContext(fmt::format("stopped by {} after update {}", signalName(number), position.step));
+  progress().note(fmt::format("stopped by {} after update {}{}", signalName(number), position.step,
+                              session.hasMemory() ? "; " + kept() : ""));
+  return recorder->finish();
 }
 
-plan::Status Trainer::loop() {
-  SignalWatch signals;
+/// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
+/// weights alone still may be.
+plan::Status Trainer::finish() {
+  plan::Status written = checkpointAtEnd();
+  if (signals->received() == 0)
+    if (plan::Status status = evaluateNow(); !status.ok())
+      return status;
+  if (signals->received() != 0)
+    return stopOnSignal();
+  bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.hasMemory();
+  plan::Status released = options.release && hasModel ? release() : plan::Status();
+  for (const plan::Status &status : {written, released})
+    if (!status.ok())
+      return status;
+  return recorder->finish();
+}
+
+plan::Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = sampler->batchesPerEpoch();
   double start = monotonicSeconds(), before = start;
-  while (position.step < totalSteps && signals.received() == 0) {
+  auto isEvaluated = [&] { return options.evalEvery != 0 && position.step % options.evalEvery == 0; };
+  // An evaluation that a signal or a crash cut short.
+  if (resuming && position.step != 0 && position.step < totalSteps && isEvaluated())
+    if (plan::Status status = evaluateNow(); !status.ok())
+      return status;
+  while (position.step < totalSteps && signals->received() == 0) {
     if (position.batch >= batches) {
       position.batch = 0;
       ++position.epoch;
@@ -626,32 +679,51 @@ plan::Status Trainer::loop() {
     double now = monotonicSeconds();
     metrics.seconds = now - before;
     before = now;
-    if (plan::Status status = record(metrics, now); !status.ok())
+    recorder->update(metrics, now);
+    bool evaluating = evaluateEntry && isEvaluated(), asked = signals->takeRequest();
+    if (!evaluating && !asked && !checkpoints->isDue(position.step, now))
+      continue;
+    if (plan::Status status = checkpointOrWarn(); !status.ok())
       return status;
-    progress->update(metrics);
-    bool evaluating = options.evalEvery != 0 && position.step % options.evalEvery == 0;
-    bool keeping = options.checkpointEvery != 0 && position.step % options.checkpointEvery == 0;
-    if (evaluating)
+    if (asked && checkpoints->last() == position.step)
+      progress().note("checkpoint: " + checkpoints->pathOf(position.step));
+    if (evaluating && signals->received() == 0)
       if (plan::Status status = evaluateNow(); !status.ok())
         return status;
-    if (keeping)
-      if (plan::Status status = checkpoint(); !status.ok())
-        return status;
-    if (evaluating || keeping)
-      before = monotonicSeconds();
+    before = monotonicSeconds();
   }
-  int signal = position.step < totalSteps ? signals.received() : 0;
-  if (plan::Status status = finish(signal); !status.ok())
+  if (signals->received() != 0)
+    return stopOnSignal();
+  if (plan::Status status = finish(); !status.ok())
     return status;
-  progress->note(fmt::format("{} updates in {:.1f} s; {}", position.step, monotonicSeconds() - start, run_));
+  progress().note(fmt::format("{} updates in {:.1f} s; {}", position.step, monotonicSeconds() - start, run_));
   return plan::Status();
+}
+
+plan::Status Trainer::loop() {
+  plan::Status status;
+  try {
+    status = steps();
+    if (!status.ok() && status.exitCode() != plan::kExitNonFinite)
+      status = stopOnError(status);
+  } catch (const std::bad_alloc &) {
+    status = stopOnError(plan::error("out of memory"));
+  }
+  if (!status.ok())
+    progress().noteInLog("error: " + status.message());
+  return status;
 }
 
 plan::Status Trainer::run() {
   for (auto stage : {&Trainer::findEntries, &Trainer::openCheckpoint, &Trainer::openData, &Trainer::initialize,
-                     &Trainer::planRun, &Trainer::openRun})
+                     &Trainer::planRun})
     if (plan::Status status = (this->*stage)(); !status.ok())
       return status;
+  signals.emplace(fileno(options.messages));
+  if (plan::Status status = openRun(); !status.ok())
+    return status;
+  if (accumulate > 1)
+    window.emplace(session.plan(), *session.device);
   report();
   return loop();
 }

@@ -5,6 +5,7 @@
 #include "runtime/train/Session.h"
 
 #include <cstdio>
+#include <functional>
 
 namespace tcc::runtime {
 
@@ -16,15 +17,20 @@ struct TrainOptions {
   std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
-  uint64_t evalEvery = 0, checkpointEvery = 0, logEvery = 0; ///< updates; 0: at the end, at the end, by itself
-  bool release = true;                                       ///< write model.onnx at the end
-  bool terminal = false;                                     ///< messages go to a terminal
+  uint64_t evalEvery = 0, logEvery = 0;    ///< updates; 0: at the end, by itself
+  std::optional<uint64_t> checkpointEvery; ///< updates, besides the clock; 0: neither by updates nor by the clock
+  bool release = true;                     ///< write model.onnx at the end
+  bool terminal = false;                   ///< messages go to a terminal
   std::FILE *messages = stderr;
+  /// The command that goes on from RUN[@STEP], for messages.
+  std::function<std::string(const std::string &)> resumeCommand = [](const std::string &run) {
+    return "trun … --resume " + run;
+  };
 };
 
-/// Trains until the steps or epochs are done, a signal (SIGINT, SIGTERM) or a non-finite loss (exit status 4) ends it;
-/// in every case the run folder holds a checkpoint of the last good state. After the first update a step allocates
-/// nothing.
+/// Trains until the steps or epochs are done, a signal (Signals.h), an error or a non-finite loss (exit status 4) ends it.
+/// In every case the run folder then holds a checkpoint of the last whole update whose state is finite, and the message
+/// says how to go on. After the first update a step allocates nothing.
 plan::Status train(Session &session, const TrainOptions &options);
 
 } // namespace tcc::runtime

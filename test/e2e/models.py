@@ -84,3 +84,15 @@ def convolution(path, batch, channels, size):
 def labelled(rows, classes, *shape):
     rng = np.random.default_rng(6)
     return {"x": rng.standard_normal((rows, *shape)).astype(np.float32), "labels": rng.integers(0, classes, rows)}
+
+
+def normalised(path, batch=4, width=8):
+    """x [batch, 5] → prediction [batch, 1], with a BatchNormalization that trains: forward passes change its statistics."""
+    ones, zeros = np.ones(width, np.float32), np.zeros(width, np.float32)
+    nodes = [helper.make_node("Gemm", ["x", "w1"], ["h"], "first", transB=1),
+             helper.make_node("BatchNormalization", ["h", "scale", "shift", "mean", "variance"], ["n", "mean_out", "variance_out"],
+                              "norm", training_mode=1),
+             helper.make_node("Tanh", ["n"], ["a"], "tanh"),
+             helper.make_node("Gemm", ["a", "w2"], ["prediction"], "second", transB=1)]
+    return save(path, nodes, {"x": [batch, 5]}, {"prediction": [batch, 1]},
+                {"w1": random(1, width, 5), "w2": random(2, 1, width), "scale": ones, "shift": zeros, "mean": zeros, "variance": ones})

@@ -15,7 +15,7 @@ namespace {
 struct Raw {
   int64_t workers = 0, processes = 1;
   bool noRelease = false, shuffle = false, noShuffle = false;
-  int64_t steps = -1, epochs = -1, seed = -1;
+  int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1;
   std::string budget;
 };
 
@@ -64,7 +64,10 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
   app.add_option("--seed", raw.seed, "of the order and of random numbers (dropout); default: the recipe's")->check(CLI::NonNegativeNumber);
   app.add_option("--eval-every", train.evalEvery, "updates between evaluations; default: at the end");
-  app.add_option("--checkpoint-every", train.checkpointEvery, "updates between checkpoints; default: at the end");
+  app.add_option("--checkpoint-every", raw.checkpointEvery,
+                 "updates between checkpoints, besides those of every 15 minutes (checkpoint.every_minutes), before "
+                 "evaluations and at the end; 0: those two alone")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--log-every", train.logEvery, "updates between progress lines");
   app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
   app.add_option("--workers", raw.workers, "loader threads: only 0, the training thread reads");
@@ -100,6 +103,34 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   addBudget(app, raw);
 }
 
+/// The word as a shell reads it back.
+std::string shellWord(const std::string &word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string quoted = "'";
+  for (char c : word)
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
+/// What was typed, with --resume in the place of what names the run or its first weights.
+std::string resumeCommand(const std::vector<std::string> &words, const std::string &run) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string &word = words[i];
+    bool dropped = false;
+    for (std::string_view option : {"--out", "--resume", "--init"}) {
+      if (word == option)
+        ++i; // its value, too
+      dropped |= word == option || (word.starts_with(option) && word[option.size()] == '=');
+    }
+    if (!dropped && word != "--init-partial")
+      text += shellWord(word) + " ";
+  }
+  return text + "--resume " + shellWord(run);
+}
+
 int wrongUsage(const std::string &text) {
   std::fprintf(stderr, "trun: %s\n", text.c_str());
   return plan::kExitUsage;
@@ -123,6 +154,8 @@ std::optional<int> check(Options &options, const Raw &raw) {
     train.steps = static_cast<uint64_t>(raw.steps);
   if (raw.epochs >= 0)
     train.epochs = static_cast<uint64_t>(raw.epochs);
+  if (raw.checkpointEvery >= 0)
+    train.checkpointEvery = static_cast<uint64_t>(raw.checkpointEvery);
   if (raw.seed >= 0)
     train.seed = static_cast<uint64_t>(raw.seed);
   if (raw.shuffle || raw.noShuffle)
@@ -220,5 +253,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   if (parsed.exitStatus)
     return parsed;
   parsed.exitStatus = check(options, raw);
+  std::vector<std::string> words(argv, argv + argc);
+  options.train.resumeCommand = [words](const std::string &run) { return resumeCommand(words, run); };
   return parsed;
 }

@@ -9,6 +9,7 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/trun/ProfileReport.h"
 
 #include <algorithm>
@@ -120,7 +121,7 @@ plan::Status evalCommand(const Options &options) {
   if (result->accuracy)
     line["eval_accuracy"] = *result->accuracy;
   line["samples"] = result->samples;
-  fmt::print("{}\n", line.dump());
+  printResult("{}\n", line.dump());
   return plan::Status();
 }
 
@@ -147,10 +148,10 @@ plan::Status verifyCommand(const Options &options) {
     return reader.status();
   std::vector<std::string> problems = plan::verifyPlan(reader->plan());
   for (size_t i = 0; i + 1 < problems.size(); ++i)
-    fmt::print(stderr, "trun: {}: {}\n", path, problems[i]);
+    printMessage("trun: {}: {}\n", path, problems[i]);
   if (!problems.empty())
     return plan::error("{}: {}", path, problems.back());
-  fmt::print("{}: {} entries, {} variables, {}: good\n", path, reader->plan().entries_size(),
+  printResult("{}: {} entries, {} variables, {}: good\n", path, reader->plan().entries_size(),
              reader->plan().variables_size(), formatBytes(reader->fileBytes()));
   return plan::Status();
 }
@@ -172,7 +173,7 @@ plan::Status memoryCommand(const Options &options) {
   line["process_bytes"] = options.processBytes;
   line["host_bytes"] = now - std::min(now, options.processBytes + library);
   line["library_bytes"] = library;
-  fmt::print("{}\n", line.dump());
+  printResult("{}\n", line.dump());
   return plan::Status();
 }
 
@@ -204,7 +205,7 @@ plan::Status profileCommand(const Options &options) {
   if (!options.trace.empty())
     if (plan::Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
       return status;
-  fmt::print("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
+  printResult("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
   return plan::Status();
 }
 

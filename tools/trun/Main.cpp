@@ -1,10 +1,14 @@
 //===- Main.cpp - trun: runs plans ---------------------------------------===//
 #include "runtime/cpu/MachineMemory.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
 
+#include <csignal>
 #include <exception>
 
-int main(int argc, char **argv) {
+using tcc::tools::printMessage;
+
+static int run(int argc, char **argv) {
   uint64_t processBytes = tcc::runtime::processMemoryBytes();
   tcc::tools::Parsed parsed = tcc::tools::parseCommandLine(argc, argv);
   if (parsed.exitStatus)
@@ -14,12 +18,23 @@ int main(int argc, char **argv) {
   try {
     tcc::plan::Status status = tcc::tools::runCommand(parsed.options);
     if (!status.ok())
-      fmt::print(stderr, "trun: error: {}\n", status.message());
+      printMessage("trun: error: {}\n", status.message());
     return status.exitCode();
   } catch (const std::bad_alloc &) {
-    fmt::print(stderr, "trun: error: out of memory\n");
+    printMessage("trun: error: out of memory\n");
   } catch (const std::exception &problem) {
-    fmt::print(stderr, "trun: error: {}\n", problem.what());
+    printMessage("trun: error: {}\n", problem.what());
   }
   return tcc::plan::kExitFault;
+}
+
+int main(int argc, char **argv) {
+  tcc::tools::reserveStandardStreams();
+  std::signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
+  int exitStatus = run(argc, argv);
+  tcc::plan::Status printed = tcc::tools::finishStandardStreams();
+  if (exitStatus != tcc::plan::kExitDone || printed.ok())
+    return exitStatus;
+  printMessage("trun: error: {}\n", printed.message());
+  return printed.exitCode();
 }

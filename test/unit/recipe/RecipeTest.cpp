@@ -64,6 +64,10 @@ accumulate = 4
 clip_norm = 1
 [data.map]
 ids = "tokens"
+[checkpoint]
+every_minutes = 0.5
+keep = 2
+keep_best = false
 )");
   ASSERT_TRUE(recipe) << recipe.message();
   EXPECT_EQ(recipe->model.dims.at("batch"), 8);
@@ -81,6 +85,9 @@ ids = "tokens"
   EXPECT_EQ(recipe->train.accumulate, 4);
   EXPECT_EQ(recipe->train.clipNorm, 1.0);
   EXPECT_EQ(recipe->dataMap.at("ids"), "tokens");
+  EXPECT_EQ(recipe->checkpoint.everyMinutes, 0.5);
+  EXPECT_EQ(recipe->checkpoint.keep, 2);
+  EXPECT_EQ(recipe->checkpoint.keepBest, false);
   EXPECT_EQ(recipe->at("train.accumulate"), path() + ":21:1: ");
   EXPECT_EQ(recipe->at("train.seed"), "");
 }

@@ -1,0 +1,48 @@
+//===- CheckpointPolicy.h - when to checkpoint, and what to keep ---------===//
+//
+// A checkpoint is due by the clock and by the number of updates, and again a while after one that could not be written.
+// The newest ones and the best stay. Time and steps are arguments: the policy reads no clock and no disk.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_CHECKPOINTPOLICY_H
+#define TCC_RUNTIME_TRAIN_CHECKPOINTPOLICY_H
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tcc::runtime {
+
+struct CheckpointRules {
+  double everyMinutes = 15; ///< 0: not by the clock
+  uint64_t everySteps = 0;  ///< 0: not by the number of updates
+  uint64_t keep = 3;        ///< the newest that stay; 0: all
+  bool keepBest = true;     ///< the one of the lowest evaluation loss stays besides
+};
+
+class CheckpointPolicy {
+public:
+  /// `now`: seconds of a monotonic clock, here and below.
+  CheckpointPolicy(const CheckpointRules &rules, double now) : rules(rules), last(now) {}
+
+  /// True if the state after update `step` should be written.
+  bool isDue(uint64_t step, double now) const;
+  void written(double now) {
+    last = now;
+    failure.reset();
+  }
+  void failed(double now) { failure = now; }
+
+  /// Of the checkpoints on the disk, those to remove now that `newest` is durable. Checkpoints of later updates belong to
+  /// a run that `newest` branched off from: they neither count nor go.
+  std::vector<uint64_t> expired(std::vector<uint64_t> steps, uint64_t newest, std::optional<uint64_t> best) const;
+
+private:
+  CheckpointRules rules;
+  double last; ///< when the clock started anew
+  std::optional<double> failure;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_CHECKPOINTPOLICY_H

@@ -1,0 +1,48 @@
+//===- Recorder.h - the numbers of one run, on the disk and on the screen ===//
+//
+// metrics.jsonl, TensorBoard events and messages. A disk that is full or fails holds up none of them: lines wait, and the
+// end of the run says what is missing.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_RECORDER_H
+#define TCC_RUNTIME_TRAIN_RECORDER_H
+
+#include "runtime/train/Evaluate.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/TensorBoard.h"
+
+namespace tcc::runtime {
+
+class Recorder {
+public:
+  /// Opens the files of `run`.
+  static plan::Expected<Recorder> open(const std::string &run, Progress progress);
+
+  Progress &progress() { return screen; }
+  std::optional<uint64_t> lastEvaluation() const { return metrics.lastEvaluation(); }
+
+  /// Allocates nothing. Steps of less than a tenth of a second share a system call.
+  void update(const UpdateMetrics &update, double now);
+  void evaluation(uint64_t step, uint64_t epoch, const Evaluation &evaluation, double seconds);
+
+  /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does. The first time
+  /// that this fails is told at once.
+  void flush();
+  /// A last flush. Error: something is missing.
+  plan::Status finish();
+
+private:
+  Recorder(Progress progress, MetricsFile metrics, TensorBoardFile events)
+      : screen(std::move(progress)), metrics(std::move(metrics)), events(std::move(events)) {}
+  plan::Status tryFlush();
+
+  Progress screen;
+  MetricsFile metrics;
+  TensorBoardFile events;
+  double flushed = 0;
+  bool failing = false;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_RECORDER_H
