@@ -73,9 +73,15 @@ stage_fuzz() {
   return $status
 }
 
-stage_plans() { tools/build.sh && true; }
+stage_plans() {
+  tools/build.sh tcc trun plan-mutations &&
+    TCC_MUTATION_ROUNDS=${TCC_MUTATION_ROUNDS:-1000} TCC_MUTATION_SEED=${TCC_MUTATION_SEED:-$(date +%j)} \
+      TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_plan_mutations.py
+}
 
-stage_crash() { tools/build.sh tcc trun && true; }
+stage_crash() {
+  tools/build.sh tcc trun && TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/crash_sweep.py --full
+}
 
 failed=()
 for stage in "${stages[@]}"; do
