@@ -136,7 +136,8 @@ TEST_F(RunFolder, WhatAResumeReplacesStays) {
 TEST_F(RunFolder, TheBestGoesWithItsCheckpoint) {
   TrainOptions evaluated = options(data, 6, "run");
   evaluated.evalData = data;
-  evaluated.evalEvery = evaluated.checkpointEvery = 2;
+  evaluated.evalEvery = 2;
+  evaluated.checkpointEvery = 2;
   evaluated.settings = {"optimizer.lr=0.01", "optimizer.momentum=0"};
   ASSERT_TRUE(train(plan, evaluated).ok());
   ASSERT_TRUE(findCheckpoint({at("run"), "best"})->ends_with("step-6")) << "it learns";
