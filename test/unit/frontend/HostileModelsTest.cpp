@@ -132,7 +132,7 @@ TEST_F(HostileModels, LoopsStopAtTheLimitOfNodes) {
   body.node("Identity", {"c"}, {"d"});
   body.node("Sin", {"v"}, {"w"});
   *attribute.mutable_g() = body.graph();
-  EXPECT_THAT(problem(m), AllOf(HasSubstr("more than 100000 nodes"), HasSubstr("forever")));
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("more than 100000 nodes"), HasSubstr("g["), HasSubstr("shorten its loops")));
 }
 
 /// Functions that call the next one twice each: 2^40 nodes.
