@@ -122,7 +122,7 @@ class Chunks(EndToEnd):
         source = self.save("d.safetensors", **data(4))
         results = {}
         for name, how in (("chunked", CHUNKED), ("whole", WHOLE)):
-            plan = self.compile(model, "--recipe", recipe, *how, "--entry", "train,gradients", plan=f"{name}.tplan")
+            plan = self.compile(model, "--recipe", recipe, *how, plan=f"{name}.tplan")
             run = self.train(plan, source, "--eval-data", source, out=name, steps=3)
             updates, evaluations = metrics(run)
             results[name] = [line["loss"] for line in updates], evaluations[-1], self.weights(run, f"{name}.safetensors")
