@@ -58,7 +58,7 @@ class Pack(EndToEnd):
                               (head + "a,0,1,4\na,0,1,4\n", "p.csv:3: the id a is there twice")]:
             with self.subTest(message):
                 self.refuse(1, [message], "tcc-plan", "pack", self.write("p.csv", text.encode()))
-        self.refuse(1, ["cannot be read"], "tcc-plan", "pack", "nothing.csv")
+        self.refuse(1, ["nothing.csv: cannot open"], "tcc-plan", "pack", "nothing.csv")
         self.refuse(2, ["a command is missing"], "tcc-plan")
 
 

@@ -104,7 +104,7 @@ class RunFolder(EndToEnd):
         run = self.folder / "run"
         with open(self.folder / "output", "wb") as output:
             first = subprocess.Popen([str(BIN / "trun"), str(self.plan), "--data", str(self.data), "--steps", str(10**9),
-                                      "--out", str(run), "--checkpoint-every", "1000"], stdin=subprocess.DEVNULL,
+                                      "--out", str(run), "--checkpoint-every", "1000", "--set", "checkpoint.keep=0"], stdin=subprocess.DEVNULL,
                                      stdout=output, stderr=output)
         self.addCleanup(first.kill)
         while not (run / "checkpoints" / "step-1000").is_dir():
