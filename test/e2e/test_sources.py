@@ -1,6 +1,6 @@
 """Rules of the source tree that a build cannot state: `test_sources.py BUILD`.
 
-A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most 35.
+A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most LIMIT.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name. Every package that is installed is explained in DEPENDENCIES.md.
 """
 import re
