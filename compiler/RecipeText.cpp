@@ -3,6 +3,8 @@
 
 #include "runtime/plan/TerminalText.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -104,9 +106,19 @@ private:
         return problem(fmt::format("a key of more than {} parts", kMostKeyParts));
     } else if (std::string_view(",={}[]").find(c) != std::string_view::npos) {
       keyParts = 1;
+      if (c == '[' && depth == 0 && text.substr(lineStart, at - lineStart).find_first_not_of(" \t") == text.npos && !namesTable())
+        return problem("a table needs a name of letters, digits, _ and -, or in quotes");
+      depth += c == '[' ? 1 : c == ']' && depth ? -1 : 0;
     }
     ++at;
     return Status::success();
+  }
+
+  /// True if a name begins behind the brackets at `at`; the TOML library asserts that one does.
+  bool namesTable() const {
+    size_t next = at + (text.substr(at, 2) == "[[" ? 2 : 1);
+    next = std::min(text.find_first_not_of(" \t", next), text.size());
+    return next < text.size() && (std::isalnum(static_cast<unsigned char>(text[next])) || std::strchr("_-\"'", text[next]));
   }
 
   Status problem(const std::string &what) const {
@@ -116,7 +128,7 @@ private:
   std::string_view text;
   const std::string &place;
   size_t at = 0, line = 1, lineStart = 0;
-  int keyParts = 1;
+  int keyParts = 1, depth = 0; ///< depth: brackets that are open
   bool comment = false, longQuote = false;
   char quote = 0; ///< that ends the string; 0 outside of one
 };
