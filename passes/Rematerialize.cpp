@@ -98,11 +98,16 @@ private:
     if (resident + needed <= budgetBytes)
       return success();
     getOperation()->setAttr(names::kOverBudget, Builder(&getContext()).getI64IntegerAttr(int64_t(resident + needed)));
+    // Two numbers that round to one text are told in bytes alone.
+    const bool distinct = bytesText(budgetBytes) != bytesText(resident + needed);
+    auto told = [&](planning::Bytes bytes) {
+      return llvm::formatv(distinct ? "{0} ({1} bytes)" : "{1} bytes", bytesText(bytes), bytes).str();
+    };
     std::string message =
-        llvm::formatv("no plan fits into the memory budget of {0} ({1} bytes); the smallest budget "
-                      "that does is {2} ({3} bytes): {4} of state{5} and {6} for `{7}`",
-                      bytesText(budgetBytes), budgetBytes, bytesText(resident + needed), resident + needed,
-                      bytesText(resident), stateByRole(), bytesText(needed), forcing.entry)
+        llvm::formatv("no plan fits into the memory budget of {0}; the smallest budget that does is {1}: {2} of state{3} "
+                      "and {4} for `{5}`",
+                      told(budgetBytes), told(resident + needed), bytesText(resident), stateByRole(), bytesText(needed),
+                      forcing.entry)
             .str();
     message += "\n  with everything recomputed that can be, these live at its peak:" + forcedBy(forcing);
     message +=

@@ -29,7 +29,7 @@
 // PLENTY: chosen = true{{.*}}chosen = false
 // PLENTY-NOT: train.recompute
 
-// LITTLE: no plan fits into the memory budget of {{.*}}(16383 bytes); the smallest budget that does is 16.0 KiB (16384 bytes)
+// LITTLE: no plan fits into the memory budget of 16383 bytes; the smallest budget that does is 16384 bytes
 // LITTLE: live at its peak
 // LITTLE: 4.0 KiB  {{first|second|third}}
 
