@@ -15,7 +15,8 @@ uint64_t Column::sampleBytes() const {
 
 plan::Status MemoryColumn::read(uint64_t index, std::byte *destination) const {
   uint64_t size = sampleBytes();
-  std::memcpy(destination, bytes.data() + index * size, size);
+  if (size != 0) // the source of no bytes may be a null pointer, which memcpy must not get
+    std::memcpy(destination, bytes.data() + index * size, size);
   return plan::Status();
 }
 

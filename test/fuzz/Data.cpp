@@ -10,8 +10,8 @@
 
 namespace {
 struct Kind {
-  const char *file;                             ///< where the input is written
-  const char *opened;                           ///< what is opened: the file, or a folder above it
+  const char *file;   ///< where the input is written
+  const char *opened; ///< what is opened: the file, or a folder above it
   std::pair<const char *, const char *> setting;
 };
 /// The order is part of the corpus: new kinds go to the end.

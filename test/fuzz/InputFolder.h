@@ -19,7 +19,8 @@ namespace tcc::fuzz {
 class InputFolder {
 public:
   InputFolder() {
-    std::string name = (std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/tcc-fuzz-XXXXXX");
+    std::string name =
+        (std::filesystem::is_directory("/dev/shm") ? "/dev/shm" : "/tmp") + std::string("/tcc-fuzz-XXXXXX");
     if (!mkdtemp(name.data()))
       std::abort();
     path = name;

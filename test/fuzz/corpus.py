@@ -8,6 +8,7 @@
 import gzip
 import io
 import json
+import os
 import resource
 import struct
 import subprocess
@@ -123,7 +124,41 @@ def data():
         yield f"kind-{kind}", bytes([kind]) + content
 
 
-SEEDS = {"model": models, "recipe": recipes, "safetensors": tensors, "data": data}
+def manifest():
+    """A checkpoint of version 2, one tensor of it in two slices, before the zero byte; then the shard."""
+    shard = save({"w": np.ones((2, 3), np.float32), "v/0": np.zeros((1, 2), np.float32), "v/1": np.ones((1, 2), np.float32),
+                  "count": np.array(3)})
+    piece = lambda key, start, shape: {"shard": 0, "key": key, "start": start, "shape": shape}
+    tensor = lambda name, role, dtype, shape, *slices: {"name": name, "role": role, "dtype": dtype, "shape": shape, "slices": [*slices]}
+    zeros = "0" * 16
+    whole = {"format": "tcc checkpoint", "version": 2, "requires": [], "producer": "trun 0.1.0", "model": "m.onnx", "plan": zeros,
+             "run_files": {"classes.json": zeros},
+             "position": {"step": 4, "epoch": 0, "batch": 4, "seed": 7, "shuffle": True, "schedule_total": 8.0, "damaged_samples": [3]},
+             "best": {"step": 2, "eval_loss": 0.5}, "settings": ["optimizer.lr=1e-3"], "training": {"optimizer.lr": 0.001},
+             "frozen": {"mask": zeros},
+             "data": {"samples": 32, "epoch_samples": 32, "batch": 4, "epoch_batches": 8, "columns": {"x": "f32[32x4]"}, "fingerprint": zeros},
+             "shards": [{"file": "state.safetensors", "bytes": len(shard), "xxh3": zeros}],
+             "tensors": [tensor("w", "parameter", "f32", [2, 3], piece("w", [0, 0], [2, 3])),
+                         tensor("v", "optimizer", "f32", [2, 2], piece("v/0", [0, 0], [1, 2]), piece("v/1", [1, 0], [1, 2])),
+                         tensor("count", "counter", "i64", [], piece("count", [], []))]}
+    yield "version-2", json.dumps(whole).encode() + b"\0" + shard
+    first = {"version": 1, "step": 4, "epoch": 0, "batch": 4, "seed": 7, "settings": [], "files": {"state.safetensors": {"xxh3": zeros}}}
+    yield "version-1", json.dumps(first).encode() + b"\0" + shard
+
+
+def plans():
+    """Small plans of the compiler in TCC_BIN: dense layers with clipping, variants, convolutions."""
+    cases = {"mlp": ["--set", "train.accumulate=2", "--set", "train.clip_norm=1.0"], "small-cnn": [],
+             "mha-need-weights": ["--variants", "2"]}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, words in cases.items():
+            file = Path(folder) / f"{name}.tplan"
+            subprocess.run([os.environ["TCC_BIN"] + "/tcc", ZOO / name / "model.onnx", "--recipe", ZOO / name / "recipe.toml", "--quiet",
+                            "--no-cache", *words, "-o", file], check=True, stdin=subprocess.DEVNULL)
+            yield file.name, file.read_bytes()
+
+
+SEEDS = {"model": models, "recipe": recipes, "safetensors": tensors, "data": data, "checkpoint": manifest, "plan": plans}
 
 
 def make(name, folder):

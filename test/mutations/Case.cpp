@@ -20,6 +20,7 @@ namespace tcc::test {
 
 namespace {
 constexpr int kStatusOf[] = {0, 10, 11, 12}; // by Outcome; any other exit status is a finding
+constexpr int kFindingStatus = 99;
 
 void limitTo(int resource, uint64_t most) {
   if (most == 0)
@@ -28,30 +29,17 @@ void limitTo(int resource, uint64_t most) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
 
-/// Ends the child. Its message goes to standard error, which the parent reads.
-[[noreturn]] void end(Outcome outcome, const std::string &message) {
-  fmt::print(stderr, "{}", message);
-  std::fflush(stderr);
-  ::_exit(kStatusOf[static_cast<int>(outcome)]);
-}
-
-[[noreturn]] void endWithFinding(const std::string &message) {
-  fmt::print(stderr, "{}", message);
-  std::fflush(stderr);
-  ::_exit(99);
-}
-
-void runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std::mt19937_64 &random) {
+plan::Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std::mt19937_64 &random) {
   auto device = runtime::createCpuDevice(reader, options.threads);
   if (!device)
-    end(Outcome::RefusedByDevice, device.message());
+    return device.status();
   const plan::Plan &plan = reader.plan();
   auto schedule = runtime::LearningSchedule::create(plan.training().schedule(), 100);
   if (!schedule)
-    end(Outcome::RefusedByDevice, schedule.message());
+    return schedule.status();
   auto scalars = runtime::ScalarBlock::create(plan.training(), schedule.take());
   if (!scalars)
-    end(Outcome::RefusedByDevice, scalars.message());
+    return scalars.status();
   volatile char sink = 0;
   for (const plan::Entry &entry : plan.entries()) {
     runtime::EntryRunner runner(**device, entry);
@@ -64,46 +52,70 @@ void runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std
     if (!runner.scalars().empty())
       scalars->compute(1, 0, runner.scalars());
     if (plan::Status status = runner.run(); !status.ok())
-      end(Outcome::RefusedByDevice, status.message());
+      return status;
     for (int i = 0; i < entry.outputs_size(); ++i) {
       sink = sink + static_cast<char>(runner.scalarOutput(i) > 0);
       for (std::byte byte : runner.outputBytes(i))
         sink = sink + static_cast<char>(byte);
     }
   }
+  return plan::Status();
 }
 
-[[noreturn]] void runCase(const std::string &bytes, const CaseOptions &options) {
-  limitTo(RLIMIT_AS, options.memoryBytes);
-  limitTo(RLIMIT_CPU, options.cpuSeconds);
-  limitTo(RLIMIT_CORE, 0);
-  nameFaults();
+/// The bytes that the plan's buffers ask for, each counted whole; saturates.
+uint64_t allBytes(const plan::Plan &plan) {
+  uint64_t bytes = plan.transient_bytes();
+  auto add = [&](uint64_t more) { bytes = bytes + more < bytes ? UINT64_MAX : bytes + more; };
+  for (const plan::Entry &entry : plan.entries()) {
+    add(entry.transient_bytes());
+    for (const plan::Buffer &buffer : entry.buffers())
+      add(buffer.bytes());
+  }
+  return bytes;
+}
+} // namespace
+
+CaseResult tryPlanHere(const std::string &bytes, const CaseOptions &options) {
   auto reader = plan::PlanReader::fromBuffer(bytes, options.folder + "/mutated.tplan");
   if (!reader)
-    end(Outcome::RefusedByReader, reader.message());
+    return {Outcome::RefusedByReader, reader.message()};
   std::mt19937_64 random(options.seed);
   if (int variants = reader->plan().variants_size(); variants > 0)
     reader->selectVariant(static_cast<uint32_t>(random() % static_cast<uint64_t>(variants)));
   if (auto problems = plan::verifyPlan(reader->plan(), 5); !problems.empty())
-    end(Outcome::RefusedByVerifier, problems.front());
+    return {Outcome::RefusedByVerifier, problems.front()};
   for (const plan::Entry &entry : reader->plan().entries())
     if (std::string overlap = findOverlap(entry); !overlap.empty())
-      endWithFinding(overlap);
+      return {Outcome::Finding, overlap};
+  if (options.mostPlanBytes && allBytes(reader->plan()) > options.mostPlanBytes)
+    return {Outcome::RefusedByDevice, "larger than a case may be"};
   auto isolated = IsolatedPlan::load(*reader, options.threads);
   if (!isolated)
-    end(Outcome::RefusedByDevice, isolated.message());
+    return {Outcome::RefusedByDevice, isolated.message()};
   for (const plan::Entry &entry : reader->plan().entries())
     if (plan::Status status = isolated->run(entry, random); !status.ok())
-      end(Outcome::RefusedByDevice, status.message());
-  runOnDevice(*reader, options, random);
+      return {Outcome::RefusedByDevice, status.message()};
+  if (plan::Status status = runOnDevice(*reader, options, random); !status.ok())
+    return {Outcome::RefusedByDevice, status.message()};
   runtime::ExportOptions exportOptions;
   exportOptions.planFolder = options.folder;
   auto initial = [](const plan::Variable &) { return std::span<const std::byte>(); };
   for (const char *name : {"/export.safetensors", "/export.onnx"})
     (void)runtime::exportWeights(*reader, initial, options.folder + name, exportOptions); // may fail, must not fault
-  end(Outcome::Ran, "");
+  return {Outcome::Ran, ""};
 }
-} // namespace
+
+/// The whole life of a child. Its message goes to standard error, which the parent reads.
+[[noreturn]] static void runCase(const std::string &bytes, const CaseOptions &options) {
+  limitTo(RLIMIT_AS, options.memoryBytes);
+  limitTo(RLIMIT_CPU, options.cpuSeconds);
+  limitTo(RLIMIT_CORE, 0);
+  nameFaults();
+  CaseResult result = tryPlanHere(bytes, options);
+  fmt::print(stderr, "{}", result.message);
+  std::fflush(stderr);
+  ::_exit(result.outcome == Outcome::Finding ? kFindingStatus : kStatusOf[static_cast<int>(result.outcome)]);
+}
 
 CaseResult tryPlan(const std::string &bytes, const CaseOptions &options) {
   int pipes[2];

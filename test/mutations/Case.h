@@ -1,4 +1,4 @@
-//===- Case.h - one plan, tried in a process of its own -------------------===//
+//===- Case.h - one plan, tried -------------------------------------------===//
 #ifndef TCC_TEST_MUTATIONS_CASE_H
 #define TCC_TEST_MUTATIONS_CASE_H
 
@@ -20,12 +20,16 @@ struct CaseOptions {
   unsigned threads = 2;
   uint64_t memoryBytes = 0; ///< of address space; 0: no limit (sanitizers take terabytes)
   unsigned cpuSeconds = 20;
-  std::string folder; ///< for exports
+  uint64_t mostPlanBytes = 0; ///< plans that ask for more are not run; 0: no limit
+  std::string folder;         ///< for exports
 };
 
 /// Opens a plan, verifies it, and where it is accepted runs every entry: each instruction alone between guard pages,
-/// then all as the CPU device does, then exports it. All in a child process: a signal, a time limit, memory shared by
-/// two values, or an exit of another kind is a finding.
+/// then all as the CPU device does, then exports it. A finding is returned only where two values share memory; what a
+/// plan does wrong otherwise ends the process.
+CaseResult tryPlanHere(const std::string &bytes, const CaseOptions &options);
+
+/// The same in a child process: a signal, a time limit, or an exit of another kind is a finding, too.
 CaseResult tryPlan(const std::string &bytes, const CaseOptions &options);
 
 } // namespace tcc::test

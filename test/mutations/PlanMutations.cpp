@@ -5,9 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/mutations/Case.h"
-
-#include "runtime/plan/PlanFile.h"
-#include "test/support/mutate/MutateMessage.h"
+#include "test/mutations/ChangedPlan.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -71,36 +69,6 @@ std::optional<Options> parse(int argc, char **argv) {
   return options.plans.empty() ? std::nullopt : std::optional(options);
 }
 
-/// A plan to change, and its payloads.
-struct Source {
-  std::string name;
-  plan::Plan plan;
-  std::vector<std::string> payloads;
-
-  static std::optional<Source> read(const std::string &path) {
-    auto reader = plan::PlanReader::open(path);
-    if (!reader) {
-      fmt::print(stderr, "{}\n", reader.message());
-      return std::nullopt;
-    }
-    Source source{std::filesystem::path(path).stem().string(), reader->plan(), {}};
-    for (int i = 0; i < source.plan.payloads_size(); ++i) {
-      auto bytes = reader->payload(static_cast<uint32_t>(i));
-      source.payloads.emplace_back(reinterpret_cast<const char *>(bytes.data()), bytes.size());
-    }
-    return source;
-  }
-
-  /// With good checksums, but for what binds signatures to code.
-  static std::string write(const plan::Plan &plan, const std::vector<std::string> &payloads) {
-    plan::PlanWriter writer;
-    for (const std::string &payload : payloads)
-      writer.addPayloadView(payload.data(), payload.size());
-    auto bytes = writer.toBuffer(plan);
-    return bytes ? bytes.take() : std::string();
-  }
-};
-
 /// "entries[3].buffers[7].offset: is 64" → "entries.buffers.offset: is": what kind of change it was.
 std::string kindOf(const std::string &change) {
   std::string kind;
@@ -112,82 +80,6 @@ std::string kindOf(const std::string &change) {
     inside &= c != ']';
   }
   return kind;
-}
-
-/// Numbers versions anew in the order of the instructions, and where `lives`, has buffers live from their first use to
-/// their last, and arenas hold them. What another change broke of the book-keeping alone fits again, so that the
-/// verifier must look at what matters.
-void keepBooks(plan::Plan &plan, bool lives) {
-  uint64_t largest = 0;
-  for (plan::Entry &entry : *plan.mutable_entries()) {
-    auto exists = [&](uint32_t buffer) { return buffer < static_cast<uint32_t>(entry.buffers_size()); };
-    std::vector<uint32_t> version(static_cast<size_t>(entry.buffers_size()), 0);
-    std::map<uint32_t, std::pair<int, int>> uses;
-    for (int at = 0; at < entry.instructions_size(); ++at) {
-      plan::Instruction &instruction = *entry.mutable_instructions(at);
-      auto use = [&](uint32_t buffer) { uses.try_emplace(buffer, at, at).first->second.second = at; };
-      for (plan::Operand &operand : *instruction.mutable_operands())
-        if (exists(operand.buffer())) {
-          operand.set_version(operand.read() ? version[operand.buffer()] : 0);
-          operand.set_version_written(operand.write() ? version[operand.buffer()] + 1 : 0);
-          use(operand.buffer());
-        }
-      for (const plan::Operand &operand : instruction.operands())
-        if (exists(operand.buffer()) && operand.write())
-          version[operand.buffer()] = operand.version_written();
-      if (instruction.scratch() >= 0 && exists(static_cast<uint32_t>(instruction.scratch())))
-        use(static_cast<uint32_t>(instruction.scratch()));
-    }
-    if (!lives)
-      continue;
-    uint64_t bytes = 0;
-    for (int i = 0; i < entry.buffers_size(); ++i) {
-      plan::Buffer &buffer = *entry.mutable_buffers(i);
-      if (auto used = uses.find(static_cast<uint32_t>(i)); used != uses.end() && buffer.variable() < 0) {
-        if (buffer.first() >= 0)
-          buffer.set_first(used->second.first);
-        if (buffer.last() < entry.instructions_size())
-          buffer.set_last(used->second.second);
-      }
-      if (buffer.arena() != plan::RESIDENT && buffer.offset() < 1 << 26 && buffer.bytes() < 1 << 26)
-        bytes = std::max(bytes, buffer.offset() + buffer.bytes());
-    }
-    entry.set_transient_bytes(bytes);
-    largest = std::max(largest, bytes);
-  }
-  if (lives && plan.variants().empty())
-    plan.set_transient_bytes(largest);
-}
-
-struct Changed {
-  std::string bytes;
-  std::vector<std::string> changes;
-};
-
-Changed change(const Source &source, std::mt19937_64 &random) {
-  Changed result;
-  plan::Plan plan = source.plan;
-  std::vector<std::string> payloads = source.payloads;
-  uint64_t count = random() % 4 ? 1 : 1 + random() % 4;
-  bool inEntry = random() % 2 && plan.entries_size() > 0; // else anywhere: names, settings, payloads, …
-  for (uint64_t i = 0; i < count; ++i) {
-    if (!inEntry || plan.entries().empty()) {
-      result.changes.push_back(test::mutateMessage(plan, random));
-      continue;
-    }
-    auto entry = static_cast<int>(random() % static_cast<uint64_t>(plan.entries_size()));
-    result.changes.push_back("entries[" + std::to_string(entry) + "]." +
-                             test::mutateMessage(*plan.mutable_entries(entry), random));
-  }
-  if (uint64_t books = random() % 3)
-    keepBooks(plan, books == 2);
-  if (random() % 16 == 0 && !payloads.empty())
-    if (std::string &payload = payloads[random() % payloads.size()]; !payload.empty()) {
-      payload[random() % payload.size()] ^= static_cast<char>(1 << random() % 8);
-      result.changes.push_back("payload content: one bit");
-    }
-  result.bytes = Source::write(plan, payloads);
-  return result;
 }
 
 const char *nameOf(test::Outcome outcome) {
@@ -218,20 +110,20 @@ public:
   ~Session() { std::filesystem::remove_all(caseOptions.folder); }
 
   bool replay(const std::string &path) {
-    auto source = Source::read(path);
+    auto source = test::PlanSource::read(path);
     if (!source)
       return false;
-    test::CaseResult result = test::tryPlan(Source::write(source->plan, source->payloads), caseOptions);
+    test::CaseResult result = test::tryPlan(source->file(), caseOptions);
     fmt::print("{}: {}{}{}\n", path, nameOf(result.outcome), result.message.empty() ? "" : ": ", result.message);
     return result.outcome != test::Outcome::Finding;
   }
 
   /// The plan as it is must run; then its changed copies.
   bool run(const std::string &path) {
-    auto source = Source::read(path);
+    auto source = test::PlanSource::read(path);
     if (!source)
       return false;
-    test::CaseResult whole = test::tryPlan(Source::write(source->plan, source->payloads), caseOptions);
+    test::CaseResult whole = test::tryPlan(source->file(), caseOptions);
     if (whole.outcome != test::Outcome::Ran) {
       fmt::print("{}: unchanged, it is {}: {}\n", path, nameOf(whole.outcome), whole.message);
       return false;
@@ -239,7 +131,7 @@ public:
     bool good = true;
     for (uint64_t round = 0; round < options.rounds && !isOver(); ++round) {
       std::mt19937_64 random(options.seed * 1'000'003 + round);
-      Changed changed = change(*source, random);
+      test::ChangedPlan changed = test::changePlan(*source, random);
       caseOptions.seed = random();
       test::CaseResult result = test::tryPlan(changed.bytes, caseOptions);
       ++counts[result.outcome];

@@ -1,0 +1,40 @@
+//===- ChangedPlan.h - a plan, changed at random -------------------------===//
+#ifndef TCC_TEST_MUTATIONS_CHANGEDPLAN_H
+#define TCC_TEST_MUTATIONS_CHANGEDPLAN_H
+
+#include "runtime/plan/PlanFile.h"
+
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace tcc::test {
+
+/// A plan to change, and its payloads.
+struct PlanSource {
+  std::string name;
+  plan::Plan plan;
+  std::vector<std::string> payloads;
+
+  /// Opens the file; nothing, and a message on standard error, where that fails.
+  static std::optional<PlanSource> read(const std::string &path);
+  static PlanSource of(const plan::PlanReader &reader, std::string name);
+
+  /// The plan's file, with good checksums but for those that bind signatures to code. Empty where it is too large.
+  std::string file() const;
+};
+
+struct ChangedPlan {
+  std::string bytes;                ///< of the file
+  std::vector<std::string> changes; ///< in words
+};
+
+/// Changes a plan by reflection in one to four places, often in one entry. Sometimes versions, lives and arena sizes
+/// are made to fit again, so that the verifier meets what is wrong beside the book-keeping; rarely one bit of a payload
+/// changes.
+ChangedPlan changePlan(const PlanSource &source, std::mt19937_64 &random);
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_MUTATIONS_CHANGEDPLAN_H
