@@ -8,9 +8,10 @@
 
 #include "compiler/RecipeKeys.h"
 #include "compiler/RecipeText.h"
+#include "runtime/plan/NearestName.h"
 
 #include <algorithm>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 #include <sstream>
 
@@ -45,23 +46,44 @@ bool isSection(std::string_view name) {
   });
 }
 
-std::string nearestKey(std::string_view name) {
+/// What to write instead of an unknown key: the key that was meant, or all that its table takes.
+std::string hintFor(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  const std::string_view table = dot == name.npos ? "" : name.substr(0, dot);
+  const std::string_view given = name.substr(dot == name.npos ? 0 : dot + 1);
   std::string best;
   size_t bestDistance = ~size_t(0);
-  auto offer = [&](const std::string &candidate, size_t distance) {
-    if (distance < bestDistance) {
-      bestDistance = distance;
-      best = candidate;
+  auto offer = [&](const std::string &key, std::optional<size_t> distance, size_t penalty) {
+    if (distance && *distance + penalty < bestDistance) {
+      bestDistance = *distance + penalty;
+      best = key;
     }
   };
+  std::vector<std::string> tables, inTable;
   for (const recipe::Key &key : recipe::allKeys()) {
-    offer(key.name, recipe::editDistance(name, key.name));
-    // A key written without its section, or in the wrong one.
-    std::string_view last = std::string_view(key.name).substr(key.name.find('.') + 1);
-    std::string_view given = name.substr(name.rfind('.') == name.npos ? 0 : name.rfind('.') + 1);
-    offer(key.name, recipe::editDistance(given, last) + 2);
+    const size_t keyDot = key.name.find('.');
+    const std::string_view keyTable = std::string_view(key.name).substr(0, keyDot);
+    const std::string_view last = std::string_view(key.name).substr(keyDot + 1);
+    offer(key.name, table == keyTable ? plan::nameDistance(given, last) : plan::nameDistance(name, key.name), 0);
+    offer(key.name, plan::nameDistance(given, last), 2); // without its table, or in the wrong one
+    for (const std::string &other : key.elsewhere)
+      offer(key.name, plan::nameDistance(other.find('.') == other.npos ? given : name, other), 1);
+    if (!key.set)
+      continue;
+    if (tables.empty() || tables.back() != keyTable)
+      tables.emplace_back(keyTable);
+    if (table == keyTable)
+      inTable.emplace_back(last);
   }
-  return best;
+  if (std::string near = table.empty() ? plan::nearestName(name, tables) : ""; !near.empty())
+    return fmt::format("the nearest known one is [{}]", near);
+  if (!best.empty())
+    return fmt::format("the nearest known one is {}", best);
+  if (!inTable.empty())
+    return fmt::format("[{}] takes {}", table, fmt::join(inTable, ", "));
+  std::sort(tables.begin(), tables.end());
+  tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
+  return fmt::format("a recipe has the tables {}", fmt::join(tables, ", "));
 }
 
 std::string join(const std::string &prefix, std::string_view name) {
@@ -75,8 +97,7 @@ void notePlaces(Recipe &recipe, const toml::table &table, const std::string &pre
     if (!fixedPlace.empty())
       recipe.where[name] = fixedPlace;
     else
-      recipe.where[name] =
-          fmt::format("{}:{}:{}", recipe.file, key.source().begin.line, key.source().begin.column);
+      recipe.where[name] = fmt::format("{}:{}:{}", recipe.file, key.source().begin.line, key.source().begin.column);
     if (const toml::table *below = value.as_table())
       notePlaces(recipe, *below, name, fixedPlace);
   }
@@ -97,7 +118,7 @@ Status applyTable(Recipe &recipe, const toml::table &table, const std::string &p
       if (Status status = applyTable(recipe, *value.as_table(), name); !status.ok())
         return status;
     } else {
-      return plan::error("{}unknown key {}; the nearest known one is {}", place, name, nearestKey(name));
+      return plan::error("{}unknown key {}; {}", place, name, hintFor(name));
     }
   }
   return Status::success();

@@ -2,7 +2,6 @@
 #include "compiler/RecipeKeys.h"
 #include "compiler/RecipeReaders.h"
 
-#include <numeric>
 
 namespace tcc::recipe {
 namespace {
@@ -230,11 +229,11 @@ std::vector<Key> makeKeys() {
       {"loss.beta", number(&Recipe::loss, &L::beta, kNotNegative)},
       {"loss.log_target", flag(&Recipe::loss, &L::logTarget)},
 
-      {"optimizer.kind", choice(&Recipe::optimizer, &O::kind, kindNames())},
-      {"optimizer.lr", optimizerNumber("lr", kNotNegative)},
-      {"optimizer.betas", setBetas},
-      {"optimizer.eps", optimizerNumber("eps", kNotNegative)},
-      {"optimizer.weight_decay", optimizerNumber("weight_decay", kNotNegative)},
+      {"optimizer.kind", choice(&Recipe::optimizer, &O::kind, kindNames()), {"optimizer.type", "optimizer.name"}},
+      {"optimizer.lr", optimizerNumber("lr", kNotNegative), {"learning_rate"}},
+      {"optimizer.betas", setBetas, {"beta1", "beta2", "adam_beta1", "adam_beta2"}},
+      {"optimizer.eps", optimizerNumber("eps", kNotNegative), {"epsilon", "adam_epsilon"}},
+      {"optimizer.weight_decay", optimizerNumber("weight_decay", kNotNegative), {"wd", "l2"}},
       {"optimizer.momentum", optimizerNumber("momentum", kNotNegative)},
       {"optimizer.dampening", optimizerNumber("dampening", kAny)},
       {"optimizer.nesterov", flag(&Recipe::optimizer, &O::nesterov)},
@@ -260,9 +259,9 @@ std::vector<Key> makeKeys() {
 
       {"schedule.kind", choice(&Recipe::schedule, &S::kind,
                                {"constant", "linear", "cosine", "step", "multi_step", "exponential", "polynomial",
-                                "inverse_sqrt", "one_cycle"})},
-      {"schedule.warmup_steps", scheduleCount("warmup_steps", 0)},
-      {"schedule.total_steps", scheduleCount("total_steps", 1)},
+                                "inverse_sqrt", "one_cycle"}), {"lr_scheduler", "lr_scheduler_type", "schedule.type", "schedule.name"}},
+      {"schedule.warmup_steps", scheduleCount("warmup_steps", 0), {"num_warmup_steps", "warmup"}},
+      {"schedule.total_steps", scheduleCount("total_steps", 1), {"num_training_steps", "t_max", "total_iters"}},
       {"schedule.min_lr_scale", scheduleNumber("min_lr_scale", kNotNegative)},
       {"schedule.per", choice(&Recipe::schedule, &S::per, {"step", "epoch"})},
       {"schedule.warmup_from", choice(&Recipe::schedule, &S::warmupFrom, {"first", "zero"})},
@@ -288,11 +287,13 @@ std::vector<Key> makeKeys() {
       {"train.accumulate",
        [](Recipe &recipe, const toml::node &node) {
          return readInteger(node, 1, int64_t(1) << 31, recipe.train.accumulate);
-       }},
+       },
+       {"gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches", "accumulation_steps"}},
       {"train.clip_norm",
        [](Recipe &recipe, const toml::node &node) {
          return readNumber(node, kPositive, recipe.train.clipNorm.emplace());
-       }},
+       },
+       {"max_grad_norm", "gradient_clip_val", "grad_clip", "clip_grad_norm", "max_norm"}},
       {"train.clip_value",
        [](Recipe &recipe, const toml::node &node) {
          return readNumber(node, kPositive, recipe.train.clipValue.emplace());
@@ -304,7 +305,7 @@ std::vector<Key> makeKeys() {
          recipe.train.seed = uint64_t(seed);
          return status;
        }},
-      {"train.precision", choice(&Recipe::train, &T::precision, {"f32", "bf16", "auto"}, {"tf32", "f16"})},
+      {"train.precision", choice(&Recipe::train, &T::precision, {"f32", "bf16", "auto"}, {"tf32", "f16"}), {"train.dtype", "amp", "mixed_precision"}},
       {"train.ema", later},
 
       {"checkpoint.every_minutes",
@@ -376,21 +377,6 @@ std::string_view typeName(const toml::node &node) {
   case toml::node_type::boolean: return "a boolean";
   default: return "a date or time";
   }
-}
-
-size_t editDistance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row.back();
 }
 
 } // namespace tcc::recipe

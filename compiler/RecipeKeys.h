@@ -25,6 +25,7 @@ using Setter = std::function<plan::Status(Recipe &, const toml::node &)>;
 struct Key {
   std::string name;  ///< dotted; a trailing ".*" takes any one name below it, which `set` receives as a table
   Setter set;        ///< null: known, and not supported by this version yet
+  std::vector<std::string> elsewhere; ///< what other trainers call it
 };
 
 /// All keys, in the order of the documentation.
@@ -32,9 +33,6 @@ std::span<const Key> allKeys();
 
 /// "string", "integer", …: a value's type in TOML's words.
 std::string_view typeName(const toml::node &node);
-
-/// Number of single-character edits (insert, delete, replace) that turn `a` into `b`.
-size_t editDistance(std::string_view a, std::string_view b);
 
 /// Fills what the optimizer's kind leaves open and refuses what it does not take.
 plan::Status finishOptimizer(Recipe &recipe);

@@ -1,5 +1,6 @@
 //===- RecipeReaders.cpp - one value of a recipe, checked -----------------===//
 #include "compiler/RecipeReaders.h"
+#include "runtime/plan/NearestName.h"
 
 #include <algorithm>
 #include <cmath>
@@ -60,10 +61,10 @@ Status readChoice(const toml::node &node, const std::vector<std::string> &suppor
   if (std::find(supported.begin(), supported.end(), value) == supported.end()) {
     std::vector<std::string> known = supported;
     known.insert(known.end(), later.begin(), later.end());
-    auto nearest = std::min_element(known.begin(), known.end(), [&](const std::string &a, const std::string &b) {
-      return editDistance(a, value) < editDistance(b, value);
-    });
-    return plan::error("\"{}\" is unknown; the nearest is \"{}\" (known: {})", value, *nearest, fmt::join(known, ", "));
+    std::string nearest = plan::nearestName(value, known);
+    return plan::error("\"{}\" is unknown; {}{}{}", value,
+                       nearest.empty() ? "" : "the nearest is \"" + nearest + "\" (",
+                       fmt::format("known: {}", fmt::join(known, ", ")), nearest.empty() ? "" : ")");
   }
   out = value;
   return Status::success();

@@ -4,11 +4,11 @@
 #include "frontend/Contents.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Weights.h"
+#include "runtime/plan/NearestName.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <numeric>
 #include <set>
 
 namespace tcc::frontend {
@@ -25,8 +25,9 @@ void addUse(InitializerRole &role, const char *use) {
 /// What one node says about an initializer that is its input number `i`.
 void noteUse(const onnx::NodeProto &node, int i, InitializerRole &role) {
   const std::string &op = node.op_type();
-  static const std::set<std::string> norms = {"LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization",
-                                              "InstanceNormalization", "GroupNormalization", "BatchNormalization"};
+  static const std::set<std::string> norms = {"LayerNormalization",           "RMSNormalization",
+                                              "SimplifiedLayerNormalization", "InstanceNormalization",
+                                              "GroupNormalization",           "BatchNormalization"};
   if (role.node.empty())
     role.node = nodeName(node);
   if (op == "Gather" && i == 0)
@@ -37,33 +38,6 @@ void noteUse(const onnx::NodeProto &node, int i, InitializerRole &role) {
     addUse(role, "bias");
   if (op == "BatchNormalization" && i >= 3)
     role.lifted = true;
-}
-
-/// Distance for "nearest names"; case counts less than letters.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row.back();
-}
-
-std::string nearest(const std::string &glob, const std::map<std::string, InitializerRole> &roles) {
-  std::vector<std::pair<size_t, std::string>> ranked;
-  for (const auto &[name, role] : roles)
-    ranked.emplace_back(distance(glob, name), name);
-  std::sort(ranked.begin(), ranked.end());
-  std::vector<std::string> names;
-  for (size_t i = 0; i < std::min<size_t>(3, ranked.size()); ++i)
-    names.push_back(ranked[i].second);
-  return names.empty() ? "none: the model has no initializers" : fmt::format("{}", fmt::join(names, ", "));
 }
 
 bool selects(const std::string &glob, const std::string &name, const InitializerRole &role) {
@@ -139,8 +113,8 @@ private:
     }
   }
 
-  /// W, R, B and P of a recurrent layer. Exporters put their gates in another order, or two biases into one, and note many
-  /// values as what they were folded from; weights they are all the same.
+  /// W, R, B and P of a recurrent layer. Exporters put their gates in another order, or two biases into one, and note
+  /// many values as what they were folded from; weights they are all the same.
   static bool isRecurrentWeight(const onnx::NodeProto &node, int input) {
     static const std::set<std::string> layers = {"LSTM", "GRU", "RNN"};
     return layers.count(node.op_type()) && ((input >= 1 && input <= 3) || input == 7);
@@ -161,20 +135,20 @@ private:
 
   /// Operands that are weights whatever they are called.
   static bool isWeightOperand(const onnx::NodeProto &node, int input) {
-    static const std::set<std::string> first = {"Gather"}, later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu",
-                                                                    "FusedMatMul"};
-    return isRecurrentWeight(node, input) || (first.count(node.op_type()) && input == 0) || (later.count(node.op_type()) && input >= 1) ||
-           (node.op_type() == "MatMul" && input == 0) ||
+    static const std::set<std::string> first = {"Gather"},
+                                       later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu", "FusedMatMul"};
+    return isRecurrentWeight(node, input) || (first.count(node.op_type()) && input == 0) ||
+           (later.count(node.op_type()) && input >= 1) || (node.op_type() == "MatMul" && input == 0) ||
            (node.op_type().find("Normalization") != std::string::npos && input >= 1);
   }
 
   struct Reads {
-    bool weight = false; ///< of a product, convolution, norm …
-    bool number = false; ///< must be known when compiling
+    bool weight = false;                   ///< of a product, convolution, norm …
+    bool number = false;                   ///< must be known when compiling
     bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
     bool scale = false, other = false;
     bool epsilon = false; ///< added to what a root or a logarithm is taken of
-    std::string reader;  ///< who must know it when compiling
+    std::string reader;   ///< who must know it when compiling
   };
 
   /// What a product or a norm reads too stays a weight; who must know it says so.
@@ -212,8 +186,8 @@ private:
     return Status::success();
   }
 
-  /// An exporter that computes with constant inputs (an initial state of zeros) may leave a result in a weight's place: it
-  /// holds what the weights were, and does not follow them.
+  /// An exporter that computes with constant inputs (an initial state of zeros) may leave a result in a weight's place:
+  /// it holds what the weights were, and does not follow them.
   void warnOfFrozenResults() {
     std::set<std::string> weights;
     for (const auto &[name, initializer] : file.initializers)
@@ -227,10 +201,10 @@ private:
         if (weights.count(source))
           sources.push_back(source);
       if (!sources.empty())
-        roles.warnings.push_back(fmt::format(
-            "{}: {} is what the exporter computed from {}, and does not follow their training; export with "
-            "torch.onnx.export(…, optimize=False)",
-            file.name, name, fmt::join(sources, ", ")));
+        roles.warnings.push_back(
+            fmt::format("{}: {} is what the exporter computed from {}, and does not follow their training; export with "
+                        "torch.onnx.export(…, optimize=False)",
+                        file.name, name, fmt::join(sources, ", ")));
     }
   }
 
@@ -297,8 +271,11 @@ private:
   }
 
   Status noMatch(const std::string &key, const std::string &glob, const std::string &extra = {}) const {
-    return plan::error("{}{}: \"{}\" matches no {}initializer of {}; nearest: {}", place(key), key, glob, extra, file.name,
-                       nearest(glob, roles.initializers));
+    std::vector<std::string> names;
+    for (const auto &[name, role] : roles.initializers)
+      names.push_back(name);
+    return plan::error("{}{}: \"{}\" matches no {}initializer of {}; {}", place(key), key, glob, extra, file.name,
+                       plan::nearestOrSome(glob, names));
   }
 
   Status applyRecipe() {
@@ -360,7 +337,8 @@ private:
 } // namespace
 
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
-                            const std::map<std::string, std::string> &where, const ReadWhenCompiling &readWhenCompiling) {
+                            const std::map<std::string, std::string> &where,
+                            const ReadWhenCompiling &readWhenCompiling) {
   return Decision(file, graph, settings, where, readWhenCompiling).run();
 }
 

@@ -1,10 +1,10 @@
 //===- StopMarks.cpp - which values pass no gradient on -------------------===//
 #include "frontend/StopMarks.h"
 
-#include "compiler/RecipeKeys.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
+#include "runtime/plan/NearestName.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -100,19 +100,6 @@ int64_t versionOf(const onnx::ModelProto &model, const std::string &domain, int6
     if (canonicalDomain(set.domain()) == domain)
       return set.version();
   return otherwise;
-}
-
-/// The names that are closest to a glob.
-std::string nearest(const std::string &glob, const std::set<std::string> &names) {
-  std::vector<std::pair<size_t, std::string>> ranked;
-  for (const std::string &name : names)
-    ranked.emplace_back(recipe::editDistance(glob, name), name);
-  const size_t shown = std::min<size_t>(3, ranked.size());
-  std::partial_sort(ranked.begin(), ranked.begin() + long(shown), ranked.end());
-  std::vector<std::string> first;
-  for (size_t i = 0; i < shown; ++i)
-    first.push_back(ranked[i].second);
-  return fmt::format("{}", fmt::join(first, ", "));
 }
 
 } // namespace
@@ -283,8 +270,8 @@ Status StopMarks::finish(onnx::ModelProto &model) {
   markModel(model);
   for (const auto &[glob, matched] : globs)
     if (!matched)
-      return plan::error("{}model.stop_gradient: \"{}\" matches no node or value of {}; nearest: {}", place, glob,
-                         file.name, nearest(glob, names));
+      return plan::error("{}model.stop_gradient: \"{}\" matches no node or value of {}; {}", place, glob, file.name,
+                         plan::nearestOrSome(glob, std::vector<std::string>(names.begin(), names.end())));
   return Status::success();
 }
 

@@ -6,6 +6,7 @@
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "passes/losses/Loss.h"
+#include "runtime/plan/NearestName.h"
 
 #include "mlir/IR/IRMapping.h"
 
@@ -82,8 +83,9 @@ private:
         return i;
       known.push_back(outputName(i));
     }
-    fail(key) << key << ": the graph has no output `" << name << "`; the nearest is " << nearestNames(name, known)
-              << "; " << listOutputs();
+    std::string nearest = plan::nearestName(name, known);
+    fail(key) << key << ": the graph has no output `" << name << "`; "
+              << (nearest.empty() ? "" : "the nearest is `" + nearest + "`; ") << listOutputs();
     return failure();
   }
 
@@ -167,8 +169,8 @@ private:
     return {value * samples, value.like(samples)};
   }
 
-  /// The target of a position is the next one's; that of the last does not count. The logits stay as they are: a row that is
-  /// ignored costs less than a copy of all others.
+  /// The target of a position is the next one's; that of the last does not count. The logits stay as they are: a row
+  /// that is ignored costs less than a copy of all others.
   static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
     Expr next = target.cast(target.builder->getI64Type());
     llvm::SmallVector<int64_t> whole(shapeOf(next)), shape = whole, starts(shape.size(), 0), steps(shape.size(), 1);

@@ -120,15 +120,4 @@ Expr sumAll(const Expr &value) {
   return sum.reshape({});
 }
 
-std::string nearestNames(llvm::StringRef name, llvm::ArrayRef<std::string> known) {
-  std::vector<std::pair<unsigned, std::string>> ranked;
-  for (const std::string &candidate : known)
-    ranked.emplace_back(name.edit_distance(candidate), candidate);
-  std::sort(ranked.begin(), ranked.end());
-  std::string text;
-  for (size_t i = 0; i < ranked.size() && i < 3; ++i)
-    text += (i ? ", `" : "`") + ranked[i].second + "`";
-  return text;
-}
-
 } // namespace tcc::train

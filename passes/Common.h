@@ -76,9 +76,6 @@ MatMulOp soleProduct(mlir::Value value);
 /// has rows to run in parallel.
 Expr sumAll(const Expr &value);
 
-/// The names closest to `name` by edit distance, best first, as "`a`, `b`, `c`"; empty where there are none.
-std::string nearestNames(llvm::StringRef name, llvm::ArrayRef<std::string> known);
-
 } // namespace tcc::train
 
 #endif // TCC_PASSES_COMMON_H

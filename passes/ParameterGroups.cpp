@@ -8,6 +8,7 @@
 #include "passes/ParameterGroups.h"
 
 #include "passes/Common.h"
+#include "runtime/plan/NearestName.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,9 +74,7 @@ plan::Status checkPatterns(const std::vector<std::string> &patterns, const std::
     std::vector<std::string> known;
     for (VariableOp variable : variables)
       known.push_back(variable.getSymName().str());
-    std::string nearest = nearestNames(pattern, known);
-    return plan::error("{}{}: `{}` matches no parameter; {}", where, key, pattern,
-                       nearest.empty() ? "the model has none" : "the nearest are " + nearest);
+    return plan::error("{}{}: `{}` matches no parameter; {}", where, key, pattern, plan::nearestOrSome(pattern, known));
   }
   return plan::Status::success();
 }
@@ -114,7 +113,8 @@ public:
       return 1;
     if (std::optional<int64_t> layer = layerOf(variable))
       return std::pow(settings->rate, double(count - 1 - *layer));
-    return settings->beforeFirst && before.count(variable.getSymName().str()) ? std::pow(settings->rate, double(count)) : 1;
+    return settings->beforeFirst && before.count(variable.getSymName().str()) ? std::pow(settings->rate, double(count))
+                                                                              : 1;
   }
 
   /// "layer 3", "before the first layer", or empty.

@@ -1,5 +1,6 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
+#include "runtime/plan/NearestName.h"
 #include "runtime/state/Checkpoint.h"
 
 #include <algorithm>
@@ -182,7 +183,7 @@ plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Dev
       // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
       if (copies.count(tensor.name) || (given->ofRun() && given->checkpoint->manifest().version == 1))
         continue;
-      std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, names) : "";
+      std::string nearest = fit.unexpected.room() ? plan::nearestName(tensor.name, names) : "";
       fit.unexpected.add(tensor.name, nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
       continue;
     }
@@ -259,30 +260,4 @@ plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &
       index[d] = 0;
   }
   return out;
-}
-
-std::string tcc::runtime::nearestName(const std::string &name, const std::vector<std::string> &candidates) {
-  size_t best = name.size() / 3 + 2;
-  std::string nearest;
-  for (const std::string &candidate : candidates) {
-    if (candidate.size() > name.size() + best || name.size() > candidate.size() + best)
-      continue;
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j <= candidate.size(); ++j)
-      row[j] = j;
-    for (size_t i = 1; i <= name.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j <= candidate.size(); ++j) {
-        size_t replaced = diagonal + (name[i - 1] != candidate[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-      }
-    }
-    if (row.back() < best) {
-      best = row.back();
-      nearest = candidate;
-    }
-  }
-  return nearest;
 }

@@ -70,9 +70,6 @@ enum class WeightsRule { Strict, MayBeMissing, WhatFits };
 /// there or not. Error: what the rule does not accept, all of it listed; nothing fits. Nothing is copied on an error.
 plan::Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule);
 
-/// The candidate nearest to `name` by edit distance, where one is near enough to be meant; else empty.
-std::string nearestName(const std::string &name, const std::vector<std::string> &candidates);
-
 /// The elements of what `tie` copies, in its own order of axes.
 plan::Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,
                                                  std::span<const std::byte> elements);

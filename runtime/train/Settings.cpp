@@ -2,12 +2,12 @@
 #define TOML_EXCEPTIONS 0
 #include "runtime/train/Settings.h"
 #include "runtime/plan/DType.h"
-#include "runtime/state/Weights.h"
+#include "runtime/plan/NearestName.h"
 #include "runtime/train/Schedule.h"
 
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <toml++/toml.h>
 
 using namespace tcc;
@@ -251,9 +251,10 @@ plan::Status applyOne(const std::string &setting, plan::Training &training, plan
   if (std::find(kRunTime.begin(), kRunTime.end(), key) == kRunTime.end()) {
     std::vector<std::string> known = kRunTime;
     known.insert(known.end(), kCompiled.begin(), kCompiled.end());
-    std::string nearest = nearestName(key, known);
-    return usage(fmt::format("--set {}: unknown key '{}'{}", setting, key,
-                             nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest)));
+    std::string nearest = plan::nearestName(key, known);
+    return usage(fmt::format("--set {}: unknown key '{}'; {}", setting, key,
+                             nearest.empty() ? fmt::format("a run takes {}", fmt::join(kRunTime, ", "))
+                                             : fmt::format("did you mean '{}'?", nearest)));
   }
   std::string name = key.substr(key.find('.') + 1);
   if (key.starts_with("optimizer."))
@@ -290,9 +291,10 @@ plan::Status applyOne(const std::string &setting, plan::Training &training, plan
     status = oneOf({"drop", "pad"});
   else if (name == "eval_split" && (!value.number || !(*value.number > 0) || !(*value.number < 1)))
     status = usage(fmt::format("--set {}: the share of the data kept for evaluation lies between 0 and 1", setting));
-  else if (name == "max_bad" && (!value.number || *value.number < 0 || *value.number > 1e9 ||
-                                 *value.number != std::floor(*value.number)))
-    status = usage(fmt::format("--set {}: the damaged samples that may be left out are a number from 0 to 1000000000", setting));
+  else if (name == "max_bad" &&
+           (!value.number || *value.number < 0 || *value.number > 1e9 || *value.number != std::floor(*value.number)))
+    status = usage(
+        fmt::format("--set {}: the damaged samples that may be left out are a number from 0 to 1000000000", setting));
   if (status.ok() && name == "max_bad")
     (*data.mutable_settings())[name] = fmt::format("{:.0f}", *value.number);
   else if (status.ok())

@@ -1,6 +1,6 @@
 //===- CommandLine.cpp ----------------------------------------------------===//
 #include "tools/common/CommandLine.h"
-#include "runtime/state/Weights.h"
+#include "runtime/plan/NearestName.h"
 
 #include <CLI/CLI.hpp>
 
@@ -21,7 +21,7 @@ std::string nearestOption(const CLI::App &app, const std::string &given) {
   for (const CLI::Option *option : app.get_options())
     for (const std::string &name : option->get_lnames())
       known.push_back("--" + name);
-  return runtime::nearestName(given.substr(0, given.find('=')), known);
+  return plan::nearestName(given.substr(0, given.find('=')), known);
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
-#include "runtime/state/Weights.h"
+#include "runtime/plan/NearestName.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
@@ -26,7 +26,7 @@ std::string misspelt(const std::string &word) {
   std::vector<std::string> names;
   for (auto [name, run] : kCommands)
     names.push_back(name);
-  return runtime::nearestName(word, names);
+  return plan::nearestName(word, names);
 }
 
 int runCommand(int argc, char **argv) {

@@ -44,7 +44,7 @@ func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 
 // OWN: %[[N:.*]] = train.constant dense<8.000000e+00>
 // OWN: train.mul %{{.*}}, %[[N]] : tensor<f32>
 
-// NO-OUTPUT: loss.of: the graph has no output `z`; the nearest is `y`{{.*}}outputs: `y` (tensor<8x4xf32>), `own` (tensor<f32>)
+// NO-OUTPUT: loss.of: the graph has no output `z`; outputs: `y` (tensor<8x4xf32>), `own` (tensor<f32>)
 // AMBIGUOUS: 2 floating-point outputs: set loss.of
 // NO-SCALAR: loss.output: `y` is tensor<8x4xf32>, not a scalar
 // BAD-TARGET: the graph input `x` is tensor<8x3xf32>, but cross_entropy of tensor<8x4xf32> needs the shape of tensor<8xi64>

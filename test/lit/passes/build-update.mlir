@@ -65,7 +65,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // ACC: func.func @update({{.*}} -> ({{.*}}train.name = "grad_norm"
 // ACC-NOT: func.func @step
 
-// NO-MATCH: optimizer.decay_exempt: `wx*` matches no parameter; the nearest are
+// NO-MATCH: optimizer.decay_exempt: `wx*` matches no parameter; there are w, b, scale
 // NO-SELECTOR: unknown selector `@bia`; known: @bias, @norm, @embedding, @1d
 // NO-KIND: unknown optimizer `sdg`; known: sgd, adam, adamw
 // NESTEROV: optimizer.nesterov needs momentum

@@ -78,7 +78,7 @@ TEST_F(Import, TheRecipeChoosesWhatIsTrained) {
   options.model.trainable = std::vector<std::string>{"fc.weigth"};
   options.where = {{"model.trainable", "r.toml:2:1"}};
   EXPECT_THAT(problem(linear(), options), AllOf(HasSubstr("r.toml:2:1: model.trainable: \"fc.weigth\" matches no"),
-                                                HasSubstr("nearest: fc.weight")));
+                                                HasSubstr("; the nearest is fc.weight")));
   options.model.trainable.reset();
   options.model.frozen = {"sc?le.*"};
   EXPECT_THAT(problem(linear(), options), HasSubstr("model.frozen: \"sc?le.*\" matches no"));

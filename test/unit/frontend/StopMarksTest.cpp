@@ -131,7 +131,7 @@ TEST_F(StopMarks, TheRecipeNamesNodesValuesAndInitializers) {
   options.where = {{"model.stop_gradient", "r.toml:2:1"}};
   EXPECT_THAT(problem(m, options),
               AllOf(HasSubstr("r.toml:2:1: model.stop_gradient: \"encoder.*\" matches no node or value of m.onnx"),
-                    HasSubstr("nearest: ")));
+                    HasSubstr("m.onnx; there are ")));
 }
 
 TEST_F(StopMarks, TheRecipeNamesOneOutputOfSeveral) {

@@ -77,7 +77,7 @@ TEST(AttachLoss, NamesTheRecipesLine) {
   recipe.loss.of = "logits";
   recipe.where["loss.of"] = "recipe.toml:3:1";
   EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
-  EXPECT_NE(program.messages.find("recipe.toml:3:1: loss.of: the graph has no output `logits`; the nearest is `y`"),
+  EXPECT_NE(program.messages.find("recipe.toml:3:1: loss.of: the graph has no output `logits`; outputs: `y`"),
             std::string::npos)
       << program.messages;
 }

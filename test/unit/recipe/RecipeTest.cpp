@@ -172,10 +172,33 @@ TEST_F(RecipeFile, AnotherKindBySettingDropsTheFilesNumbersOfTheOldOne) {
 TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
   EXPECT_EQ(problem("[optimizer]\nweight_decya = 0.1\n"),
             "recipe.toml:2:1: unknown key optimizer.weight_decya; the nearest known one is optimizer.weight_decay");
-  EXPECT_EQ(problem("a = 1\n[optimizer]\n"), "recipe.toml:1:1: unknown key a; the nearest known one is loss.of");
+  EXPECT_EQ(problem("a = 1\n[optimizer]\n"),
+            "recipe.toml:1:1: unknown key a; a recipe has the tables checkpoint, compiler, data, loss, model, optimizer, "
+            "schedule, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
-  EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest"));
+  EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");
+  EXPECT_EQ(problem("[optimizer]\nWeightDecay = 0.1\n"),
+            "recipe.toml:2:1: unknown key optimizer.WeightDecay; the nearest known one is optimizer.weight_decay");
+}
+
+TEST_F(RecipeFile, UnknownKeysThatAreNearNoneNameWhatIsThere) {
+  EXPECT_EQ(problem("[train]\nflavour = 1\n"), "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, "
+                                               "clip_norm, clip_value, seed, precision");
+  EXPECT_THAT(problem("[optimizer]\nkind = \"adamW\"\n"), HasSubstr("the nearest is \"adamw\""));
+  EXPECT_THAT(problem("[optimizer]\nkind = \"shampoo\"\n"),
+              AllOf(HasSubstr("\"shampoo\" is unknown; known: sgd, "), Not(HasSubstr("nearest"))));
+}
+
+TEST_F(RecipeFile, UnknownKeysOfOtherTrainersNameOurs) {
+  EXPECT_EQ(problem("[optimizer]\nlearning_rate = 0.1\n"),
+            "recipe.toml:2:1: unknown key optimizer.learning_rate; the nearest known one is optimizer.lr");
+  EXPECT_EQ(problem("[train]\nmax_grad_norm = 1\n"),
+            "recipe.toml:2:1: unknown key train.max_grad_norm; the nearest known one is train.clip_norm");
+  EXPECT_EQ(problem("gradient_accumulation_steps = 4\n"),
+            "recipe.toml:1:1: unknown key gradient_accumulation_steps; the nearest known one is train.accumulate");
+  EXPECT_EQ(problem("[optimizer]\ntype = \"sgd\"\n"),
+            "recipe.toml:2:1: unknown key optimizer.type; the nearest known one is optimizer.kind");
 }
 
 TEST_F(RecipeFile, TypesAndRangesAreChecked) {

@@ -1,0 +1,33 @@
+//===- NearestName.h - the name that was meant ------------------*- C++ -*-===//
+//
+// Every message that answers an unknown name asks here. A name is offered only where it is near: case, '_', '-' and the
+// stars of a glob do not count, and at most one letter in three may be missing, too many, another, or swapped with the
+// next one.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PLAN_NEARESTNAME_H
+#define TCC_RUNTIME_PLAN_NEARESTNAME_H
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcc::plan {
+
+/// How many letters differ (optimal string alignment distance); nothing where the names are not near.
+std::optional<size_t> nameDistance(std::string_view given, std::string_view known);
+
+/// The known names near to `given`, nearest first, at most `most`.
+std::vector<std::string> nearNames(std::string_view given, std::span<const std::string> known, size_t most = 3);
+
+/// The nearest one; empty where none is near.
+std::string nearestName(std::string_view given, std::span<const std::string> known);
+
+/// For the end of a message: "the nearest is a, b", or where none is near "there are a, b, c and 12 more".
+std::string nearestOrSome(std::string_view given, std::span<const std::string> known);
+
+} // namespace tcc::plan
+
+#endif // TCC_RUNTIME_PLAN_NEARESTNAME_H
