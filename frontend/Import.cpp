@@ -299,6 +299,24 @@ ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
   };
 }
 
+std::string problemOfShapes(MLIRContext &context, const std::string &path, const ImportOptions &options,
+                            const std::map<std::string, std::vector<int64_t>> &shapes) {
+  if (shapes.empty())
+    return {};
+  ImportOptions trial = options;
+  trial.shapes = shapes;
+  Expected<ImportedModel> imported = importModel(context, path, trial);
+  if (imported)
+    return {};
+  // The first of several problems stands alone on a line; one problem comes after the file's name.
+  const std::string &text = imported.message();
+  const size_t line = text.find("\n  ");
+  std::string problem = line == text.npos ? text : text.substr(line + 3);
+  if (problem.starts_with(path + ": "))
+    problem.erase(0, path.size() + 2);
+  return problem.substr(0, problem.find('\n'));
+}
+
 Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options,
                                     std::vector<std::string> *problems) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
@@ -310,7 +328,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   for (const auto &[name, initializer] : file->initializers)
     if (initializer.external())
       externalFiles.insert(initializer.file);
-  const std::string plain = plainExportWarning(*file, options.shapes);
+  const PlainExport plain = plainExport(*file, options.shapes);
   TCC_TRY(restored, restoreWeights(*file, options.model));
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
   auto standard = prepared.opsets.find("");
@@ -330,8 +348,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   result.module = module.take();
   result.name = file->name;
   // A plain export is met with one warning, whatever else it did to the weights.
-  if (!plain.empty())
-    result.warnings.push_back(fmt::format("{}{}{}", plain, restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
+  if (!plain.warning.empty())
+    result.warnings.push_back(fmt::format("{}{}{}", plain.text(problemOfShapes(context, path, options, plain.larger)), restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
   else
     result.warnings = restored;
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());

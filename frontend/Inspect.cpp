@@ -10,6 +10,8 @@
 namespace tcc::frontend {
 
 PrepareOptions prepareOptions(const ImportOptions &options);
+std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
+                            const std::map<std::string, std::vector<int64_t>> &shapes);
 ReadWhenCompiling compileTimeReads(const PreparedModel &model);
 
 namespace {
@@ -84,7 +86,7 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
 plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
                                          const ImportOptions &options) {
   TCC_TRY(file, readOnnxFile(path));
-  const std::string plain = plainExportWarning(file, options.shapes);
+  const PlainExport plain = plainExport(file, options.shapes);
   TCC_TRY(restored, restoreWeights(file, options.model));
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
@@ -142,8 +144,8 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
     for (const std::string &line : model.unbound)
       text += "  " + line + "\n";
   }
-  if (!plain.empty())
-    text += "warning: " + plain + "\n";
+  if (!plain.warning.empty())
+    text += "warning: " + plain.text(problemOfShapes(context, path, options, plain.larger)) + "\n";
   for (const std::vector<std::string> *warnings : {&restored, &model.warnings, &roles.warnings})
     for (const std::string &warning : *warnings)
       text += "warning: " + warning + "\n";

@@ -1,10 +1,10 @@
 //===- OnnxLibrary.cpp - the official library's part of the import --------===//
 #include "frontend/OnnxLibrary.h"
 
+#include "frontend/BatchConstants.h"
 #include "frontend/Dimensions.h"
 #include "frontend/FunctionExpansion.h"
 #include "frontend/Isolation.h"
-#include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
 #include "runtime/plan/TerminalText.h"
 
@@ -544,17 +544,12 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   prepared.stoppedInitializers = stops.initializers;
   // A line for each; it infers shapes by the library, several times.
   IsolatedResult baked = callIsolated(options.isolate && !options.shapes.empty(), limitsFor(model), [&] {
-    std::string lines;
-    for (const std::string &line : bakedConstants(model, options.shapes))
-      lines += "\n  " + line;
-    return lines;
+    return fmt::format("{}", fmt::join(bakedConstants(model, options.shapes), "\n  "));
   });
-  if (baked.kind == IsolatedResult::Returned && !baked.text.empty()) {
-    const std::string &lines = baked.text;
-    return plan::error("{}: --shape cannot change the batch, which constants of the graph hold:{}\nexport it with a dynamic "
-                       "batch (dynamic_shapes=({{0: \"batch\"}},))",
-                       file.path, lines);
-  }
+  if (baked.kind == IsolatedResult::Returned && !baked.text.empty())
+    return plan::error("{}: --shape cannot change the batch, which constants of the graph hold:\n  {}\nexport it with a "
+                       "dynamic batch (dynamic_shapes=({{0: \"batch\"}},))",
+                       file.path, baked.text);
   if (Status status = bindDimensions(file, options, *model.mutable_graph(), prepared.unbound); !status.ok())
     return status;
   if (!prepared.unbound.empty() && options.requireBound) {

@@ -1,235 +1,26 @@
-//===- PlainExport.cpp - an export that was made for inference ------------===//
+//===- PlainExport.cpp - an export with a batch of one --------------------===//
 #include "frontend/PlainExport.h"
 
-#include "frontend/Limits.h"
-#include "frontend/OnnxLibrary.h"
+#include "frontend/BatchConstants.h"
 #include "frontend/Weights.h"
 
-#include <onnx/defs/schema.h>
-#include <onnx/shape_inference/implementation.h>
-
 #include <algorithm>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <limits>
-#include <optional>
 
 namespace tcc::frontend {
 namespace {
 
 using Dims = std::vector<int64_t>;
 
-/// Rounds of finding, correcting and inferring again; each round corrects all constants that are found by then.
-constexpr int kMostRounds = 32;
-
-Dims dimsOf(const onnx::ValueInfoProto &value) {
-  Dims dims;
-  for (const auto &dim : value.type().tensor_type().shape().dim())
-    dims.push_back(dim.has_dim_value() ? dim.dim_value() : -1);
-  return dims;
-}
+/// The batch that advice is tried with.
+constexpr int64_t kTrialBatch = 32;
 
 std::string shortList(const std::vector<std::string> &names) {
   if (names.size() <= 3)
     return fmt::format("{}", fmt::join(names, ", "));
   return fmt::format("{}, {} and {} more", names[0], names[1], names.size() - 2);
 }
-
-using ShapeMap = std::map<std::string, Dims>;
-
-/// Shapes of all values, as far as the ONNX library infers them.
-ShapeMap inferShapes(onnx::ModelProto model) {
-  ShapeMap shapes;
-  try {
-    onnx::ShapeInferenceOptions options(/*check_type=*/false, /*strict_mode=*/0, /*data_prop=*/true);
-    onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), options);
-  } catch (const std::exception &) {
-    // What was inferred before stands in the model.
-  }
-  const onnx::GraphProto &graph = model.graph();
-  for (const onnx::TensorProto &tensor : graph.initializer())
-    shapes[tensor.name()] = Dims(tensor.dims().begin(), tensor.dims().end());
-  for (const auto *values : {&graph.input(), &graph.value_info(), &graph.output()})
-    for (const onnx::ValueInfoProto &value : *values)
-      if (value.type().tensor_type().has_shape())
-        shapes[value.name()] = dimsOf(value);
-  return shapes;
-}
-
-class BatchCheck {
-public:
-  BatchCheck(const onnx::ModelProto &exported, const std::map<std::string, Dims> &shapes) : model(exported) {
-    forgetShapes();
-    before = inferShapes(model);
-    for (onnx::ValueInfoProto &input : *model.mutable_graph()->mutable_input()) {
-      auto given = shapes.find(input.name());
-      if (given == shapes.end() || given->second.empty() || dimsOf(input).size() != given->second.size())
-        continue;
-      auto &first = *input.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim(0);
-      if (first.has_dim_value() && first.dim_value() != given->second[0]) {
-        oldBatch = first.dim_value();
-        newBatch = given->second[0];
-        first.set_dim_value(newBatch);
-      }
-    }
-    for (const onnx::NodeProto &node : model.graph().node())
-      if (node.op_type() == "Constant" && node.attribute_size() == 1 && node.output_size() > 0 &&
-          node.attribute(0).has_t())
-        constants[node.output(0)] = &node.attribute(0).t();
-    for (const onnx::TensorProto &tensor : model.graph().initializer())
-      constants[tensor.name()] = &tensor;
-    for (const onnx::ValueInfoProto &input : model.graph().input())
-      if (shapes.count(input.name()))
-        varying.insert(input.name());
-    for (const onnx::NodeProto &node : model.graph().node())
-      if (std::any_of(node.input().begin(), node.input().end(), [&](auto &name) { return varying.count(name) != 0; }))
-        varying.insert(node.output().begin(), node.output().end());
-  }
-
-  std::vector<std::string> run() {
-    if (!newBatch)
-      return {};
-    for (int round = 0; round < kMostRounds; ++round) {
-      after = inferShapes(model);
-      const size_t found = lines.size();
-      for (int i = 0; i < model.graph().node_size(); ++i)
-        check(i);
-      if (lines.size() == found)
-        break;
-    }
-    return lines;
-  }
-
-private:
-  void forgetShapes() {
-    model.mutable_graph()->clear_value_info();
-    for (onnx::ValueInfoProto &output : *model.mutable_graph()->mutable_output())
-      if (output.type().has_tensor_type())
-        output.mutable_type()->mutable_tensor_type()->clear_shape();
-  }
-
-  static Dims find(const ShapeMap &shapes, const std::string &name) {
-    auto found = shapes.find(name);
-    return found == shapes.end() ? Dims() : found->second;
-  }
-
-  std::optional<Dims> integers(const std::string &name) const {
-    auto found = constants.find(name);
-    if (found == constants.end() || found->second->data_type() != onnx::TensorProto::INT64)
-      return std::nullopt;
-    plan::Expected<std::string> bytes = tensorBytes(*found->second);
-    if (!bytes)
-      return std::nullopt;
-    Dims values(bytes->size() / sizeof(int64_t));
-    std::memcpy(values.data(), bytes->data(), bytes->size());
-    return values;
-  }
-
-  /// The node, named; what it read is replaced by what the other batch needs, so that the rest can be looked at.
-  void report(int i, const std::string &text, int input, const Dims &corrected) {
-    onnx::NodeProto &node = *model.mutable_graph()->mutable_node(i);
-    if (!reported.insert(i).second)
-      return;
-    lines.push_back(fmt::format("node {} ({}): {}", nodeName(node), node.op_type(), text));
-    if (corrected.empty())
-      return;
-    const std::string name = fmt::format("batch/{}", i);
-    onnx::TensorProto &tensor = *model.mutable_graph()->add_initializer();
-    tensor.set_name(name);
-    tensor.set_data_type(onnx::TensorProto::INT64);
-    tensor.add_dims(int64_t(corrected.size()));
-    for (int64_t value : corrected)
-      tensor.add_int64_data(value);
-    node.set_input(input, name);
-  }
-
-  void check(int i) {
-    const onnx::NodeProto &node = model.graph().node(i);
-    const std::string &op = node.op_type();
-    if (reported.count(i) || node.input_size() == 0)
-      return;
-    if (op == "Reshape" && node.input_size() == 2)
-      return checkReshape(i, node);
-    if (op == "Concat")
-      return checkConcat(i, node);
-    if (op == "LSTM" || op == "GRU" || op == "RNN")
-      for (int k = 5; k < std::min(node.input_size(), 7); ++k)
-        if (Dims state = find(after, node.input(k)), x = find(after, node.input(0));
-            state.size() == 3 && x.size() == 3 && state[1] == oldBatch && x[1] == newBatch)
-          report(i, fmt::format("its initial state {} is for a batch of {}", node.input(k), oldBatch), k, {});
-  }
-
-  void checkReshape(int i, const onnx::NodeProto &node) {
-    std::optional<Dims> target = integers(node.input(1));
-    const Dims old = find(before, node.input(0)), now = find(after, node.input(0));
-    if (!target || target->empty() || old == now || old.size() != now.size() ||
-        std::count_if(now.begin(), now.end(), [](int64_t d) { return d < 0; }))
-      return;
-    const std::string text =
-        fmt::format("{} = [{}] holds the batch of {}", node.input(1), fmt::join(*target, ", "), oldBatch);
-    int64_t fixed = 1;
-    const int64_t count = int64_t(std::min<uint64_t>(saturatingProduct(now), std::numeric_limits<int64_t>::max()));
-    size_t free = target->size();
-    for (size_t d = 0; d < target->size(); ++d) {
-      int64_t dim = (*target)[d];
-      if (dim < 0)
-        free = d;
-      else
-        fixed = int64_t(std::min<uint64_t>(saturatingProduct(Dims{fixed, dim == 0 && d < now.size() ? now[d] : dim}),
-                                           std::numeric_limits<int64_t>::max()));
-    }
-    Dims corrected = *target;
-    if (free < target->size()) {
-      // What is free takes the batch up: right where the batch lay, wrong behind an axis that holds it.
-      if (free == 0 || target->front() != oldBatch)
-        return;
-      corrected.front() = newBatch;
-      return report(i, text, 1, corrected);
-    }
-    if (fixed == count)
-      return;
-    // The first axis that grows as the whole does.
-    for (int64_t &dim : corrected)
-      if (fixed > 0 && count % fixed == 0 && oldBatch > 0 && dim % oldBatch == 0) {
-        dim *= count / fixed;
-        break;
-      }
-    report(i, text, 1, corrected);
-  }
-
-  void checkConcat(int i, const onnx::NodeProto &node) {
-    bool grown = false;
-    std::vector<std::string> stuck;
-    for (const std::string &input : node.input()) {
-      const Dims old = find(before, input), now = find(after, input);
-      if (!varying.count(input) && (now.empty() || now[0] == oldBatch)) {
-        stuck.push_back(now.empty() ? input : fmt::format("{} = [{}]", input, fmt::join(now, ", ")));
-        continue;
-      }
-      if (old.empty() || now.empty())
-        return;
-      grown |= old[0] == oldBatch && now[0] == newBatch;
-      if (old == now && now[0] == oldBatch)
-        stuck.push_back(fmt::format("{} = [{}]", input, fmt::join(now, ", ")));
-    }
-    for (const onnx::AttributeProto &attribute : node.attribute())
-      if (attribute.name() == "axis" && attribute.i() == 0)
-        return;
-    if (grown && !stuck.empty())
-      report(i,
-             fmt::format("{} {} for a batch of {}", fmt::join(stuck, ", "), stuck.size() == 1 ? "is" : "are", oldBatch),
-             0, {});
-  }
-
-  onnx::ModelProto model;
-  ShapeMap before, after;
-  std::map<std::string, const onnx::TensorProto *> constants;
-  std::set<std::string> varying; ///< values that depend on an input with another shape
-  std::set<int> reported;
-  std::vector<std::string> lines;
-  int64_t oldBatch = 0, newBatch = 0;
-};
 
 } // namespace
 
@@ -243,11 +34,22 @@ bool hasTorchNotes(const onnx::GraphProto &graph) {
   return any(graph.node()) || any(graph.value_info());
 }
 
-std::string plainExportWarning(const OnnxFile &file, const std::map<std::string, Dims> &shapes) {
+/// True if the node computes as it does in training: the exporter was told so.
+static bool isOfTraining(const onnx::NodeProto &node) {
+  if (node.op_type() == "Dropout")
+    return node.input_size() > 2 && !node.input(2).empty();
+  return node.op_type() == "BatchNormalization" &&
+         std::any_of(node.attribute().begin(), node.attribute().end(), [](const onnx::AttributeProto &attribute) {
+           return attribute.name() == "training_mode" && attribute.i() != 0;
+         });
+}
+
+PlainExport plainExport(const OnnxFile &file, const std::map<std::string, Dims> &shapes) {
   const onnx::GraphProto &graph = file.model.graph();
   if (file.model.producer_name() != "pytorch")
     return {};
-  std::string firstInput, firstShape;
+  PlainExport result;
+  std::vector<std::string> quoted, axes;
   bool rebatched = false;
   for (const onnx::ValueInfoProto &input : graph.input()) {
     if (file.initializers.count(input.name()) || !input.type().has_tensor_type())
@@ -258,22 +60,24 @@ std::string plainExportWarning(const OnnxFile &file, const std::map<std::string,
     if (dims[0] != 1 || std::count(dims.begin(), dims.end(), -1))
       return {};
     rebatched |= shapes.count(input.name()) != 0;
-    if (!firstInput.empty())
-      continue;
-    firstInput = input.name();
-    for (size_t d = 1; d < dims.size(); ++d)
-      firstShape += fmt::format("x{}", dims[d]);
+    quoted.push_back(fmt::format("\"{}\"", input.name()));
+    axes.push_back(fmt::format("\"{}\": {{0: \"batch\"}}", input.name()));
+    dims[0] = kTrialBatch;
+    result.larger[input.name()] = dims;
   }
-  if (firstInput.empty())
+  if (result.larger.empty())
     return {};
+  if (rebatched)
+    result.larger.clear();
   const bool newer = hasTorchNotes(graph);
   std::vector<std::string> folded, renamed;
-  bool described = false, normalised = false, drops = false;
+  bool described = false, normalised = false, drops = false, trains = false;
   for (const auto &[name, initializer] : file.initializers)
     described |= initializer.kind == "PARAMETER";
   for (const onnx::NodeProto &node : graph.node()) {
     normalised |= node.op_type() == "BatchNormalization";
     drops |= node.op_type() == "Dropout";
+    trains |= isOfTraining(node);
     for (int i = 1; i < node.input_size(); ++i) {
       auto found = file.initializers.find(node.input(i));
       if (found == file.initializers.end() || !isFloatType(found->second.type) || found->second.dims.empty())
@@ -289,29 +93,42 @@ std::string plainExportWarning(const OnnxFile &file, const std::map<std::string,
         renamed.push_back(node.input(i));
     }
   }
-  std::string text = fmt::format("{}: a plain export, made for inference: ", file.name);
-  text += rebatched ? "its batch was 1" : "its batch is fixed at 1";
+  std::string text =
+      fmt::format("{}: {}: {}", file.name,
+                  trains ? "a plain export" : "a plain export, made for inference",
+                  rebatched ? "its batch was 1" : "its batch is fixed at 1");
   if (!folded.empty() && !normalised)
     text += fmt::format(", BatchNormalization is folded into convolutions ({})", shortList(folded));
-  if (!drops)
+  if (!drops && !trains)
     text += ", dropout, if the model has it, is gone";
   if (!renamed.empty())
     text += fmt::format(", weights are transposed and renamed ({})", shortList(renamed));
-  text += ". To train it, export with torch.onnx.export(model, args, \"model.onnx\", ";
-  text += newer ? "dynamic_shapes=({0: \"batch\"},), optimize=False), with args of two samples or more (torch fixes "
-                  "dimensions of 1) and one {0: \"batch\"} for each of them; where the model has batch norm, set "
-                  "model.batch_norm = \"train\" in the recipe"
-                : fmt::format("dynamo=False, input_names=[\"{}\"], dynamic_axes={{\"{}\": {{0: \"batch\"}}}}, "
-                              "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False)",
-                              firstInput, firstInput);
-  if (!rebatched)
-    text += fmt::format(". As it is, it trains a sample at a time; --shape {}=32{} gives it batches of 32", firstInput,
-                        firstShape);
-  return text;
+  text += fmt::format(". To train it{}, export with torch.onnx.export(model, args, \"model.onnx\", ",
+                      trains && folded.empty() ? " in batches" : "");
+  if (newer)
+    text += fmt::format(
+        "dynamic_shapes=({}), optimize=False), with args of two samples or more (torch fixes dimensions of 1)"
+        "{}",
+        axes.size() == 1 ? "{0: \"batch\"}," : "{0: \"batch\"}, …, one for each of args",
+        trains && folded.empty() ? "" : "; where the model has batch norm, set model.batch_norm = \"train\" in the recipe");
+  else
+    text +=
+        fmt::format("dynamo=False, input_names=[{}], dynamic_axes={{{}}}, training=torch.onnx.TrainingMode.TRAINING, "
+                    "do_constant_folding=False)",
+                    fmt::join(quoted, ", "), fmt::join(axes, ", "));
+  result.warning = std::move(text);
+  return result;
 }
 
-std::vector<std::string> bakedConstants(const onnx::ModelProto &model, const std::map<std::string, Dims> &shapes) {
-  return shapes.empty() ? std::vector<std::string>() : BatchCheck(model, shapes).run();
+std::string PlainExport::text(const std::string &problem) const {
+  if (larger.empty())
+    return warning;
+  std::string text = warning + ". As it is, it trains a sample at a time";
+  if (!problem.empty())
+    return text + "; --shape cannot change that: " + problem;
+  for (const auto &[name, dims] : larger)
+    text += fmt::format("{} --shape {}={}", name == larger.begin()->first ? ";" : "", name, fmt::join(dims, "x"));
+  return text + fmt::format(" {} it batches of {}", larger.size() == 1 ? "gives" : "give", kTrialBatch);
 }
 
 } // namespace tcc::frontend

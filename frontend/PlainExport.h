@@ -1,4 +1,4 @@
-//===- PlainExport.h - an export that was made for inference ----*- C++ -*-===//
+//===- PlainExport.h - an export with a batch of one ------------*- C++ -*-===//
 //
 // torch.onnx.export(model, args) fixes the batch of the example, folds BatchNormalization into convolutions, drops
 // dropout and renames weights. It can be trained, and is not what its maker meant: one warning says so, with the call
@@ -15,13 +15,18 @@ namespace tcc::frontend {
 /// True if torch's newer exporter made the graph: it leaves notes at nodes and values.
 bool hasTorchNotes(const onnx::GraphProto &graph);
 
-/// What to say of a plain export; empty where the model is none. `shapes`: what --shape gives.
-std::string plainExportWarning(const OnnxFile &file, const std::map<std::string, std::vector<int64_t>> &shapes);
+/// An export with a batch of one, and what to say of it.
+struct PlainExport {
+  std::string warning; ///< empty where the model is no such export
+  std::map<std::string, std::vector<int64_t>>
+      larger; ///< its inputs with a larger batch; empty with --shape
 
-/// The constants that hold the batch of a static export whose inputs get other first dimensions, one line each with
-/// their node. `model`: initializers shown, functions inlined, shapes as exported.
-std::vector<std::string> bakedConstants(const onnx::ModelProto &model,
-                                        const std::map<std::string, std::vector<int64_t>> &shapes);
+  /// The warning, with --shape for a larger batch, or the `problem` that an import with the shapes `larger` met.
+  std::string text(const std::string &problem) const;
+};
+
+/// `shapes`: what --shape gives.
+PlainExport plainExport(const OnnxFile &file, const std::map<std::string, std::vector<int64_t>> &shapes);
 
 } // namespace tcc::frontend
 

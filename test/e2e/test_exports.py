@@ -77,9 +77,38 @@ class Exports(EndToEnd):
                 with self.subTest(f"{model}-{name}"):
                     said = warnings(self.succeed("tcc", EXPORTS / f"{model}-{name}.onnx", "--entry", "predict", "-o", "p.tplan"))
                     self.assertEqual(len(said), 1, said)
-                    self.assertRegex(said[0], "plain export, made for inference")
+                    # What a fresh model's dropout still says of training, and all else denies.
+                    drops = any(node.op_type == "Dropout" for node in onnx.load(EXPORTS / f"{model}-{name}.onnx").graph.node)
+                    self.assertIn(": a plain export: " if drops else ": a plain export, made for inference: ", said[0])
                     self.assertRegex(said[0], call)
                     self.assertEqual("BatchNormalization is folded" in said[0], model in ("pooled", "viewed"))
+
+    def test_another_batch_is_offered_where_it_can_be_had(self):
+        """What the warning offers is tried: the command with it compiles; where a constant holds the batch, it says so."""
+        for name in ("tied", "pooled", "viewed", "cls"):
+            for exporter in ("dynamo", "torchscript"):
+                with self.subTest(f"{name}-{exporter}"):
+                    model = EXPORTS / f"{name}-{exporter}.onnx"
+                    (said,) = warnings(self.succeed("tcc", model, "--entry", "predict", "-o", "p.tplan"))
+                    if name in ("viewed", "cls") and exporter == "dynamo":
+                        self.assertRegex(said, r"a sample at a time; --shape cannot change that: node node_view \(Reshape\)")
+                    elif offered := re.search(r"a sample at a time; (--shape \S+) gives it batches of 32", said):
+                        self.compile(model, "--entry", "predict", *offered[1].split())
+                    else:
+                        self.assertIn("--shape cannot change that: ", said)
+
+    def test_an_export_for_training_is_not_called_one_for_inference(self):
+        model = onnx.load(EXPORTS / "pooled-torchscript.onnx")
+        graph = model.graph
+        graph.node.add(op_type="Dropout", name="drop", input=[graph.output[0].name, "", "training"], output=["dropped"])
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "training"))
+        graph.output.add().CopyFrom(oh.make_tensor_value_info("dropped", onnx.TensorProto.FLOAT, None))
+        path = self.folder / "training.onnx"
+        onnx.save(model, path)
+        (said,) = warnings(self.succeed("tcc", path, "--entry", "predict", "-o", "p.tplan"))
+        self.assertIn("training.onnx: a plain export: its batch is fixed at 1", said)
+        self.assertNotIn("made for inference", said)
+        self.assertNotIn("dropout, if the model has it, is gone", said)
 
     def test_another_batch_where_no_constant_holds_the_old_one(self):
         model = EXPORTS / "pooled-torchscript.onnx"

@@ -2,7 +2,7 @@
 #include "frontend/Weights.h"
 #include "frontend/Contents.h"
 #include "frontend/Parameters.h"
-#include "frontend/PlainExport.h"
+#include "frontend/BatchConstants.h"
 #include "test/unit/frontend/OnnxModel.h"
 
 #include <cmath>
