@@ -53,7 +53,8 @@ public:
                                   rowType, query, key, value, bias, mask,
                                   dropout ? dropout.getKey() : Value(), number(match.scale), causal,
                                   uint64_t(causal ? kept.upper : 0), number(match.softcap),
-                                  dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0);
+                                  dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0,
+                                  maskFill ? builder.getF64FloatAttr(*maskFill) : FloatAttr());
     match.product.getResult().replaceAllUsesWith(writeResult(op));
     match.product.erase();
     return op;
@@ -100,6 +101,8 @@ private:
         selectFill = term.fill;
         selected.append(terms);
         innermostSelect = &term;
+        if (!outermostSelect)
+          outermostSelect = &term;
         continue;
       }
       double fill = -infinity;
@@ -118,8 +121,10 @@ private:
     for (Additive &additive : finite)
       everything.append(additive.mask);
     const bool provable = reader.keepsEveryRow(everything);
+    // So it does where another tensor of data is added, which may exclude what this one leaves.
+    const bool padded = llvm::any_of(biases, [](ScoreTerm *term) { return isFromDataAlone(term->access.value); });
     for (Additive &additive : finite) {
-      if (provable || (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask)))
+      if (!padded && (provable || (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask))))
         kept.append(additive.mask);
       else
         biases.push_back(additive.term);
@@ -132,10 +137,49 @@ private:
       return false;
     }
     useBand = !guarded;
+    if (selectFill != -infinity && !countBeside(exact.empty(), selectFill, failure))
+      return false;
     for (ScoreTerm *term : biases)
       term->access = reader.shrink(term->access);
     llvm::sort(biases); // in the order of the terms: one array
     return true;
+  }
+
+  /// Padding that is added may exclude all that a select by a number leaves of a row: the first rows of a sample that is
+  /// padded on the left, beside a diagonal. Then that number counts in the row, and the op must know it.
+  bool countBeside(bool alone, double fill, AttentionFailure &failure) {
+    ScoreTerm *padding = nullptr;
+    for (ScoreTerm *term : biases)
+      if (isFromDataAlone(term->access.value))
+        padding = term;
+    if (!padding)
+      return true;
+    // The op selects before it adds.
+    const bool inOrder = llvm::all_of(biases, [&](ScoreTerm *term) { return term < outermostSelect; });
+    if (!alone || mixedFills || !inOrder) {
+      failure = {padding->op, "all keys of a query may be excluded by padding and a mask together, whose numbers then decide"};
+      return false;
+    }
+    maskFill = fill;
+    guarded = useBand = false;
+    return true;
+  }
+
+  /// True for what is computed from the function's arguments and no variable: a mask, where activations have weights.
+  static bool isFromDataAlone(Value root) {
+    constexpr size_t kMost = 1000;
+    llvm::SetVector<Value> seen;
+    seen.insert(root);
+    bool data = false;
+    for (size_t i = 0; i < seen.size() && i < kMost; ++i) {
+      Operation *op = seen[i].getDefiningOp();
+      if (isa_and_nonnull<ReadOp>(op))
+        return false;
+      data |= !op;
+      if (op)
+        seen.insert(op->operand_begin(), op->operand_end());
+    }
+    return data;
   }
 
   /// Which of the batch axes are samples and which are heads. Axes that neither keys nor values have come last: heads that
@@ -258,19 +302,22 @@ private:
     bool narrow = llvm::all_of(biases, [&](ScoreTerm *term) { return elementTypeOf(term->access.value) == element; });
     std::optional<Expr> sum;
     for (ScoreTerm *term : biases) {
-      Expr bias = Expr(builder, loc, spread(term->access)).cast(narrow ? element : sums);
-      for (const AttentionFactor &factor : term->tensors) {
-        Expr y = bias.with(spread(reader.shrink(factor.access))).cast(narrow ? element : sums);
-        bias = factor.divides ? bias / y : bias * y;
-      }
-      if (term->factor != 1)
-        bias = bias * term->factor;
+      Expr bias = biasOf(*term, narrow ? element : sums);
       // A select nearer to the softmax took its place where a row keeps nothing.
       if (keeps && term > innermostSelect)
         bias = bias.with(keeps).select(bias, bias.like(0));
       sum = sum ? *sum + bias : bias;
     }
     return sum ? sum->value : Value();
+  }
+
+  Expr biasOf(const ScoreTerm &term, Type type) {
+    Expr bias = Expr(builder, loc, spread(term.access)).cast(type);
+    for (const AttentionFactor &factor : term.tensors) {
+      Expr y = bias.with(spread(reader.shrink(factor.access))).cast(type);
+      bias = factor.divides ? bias / y : bias * y;
+    }
+    return term.factor != 1 ? bias * term.factor : bias;
   }
 
   Value writeResult(AttentionOp op) {
@@ -290,8 +337,9 @@ private:
   MaskTerms kept;
   llvm::SmallVector<ScoreTerm *> biases;
   AxisList samples, heads, keyHeads;
-  ScoreTerm *innermostSelect = nullptr;
+  ScoreTerm *innermostSelect = nullptr, *outermostSelect = nullptr; ///< the latter is nearest to the softmax
   Operation *mixedFills = nullptr;
+  std::optional<double> maskFill;
   bool guarded = false, useBand = true;
 };
 
@@ -398,6 +446,8 @@ private:
       entry["causal_offset"] = int64_t(op.getCausalOffset());
     if (double cap = op.getSoftcap().convertToDouble())
       entry["softcap"] = cap;
+    if (op.getMaskFill())
+      entry["mask_fill"] = op.getMaskFill()->convertToDouble();
     if (double p = op.getDropout().convertToDouble())
       entry["dropout"] = p;
     report.add("attention fused", node, graph, std::move(entry));

@@ -66,6 +66,8 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
     return op.emitOpError("needs a key of random numbers for its dropout");
   if (op.getRandomKey() && shapeOf(op.getRandomKey()) != llvm::ArrayRef<int64_t>{4})
     return op.emitOpError("needs a key of 4 words");
+  if (op.getMaskFill() && (!op.getMask() || !op.getMaskFill()->isFinite()))
+    return op.emitOpError("needs a mask for its maskFill, which is a finite number");
   if (!(op.getSoftcap().convertToDouble() >= 0))
     return op.emitOpError("needs a softcap that is not negative");
   return success();
@@ -114,14 +116,16 @@ public:
   int64_t scoreIndex(int64_t b, int64_t h, int64_t i, int64_t j) const { return rowIndex(b, h, i) * s.keys + j; }
 
   bool excluded(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    return j >= s.seenBy(i) || (s.mask >= 0 && !operands[s.mask].getInt(broadcastIndex(s.maskShape, b, h, i, j)));
+    return j >= s.seenBy(i) || (!s.maskFill && masked(b, h, i, j));
   }
+  /// True where the score is maskFill.
+  bool filled(int64_t b, int64_t h, int64_t i, int64_t j) const { return s.maskFill && masked(b, h, i, j); }
   /// tanh of the raw score over the cap; 0 without one.
   double capped(int64_t b, int64_t h, int64_t i, int64_t j) const {
     return s.softcap > 0 ? std::tanh(raw(b, h, i, j) / s.softcap) : 0;
   }
   double score(int64_t b, int64_t h, int64_t i, int64_t j) const {
-    double x = s.softcap > 0 ? s.softcap * capped(b, h, i, j) : raw(b, h, i, j);
+    double x = filled(b, h, i, j) ? *s.maskFill : s.softcap > 0 ? s.softcap * capped(b, h, i, j) : raw(b, h, i, j);
     return s.bias >= 0 ? x + operands[s.bias].getDouble(broadcastIndex(s.biasShape, b, h, i, j)) : x;
   }
   /// What dropout multiplies a weight with.
@@ -143,6 +147,9 @@ public:
   }
 
 private:
+  bool masked(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    return s.mask >= 0 && !operands[s.mask].getInt(broadcastIndex(s.maskShape, b, h, i, j));
+  }
   double raw(int64_t b, int64_t h, int64_t i, int64_t j) const {
     double sum = 0;
     for (int64_t d = 0; d < s.depth; ++d)
@@ -245,7 +252,7 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
   auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
                                       getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output,
                                       getLogsumexp(), getLogsumexpRest(), outputGrad, getScale(), getCausal(), getCausalOffset(),
-                                      getSoftcap(), getDropout(), getDropoutId());
+                                      getSoftcap(), getDropout(), getDropoutId(), getMaskFillAttr());
   gradients[0] = grad.getQueryGrad();
   gradients[1] = grad.getKeyGrad();
   gradients[2] = grad.getValueGrad();
@@ -259,7 +266,7 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
   auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(),
                                 getLogsumexpRest().getType(), getQuery(), getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
-                                getCausalOffset(), getSoftcap(), llvm::APFloat(0.0));
+                                getCausalOffset(), getSoftcap(), llvm::APFloat(0.0), 0, getMaskFillAttr());
   return {op.getOutput(), op.getLogsumexp(), op.getLogsumexpRest()};
 }
 
@@ -317,7 +324,7 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
         weightGrad += g * naive.value(b, h, j, v);
       }
       double scoreGrad = dropped(weight, kept) * weightGrad - weight * delta, t = naive.capped(b, h, i, j);
-      double rawGrad = scoreGrad * (1 - t * t) * s.scale;
+      double rawGrad = naive.filled(b, h, i, j) ? 0 : scoreGrad * (1 - t * t) * s.scale;
       for (int64_t d = 0; d < s.depth; ++d) {
         sums[0][naive.queryIndex(b, h, i, d)] += rawGrad * naive.key(b, h, j, d);
         sums[1][naive.keyIndex(b, h, j, d)] += rawGrad * naive.query(b, h, i, d);

@@ -18,7 +18,10 @@ struct AttentionShape {
 
   int bias = -1, mask = -1, randomKey = -1, output = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: not there
+  std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 
+  /// Do the gradients of raw scores depend on more than the scale?
+  bool hasSlopes() const { return softcap > 0 || maskFill; }
   int64_t groupSize() const { return heads / keyHeads; }
   /// Keys that query i may see.
   int64_t seenBy(int64_t i) const { return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys; }
@@ -60,6 +63,8 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   if (op.getMask()) {
     s.mask = next++;
     s.maskShape = llvm::to_vector(shapeOf(op.getMask()));
+    if (op.getMaskFill())
+      s.maskFill = op.getMaskFill()->convertToDouble();
   }
   if (op.getRandomKey())
     s.randomKey = next++;

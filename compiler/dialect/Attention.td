@@ -12,7 +12,8 @@ class Train_AttentionBase<string mnemonic, string text, list<Trait> traits>
 }
 defvar Train_AttentionAttributes = (ins F64Attr:$scale, DefaultValuedAttr<BoolAttr, "false">:$causal,
                                         DefaultValuedAttr<I64Attr, "0">:$causalOffset, DefaultValuedAttr<F64Attr, "0.0">:$softcap,
-                                        DefaultValuedAttr<F64Attr, "0.0">:$dropout, DefaultValuedAttr<I64Attr, "0">:$dropoutId);
+                                        DefaultValuedAttr<F64Attr, "0.0">:$dropout, DefaultValuedAttr<I64Attr, "0">:$dropoutId,
+                                        OptionalAttr<F64Attr>:$maskFill);
 
 def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ·scale + bias)·value, scores never stored",
                                             [DeclareOpInterfaceMethods<Train_Differentiable>, DeclareOpInterfaceMethods<Train_ModeDependent>,
@@ -24,7 +25,8 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
 
     score(b, h, i, j) = softcap(scale · Σ query·key) + bias(b, h, i, j), where softcap(s) = c·tanh(s/c) for `softcap` c > 0.
     `bias` broadcasts to [B, H, Tq, Tk], each dimension of it full or 1; so does `mask`: false excludes. `causal` excludes
-    j > i + `causalOffset`. A row that excludes everything gives zeros, and logsumexp −∞. `dropout` p draws as
+    j > i + `causalOffset`. With `maskFill` a score that `mask` excludes is that number instead, with what the bias adds: it may
+    have a weight, where everything else in its row is excluded, too, and has no gradient. A row that excludes everything gives zeros, and logsumexp −∞. `dropout` p draws as
     train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
 
     Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64);

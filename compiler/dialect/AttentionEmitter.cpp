@@ -42,7 +42,7 @@ AttentionLayout::AttentionLayout(const AttentionShape &s, Type element, int64_t 
 
 AttentionEmitter::AttentionEmitter(LoopBuilder &loops, const AttentionShape &shape, const AttentionLayout &layout)
     : s(shape), at(layout), loops(loops), b(loops.builder), loc(loops.loc), e(loops, shape.sumType),
-      math(loops, e.lanes()), scalesLate(s.scale > 0 && s.softcap == 0 && s.biasShape.empty()),
+      math(loops, e.lanes()), scalesLate(s.scale > 0 && !s.hasSlopes() && s.biasShape.empty()),
       bias{shape.bias, shape.biasShape, layout.bias, scoreTermForm(shape.biasShape)},
       mask{shape.mask, shape.maskShape, layout.mask, scoreTermForm(shape.maskShape)} {
   for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
@@ -265,23 +265,30 @@ Lane AttentionEmitter::termAt(const Term &term, const Vector &v, Value row) {
   return lane(e.splat(e.load(matrix, e.indexOf(matrix, e.index(0), key)), e.lanes()));
 }
 
-Lane AttentionEmitter::score(Lane product, const Vector &v, Value row, bool diagonal, std::optional<Lane> *capped) {
-  Lane x = scalesLate ? product : product * number(s.scale);
+Lane AttentionEmitter::shown(const Vector &v, Value row) {
+  Lane shown = termAt(mask, v, row);
+  return shown.isFloat() ? isFalse(equal(shown, number(0))) : shown; // floats came transposed
+}
+
+Lane AttentionEmitter::score(Lane product, const Vector &v, Value row, bool diagonal, std::optional<Lane> *slope) {
+  Lane x = scalesLate ? product : product * number(s.scale), derivative = number(1);
   if (s.softcap > 0) {
     Lane t = scalar::tanh(x * number(1 / s.softcap));
-    if (capped)
-      *capped = t;
+    derivative = 1.0 - t * t;
     x = t * number(s.softcap);
   }
+  if (s.maskFill) {
+    Lane isShown = shown(v, row);
+    derivative = isShown.select(derivative, number(0));
+    x = isShown.select(x, number(*s.maskFill));
+  }
+  if (slope && s.hasSlopes())
+    *slope = derivative;
   if (bias.form != ScoreTermForm::kNone)
     x = x + termAt(bias, v, row);
   Lane excluded = number(-HUGE_VAL);
-  if (mask.form != ScoreTermForm::kNone) {
-    Lane shown = termAt(mask, v, row);
-    if (shown.isFloat()) // came transposed
-      shown = isFalse(equal(shown, number(0)));
-    x = shown.select(x, excluded);
-  }
+  if (mask.form != ScoreTermForm::kNone && !s.maskFill)
+    x = shown(v, row).select(x, excluded);
   if (!diagonal)
     return x;
   // Query i sees key j if j ≤ i + offset: lane ≥ j − offset − first.

@@ -165,9 +165,9 @@ protected:
   eachRow(const Vector &v, mlir::ValueRange inits,
           llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool diagonal, mlir::ValueRange)> body);
 
-  /// The scores of row `row` from what the product made; −∞ where excluded. `capped`, if given, is set to softcap's
-  /// tanh.
-  Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *capped = nullptr);
+  /// The scores of row `row` from what the product made; −∞ where excluded. `slope`, if given, is set to the score's
+  /// derivative by the scaled product, where the shape hasSlopes().
+  Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *slope = nullptr);
   /// i1: lanes from number `first` on.
   Lane lanesFrom(mlir::Value first);
   /// i1: the weights of row `row` that dropout keeps.
@@ -206,6 +206,8 @@ private:
   MatrixView termMatrix(const Term &term);
   void bringTerm(const Term &term);
   Lane termAt(const Term &term, const Vector &v, mlir::Value row);
+  /// i1: what the mask keeps of row `row`.
+  Lane shown(const Vector &v, mlir::Value row);
 
   Term bias, mask;
   llvm::SmallVector<Lane> randomWords;

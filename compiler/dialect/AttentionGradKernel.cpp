@@ -40,7 +40,7 @@ struct GradLayout : AttentionLayout {
     scoreGrads = take(sums);
     if (s.dropout > 0)
       undropped = take(sums);
-    if (s.softcap > 0)
+    if (s.hasSlopes())
       slopes = take(sums);
     if (biasGrad)
       biasGrads = take(block);
@@ -68,7 +68,7 @@ struct GradLayout : AttentionLayout {
   int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
   int64_t delta, logsumexp, logsumexpRest;
   /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
-  /// scores' gradients are multiplied with where they are capped, and the gradients of the scores with their bias.
+  /// scores' gradients are multiplied with where they are capped or filled, and the gradients of the scores with their bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
   int64_t queryGrads;                                                    ///< of the block, [query][feature]
   int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened, or pairs of rows
@@ -351,10 +351,10 @@ private:
     Lane delta = load(at.delta, v.offset);
     auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
-      std::optional<Lane> capped;
-      Lane x = score(product, v, row, diagonal, &capped), weight = expAbove(x, logsumexp, rest);
-      if (s.softcap > 0)
-        store(at.slopes, index, (1.0 - *capped * *capped) * number(s.scale));
+      std::optional<Lane> slope;
+      Lane x = score(product, v, row, diagonal, &slope), weight = expAbove(x, logsumexp, rest);
+      if (s.hasSlopes())
+        store(at.slopes, index, *slope * number(s.scale));
       if (s.dropout > 0) {
         store(at.undropped, index, weight);
         weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
@@ -392,7 +392,7 @@ private:
           s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
       if (at.biasGrad)
         store(at.biasGrads, e.plus(e.times(row, kBlockQueries), v.offset), grad);
-      return grad * (s.softcap > 0 ? load(at.slopes, index) : number(s.scale));
+      return grad * (s.hasSlopes() ? load(at.slopes, index) : number(s.scale));
     };
     auto gradOfSum = [&](Value row, Value sum) { return gradOf(row, lane(sum)).value; };
     if (at.pairs)

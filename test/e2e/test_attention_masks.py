@@ -144,6 +144,35 @@ class Masks(EndToEnd):
                 g.node("Where", "columns", g.constant(n), g.constant(0)))
         self.check(spellings, {name: masks[name] for name in ("sample", "columns")})
 
+    def test_left_padding_and_a_diagonal(self):
+        """In the first rows of a sample that is padded on the left a diagonal leaves nothing but padding."""
+        diagonal = ~np.tril(np.ones((T, T), bool))
+        left = np.zeros((B, 1, 1, T), bool)
+        left[0, ..., :9] = True
+        lowest = NUMBERS["f32"]
+        given = np.where(left, np.float32(lowest), np.float32(0))
+        spellings = {}
+        for (name, number), (how, put) in itertools.product(NUMBERS.items(), (("selected", self.selected), ("added", self.added))):
+            if np.isinf(number):
+                continue
+            causal = lambda g, s, put=put, n=number: put(n)(g, s, g.constant(diagonal, bool))
+            padding = lambda g, n: g.node("Where", "left", g.constant(n), g.constant(0))
+            spellings[f"{name}.{how}.made"] = lambda g, s, c=causal, n=number, p=padding: g.node("Add", c(g, s), p(g, n))
+            spellings[f"{name}.{how}.given"] = lambda g, s, c=causal: g.node("Add", c(g, s), "given")
+        self.check(spellings, {"left": left, "given": given})
+
+    def test_padding_before_a_select_is_not_fused(self):
+        """The select takes the place of padding that was added before it: the graph holds, and the report says why."""
+        graph = Graph()
+        diagonal = ~np.tril(np.ones((T, T), bool))
+        graph.attention("a", lambda s: self.selected(-1e4)(graph, graph.node(
+            "Add", s, graph.node("Where", "left", graph.constant(-1e4), graph.constant(0))), graph.constant(diagonal, bool)))
+        data = {name: np.zeros((B, H, T, D), np.float32) for name in ("target", "xq", "xk", "xv")}
+        onnx.save(graph.model(data | {"left": np.zeros((B, 1, 1, T), bool)}), self.folder / "model.onnx")
+        report = self.report(self.compile("model.onnx", "--set", "loss.output=loss", "--entry", "predict"))["attention"]
+        self.assertEqual(report["fused"], [])
+        self.assertRegex(report["near_misses"][0]["reason"], "excluded by padding and a mask together")
+
     def test_bf16(self):
         masks, spellings = excluded(), {}
         for (mask, _), (name, number) in itertools.product(masks.items(), NUMBERS.items()):

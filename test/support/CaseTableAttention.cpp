@@ -45,12 +45,13 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   Text text, wide;
   text.settings = ", scale = 0.4" + c.settings;
   wide.settings = text.settings;
-  if (size_t at = wide.settings.find(", causal"); at != std::string::npos) {
-    size_t next = wide.settings.find(", ", at + 2);
-    while (next != std::string::npos && wide.settings.compare(next, 8, ", causal") == 0)
-      next = wide.settings.find(", ", next + 2);
-    wide.settings.erase(at, next == std::string::npos ? next : next - at);
-  }
+  for (const char *excludes : {", causal", ", maskFill"})
+    if (size_t at = wide.settings.find(excludes); at != std::string::npos) {
+      size_t next = wide.settings.find(", ", at + 2);
+      while (next != std::string::npos && wide.settings.compare(next, 8, ", causal") == 0)
+        next = wide.settings.find(", ", next + 2);
+      wide.settings.erase(at, next == std::string::npos ? next : next - at);
+    }
   std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value;
   text.types = wide.types = query + ", " + key + ", " + value;
   std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}};
@@ -108,7 +109,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
 
 void addAttentionCases(std::vector<Case> &cases) {
   const std::string causal = ", causal = true", softcap = ", softcap = 1.5",
-                    dropout = ", dropout = 0.25, dropoutId = 81985529216486895";
+                    dropout = ", dropout = 0.25, dropoutId = 81985529216486895", fill = ", maskFill = -0.5";
   auto offset = [&](int by) { return causal + ", causalOffset = " + std::to_string(by); };
   const std::string constants = "%zero = train.constant dense<0.0> : $B\n%sign = train.constant dense<$S> : $B\n"
                                 "%inf = train.div %sign, %zero : $B\n";
@@ -165,6 +166,9 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"mask_of_queries", {2, 3, 3, 9, 13, 4, 4}, "", {}, {1, 3, 9, 1}, false, true},
       {"mask_few_keys", {2, 3, 3, 9, 2, 4, 4}, "", {}, {1, 3, 9, 2}, false, true},
       {"mask_blocks", {1, 2, 2, 70, 140, 4, 4}, "", {}, {1, 1, 70, 140}, false, false, "", false},
+      {"mask_fill", {2, 3, 3, 9, 13, 4, 4}, fill, {2, 1, 1, 13}, {2, 3, 9, 13}, true},
+      {"mask_fill_alone", {2, 3, 3, 9, 13, 4, 4}, fill, {}, {1, 3, 9, 1}},
+      {"mask_fill_blocks", {1, 2, 2, 70, 140, 4, 4}, fill, {1, 1, 1, 140}, {1, 1, 70, 140}, true, false, "", false},
       {"softcap", {1, 2, 2, 9, 13, 4, 4}, softcap, {}, {}, true},
       {"dropout", {2, 2, 2, 9, 13, 4, 4}, dropout, {}, {}, true},
       {"dropout_all", {1, 1, 1, 9, 13, 4, 4}, ", dropout = 1.0"},
@@ -172,6 +176,15 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"everything",
        {1, 4, 2, 70, 75, 4, 5},
        offset(5) + softcap + dropout,
+       {1, 4, 70, 75},
+       {1, 1, 70, 75},
+       true,
+       true,
+       "",
+       false},
+      {"everything_filled",
+       {1, 4, 2, 70, 75, 4, 5},
+       offset(5) + softcap + dropout + fill,
        {1, 4, 70, 75},
        {1, 1, 70, 75},
        true,
