@@ -22,6 +22,7 @@
 #include <fmt/format.h>
 #include <map>
 #include <sched.h>
+#include <system_error>
 
 namespace tcc::runtime {
 
@@ -399,7 +400,21 @@ static plan::Expected<std::unique_ptr<Device>> create(const plan::PlanReader &re
   if (threads == 0)
     threads = usableProcessors();
   threads = std::min(threads, plan.max_workers());
-  auto device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
+  // A process that asks for more than its control group has is killed without a word, during its first step.
+  if (withValues)
+    if (plan::Status status =
+            checkMemory(plan.resident_bytes() + plan.transient_bytes(), freeMemory(/*swap=*/true), threads);
+        !status.ok())
+      return status.withContext(reader.path());
+  std::unique_ptr<CpuDevice> device;
+  try {
+    device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
+  } catch (const std::system_error &problem) {
+    return plan::error(
+        "{}: cannot start {} threads ({}); use fewer (--threads), or raise the limits of processes and memory "
+        "(ulimit -u, -v)",
+        reader.path(), threads, problem.code().message());
+  }
   if (plan::Status status = device->load(reader, withValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));

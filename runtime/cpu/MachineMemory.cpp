@@ -1,8 +1,8 @@
 //===- MachineMemory.cpp --------------------------------------------------===//
 //
-// /proc/meminfo (proc(5)), resource limits (getrlimit(2)) and control groups: /proc/self/cgroup names the process's group
-// in each hierarchy, /proc/self/mountinfo where the hierarchy is mounted and which group is the mount's root. A limit
-// holds for a group and all groups inside it, so every directory from the process's own up to the mount is asked.
+// /proc/meminfo (proc(5)), resource limits (getrlimit(2)) and control groups: /proc/self/cgroup names the process's
+// group in each hierarchy, /proc/self/mountinfo where the hierarchy is mounted and which group is the mount's root. A
+// limit holds for a group and all groups inside it, so every directory from the process's own up to the mount is asked.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/MachineMemory.h"
@@ -16,6 +16,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <pthread.h>
 #include <sstream>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -28,6 +29,19 @@ constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
 /// More than trun takes after this check beside the arenas: library calls, stacks, the loader's buffers.
 constexpr uint64_t kBesideArenasBytes = uint64_t(8) << 20;
+/// What addresses are mapped for beside that: the library's code, pools of malloc.
+constexpr uint64_t kUnusedAddressBytes = uint64_t(8) << 20;
+
+/// The addresses that a thread's stack takes.
+uint64_t stackBytes() {
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (::pthread_attr_init(&attributes) != 0)
+    return 0;
+  ::pthread_attr_getstacksize(&attributes, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  return bytes;
+}
 
 /// A line "KEY:   N kB" in bytes.
 uint64_t fromMeminfo(const std::string &root, const std::string &key) {
@@ -162,26 +176,26 @@ uint64_t resourceLimit(const ResourceLimit &limit) {
   return ::getrlimit(limit.kind, &value) == 0 && value.rlim_cur != RLIM_INFINITY ? value.rlim_cur : kUnlimited;
 }
 
-void lower(MemoryLimit &limit, uint64_t bytes, const std::string &what) {
+void lower(MemoryLimit &limit, uint64_t bytes, const std::string &what, bool ofAddresses = false) {
   if (bytes < limit.bytes)
-    limit = {bytes, what};
+    limit = {bytes, ofAddresses, what};
 }
 
 std::string nameOf(const Group &group) { return "the control group " + group.folder; }
 } // namespace
 
 MemoryLimit memoryLimit(const std::string &root) {
-  MemoryLimit limit{fromMeminfo(root, "MemTotal"), "the machine's memory"};
+  MemoryLimit limit{fromMeminfo(root, "MemTotal"), false, "the machine's memory"};
   for (const Group &group : groupsOf(root))
     lower(limit, group.limit().value_or(kUnlimited), nameOf(group));
   for (const ResourceLimit &resource : kResourceLimits)
-    lower(limit, resourceLimit(resource), resource.what);
+    lower(limit, resourceLimit(resource), resource.what, /*ofAddresses=*/true);
   return limit;
 }
 
 MemoryLimit freeMemory(bool swap, const std::string &root) {
   uint64_t swapFree = swap ? fromMeminfo(root, "SwapFree") : 0;
-  MemoryLimit free{fromMeminfo(root, "MemAvailable") + swapFree, "the machine's memory"};
+  MemoryLimit free{fromMeminfo(root, "MemAvailable") + swapFree, false, "the machine's memory"};
   for (const Group &group : groupsOf(root))
     if (std::optional<uint64_t> limit = group.limit()) {
       uint64_t room = *limit - std::min(*limit, group.used());
@@ -190,19 +204,22 @@ MemoryLimit freeMemory(bool swap, const std::string &root) {
     }
   for (const ResourceLimit &resource : kResourceLimits)
     if (uint64_t limit = resourceLimit(resource); limit != kUnlimited)
-      lower(free, limit - std::min(limit, fromStatm(root, resource.statm)), resource.what);
+      lower(free, limit - std::min(limit, fromStatm(root, resource.statm)), resource.what, /*ofAddresses=*/true);
   return free;
 }
 
-plan::Status checkMemory(uint64_t bytes, const MemoryLimit &free) {
-  if (bytes <= free.bytes && kBesideArenasBytes <= free.bytes - bytes)
+plan::Status checkMemory(uint64_t bytes, const MemoryLimit &free, unsigned threads) {
+  uint64_t beside = kBesideArenasBytes;
+  if (free.ofAddresses)
+    beside += kUnusedAddressBytes + (std::max(threads, 1u) - 1) * stackBytes();
+  if (bytes <= free.bytes && beside <= free.bytes - bytes)
     return plan::Status();
-  const uint64_t needed = bytes + kBesideArenasBytes;
-  return plan::error("not enough memory: the plan takes {} and the process {} beside it, together {} bytes; {} leaves {} "
-                     "({} bytes). End other programs, raise that limit, or compile for less: a smaller batch, or a --memory-budget "
-                     "that tcc frontier lists",
-                     plan::bytesText(bytes), plan::bytesText(kBesideArenasBytes), needed, free.what,
-                     plan::bytesText(free.bytes), free.bytes);
+  const uint64_t needed = bytes + beside;
+  return plan::error(
+      "not enough memory: the plan takes {} and the process {} beside it, together {} bytes; {} leaves {} "
+      "({} bytes). End other programs, raise that limit, or compile for less: a smaller batch, or a --memory-budget "
+      "that tcc frontier lists",
+      plan::bytesText(bytes), plan::bytesText(beside), needed, free.what, plan::bytesText(free.bytes), free.bytes);
 }
 
 uint64_t processMemoryBytes() {

@@ -12,6 +12,7 @@ namespace tcc::runtime {
 /// How many bytes are within a limit, and which limit that is, for messages.
 struct MemoryLimit {
   uint64_t bytes = 0;
+  bool ofAddresses = false; ///< counts addresses, whether memory lies behind them or not
   std::string what; ///< "the machine's memory", "the control group /sys/fs/cgroup/job", "RLIMIT_AS (ulimit -v)"
 };
 
@@ -28,8 +29,8 @@ inline uint64_t machineMemoryBytes() { return memoryLimit().bytes; }
 /// Bytes that could be allocated now without swapping.
 inline uint64_t freeMemoryBytes() { return freeMemory(/*swap=*/false).bytes; }
 
-/// Error where `bytes` (of a plan's arenas) and what a run takes beside them are more than is free.
-plan::Status checkMemory(uint64_t bytes, const MemoryLimit &free);
+/// Error where `bytes` (of a plan's arenas) and what a run with so many threads takes beside them are more than is free.
+plan::Status checkMemory(uint64_t bytes, const MemoryLimit &free, unsigned threads);
 
 /// Bytes of this process that lie in memory now; 0 where the system does not tell.
 uint64_t processMemoryBytes();

@@ -29,14 +29,21 @@ WorkerScope::~WorkerScope() {
 }
 
 ThreadPool::ThreadPool(unsigned count) : ranges(std::max(count, 1U)) {
-  for (unsigned worker = 1; worker < count; ++worker)
-    threads.emplace_back([this, worker] { work(worker); });
+  try {
+    for (unsigned worker = 1; worker < count; ++worker)
+      threads.emplace_back([this, worker] { work(worker); });
+  } catch (...) {
+    stopAll();
+    throw;
+  }
   // What a thread allocates for itself it allocates now, not during the first steps.
   for (uint32_t ready = started.load(); ready + 1 < count; ready = started.load())
     started.wait(ready);
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stopAll(); }
+
+void ThreadPool::stopAll() {
   stop.store(true);
   generation.fetch_add(1);
   generation.notify_all();

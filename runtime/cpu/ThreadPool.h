@@ -37,7 +37,8 @@ public:
   /// Runs tiles [begin, end) on behalf of worker `worker`, 0 ≤ worker < size().
   using Function = void (*)(void *context, unsigned worker, int64_t begin, int64_t end);
 
-  /// `threads` workers, the caller of run() being one of them; at least 1.
+  /// `threads` workers, the caller of run() being one of them; at least 1. Throws std::system_error where the system
+  /// starts no more threads.
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool &) = delete;
@@ -60,6 +61,7 @@ public:
   }
 
 private:
+  void stopAll();
   /// Tiles of one worker that nobody has taken yet.
   struct alignas(64) Range {
     std::atomic<uint64_t> next{0}; ///< generation << 32 | next tile

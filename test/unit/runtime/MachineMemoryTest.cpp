@@ -98,11 +98,19 @@ TEST_F(MachineMemory, OwnGroupOfVersion1) {
 TEST_F(MachineMemory, MessageHasBothNumbers) {
   version2("/job");
   limit("sys/fs/cgroup/job", 130 * kMiB, 0);
-  EXPECT_TRUE(checkMemory(100 * kMiB, free()).ok());
-  tcc::plan::Status status = checkMemory(142 * kMiB, free());
+  EXPECT_TRUE(checkMemory(100 * kMiB, free(), 2).ok());
+  tcc::plan::Status status = checkMemory(142 * kMiB, free(), 2);
   ASSERT_FALSE(status.ok());
   for (const char *part : {"142.0 MiB", "130.0 MiB", "/sys/fs/cgroup/job", "157286400 bytes", "136314880 bytes"})
     EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status.message();
-  EXPECT_FALSE(checkMemory(~uint64_t(0), free()).ok());
+  EXPECT_FALSE(checkMemory(~uint64_t(0), free(), 2).ok());
+}
+
+TEST_F(MachineMemory, StacksCountWhereAddressesAreLimited) {
+  const uint64_t stack = uint64_t(8) << 20; // unless ulimit -s says otherwise
+  MemoryLimit memory{100 * kMiB, false, "memory"}, addresses{100 * kMiB, true, "addresses"};
+  EXPECT_TRUE(checkMemory(80 * kMiB, memory, 16).ok());
+  EXPECT_TRUE(checkMemory(80 * kMiB, addresses, 1).ok());
+  EXPECT_FALSE(checkMemory(80 * kMiB, addresses, 2 + unsigned(100 * kMiB / stack)).ok());
 }
 } // namespace
