@@ -22,7 +22,8 @@ namespace {
 /// Lines of updates up to `step`, and the others: later ones, what is no line of metrics, and one that a crash cut.
 struct MetricsLines {
   std::string kept, later;
-  size_t count = 0;
+  size_t count = 0;                        ///< of the later ones
+  std::vector<BestCheckpoint> evaluations; ///< of those that are kept
 };
 
 MetricsLines splitLines(const std::string &text, uint64_t step) {
@@ -36,6 +37,8 @@ MetricsLines splitLines(const std::string &text, uint64_t step) {
     auto number = entry.is_object() ? entry.find("step") : entry.end();
     bool keep = whole && entry.is_object() && number != entry.end() && number->is_number_unsigned() &&
                 number->get<uint64_t>() <= step;
+    if (keep && entry.contains("eval_loss") && entry["eval_loss"].is_number())
+      lines.evaluations.push_back({number->get<uint64_t>(), entry["eval_loss"].get<double>()});
     (keep ? lines.kept : lines.later) += line;
     lines.count += !keep;
   }
@@ -85,9 +88,10 @@ plan::Status moveCheckpoints(const std::string &run, const std::string &folder, 
   return plan::Status();
 }
 
-/// RUN@best is the best up to the position, if its checkpoint is still there: best.json may know an evaluation that
-/// came after the checkpoint of the same step.
-plan::Status restoreBest(const std::string &run, const std::string &folder, TrainingPosition &position) {
+/// RUN@best is the best up to the position, of those whose checkpoints are still there. A checkpoint comes before its
+/// own evaluation and does not know it: best.json may, and the lines of metrics do.
+plan::Status restoreBest(const std::string &run, const std::string &folder, std::vector<BestCheckpoint> evaluations,
+                         TrainingPosition &position) {
   std::string path = run + "/checkpoints/best.json";
   std::error_code code;
   std::optional<BestCheckpoint> noted;
@@ -97,13 +101,18 @@ plan::Status restoreBest(const std::string &run, const std::string &folder, Trai
       return best.status();
     noted = *best;
   }
-  if (noted && noted->step <= position.step) {
-    position.bestStep = noted->step;
-    position.bestLoss = noted->loss;
-  }
+  if (position.bestStep != 0)
+    evaluations.push_back({position.bestStep, position.bestLoss});
+  if (noted)
+    evaluations.push_back(*noted);
   std::vector<uint64_t> left = checkpointSteps(run);
-  if (position.bestStep == 0 || std::find(left.begin(), left.end(), position.bestStep) == left.end())
-    position.bestStep = 0;
+  position.bestStep = 0;
+  for (const BestCheckpoint &one : evaluations)
+    if (one.step != 0 && one.step <= position.step && std::find(left.begin(), left.end(), one.step) != left.end() &&
+        (position.bestStep == 0 || one.loss < position.bestLoss)) {
+      position.bestStep = one.step;
+      position.bestLoss = one.loss;
+    }
   if (noted && noted->step > position.step && fs::exists(folder + "/checkpoints", code))
     if (plan::Status status = markBest(folder, noted->step, noted->loss); !status.ok())
       return status;
@@ -136,7 +145,7 @@ plan::Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run,
   if (status.ok() && !later.empty())
     status = moveCheckpoints(run, folder, later);
   if (status.ok())
-    status = restoreBest(run, folder, position);
+    status = restoreBest(run, folder, lines.evaluations, position);
   if (status.ok() && !lines.later.empty())
     status = writeFileAtomically(metrics, lines.kept);
   if (!status.ok())
