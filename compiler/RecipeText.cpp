@@ -31,6 +31,8 @@ public:
         lineStart = ++at;
         comment = false;
         keyParts = 1;
+        if (nesting.empty())
+          inValue = begun = false;
         if (quote && !longQuote)
           quote = 0; // an error that the parser reports
         continue;
@@ -95,6 +97,8 @@ private:
 
   Status outside() {
     const char c = text[at];
+    if (Status status = followValue(c); !status.ok())
+      return status;
     if (c == '#') {
       comment = true;
     } else if (c == '"' || c == '\'') {
@@ -114,6 +118,29 @@ private:
     return Status::success();
   }
 
+  /// Follows values and the brackets in them. The TOML library looks for a value's end through whatever comes next,
+  /// strings included, and meets characters there that it calls impossible: so nothing may begin inside a value.
+  Status followValue(char c) {
+    if (inValue && (c == '=' || (begun && std::string_view("[{\"'").find(c) != std::string_view::npos)))
+      return problem(fmt::format("{} inside a value; values of a list are parted by commas, and each setting has its own line",
+                                 c == '=' ? "'='" : c == '[' || c == '{' ? "a bracket begins" : "a string begins"));
+    if (c == '=') {
+      inValue = true, begun = false;
+    } else if (c == ',') {
+      inValue = !nesting.empty() && nesting.back() == '[';
+      begun = false;
+    } else if (inValue && (c == '[' || c == '{')) {
+      nesting += c;
+      inValue = c == '[';
+    } else if (!nesting.empty() && c == (nesting.back() == '[' ? ']' : '}')) {
+      nesting.pop_back();
+      inValue = begun = true;
+    } else if (c != ' ' && c != '\t' && c != '\r' && c != '#') {
+      begun = inValue;
+    }
+    return Status::success();
+  }
+
   /// True if a name begins behind the brackets at `at`; the TOML library asserts that one does.
   bool namesTable() const {
     size_t next = at + (text.substr(at, 2) == "[[" ? 2 : 1);
@@ -129,6 +156,8 @@ private:
   const std::string &place;
   size_t at = 0, line = 1, lineStart = 0;
   int keyParts = 1, depth = 0; ///< depth: brackets that are open
+  std::string nesting;                 ///< brackets that are open in the value
+  bool inValue = false, begun = false; ///< behind a '='; and something of the value was there
   bool comment = false, longQuote = false;
   char quote = 0; ///< that ends the string; 0 outside of one
 };

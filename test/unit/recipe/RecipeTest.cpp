@@ -201,6 +201,16 @@ TEST_F(RecipeFile, UnknownKeysOfOtherTrainersNameOurs) {
             "recipe.toml:2:1: unknown key optimizer.type; the nearest known one is optimizer.kind");
 }
 
+TEST_F(RecipeFile, NothingBeginsInsideAValue) {
+  // The TOML library meets what it calls impossible, U+FDF7 here, where it looks for the end of such a value.
+  EXPECT_THAT(problem("[optimizer]\nlr = 0.0zen=['as\xef\xb7\xb7']\n"), HasSubstr("recipe.toml:2:12: '=' inside a value"));
+  EXPECT_THAT(problem("[optimizer]\nlr = 1 '\xef\xb7\xb7'\n"), HasSubstr("recipe.toml:2:8: a string begins inside a value"));
+  EXPECT_THAT(problem("[optimizer]\nlr = 2000-01-01 '\xef\xb7\xb7'\n"), HasSubstr("a string begins inside a value"));
+  EXPECT_THAT(problem("[optimizer]\nlr = 1[2]\n"), HasSubstr("recipe.toml:2:7: a bracket begins inside a value"));
+  EXPECT_THAT(problem("[model]\nfrozen = ['a'\n 'b']\n"), HasSubstr("recipe.toml:3:2: a string begins inside a value"));
+  EXPECT_TRUE(read("[model]\nfrozen = ['a', \"b\", # c = d ['\n '''c = \xef\xb7\xb7''']\ndims = { batch = 4, \"t.x\" = 5 }\n"));
+}
+
 TEST_F(RecipeFile, TypesAndRangesAreChecked) {
   EXPECT_EQ(problem("[optimizer]\nlr = \"fast\"\n"),
             "recipe.toml:2:1: optimizer.lr: expected a number, found a string");
