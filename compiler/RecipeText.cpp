@@ -41,9 +41,7 @@ public:
         return status;
       if (comment)
         at += width();
-      else if (quote)
-        insideString();
-      else if (Status status = outside(); !status.ok())
+      else if (Status status = quote ? insideString() : outside(); !status.ok())
         return status;
     }
     return Status::success();
@@ -72,27 +70,32 @@ private:
     return Status::success();
   }
 
-  void insideString() {
+  Status insideString() {
     if (text[at] == '\\' && quote == '"') {
       ++at;
+      // The TOML library asks whether the next line begins with white space, which it cannot tell of U+FB26 to U+FEFE.
+      const size_t next = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
+      if (next < text.size() && text.substr(at, next - at).find('\n') != text.npos && static_cast<unsigned char>(text[next]) >= 0x80)
+        return problem("a string that goes on in the next line, which begins with no ASCII character; put it on one line");
       if (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x20 && static_cast<unsigned char>(text[at]) < 0x7f)
         ++at;
-      return;
+      return Status::success();
     }
     if (text[at] != quote) {
       at += width();
-      return;
+      return Status::success();
     }
     size_t count = 1;
     while (longQuote && count < 3 && at + count < text.size() && text[at + count] == quote)
       ++count;
     at += count;
     if (longQuote && count < 3)
-      return;
+      return Status::success();
     // Up to two more belong to the string.
     while (longQuote && at < text.size() && text[at] == quote)
       ++at;
     quote = 0;
+    return Status::success();
   }
 
   Status outside() {
@@ -119,11 +122,17 @@ private:
   }
 
   /// Follows values and the brackets in them. The TOML library looks for a value's end through whatever comes next,
-  /// strings included, and meets characters there that it calls impossible: so nothing may begin inside a value.
+  /// strings included, and meets characters there that it calls impossible; it asserts that a value begins where one
+  /// must. So nothing may begin inside a value, none may be missing, and brackets must match.
   Status followValue(char c) {
     if (inValue && (c == '=' || (begun && std::string_view("[{\"'").find(c) != std::string_view::npos)))
       return problem(fmt::format("{} inside a value; values of a list are parted by commas, and each setting has its own line",
                                  c == '=' ? "'='" : c == '[' || c == '{' ? "a bracket begins" : "a string begins"));
+    const bool closes = c == ']' || c == '}';
+    if (closes && !nesting.empty() && c != (nesting.back() == '[' ? ']' : '}'))
+      return problem(fmt::format("'{}' where a '{}' is open", c, nesting.back()));
+    if (inValue && !begun && (c == ',' || (closes && (nesting.empty() || c == '}'))))
+      return problem(fmt::format("a value is missing before '{}'", c));
     if (c == '=') {
       inValue = true, begun = false;
     } else if (c == ',') {
@@ -132,7 +141,7 @@ private:
     } else if (inValue && (c == '[' || c == '{')) {
       nesting += c;
       inValue = c == '[';
-    } else if (!nesting.empty() && c == (nesting.back() == '[' ? ']' : '}')) {
+    } else if (closes && !nesting.empty()) {
       nesting.pop_back();
       inValue = begun = true;
     } else if (c != ' ' && c != '\t' && c != '\r' && c != '#') {

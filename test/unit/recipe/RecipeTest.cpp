@@ -211,6 +211,20 @@ TEST_F(RecipeFile, NothingBeginsInsideAValue) {
   EXPECT_TRUE(read("[model]\nfrozen = ['a', \"b\", # c = d ['\n '''c = \xef\xb7\xb7''']\ndims = { batch = 4, \"t.x\" = 5 }\n"));
 }
 
+TEST_F(RecipeFile, ValuesAreThereAndBracketsMatch) {
+  // The TOML library asserts both.
+  EXPECT_THAT(problem("[model]\ndims = { a=[} }\n"), HasSubstr("recipe.toml:2:13: '}' where a '[' is open"));
+  EXPECT_THAT(problem("[model]\nfrozen = [,]\n"), HasSubstr("recipe.toml:2:11: a value is missing before ','"));
+  EXPECT_THAT(problem("[model]\ndims = { a = }\n"), HasSubstr("a value is missing before '}'"));
+  EXPECT_THAT(problem("[model]\nfrozen = ]\n"), HasSubstr("a value is missing before ']'"));
+  EXPECT_TRUE(read("[model]\nfrozen = [\n 'a', # one\n]\ndims = { }\ntrainable = []\n"));
+}
+
+TEST_F(RecipeFile, AContinuedLineBeginsWithAscii) {
+  EXPECT_THAT(problem("[loss]\nof = \"\"\"a\\\n  \xef\xb8\xbf\"\"\"\n"), HasSubstr("recipe.toml:2:11: a string that goes on in the next line"));
+  EXPECT_EQ(read("[model]\nfrozen = \"\"\"a\\\n  b \xef\xb8\xbf\"\"\"\n")->model.frozen.at(0), "ab \xef\xb8\xbf");
+}
+
 TEST_F(RecipeFile, TypesAndRangesAreChecked) {
   EXPECT_EQ(problem("[optimizer]\nlr = \"fast\"\n"),
             "recipe.toml:2:1: optimizer.lr: expected a number, found a string");
