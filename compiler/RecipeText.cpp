@@ -73,10 +73,10 @@ private:
   Status insideString() {
     if (text[at] == '\\' && quote == '"') {
       ++at;
-      // The TOML library asks whether the next line begins with white space, which it cannot tell of U+FB26 to U+FEFE.
+      // The TOML library asks whether white space follows, which it cannot tell of U+FB26 to U+FEFE.
       const size_t next = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
-      if (next < text.size() && text.substr(at, next - at).find('\n') != text.npos && static_cast<unsigned char>(text[next]) >= 0x80)
-        return problem("a string that goes on in the next line, which begins with no ASCII character; put it on one line");
+      if (next < text.size() && static_cast<unsigned char>(text[next]) >= 0x80)
+        return problem("a backslash before a character that is not ASCII; \\\\ stands for a backslash");
       if (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x20 && static_cast<unsigned char>(text[at]) < 0x7f)
         ++at;
       return Status::success();

@@ -220,8 +220,9 @@ TEST_F(RecipeFile, ValuesAreThereAndBracketsMatch) {
   EXPECT_TRUE(read("[model]\nfrozen = [\n 'a', # one\n]\ndims = { }\ntrainable = []\n"));
 }
 
-TEST_F(RecipeFile, AContinuedLineBeginsWithAscii) {
-  EXPECT_THAT(problem("[loss]\nof = \"\"\"a\\\n  \xef\xb8\xbf\"\"\"\n"), HasSubstr("recipe.toml:2:11: a string that goes on in the next line"));
+TEST_F(RecipeFile, AsciiFollowsABackslash) {
+  EXPECT_THAT(problem("[loss]\nof = \"\"\"a\\\xef\xb8\xbf\"\"\"\n"), HasSubstr("recipe.toml:2:11: a backslash before a character"));
+  EXPECT_THAT(problem("[loss]\nof = \"\"\"a\\\n  \xef\xb8\xbf\"\"\"\n"), HasSubstr("recipe.toml:2:11: a backslash before a character"));
   EXPECT_EQ(read("[model]\nfrozen = \"\"\"a\\\n  b \xef\xb8\xbf\"\"\"\n")->model.frozen.at(0), "ab \xef\xb8\xbf");
 }
 
