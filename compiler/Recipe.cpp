@@ -130,11 +130,11 @@ Expected<toml::table> parseSetting(const std::string &setting) {
   if (equals == std::string::npos || equals == 0)
     return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), plan::kExitUsage);
   std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
-  if (Status status = recipe::checkRecipeText(key + " = " + value, "--set " + key); !status.ok())
+  if (Status status = plan::checkTomlText(key + " = " + value, "--set " + key); !status.ok())
     return status;
-  toml::parse_result parsed = toml::parse(key + " = " + value);
+  Expected<toml::table> parsed = plan::parseToml(key + " = " + value);
   if (parsed)
-    return std::move(parsed).table();
+    return parsed;
   value.erase(0, value.find_first_not_of(" \t"));
   value.erase(value.find_last_not_of(" \t") + 1);
   const bool bare = value.empty() || std::string_view("[{\"'").find(value[0]) == std::string_view::npos;
@@ -142,11 +142,10 @@ Expected<toml::table> parseSetting(const std::string &setting) {
     std::string quoted;
     for (char c : value)
       quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    toml::parse_result asString = toml::parse(key + " = \"" + quoted + "\"");
-    if (asString)
-      return std::move(asString).table();
+    if (Expected<toml::table> asString = plan::parseToml(key + " = \"" + quoted + "\""))
+      return asString;
   }
-  return plan::error("--set {}: {}", setting, parsed.error().description());
+  return plan::error("--set {}: {}", setting, parsed.message());
 }
 
 } // namespace
@@ -164,14 +163,10 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     Expected<std::string> text = recipe::readRecipeFile(path);
     if (!text)
       return text.status();
-    if (Status status = recipe::checkRecipeText(*text, path); !status.ok())
-      return status;
-    toml::parse_result parsed = toml::parse(*text, std::string_view(path));
-    if (!parsed) {
-      const toml::source_position position = parsed.error().source().begin;
-      return plan::error("{}:{}:{}: {}", path, position.line, position.column, parsed.error().description());
-    }
-    merged = std::move(parsed).table();
+    Expected<toml::table> parsed = plan::parseToml(*text, path);
+    if (!parsed)
+      return parsed.status();
+    merged = parsed.take();
     notePlaces(recipe, merged, "", "");
   }
   for (const std::string &setting : settings) {

@@ -9,8 +9,7 @@
 
 #include "compiler/Recipe.h"
 
-#define TOML_EXCEPTIONS 0
-#include <toml++/toml.h>
+#include "runtime/plan/Toml.h"
 
 #include <functional>
 #include <span>

@@ -1,6 +1,6 @@
 //===- Resume.cpp - what a run was made with, and what goes on with it ---===//
-#define TOML_EXCEPTIONS 0
 #include "runtime/train/Resume.h"
+#include "runtime/plan/Toml.h"
 #include "runtime/state/Weights.h"
 
 #include <algorithm>
@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
-#include <toml++/toml.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -44,11 +43,11 @@ void flatten(const toml::table &table, const std::string &prefix, Settings &out)
 
 /// Of the recipe, what is compiled into the plan and shapes training, but has no number in plan.Training.
 void addCompiledKeys(const plan::Plan &plan, Settings &out) {
-  toml::parse_result recipe = toml::parse(plan.recipe());
+  auto recipe = plan::parseToml(plan.recipe());
   if (!recipe)
     return;
   Settings all;
-  flatten(recipe.table(), "", all);
+  flatten(*recipe, "", all);
   static const std::set<std::string> known = {"optimizer.lr",           "optimizer.betas",    "optimizer.eps",
                                               "optimizer.weight_decay", "optimizer.momentum", "optimizer.dampening",
                                               "optimizer.alpha",        "optimizer.lr_decay"};

@@ -1,14 +1,13 @@
 //===- Settings.cpp - what --set may change without compiling ------------===//
-#define TOML_EXCEPTIONS 0
 #include "runtime/train/Settings.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/NearestName.h"
+#include "runtime/plan/Toml.h"
 #include "runtime/train/Schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/ranges.h>
-#include <toml++/toml.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -112,10 +111,10 @@ struct Value {
 
 Value parseValue(const std::string &text) {
   Value value{text, std::nullopt, {}};
-  toml::parse_result parsed = toml::parse("v = " + text);
+  auto parsed = plan::parseToml("v = " + text);
   if (!parsed)
     return value;
-  const toml::table &table = parsed.table();
+  const toml::table &table = *parsed;
   const toml::node *node = table.get("v");
   if (!node)
     return value;
@@ -346,11 +345,11 @@ bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int
 } // namespace
 
 std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
-  toml::parse_result recipe = toml::parse(plan.recipe());
+  auto recipe = plan::parseToml(plan.recipe());
   if (!isClassification(plan) || !recipe)
     return std::nullopt;
-  std::string of = recipe.table().at_path("loss.of").value_or(std::string());
-  int64_t axis = recipe.table().at_path("loss.class_axis").value_or(int64_t(1));
+  std::string of = recipe->at_path("loss.of").value_or(std::string());
+  int64_t axis = recipe->at_path("loss.class_axis").value_or(int64_t(1));
   for (const plan::Entry &entry : plan.entries()) {
     if (entry.name() != "predict")
       continue;
@@ -375,9 +374,9 @@ std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
 std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
   if (!isClassification(plan))
     return std::nullopt;
-  toml::parse_result recipe = toml::parse(plan.recipe());
+  auto recipe = plan::parseToml(plan.recipe());
   if (recipe)
-    if (auto value = recipe.table().at_path("loss.ignore_index").value<int64_t>())
+    if (auto value = recipe->at_path("loss.ignore_index").value<int64_t>())
       return *value;
   return -100;
 }
