@@ -38,6 +38,7 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(OpenMP_CXX_FLAGS -fopenmp=libgomp)
   set(OpenMP_CXX_LIB_NAMES gomp)
   set(OpenMP_gomp_LIBRARY ${omp_library})
+  add_compile_options(-fsanitize-ignorelist=${CMAKE_SOURCE_DIR}/cmake/sanitize-ignore.txt)
   # What GCC and clang warn of differs; this build is for its reports.
   add_compile_options(-Wno-everything)
 endif()
