@@ -52,7 +52,8 @@ stage_thread() {
 stage_fuzz() {
   local targets target status=0
   targets=$(grep -oP '^ *tcc_fuzz_target\(\K\w+' test/fuzz/CMakeLists.txt)
-  build_address $(printf 'fuzz-%s ' $targets) || return 1
+  build_address tcc $(printf 'fuzz-%s ' $targets) || return 1
+  export TCC_BIN=$PWD/$out/address/bin TCC_CACHE_DIR= # compiles the seeds of the target that takes plans
   fuzz_one() {
     mkdir -p "$out/corpus/$1"
     $python test/fuzz/corpus.py make "$1" "$out/seeds/$1" || return 1
