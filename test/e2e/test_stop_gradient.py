@@ -159,7 +159,7 @@ class WhatIsSaid(EndToEnd):
 
     def test_globs_that_match_nothing(self):
         recipe = self.write("r.toml", '[model]\nstop_gradient = ["targett"]\n')
-        self.refuse(1, [r'r\.toml:2:\d+: model\.stop_gradient: "targett" matches no node or value of m\.onnx; nearest: target'],
+        self.refuse(1, [r'r\.toml:2:\d+: model\.stop_gradient: "targett" matches no node or value of m\.onnx; the nearest is target'],
                     "tcc", self.model(target="g"), "--recipe", recipe)
 
     def test_inspect_tells_which_exports_carry_marks(self):
