@@ -1,8 +1,8 @@
 //===- NearestName.h - the name that was meant ------------------*- C++ -*-===//
 //
-// Every message that answers an unknown name asks here. A name is offered only where it is near: case, '_', '-' and the
-// stars of a glob do not count, and at most one letter in three may be missing, too many, another, or swapped with the
-// next one.
+// Messages about an unknown name suggest known names that are spelled alike. The comparison ignores case, '_', '-' and
+// the wildcards of a glob. Two names are near if at most a third of the longer one's letters were inserted, deleted,
+// replaced, or swapped with the next letter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_NEARESTNAME_H

@@ -21,7 +21,8 @@ struct PlanSource {
   static std::optional<PlanSource> read(const std::string &path);
   static PlanSource of(const plan::PlanReader &reader, std::string name);
 
-  /// The plan's file, with good checksums but for those that bind signatures to code. Empty where it is too large.
+  /// The bytes of the plan's file. The writer computes the checksums of header and payloads anew; the hashes that bind
+  /// signatures to code stay as they are. Empty if the header is too large to write.
   std::string file() const;
 };
 
