@@ -72,7 +72,7 @@ void MatMulOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
         if (lhs.isFloat())
           results[0].setDouble(index, (getAddend() ? operands[2].getDouble(index) : 0) + sum);
         else
-          results[0].setInt(index, (getAddend() ? operands[2].getInt(index) : 0) + int64_t(integer));
+          results[0].setInt(index, int64_t((getAddend() ? uint64_t(operands[2].getInt(index)) : 0) + integer));
       }
 }
 
