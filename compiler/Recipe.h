@@ -76,10 +76,19 @@ struct ScheduleSettings {
   std::string per = "step", warmupFrom = "first", floor = "rescale";
 };
 
+/// The value of a graph input that is a setting: numbers, or a tensor of a file.
+struct FixedValue {
+  std::vector<double> numbers;   ///< row-major; true and false are 1 and 0
+  std::vector<int64_t> integers; ///< the same exactly, where all are integers or truth values; else empty
+  std::vector<int64_t> shape;    ///< of the nested lists; empty: a single number
+  std::string file, tensor;      ///< a safetensors file and one of its tensors (empty: the input's name)
+};
+
 struct ModelSettings {
   std::map<std::string, int64_t> dims, evaluateDims, predictDims;
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
+  std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
   std::vector<std::string> stopGradient;             ///< globs of nodes and values
   /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
   /// node as it stands), "train" (inference-mode nodes train, too).

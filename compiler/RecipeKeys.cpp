@@ -175,6 +175,16 @@ Setter dims(std::map<std::string, int64_t> ModelSettings::*field) {
   return [=](Recipe &recipe, const toml::node &node) { return readIntegerTable(node, 1, recipe.model.*field); };
 }
 
+Status setFix(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table of inputs and their values", node);
+  for (const auto &[name, value] : *table)
+    if (Status status = readFixedValue(value, recipe.model.fix[std::string(name.str())]); !status.ok())
+      return status.withContext(std::string(name.str()));
+  return Status::success();
+}
+
 Status setDropout(Recipe &recipe, const toml::node &node) {
   if (node.is_string()) {
     std::string mode;
@@ -193,6 +203,7 @@ std::vector<Key> makeKeys() {
   using T = TrainSettings;
   return {
       {"model.dims", dims(&M::dims)},
+      {"model.fix", setFix},
       {"evaluate.dims", later},
       {"predict.dims", later},
       {"model.trainable",

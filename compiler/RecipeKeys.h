@@ -24,7 +24,7 @@ using Setter = std::function<plan::Status(Recipe &, const toml::node &)>;
 struct Key {
   std::string name;  ///< dotted; a trailing ".*" takes any one name below it, which `set` receives as a table
   Setter set;        ///< null: known, and not supported by this version yet
-  std::vector<std::string> elsewhere; ///< what other trainers call it
+  std::vector<std::string> elsewhere = {}; ///< what other trainers call it
 };
 
 /// All keys, in the order of the documentation.

@@ -132,4 +132,66 @@ Status readIntegerTable(const toml::node &node, int64_t low, std::map<std::strin
   return Status::success();
 }
 
+namespace {
+
+constexpr size_t kMostFixedRank = 8;
+constexpr std::string_view kTensorFile = ".safetensors";
+
+/// Appends the numbers of nested lists; `depth` lists lie around `node`.
+Status readNested(const toml::node &node, size_t depth, FixedValue &out, bool &integral) {
+  if (const toml::array *array = node.as_array()) {
+    if (depth == kMostFixedRank)
+      return plan::error("lists are nested more than {} deep", kMostFixedRank);
+    if (depth == out.shape.size() && out.numbers.empty())
+      out.shape.push_back(int64_t(array->size()));
+    if (depth >= out.shape.size() || out.shape[depth] != int64_t(array->size()))
+      return plan::error("its lists are not equally long");
+    for (const toml::node &element : *array)
+      if (Status status = readNested(element, depth + 1, out, integral); !status.ok())
+        return status;
+    return Status::success();
+  }
+  if (depth != out.shape.size())
+    return plan::error("its lists are not equally deep");
+  if (node.is_boolean() || node.is_integer())
+    out.integers.push_back(node.is_boolean() ? int64_t(*node.value<bool>()) : *node.value<int64_t>());
+  else if (node.is_floating_point())
+    integral = false;
+  else
+    return expected("a number, true or false, lists of these, or \"FILE.safetensors:TENSOR\"", node);
+  out.numbers.push_back(integral || !node.is_floating_point() ? double(out.integers.back()) : *node.value<double>());
+  return Status::success();
+}
+
+} // namespace
+
+Status readFixedValue(const toml::node &node, FixedValue &out) {
+  out = {};
+  if (node.is_string()) {
+    const std::string text = *node.value<std::string>();
+    const size_t end = text.rfind(kTensorFile);
+    const size_t after = end == text.npos ? text.npos : end + kTensorFile.size();
+    if (after == text.npos || (after < text.size() && text[after] != ':'))
+      return plan::error("\"{}\" is no number, list of numbers or \"FILE.safetensors:TENSOR\"", text);
+    out.file = text.substr(0, after);
+    out.tensor = after < text.size() ? text.substr(after + 1) : "";
+    return Status::success();
+  }
+  if (const toml::table *table = node.as_table()) {
+    for (const auto &[key, value] : *table) {
+      if (key != "file" && key != "tensor")
+        return plan::error("unknown key {}; a tensor is named by file and tensor", std::string(key.str()));
+      if (Status status = readString(value, key == "file" ? out.file : out.tensor); !status.ok())
+        return status.withContext(std::string(key.str()));
+    }
+    return out.file.empty() ? plan::error("it names no file") : Status::success();
+  }
+  bool integral = true;
+  if (Status status = readNested(node, 0, out, integral); !status.ok())
+    return status;
+  if (!integral)
+    out.integers.clear();
+  return Status::success();
+}
+
 } // namespace tcc::recipe

@@ -47,6 +47,8 @@ Status readChoice(const toml::node &node, const std::vector<std::string> &suppor
 Status readStrings(const toml::node &node, std::vector<std::string> &out);
 Status readNumbers(const toml::node &node, Range range, std::vector<double> &out);
 Status readIntegers(const toml::node &node, int64_t low, std::vector<int64_t> &out);
+/// A number, a truth value, nested lists of these, "FILE.safetensors:TENSOR", or { file, tensor }.
+Status readFixedValue(const toml::node &node, FixedValue &out);
 Status readIntegerTable(const toml::node &node, int64_t low, std::map<std::string, int64_t> &out);
 
 } // namespace tcc::recipe

@@ -2,6 +2,7 @@
 #ifndef TCC_FRONTEND_BATCHAXIS_H
 #define TCC_FRONTEND_BATCHAXIS_H
 
+#include "compiler/Recipe.h"
 #include "frontend/OnnxFile.h"
 
 namespace tcc::frontend {
@@ -19,7 +20,8 @@ struct SampledInput {
 
 /// The inputs of a model that have an axis of samples; `batchAxis` is data.batch_axis. Errors: as readOnnxFile.
 plan::Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
-                                                        const std::map<std::string, int64_t> &batchAxis);
+                                                        const std::map<std::string, int64_t> &batchAxis,
+                                                        const std::map<std::string, FixedValue> &fixed);
 
 } // namespace tcc::frontend
 

@@ -73,33 +73,57 @@ std::string maskText(const Elements &x, bool multiplied) {
   return zeros && ones && !multiplied ? "a mask of 0 and 1" : "";
 }
 
+/// Rows of a table: element (p, c) stands at begin + p·step + c·next.
+struct Rows {
+  size_t count, columns, begin, step, next;
+};
+
 /// x[p + 1] + x[p − 1] = 2·cos(f)·x[p] for every column of rows p: sines and cosines of f·p + φ, and nothing else that
-/// stays within ±1.
-bool isWave(const Elements &x, size_t rows, size_t columns) {
-  if (rows < 4 || x.count() % (rows * columns))
-    return false;
+/// stays within ±1. Each column may have an amplitude of its own, as the samples of a window give them to a Fourier basis.
+bool isWave(const Elements &x, const Rows &rows) {
+  auto at = [&](size_t p, size_t c) { return x[rows.begin + p * rows.step + c * rows.next]; };
+  double scale = 0;
+  for (size_t c = 0; c < rows.columns; ++c)
+    for (size_t p = 0; p < rows.count; ++p) {
+      scale = std::max(scale, std::fabs(at(p, c)));
+      if (!(std::fabs(at(p, c)) <= 1.0001))
+        return false;
+    }
   size_t moving = 0;
-  for (size_t c = 0; c < columns; ++c) {
+  for (size_t c = 0; c < rows.columns; ++c) {
     // The factor from the row where the column is largest.
     size_t largest = 1;
-    for (size_t p = 0; p < rows; ++p) {
-      if (!(std::fabs(x[p * columns + c]) <= 1.0001))
-        return false;
-      if (p > 0 && p + 1 < rows && std::fabs(x[p * columns + c]) > std::fabs(x[largest * columns + c]))
+    for (size_t p = 1; p + 1 < rows.count; ++p)
+      if (std::fabs(at(p, c)) > std::fabs(at(largest, c)))
         largest = p;
-    }
-    const double peak = x[largest * columns + c];
-    if (peak == 0)
+    const double peak = at(largest, c);
+    if (std::fabs(peak) <= 1e-6 * scale)
       continue;
-    const double factor = (x[(largest + 1) * columns + c] + x[(largest - 1) * columns + c]) / peak;
-    if (std::fabs(factor) > 2.001)
+    const double factor = (at(largest + 1, c) + at(largest - 1, c)) / peak;
+    if (std::fabs(factor) > 2.001 && std::fabs(peak) > 1e-3 * scale)
       return false;
-    for (size_t p = 1; p + 1 < rows; ++p)
-      if (std::fabs(x[(p + 1) * columns + c] + x[(p - 1) * columns + c] - factor * x[p * columns + c]) > 2e-3)
+    for (size_t p = 1; p + 1 < rows.count; ++p)
+      if (std::fabs(at(p + 1, c) + at(p - 1, c) - factor * at(p, c)) > 2e-3 * scale)
         return false;
-    moving += std::fabs(x[c] - x[columns + c]) > 1e-9;
+    moving += std::fabs(at(0, c) - at(1, c)) > 1e-9;
   }
-  return 2 * moving >= columns;
+  return 2 * moving >= rows.columns;
+}
+
+/// A matrix [rows, columns] whose rows (or columns) are positions or frequencies, all together, cosines before sines, or
+/// both in turns.
+bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
+  constexpr size_t kFewest = 4, kFewestOfHalf = 6;
+  auto along = [&](size_t count, size_t others, size_t step, size_t next) {
+    if (count >= kFewest && isWave(x, {count, others, 0, step, next}))
+      return true;
+    const size_t half = count / 2;
+    if (count % 2 || half < kFewestOfHalf)
+      return false;
+    return (isWave(x, {half, others, 0, step, next}) && isWave(x, {half, others, half * step, step, next})) ||
+           (isWave(x, {half, others, 0, 2 * step, next}) && isWave(x, {half, others, step, 2 * step, next}));
+  };
+  return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
 }
 
 /// 1, r, r², … with r below 1: the frequencies of rotary and sinusoidal positions.
@@ -139,10 +163,13 @@ plan::Expected<std::string> constantContents(const OnnxInitializer &initializer,
       return std::string("positions 0, 1, 2, …");
     return std::string(isGeometric(x) ? "a geometric sequence of frequencies" : "");
   }
-  // The last two axes: positions and features.
-  const size_t columns = size_t(initializer.dims.back());
-  const size_t rows = initializer.dims.size() > 1 ? size_t(initializer.dims[initializer.dims.size() - 2]) : 1;
-  return std::string(isWave(x, rows, columns) && x.count() == rows * columns ? "a table of sines or cosines" : "");
+  if (extents != 2)
+    return std::string();
+  size_t wide[2], found = 0;
+  for (int64_t dim : initializer.dims)
+    if (dim > 1)
+      wide[found++] = size_t(dim);
+  return std::string(isWaveTable(x, wide[0], wide[1]) ? "a table of sines or cosines" : "");
 }
 
 } // namespace tcc::frontend

@@ -161,6 +161,18 @@ private:
 
 } // namespace
 
+bool isPlaceholder(const std::string &text) {
+  std::string word;
+  for (char c : text)
+    word += char(std::tolower(static_cast<unsigned char>(c)));
+  auto numberedAfter = [&](std::string_view prefix) {
+    return word.starts_with(prefix) &&
+           std::all_of(word.begin() + long(prefix.size()), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; });
+  };
+  return std::none_of(word.begin(), word.end(), [](unsigned char c) { return std::isalpha(c) != 0; }) || word == "none" ||
+         word == "null" || word == "nan" || numberedAfter("unk") || numberedAfter("unknown");
+}
+
 std::set<std::string> dimensionNames(const std::string &text) {
   const std::map<std::string, int64_t> none;
   Parser parser(text, none);

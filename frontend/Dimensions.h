@@ -14,6 +14,10 @@
 
 namespace tcc::frontend {
 
+/// "", "?", "-1", "None", "unk__214": what exporters write where a dimension has no name. Two of them say nothing of each
+/// other.
+bool isPlaceholder(const std::string &text);
+
 /// The names in an expression; the text itself where it is no expression.
 std::set<std::string> dimensionNames(const std::string &text);
 

@@ -37,14 +37,26 @@ static constexpr int64_t kSmallFoldBytes = 1024;
 Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
   if (name.empty())
     return Slot();
+  // A value that passes gates on its way is another one inside of each.
+  auto passGates = [&](size_t from, Slot slot) {
+    for (size_t i = from + 1; i < scopes.size(); ++i)
+      if (Value gate = scopes[i].gate) {
+        slot.tensor = gated(slot.tensor, gate, loc);
+        if (slot.sequence)
+          for (Value &element : *slot.sequence)
+            element = gated(element, gate, loc);
+        scopes[i].slots[name] = slot;
+      }
+    return slot;
+  };
   bool outside = false;
-  for (auto scope = scopes.rbegin(); scope != scopes.rend() && !outside; ++scope) {
-    if (auto found = scope->slots.find(name); found != scope->slots.end())
-      return found->second;
-    outside = scope->isolated;
+  for (size_t i = scopes.size(); i-- > 0 && !outside;) {
+    if (auto found = scopes[i].slots.find(name); found != scopes[i].slots.end())
+      return passGates(i, found->second);
+    outside = scopes[i].isolated;
   }
   auto found = file.initializers.find(name);
-  if (outside || found == file.initializers.end())
+  if (found == file.initializers.end() || (outside && found->second.home.empty()))
     return plan::error("its input \"{}\" is computed by no node", name);
   const OnnxInitializer &initializer = found->second;
   Value value;
@@ -62,7 +74,16 @@ Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
         builder, loc, importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64));
   }
   // One read for the whole program, wherever it was first asked for.
-  return scopes.front().slots[name] = Slot{value, std::nullopt};
+  return passGates(0, scopes.front().slots[name] = Slot{value, std::nullopt});
+}
+
+/// The value where the gate holds; elsewhere the same one, behind a stop.
+Value GraphImport::gated(Value value, Value gate, Location loc) {
+  if (!value || !train::isFloatTensor(value) || value.getDefiningOp<train::ConstantOp>())
+    return value;
+  Value held = train::StopGradientOp::create(builder, loc, value, "");
+  train::Expr choice(builder, loc, gate);
+  return choice.broadcast(train::shapeOf(value)).select(choice.with(value), choice.with(held));
 }
 
 /// A constant's elements; for a small frozen variable, those of its initializer.
@@ -192,6 +213,12 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     entered = true;
     return importGraph(n, graph, inputs, suffix);
   };
+  n.gated = [&](Value value, Value gate) { return gated(value, gate, n.loc); };
+  n.importGatedGraph = [&](const onnx::GraphProto &graph, llvm::ArrayRef<Slot> inputs, const std::string &suffix,
+                           Value gate) {
+    entered = true;
+    return importGraph(n, graph, inputs, suffix, gate);
+  };
   auto problem = [&](const Status &status) {
     if (!status.message().empty()) {
       if (problems.empty())
@@ -262,7 +289,26 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     // Outputs that are made in training mode only (older BatchNormalization) have no readers here.
     if (slot.tensor || slot.sequence || slot.failed || !slot.unusable.empty())
       scopes.back().slots[node.output(i)] = slot;
+    if (scopes.size() == 1)
+      compareHint(node.output(i), slot);
   }
+}
+
+/// Notes where the file declares another shape of a value than the one computed.
+void GraphImport::compareHint(const std::string &name, const Slot &slot) {
+  auto hint = model.hints.find(name);
+  if (hint == model.hints.end() || !slot.tensor)
+    return;
+  llvm::ArrayRef<int64_t> shape = train::shapeOf(slot.tensor);
+  bool fits = hint->second.size() == shape.size();
+  for (size_t i = 0; fits && i < shape.size(); ++i)
+    fits = hint->second[i] < 0 || hint->second[i] == shape[i];
+  if (fits)
+    return;
+  std::vector<std::string> declared;
+  for (int64_t dim : hint->second)
+    declared.push_back(dim < 0 ? "?" : std::to_string(dim));
+  disagreements.push_back(fmt::format("{} is declared [{}] and computed {}", name, fmt::join(declared, ", "), shapeText(shape)));
 }
 
 /// By the standard; an op without a schema (of another domain) says it by minInputs alone. A variadic input has no gaps.
@@ -319,7 +365,7 @@ Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
   return status;
 }
 
-/// Initializers of a subgraph: constants, since only those of the model are trained.
+/// Initializers of a subgraph that are no weights (InnerWeights.h).
 Status GraphImport::addConstants(const NodeImport &n, const onnx::GraphProto &graph) {
   auto add = [&](const onnx::TensorProto &tensor) -> Status {
     Location loc = locationOf(tensor.name());
@@ -335,11 +381,6 @@ Status GraphImport::addConstants(const NodeImport &n, const onnx::GraphProto &gr
     Value value = train::ConstantOp::create(
         builder, loc, importedElements(&context, shape, tensor.data_type(), *bytes, options.forceF64));
     scopes.back().slots[tensor.name()] = Slot{value, std::nullopt};
-    if (isa<FloatType>(element) && shape.size() >= 2 && warned.insert(tensor.name()).second)
-      warnings.push_back(
-          fmt::format("{}: initializer {} lies in the graph of a control flow node and is not trained; export "
-                      "it as an initializer of the model to train it",
-                      file.name, tensor.name()));
     return Status::success();
   };
   for (const onnx::TensorProto &tensor : graph.initializer())
@@ -356,7 +397,8 @@ Status GraphImport::addConstants(const NodeImport &n, const onnx::GraphProto &gr
 }
 
 Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, const onnx::GraphProto &graph,
-                                                           llvm::ArrayRef<Slot> inputs, const std::string &suffix) {
+                                                           llvm::ArrayRef<Slot> inputs, const std::string &suffix,
+                                                           Value gate) {
   if (!countNode(scopes.back().caller.empty() ? graph.name() + suffix : scopes.back().caller))
     return alreadyReported();
   if (scopes.size() > kDeepestNesting)
@@ -365,6 +407,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
   scope.opsets = scopes.back().opsets;
   scope.caller = scopes.back().caller.empty() ? "" : scopes.back().caller + suffix;
   scope.suffix = scopes.back().suffix + suffix;
+  scope.gate = gate;
   for (auto [input, slot] : llvm::zip(graph.input(), inputs))
     scope.slots[input.name()] = slot;
   // What the loop made of constants is one, so that the body's nodes fold.

@@ -37,6 +37,7 @@ private:
     const std::map<std::string, int64_t> *opsets; ///< by domain
     std::string suffix;                           ///< iterations, "[3][1]"
     std::string caller;                           ///< the call that a function's body stands for; else empty
+    mlir::Value gate;                             ///< one truth value: where it is false, nothing outside gets a gradient
   };
 
   mlir::Location locationOf(const std::string &name) {
@@ -57,7 +58,10 @@ private:
   plan::Status importOp(NodeImport &n, const OpEntry &entry);
   plan::Status importBody(NodeImport &n, const onnx::FunctionProto &body, const std::map<std::string, int64_t> &opsets);
   plan::Expected<llvm::SmallVector<Slot>> importGraph(const NodeImport &n, const onnx::GraphProto &graph,
-                                                      llvm::ArrayRef<Slot> inputs, const std::string &suffix);
+                                                      llvm::ArrayRef<Slot> inputs, const std::string &suffix,
+                                                      mlir::Value gate = {});
+  mlir::Value gated(mlir::Value value, mlir::Value gate, mlir::Location loc);
+  void compareHint(const std::string &name, const Slot &slot);
   plan::Status addConstants(const NodeImport &n, const onnx::GraphProto &graph);
   bool countNode(const std::string &name);
   int64_t mostFoldBytes() const;
@@ -83,6 +87,7 @@ private:
   std::vector<Scope> scopes;
   std::string firstProblem;                  ///< as a message of its own
   std::set<std::string> warned;
+  std::vector<std::string> disagreements;    ///< of declared shapes with computed ones
   int64_t nodes = 0;        ///< and iterations
   int64_t foldedBytes = 0;
   ImportBudget budget;

@@ -6,7 +6,10 @@
 #include "frontend/GraphImport.h"
 
 #include "frontend/BatchAxis.h"
+#include "frontend/Dimensions.h"
 
+#include "frontend/FixedInputs.h"
+#include "frontend/InnerWeights.h"
 #include "frontend/ModeNodes.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
@@ -17,36 +20,14 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include <cstring>
+#include <llvm/ADT/StringSet.h>
 #include <llvm/Support/raw_ostream.h>
 
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace {
-
 using plan::Expected;
 using plan::Status;
-
-plan::DType storedType(int32_t onnxType) {
-  switch (onnxType) {
-  case onnx::TensorProto::DOUBLE: return plan::F64;
-  case onnx::TensorProto::FLOAT: return plan::F32;
-  case onnx::TensorProto::BFLOAT16: return plan::BF16;
-  case onnx::TensorProto::FLOAT16: return plan::F16;
-  case onnx::TensorProto::INT64: return plan::I64;
-  case onnx::TensorProto::INT32: return plan::I32;
-  case onnx::TensorProto::INT16: return plan::I16;
-  case onnx::TensorProto::INT8: return plan::I8;
-  case onnx::TensorProto::UINT64: return plan::U64;
-  case onnx::TensorProto::UINT32: return plan::U32;
-  case onnx::TensorProto::UINT16: return plan::U16;
-  case onnx::TensorProto::UINT8: return plan::U8;
-  case onnx::TensorProto::BOOL: return plan::I1;
-  default: return plan::DTYPE_NONE;
-  }
-}
-
-} // namespace
 
 //===----------------------------------------------------------------------===//
 // Variables and the function
@@ -70,7 +51,8 @@ void GraphImport::createVariables() {
 /// The symbol of a dimension as it was exported; empty where it has none.
 static std::string exportedDim(const onnx::ValueInfoProto &value, int64_t axis) {
   const auto &shape = value.type().tensor_type().shape();
-  return axis < shape.dim_size() ? shape.dim(int(axis)).dim_param() : "";
+  std::string symbol = axis < shape.dim_size() ? shape.dim(int(axis)).dim_param() : "";
+  return isPlaceholder(symbol) ? std::string() : symbol;
 }
 
 /// The axis of an output that has the symbol of the inputs' samples; -1 where the export does not tell. Symbols with
@@ -121,8 +103,8 @@ Status GraphImport::createFunction() {
     if (axis < -1 || axis >= int64_t(shape.size()))
       return plan::error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
     axes.push_back(axis);
-    if (axis >= 0)
-      sampleDims.insert(exportedDim(inputInfo(input.name()), axis));
+    if (std::string symbol = axis >= 0 ? exportedDim(inputInfo(input.name()), axis) : ""; !symbol.empty())
+      sampleDims.insert(symbol);
   }
   for (const auto &[name, axis] : options.batchAxis)
     if (!llvm::is_contained(names, name))
@@ -194,17 +176,6 @@ Status GraphImport::finish() {
       return plan::error("{}: graph output {} is computed by no node", file.path, output.name());
     if (!slot->tensor)
       return plan::error("{}: graph output {} is a sequence; only tensors are supported", file.path, output.name());
-    if (output.type().tensor_type().has_shape()) {
-      llvm::ArrayRef<int64_t> shape = train::shapeOf(slot->tensor);
-      bool fits = output.type().tensor_type().shape().dim_size() == int(shape.size());
-      for (size_t i = 0; fits && i < shape.size(); ++i) {
-        const auto &dim = output.type().tensor_type().shape().dim(int(i));
-        fits = !dim.has_dim_value() || dim.dim_value() == shape[i];
-      }
-      if (!fits)
-        return plan::error("{}: graph output {} is declared with another shape than the one computed, {}", file.path,
-                           output.name(), shapeText(shape));
-    }
     results.push_back(slot->tensor);
     names.push_back(builder.getStringAttr(output.name()));
   }
@@ -227,6 +198,22 @@ Status GraphImport::finish() {
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))
       op.erase();
+  // Nor is there a weight where nothing reads it, in a branch that is not taken, say.
+  llvm::StringSet<> read;
+  module->walk([&](train::ReadOp op) { read.insert(op.getVariable()); });
+  for (auto variable : llvm::make_early_inc_range(module->getOps<train::VariableOp>()))
+    if (!file.initializers.at(variable.getSymName().str()).home.empty() && !read.contains(variable.getSymName())) {
+      variables.erase(variable.getSymName().str());
+      variable.erase();
+    }
+  if (!disagreements.empty()) {
+    constexpr size_t kNamed = 3;
+    const size_t named = disagreements.size() <= kNamed + 1 ? disagreements.size() : kNamed;
+    warnings.push_back(fmt::format(
+        "{}: shapes that the file declares are wrong for these inputs; the computed ones hold: {}{}", file.name,
+        fmt::join(disagreements.begin(), disagreements.begin() + long(named), "; "),
+        named < disagreements.size() ? fmt::format("; and {} more", disagreements.size() - named) : ""));
+  }
   shrinkConstants();
   diagnostics.clear();
   if (failed(verify(*module)))
@@ -255,6 +242,9 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
     return status;
   // The file's own constants are no bomb.
   budget.constantBytes += file.model.ByteSizeLong();
+  for (const auto &[name, initializer] : file.initializers)
+    if (!initializer.home.empty())
+      budget.constantBytes += initializer.bytes;
   for (const onnx::NodeProto &node : model.graph.node()) {
     importNode(node);
     if (nodes > kMostNodes)
@@ -267,6 +257,13 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   return std::move(module);
 }
 
+Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options) {
+  std::map<std::string, int64_t> dims = options.dims;
+  for (const auto &[name, size] : options.model.dims)
+    dims.emplace(name, size);
+  return fixInputs(file, options.model.fix, dims, options.shapes, options.where);
+}
+
 /// Options of the ONNX library's part.
 PrepareOptions prepareOptions(const ImportOptions &options) {
   PrepareOptions prepare;
@@ -274,6 +271,8 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   for (const auto &[name, size] : options.model.dims)
     prepare.dims.emplace(name, size);
   prepare.shapes = options.shapes;
+  for (const auto &[name, value] : options.model.fix)
+    prepare.shapes.erase(name);
   prepare.isolate = options.isolate;
   auto place = [&](const char *key) {
     auto found = options.where.find(key);
@@ -328,8 +327,12 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   for (const auto &[name, initializer] : file->initializers)
     if (initializer.external())
       externalFiles.insert(initializer.file);
+  TCC_TRY(fixed, fixInputs(*file, options));
+  externalFiles.insert(fixed.files.begin(), fixed.files.end());
   const PlainExport plain = plainExport(*file, options.shapes);
   TCC_TRY(restored, restoreWeights(*file, options.model));
+  if (plan::Status taken = takeInnerWeights(*file); !taken.ok())
+    return taken;
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
   auto standard = prepared.opsets.find("");
   TCC_TRY(modeWarnings, checkModeNodes(file->name, prepared.graph,
@@ -358,6 +361,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   TCC_TRY(stripped, strippedModel(*file, import.variables));
   result.strippedModel = std::move(stripped);
   for (const auto &[name, initializer] : file->initializers) {
+    if (!initializer.home.empty() && !import.variables.count(name))
+      continue;
     const InitializerRole &role = roles.initializers.at(name);
     Initializer &out = result.initializers[name];
     out.name = name;

@@ -1,5 +1,7 @@
 //===- Inspect.cpp - what a model holds, as text --------------------------===//
+#include "frontend/FixedInputs.h"
 #include "frontend/Import.h"
+#include "frontend/InnerWeights.h"
 #include "frontend/NodeImport.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Parameters.h"
@@ -9,6 +11,7 @@
 
 namespace tcc::frontend {
 
+plan::Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options);
 PrepareOptions prepareOptions(const ImportOptions &options);
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
@@ -86,8 +89,12 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
 plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
                                          const ImportOptions &options) {
   TCC_TRY(file, readOnnxFile(path));
+  if (auto fixed = fixInputs(file, options); !fixed)
+    return fixed.status();
   const PlainExport plain = plainExport(file, options.shapes);
   TCC_TRY(restored, restoreWeights(file, options.model));
+  if (plan::Status taken = takeInnerWeights(file); !taken.ok())
+    return taken;
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
   TCC_TRY(model, prepareModel(file, prepare));

@@ -75,28 +75,65 @@ DenseElementsAttr importedElements(MLIRContext *context, llvm::ArrayRef<int64_t>
 // Inputs
 //===----------------------------------------------------------------------===//
 
-/// What a value that should be constant depends on.
-static std::string originOf(Value value) {
+/// Calls `visit` for the graph inputs and reads that a value depends on, until it returns false.
+static void forEachOrigin(Value value, llvm::function_ref<bool(Value)> visit) {
   llvm::SmallVector<Value> work = {value};
   llvm::SmallPtrSet<Operation *, 16> seen;
   while (!work.empty()) {
     Value next = work.pop_back_val();
-    if (auto argument = dyn_cast<BlockArgument>(next)) {
-      auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
-      auto name = function ? function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name") : StringAttr();
-      return fmt::format("graph input {}", name ? name.getValue().str() : std::string("?"));
-    }
     Operation *op = next.getDefiningOp();
-    if (auto read = dyn_cast<train::ReadOp>(op))
-      return fmt::format("initializer {}, which is a weight", read.getVariable().str());
-    if (seen.insert(op).second)
+    if (!op || isa<train::ReadOp>(op)) {
+      if (!visit(next))
+        return;
+    } else if (seen.insert(op).second) {
       for (Value operand : op->getOperands())
         work.push_back(operand);
+    }
   }
-  return "constants too large to compute with";
+}
+
+static std::string inputName(BlockArgument argument) {
+  auto function = dyn_cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  auto name = function ? function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name") : StringAttr();
+  return name ? name.getValue().str() : "?";
+}
+
+/// What a value that should be constant depends on.
+static std::string originOf(Value value) {
+  std::string origin = "constants too large to compute with";
+  forEachOrigin(value, [&](Value from) {
+    auto argument = dyn_cast<BlockArgument>(from);
+    origin = argument ? fmt::format("graph input {}", inputName(argument))
+                      : fmt::format("initializer {}, which is a weight",
+                                    from.getDefiningOp<train::ReadOp>().getVariable().str());
+    return false;
+  });
+  return origin;
 }
 
 std::string NodeImport::origin(Value value) const { return originOf(value); }
+
+std::vector<std::string> NodeImport::inputsBehind(Value value) const {
+  std::map<unsigned, std::string> names; // each once, by number
+  forEachOrigin(value, [&](Value from) {
+    if (auto argument = dyn_cast<BlockArgument>(from))
+      names[argument.getArgNumber()] = inputName(argument);
+    return true;
+  });
+  std::vector<std::string> list;
+  for (auto &[number, name] : names)
+    list.push_back(std::move(name));
+  return list;
+}
+
+std::string NodeImport::fixAdvice(Value value) const {
+  std::string options;
+  for (const std::string &name : inputsBehind(value))
+    options += fmt::format("{}--fix {}=VALUE", options.empty() ? "" : " ", name);
+  return options.empty() ? options
+                         : fmt::format("if it is a setting and no data, give it a value with {} (model.fix in the recipe)",
+                                       options);
+}
 
 Value NodeImport::in(unsigned i) const {
   if (i >= inputs.size() || (!inputs[i].tensor && !inputs[i].sequence))
@@ -113,8 +150,9 @@ Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
   if (Operation *op = in(i).getDefiningOp())
     if (auto name = dyn_cast<NameLoc>(op->getLoc()))
       producer = fmt::format(" (computed by {})", name.getName().str());
-  return plan::error("input \"{}\"{} must be known at compile time, but depends on {}; export the model with static shapes",
-                     node.input(int(i)), producer, originOf(in(i)));
+  const std::string fix = fixAdvice(in(i));
+  return plan::error("input \"{}\"{} must be known at compile time, but depends on {}; {}export the model with static shapes",
+                     node.input(int(i)), producer, originOf(in(i)), fix.empty() ? "" : fix + ", or ");
 }
 
 Expected<Shape> NodeImport::ints(unsigned i) const {

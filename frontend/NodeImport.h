@@ -72,6 +72,17 @@ public:
   /// `suffix` ("[3]") tells the names of its nodes from those of other iterations. Error: alreadyReported().
   std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
       importGraph;
+  /// The same for a graph that counts only where `gate` (one truth value) holds: no gradient leaves it elsewhere, be it
+  /// NaN.
+  std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>,
+                                                        const std::string &suffix, mlir::Value gate)>
+      importGatedGraph;
+  /// The value where `gate` holds; elsewhere the same one without a gradient.
+  std::function<mlir::Value(mlir::Value value, mlir::Value gate)> gated;
+  /// The graph inputs that a value depends on, in their order.
+  std::vector<std::string> inputsBehind(mlir::Value value) const;
+  /// "--fix c=VALUE …": how to settle a value that depends on graph inputs; empty where it depends on none.
+  std::string fixAdvice(mlir::Value value) const;
   /// Tells the user what the plan does otherwise than the model may ask for; the node's name and op are put before it.
   std::function<void(const std::string &)> warn;
   ImportBudget *budget = nullptr;

@@ -1,6 +1,8 @@
 //===- OnnxFile.cpp - an ONNX file and where its weights are --------------===//
 #include "frontend/OnnxFile.h"
 
+#include "frontend/InnerWeights.h"
+
 #include "frontend/Limits.h"
 #include "runtime/plan/TerminalText.h"
 
@@ -176,27 +178,10 @@ Status wrongSize(uint64_t found, uint64_t needed) {
 
 /// Moves the bytes of one initializer into the side table.
 Status takeInitializer(TensorProto &tensor, OnnxFile &file) {
-  Expected<OnnxInitializer> described = describe(tensor);
-  if (!described)
-    return described.status();
-  if (tensor.data_location() == TensorProto::EXTERNAL) {
-    if (Status status = resolveExternal(tensor, file.folder, *described); !status.ok())
-      return status;
-  } else {
-    if (tensor.has_raw_data())
-      described->data.swap(*tensor.mutable_raw_data());
-    else
-      described->data = packTyped(tensor);
-    if (described->data.size() != described->bytes)
-      return wrongSize(described->data.size(), described->bytes);
-  }
-  TensorProto bare;
-  bare.set_name(tensor.name());
-  bare.set_data_type(tensor.data_type());
-  *bare.mutable_dims() = tensor.dims();
-  bare.set_doc_string(tensor.doc_string());
-  tensor.Swap(&bare);
-  if (!file.initializers.emplace(tensor.name(), described.take()).second)
+  Expected<OnnxInitializer> taken = takeTensor(tensor, file.folder);
+  if (!taken)
+    return taken.status();
+  if (!file.initializers.emplace(tensor.name(), taken.take()).second)
     return plan::error("the name occurs twice");
   return Status::success();
 }
@@ -211,6 +196,31 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
 }
 
 } // namespace
+
+Expected<OnnxInitializer> takeTensor(TensorProto &tensor, const std::string &folder) {
+  Expected<OnnxInitializer> described = describe(tensor);
+  if (!described)
+    return described.status();
+  if (tensor.data_location() == TensorProto::EXTERNAL) {
+    if (Status status = resolveExternal(tensor, folder, *described); !status.ok())
+      return status;
+  } else {
+    if (tensor.has_raw_data())
+      described->data.swap(*tensor.mutable_raw_data());
+    else
+      described->data = packTyped(tensor);
+    if (described->data.size() != described->bytes)
+      return wrongSize(described->data.size(), described->bytes);
+  }
+  TensorProto bare;
+  bare.set_name(tensor.name());
+  bare.set_data_type(tensor.data_type());
+  *bare.mutable_dims() = tensor.dims();
+  bare.set_doc_string(tensor.doc_string());
+  *bare.mutable_metadata_props() = tensor.metadata_props();
+  tensor.Swap(&bare);
+  return described;
+}
 
 std::vector<std::string> quotedNames(const std::string &text) {
   std::vector<std::string> names;
@@ -231,6 +241,25 @@ uint64_t onnxElementBytes(int32_t type) {
   case TensorProto::FLOAT16: case TensorProto::BFLOAT16: case TensorProto::INT16: case TensorProto::UINT16: return 2;
   case TensorProto::INT8: case TensorProto::UINT8: case TensorProto::BOOL: return 1;
   default: return 0;
+  }
+}
+
+plan::DType storedType(int32_t onnxType) {
+  switch (onnxType) {
+  case TensorProto::DOUBLE: return plan::F64;
+  case TensorProto::FLOAT: return plan::F32;
+  case TensorProto::BFLOAT16: return plan::BF16;
+  case TensorProto::FLOAT16: return plan::F16;
+  case TensorProto::INT64: return plan::I64;
+  case TensorProto::INT32: return plan::I32;
+  case TensorProto::INT16: return plan::I16;
+  case TensorProto::INT8: return plan::I8;
+  case TensorProto::UINT64: return plan::U64;
+  case TensorProto::UINT32: return plan::U32;
+  case TensorProto::UINT16: return plan::U16;
+  case TensorProto::UINT8: return plan::U8;
+  case TensorProto::BOOL: return plan::I1;
+  default: return plan::DTYPE_NONE;
   }
 }
 
@@ -392,6 +421,8 @@ Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::st
       return bytes.status();
     tensor.set_raw_data(bytes.take());
   }
+  if (Status status = restoreInnerWeights(file, variables, kSmallBytes, model); !status.ok())
+    return status;
   std::string out;
   if (!model.SerializeToString(&out))
     return plan::error("{}: cannot write the model without its weights", file.path);

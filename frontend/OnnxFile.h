@@ -9,6 +9,7 @@
 #define TCC_FRONTEND_ONNXFILE_H
 
 #include "runtime/plan/Status.h"
+#include "runtime/plan/plan.pb.h"
 
 #include <onnx/onnx_pb.h>
 
@@ -19,7 +20,7 @@
 
 namespace tcc::frontend {
 
-/// One initializer of the main graph.
+/// One initializer of the main graph, or a tensor inside of it that may be a weight.
 struct OnnxInitializer {
   int32_t type = 0;          ///< onnx::TensorProto_DataType
   std::vector<int64_t> dims;
@@ -30,6 +31,8 @@ struct OnnxInitializer {
   std::string kind;          ///< by the exporter's notes: PARAMETER, BUFFER, CONSTANT_TENSOR …; empty: none
   std::vector<std::string> foldedFrom; ///< by the exporter's notes: the values it was computed from
   bool computed = false;               ///< a copy of such a value, under a name of its own
+  bool fixed = false;                  ///< an input that the recipe fixes
+  std::string home;                    ///< no initializer of the model, but a tensor in "a Constant node", "the graph of If_0/body"
 
   bool external() const { return !file.empty(); }
 };
@@ -53,6 +56,10 @@ struct OnnxFile {
 /// external data that is missing, too short, or outside the model's folder.
 plan::Expected<OnnxFile> readOnnxFile(const std::string &path);
 
+/// Moves a tensor's bytes out of it, or looks at the file in `folder` that has them. What is left has name, type and shape.
+/// Errors: as of readOnnxFile for an initializer.
+plan::Expected<OnnxInitializer> takeTensor(onnx::TensorProto &tensor, const std::string &folder);
+
 /// The bytes of an initializer, from memory or its file.
 plan::Expected<std::string> initializerBytes(const OnnxInitializer &initializer);
 
@@ -68,6 +75,8 @@ std::vector<std::string> quotedNames(const std::string &text);
 
 /// Bytes of one element of an ONNX type that the importer reads; 0 for all others.
 uint64_t onnxElementBytes(int32_t type);
+/// The plan's type for an ONNX one; DTYPE_NONE for all others.
+plan::DType storedType(int32_t onnxType);
 /// "FLOAT", "INT64", …
 std::string onnxTypeName(int32_t type);
 

@@ -4,6 +4,7 @@
 #include "frontend/BatchConstants.h"
 #include "frontend/Dimensions.h"
 #include "frontend/FunctionExpansion.h"
+#include "frontend/InnerWeights.h"
 #include "frontend/Isolation.h"
 #include "frontend/Weights.h"
 #include "runtime/plan/TerminalText.h"
@@ -68,6 +69,8 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
     inputs.insert(input.name());
   graph.clear_initializer();
   for (const auto &[name, initializer] : file.initializers) {
+    if (!initializer.home.empty())
+      continue;
     if (initializer.bytes <= kVisibleBytes && !initializer.external()) {
       onnx::TensorProto &tensor = *graph.add_initializer();
       tensor.set_name(name);
@@ -238,6 +241,42 @@ std::string list(const std::set<std::string> &names) {
   return text.empty() ? "none" : text;
 }
 
+/// A name that binds all dimensions of it; an expression of names is none.
+bool isSymbol(const std::string &text) {
+  return !isPlaceholder(text) && dimensionNames(text) == std::set<std::string>{text};
+}
+
+/// No name that --dim could use. tf2onnx numbers its placeholders, which makes them that.
+bool isUnnamed(const std::string &text) { return isPlaceholder(text) && !text.starts_with("unk__"); }
+
+/// Drops what graphs inside of nodes declare of their values.
+void dropInnerHints(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes) {
+  for (onnx::NodeProto &node : nodes)
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g()) {
+        attribute.mutable_g()->clear_value_info();
+        dropInnerHints(*attribute.mutable_g()->mutable_node());
+      }
+}
+
+/// Takes what a graph declares of the shapes of values that its nodes compute.
+void takeHints(onnx::GraphProto &graph, std::map<std::string, std::vector<int64_t>> &hints) {
+  auto take = [&](onnx::ValueInfoProto &value) {
+    if (!value.type().has_tensor_type() || !value.type().tensor_type().has_shape())
+      return;
+    std::vector<int64_t> dims;
+    for (const auto &dim : value.type().tensor_type().shape().dim())
+      dims.push_back(dim.has_dim_value() && dim.dim_value() >= 0 ? dim.dim_value() : -1);
+    hints.emplace(value.name(), std::move(dims));
+    value.mutable_type()->mutable_tensor_type()->clear_shape();
+  };
+  for (onnx::ValueInfoProto &value : *graph.mutable_output())
+    take(value);
+  for (onnx::ValueInfoProto &value : *graph.mutable_value_info())
+    take(value);
+  dropInnerHints(*graph.mutable_node());
+}
+
 /// Binds the dimensions of the graph inputs, and of all values that name them.
 Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx::GraphProto &graph,
                       std::vector<std::string> &unbound) {
@@ -260,8 +299,9 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
       if (!type.has_shape())
         unbound.push_back(fmt::format("input {}: no shape: give it with --shape {}=…", input.name(), input.name()));
       for (const onnx::TensorShapeProto_Dimension &dim : type.shape().dim())
-        if (dim.has_dim_param() && !dim.dim_param().empty())
-          names.merge(dimensionNames(dim.dim_param()));
+        for (const std::string &name : dimensionNames(dim.dim_param()))
+          if (!isUnnamed(name))
+            names.insert(name);
       continue;
     }
     const std::vector<int64_t> &shape = given->second;
@@ -276,14 +316,17 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
       if (shape[i] < 1)
         return plan::error("{}: --shape {}: dimension {} is {}; dimensions are at least 1", file.path, input.name(), i,
                            shape[i]);
-      if (dim.has_dim_param() && !dim.dim_param().empty()) {
+      if (dim.has_dim_param() && isSymbol(dim.dim_param())) {
         names.insert(dim.dim_param());
         auto [entry, inserted] = dims.emplace(dim.dim_param(), shape[i]);
         if (!inserted && entry->second != shape[i])
           return plan::error("{}: --shape {}: dimension {} ({}) is {}, but {} elsewhere", file.path, input.name(), i,
                              dim.dim_param(), shape[i], entry->second);
       } else {
-        reshaped |= dim.dim_value() != shape[i];
+        reshaped |= dim.has_dim_value() && dim.dim_value() >= 0 && dim.dim_value() != shape[i];
+        for (const std::string &name : dimensionNames(dim.dim_param()))
+          if (!isUnnamed(name))
+            names.insert(name);
       }
       dim.set_dim_value(shape[i]);
     }
@@ -314,14 +357,14 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
     substitute(input);
     int axis = 0;
     for (const auto &dim : input.type().tensor_type().shape().dim()) {
-      if (dim.has_dim_param() && !dim.dim_param().empty())
+      if (dim.has_dim_param() && !isUnnamed(dim.dim_param()))
         unbound.push_back(fmt::format("input {}, axis {}: {}", input.name(), axis, dim.dim_param()));
       else if (!dim.has_dim_value() || dim.dim_value() < 0)
         unbound.push_back(fmt::format("input {}, axis {}: without a name", input.name(), axis));
       ++axis;
     }
   }
-  // What the file says of inner values no longer holds under other shapes; inference says it anew.
+  // What the file says of inner values no longer holds under other shapes.
   if (reshaped)
     graph.clear_value_info();
   for (onnx::ValueInfoProto &value : *graph.mutable_value_info())
@@ -518,6 +561,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   IsolatedResult checked = callIsolated(options.isolate, limitsFor(model), [&] {
     // A missing shape is common, and found out by the import itself.
     onnx::ModelProto shaped = model;
+    makeInnerWeightsScalars(shaped);
     for (auto *values : {shaped.mutable_graph()->mutable_input(), shaped.mutable_graph()->mutable_output()})
       for (onnx::ValueInfoProto &value : *values)
         if (value.type().has_tensor_type())
@@ -564,8 +608,10 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
   // only if the lenient mode agrees. The importer checks every node's shapes again.
   // Where the library crashes or does not end, the importer's own checks are left, and name the node.
-  // Outputs keep the shapes that the file declares, which the importer compares with its own: ONNX's inference finds 9
-  // elements for a Resize of 3 by the float nearest to 10/3, where onnxruntime and torch make 10.
+  // Shapes that the file declares are kept from it, and compared with what the importer computes: they may be wrong, and
+  // so may ONNX's inference, which finds 9 elements for a Resize of 3 by the float nearest to 10/3, where onnxruntime and
+  // torch make 10.
+  takeHints(*model.mutable_graph(), prepared.hints);
   const auto declared = model.graph().output();
   IsolatedResult inferred;
   for (int strictness : {1, 0}) {
@@ -586,7 +632,10 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
                                             file.name, inferred.text));
   // A call that is left has a function of another opset than the model's: the importer reads it by that.
   prepared.functions.assign(model.functions().begin(), model.functions().end());
+  for (onnx::FunctionProto &function : prepared.functions)
+    readInnerWeights(function);
   prepared.graph.Swap(model.mutable_graph());
+  readInnerWeights(prepared.graph);
   *prepared.graph.mutable_output() = declared;
   prepared.graph.clear_initializer();
   return prepared;

@@ -48,6 +48,8 @@ struct PreparedModel {
   std::vector<onnx::FunctionProto> functions; ///< of the model: for calls that could not be inlined
   std::map<std::string, std::string> stoppedInitializers; ///< with what marks them; nodes have notes: StopMarks.h
   std::vector<UnsupportedOp> unsupported; ///< by name alone, branches that are never taken included
+  /// Shapes that the file declares of values that nodes compute, -1 where it leaves them open: they may be wrong.
+  std::map<std::string, std::vector<int64_t>> hints;
   std::vector<std::string> unbound; ///< "input x, axis 0 (batch)"
   std::vector<std::string> warnings;
 };

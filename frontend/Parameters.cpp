@@ -17,29 +17,6 @@ namespace {
 using plan::Expected;
 using plan::Status;
 
-void addUse(InitializerRole &role, const char *use) {
-  if (std::find(role.uses.begin(), role.uses.end(), use) == role.uses.end())
-    role.uses.push_back(use);
-}
-
-/// What one node says about an initializer that is its input number `i`.
-void noteUse(const onnx::NodeProto &node, int i, InitializerRole &role) {
-  const std::string &op = node.op_type();
-  static const std::set<std::string> norms = {"LayerNormalization",           "RMSNormalization",
-                                              "SimplifiedLayerNormalization", "InstanceNormalization",
-                                              "GroupNormalization",           "BatchNormalization"};
-  if (role.node.empty())
-    role.node = nodeName(node);
-  if (op == "Gather" && i == 0)
-    addUse(role, "embedding");
-  if (norms.count(op) && i >= 1)
-    addUse(role, "norm");
-  if (i == 2 && (norms.count(op) || op == "Conv" || op == "ConvTranspose" || op == "Gemm"))
-    addUse(role, "bias");
-  if (op == "BatchNormalization" && i >= 3)
-    role.lifted = true;
-}
-
 bool selects(const std::string &glob, const std::string &name, const InitializerRole &role) {
   if (glob.starts_with("@"))
     return std::find(role.uses.begin(), role.uses.end(), glob.substr(1)) != role.uses.end();
@@ -67,57 +44,19 @@ private:
     for (const onnx::NodeProto &node : graph.node())
       values.insert(node.output().begin(), node.output().end());
     std::map<std::string, TorchShape> shapes = torchShapes(file, graph);
+    reads = weightReads(file, graph, readWhenCompiling);
     for (const auto &[name, initializer] : file.initializers) {
       InitializerRole &role = roles.initializers[name];
       role.display = foldedParameter(initializer, values);
+      if (reads.at(name).recurrent && role.display.empty())
+        role.display = onlyScopedName(initializer);
       role.torch = shapes.at(name);
+      role.node = reads.at(name).node;
       if (role.torch.dims.size() == 1)
         role.uses.push_back("1d");
+      role.uses.insert(role.uses.end(), reads.at(name).uses.begin(), reads.at(name).uses.end());
+      role.lifted = reads.at(name).statistic;
     }
-    describeUses(graph);
-  }
-
-  void describeUses(const onnx::GraphProto &part) {
-    static const std::set<std::string> roots = {"Sqrt", "Log", "Pow", "Reciprocal"};
-    std::set<std::string> rooted; ///< values whose root or logarithm is taken
-    for (const onnx::NodeProto &node : part.node())
-      if (roots.count(node.op_type()) && node.input_size() > 0)
-        rooted.insert(node.input(0));
-    for (const onnx::NodeProto &node : part.node()) {
-      for (int i = 0; i < node.input_size(); ++i) {
-        auto found = roles.initializers.find(node.input(i));
-        if (found == roles.initializers.end())
-          continue;
-        noteUse(node, i, found->second);
-        // An addend with one element for each feature, as exporters write a linear layer's bias.
-        if (node.op_type() == "Add" && file.initializers.at(node.input(i)).dims.size() == 1)
-          addUse(found->second, "bias");
-        Reads &reads = uses[node.input(i)];
-        reads.weight |= isWeightOperand(node, i);
-        if (readWhenCompiling && readWhenCompiling(node, i)) {
-          reads.number = true;
-          reads.reader = fmt::format("input {} of {}", i, nodeName(node));
-        }
-        reads.recurrent |= isRecurrentWeight(node, i);
-        reads.state |= (i == 5 || i == 6) && isRecurrentWeight(node, 1);
-        if (reads.recurrent && found->second.display.empty())
-          found->second.display = onlyScopedName(file.initializers.at(node.input(i)));
-        reads.epsilon |= (node.op_type() == "Add" || node.op_type() == "Max") && node.output_size() > 0 &&
-                         rooted.count(node.output(0));
-        reads.scale |= node.op_type() == "Mul" || node.op_type() == "Div" || node.op_type() == "Pow";
-        reads.other |= node.op_type() != "Mul" && node.op_type() != "Div" && node.op_type() != "Pow";
-      }
-      for (const onnx::AttributeProto &attribute : node.attribute())
-        if (attribute.has_g())
-          describeUses(attribute.g());
-    }
-  }
-
-  /// W, R, B and P of a recurrent layer. Exporters put their gates in another order, or two biases into one, and note
-  /// many values as what they were folded from; weights they are all the same.
-  static bool isRecurrentWeight(const onnx::NodeProto &node, int input) {
-    static const std::set<std::string> layers = {"LSTM", "GRU", "RNN"};
-    return layers.count(node.op_type()) && ((input >= 1 && input <= 3) || input == 7);
   }
 
   /// The one source with a scope in its name ("rnn.weight_ih_l0"), which values of a graph have not.
@@ -133,28 +72,9 @@ private:
     return found;
   }
 
-  /// Operands that are weights whatever they are called.
-  static bool isWeightOperand(const onnx::NodeProto &node, int input) {
-    static const std::set<std::string> first = {"Gather"},
-                                       later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu", "FusedMatMul"};
-    return isRecurrentWeight(node, input) || (first.count(node.op_type()) && input == 0) ||
-           (later.count(node.op_type()) && input >= 1) || (node.op_type() == "MatMul" && input == 0) ||
-           (node.op_type().find("Normalization") != std::string::npos && input >= 1);
-  }
-
-  struct Reads {
-    bool weight = false;                   ///< of a product, convolution, norm …
-    bool number = false;                   ///< must be known when compiling
-    bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
-    bool scale = false, other = false;
-    bool epsilon = false; ///< added to what a root or a logarithm is taken of
-    std::string reader;   ///< who must know it when compiling
-  };
-
   /// What a product or a norm reads too stays a weight; who must know it says so.
   bool isNumber(const std::string &name) {
-    const Reads &reads = uses[name];
-    return reads.number && !reads.weight;
+    return reads.at(name).number && !reads.at(name).weight;
   }
 
   Status chooseDefaults() {
@@ -170,7 +90,9 @@ private:
         return plan::error("{}: initializer \"{}\": {}", file.path, name, sign.message());
       role.lifted = !sign->empty();
       role.sign = role.lifted ? *sign : trainedSign(name, initializer, role);
-      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic) || isNumber(name))
+      const bool noWeight = !initializer.home.empty() && role.lifted && !statistic;
+      if (!isFloatType(initializer.type) || (initializer.dims.empty() && !statistic) || isNumber(name) || noWeight ||
+          initializer.fixed)
         role.role = initializer.bytes <= kConstantBytes ? Role::Constant : Role::Frozen;
       else
         role.role = role.lifted ? Role::Frozen : Role::Parameter;
@@ -211,6 +133,8 @@ private:
   /// Why an initializer is no weight; empty where it may be one.
   Expected<std::string> liftedSign(const std::string &name, const OnnxInitializer &initializer,
                                    const InitializerRole &role) {
+    if (initializer.fixed)
+      return std::string("a fixed input");
     if (!isFloatType(initializer.type))
       return std::string("no floating-point type");
     if (role.lifted)
@@ -218,22 +142,24 @@ private:
     if (initializer.dims.empty())
       return std::string("a single number of rank 0");
     if (isNumber(name))
-      return fmt::format("{}, which is read at compile time", uses[name].reader);
+      return fmt::format("{}, which is read at compile time", reads.at(name).reader);
     if (initializer.kind == "PARAMETER")
       return std::string();
     if (!initializer.kind.empty())
       return fmt::format("the exporter notes it as {}", initializer.kind);
-    const Reads reads = uses[name];
-    if (reads.recurrent)
+    const WeightReads &read = reads.at(name);
+    if (read.recurrent)
       return std::string();
-    if (reads.state && isInventedName(name)) {
+    if (role.display.empty() && isBufferName(name))
+      return std::string("its name says that it is no weight");
+    if (read.state && isInventedName(name)) {
       Expected<std::string> bytes = initializerBytes(initializer);
       if (!bytes)
         return bytes.status();
       if (bytes->find_first_not_of('\0') == std::string::npos)
         return std::string("an initial state of zeros");
     }
-    Expected<std::string> contents = constantContents(initializer, reads.weight);
+    Expected<std::string> contents = constantContents(initializer, read.weight);
     if (!contents)
       return contents.status();
     if (!contents->empty())
@@ -245,11 +171,20 @@ private:
     if (described && isInventedName(name))
       return std::string("the exporter's notes name no parameter for it");
     const uint64_t count = initializer.bytes / onnxElementBytes(initializer.type);
-    if (isInventedName(name) && count == 1 && reads.scale && !reads.other)
+    if (isInventedName(name) && count == 1 && read.scale && !read.other)
       return std::string("a single number that scales");
-    if (isInventedName(name) && count == 1 && reads.epsilon)
+    if (isInventedName(name) && count == 1 && read.epsilon)
       return std::string("a single number that keeps a root or a logarithm away from 0");
+    if (!initializer.home.empty() && !isReadAsWeight(name, initializer))
+      return std::string("a constant that nothing reads as a weight");
     return std::string();
+  }
+
+  /// What is no initializer is a weight only where its readers or its name say so.
+  bool isReadAsWeight(const std::string &name, const OnnxInitializer &initializer) const {
+    const WeightReads &read = reads.at(name);
+    return read.weight || read.bias || read.normScale ||
+           isParameterName(name, initializer.bytes / onnxElementBytes(initializer.type));
   }
 
   std::string trainedSign(const std::string &name, const OnnxInitializer &initializer, InitializerRole &role) {
@@ -257,10 +192,15 @@ private:
       return "the exporter notes it as PARAMETER";
     if (!role.display.empty())
       return "folded from " + role.display + ", by the exporter's notes";
-    if (!isInventedName(name))
+    const bool inner = !initializer.home.empty();
+    if (!inner && !isInventedName(name))
       return "floating-point, with a name of its own";
-    if (uses[name].weight || (std::find(role.uses.begin(), role.uses.end(), "bias") != role.uses.end()))
-      return "read as a weight by " + role.node;
+    const std::string where = inner ? ", stored in " + initializer.home : "";
+    const WeightReads &read = reads.at(name);
+    if (read.weight || read.bias || read.normScale || std::count(role.uses.begin(), role.uses.end(), "bias"))
+      return fmt::format("read as a weight by {}{}", role.node, where);
+    if (inner)
+      return "named like a weight" + where;
     role.doubtful = true;
     return "doubtful: neither name, notes nor values tell";
   }
@@ -329,7 +269,7 @@ private:
   const ModelSettings &settings;
   const std::map<std::string, std::string> &where;
   const ReadWhenCompiling &readWhenCompiling;
-  std::map<std::string, Reads> uses;
+  std::map<std::string, WeightReads> reads;
   bool described = false;
   Roles roles;
 };

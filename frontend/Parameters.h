@@ -1,8 +1,9 @@
 //===- Parameters.h - which initializers are trained ------------*- C++ -*-===//
 //
 // Every initializer becomes a parameter (trained), a frozen variable, or a constant of the program. The default set of
-// parameters is every floating-point initializer of rank 1 and more that is no running statistic and no lifted constant;
-// the recipe's model.trainable and model.frozen choose from it.
+// parameters is every floating-point initializer of rank 1 and more that is no running statistic and no lifted constant,
+// and of the tensors of Constant nodes and inner graphs those that are read, or named, as weights; the recipe's
+// model.trainable and model.frozen choose from it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_PARAMETERS_H
@@ -11,8 +12,7 @@
 #include "compiler/Recipe.h"
 #include "frontend/OnnxFile.h"
 #include "frontend/TorchShape.h"
-
-#include <functional>
+#include "frontend/WeightReads.h"
 
 namespace tcc::frontend {
 
@@ -36,9 +36,6 @@ struct Roles {
 
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.
 constexpr uint64_t kConstantBytes = 64 * 1024;
-
-/// True for an input of a node that the importer reads as numbers at compile time, whatever its type: no weight.
-using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
 
 /// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and the
 /// nearest names.

@@ -136,7 +136,7 @@ private:
         Alias alias = found->second;
         alias.swapped ^= op == "Transpose";
         if (views || file.initializers.at(alias.initializer).dims.size() == 2)
-          aliases.emplace(node.output(0), alias);
+          aliases[node.output(0)] = alias;
       }
       for (const onnx::AttributeProto &attribute : node.attribute())
         if (attribute.has_g())

@@ -13,6 +13,7 @@
 
 #include "compiler/Recipe.h"
 #include "frontend/OnnxFile.h"
+#include "frontend/WeightNames.h"
 
 #include <set>
 
@@ -20,14 +21,6 @@ namespace tcc::frontend {
 
 /// True for FLOAT, DOUBLE, FLOAT16 and BFLOAT16.
 bool isFloatType(int32_t onnxType);
-
-/// "val_12", "onnx::MatMul_7", "7": names that exporters invent for constants.
-bool isInventedName(const std::string &name);
-
-/// The parameter that an initializer was folded from, by the exporter's notes: the only name among its sources that is
-/// no invented one and none of `values`, which the graph computes (of those it took a shape at most). Empty where there
-/// is none, or more than one.
-std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values = {});
 
 /// Splits what was merged and finds what was copied, as the settings ask: changes the file's initializers, ties and
 /// nodes, and says what it did and what it saw, one line each. Errors: weights that cannot be read.

@@ -105,6 +105,18 @@ MatMulOp soleProduct(Value value) {
   return nullptr;
 }
 
+void eraseStop(StopGradientOp stop) {
+  Value input = stop.getInput();
+  llvm::SmallVector<SelectOp> choices;
+  for (Operation *user : stop.getResult().getUsers())
+    if (auto choice = dyn_cast<SelectOp>(user); choice && choice.getOperand(1) == input && choice.getOperand(2) == stop)
+      choices.push_back(choice);
+  for (SelectOp choice : choices)
+    choice.getResult().replaceAllUsesWith(input);
+  stop.getResult().replaceAllUsesWith(input);
+  stop.erase();
+}
+
 Expr sumAll(const Expr &value) {
   llvm::ArrayRef<int64_t> shape = shapeOf(value);
   int64_t rank = shape.size(), outer = 0;

@@ -73,6 +73,10 @@ int64_t eraseDeadOps(mlir::func::FuncOp function);
 MatMulOp soleProduct(mlir::Value value);
 
 /// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel
+/// Replaces a stop by its operand. What chose between both, as the importer writes it where a branch may not count, is
+/// replaced too, and left for the canonicalizer to erase.
+void eraseStop(StopGradientOp stop);
+
 /// has rows to run in parallel.
 Expr sumAll(const Expr &value);
 

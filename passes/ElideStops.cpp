@@ -12,10 +12,7 @@ namespace {
 
 struct ElideStopsPass : impl::ElideStopsPassBase<ElideStopsPass> {
   void runOnOperation() override {
-    getOperation().walk([](StopGradientOp stop) {
-      stop.getResult().replaceAllUsesWith(stop.getInput());
-      stop.erase();
-    });
+    getOperation().walk([](StopGradientOp stop) { eraseStop(stop); });
   }
 };
 

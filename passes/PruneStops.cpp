@@ -43,12 +43,12 @@ void prune(func::FuncOp function, const llvm::StringSet<> &trainable, Notes &not
     auto stop = dyn_cast<StopGradientOp>(op);
     if (!stop)
       continue;
-    if (reaches)
+    // The importer's own stops, in branches that may not count, have no source.
+    if (reaches && !stop.getSource().empty())
       notes.emplace_back(nodeName(stop.getLoc()).str(), stop.getSource().str());
     if (varies)
       continue;
-    stop.getResult().replaceAllUsesWith(stop.getInput());
-    stop.erase();
+    eraseStop(stop);
   }
 }
 

@@ -1,8 +1,10 @@
 //===- ControlFlow.cpp - If, Loop and Scan --------------------------------===//
 //
-// A plan has no branches and no loops around ops: conditions and trip counts must be known at compile time. The branch
-// that is taken is imported in place, a body once for each iteration; constants fold iteration by iteration, so that a
-// condition computed from the number of the iteration is known when it is asked for.
+// A plan has no branches and no loops around ops. Where a condition or a trip count is known at compile time, the branch
+// that is taken is imported in place, and a body once for each iteration; constants fold iteration by iteration, so that a
+// condition computed from the number of the iteration is known when it is asked for. Where a condition hangs on data, both
+// branches are computed and one is selected; a loop with a largest trip count runs to it, and keeps its state once the
+// condition fails. Gradients leave only what counted: zero times infinity behind a branch that is not taken stays there.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -74,17 +76,87 @@ Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, 
 }
 
 //===----------------------------------------------------------------------===//
+// Conditions on data
+//===----------------------------------------------------------------------===//
+
+/// One truth value of a tensor, as a scalar. Error: it is none.
+Expected<Value> truth(NodeImport &n, const Slot &slot) {
+  if (!slot.tensor)
+    return plan::error("its condition is no tensor");
+  if (countOf(train::shapeOf(slot.tensor)) != 1 || !train::elementTypeOf(slot.tensor).isInteger(1))
+    return plan::error("its condition must be one truth value, not {}", typeText(slot.tensor));
+  return n.reshape(slot.tensor, {});
+}
+
+Value bothHold(NodeImport &n, Value x, Value y) { return n.expr(x).select(n.expr(y), n.expr(n.splat({}, n.i1(), 0))); }
+
+/// x where the condition holds, else y. Error: they are no tensors of one shape and type.
+Expected<Slot> chosen(NodeImport &n, Value condition, const Slot &x, const Slot &y, const std::string &name,
+                      const char *first, const char *second) {
+  if (!x.tensor || !y.tensor)
+    return plan::error("\"{}\" is no tensor, and cannot be chosen by data", name);
+  if (x.tensor == y.tensor)
+    return x;
+  if (x.tensor.getType() != y.tensor.getType())
+    return plan::error("\"{}\" is {} {} and {} {}; a plan's shapes do not depend on data", name, typeText(x.tensor),
+                       first, typeText(y.tensor), second);
+  return Slot{n.expr(condition).broadcast(train::shapeOf(x.tensor)).select(n.expr(x.tensor), n.expr(y.tensor)),
+              std::nullopt};
+}
+
+/// Floating-point operations of the ops built since `before`.
+double flopsSince(NodeImport &n, Operation *before) {
+  Block *block = n.builder.getInsertionBlock();
+  double flops = 0;
+  for (Operation *op = before ? before->getNextNode() : &block->front(); op; op = op->getNextNode())
+    if (auto cost = dyn_cast<train::Cost>(op))
+      flops += cost.getFlops();
+  return flops;
+}
+
+Operation *lastOp(NodeImport &n) {
+  Block *block = n.builder.getInsertionBlock();
+  return block->empty() ? nullptr : &block->back();
+}
+
+std::string withAdvice(const std::string &advice) { return advice.empty() ? advice : "; " + advice; }
+
+//===----------------------------------------------------------------------===//
 // If
 //===----------------------------------------------------------------------===//
+
+/// Both branches, and for each output the one that the condition chooses.
+Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onnx::GraphProto &elseBranch) {
+  const std::string advice = n.fixAdvice(n.inputs[0].tensor);
+  TCC_TRY(condition, truth(n, n.inputs[0]));
+  Value otherwise = train::NotOp::create(n.builder, n.loc, condition);
+  Operation *begin = lastOp(n);
+  TCC_TRY(whenTrue, n.importGatedGraph(thenBranch, {}, "", condition));
+  const double thenFlops = flopsSince(n, begin);
+  begin = lastOp(n);
+  TCC_TRY(whenFalse, n.importGatedGraph(elseBranch, {}, "", otherwise));
+  const double elseFlops = flopsSince(n, begin);
+  for (size_t i = 0; i < whenTrue.size() && i < whenFalse.size(); ++i) {
+    auto output = chosen(n, condition, whenTrue[i], whenFalse[i], n.node.output_size() > int(i) ? n.node.output(int(i)) : "",
+                         "in then_branch", "in else_branch");
+    if (!output)
+      return plan::error("its condition depends on {}, so that both branches are computed, but {}{}",
+                         n.origin(n.inputs[0].tensor), output.message(), withAdvice(advice));
+    n.outputs.push_back(output.take());
+  }
+  n.warn(fmt::format("its condition depends on {}: every step computes both branches, of {:.3g} and {:.3g} floating-point "
+                     "operations, and selects{}",
+                     n.origin(n.inputs[0].tensor), thenFlops, elseFlops, withAdvice(advice)));
+  return Status::success();
+}
 
 Status ifOp(NodeImport &n) {
   const onnx::GraphProto *thenBranch = graphOf(n, "then_branch"), *elseBranch = graphOf(n, "else_branch");
   if (!thenBranch || !elseBranch)
     return plan::error("it has no then_branch or no else_branch");
-  TCC_TRY(taken,
-          known(n, n.inputs[0], "condition",
-                "a plan has no branches: export the model with the condition fixed, or compute both and choose with "
-                "Where"));
+  if (n.inputs[0].tensor && !n.constantOf(n.inputs[0].tensor))
+    return bothBranches(n, *thenBranch, *elseBranch);
+  TCC_TRY(taken, known(n, n.inputs[0], "condition", ""));
   TCC_TRY(outputs, n.importGraph(taken ? *thenBranch : *elseBranch, {}, ""));
   n.outputs = outputs;
   return Status::success();
@@ -94,57 +166,113 @@ Status ifOp(NodeImport &n) {
 // Loop
 //===----------------------------------------------------------------------===//
 
-Status loop(NodeImport &n) {
-  const onnx::GraphProto *body = graphOf(n, "body");
-  if (!body)
-    return plan::error("it has no body");
-  const size_t carried = n.inputs.size() < 2 ? 0 : n.inputs.size() - 2;
-  if (size_t(body->input_size()) != carried + 2 || size_t(body->output_size()) < carried + 1)
-    return plan::error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
-                       body->input_size(), body->output_size(), carried);
-  const char *help = "a loop is unrolled into the plan: export the model with a fixed number of iterations";
-  int64_t trips = kMostIterations + 1;
-  bool running = true;
-  if (n.has(0)) {
-    TCC_TRY(given, known(n, n.inputs[0], "trip count", help));
-    trips = given;
+class LoopImport {
+public:
+  LoopImport(NodeImport &n, const onnx::GraphProto &body) : n(n), body(body) {}
+
+  Status run() {
+    carried = n.inputs.size() < 2 ? 0 : n.inputs.size() - 2;
+    if (size_t(body.input_size()) != carried + 2 || size_t(body.output_size()) < carried + 1)
+      return plan::error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
+                         body.input_size(), body.output_size(), carried);
+    if (n.has(0)) {
+      TCC_TRY(given, known(n, n.inputs[0], "trip count", help(n.inputs[0]).c_str()));
+      trips = given;
+    }
+    state.assign(n.inputs.begin() + long(std::min<size_t>(2, n.inputs.size())), n.inputs.end());
+    scanned.resize(size_t(body.output_size()) - 1 - carried);
+    if (n.has(1))
+      if (Status status = hear(n.inputs[1]); !status.ok())
+        return status;
+    for (int64_t i = 0; i < trips && goes; ++i)
+      if (Status status = iterate(i); !status.ok())
+        return status;
+    n.outputs = state;
+    for (auto [k, parts] : llvm::enumerate(scanned)) {
+      if (!n.wants(unsigned(carried + k))) {
+        n.outputs.push_back({});
+        continue;
+      }
+      if (running)
+        return plan::error("\"{}\" has as many parts as there are iterations, which depends on {}; a plan's shapes do "
+                           "not depend on data{}",
+                           n.node.output(int(carried + k)), n.origin(running), withAdvice(n.fixAdvice(running)));
+      TCC_TRY(stacked, stack(n, parts, 0, body.output(int(1 + carried + k))));
+      n.outputs.push_back(Slot{stacked, std::nullopt});
+    }
+    if (running)
+      n.warn(fmt::format("how often it runs depends on {}: every step runs all {} iterations, and keeps the state of the "
+                         "last one that counts{}",
+                         n.origin(running), trips, withAdvice(n.fixAdvice(running))));
+    return Status::success();
   }
-  if (n.has(1)) {
-    TCC_TRY(given, known(n, n.inputs[1], "condition", help));
-    running = given != 0;
+
+private:
+  std::string help(const Slot &slot) const {
+    const std::string fix = slot.tensor ? n.fixAdvice(slot.tensor) : "";
+    return fmt::format("a loop is unrolled into the plan: {}{}export the model with a fixed number of iterations", fix,
+                       fix.empty() ? "" : ", or ");
   }
-  Slots state(n.inputs.begin() + long(std::min<size_t>(2, n.inputs.size())), n.inputs.end());
-  std::vector<llvm::SmallVector<Value>> scanned(size_t(body->output_size()) - 1 - carried);
-  for (int64_t i = 0; i < trips && running; ++i) {
+
+  /// What a condition says of the next iteration.
+  Status hear(const Slot &condition) {
+    if (!condition.tensor || n.constantOf(condition.tensor)) {
+      TCC_TRY(given, known(n, condition, "condition", ""));
+      goes = given != 0;
+      return Status::success();
+    }
+    if (trips > kMostIterations)
+      return known(n, condition, "condition", help(condition).c_str()).status();
+    TCC_TRY(holds, truth(n, condition));
+    running = running ? bothHold(n, running, holds) : holds;
+    return Status::success();
+  }
+
+  Status iterate(int64_t i) {
     if (i == kMostIterations)
-      return plan::error("it has more than {} iterations; {}", kMostIterations, help);
+      return plan::error("it has more than {} iterations; {}", kMostIterations, help({}));
     Slots inputs = {Slot{train::splatInt(n.builder, n.loc, n.type({}, n.i64()), i), std::nullopt},
                     Slot{n.splat({}, n.i1(), 1), std::nullopt}};
     inputs.append(state);
-    TCC_TRY(outputs, n.importGraph(*body, inputs, fmt::format("[{}]", i)));
+    const Value gate = running;
+    if (gate)
+      for (Slot &slot : llvm::drop_begin(inputs, 2))
+        slot.tensor = n.gated(slot.tensor, gate);
+    TCC_TRY(outputs, n.importGatedGraph(body, inputs, fmt::format("[{}]", i), gate));
     // Without a condition as input, the body's counts for nothing; nor does it where the trip count ends the loop.
-    if (n.has(1) && i + 1 < trips) {
-      TCC_TRY(next, known(n, outputs[0], "condition", help));
-      running = next != 0;
+    if (n.has(1) && i + 1 < trips)
+      if (Status status = hear(outputs[0]); !status.ok())
+        return status;
+    for (size_t k = 0; k < carried; ++k) {
+      Slot next = outputs[1 + k];
+      if (gate) {
+        TCC_TRY(kept, chosen(n, gate, next, state[k], body.output(int(1 + k)).name(), "in one iteration", "in another"));
+        next = kept;
+      }
+      state[k] = next;
     }
-    state.assign(outputs.begin() + 1, outputs.begin() + 1 + long(carried));
     for (size_t k = 0; k < scanned.size(); ++k) {
       const Slot &part = outputs[1 + carried + k];
       if (!part.tensor)
-        return plan::error("\"{}\" is no tensor and cannot be stacked", body->output(int(1 + carried + k)).name());
+        return plan::error("\"{}\" is no tensor and cannot be stacked", body.output(int(1 + carried + k)).name());
       scanned[k].push_back(part.tensor);
     }
+    return Status::success();
   }
-  n.outputs = state;
-  for (auto [k, parts] : llvm::enumerate(scanned)) {
-    if (!n.wants(unsigned(carried + k))) {
-      n.outputs.push_back({});
-      continue;
-    }
-    TCC_TRY(stacked, stack(n, parts, 0, body->output(int(1 + carried + k))));
-    n.outputs.push_back(Slot{stacked, std::nullopt});
-  }
-  return Status::success();
+
+  NodeImport &n;
+  const onnx::GraphProto &body;
+  size_t carried = 0;
+  int64_t trips = kMostIterations + 1;
+  bool goes = true; ///< as far as it is known
+  Value running;    ///< where the condition hangs on data: whether it held so far
+  Slots state;
+  std::vector<llvm::SmallVector<Value>> scanned;
+};
+
+Status loop(NodeImport &n) {
+  const onnx::GraphProto *body = graphOf(n, "body");
+  return body ? LoopImport(n, *body).run() : plan::error("it has no body");
 }
 
 //===----------------------------------------------------------------------===//

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
+#include "runtime/plan/ModelNotes.h"
 #include "runtime/state/AtomicFile.h"
 #include "runtime/state/OnnxStream.h"
 #include "runtime/state/Weights.h"
@@ -72,6 +73,32 @@ void clearBytes(onnx::TensorProto &tensor) {
   tensor.clear_uint64_data();
   tensor.clear_external_data();
   tensor.clear_data_location();
+}
+
+/// Calls `visit(tensor, inNode)` for the tensors of Constant nodes (`inNode`) and of the graphs inside nodes.
+template <typename Nodes> void forEachInnerTensor(Nodes &nodes, const std::function<void(onnx::TensorProto &, bool)> &visit) {
+  for (onnx::NodeProto &node : nodes)
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
+      if (attribute.has_t())
+        visit(*attribute.mutable_t(), true);
+      if (!attribute.has_g())
+        continue;
+      for (onnx::TensorProto &tensor : *attribute.mutable_g()->mutable_initializer())
+        visit(tensor, false);
+      forEachInnerTensor(*attribute.mutable_g()->mutable_node(), visit);
+    }
+}
+
+/// Takes the note that names a tensor's variable off; empty where it has none.
+std::string takeWeightNote(onnx::TensorProto &tensor) {
+  auto &notes = *tensor.mutable_metadata_props();
+  for (int i = 0; i < notes.size(); ++i)
+    if (notes[i].key() == plan::kWeightNote) {
+      std::string name = notes[i].value();
+      notes.DeleteSubrange(i, 1);
+      return name;
+    }
+  return {};
 }
 
 /// Calls `visit` for a graph and the bodies inside its nodes.
@@ -251,7 +278,9 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
   std::set<std::string> exported;
   std::map<int, StreamedTensor> streamed;
   plan::Status status;
-  // `place` is the initializer's number in the model's graph; -1: it belongs to the graph of a node.
+  // `place` is the initializer's number in the model's graph; kInner: it belongs to the graph of a node; kInNode: it is
+  // the value of a Constant node, whose bytes are always inside the model.
+  constexpr int kInner = -1, kInNode = -2;
   auto store = [&](onnx::TensorProto &tensor, int place, StreamedTensor source) -> plan::Status {
     clearBytes(tensor);
     constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
@@ -259,7 +288,7 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       streamed[place] = std::move(source);
       return plan::Status();
     }
-    if (!data || source.bytes <= kSmall) {
+    if (!data || source.bytes <= kSmall || place == kInNode) {
       std::string &bytes = *tensor.mutable_raw_data();
       return source.make([&](std::span<const std::byte> piece) {
         bytes.append(reinterpret_cast<const char *>(piece.data()), piece.size());
@@ -281,9 +310,9 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     note("length", std::to_string(source.bytes));
     return source.make([&](std::span<const std::byte> piece) { return data->write(piece.data(), piece.size()); });
   };
-  auto put = [&](onnx::TensorProto &tensor, int place) -> plan::Status {
-    auto found = byName.find(tensor.name());
-    if (auto tie = ties.find(tensor.name()); tie != ties.end()) {
+  auto put = [&](onnx::TensorProto &tensor, int place, const std::string &name) -> plan::Status {
+    auto found = byName.find(name);
+    if (auto tie = ties.find(name); tie != ties.end()) {
       const plan::Tie &copy = *tie->second;
       return store(tensor, place, {plan::tensorBytes(copy.type()).value_or(0), [&values, &plan, &copy](const ByteSink &sink) {
                                      auto bytes = values.ofTie(plan, copy);
@@ -294,7 +323,7 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       return hasBytes(tensor) ? plan::Status()
                               : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
                                             "model again",
-                                            path, tensor.name());
+                                            path, name);
     const plan::Variable &variable = *found->second;
     exported.insert(variable.name());
     if (hasBytes(tensor) && !values.isTrained(variable))
@@ -304,11 +333,17 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     return store(tensor, place, {plan::tensorBytes(variable.type()).value_or(0),
                                  [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
   };
-  forEachGraph(*model->mutable_graph(), [&](onnx::GraphProto &graph) {
-    const bool outermost = &graph == &model->graph();
-    for (int i = 0; i < graph.initializer_size() && status.ok(); ++i)
-      status = put(*graph.mutable_initializer(i), outermost ? i : -1);
-  });
+  for (int i = 0; i < model->graph().initializer_size() && status.ok(); ++i) {
+    onnx::TensorProto &tensor = *model->mutable_graph()->mutable_initializer(i);
+    status = put(tensor, i, tensor.name());
+  }
+  auto putInner = [&](onnx::TensorProto &tensor, bool inNode) {
+    if (std::string name = takeWeightNote(tensor); !name.empty() && status.ok())
+      status = put(tensor, inNode ? kInNode : kInner, name);
+  };
+  forEachInnerTensor(*model->mutable_graph()->mutable_node(), putInner);
+  for (onnx::FunctionProto &function : *model->mutable_functions())
+    forEachInnerTensor(*function.mutable_node(), putInner);
   if (!status.ok())
     return status;
   for (const auto &[name, variable] : byName)

@@ -28,7 +28,7 @@ int frontierCommand(int argc, char **argv);
 struct ModelArguments {
   std::vector<std::string> models; ///< one, unless `several` are taken
   std::string recipe;
-  std::vector<std::string> settings, dims, shapes;
+  std::vector<std::string> settings, dims, shapes, fixed;
 
   void add(CLI::App &app, bool several = false);
   /// Fills in recipe, settings, dims, shapes, and the first model. Errors name the option.

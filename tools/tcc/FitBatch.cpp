@@ -46,7 +46,7 @@ plan::Expected<BatchName> findBatch(const CompileOptions &options) {
   plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
-  auto inputs = frontend::sampledInputs(options.modelPath, recipe->dataBatchAxis);
+  auto inputs = frontend::sampledInputs(options.modelPath, recipe->dataBatchAxis, recipe->model.fix);
   if (!inputs)
     return inputs.status();
   std::set<std::string> symbols;

@@ -40,6 +40,8 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("--set", settings, "KEY=VALUE: a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
+  app.add_option("--fix", fixed, "INPUT=VALUE: an input that is a setting: a number, a list, FILE.safetensors:TENSOR")
+      ->allow_extra_args(false);
 }
 
 plan::Status ModelArguments::fill(CompileOptions &options) const {
@@ -68,6 +70,15 @@ plan::Status ModelArguments::fill(CompileOptions &options) const {
       shape.push_back(*value);
     }
     options.shapes[pair->first] = shape;
+  }
+  for (const std::string &text : fixed) {
+    auto pair = splitAssignment("--fix", text);
+    if (!pair)
+      return pair.status();
+    std::string name;
+    for (char c : pair->first)
+      name += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    options.settings.push_back(fmt::format("model.fix.\"{}\"={}", name, pair->second));
   }
   return plan::Status::success();
 }

@@ -26,14 +26,55 @@ TEST_F(ControlFlow, TheBranchThatIsTaken) {
   EXPECT_THAT(evaluate(m, {{1, 2, 3, 4, 5, 6}}), ElementsAre(2, 4, 6, 8, 10, 12));
 }
 
-TEST_F(ControlFlow, ADynamicConditionNamesWhatItDependsOn) {
+TEST_F(ControlFlow, AConditionOnDataChoosesBetweenBothBranches) {
   OnnxModel m = fromText(R"(g (float[2] x, bool c) => (float[2] y) {
-    [choose] y = If (c) <then_branch = a () => (float[2] p) { [strange] p = Frobnicate (x) },
-                         else_branch = b () => (float[2] q) { q = Neg (x) }>
+    [choose] y = If (c) <then_branch = a () => (float[2] p) { p = Sqrt (x) }, else_branch = b () => (float[2] q) { q = Neg (x) }>
   })");
-  EXPECT_THAT(problem(m), AllOf(HasSubstr("choose: If (opset 20): its condition must be known at compile time, but depends on "
-                                          "graph input c"),
-                                HasSubstr("Where"), HasSubstr("strange: Frobnicate"), HasSubstr("2 of its nodes")));
+  EXPECT_THAT(evaluate(m, {{4, 9}, {1}}), ElementsAre(2, 3));
+  EXPECT_THAT(evaluate(m, {{4, 9}, {0}}), ElementsAre(-4, -9));
+  auto model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(model->warnings, ElementsAre(AllOf(HasSubstr("choose: If (opset 20): its condition depends on graph input c"),
+                                                 HasSubstr("computes both branches"), HasSubstr("--fix c=VALUE"))));
+}
+
+TEST_F(ControlFlow, BranchesOfOtherShapesCannotBeChosenByData) {
+  OnnxModel m = fromText(R"(g (float[2] x, bool c, int64 n) => (float[N] y) {
+    [choose] y = If (c) <then_branch = a () => (float[2] p) { p = Neg (x) },
+                         else_branch = b () => (float[4] q) { q = Concat <axis = 0> (x, x) }>
+  })");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("choose (If, opset 20): its condition depends on graph input c"),
+                                HasSubstr("\"y\" is f32[2] in then_branch and f32[4] in else_branch"),
+                                HasSubstr("--fix c=VALUE"), Not(HasSubstr("--fix n"))));
+}
+
+TEST_F(ControlFlow, ALoopWithABoundRunsToItAndKeepsItsState) {
+  // Doubles v while it is below the limit, at most five times.
+  OnnxModel m = fromText(R"(g (float[2] x, float limit) => (float[2] y) <int64 n = {5}, bool go = {1}> {
+    [loop] y = Loop (n, go, x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w) {
+      w = Add (v, v)
+      m = ReduceMax <keepdims = 0> (w)
+      d = Less (m, limit)
+    }>
+  })");
+  EXPECT_THAT(evaluate(m, {{1, 3}, {20}}), ElementsAre(8, 24));
+  EXPECT_THAT(evaluate(m, {{1, 3}, {1}}), ElementsAre(2, 6));
+  EXPECT_THAT(evaluate(m, {{1, 3}, {1e6}}), ElementsAre(32, 96));
+  // Without a largest trip count nobody knows how long the plan would be.
+  m.graph().mutable_node(0)->set_input(0, "");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("its condition must be known at compile time"), HasSubstr("--fix limit=VALUE")));
+}
+
+TEST_F(ControlFlow, ACountThatDependsOnDataStacksNothing) {
+  OnnxModel m = fromText(R"(g (float[2] x, bool go) => (float[N, 2] all) <int64 n = {3}> {
+    last, all = Loop (n, go, x) <body = b (int64 i, bool c, float[2] v) => (bool d, float[2] w, float[2] s) {
+      d = Identity (c)
+      w = Neg (v)
+      s = Identity (w)
+    }>
+  })");
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("\"all\" has as many parts as there are iterations, which depends on graph input go"),
+                                HasSubstr("--fix go=VALUE")));
 }
 
 const char *kPowers = R"(g (float[2] x) => (float[2] y, float[3, 2] all) <int64 n = {3}, bool go = {1}> {

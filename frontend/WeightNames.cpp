@@ -1,0 +1,182 @@
+//===- WeightNames.cpp - what an initializer's name says of it ------------===//
+#include "frontend/WeightNames.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace tcc::frontend {
+
+/// "view_4", "arange": what torch calls the results of its operations, which stand among the sources of folded values.
+static bool isOperationName(const std::string &name) {
+  static const std::set<std::string> operations = {"_to_copy",
+                                                   "_unsafe_view",
+                                                   "abs",
+                                                   "add",
+                                                   "alias",
+                                                   "any",
+                                                   "arange",
+                                                   "bitwise_and",
+                                                   "bitwise_not",
+                                                   "bitwise_or",
+                                                   "cat",
+                                                   "ceil",
+                                                   "clamp",
+                                                   "clone",
+                                                   "cos",
+                                                   "cumsum",
+                                                   "detach",
+                                                   "diff",
+                                                   "div",
+                                                   "empty",
+                                                   "eq",
+                                                   "exp",
+                                                   "expand",
+                                                   "eye",
+                                                   "fill",
+                                                   "flatten",
+                                                   "flip",
+                                                   "floor",
+                                                   "full",
+                                                   "full_like",
+                                                   "ge",
+                                                   "getitem",
+                                                   "gt",
+                                                   "index",
+                                                   "index_select",
+                                                   "le",
+                                                   "lift_fresh_copy",
+                                                   "linspace",
+                                                   "log",
+                                                   "logical_and",
+                                                   "logical_not",
+                                                   "logical_or",
+                                                   "lt",
+                                                   "masked_fill",
+                                                   "matmul",
+                                                   "max",
+                                                   "mean",
+                                                   "min",
+                                                   "mul",
+                                                   "ne",
+                                                   "neg",
+                                                   "new_zeros",
+                                                   "ones",
+                                                   "ones_like",
+                                                   "outer",
+                                                   "pad",
+                                                   "permute",
+                                                   "pow",
+                                                   "reciprocal",
+                                                   "repeat",
+                                                   "reshape",
+                                                   "round",
+                                                   "rsqrt",
+                                                   "rsub",
+                                                   "scalar_tensor",
+                                                   "select",
+                                                   "sigmoid",
+                                                   "sin",
+                                                   "slice",
+                                                   "split",
+                                                   "sqrt",
+                                                   "squeeze",
+                                                   "stack",
+                                                   "sub",
+                                                   "sum",
+                                                   "sym_size_int",
+                                                   "t",
+                                                   "tan",
+                                                   "tanh",
+                                                   "tile",
+                                                   "to",
+                                                   "transpose",
+                                                   "tril",
+                                                   "triu",
+                                                   "type_as",
+                                                   "unbind",
+                                                   "unsqueeze",
+                                                   "view",
+                                                   "where",
+                                                   "zeros",
+                                                   "zeros_like"};
+  size_t end = name.size();
+  while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
+    --end;
+  const bool numbered = end < name.size();
+  if (numbered && (end < 2 || name[end - 1] != '_'))
+    return false;
+  // "scalar_tensor_default_1": an overload by its full name.
+  const std::string operation = numbered ? name.substr(0, end - 1) : name;
+  return operation.ends_with("_default") || operations.count(operation) != 0;
+}
+
+bool isInventedName(const std::string &name) {
+  for (std::string_view prefix :
+       {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "lifted_tensor_", "const_", "Constant_", "/"})
+    if (name.starts_with(prefix))
+      return true;
+  // "int64_1_1d": a literal of torch's translations.
+  for (std::string_view type : {"int64_", "float_", "bool_"})
+    if (name.starts_with(type) && name.size() > type.size() &&
+        std::isdigit(static_cast<unsigned char>(name[type.size()])))
+      return true;
+  return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// The words of a name, in small letters: "layers.0.runningMean_1" has layers, 0, running, mean and 1.
+static std::vector<std::string> wordsOf(const std::string &name) {
+  std::vector<std::string> words(1);
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto c = static_cast<unsigned char>(name[i]);
+    const bool begins = std::isupper(c) && i > 0 && std::islower(static_cast<unsigned char>(name[i - 1]));
+    if ((!std::isalnum(c) || begins) && !words.back().empty())
+      words.emplace_back();
+    if (std::isalnum(c))
+      words.back() += char(std::tolower(c));
+  }
+  return words;
+}
+
+bool isBufferName(const std::string &name) {
+  const std::vector<std::string> words = wordsOf(name);
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "buffer" || words[i] == "buffers")
+      return true;
+    if (i + 1 < words.size() && (words[i] == "running" || words[i] == "moving") &&
+        (words[i + 1] == "mean" || words[i + 1].starts_with("var") || words[i + 1] == "std"))
+      return true;
+  }
+  return false;
+}
+
+bool isParameterName(const std::string &name, uint64_t count) {
+  static const std::set<std::string> always = {"weight",    "weights",   "bias",       "biases", "gamma", "beta", "kernel",
+                                               "kernels",   "embedding", "embeddings", "embed"},
+                                     ofMany = {"scale", "offset", "alpha", "token", "tokens"};
+  if (name.find("ReadVariableOp") != std::string::npos)
+    return true;
+  std::vector<std::string> words = wordsOf(name);
+  const bool numbered = words.size() > 1 && std::all_of(words.back().begin(), words.back().end(), [](unsigned char c) {
+                          return std::isdigit(c) != 0;
+                        });
+  if (numbered)
+    words.pop_back();
+  // Paddle's "conv2d_0.w_0" and "linear_3.b_0".
+  if (numbered && (words.back() == "w" || words.back() == "b"))
+    return name.find(".w_") != std::string::npos || name.find(".b_") != std::string::npos;
+  return always.count(words.back()) || (count > 1 && ofMany.count(words.back()));
+}
+
+std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values) {
+  std::string found;
+  for (const std::string &source : initializer.foldedFrom) {
+    if (isInventedName(source) || isOperationName(source) || values.count(source))
+      continue;
+    if (!found.empty())
+      return {};
+    found = source;
+  }
+  return found;
+}
+
+} // namespace tcc::frontend

@@ -1,0 +1,41 @@
+//===- WeightReads.h - what a graph does with its initializers --*- C++ -*-===//
+//
+// A weight is known by what reads it: a convolution, a product, a norm. Ops that only move elements (Identity, Reshape,
+// Slice, a Concat of weights …) may stand in between.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_WEIGHTREADS_H
+#define TCC_FRONTEND_WEIGHTREADS_H
+
+#include "frontend/OnnxFile.h"
+
+#include <functional>
+
+namespace tcc::frontend {
+
+/// True for an input of a node that the importer reads as numbers at compile time, whatever its type: no weight.
+using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
+
+/// How one initializer is read, all its readers together.
+struct WeightReads {
+  std::string node;              ///< a reader
+  std::vector<std::string> uses; ///< "bias", "norm", "embedding"
+  bool weight = false;           ///< of a product, convolution, norm, embedding, recurrent layer
+  bool bias = false;             ///< a vector added to what a product or convolution gives, or to a scaled norm
+  bool scale = false;            ///< multiplied, or divided by
+  bool normScale = false;        ///< a vector that multiplies what was normalised by ops of its own
+  bool other = false;            ///< anything but a product of elements
+  bool number = false;           ///< must be known when compiling
+  bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
+  bool statistic = false;        ///< a BatchNormalization's mean or variance
+  bool epsilon = false;          ///< added to what a root or a logarithm is taken of
+  std::string reader;            ///< who must know it when compiling
+};
+
+/// The reads of all initializers of a prepared graph, by name.
+std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
+                                               const ReadWhenCompiling &readWhenCompiling);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_WEIGHTREADS_H
