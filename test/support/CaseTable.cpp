@@ -183,6 +183,7 @@ void addIndexingCases(std::vector<Case> &cases);
 void addAttentionCases(std::vector<Case> &cases);
 void addModeCases(std::vector<Case> &cases);
 void addRecurrentCases(std::vector<Case> &cases);
+void addCtcCases(std::vector<Case> &cases);
 void addSamplingCases(std::vector<Case> &cases);
 void addScatterCases(std::vector<Case> &cases);
 
@@ -197,6 +198,7 @@ const std::vector<Case> &allCases() {
     addAttentionCases(table.cases);
     addModeCases(table.cases);
     addRecurrentCases(table.cases);
+    addCtcCases(table.cases);
     addSamplingCases(table.cases);
     addScatterCases(table.cases);
     return table.cases;
