@@ -188,6 +188,17 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
   return recipe;
 }
 
+Status applySettings(Recipe &recipe, const std::vector<std::string> &settings) {
+  for (const std::string &setting : settings) {
+    Expected<toml::table> table = parseSetting(setting);
+    if (!table)
+      return table.status();
+    if (Status status = applyTable(recipe, *table, ""); !status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
 bool matchesGlob(const std::string &glob, const std::string &name) {
   return fnmatch(glob.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
 }

@@ -18,20 +18,37 @@
 
 namespace tcc {
 
+/// What a built-in loss is made with. An empty optional has the default of its kind (docs/recipe.md).
 struct LossSettings {
-  std::string output;        ///< a scalar graph output; or:
-  std::string kind;          ///< cross_entropy, nll, mse, l1, huber, smooth_l1, bce, bce_with_logits, kl_div; empty: none given
-  std::string of;            ///< graph output; empty: the only floating-point one
-  std::string target;        ///< new or existing graph input
-  int64_t classAxis = 1;
+  std::string output;            ///< a scalar graph output; or:
+  std::string kind;              ///< one of lossKinds(); empty: none given
+  std::vector<std::string> of;   ///< graph outputs or values inside the graph; empty: the only floating-point output
+  std::string target;            ///< new or existing graph input
+  std::optional<int64_t> classAxis;
   bool shift = false;
   int64_t ignoreIndex = -100;
   double labelSmoothing = 0;
   std::vector<double> weight, posWeight;
-  std::string reduction = "mean"; ///< mean or sum
+  std::string reduction = "mean"; ///< mean or sum; kl_div also batchmean
   double delta = 1, beta = 1;
   bool logTarget = false;
+  std::optional<double> margin, eps;
+  double p = 2;              ///< triplet: of the norm
+  bool swap = false;         ///< triplet
+  bool full = false;         ///< poisson_nll, gaussian_nll: with the constant terms
+  bool logInput = true;      ///< poisson_nll: the prediction is a logarithm
+  double alpha = 0.25;       ///< focal: weight of positive examples; negative: none
+  double gamma = 2;          ///< focal: exponent
+  double smooth = 1;         ///< dice: added to both sides of the ratio
+  std::string input;         ///< ctc, dice: whether the prediction is logits, log_probs or probs; empty: the kind's default
+  int64_t timeAxis = 0;      ///< ctc
+  int64_t blank = 0;         ///< ctc: a class
+  bool zeroInfinity = false; ///< ctc
+  std::string inputLengths, targetLengths; ///< ctc: graph inputs, new or existing; empty: see docs/recipe.md
+  std::optional<int64_t> maxTargetLength;  ///< ctc: extent of a new target
 };
+/// The built-in losses, in the order of the documentation.
+const std::vector<std::string> &lossKinds();
 
 struct OptimizerGroupSettings {
   std::vector<std::string> match; ///< globs
@@ -143,6 +160,9 @@ struct Recipe {
 /// Reads `path` (empty: none) and applies `settings` ("optimizer.lr=3e-4") on top.
 /// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
 plan::Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
+
+/// Applies `settings` alone, with the checks of each key; rules between keys are not checked.
+plan::Status applySettings(Recipe &recipe, const std::vector<std::string> &settings);
 
 /// True if `name` matches the glob (`*`, `?`, `[…]`, case-sensitive; fnmatch(3) semantics without special characters).
 bool matchesGlob(const std::string &glob, const std::string &name);

@@ -194,6 +194,17 @@ Status setDropout(Recipe &recipe, const toml::node &node) {
   return readNumber(node, Range{0, 1, false, true}, recipe.model.dropout.emplace());
 }
 
+/// torchvision's sigmoid_focal_loss: −1 is none.
+Status setFocalAlpha(Recipe &recipe, const toml::node &node) {
+  double alpha = 0;
+  if (Status status = readNumber(node, kAny, alpha); !status.ok())
+    return status;
+  if (alpha != -1 && !kUnit.holds(alpha))
+    return plan::error("{} is out of range: a number {}, or -1 for no weight", alpha, kUnit.text());
+  recipe.loss.alpha = alpha;
+  return Status::success();
+}
+
 std::vector<Key> makeKeys() {
   const Setter later = nullptr;
   using M = ModelSettings;
@@ -218,12 +229,13 @@ std::vector<Key> makeKeys() {
       {"model.dropout", setDropout},
 
       {"loss.output", text(&Recipe::loss, &L::output)},
-      {"loss.kind", choice(&Recipe::loss, &L::kind, {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce",
-                                                     "bce_with_logits", "kl_div"})},
-      {"loss.of", text(&Recipe::loss, &L::of)},
+      {"loss.kind", choice(&Recipe::loss, &L::kind, lossKinds())},
+      {"loss.of", strings(&Recipe::loss, &L::of)},
       {"loss.target", text(&Recipe::loss, &L::target)},
       {"loss.class_axis",
-       [](Recipe &recipe, const toml::node &node) { return readInteger(node, -8, 8, recipe.loss.classAxis); }},
+       [](Recipe &recipe, const toml::node &node) {
+         return readInteger(node, -8, 8, recipe.loss.classAxis.emplace());
+       }},
       {"loss.shift", flag(&Recipe::loss, &L::shift)},
       {"loss.ignore_index",
        [](Recipe &recipe, const toml::node &node) {
@@ -239,6 +251,33 @@ std::vector<Key> makeKeys() {
       {"loss.delta", number(&Recipe::loss, &L::delta, kPositive)},
       {"loss.beta", number(&Recipe::loss, &L::beta, kNotNegative)},
       {"loss.log_target", flag(&Recipe::loss, &L::logTarget)},
+      {"loss.margin",
+       [](Recipe &recipe, const toml::node &node) { return readNumber(node, kAny, recipe.loss.margin.emplace()); }},
+      {"loss.eps",
+       [](Recipe &recipe, const toml::node &node) { return readNumber(node, kPositive, recipe.loss.eps.emplace()); },
+       {"loss.epsilon"}},
+      {"loss.p", number(&Recipe::loss, &L::p, Range{1, kInfinity})},
+      {"loss.swap", flag(&Recipe::loss, &L::swap)},
+      {"loss.full", flag(&Recipe::loss, &L::full)},
+      {"loss.log_input", flag(&Recipe::loss, &L::logInput)},
+      {"loss.alpha", setFocalAlpha},
+      {"loss.gamma", number(&Recipe::loss, &L::gamma, kNotNegative)},
+      {"loss.smooth", number(&Recipe::loss, &L::smooth, kNotNegative)},
+      {"loss.input", choice(&Recipe::loss, &L::input, {"logits", "log_probs", "probs"}), {"loss.from_logits"}},
+      {"loss.time_axis",
+       [](Recipe &recipe, const toml::node &node) { return readInteger(node, -3, 2, recipe.loss.timeAxis); }},
+      {"loss.blank",
+       [](Recipe &recipe, const toml::node &node) {
+         return readInteger(node, 0, std::numeric_limits<int64_t>::max(), recipe.loss.blank);
+       },
+       {"loss.blank_label", "loss.blank_id"}},
+      {"loss.zero_infinity", flag(&Recipe::loss, &L::zeroInfinity)},
+      {"loss.input_lengths", text(&Recipe::loss, &L::inputLengths)},
+      {"loss.target_lengths", text(&Recipe::loss, &L::targetLengths)},
+      {"loss.max_target_length",
+       [](Recipe &recipe, const toml::node &node) {
+         return readInteger(node, 1, int64_t(1) << 20, recipe.loss.maxTargetLength.emplace());
+       }},
 
       {"optimizer.kind", choice(&Recipe::optimizer, &O::kind, kindNames()), {"optimizer.type", "optimizer.name"}},
       {"optimizer.lr", optimizerNumber("lr", kNotNegative), {"learning_rate"}},

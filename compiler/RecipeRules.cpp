@@ -81,6 +81,11 @@ Status finishOptimizer(Recipe &recipe) {
   return Status::success();
 }
 
+static std::vector<std::string> without(std::vector<std::string> names, const std::string &name) {
+  std::erase(names, name);
+  return names;
+}
+
 Status finishLossAndSchedule(Recipe &recipe) {
   LossSettings &loss = recipe.loss;
   // --set loss.output replaces a loss that the file makes, and the other way round.
@@ -96,17 +101,34 @@ Status finishLossAndSchedule(Recipe &recipe) {
     std::vector<std::string> kinds;
   };
   const Needs table[] = {
-      {"loss.of", {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_with_logits", "kl_div"}},
-      {"loss.target", {"cross_entropy", "nll", "mse", "l1", "huber", "smooth_l1", "bce", "bce_with_logits", "kl_div"}},
-      {"loss.class_axis", {"cross_entropy", "nll"}},
+      {"loss.of", lossKinds()},
+      {"loss.target", without(lossKinds(), "triplet")},
+      {"loss.class_axis", {"cross_entropy", "nll", "ctc", "dice"}},
       {"loss.shift", {"cross_entropy", "nll"}},
-      {"loss.ignore_index", {"cross_entropy", "nll"}},
+      {"loss.ignore_index", {"cross_entropy", "nll", "ctc"}},
       {"loss.label_smoothing", {"cross_entropy"}},
       {"loss.weight", {"cross_entropy", "nll", "bce", "bce_with_logits"}},
       {"loss.pos_weight", {"bce_with_logits"}},
+      {"loss.reduction", lossKinds()},
       {"loss.delta", {"huber"}},
       {"loss.beta", {"smooth_l1"}},
       {"loss.log_target", {"kl_div"}},
+      {"loss.margin", {"cosine_embedding", "triplet", "margin_ranking", "hinge", "hinge_embedding"}},
+      {"loss.eps", {"triplet", "poisson_nll", "gaussian_nll"}},
+      {"loss.p", {"triplet"}},
+      {"loss.swap", {"triplet"}},
+      {"loss.full", {"poisson_nll", "gaussian_nll"}},
+      {"loss.log_input", {"poisson_nll"}},
+      {"loss.alpha", {"focal"}},
+      {"loss.gamma", {"focal"}},
+      {"loss.smooth", {"dice"}},
+      {"loss.input", {"ctc", "dice"}},
+      {"loss.time_axis", {"ctc"}},
+      {"loss.blank", {"ctc"}},
+      {"loss.zero_infinity", {"ctc"}},
+      {"loss.input_lengths", {"ctc"}},
+      {"loss.target_lengths", {"ctc"}},
+      {"loss.max_target_length", {"ctc"}},
   };
   for (const Needs &needs : table) {
     if (!recipe.where.count(needs.key) || isOverridden(recipe, needs.key, "loss.output"))
@@ -119,9 +141,12 @@ Status finishLossAndSchedule(Recipe &recipe) {
       return plan::error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, loss.kind,
                          fmt::join(needs.kinds, ", "));
   }
-  if (!loss.kind.empty() && loss.target.empty())
+  if (!loss.kind.empty() && loss.kind != "triplet" && loss.target.empty())
     return plan::error("{}loss.kind needs loss.target: the graph input, or data column, that it compares with",
                        recipe.at("loss.kind"));
+  if (loss.kind == "dice" && loss.input == "log_probs")
+    return plan::error("{}loss.input \"log_probs\" belongs to ctc; dice takes \"probs\" and \"logits\"",
+                       recipe.at("loss.input"));
   if (loss.reduction == "batchmean" && loss.kind != "kl_div")
     return plan::error("{}loss.reduction \"batchmean\" belongs to kl_div", recipe.at("loss.reduction"));
   const ScheduleSettings &schedule = recipe.schedule;
@@ -161,6 +186,14 @@ Status finishLossAndSchedule(Recipe &recipe) {
 } // namespace tcc::recipe
 
 namespace tcc {
+
+const std::vector<std::string> &lossKinds() {
+  static const std::vector<std::string> kinds = {
+      "cross_entropy", "nll",  "mse",   "l1",   "huber",           "smooth_l1", "bce",   "bce_with_logits", "kl_div",
+      "ctc",           "focal", "dice", "cosine_embedding", "triplet",   "margin_ranking", "hinge", "hinge_embedding",
+      "poisson_nll",   "gaussian_nll"};
+  return kinds;
+}
 
 const std::vector<OptimizerKind> &optimizerKinds() {
   static const std::vector<OptimizerKind> kinds = {

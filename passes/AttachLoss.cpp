@@ -35,22 +35,21 @@ public:
       return fail("loss.output")
              << "loss.output names the graph's own loss and loss.kind asks for a built-in one: give one of "
                 "the two";
-    FailureOr<unsigned> output = settings.kind.empty() ? findGraphLoss() : findPrediction();
-    if (failed(output))
-      return failure();
     const LossKind *kind = nullptr;
     if (!settings.kind.empty() && !(kind = findLoss(settings.kind)))
       return fail("loss.kind") << "unknown loss `" << settings.kind << "`; known: " << lossNames();
+    FailureOr<llvm::SmallVector<unsigned>> outputs = kind ? findPredictions(*kind) : findGraphLoss();
+    if (failed(outputs))
+      return failure();
     cloneForward();
-    Value prediction = returned[*output];
     OpBuilder builder = OpBuilder::atBlockEnd(&loss.getBody().front());
     std::optional<LossResult> result =
-        kind ? buildLoss(builder, *kind, *output, prediction) : std::optional(graphLoss(builder, prediction));
+        kind ? buildLoss(builder, *kind, *outputs) : std::optional(graphLoss(builder, returned[outputs->front()]));
     if (!result) {
       loss.erase();
       return failure();
     }
-    finish(builder, *result, kind ? "loss" : outputName(*output));
+    finish(builder, *result, kind ? "loss" : outputName(outputs->front()));
     return success();
   }
 
@@ -67,6 +66,12 @@ private:
   }
   bool isScalarLoss(unsigned i) {
     return isFloatOutput(i) && cast<RankedTensorType>(forward.getResultTypes()[i]).getNumElements() == 1;
+  }
+  std::string describe(llvm::ArrayRef<unsigned> outputs) {
+    std::string text;
+    for (unsigned i : outputs)
+      text += (text.empty() ? "`" : ", `") + outputName(i) + "` is " + typeText(forward.getResultTypes()[i]);
+    return text;
   }
   std::string listOutputs() {
     std::string text = "outputs:";
@@ -89,24 +94,28 @@ private:
     return failure();
   }
 
-  FailureOr<unsigned> findGraphLoss() {
+  using Outputs = llvm::SmallVector<unsigned>;
+
+  FailureOr<Outputs> findGraphLoss() {
     if (!settings.output.empty()) {
       FailureOr<unsigned> output = findOutput("loss.output", settings.output);
-      if (succeeded(output) && !isScalarLoss(*output)) {
+      if (failed(output))
+        return failure();
+      if (!isScalarLoss(*output)) {
         fail("loss.output") << "loss.output: `" << settings.output << "` is "
                             << typeText(forward.getResultTypes()[*output])
                             << ", not a scalar of floating point; name a scalar output, or give loss.kind and loss.of; "
                             << listOutputs();
         return failure();
       }
-      return output;
+      return Outputs{*output};
     }
-    llvm::SmallVector<unsigned> candidates;
+    Outputs candidates;
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       if (isScalarLoss(i))
         candidates.push_back(i);
     if (candidates.size() == 1)
-      return candidates.front();
+      return candidates;
     fail("loss") << (candidates.empty() ? "the graph has no scalar floating-point output that could be the loss"
                                         : "several outputs of the graph could be the loss")
                  << ": set loss.output to one, or loss.kind, loss.of and loss.target for a built-in loss; "
@@ -114,23 +123,39 @@ private:
     return failure();
   }
 
-  FailureOr<unsigned> findPrediction() {
-    if (!settings.of.empty()) {
-      FailureOr<unsigned> output = findOutput("loss.of", settings.of);
-      if (succeeded(output) && !isFloatOutput(*output)) {
-        fail("loss.of") << "loss.of: `" << settings.of << "` is " << typeText(forward.getResultTypes()[*output])
+  FailureOr<Outputs> findPredictions(const LossKind &kind) {
+    if (kind.predictions > 1 && settings.of.size() != kind.predictions) {
+      fail(settings.of.empty() ? "loss.kind" : "loss.of")
+          << "loss.of: " << kind.name << " compares " << kind.predictions << " values, and "
+          << (settings.of.empty() ? std::string("none is named") : std::to_string(settings.of.size()) + " are named")
+          << ": set loss.of = " << kind.roles << "; " << listOutputs();
+      return failure();
+    }
+    if (settings.of.size() > kind.predictions) {
+      fail("loss.of") << "loss.of: " << kind.name << " is of one value, and " << settings.of.size()
+                      << " are named: name one; " << listOutputs();
+      return failure();
+    }
+    Outputs outputs;
+    for (const std::string &name : settings.of) {
+      FailureOr<unsigned> output = findOutput("loss.of", name);
+      if (failed(output))
+        return failure();
+      if (!isFloatOutput(*output)) {
+        fail("loss.of") << "loss.of: `" << name << "` is " << typeText(forward.getResultTypes()[*output])
                         << ", and a loss needs floating point; " << listOutputs();
         return failure();
       }
-      return output;
+      outputs.push_back(*output);
     }
-    llvm::SmallVector<unsigned> candidates;
+    if (!outputs.empty())
+      return outputs;
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       if (isFloatOutput(i))
-        candidates.push_back(i);
-    if (candidates.size() == 1)
-      return candidates.front();
-    fail("loss.kind") << "the graph has " << candidates.size()
+        outputs.push_back(i);
+    if (outputs.size() == 1)
+      return outputs;
+    fail("loss.kind") << "the graph has " << outputs.size()
                       << " floating-point outputs: set loss.of to the one that the loss is of; " << listOutputs();
     return failure();
   }
@@ -183,81 +208,211 @@ private:
     return next.with(ConcatOp::create(*next.builder, next.loc, typeOf(whole), ValueRange{later, none}, axis));
   }
 
-  /// The graph input of this name, or a new one of type `type`.
-  FailureOr<Value> findTarget(const LossKind &kind, const std::string &name, RankedTensorType type,
-                              RankedTensorType predictionType) {
+  std::optional<unsigned> findArgument(llvm::StringRef name) {
+    for (unsigned i = 0; i < loss.getNumArguments(); ++i)
+      if (auto argument = loss.getArgAttrOfType<StringAttr>(i, names::kName); argument && argument.getValue() == name)
+        return i;
+    return std::nullopt;
+  }
+  unsigned addArgument(llvm::StringRef name, RankedTensorType type) {
     OpBuilder builder(module.getContext());
-    for (unsigned i = 0; i < loss.getNumArguments(); ++i) {
-      auto argument = loss.getArgAttrOfType<StringAttr>(i, names::kName);
-      if (!argument || argument.getValue() != name)
-        continue;
-      auto found = cast<RankedTensorType>(loss.getArgument(i).getType());
-      bool floating = isa<FloatType>(found.getElementType());
-      bool asProbabilities =
-          kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
-      if (found.getShape() != type.getShape() && !asProbabilities) {
-        fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
-                            << kind.name << " of " << typeText(predictionType) << " needs the shape of "
-                            << typeText(type) << (kind.hasClasses ? "; is loss.class_axis right?" : "");
-        return failure();
-      }
-      if (kind.hasClasses && !asProbabilities && (floating || found.getElementType().isInteger(1))) {
-        fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
-                            << kind.name << " needs integer classes, such as " << typeText(type);
-        return failure();
-      }
-      return Value(loss.getArgument(i));
-    }
     auto attributes =
         builder.getDictionaryAttr({builder.getNamedAttr(names::kName, builder.getStringAttr(name)),
                                    builder.getNamedAttr(names::kSampleAxis, builder.getI64IntegerAttr(0))});
     unsigned position = loss.getNumArguments();
-    if (failed(loss.insertArgument(position, type, attributes, lossLoc(name))))
-      return failure();
-    return Value(loss.getArgument(position));
+    [[maybe_unused]] LogicalResult inserted = loss.insertArgument(position, type, attributes, lossLoc(name));
+    assert(succeeded(inserted) && "the argument comes last");
+    return position;
+  }
+  /// Tells the loader which values of an integer input are legal: [low, high] and the recipe's padding.
+  void limit(unsigned argument, int64_t high, bool orIgnored, const std::string &meaning) {
+    Builder builder(module.getContext());
+    NamedAttrList range;
+    range.set("low", builder.getI64IntegerAttr(0));
+    range.set("high", builder.getI64IntegerAttr(high));
+    range.set("extent", builder.getI64IntegerAttr(high + 1));
+    range.set("axis", builder.getI64IntegerAttr(0));
+    range.set("node", builder.getStringAttr(""));
+    range.set("table", builder.getStringAttr(""));
+    range.set("meaning", builder.getStringAttr(meaning));
+    if (orIgnored)
+      range.set("exceptions", builder.getDenseI64ArrayAttr(settings.ignoreIndex));
+    llvm::SmallVector<Attribute> ranges;
+    if (auto given = loss.getArgAttrOfType<ArrayAttr>(argument, names::kIndexRanges))
+      ranges.append(given.begin(), given.end());
+    ranges.push_back(range.getDictionary(module.getContext()));
+    loss.setArgAttr(argument, names::kIndexRanges, builder.getArrayAttr(ranges));
   }
 
-  std::optional<LossResult> buildLoss(OpBuilder &builder, const LossKind &kind, unsigned output, Value returnedValue) {
-    auto type = cast<RankedTensorType>(returnedValue.getType());
-    int64_t rank = type.getRank(), axis = settings.classAxis < 0 ? settings.classAxis + rank : settings.classAxis;
-    auto describe = [&] { return "`" + outputName(output) + "` is " + typeText(type); };
-    if (kind.hasClasses && (axis < 0 || axis >= rank)) {
-      fail("loss.class_axis") << "loss.class_axis: " << settings.classAxis
-                              << " is no axis of the prediction: " << describe() << "; use one from " << -rank << " to "
-                              << rank - 1;
-      return std::nullopt;
+  /// The graph input of this name, or a new one of type `type`.
+  FailureOr<Value> findTarget(const LossKind &kind, const std::string &name, RankedTensorType type,
+                              RankedTensorType predictionType) {
+    std::optional<unsigned> argument = findArgument(name);
+    if (!argument)
+      return Value(loss.getArgument(addArgument(name, type)));
+    auto found = cast<RankedTensorType>(loss.getArgument(*argument).getType());
+    bool floating = isa<FloatType>(found.getElementType());
+    bool asProbabilities =
+        kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
+    if (found.getShape() != type.getShape() && !asProbabilities) {
+      fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
+                          << kind.name << " of " << typeText(predictionType) << " needs the shape of " << typeText(type)
+                          << (kind.hasClasses() ? "; is loss.class_axis right?" : "");
+      return failure();
     }
-    if (settings.shift && (!kind.hasClasses || rank < 2 || axis == 1 || type.getDimSize(1) < 2)) {
-      fail("loss.shift")
-          << "loss.shift drops a position of axis 1, which needs a loss over classes on another axis and at "
-             "least two positions: "
-          << describe() << ", class_axis is " << settings.classAxis
-          << "; for [batch, sequence, vocabulary] set loss.class_axis = -1";
-      return std::nullopt;
+    if (kind.hasClasses() && !asProbabilities && (floating || found.getElementType().isInteger(1))) {
+      fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
+                          << kind.name << " needs integer classes, such as " << typeText(type);
+      return failure();
     }
-    llvm::SmallVector<int64_t> shape(type.getShape());
-    if (kind.hasClasses)
-      shape.erase(shape.begin() + axis);
-    Type lossType = type.getElementType().isF64() ? Type(builder.getF64Type()) : Type(builder.getF32Type());
-    auto targetType = RankedTensorType::get(shape, kind.hasClasses ? Type(builder.getI64Type()) : lossType);
-    FailureOr<Value> argument =
-        findTarget(kind, settings.target.empty() ? "target" : settings.target, targetType, type);
-    if (failed(argument))
-      return std::nullopt;
+    return Value(loss.getArgument(*argument));
+  }
 
+  /// The graph input of integers that `key` names, or a new one of i64 [samples, extent], or [samples] where extent is
+  /// 0.
+  FailureOr<unsigned> findIntegers(const std::string &key, const std::string &name, int64_t samples, int64_t extent) {
+    llvm::SmallVector<int64_t> shape = {samples};
+    if (extent)
+      shape.push_back(extent);
+    std::optional<unsigned> argument = findArgument(name);
+    if (!argument)
+      return addArgument(name, RankedTensorType::get(shape, IntegerType::get(module.getContext(), 64)));
+    auto found = cast<RankedTensorType>(loss.getArgument(*argument).getType());
+    bool fits = extent ? found.getRank() == 2 && found.getDimSize(0) == samples && found.getDimSize(1) > 0
+                       : found.getShape() == llvm::ArrayRef(shape);
+    if (fits && isa<IntegerType>(found.getElementType()) && !found.getElementType().isInteger(1))
+      return *argument;
+    fail(key) << key << ": the graph input `" << name << "` is " << typeText(found)
+              << ", but ctc needs integers of the shape [" << samples
+              << (extent ? ", labels]: a row of labels for each sample" : "]: a length for each sample");
+    return failure();
+  }
+
+  /// An axis of the recipe from 0 on; reports `key` where it is none.
+  FailureOr<int64_t> axisOf(const std::string &key, int64_t given, llvm::ArrayRef<unsigned> outputs, int64_t rank) {
+    int64_t axis = given < 0 ? given + rank : given;
+    if (axis >= 0 && axis < rank)
+      return axis;
+    fail(key) << key << ": " << given << " is no axis of the prediction: " << describe(outputs) << "; use one from "
+              << -rank << " to " << rank - 1;
+    return failure();
+  }
+
+  /// Finds the axes of a prediction of sequences, and adds its target and lengths.
+  LogicalResult findSequences(OpBuilder &builder, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+    auto type = cast<RankedTensorType>(forward.getResultTypes()[outputs.front()]);
+    if (type.getRank() != 3)
+      return fail("loss.of") << "loss.of: " << settings.kind << " needs a prediction with the axes time, samples and "
+                             << "classes: " << describe(outputs);
+    FailureOr<int64_t> time = axisOf("loss.time_axis", settings.timeAxis, outputs, 3);
+    if (failed(time))
+      return failure();
+    FailureOr<int64_t> classes = axisOf("loss.class_axis", settings.classAxis.value_or(-1), outputs, 3);
+    if (failed(classes))
+      return failure();
+    if (*time == *classes)
+      return fail("loss.time_axis") << "loss.time_axis and loss.class_axis are both axis " << *time << " of "
+                                    << describe(outputs) << ": name two of its three axes";
+    inputs.axes = {3 - *time - *classes, *time, *classes};
+    auto sampled = forward.getResultAttrOfType<IntegerAttr>(outputs.front(), names::kSampleAxis);
+    if (sampled && sampled.getInt() >= 0 && sampled.getInt() != inputs.axes.samples)
+      return fail("loss.time_axis") << "loss.time_axis " << settings.timeAxis << " and loss.class_axis "
+                                    << settings.classAxis.value_or(-1) << " leave axis " << inputs.axes.samples
+                                    << " for the samples, but the graph has them on axis " << sampled.getInt() << ": "
+                                    << describe(outputs) << "; set loss.time_axis and loss.class_axis to the other two";
+    int64_t samples = type.getDimSize(inputs.axes.samples), steps = type.getDimSize(*time),
+            labels = type.getDimSize(*classes);
+    if (!findArgument(settings.target) && !settings.maxTargetLength)
+      return fail("loss.target")
+             << "loss.target: the graph has no input `" << settings.target
+             << "`, so the recipe must say how long its rows are: set loss.max_target_length to the "
+                "columns of the data, to which shorter targets are padded";
+    FailureOr<unsigned> target =
+        findIntegers("loss.target", settings.target, samples, settings.maxTargetLength.value_or(1));
+    if (failed(target))
+      return failure();
+    auto targetType = cast<RankedTensorType>(loss.getArgument(*target).getType());
+    if (settings.maxTargetLength && targetType.getDimSize(1) != *settings.maxTargetLength)
+      return fail("loss.max_target_length")
+             << "loss.max_target_length is " << *settings.maxTargetLength << ", but the graph input `"
+             << settings.target << "` is " << typeText(targetType) << ": leave the key out";
+    limit(*target, labels - 1, true, "class of ctc");
+    inputs.target = inputs.target.with(loss.getArgument(*target));
+    auto lengths = [&](const std::string &key, const std::string &name, int64_t most, const std::string &meaning,
+                       std::optional<Expr> &into) -> LogicalResult {
+      if (name.empty())
+        return success();
+      FailureOr<unsigned> argument = findIntegers(key, name, samples, 0);
+      if (failed(argument))
+        return failure();
+      limit(*argument, most, false, meaning);
+      into = inputs.target.with(loss.getArgument(*argument)).cast(builder.getI64Type());
+      return success();
+    };
+    if (failed(
+            lengths("loss.input_lengths", settings.inputLengths, steps, "number of time steps", inputs.inputLengths)))
+      return failure();
+    return lengths("loss.target_lengths", settings.targetLengths, targetType.getDimSize(1), "length of a target",
+                   inputs.targetLengths);
+  }
+
+  std::optional<LossResult> buildLoss(OpBuilder &builder, const LossKind &kind, llvm::ArrayRef<unsigned> outputs) {
+    Value first = returned[outputs.front()];
+    auto type = cast<RankedTensorType>(first.getType());
     Location loc = lossLoc("loss." + settings.kind);
-    Expr prediction = toLossType(Expr(builder, loc, returnedValue)), target(builder, loc, *argument);
-    if (!kind.hasClasses)
-      target = target.cast(lossType);
-    if (settings.shift)
-      target = nextTargets(target, axis > 1 ? 1 : 0, settings.ignoreIndex);
-    LossInputs inputs{prediction, target, settings, axis};
-    if (std::string problem = kind.check(inputs); !problem.empty()) {
-      bool about = problem.find("pos_weight") != std::string::npos;
-      fail(about ? "loss.pos_weight" : "loss.weight") << problem << " (" << describe() << ")";
+    Type lossType = type.getElementType().isF64() ? Type(builder.getF64Type()) : Type(builder.getF32Type());
+    LossInputs inputs{toLossType(Expr(builder, loc, first)), Expr(builder, loc, Value()), settings};
+    for (unsigned output : outputs)
+      inputs.predictions.push_back(Expr(builder, loc, returned[output]).cast(lossType));
+    if (kind.target == LossTarget::Sequences) {
+      if (failed(findSequences(builder, outputs, inputs)))
+        return std::nullopt;
+    } else if (failed(findInputs(kind, outputs, type, lossType, inputs))) {
+      return std::nullopt;
+    }
+    if (std::optional<LossProblem> problem = kind.check ? kind.check(inputs) : std::nullopt) {
+      fail(problem->key) << problem->text << " (" << describe(outputs) << ")";
       return std::nullopt;
     }
     return kind.build(inputs);
+  }
+
+  /// Finds the class axis, and adds the target of kinds whose target's shape follows from the prediction's.
+  LogicalResult findInputs(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, RankedTensorType type, Type lossType,
+                           LossInputs &inputs) {
+    int64_t rank = type.getRank();
+    if (kind.hasClasses() || settings.classAxis) {
+      FailureOr<int64_t> axis = axisOf("loss.class_axis", settings.classAxis.value_or(1), outputs, rank);
+      if (failed(axis))
+        return failure();
+      inputs.classAxis = *axis;
+    }
+    int64_t axis = inputs.classAxis;
+    if (settings.shift && (!kind.hasClasses() || rank < 2 || axis == 1 || type.getDimSize(1) < 2))
+      return fail("loss.shift")
+             << "loss.shift drops a position of axis 1, which needs a loss over classes on another axis and at "
+                "least two positions: "
+             << describe(outputs) << ", class_axis is " << settings.classAxis.value_or(1)
+             << "; for [batch, sequence, vocabulary] set loss.class_axis = -1";
+    if (kind.target == LossTarget::None)
+      return success();
+    llvm::SmallVector<int64_t> shape(type.getShape());
+    if (kind.hasClasses())
+      shape.erase(shape.begin() + axis);
+    else if (kind.target == LossTarget::Rows && !shape.empty())
+      shape.pop_back();
+    auto targetType =
+        RankedTensorType::get(shape, kind.hasClasses() ? Type(IntegerType::get(module.getContext(), 64)) : lossType);
+    FailureOr<Value> argument =
+        findTarget(kind, settings.target.empty() ? "target" : settings.target, targetType, type);
+    if (failed(argument))
+      return failure();
+    inputs.target = inputs.target.with(*argument);
+    if (!kind.hasClasses())
+      inputs.target = inputs.target.cast(lossType);
+    if (settings.shift)
+      inputs.target = nextTargets(inputs.target, axis > 1 ? 1 : 0, settings.ignoreIndex);
+    return success();
   }
 
   void finish(OpBuilder &builder, const LossResult &result, llvm::StringRef lossName) {
@@ -298,20 +453,24 @@ struct AttachLossPass : impl::AttachLossPassBase<AttachLossPass> {
       getOperation().emitError("attach-loss: there is an @loss already");
       return signalPassFailure();
     }
-    const Recipe recipe = given ? *given : fromOptions();
+    Recipe recipe;
+    if (given)
+      recipe = *given;
+    else if (failed(readOptions(recipe)))
+      return signalPassFailure();
     if (failed(LossBuilder(getOperation(), forward, recipe).run()))
       signalPassFailure();
   }
 
 private:
-  Recipe fromOptions() const {
-    Recipe recipe;
+  LogicalResult readOptions(Recipe &recipe) {
     LossSettings &loss = recipe.loss;
     loss.output = output;
     loss.kind = kind;
-    loss.of = of;
+    loss.of.assign(of.begin(), of.end());
     loss.target = target;
-    loss.classAxis = classAxis;
+    if (classAxis.hasValue())
+      loss.classAxis = classAxis;
     loss.shift = shift;
     loss.ignoreIndex = ignoreIndex;
     loss.labelSmoothing = labelSmoothing;
@@ -321,7 +480,12 @@ private:
     loss.delta = delta;
     loss.beta = beta;
     loss.logTarget = logTarget;
-    return recipe;
+    std::vector<std::string> others;
+    for (const std::string &setting : set)
+      others.push_back("loss." + setting);
+    if (plan::Status status = applySettings(recipe, others); !status.ok())
+      return getOperation().emitError("attach-loss: ") << status.message();
+    return success();
   }
 
   std::optional<Recipe> given;

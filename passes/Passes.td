@@ -61,7 +61,7 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
   let summary = "make @loss: the forward graph, then its loss as a sum and a weight";
   let description = [{
     A loss is a numerator `loss_sum` and a denominator `loss_weight`, so that accumulation over micro-batches divides once
-    by what the whole window held. The loss is a built-in kind (`kind`) of a graph output (`of`) and a target, or the
+    by what the whole window held. The loss is a built-in kind (`kind`) of graph outputs (`of`) and a target, or the
     graph's own scalar output (`output`, or its only scalar floating-point one), whose denominator is the samples of a
     batch. Kinds with classes also yield `correct` and `counted`. @forward stays as it is.
 
@@ -87,7 +87,7 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
   let options = [
     Option<"output", "output", "std::string", "", "a scalar graph output that is the loss">,
     Option<"kind", "kind", "std::string", "", "a built-in loss">,
-    Option<"of", "of", "std::string", "", "graph output that the built-in loss judges">,
+    ListOption<"of", "of", "std::string", "values that the built-in loss judges">,
     Option<"target", "target", "std::string", "", "its target: a new or existing graph input">,
     Option<"classAxis", "class-axis", "int64_t", "1", "axis of the classes">,
     Option<"shift", "shift", "bool", "false", "the target of a position is the next position's">,
@@ -98,7 +98,8 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
     Option<"reduction", "reduction", "std::string", "\"mean\"", "mean or sum">,
     Option<"delta", "delta", "double", "1", "huber's threshold">,
     Option<"beta", "beta", "double", "1", "smooth_l1's threshold">,
-    Option<"logTarget", "log-target", "bool", "false", "kl_div's target is in log space">
+    Option<"logTarget", "log-target", "bool", "false", "kl_div's target is in log space">,
+    ListOption<"set", "set", "std::string", "other keys of [loss], as KEY=VALUE in TOML">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }

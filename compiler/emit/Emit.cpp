@@ -248,6 +248,8 @@ private:
     out.set_axis(number("axis"));
     out.set_node(range.getAs<StringAttr>("node").str());
     out.set_table(range.getAs<StringAttr>("table").str());
+    if (auto meaning = range.getAs<StringAttr>("meaning"))
+      out.set_meaning(meaning.str());
     auto list = [&](llvm::StringRef key, auto *into) {
       if (auto values = range.getAs<DenseI64ArrayAttr>(key))
         into->Add(values.asArrayRef().begin(), values.asArrayRef().end());

@@ -1,6 +1,7 @@
 //===- BinaryCrossEntropy.cpp - losses over yes and no ---------------------===//
 //
-// torch.nn.functional.binary_cross_entropy and binary_cross_entropy_with_logits.
+// torch.nn.functional.binary_cross_entropy and binary_cross_entropy_with_logits; torchvision.ops.sigmoid_focal_loss
+// (Lin et al., arXiv:1708.02002).
 //
 //===----------------------------------------------------------------------===//
 #include "passes/losses/Loss.h"
@@ -11,19 +12,18 @@ namespace tcc::train {
 namespace {
 
 /// A weight vector broadcasts against the last dimension, as PyTorch's does.
-std::string checkBroadcast(const LossInputs &inputs, llvm::StringRef key, size_t count) {
+std::optional<LossProblem> checkBroadcast(const LossInputs &inputs, const std::string &key, size_t count) {
   llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
   int64_t last = shape.empty() ? 1 : shape.back();
   if (count <= 1 || int64_t(count) == last)
-    return "";
-  return ("loss." + key + " has " + llvm::Twine(count) + " numbers, but the last dimension is " + llvm::Twine(last) +
-          ": give one for each, or one for all")
-      .str();
+    return std::nullopt;
+  return LossProblem{key, key + " has " + std::to_string(count) + " numbers, but the last dimension is " +
+                              std::to_string(last) + ": give one for each, or one for all"};
 }
 
-std::string checkBinary(const LossInputs &inputs) {
-  std::string problem = checkBroadcast(inputs, "weight", inputs.settings.weight.size());
-  return problem.empty() ? checkBroadcast(inputs, "pos_weight", inputs.settings.posWeight.size()) : problem;
+std::optional<LossProblem> checkBinary(const LossInputs &inputs) {
+  std::optional<LossProblem> problem = checkBroadcast(inputs, "loss.weight", inputs.settings.weight.size());
+  return problem ? problem : checkBroadcast(inputs, "loss.pos_weight", inputs.settings.posWeight.size());
 }
 
 LossResult reduceWeighted(const LossInputs &inputs, Expr loss) {
@@ -47,24 +47,38 @@ LossResult buildBce(const LossInputs &inputs) {
   return reduceWeighted(inputs, -(y * clampedLog(x) + (1.0 - y) * clampedLog(1.0 - x)));
 }
 
-/// (1 − y)·x − (1 + (p − 1)·y)·ln σ(x), with ln σ(x) = min(x, 0) − ln(1 + e^−|x|), written so that its derivative at 0
-/// is 1/2: a last layer that starts at zero gives such logits.
+/// (1 − y)·x − (1 + (p − 1)·y)·ln σ(x)
 LossResult buildBceWithLogits(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
-  Expr negative = x.compare(CompareKind::lt, 0);
-  Expr logSigmoid = negative.select(x, x.like(0)) - negative.select(x, -x).exp().apply<Log1pOp>();
+  Expr logarithm = logSigmoid(x);
   if (!inputs.settings.posWeight.empty()) {
     Expr positive = constantVector(x, inputs.settings.posWeight, elementTypeOf(x));
     if (shapeOf(x).empty())
       positive = positive.reshape({});
-    logSigmoid = ((positive - 1.0) * y + 1.0) * logSigmoid;
+    logarithm = ((positive - 1.0) * y + 1.0) * logarithm;
   }
-  return reduceWeighted(inputs, (1.0 - y) * x - logSigmoid);
+  return reduceWeighted(inputs, (1.0 - y) * x - logarithm);
+}
+
+/// α_t·(1 − p_t)^γ·ce, with ce of bce_with_logits, p_t = p·y + (1 − p)·(1 − y) and α_t = α·y + (1 − α)·(1 − y). 1 − p_t
+/// is written by σ(−x), which is not rounded to 0 where σ(x) is rounded to 1.
+LossResult buildFocal(const LossInputs &inputs) {
+  const Expr &x = inputs.prediction, &y = inputs.target;
+  double alpha = inputs.settings.alpha, gamma = inputs.settings.gamma;
+  Expr loss = (1.0 - y) * x - logSigmoid(x);
+  if (gamma != 0) {
+    Expr missed = x.apply<SigmoidOp>() * (1.0 - y) + (-x).apply<SigmoidOp>() * y;
+    loss = loss * (gamma == 1 ? missed : x.with(PowOp::create(*x.builder, x.loc, missed, missed.like(gamma))));
+  }
+  if (alpha >= 0)
+    loss = loss * (alpha * y + (1 - alpha) * (1.0 - y));
+  return reduceElements(loss, inputs.settings);
 }
 
 } // namespace
 
-const LossKind kBce{"bce", false, false, checkBinary, buildBce};
-const LossKind kBceWithLogits{"bce_with_logits", false, false, checkBinary, buildBceWithLogits};
+const LossKind kBce{"bce", LossTarget::Like, checkBinary, buildBce};
+const LossKind kBceWithLogits{"bce_with_logits", LossTarget::Like, checkBinary, buildBceWithLogits};
+const LossKind kFocal{"focal", LossTarget::Like, nullptr, buildFocal};
 
 } // namespace tcc::train

@@ -115,12 +115,13 @@ LossResult buildFromProbabilities(const LossInputs &inputs) {
   return result;
 }
 
-std::string checkWeights(const LossInputs &inputs) {
+std::optional<LossProblem> checkWeights(const LossInputs &inputs) {
   size_t given = inputs.settings.weight.size();
   if (given != 0 && int64_t(given) != classCount(inputs))
-    return "loss.weight has " + std::to_string(given) + " numbers, but class_axis " + std::to_string(inputs.classAxis) +
-           " has " + std::to_string(classCount(inputs)) + " classes: give one for each";
-  return "";
+    return LossProblem{"loss.weight", "loss.weight has " + std::to_string(given) + " numbers, but class_axis " +
+                                          std::to_string(inputs.classAxis) + " has " +
+                                          std::to_string(classCount(inputs)) + " classes: give one for each"};
+  return std::nullopt;
 }
 
 LossResult buildCrossEntropy(const LossInputs &inputs) {
@@ -135,7 +136,8 @@ LossResult buildNll(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCrossEntropy{"cross_entropy", true, true, checkWeights, buildCrossEntropy};
-const LossKind kNll{"nll", true, false, checkWeights, buildNll};
+const LossKind kCrossEntropy{"cross_entropy", LossTarget::Classes, checkWeights, buildCrossEntropy,
+                             /*probabilities=*/true};
+const LossKind kNll{"nll", LossTarget::Classes, checkWeights, buildNll};
 
 } // namespace tcc::train

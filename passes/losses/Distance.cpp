@@ -10,8 +10,6 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-std::string acceptAny(const LossInputs &) { return ""; }
-
 Expr difference(const LossInputs &inputs) { return inputs.prediction - inputs.target; }
 
 LossResult buildMse(const LossInputs &inputs) {
@@ -43,9 +41,9 @@ LossResult buildSmoothL1(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kMse{"mse", false, false, acceptAny, buildMse};
-const LossKind kL1{"l1", false, false, acceptAny, buildL1};
-const LossKind kHuber{"huber", false, false, acceptAny, buildHuber};
-const LossKind kSmoothL1{"smooth_l1", false, false, acceptAny, buildSmoothL1};
+const LossKind kMse{"mse", LossTarget::Like, nullptr, buildMse};
+const LossKind kL1{"l1", LossTarget::Like, nullptr, buildL1};
+const LossKind kHuber{"huber", LossTarget::Like, nullptr, buildHuber};
+const LossKind kSmoothL1{"smooth_l1", LossTarget::Like, nullptr, buildSmoothL1};
 
 } // namespace tcc::train

@@ -11,8 +11,6 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-std::string acceptAnyDivergence(const LossInputs &) { return ""; }
-
 LossResult buildKlDiv(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   Expr loss = y;
@@ -32,6 +30,6 @@ LossResult buildKlDiv(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kKlDiv{"kl_div", false, false, acceptAnyDivergence, buildKlDiv};
+const LossKind kKlDiv{"kl_div", LossTarget::Like, nullptr, buildKlDiv};
 
 } // namespace tcc::train

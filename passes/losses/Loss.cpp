@@ -7,8 +7,11 @@ using namespace mlir;
 
 namespace tcc::train {
 
-static const LossKind *const kLossKinds[] = {&kCrossEntropy, &kNll,           &kMse, &kL1,   &kHuber,
-                                             &kSmoothL1,     &kBceWithLogits, &kBce, &kKlDiv};
+static const LossKind *const kLossKinds[] = {&kCrossEntropy,    &kNll,        &kMse,           &kL1,
+                                             &kHuber,           &kSmoothL1,   &kBce,           &kBceWithLogits,
+                                             &kKlDiv,           &kCtc,        &kFocal,         &kDice,
+                                             &kCosineEmbedding, &kTriplet,    &kMarginRanking, &kHinge,
+                                             &kHingeEmbedding,  &kPoissonNll, &kGaussianNll};
 
 const LossKind *findLoss(llvm::StringRef name) {
   for (const LossKind *kind : kLossKinds)
@@ -35,6 +38,21 @@ Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, Type eleme
   for (auto [i, value] : llvm::enumerate(values))
     tensor.setDouble(i, value);
   return place.with(ConstantOp::create(*place.builder, place.loc, tensor.toAttribute()));
+}
+
+Expr clampAtZero(const Expr &x) { return x.compare(CompareKind::lt, 0).select(x.like(0), x); }
+
+Expr logSigmoid(const Expr &x) {
+  Expr negative = x.compare(CompareKind::lt, 0);
+  return negative.select(x, x.like(0)) - negative.select(x, -x).exp().apply<Log1pOp>();
+}
+
+std::optional<LossProblem> checkSameShapes(const LossInputs &inputs) {
+  for (const Expr &prediction : inputs.predictions)
+    if (shapeOf(prediction) != shapeOf(inputs.prediction))
+      return LossProblem{"loss.of", "the values that loss.of names differ in shape, and " + inputs.settings.kind +
+                                        " compares them element by element: name values of one shape"};
+  return std::nullopt;
 }
 
 } // namespace tcc::train

@@ -15,11 +15,20 @@
 
 namespace tcc::train {
 
-/// What a loss is made of. The prediction is f32 or f64.
+/// Axes of a prediction that holds one sequence of class scores for each sample.
+struct SequenceAxes {
+  int64_t samples, time, classes;
+};
+
+/// The operands of a loss. Predictions are f32 or f64.
 struct LossInputs {
-  Expr prediction, target;
+  Expr prediction; ///< the first of `predictions`
+  Expr target;     ///< holds no value for LossTarget::None
   const LossSettings &settings;
-  int64_t classAxis; ///< from 0; used by kinds with classes
+  int64_t classAxis = -1; ///< from 0; of kinds with classes, and where the recipe gives one
+  llvm::SmallVector<Expr> predictions = {};
+  SequenceAxes axes = {0, 1, 2};                           ///< LossTarget::Sequences
+  std::optional<Expr> inputLengths = {}, targetLengths = {}; ///< LossTarget::Sequences: graph inputs [samples] of i64
 };
 
 /// Scalars (rank 0) of the prediction's type. The loss is sum / weight.
@@ -28,13 +37,30 @@ struct LossResult {
   std::optional<Expr> correct = {}, counted = {}; ///< kinds with classes: targets that argmax hits, targets counted
 };
 
+/// Type and shape of a kind's target.
+enum class LossTarget {
+  Like,      ///< the prediction's shape, floating point
+  Classes,   ///< one integer for each vector of scores along class_axis
+  Rows,      ///< the prediction's shape without its last axis, floating point
+  Sequences, ///< one row of labels for each sample, integers
+  None       ///< the kind compares predictions with each other
+};
+
+/// A setting that does not fit the operands: the recipe's key, and a message with a way out.
+struct LossProblem {
+  std::string key, text;
+};
+
 struct LossKind {
   llvm::StringLiteral name;
-  bool hasClasses;    ///< the target holds one integer for each vector of scores along class_axis
-  bool probabilities; ///< a floating-point target of the prediction's shape will do as well
-  /// What is wrong with these inputs, with a way out; empty where nothing is. Shapes have been checked already.
-  std::string (*check)(const LossInputs &);
+  LossTarget target;
+  std::optional<LossProblem> (*check)(const LossInputs &); ///< null: nothing can be wrong but shapes, which are checked before
   LossResult (*build)(const LossInputs &);
+  bool probabilities = false; ///< Classes: a floating-point target of the prediction's shape will do as well
+  unsigned predictions = 1;   ///< how many values loss.of names
+  llvm::StringLiteral roles = llvm::StringLiteral(""); ///< their meaning, where they are several
+
+  bool hasClasses() const { return target == LossTarget::Classes; }
 };
 
 /// The kind of this name, or null.
@@ -47,7 +73,15 @@ LossResult reduceElements(const Expr &elements, const LossSettings &settings);
 /// A constant vector of the recipe's numbers, of the given element type.
 Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, mlir::Type elementType);
 
-extern const LossKind kCrossEntropy, kNll, kMse, kL1, kHuber, kSmoothL1, kBce, kBceWithLogits, kKlDiv;
+/// max(x, 0), whose derivative at 0 is 1, as PyTorch's clamp_min; NaN stays.
+Expr clampAtZero(const Expr &x);
+/// The problem of predictions that do not all have the same shape.
+std::optional<LossProblem> checkSameShapes(const LossInputs &inputs);
+/// ln σ(x) = min(x, 0) − ln(1 + e^−|x|), whose derivative at 0 is 1/2: a last layer that starts at zero gives such logits.
+Expr logSigmoid(const Expr &x);
+
+extern const LossKind kCrossEntropy, kNll, kMse, kL1, kHuber, kSmoothL1, kBce, kBceWithLogits, kKlDiv, kCtc, kFocal,
+    kDice, kCosineEmbedding, kTriplet, kMarginRanking, kHinge, kHingeEmbedding, kPoissonNll, kGaussianNll;
 
 } // namespace tcc::train
 

@@ -228,10 +228,11 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
     std::string legal = range.low == kLeast   ? fmt::format("up to {}", range.high)
                         : range.high == kMost ? fmt::format("from {} on", range.low)
                                               : fmt::format("from {} to {}", range.low, range.high);
-    range.what =
-        fmt::format("is no index of {}; the model's input '{}' takes values {}{}: correct the data, or compile a "
-                    "model whose table is larger",
-                    table, input.name, legal, exceptionsText(range.exceptions));
+    const std::string takes = fmt::format("the model's input '{}' takes values {}{}: correct the data", input.name, legal,
+                                          exceptionsText(range.exceptions));
+    range.what = given.meaning().empty()
+                     ? fmt::format("is no index of {}; {}, or compile a model whose table is larger", table, takes)
+                     : fmt::format("is no {}; {}", given.meaning(), takes);
     input.ranges.push_back(std::move(range));
   }
 }

@@ -72,6 +72,22 @@ const std::vector<std::string> kCompiled = {"model.dims",
                                             "loss.delta",
                                             "loss.beta",
                                             "loss.log_target",
+                                            "loss.margin",
+                                            "loss.eps",
+                                            "loss.p",
+                                            "loss.swap",
+                                            "loss.full",
+                                            "loss.log_input",
+                                            "loss.alpha",
+                                            "loss.gamma",
+                                            "loss.smooth",
+                                            "loss.input",
+                                            "loss.time_axis",
+                                            "loss.blank",
+                                            "loss.zero_infinity",
+                                            "loss.input_lengths",
+                                            "loss.target_lengths",
+                                            "loss.max_target_length",
                                             "optimizer.kind",
                                             "optimizer.nesterov",
                                             "optimizer.centered",
@@ -348,7 +364,8 @@ std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
   auto recipe = plan::parseToml(plan.recipe());
   if (!isClassification(plan) || !recipe)
     return std::nullopt;
-  std::string of = recipe->at_path("loss.of").value_or(std::string());
+  auto given = recipe->at_path("loss.of");
+  std::string of = (given.is_array() ? given[0] : given).value_or(std::string());
   int64_t axis = recipe->at_path("loss.class_axis").value_or(int64_t(1));
   for (const plan::Entry &entry : plan.entries()) {
     if (entry.name() != "predict")

@@ -4,6 +4,7 @@
 // rounding.
 //
 //===----------------------------------------------------------------------===//
+#include "passes/losses/Loss.h"
 #include "test/unit/passes/LossValues.h"
 #include "test/unit/passes/Program.h"
 
@@ -14,12 +15,40 @@ namespace {
 
 class Loss : public testing::TestWithParam<LossCase> {};
 
-/// The module of a case: the target is an input of the graph where the case says so.
+/// The module of a case: the target is an input of the graph where the case says so; several predictions are slices of the
+/// parameter, called y0, y1, ….
 std::string moduleOf(const LossCase &test) {
-  std::string text = parameterModule(test.shape), target = test.targetShape;
+  std::string text = parameterModule(test.shape), target = test.targetShape, shape = test.shape;
   if (!target.empty())
     text.replace(text.find("@forward("), 9, "@forward(%t: tensor<" + target + "xf64> {train.name = \"target\"}");
-  return text;
+  if (test.outputs == 1)
+    return text;
+  const std::string row = shape.substr(shape.find('x') + 1), whole = "tensor<" + shape + "xf64>",
+                    slice = "tensor<1x" + row + "xf64>", type = "tensor<" + row + "xf64>";
+  std::string results, body, values, types;
+  for (int i = 0; i < test.outputs; ++i) {
+    const std::string n = std::to_string(i), comma = i ? ", " : "";
+    std::string starts = n, steps = "1";
+    for (char c : row) {
+      starts += c == 'x' ? ", 0" : "";
+      steps += c == 'x' ? ", 1" : "";
+    }
+    body += "  %s" + n + " = train.slice %p starts [" + starts + ", 0] steps [" + steps + ", 1] : " + whole + " -> " + slice +
+            "\n  %y" + n + " = train.reshape %s" + n + " : " + slice + " -> " + type + "\n";
+    results += comma + type + " {train.name = \"y" + n + "\"}";
+    values += comma + "%y" + n;
+    types += comma + type;
+  }
+  return "train.variable @p : " + whole + " {role = \"parameter\"}\nfunc.func @forward() -> (" + results +
+         ") {\n  %p = train.read @p : " + whole + "\n" + body + "  return " + values + " : " + types + "\n}\n";
+}
+
+/// "y", or "y0,y1,…"
+std::string predictionsOf(const LossCase &test) {
+  std::string names = test.outputs > 1 ? "y0" : "y";
+  for (int i = 1; i < test.outputs; ++i)
+    names += ",y" + std::to_string(i);
+  return names;
 }
 
 TEST_P(Loss, IsPyTorchsWithItsGradient) {
@@ -27,7 +56,7 @@ TEST_P(Loss, IsPyTorchsWithItsGradient) {
   Program program(moduleOf(test));
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
     auto attach = train::createAttachLossPass();
-    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " of=y target=target",
+    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " target=target of=" + predictionsOf(test),
                                                     [](const llvm::Twine &) { return mlir::failure(); })));
     manager.addPass(std::move(attach));
     manager.addPass(train::createDifferentiatePass());
@@ -37,7 +66,9 @@ TEST_P(Loss, IsPyTorchsWithItsGradient) {
     options.train = false;
     manager.addPass(train::createBuildUpdatePass(options));
   })) << program.messages;
-  Tensors arguments{{"p", program.tensor("p", test.prediction)}, {"target", program.tensor("target", test.target)}};
+  Tensors arguments{{"p", program.tensor("p", test.prediction)}};
+  if (!test.target.empty())
+    arguments.emplace("target", program.tensor("target", test.target));
 
   Tensors gradients = program.call("gradients", arguments);
   expectNear(gradients["loss"], {test.loss}, 1e-12);
@@ -53,6 +84,16 @@ TEST_P(Loss, IsPyTorchsWithItsGradient) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Loss, testing::ValuesIn(kLossCases),
                          [](const testing::TestParamInfo<LossCase> &info) { return std::string(info.param.name); });
+
+/// The recipe and the passes know the same kinds.
+TEST(LossKinds, AreThoseOfTheRecipe) {
+  std::string names;
+  for (const std::string &kind : lossKinds()) {
+    EXPECT_TRUE(train::findLoss(kind)) << kind;
+    names += (names.empty() ? "" : ", ") + kind;
+  }
+  EXPECT_EQ(train::lossNames(), names);
+}
 
 /// A saturated probability has a finite loss and gradient.
 TEST(BinaryCrossEntropy, StaysFiniteWhereSaturated) {
@@ -74,7 +115,7 @@ TEST(AttachLoss, NamesTheRecipesLine) {
   Recipe recipe;
   recipe.file = "recipe.toml";
   recipe.loss.kind = "cross_entropy";
-  recipe.loss.of = "logits";
+  recipe.loss.of = {"logits"};
   recipe.where["loss.of"] = "recipe.toml:3:1";
   EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
   EXPECT_NE(program.messages.find("recipe.toml:3:1: loss.of: the graph has no output `logits`; outputs: `y`"),

@@ -4,6 +4,7 @@ python loss_values.py > LossValues.h
 """
 import torch
 import torch.nn.functional as F
+from torchvision.ops import sigmoid_focal_loss
 
 torch.manual_seed(7)
 torch.set_default_dtype(torch.float64)
@@ -13,15 +14,17 @@ def numbers(tensor):
     return "{" + ", ".join(repr(float(v)) for v in tensor.flatten().tolist()) + "}"
 
 
-def case(name, settings, prediction, target, loss, target_in_graph=False, correct=None, counted=None):
+def case(name, settings, prediction, target, loss, target_in_graph=False, correct=None, counted=None, outputs=1):
+    """`outputs`: the predictions, one after another along the first axis of `prediction`; `target`: None where there is none."""
     prediction = prediction.detach().clone().requires_grad_()
-    value = loss(prediction, target)
+    value = loss(*(prediction if outputs > 1 else [prediction]), *([] if target is None else [target]))
     value.backward()
+    target = torch.zeros(0) if target is None else target
     shape = "x".join(str(d) for d in prediction.shape)
     target_shape = "x".join(str(d) for d in target.shape) if target_in_graph else ""
     print(f'    {{"{name}", {settings},\n     "{shape}", "{target_shape}", {numbers(prediction)},\n     {numbers(target)},\n'
           f"     {value.item()!r}, {numbers(prediction.grad)},\n"
-          f"     {-1.0 if correct is None else float(correct)}, {-1.0 if counted is None else float(counted)}}},")
+          f"     {-1.0 if correct is None else float(correct)}, {-1.0 if counted is None else float(counted)}, {outputs}}},")
 
 
 def hits(prediction, target, axis, ignore=-100):
@@ -52,6 +55,7 @@ struct LossCase {
   double loss;
   std::vector<double> gradient;
   double correct, counted; ///< -1: not computed
+  int outputs;             ///< predictions, one after another along the first axis of `prediction`
 };
 inline void PrintTo(const LossCase &value, std::ostream *out) { *out << value.name; }
 
@@ -100,6 +104,95 @@ q[0, 1] = 0
 case("kl_div", '"kind=kl_div"', torch.log_softmax(b, 1), q, lambda p, y: F.kl_div(p, y, reduction="mean"))
 case("kl_div_log", '"kind=kl_div log-target=true reduction=sum"', torch.log_softmax(b, 1), torch.log_softmax(a, 1),
      lambda p, y: F.kl_div(p, y, reduction="sum", log_target=True))
+z = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
+case("focal", '"kind=focal"', a, z, lambda p, y: sigmoid_focal_loss(p, y, reduction="mean"))
+case("focal_sum", '"kind=focal set=alpha=-1,gamma=1.5 reduction=sum"', a, z,
+     lambda p, y: sigmoid_focal_loss(p, y, alpha=-1, gamma=1.5, reduction="sum"))
+case("focal_gamma_one", '"kind=focal set=alpha=0.6,gamma=1"', a, z, lambda p, y: sigmoid_focal_loss(p, y, alpha=0.6, gamma=1, reduction="mean"))
+case("focal_gamma_zero", '"kind=focal set=gamma=0"', a, z, lambda p, y: sigmoid_focal_loss(p, y, gamma=0, reduction="mean"))
+
+
+def dice(p, y, dims, smooth=1.0):
+    return (1 - (2 * (p * y).sum(dims) + smooth) / (p.sum(dims) + y.sum(dims) + smooth)).mean()
+
+
+images, masks = torch.randn(3, 2, 2, 3), (torch.rand(3, 2, 2, 3) < 0.5).double()
+case("dice", '"kind=dice"', torch.sigmoid(images), masks, lambda p, y: dice(p, y, (1, 2, 3)))
+case("dice_logits", '"kind=dice set=input=logits,smooth=0.5"', images, masks, lambda p, y: dice(torch.sigmoid(p), y, (1, 2, 3), 0.5))
+case("dice_classes", '"kind=dice class-axis=1"', torch.softmax(images, 1), masks, lambda p, y: dice(p, y, (2, 3)))
+sides = torch.randn(2, 5, 4)
+sides[1, 1] = -3 * sides[0, 1]
+signs = torch.tensor([1.0, -1, 1, -1, 0])
+case("cosine_embedding", '"kind=cosine_embedding"', sides, signs, F.cosine_embedding_loss, outputs=2)
+case("cosine_embedding_margin", '"kind=cosine_embedding set=margin=-0.9 reduction=sum"', sides, signs,
+     lambda p, q, y: F.cosine_embedding_loss(p, q, y, margin=-0.9, reduction="sum"), outputs=2)
+triple = torch.randn(3, 5, 4)
+triple[1, 0] = triple[0, 0]
+for name, arguments in [("", {}), ("_p1", {"p": 1, "margin": 0.5}), ("_p3", {"p": 3, "eps": 1e-3}),
+                        ("_swap", {"swap": True, "reduction": "sum"})]:
+    settings = ",".join(f"{k}={str(v).lower()}" for k, v in arguments.items() if k != "reduction")
+    case(f"triplet{name}", f'"kind=triplet{" set=" + settings if settings else ""}{" reduction=sum" if "swap" in arguments else ""}"',
+         triple, None, lambda p, q, r: F.triplet_margin_loss(p, q, r, **arguments), outputs=3)
+signs = torch.sign(torch.randn(5, 4))
+case("margin_ranking", '"kind=margin_ranking"', sides, signs, F.margin_ranking_loss, outputs=2)
+case("margin_ranking_margin", '"kind=margin_ranking set=margin=0.5 reduction=sum"', sides, signs,
+     lambda p, q, y: F.margin_ranking_loss(p, q, y, margin=0.5, reduction="sum"), outputs=2)
+signs = torch.tensor([[1.0, -1, 1, -1], [-1, -1, 0, 1], [1, 1, -1, -1]])
+case("hinge", '"kind=hinge"', a, signs, lambda p, y: (1 - y * p).clamp_min(0).mean())
+case("hinge_margin", '"kind=hinge set=margin=0.3"', a, signs, lambda p, y: (0.3 - y * p).clamp_min(0).mean())
+case("hinge_embedding", '"kind=hinge_embedding"', a, signs, F.hinge_embedding_loss)
+case("hinge_embedding_margin", '"kind=hinge_embedding set=margin=0.3 reduction=sum"', a, signs,
+     lambda p, y: F.hinge_embedding_loss(p, y, margin=0.3, reduction="sum"))
+counts = torch.tensor([[0.0, 1, 2, 7], [3, 0, 1, 0], [12, 1, 0.5, 4]])
+case("poisson_nll", '"kind=poisson_nll"', b, counts, F.poisson_nll_loss)
+case("poisson_nll_full", '"kind=poisson_nll set=full=true reduction=sum"', b, counts, lambda p, y: F.poisson_nll_loss(p, y, full=True, reduction="sum"))
+rates = b.exp()
+rates[1, 1] = 0
+case("poisson_nll_rates", '"kind=poisson_nll set=log_input=false,eps=0.01"', rates, counts,
+     lambda p, y: F.poisson_nll_loss(p, y, log_input=False, eps=0.01))
+moments = torch.stack([torch.randn(3, 4), torch.rand(3, 4)])
+moments[1, 0, 0] = 0
+case("gaussian_nll", '"kind=gaussian_nll"', moments, b, lambda p, v, y: F.gaussian_nll_loss(p, y, v), outputs=2)
+case("gaussian_nll_full", '"kind=gaussian_nll set=full=true,eps=0.5 reduction=sum"', moments, b,
+     lambda p, v, y: F.gaussian_nll_loss(p, y, v, full=True, eps=0.5, reduction="sum"), outputs=2)
+
+
+def ctc(logits, y, inputs=None, lengths=None, axes=(1, 0, 2), ignore=-100, space=torch.log_softmax, **arguments):
+    """`axes`: of the time, the samples and the classes."""
+    x = space(logits.permute(axes), -1)
+    inputs = torch.full([x.shape[1]], x.shape[0]) if inputs is None else inputs
+    lengths = torch.tensor([next((i for i, v in enumerate(row) if v == ignore), len(row)) for row in y.tolist()]) if lengths is None else lengths
+    return F.ctc_loss(x, y, inputs, lengths, **arguments)
+
+
+def plain_ctc(p, y, blank=0):
+    """ctc_loss of probabilities [time, samples, classes] by its definition: the derivative that PyTorch's backward gives is that of a
+    log-softmax before it."""
+    losses = []
+    for n, row in enumerate(y.tolist()):
+        labels = [v for v in row if v != -100]
+        states = [blank] + [v for label in labels for v in (label, blank)]
+        alpha = [torch.ones(())] + [torch.zeros(())] * (len(states) - 1)
+        for step in p[:, n]:
+            alpha = [step[v] * (alpha[s] + (alpha[s - 1] if s else 0) + (alpha[s - 2] if s > 1 and v != states[s - 2] else 0))
+                     for s, v in enumerate(states)]
+        losses.append(-sum(alpha[-2:]).log() / max(1, len(labels)))
+    return torch.stack(losses).mean()
+
+
+frames = torch.randn(4, 6, 4)
+words = torch.tensor([[1, 1, 3], [2, -100, -100], [-100, -100, -100], [3, 2, 1]])
+length = "max_target_length=3"
+case("ctc", f'"kind=ctc set=input=logits,time_axis=1,{length}"', frames, words, ctc)
+case("ctc_sum", f'"kind=ctc set=input=logits,time_axis=1,{length} reduction=sum"', frames, words, lambda p, y: ctc(p, y, reduction="sum"))
+case("ctc_blank", f'"kind=ctc ignore-index=3 set=input=logits,time_axis=-2,blank=3,{length}"', frames, torch.where(words == 3, 0, words).clamp(max=2)
+     .masked_fill(words == -100, 3), lambda p, y: ctc(p, y, ignore=3, blank=3))
+probs = torch.softmax(frames.permute(1, 0, 2), -1)
+assert torch.allclose(plain_ctc(probs, words), ctc(probs, words, axes=(0, 1, 2), space=lambda x, _: x.log()))
+case("ctc_probs", f'"kind=ctc set=input=probs,{length}"', probs, words, plain_ctc)
+case("ctc_log_probs", f'"kind=ctc set={length}"', probs.log(), words, lambda p, y: plain_ctc(p.exp(), y))
+case("ctc_time_last", f'"kind=ctc class-axis=1 set=input=logits,time_axis=2,zero_infinity=true,{length}"', frames[:, :4, :2].transpose(1, 2)
+     .repeat(1, 2, 1), words, lambda p, y: ctc(p, y, axes=(2, 0, 1), zero_infinity=True))
 print('''};
 
 } // namespace tcc::test

@@ -261,6 +261,46 @@ TEST_F(RecipeFile, KeysThatDoNotGoTogether) {
   EXPECT_THAT(problem("[schedule]\nkind = \"step\"\n"), HasSubstr("needs schedule.step_size"));
 }
 
+TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> table = {
+      {"margin = 0.5", {"cosine_embedding", "triplet", "margin_ranking", "hinge", "hinge_embedding"}},
+      {"eps = 1e-3", {"triplet", "poisson_nll", "gaussian_nll"}},
+      {"p = 1", {"triplet"}},
+      {"swap = true", {"triplet"}},
+      {"full = true", {"poisson_nll", "gaussian_nll"}},
+      {"log_input = false", {"poisson_nll"}},
+      {"alpha = -1", {"focal"}},
+      {"gamma = 0", {"focal"}},
+      {"smooth = 0", {"dice"}},
+      {"input = \"logits\"", {"ctc", "dice"}},
+      {"time_axis = -2", {"ctc"}},
+      {"blank = 3", {"ctc"}},
+      {"zero_infinity = true", {"ctc"}},
+      {"input_lengths = \"n\"", {"ctc"}},
+      {"target_lengths = \"n\"", {"ctc"}},
+      {"max_target_length = 9", {"ctc"}},
+      {"ignore_index = 0", {"cross_entropy", "nll", "ctc"}},
+      {"class_axis = -1", {"cross_entropy", "nll", "ctc", "dice"}},
+  };
+  for (const auto &[setting, kinds] : table)
+    for (const std::string &kind : lossKinds()) {
+      const std::string target = kind == "triplet" ? "" : "target = \"y\"\n";
+      auto recipe = read("[loss]\nkind = \"" + kind + "\"\n" + setting + "\n" + target);
+      if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
+        EXPECT_TRUE(recipe) << kind << ": " << recipe.message();
+      else
+        EXPECT_THAT(problem("[loss]\nkind = \"" + kind + "\"\n" + setting + "\n" + target),
+                    AllOf(HasSubstr("recipe.toml:3:1: loss."), HasSubstr("does not apply to " + kind)));
+    }
+  for (const char *wrong : {"p = 0.5", "alpha = 2", "gamma = -1", "eps = 0", "blank = -1", "max_target_length = 0"})
+    EXPECT_THAT(problem(std::string("[loss]\n") + wrong + "\n"), HasSubstr("is out of range")) << wrong;
+  EXPECT_THAT(problem("[loss]\nkind = \"dice\"\ntarget = \"y\"\ninput = \"log_probs\"\n"), HasSubstr("belongs to ctc"));
+  EXPECT_THAT(problem("[loss]\nkind = \"triplet\"\ntarget = \"y\"\n"), HasSubstr("loss.target does not apply to triplet"));
+  auto lists = read("[loss]\nkind = \"triplet\"\nof = [\"a\", \"b\", \"c\"]\n");
+  ASSERT_TRUE(lists) << lists.message();
+  EXPECT_EQ(lists->loss.of, (std::vector<std::string>{"a", "b", "c"}));
+}
+
 TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
   EXPECT_THAT(problem("[optimizer\nlr = 1\n"), HasSubstr("recipe.toml:1:"));
   EXPECT_THAT(readRecipe(folder + "/none.toml", {}).message(), AllOf(HasSubstr("none.toml"), HasSubstr("No such file")));
