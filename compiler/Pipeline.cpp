@@ -125,6 +125,8 @@ private:
     import.recipeFile = recipe.file;
     import.where = recipe.where;
     import.batchAxis = recipe.dataBatchAxis;
+    if (options.entries.empty() || llvm::any_of(options.entries, [](StringRef entry) { return entry != "predict"; }))
+      import.lossOf = recipe.loss.of;
     import.forceF64 = options.forceF64;
     plan::Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)

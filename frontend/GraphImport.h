@@ -48,6 +48,9 @@ private:
   void createVariables();
   plan::Status createFunction();
   void shrinkConstants();
+  /// Adds the values inside the graph that ImportOptions::lossOf names.
+  plan::Status returnLossValues(llvm::SmallVectorImpl<mlir::Value> &results,
+                                llvm::SmallVectorImpl<mlir::Attribute> &names);
   plan::Status finish();
   plan::Status allProblems() const;
 

@@ -13,6 +13,7 @@
 #include "frontend/ModeNodes.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
+#include "runtime/plan/NearestName.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -167,6 +168,42 @@ void GraphImport::shrinkConstants() {
   }
 }
 
+Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm::SmallVectorImpl<Attribute> &names) {
+  std::map<std::string, std::string> values; // by their own names, then by those of the nodes that compute them alone
+  for (const onnx::NodeProto &node : model.graph.node())
+    for (const std::string &output : node.output())
+      values.emplace(output, output);
+  for (const onnx::NodeProto &node : model.graph.node())
+    if (node.output_size() == 1)
+      values.emplace(node.name(), node.output(0));
+  values.erase("");
+  for (const std::string &name : options.lossOf) {
+    if (llvm::is_contained(names, builder.getStringAttr(name)))
+      continue;
+    auto found = values.find(name);
+    auto where = options.where.find("loss.of");
+    const std::string place = where == options.where.end() ? file.path : where->second;
+    if (found == values.end()) {
+      std::vector<std::string> known;
+      for (const auto &[value, output] : values)
+        known.push_back(value);
+      std::string outputs;
+      for (const onnx::ValueInfoProto &output : model.graph.output())
+        outputs += (outputs.empty() ? "" : ", ") + output.name();
+      std::string nearest = plan::nearestName(name, known);
+      return plan::error("{}: loss.of: the graph has no output `{}`, and no node computes it; {}the outputs are {}", place,
+                         name, nearest.empty() ? "" : "the nearest is `" + nearest + "`; ", outputs);
+    }
+    Expected<Slot> slot = lookUp(found->second, locationOf(name));
+    if (!slot || !slot->tensor)
+      return plan::error("{}: loss.of: `{}` is a sequence or an optional value, and a loss needs a tensor; name another",
+                         place, name);
+    results.push_back(slot->tensor);
+    names.push_back(builder.getStringAttr(name));
+  }
+  return Status::success();
+}
+
 Status GraphImport::finish() {
   llvm::SmallVector<Value> results;
   llvm::SmallVector<Attribute> names;
@@ -179,6 +216,9 @@ Status GraphImport::finish() {
     results.push_back(slot->tensor);
     names.push_back(builder.getStringAttr(output.name()));
   }
+  const size_t outputs = results.size();
+  if (Status status = returnLossValues(results, names); !status.ok())
+    return status;
   func::ReturnOp::create(builder, locationOf("return"), results);
   function.setFunctionType(builder.getFunctionType(function.getArgumentTypes(), TypeRange(ValueRange(results))));
   llvm::SmallVector<Attribute> attributes;
@@ -187,6 +227,11 @@ Status GraphImport::finish() {
     declared.try_emplace(output.name(), &output);
   for (size_t i = 0; i < names.size(); ++i) {
     NamedAttrList list(builder.getDictionaryAttr(builder.getNamedAttr("train.name", names[i])));
+    if (i >= outputs) {
+      list.set("train.inner", builder.getUnitAttr());
+      attributes.push_back(list.getDictionary(&context));
+      continue;
+    }
     const onnx::ValueInfoProto *output = declared.lookup(model.graph.output(int(i)).name());
     int64_t axis = output ? outputSampleAxis(*output, sampleDims) : -1;
     if (axis >= 0)

@@ -1,6 +1,7 @@
 //===- AttachLoss.cpp - the forward graph with its loss --------------------===//
 //
-// @loss is a copy of @forward that returns a numerator and a denominator instead of the graph's outputs.
+// @loss is a copy of @forward that returns a numerator and a denominator instead of the graph's outputs. Values inside
+// the graph that the frontend returned for loss.of alone leave @forward here.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -50,6 +51,7 @@ public:
       return failure();
     }
     finish(builder, *result, kind ? "loss" : outputName(outputs->front()));
+    dropInnerValues();
     return success();
   }
 
@@ -60,6 +62,8 @@ private:
     auto name = forward.getResultAttrOfType<StringAttr>(i, names::kName);
     return name ? name.str() : "output " + std::to_string(i);
   }
+  /// True for a value inside the graph that is returned for loss.of.
+  bool isInner(unsigned i) { return bool(forward.getResultAttr(i, names::kInner)); }
   bool isFloatOutput(unsigned i) {
     auto type = dyn_cast<RankedTensorType>(forward.getResultTypes()[i]);
     return type && isa<FloatType>(type.getElementType());
@@ -76,7 +80,8 @@ private:
   std::string listOutputs() {
     std::string text = "outputs:";
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
-      text += (i ? ", `" : " `") + outputName(i) + "` (" + typeText(forward.getResultTypes()[i]) + ")";
+      if (!isInner(i))
+        text += (i ? ", `" : " `") + outputName(i) + "` (" + typeText(forward.getResultTypes()[i]) + ")";
     return text;
   }
 
@@ -410,9 +415,23 @@ private:
     inputs.target = inputs.target.with(*argument);
     if (!kind.hasClasses())
       inputs.target = inputs.target.cast(lossType);
+    else if (isInner(outputs.front()) && !isFloatTensor(*argument)) // of an output, the loader sees the classes
+      limit(cast<BlockArgument>(*argument).getArgNumber(), type.getDimSize(axis) - 1, true, "class");
     if (settings.shift)
       inputs.target = nextTargets(inputs.target, axis > 1 ? 1 : 0, settings.ignoreIndex);
     return success();
+  }
+
+  /// @forward computes the graph's outputs alone.
+  void dropInnerValues() {
+    llvm::BitVector inner(forward.getNumResults());
+    for (unsigned i = 0; i < forward.getNumResults(); ++i)
+      inner[i] = isInner(i);
+    if (inner.none())
+      return;
+    forward.getBody().front().getTerminator()->eraseOperands(inner);
+    if (failed(forward.eraseResults(inner)))
+      llvm_unreachable("results can be erased");
   }
 
   void finish(OpBuilder &builder, const LossResult &result, llvm::StringRef lossName) {

@@ -21,6 +21,7 @@ namespace names {
 // On arguments and results.
 inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
+inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: no output, returned for loss.of alone
 inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: what index values it may hold
 inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the state that it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter

@@ -63,7 +63,8 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
     A loss is a numerator `loss_sum` and a denominator `loss_weight`, so that accumulation over micro-batches divides once
     by what the whole window held. The loss is a built-in kind (`kind`) of graph outputs (`of`) and a target, or the
     graph's own scalar output (`output`, or its only scalar floating-point one), whose denominator is the samples of a
-    batch. Kinds with classes also yield `correct` and `counted`. @forward stays as it is.
+    batch. Kinds with classes also yield `correct` and `counted`. @forward stays as it is, except that it no longer
+    returns values with the attribute `train.inner`: those the frontend adds for `of` names that are no outputs.
 
     ```mlir
     func.func @forward(%x: tensor<8x4xf32> {train.name = "x"}) -> (tensor<8x4xf32> {train.name = "y"}) {

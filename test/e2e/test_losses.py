@@ -1,4 +1,4 @@
-"""Built-in losses through tcc and trun: CTC beside PyTorch's numbers, losses of several outputs, and their messages.
+"""Built-in losses through tcc and trun: CTC beside PyTorch's numbers, losses of values inside the graph, and their messages.
 
 losses/ctc.safetensors holds the numbers of PyTorch and was written by losses/make.py. The formulas of the other kinds are
 compared with PyTorch's in test/unit/passes/LossTest.cpp.
@@ -130,6 +130,52 @@ class Ctc(EndToEnd):
             columns = {"x": x, "targets": targets.copy(), "frames": frames.copy()}
             columns[column][position] = value
             self.refuse(1, [message], "trun", plan, "--data", self.save("bad.safetensors", **columns), "--steps", 1)
+
+
+class InnerValues(EndToEnd):
+    """A file that ends in a Softmax and what comes after it, trained by the logits before it."""
+
+    def model(self, post_processing=True):
+        nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["scores"], "head", transB=1),
+                 helper.make_node("Softmax", ["scores"], ["p"], "softmax", axis=1),
+                 helper.make_node("Mul", ["p", "unused"], ["probabilities"], "weigh")]
+        weights = {"w": models.random(1, 3, 4), "b": models.random(2, 3), "unused": np.ones(3, np.float32)}
+        if post_processing:
+            return models.save(self.folder / "whole.onnx", nodes, {"x": [6, 4]}, {"probabilities": [6, 3]}, weights)
+        del weights["unused"]
+        return models.save(self.folder / "cut.onnx", nodes[:1], {"x": [6, 4]}, {"scores": [6, 3]}, weights)
+
+    def setUp(self):
+        super().setUp()
+        self.x, self.labels = models.random(3, 12, 4), np.arange(12) % 3
+        self.data = self.save("data.safetensors", x=self.x, labels=self.labels)
+
+    def losses(self, model, of, name):
+        recipe = self.write("r.toml", f'[loss]\nkind = "cross_entropy"\nof = "{of}"\ntarget = "labels"\n[optimizer]\nkind = "sgd"\nlr = 0.1\n')
+        plan = self.compile(model, "--recipe", recipe, plan=f"{name}.tplan")
+        return plan, [line["loss"] for line in metrics(self.train(plan, self.data, out=name))[0]]
+
+    def test_of_a_value_or_a_node_trains_the_graph_up_to_there(self):
+        _, expected = self.losses(self.model(post_processing=False), "scores", "cut")
+        for of in ("scores", "head"):
+            plan, losses = self.losses(self.model(), of, of)
+            self.assertEqual(losses, expected)
+            self.assertIn("unused", [v["name"] for v in self.report(plan)["parameters"]["unused"]])
+            inputs = self.save("x.safetensors", x=self.x[:6])
+            self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", "p.safetensors", "--from", self.folder / of)
+            predicted = safetensors.numpy.load_file(self.folder / "p.safetensors")
+            self.assertEqual(list(predicted), ["probabilities"])
+            np.testing.assert_allclose(predicted["probabilities"].sum(1), 1, rtol=1e-6)
+
+    def test_labels_are_checked(self):
+        plan, _ = self.losses(self.model(), "scores", "good")
+        bad = self.save("bad.safetensors", x=self.x, labels=np.where(np.arange(12) == 5, 3, self.labels))
+        self.refuse(1, [r"'labels', sample 5: value 3 is no class; .*from 0 to 2, and -100 does not count"], "trun", plan, "--data", bad, "--steps", 1)
+
+    def test_the_nearest_value_is_named(self):
+        recipe = self.write("r.toml", '[loss]\nkind = "cross_entropy"\nof = "score"\ntarget = "labels"\n')
+        self.refuse(1, [r"r\.toml:3:1: loss\.of: the graph has no output `score`, and no node computes it; the nearest is `scores`; the outputs are probabilities"],
+                    "tcc", self.model(), "--recipe", recipe)
 
 
 class Lists(EndToEnd):

@@ -84,6 +84,7 @@ plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &c
   import.recipeFile = recipe->file;
   import.where = recipe->where;
   import.batchAxis = recipe->dataBatchAxis;
+  import.lossOf = recipe->loss.of;
   plan::Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
   if (!model)
     return model.status();
