@@ -132,7 +132,8 @@ private:
     if (!imported)
       return imported.status();
     model = imported.take();
-    chooseEntries();
+    if (plan::Status status = chooseEntries(); !status.ok())
+      return status;
     dump("import");
     return dumpStatus;
   }
@@ -140,12 +141,22 @@ private:
   /// The entries asked for, else training, evaluation and prediction: without a recipe and a loss in the graph, prediction
   /// alone. A recipe means training: there a missing loss is an error. `gradients` keeps every gradient at once, which takes
   /// more memory than training, so it is made on request.
-  void chooseEntries() {
+  plan::Status chooseEntries() {
     entries = options.entries;
-    if (!entries.empty())
-      return;
-    entries = {"train", "evaluate", "predict"};
     func::FuncOp forward = train::lookupFunction(*model.module, "forward");
+    bool hasOutputs = false;
+    for (unsigned i = 0; i < forward.getNumResults(); ++i)
+      hasOutputs |= !forward.getResultAttr(i, train::names::kInner);
+    if (!entries.empty()) {
+      if (wants("predict") && !hasOutputs && forward.getNumResults() > 0)
+        return plan::error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "
+                           "says why); compile without it, as with --entry train,evaluate",
+                           options.modelPath);
+      return plan::Status::success();
+    }
+    entries = {"train", "evaluate"};
+    if (hasOutputs || forward.getNumResults() == 0)
+      entries.push_back("predict");
     bool scalar = llvm::any_of(forward.getResultTypes(), [](Type type) {
       auto tensor = cast<RankedTensorType>(type);
       return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
@@ -155,6 +166,7 @@ private:
       model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
                                "predict; give a recipe with loss.kind, loss.of and loss.target to train");
     }
+    return plan::Status::success();
   }
 
   /// Nothing says how to train: keys of `compiler` say how things are computed, not what.

@@ -48,6 +48,10 @@ private:
   void createVariables();
   plan::Status createFunction();
   void shrinkConstants();
+  /// What nodes compute, by the names that loss.of may use: a value's own, or that of the node that computes it alone.
+  std::map<std::string, std::string> namedValues() const;
+  /// True where the loss needs nothing that could not be imported: outputs that do are left out, with a warning.
+  bool cutBehindLoss();
   /// Adds the values inside the graph that ImportOptions::lossOf names.
   plan::Status returnLossValues(llvm::SmallVectorImpl<mlir::Value> &results,
                                 llvm::SmallVectorImpl<mlir::Attribute> &names);

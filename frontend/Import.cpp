@@ -168,8 +168,8 @@ void GraphImport::shrinkConstants() {
   }
 }
 
-Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm::SmallVectorImpl<Attribute> &names) {
-  std::map<std::string, std::string> values; // by their own names, then by those of the nodes that compute them alone
+std::map<std::string, std::string> GraphImport::namedValues() const {
+  std::map<std::string, std::string> values;
   for (const onnx::NodeProto &node : model.graph.node())
     for (const std::string &output : node.output())
       values.emplace(output, output);
@@ -177,6 +177,31 @@ Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm
     if (node.output_size() == 1)
       values.emplace(node.name(), node.output(0));
   values.erase("");
+  return values;
+}
+
+bool GraphImport::cutBehindLoss() {
+  if (options.lossOf.empty() || nodes > kMostNodes)
+    return false;
+  const std::map<std::string, std::string> values = namedValues();
+  const llvm::StringMap<Slot> &slots = scopes.front().slots;
+  for (const std::string &name : options.lossOf) {
+    auto value = values.find(name);
+    auto slot = value == values.end() ? slots.end() : slots.find(value->second);
+    if (slot == slots.end() || slot->second.failed)
+      return false;
+  }
+  std::string outputs;
+  for (const onnx::ValueInfoProto &output : model.graph.output())
+    if (auto slot = slots.find(output.name()); slot != slots.end() && slot->second.failed)
+      outputs += (outputs.empty() ? "" : ", ") + output.name();
+  warnings.push_back(fmt::format("{}\n  loss.of needs none of this, so the rest is compiled{}{}", allProblems().message(),
+                                 outputs.empty() ? "" : "; predict leaves out ", outputs));
+  return true;
+}
+
+Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm::SmallVectorImpl<Attribute> &names) {
+  const std::map<std::string, std::string> values = namedValues();
   for (const std::string &name : options.lossOf) {
     if (llvm::is_contained(names, builder.getStringAttr(name)))
       continue;
@@ -211,6 +236,8 @@ Status GraphImport::finish() {
     Expected<Slot> slot = lookUp(output.name(), locationOf(output.name()));
     if (!slot)
       return plan::error("{}: graph output {} is computed by no node", file.path, output.name());
+    if (slot->failed) // cut off
+      continue;
     if (!slot->tensor)
       return plan::error("{}: graph output {} is a sequence; only tensors are supported", file.path, output.name());
     results.push_back(slot->tensor);
@@ -232,7 +259,7 @@ Status GraphImport::finish() {
       attributes.push_back(list.getDictionary(&context));
       continue;
     }
-    const onnx::ValueInfoProto *output = declared.lookup(model.graph.output(int(i)).name());
+    const onnx::ValueInfoProto *output = declared.lookup(cast<StringAttr>(names[i]).getValue());
     int64_t axis = output ? outputSampleAxis(*output, sampleDims) : -1;
     if (axis >= 0)
       list.set("train.sample_axis", builder.getI64IntegerAttr(axis));
@@ -295,7 +322,7 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
     if (nodes > kMostNodes)
       break;
   }
-  if (!problems.empty())
+  if (!problems.empty() && !cutBehindLoss())
     return allProblems();
   if (Status status = finish(); !status.ok())
     return status;

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import models
 import numpy as np
+import onnx
 import safetensors.numpy
 from common import EndToEnd, metrics
 from onnx import helper
@@ -166,6 +167,31 @@ class InnerValues(EndToEnd):
             predicted = safetensors.numpy.load_file(self.folder / "p.safetensors")
             self.assertEqual(list(predicted), ["probabilities"])
             np.testing.assert_allclose(predicted["probabilities"].sum(1), 1, rtol=1e-6)
+
+    def test_nodes_behind_the_loss_need_no_importer(self):
+        """An op of another domain reads the probabilities: the loss does not need it, and predict computes the other outputs."""
+        self.model()
+        model = onnx.load(self.folder / "whole.onnx")
+        model.graph.node.append(helper.make_node("Suppress", ["probabilities"], ["boxes"], "suppress", domain="vision"))
+        model.graph.output.append(helper.make_tensor_value_info("boxes", onnx.TensorProto.FLOAT, ["n", 4]))
+        model.opset_import.append(helper.make_opsetid("vision", 1))
+        onnx.save(model, self.folder / "detector.onnx")
+        _, expected = self.losses(self.model(post_processing=False), "scores", "cut")
+        plan, losses = self.losses(self.folder / "detector.onnx", "scores", "detector")
+        self.assertEqual(losses, expected)
+        inputs = self.save("x.safetensors", x=self.x[:6])
+        self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", "p.safetensors", "--from", self.folder / "detector")
+        self.assertEqual(list(safetensors.numpy.load_file(self.folder / "p.safetensors")), ["probabilities"])
+        recipe = self.folder / "r.toml"
+        told = self.succeed("tcc", "detector.onnx", "--recipe", recipe)
+        self.assertRegex(told.err, r"suppress.*Suppress[\s\S]*loss\.of needs none of this, so the rest is compiled; predict leaves out boxes")
+        self.refuse(1, ["suppress.*Suppress"], "tcc", "detector.onnx", "--recipe", recipe, "--set", "loss.of=boxes")
+        # Where no output is left, neither is predict.
+        del model.graph.output[0]
+        onnx.save(model, self.folder / "boxes.onnx")
+        plan, losses = self.losses(self.folder / "boxes.onnx", "scores", "boxes")
+        self.assertEqual(losses, expected)
+        self.refuse(1, ["predict has nothing to compute"], "tcc", "boxes.onnx", "--recipe", recipe, "--entry", "train,predict")
 
     def test_labels_are_checked(self):
         plan, _ = self.losses(self.model(), "scores", "good")
