@@ -173,7 +173,7 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     Expected<toml::table> table = parseSetting(setting);
     if (!table)
       return table.status();
-    notePlaces(recipe, *table, "", "--set");
+    notePlaces(recipe, *table, "", setting.starts_with("model.fix.") ? "--fix" : "--set");
     merge(merged, *table);
   }
   if (Status status = applyTable(recipe, merged, ""); !status.ok())

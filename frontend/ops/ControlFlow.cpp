@@ -130,23 +130,31 @@ Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onn
   const std::string advice = n.fixAdvice(n.inputs[0].tensor);
   TCC_TRY(condition, truth(n, n.inputs[0]));
   Value otherwise = train::NotOp::create(n.builder, n.loc, condition);
-  Operation *begin = lastOp(n);
-  TCC_TRY(whenTrue, n.importGatedGraph(thenBranch, {}, "", condition));
-  const double thenFlops = flopsSince(n, begin);
-  begin = lastOp(n);
-  TCC_TRY(whenFalse, n.importGatedGraph(elseBranch, {}, "", otherwise));
-  const double elseFlops = flopsSince(n, begin);
-  for (size_t i = 0; i < whenTrue.size() && i < whenFalse.size(); ++i) {
-    auto output = chosen(n, condition, whenTrue[i], whenFalse[i], n.node.output_size() > int(i) ? n.node.output(int(i)) : "",
+  auto refused = [&](const std::string &problem) {
+    return plan::error("its condition depends on {}, so that both branches are computed, but {}{}",
+                       n.origin(n.inputs[0].tensor), problem, withAdvice(advice));
+  };
+  double flops[2] = {};
+  Slots outputs[2];
+  for (int branch : {0, 1}) {
+    Operation *begin = lastOp(n);
+    auto computed = n.importGatedGraph(branch ? elseBranch : thenBranch, {}, "", branch ? otherwise : condition);
+    if (!computed)
+      return refused(computed.message().empty() ? fmt::format("{} cannot be", branch ? "else_branch" : "then_branch")
+                                                : computed.message());
+    outputs[branch] = computed.take();
+    flops[branch] = flopsSince(n, begin);
+  }
+  for (size_t i = 0; i < outputs[0].size() && i < outputs[1].size(); ++i) {
+    auto output = chosen(n, condition, outputs[0][i], outputs[1][i], n.node.output_size() > int(i) ? n.node.output(int(i)) : "",
                          "in then_branch", "in else_branch");
     if (!output)
-      return plan::error("its condition depends on {}, so that both branches are computed, but {}{}",
-                         n.origin(n.inputs[0].tensor), output.message(), withAdvice(advice));
+      return refused(output.message());
     n.outputs.push_back(output.take());
   }
   n.warn(fmt::format("its condition depends on {}: every step computes both branches, of {:.3g} and {:.3g} floating-point "
                      "operations, and selects{}",
-                     n.origin(n.inputs[0].tensor), thenFlops, elseFlops, withAdvice(advice)));
+                     n.origin(n.inputs[0].tensor), flops[0], flops[1], withAdvice(advice)));
   return Status::success();
 }
 
