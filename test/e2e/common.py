@@ -86,7 +86,7 @@ class EndToEnd(unittest.TestCase):
 
     def save(self, name, **columns):
         path = self.folder / name
-        safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in columns.items()}, path)
+        safetensors.numpy.save_file({k: np.asarray(v, order="C") for k, v in columns.items()}, path)
         return path
 
     def write(self, name, content):
