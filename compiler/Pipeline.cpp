@@ -119,6 +119,7 @@ private:
     for (const auto &[name, extent] : options.dims)
       import.dims[name] = extent;
     import.shapes = options.shapes;
+    import.dequantize = options.dequantize;
     import.model = recipe.model;
     if (hasNoRecipe())
       import.model.batchNorm = "as-exported"; // the graph alone decides

@@ -31,6 +31,7 @@ struct CompileOptions {
   std::vector<std::string> settings;                  ///< --set KEY=VALUE
   std::map<std::string, int64_t> dims;                ///< --dim NAME=N
   std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
+  bool dequantize = false;                            ///< --dequantize: a quantised model as a floating-point one
   std::string target;    ///< cpu | cpu:v3 | cpu:v4 | cpu:v4-bf16 | cpu:amx; empty: this machine's
   std::string precision; ///< --precision: f32 | bf16 | auto; empty: the recipe's
   uint32_t maxWorkers = 0;                            ///< --threads; 0: 8

@@ -6,6 +6,7 @@
 #include "frontend/GraphImport.h"
 
 #include "frontend/BatchAxis.h"
+#include "frontend/Dequantize.h"
 #include "frontend/Dimensions.h"
 
 #include "frontend/FixedInputs.h"
@@ -370,6 +371,11 @@ ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
   };
 }
 
+/// Takes a quantised model for what the options say; returns warnings.
+Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options) {
+  return options.dequantize ? dequantize(file) : std::vector<std::string>();
+}
+
 std::string problemOfShapes(MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes) {
   if (shapes.empty())
@@ -401,6 +407,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
       externalFiles.insert(initializer.file);
   TCC_TRY(fixed, fixInputs(*file, options));
   externalFiles.insert(fixed.files.begin(), fixed.files.end());
+  TCC_TRY(dequantized, readQuantization(*file, options));
   const PlainExport plain = plainExport(*file, options.shapes);
   TCC_TRY(restored, restoreWeights(*file, options.model));
   if (plan::Status taken = takeInnerWeights(*file); !taken.ok())
@@ -427,6 +434,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     result.warnings.push_back(fmt::format("{}{}{}", plain.text(problemOfShapes(context, path, options, plain.larger)), restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
   else
     result.warnings = restored;
+  result.warnings.insert(result.warnings.end(), dequantized.begin(), dequantized.end());
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   for (const std::vector<std::string> *more : {&modeWarnings, &roles.warnings, &import.warnings})
     result.warnings.insert(result.warnings.end(), more->begin(), more->end());

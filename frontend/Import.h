@@ -47,6 +47,7 @@ struct ImportOptions {
   std::map<std::string, std::string> where;             ///< Recipe::where, for messages
   std::map<std::string, int64_t> batchAxis;             ///< data.batch_axis: the sample axis of an input
   std::vector<std::string> lossOf;                      ///< loss.of: values inside the graph among them are returned, too
+  bool dequantize = false; ///< a quantised model as the floating-point model that it stands for: Dequantize.h
   bool isolate = true;   ///< calls the ONNX library in child processes; false for fuzzers, which look for its crashes
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };

@@ -13,6 +13,7 @@ namespace tcc::frontend {
 
 plan::Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options);
 PrepareOptions prepareOptions(const ImportOptions &options);
+plan::Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options);
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
 ReadWhenCompiling compileTimeReads(const PreparedModel &model);
@@ -91,6 +92,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   TCC_TRY(file, readOnnxFile(path));
   if (auto fixed = fixInputs(file, options); !fixed)
     return fixed.status();
+  TCC_TRY(dequantized, readQuantization(file, options));
   const PlainExport plain = plainExport(file, options.shapes);
   TCC_TRY(restored, restoreWeights(file, options.model));
   if (plan::Status taken = takeInnerWeights(file); !taken.ok())
@@ -153,7 +155,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   }
   if (!plain.warning.empty())
     text += "warning: " + plain.text(problemOfShapes(context, path, options, plain.larger)) + "\n";
-  for (const std::vector<std::string> *warnings : {&restored, &model.warnings, &roles.warnings})
+  for (const std::vector<std::string> *warnings : {&restored, &dequantized, &model.warnings, &roles.warnings})
     for (const std::string &warning : *warnings)
       text += "warning: " + warning + "\n";
   std::vector<std::string> problems;

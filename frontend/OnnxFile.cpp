@@ -4,6 +4,7 @@
 #include "frontend/InnerWeights.h"
 
 #include "frontend/Limits.h"
+#include "frontend/Quantization.h"
 #include "runtime/plan/TerminalText.h"
 
 #include <cerrno>
@@ -106,6 +107,8 @@ Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   result.type = tensor.data_type();
   result.dims.assign(tensor.dims().begin(), tensor.dims().end());
   uint64_t element = onnxElementBytes(result.type);
+  if (std::string unread = unreadQuantizedType(result.type); !element && !unread.empty())
+    return plan::error("{}", unread);
   if (!element)
     return plan::error("its element type {} is not supported; convert it to float, or another numeric type",
                        onnxTypeName(result.type));

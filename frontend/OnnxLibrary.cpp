@@ -2,6 +2,7 @@
 #include "frontend/OnnxLibrary.h"
 
 #include "frontend/BatchConstants.h"
+#include "frontend/Dequantize.h"
 #include "frontend/Dimensions.h"
 #include "frontend/FunctionExpansion.h"
 #include "frontend/InnerWeights.h"
@@ -95,11 +96,14 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
 std::string helpFor(const std::string &domain, const std::string &op) {
   static const std::set<std::string> text = {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch",
                                              "ImageDecoder"};
+  if (isDequantized(domain, op))
+    return "a quantised model is trained as the floating-point model that it stands for: --dequantize";
+  if (domain == "com.microsoft" && (op.ends_with("NBits") || op.ends_with("Bnb4") || op.find("BlockQuantized") != op.npos))
+    return "weights of 4 bits and quantisation in blocks are not read; export the floating-point model, or one with 8-bit "
+           "weights";
   if (domain.empty()) {
     if (op.find("Optional") != op.npos)
       return "optional values are not supported; give the value itself, and leave out what may be absent";
-    if (op.find("Quantize") != op.npos || op.find("Integer") != op.npos || op.starts_with("QLinear"))
-      return "quantised models are not trained; export the floating-point model";
     if (text.count(op))
       return "do this in the data's preparation, outside of the model";
     if (op == "NonZero" || op == "Unique" || op == "NonMaxSuppression" || op == "Compress")

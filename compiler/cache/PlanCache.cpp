@@ -46,7 +46,7 @@ private:
 
 /// All that a plan follows from beside files. Each member is named, so that a new one has to be thought of here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
-  const auto &[modelPath, recipePath, settings, dims, shapes, target, precision, maxWorkers, entries, embedWeights,
+  const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, precision, maxWorkers, entries, embedWeights,
                libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, planFolder, dumpFolder,
                profile, store] = options;
   key.add(fs::path(modelPath).filename().string());
@@ -63,7 +63,7 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
     for (int64_t extent : shape)
       key.add(uint64_t(extent));
   }
-  key.add(target).add(precision).add(maxWorkers);
+  key.add(dequantize).add(target).add(precision).add(maxWorkers);
   key.add(entries.size());
   for (const std::string &entry : entries)
     key.add(entry);

@@ -29,9 +29,10 @@ struct ModelArguments {
   std::vector<std::string> models; ///< one, unless `several` are taken
   std::string recipe;
   std::vector<std::string> settings, dims, shapes, fixed;
+  bool dequantize = false;
 
   void add(CLI::App &app, bool several = false);
-  /// Fills in recipe, settings, dims, shapes, and the first model. Errors name the option.
+  /// Fills in recipe, settings, dims, shapes, dequantize, and the first model. Errors name the option.
   plan::Status fill(CompileOptions &options) const;
 };
 

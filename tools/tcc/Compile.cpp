@@ -258,6 +258,7 @@ int inspectCommand(int argc, char **argv) {
   for (const auto &[name, extent] : options.dims)
     import.dims[name] = extent;
   import.shapes = options.shapes;
+  import.dequantize = options.dequantize;
   import.model = recipe->model;
   import.recipeFile = recipe->file;
   import.where = recipe->where;

@@ -80,6 +80,7 @@ plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &c
   for (const auto &[name, extent] : options.dims)
     import.dims[name] = extent;
   import.shapes = options.shapes;
+  import.dequantize = options.dequantize;
   import.model = recipe->model;
   import.recipeFile = recipe->file;
   import.where = recipe->where;

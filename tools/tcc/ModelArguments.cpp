@@ -42,12 +42,15 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
   app.add_option("--fix", fixed, "INPUT=VALUE: an input that is a setting: a number, a list, FILE.safetensors:TENSOR")
       ->allow_extra_args(false);
+  app.add_flag("--dequantize", dequantize,
+               "take a quantised model for the floating-point model that it stands for: 8-bit weights become parameters");
 }
 
 plan::Status ModelArguments::fill(CompileOptions &options) const {
   options.modelPath = models.front();
   options.recipePath = recipe;
   options.settings = settings;
+  options.dequantize = dequantize;
   for (const std::string &text : dims) {
     auto pair = splitAssignment("--dim", text);
     if (!pair)

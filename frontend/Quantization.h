@@ -1,0 +1,81 @@
+//===- Quantization.h - what quantised tensors stand for --------*- C++ -*-===//
+//
+// A quantised tensor q stands for (q − zero point)·scale. Two rewrites of the model rest on that: dequantise (Dequantize.h)
+// makes a floating-point model of it, fakeQuantise (FakeQuantize.h) one that trains as it will be rounded.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_FRONTEND_QUANTIZATION_H
+#define TCC_FRONTEND_QUANTIZATION_H
+
+#include "frontend/OnnxFile.h"
+
+#include <optional>
+
+namespace tcc::frontend {
+
+/// Whole numbers that an element type holds.
+struct IntegerRange {
+  int64_t low = 0, high = 0;
+};
+/// Of INT8, UINT8, INT16, UINT16 and INT32; nothing for other types.
+std::optional<IntegerRange> integerRange(int32_t onnxType);
+
+/// Why a quantised type is not read: 4-bit integers and 8-bit floats; empty for all other types.
+std::string unreadQuantizedType(int32_t onnxType);
+
+/// The values of a graph that are known before it runs: its initializers, and its Constant nodes.
+class GraphConstants {
+public:
+  /// Refers to the file; nodes that are added to it later are not seen.
+  explicit GraphConstants(const OnnxFile &file);
+
+  bool has(const std::string &name) const { return find(name) != nullptr; }
+  /// Type and shape; null for what is no constant.
+  const OnnxInitializer *find(const std::string &name) const;
+  /// Elements as double. Errors: no constant, external data that cannot be read, a type that is neither FLOAT nor integer.
+  plan::Expected<std::vector<double>> numbers(const std::string &name) const;
+
+private:
+  const OnnxFile &file;
+  std::map<std::string, OnnxInitializer> nodes; ///< of Constant nodes
+};
+
+/// Scales and zero points with which a tensor was quantised.
+struct Quantizer {
+  std::vector<double> scale;     ///< one, or one for each index of `axis`
+  std::vector<int64_t> zeroPoint; ///< as many
+  int64_t axis = 0;              ///< as in the node, perhaps negative; without meaning for one scale
+  int32_t type = 0;              ///< of the quantised tensor
+
+  bool perAxis() const { return scale.size() > 1; }
+  /// The same numbers for the same elements.
+  bool operator==(const Quantizer &other) const {
+    return scale == other.scale && zeroPoint == other.zeroPoint && (!perAxis() || axis == other.axis);
+  }
+};
+
+/// Reads constant scales and zero points; `zeroPoint` may be empty or name nothing: 0. The type is the zero point's, else
+/// `type`. Errors: what is not constant, no number above 0, counts that differ, a type that is not read.
+plan::Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
+                                        const std::string &zeroPoint, int64_t axis, int32_t type);
+
+/// (q − zero point)·scale for every element of a constant, as the bytes of a FLOAT tensor. Errors: scales that do not fit the
+/// shape, elements that cannot be read.
+plan::Expected<std::string> dequantizedBytes(const GraphConstants &constants, const std::string &name,
+                                             const Quantizer &quantizer);
+
+/// "fc.weight" for "fc.weight_quantized": the name that onnxruntime's quantiser made a quantised tensor's from.
+std::string nameBeforeQuantization(const std::string &name);
+
+// Nodes.
+const std::string &inputOf(const onnx::NodeProto &node, int i);
+int64_t intAttribute(const onnx::NodeProto &node, const std::string &name, int64_t otherwise);
+/// True for an op of the standard, or one that onnxruntime contributes.
+bool isQuantizationOp(const onnx::NodeProto &node, const char *op);
+/// True for an op of the standard whose first result has elements of its first input (Concat: of all inputs), or elements
+/// between them, and whose other results are indices (Split: elements as well): quantised or not, they are the same.
+bool movesElements(const onnx::NodeProto &node);
+
+} // namespace tcc::frontend
+
+#endif // TCC_FRONTEND_QUANTIZATION_H
