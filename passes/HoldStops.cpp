@@ -5,6 +5,9 @@
 // is set; from then on the program reads it. Differentiation sees both branches of the select, and is checked, not
 // assumed.
 //
+// A straight-through op has the derivative of a line: its operand where the gradient passes, its result elsewhere. The check
+// takes the value of that line, too, since rounded values are often equal, and a maximum of equal values has no derivative.
+//
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
 #include "passes/Passes.h"
@@ -23,6 +26,8 @@ struct HoldStopsPass : impl::HoldStopsPassBase<HoldStopsPass> {
     if (!loss || loss.isDeclaration())
       return;
     llvm::SmallVector<StopGradientOp> stops(loss.getOps<StopGradientOp>());
+    for (StraightThrough op : llvm::SmallVector<StraightThrough>(loss.getOps<StraightThrough>()))
+      passThrough(op);
     if (stops.empty())
       return;
     OpBuilder top(loss);
@@ -43,6 +48,19 @@ struct HoldStopsPass : impl::HoldStopsPassBase<HoldStopsPass> {
                                          [&](OpOperand &use) { return use.getOwner() != value.value.getDefiningOp(); });
       WriteOp::create(builder, stop.getLoc(), name, value);
     }
+  }
+
+  /// y + stop(line − y): the value of the line, the gradient of the op.
+  static void passThrough(StraightThrough op) {
+    OpBuilder builder(op->getContext());
+    builder.setInsertionPointAfter(op);
+    Expr y(builder, op.getLoc(), op->getResult(0));
+    Expr line = y.with(op.buildPassing(builder)).select(y.with(op->getOperand(0)), y);
+    Expr rest = line - y;
+    Expr value = y + rest.with(StopGradientOp::create(builder, op.getLoc(), rest.value.getType(), rest));
+    llvm::SmallPtrSet<Operation *, 3> own{line.value.getDefiningOp(), rest.value.getDefiningOp(),
+                                          value.value.getDefiningOp()};
+    y.value.replaceUsesWithIf(value, [&](OpOperand &use) { return !own.contains(use.getOwner()); });
   }
 
   static void declare(OpBuilder &builder, llvm::StringRef name, Type type) {

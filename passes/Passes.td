@@ -167,6 +167,8 @@ def HoldStopsPass : Pass<"hold-stops", "::mlir::ModuleOp"> {
     Only for the gradient check, before differentiation. Each `train.stop_gradient` of @loss is followed by a select: where
     the variable @"tcc.stopped/hold" is above 0, readers get the value that the last run wrote, else the fresh one. Gradients
     do not depend on the select: a stop that differentiation ignored passes a gradient to a value that differences hold.
+    Readers of an op that passes its gradient straight through (`StraightThrough`) get y + stop(l − y), where l is x where
+    the gradient passes and y elsewhere: a value with the derivative that the op claims.
 
     ```mlir
     %b = train.stop_gradient %w : tensor<4xf64>

@@ -164,6 +164,18 @@ def Train_ModeDependent : OpInterface<"ModeDependent"> {
   ];
 }
 
+def Train_StraightThrough : OpInterface<"StraightThrough"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    An op whose gradient is not the derivative of its value, but that of its first operand where the gradient passes. The
+    gradient check gives it a value with that derivative (hold-stops).
+  }];
+  let methods = [
+    InterfaceMethod<"Builds where the gradient passes: an i1 tensor of the result's shape.", "::mlir::Value", "buildPassing",
+      (ins "::mlir::OpBuilder &":$builder)>
+  ];
+}
+
 /// The op has no derivative: nothing flows through it.
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).

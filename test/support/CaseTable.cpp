@@ -182,6 +182,7 @@ void addContractionCases(std::vector<Case> &cases);
 void addIndexingCases(std::vector<Case> &cases);
 void addAttentionCases(std::vector<Case> &cases);
 void addModeCases(std::vector<Case> &cases);
+void addQuantizationCases(std::vector<Case> &cases);
 void addRecurrentCases(std::vector<Case> &cases);
 void addCtcCases(std::vector<Case> &cases);
 void addSamplingCases(std::vector<Case> &cases);
@@ -197,6 +198,7 @@ const std::vector<Case> &allCases() {
     addContractionCases(table.cases);
     addAttentionCases(table.cases);
     addModeCases(table.cases);
+    addQuantizationCases(table.cases);
     addRecurrentCases(table.cases);
     addCtcCases(table.cases);
     addSamplingCases(table.cases);

@@ -1,0 +1,58 @@
+//===- CaseTableQuantization.cpp - cases of fake quantisation ---*- C++ -*-===//
+#include "test/support/Cases.h"
+
+namespace tcc::test {
+
+void addQuantizationCases(std::vector<Case> &cases) {
+  auto label = [](const std::string &shape) { return shape.empty() ? "scalar" : shape.substr(0, shape.size() - 1); };
+  struct Quantizer {
+    const char *name, *scale, *zeroPoint, *bounds;
+    Range range;
+  };
+  // Scales are powers of two: quotients are exact in every type, and many of those of 16 bits are ties.
+  for (const Quantizer &q : {Quantizer{"signed", "0.25", "0.0", "-128 to 127", {-40, 40}},
+                             {"unsigned", "0.0625", "93.0", "0 to 255", {-8, 13}},
+                             {"narrow", "0.5", "3.0", "-7 to 7", {-9, 9}}})
+    for (const char *shape : {"", "1x", "17x", "3x1x5x"})
+      cases.push_back({std::string("fake_quantize_") + q.name + "_" + label(shape),
+                       "(%x: tensor<$S$T>) -> tensor<$S$T>",
+                       std::string("%s = train.constant dense<") + q.scale +
+                           "> : tensor<$S$T>\n%z = train.constant dense<" + q.zeroPoint +
+                           "> : tensor<$S$T>\n%r = train.fake_quantize %x, %s, %z within " + q.bounds +
+                           " : tensor<$S$T>",
+                       Types::Floats,
+                       {q.range},
+                       "%r",
+                       /*gradient=*/false,
+                       1,
+                       shape});
+  // A scale for each row; f32 quotients of such numbers are no ties.
+  cases.push_back({"fake_quantize_rows",
+                   "(%x: tensor<5x13xf32>, %s: tensor<5x1xf32>, %z: tensor<5x1xf32>) -> tensor<5x13xf32>",
+                   "%a = train.broadcast %s : tensor<5x1xf32> -> tensor<5x13xf32>\n"
+                   "%b = train.broadcast %z : tensor<5x1xf32> -> tensor<5x13xf32>\n"
+                   "%r = train.fake_quantize %x, %a, %b within -20 to 20 : tensor<5x13xf32>",
+                   Types::None,
+                   {{-9, 9}, {0.2, 0.9}, {-3, 3}},
+                   "%r",
+                   /*gradient=*/false});
+  // Steps far below those of finite differences: the slope is 1 within ±1 and 0 beyond.
+  cases.push_back({"fake_quantize_fine",
+                   "(%x: tensor<31xf64>) -> tensor<31xf64>",
+                   "%s = train.constant dense<1.1368683772161603e-13> : tensor<31xf64>\n"
+                   "%z = train.constant dense<0.0> : tensor<31xf64>\n"
+                   "%r = train.fake_quantize %x, %s, %z within -8796093022208 to 8796093022208 : tensor<31xf64>",
+                   Types::None,
+                   {{-2, 2}}});
+  for (const char *shape : {"", "1x", "37x", "3x5x7x"})
+    cases.push_back(
+        {"observed_range_" + label(shape),
+         std::string("(%x: tensor<") + shape + "$T>, %l: tensor<$T>, %h: tensor<$T>) -> (tensor<$T>, tensor<$T>)",
+         std::string("%r, %q = train.observed_range %x, %l, %h rate = 0.25 : (tensor<") + shape +
+             "$T>, tensor<$T>, tensor<$T>) -> (tensor<$T>, tensor<$T>)",
+         Types::Floats,
+         {{-9, 9}, {-4, 0}, {0, 4}},
+         "%r, %q"});
+}
+
+} // namespace tcc::test
