@@ -112,6 +112,8 @@ struct ModelSettings {
   std::string batchNorm = "auto";
   /// model.dropout: every node drops with this probability; none ("auto", "as-exported"): as exported.
   std::optional<double> dropout;
+  /// model.quantize: "fixed" (the scales of a quantised file stay), "observe" (they follow the values).
+  std::string quantize = "fixed";
   bool tie = false;             ///< model.tie: weights that an exporter copied are one again
   std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep
 };

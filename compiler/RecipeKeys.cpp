@@ -225,6 +225,7 @@ std::vector<Key> makeKeys() {
       {"model.stop_gradient", strings(&Recipe::model, &M::stopGradient)},
       {"model.tie", flag(&Recipe::model, &M::tie)},
       {"model.merged", choice(&Recipe::model, &M::merged, {"auto", "split", "keep"})},
+      {"model.quantize", choice(&Recipe::model, &M::quantize, {"fixed", "observe"})},
       {"model.batch_norm", choice(&Recipe::model, &M::batchNorm, {"auto", "as-exported", "train"})},
       {"model.dropout", setDropout},
 

@@ -8,7 +8,7 @@
 #include "frontend/BatchAxis.h"
 #include "frontend/Dequantize.h"
 #include "frontend/Dimensions.h"
-
+#include "frontend/FakeQuantize.h"
 #include "frontend/FixedInputs.h"
 #include "frontend/InnerWeights.h"
 #include "frontend/ModeNodes.h"
@@ -394,6 +394,35 @@ std::string problemOfShapes(MLIRContext &context, const std::string &path, const
   return problem.substr(0, problem.find('\n'));
 }
 
+/// What an export needs to know to write integers.
+static void describeQuantization(const OnnxFile &file, ImportedModel &result) {
+  for (const auto &[name, quantized] : file.quantized) {
+    plan::Quantized &out = result.quantized.emplace_back();
+    out.set_name(name);
+    out.mutable_type()->set_dtype(storedType(quantized.stored.type));
+    for (int64_t dim : quantized.stored.dims)
+      out.mutable_type()->add_dims(dim);
+    out.mutable_scale()->Assign(quantized.scale.begin(), quantized.scale.end());
+    out.mutable_zero_point()->Assign(quantized.zeroPoint.begin(), quantized.zeroPoint.end());
+    out.set_axis(quantized.axis);
+    out.set_observed(quantized.observed);
+    out.set_scale_name(quantized.scaleName);
+    out.set_zero_point_name(quantized.zeroPointName);
+    out.set_level(quantized.level);
+    out.set_integers(storedType(quantized.type));
+    out.mutable_scale_of()->Assign(quantized.scaleOf.begin(), quantized.scaleOf.end());
+  }
+  for (const OnnxObservedRange &range : file.ranges) {
+    plan::QuantizedRange &out = result.ranges.emplace_back();
+    out.set_scale_name(range.scaleName);
+    out.set_zero_point_name(range.zeroPointName);
+    out.set_low(range.low);
+    out.set_high(range.high);
+    out.set_type(storedType(range.type));
+    out.set_symmetric(range.symmetric);
+  }
+}
+
 Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options,
                                     std::vector<std::string> *problems) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
@@ -417,6 +446,9 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   TCC_TRY(modeWarnings, checkModeNodes(file->name, prepared.graph,
                                        standard == prepared.opsets.end() ? kNewestOpset : standard->second, options.model,
                                        options.where));
+  for (onnx::FunctionProto &function : prepared.functions)
+    dropFakeQuantize(function);
+  TCC_TRY(rounded, fakeQuantize(*file, prepared.graph, options.model, options.where));
   TCC_TRY(roles, decideRoles(*file, prepared.graph, options.model, options.where, compileTimeReads(prepared)));
 
   GraphImport import(context, *file, prepared, roles, options);
@@ -436,7 +468,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     result.warnings = restored;
   result.warnings.insert(result.warnings.end(), dequantized.begin(), dequantized.end());
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
-  for (const std::vector<std::string> *more : {&modeWarnings, &roles.warnings, &import.warnings})
+  for (const std::vector<std::string> *more : {&rounded, &modeWarnings, &roles.warnings, &import.warnings})
     result.warnings.insert(result.warnings.end(), more->begin(), more->end());
   TCC_TRY(stripped, strippedModel(*file, import.variables));
   result.strippedModel = std::move(stripped);
@@ -471,6 +503,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     for (int64_t dim : tie.copy.dims)
       out.type.add_dims(dim);
   }
+  if (!options.forceF64) // a check exports nothing
+    describeQuantization(*file, result);
   result.externalFiles.assign(externalFiles.begin(), externalFiles.end());
   result.storage = file;
   return result;

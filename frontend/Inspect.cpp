@@ -1,4 +1,5 @@
 //===- Inspect.cpp - what a model holds, as text --------------------------===//
+#include "frontend/FakeQuantize.h"
 #include "frontend/FixedInputs.h"
 #include "frontend/Import.h"
 #include "frontend/InnerWeights.h"
@@ -100,6 +101,11 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
   TCC_TRY(model, prepareModel(file, prepare));
+  std::map<std::string, int> histogram;
+  const int nodes = countOps(model.graph, histogram);
+  for (onnx::FunctionProto &function : model.functions)
+    dropFakeQuantize(function);
+  TCC_TRY(rounded, fakeQuantize(file, model.graph, options.model, options.where));
   TCC_TRY(roles, decideRoles(file, model.graph, options.model, options.where, compileTimeReads(model)));
 
   std::string text = fmt::format("{}: IR version {}", file.name, file.model.ir_version());
@@ -143,8 +149,6 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
 
   text += stopsText(file, model);
 
-  std::map<std::string, int> histogram;
-  const int nodes = countOps(model.graph, histogram);
   text += fmt::format("ops: {} nodes\n", nodes);
   for (const auto &[op, number] : histogram)
     text += fmt::format("  {:<32} {:>6}\n", op, number);
@@ -155,7 +159,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   }
   if (!plain.warning.empty())
     text += "warning: " + plain.text(problemOfShapes(context, path, options, plain.larger)) + "\n";
-  for (const std::vector<std::string> *warnings : {&restored, &dequantized, &model.warnings, &roles.warnings})
+  for (const std::vector<std::string> *warnings : {&restored, &dequantized, &rounded, &model.warnings, &roles.warnings})
     for (const std::string &warning : *warnings)
       text += "warning: " + warning + "\n";
   std::vector<std::string> problems;

@@ -416,7 +416,9 @@ Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::st
   for (TensorProto &tensor : *model.mutable_graph()->mutable_initializer()) {
     if (file.ties.count(tensor.name()))
       continue;
-    const OnnxInitializer &initializer = file.initializers.at(tensor.name());
+    auto quantized = file.quantized.find(tensor.name());
+    const OnnxInitializer &initializer =
+        quantized == file.quantized.end() ? file.initializers.at(tensor.name()) : quantized->second.stored;
     if (variables.count(tensor.name()) && initializer.bytes > kSmallBytes)
       continue;
     Expected<std::string> bytes = initializerBytes(initializer);

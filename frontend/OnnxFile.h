@@ -44,12 +44,37 @@ struct OnnxTie {
   OnnxInitializer copy;             ///< type, shape and first value
 };
 
+/// An initializer that the file stores as integers, and that is trained in floating point: see FakeQuantize.h.
+struct OnnxQuantized {
+  OnnxInitializer stored;           ///< type, shape and first value in the file
+  std::vector<float> scale;         ///< one, or one for each index of `axis`
+  std::vector<int64_t> zeroPoint;   ///< as many
+  int64_t axis = 0;
+  // Where scale and zero point are observed, the export writes new ones:
+  bool observed = false;
+  int32_t type = 0;                 ///< onnx::TensorProto_DataType of the integers
+  std::string scaleName, zeroPointName; ///< the initializers that hold them
+  int64_t level = 0;                ///< symmetric: the largest |q − zero point|; 0: it is not
+  std::vector<std::string> scaleOf; ///< a bias: its scale is the product of these initializers
+};
+
+/// Scale and zero point of an activation that follow from a range, which training observes.
+struct OnnxObservedRange {
+  std::string scaleName, zeroPointName; ///< the initializers that hold them
+  std::string low, high;                ///< state; an empty name: that end is 0
+  int32_t type = 0;                     ///< onnx::TensorProto_DataType of the integers
+  bool symmetric = false;
+};
+
 /// A parsed model.
 struct OnnxFile {
   std::string path, folder, name; ///< name: without folder
   onnx::ModelProto model;         ///< initializers have type and shape, and no bytes
   std::map<std::string, OnnxInitializer> initializers;
   std::map<std::string, OnnxTie> ties; ///< by name; these are no initializers any more
+  std::map<std::string, OnnxQuantized> quantized; ///< by name; initializers that are in floating point by now
+  std::vector<OnnxObservedRange> ranges;          ///< their state is initializers that the model has not
+  std::map<std::string, std::string> rounded;     ///< values that are a rounded initializer, and which
 };
 
 /// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,

@@ -54,6 +54,7 @@ std::span<const OpEntry> modeOps();
 std::span<const OpEntry> movementOps();
 std::span<const OpEntry> normalizationOps();
 std::span<const OpEntry> patchOps();
+std::span<const OpEntry> quantizationOps();
 std::span<const OpEntry> recurrentOps();
 std::span<const OpEntry> randomOps();
 std::span<const OpEntry> reductionOps();

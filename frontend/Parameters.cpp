@@ -99,6 +99,12 @@ private:
       if (role.doubtful)
         doubtful.push_back(role.node.empty() ? name : fmt::format("{} (read by {})", name, role.node));
     }
+    for (const OnnxObservedRange &range : file.ranges)
+      for (const std::string &state : {range.low, range.high})
+        if (!state.empty()) {
+          roles.initializers[state].role = Role::Frozen;
+          roles.initializers[state].sign = "observed range of what is quantised by " + range.scaleName;
+        }
     warnOfFrozenResults();
     if (!doubtful.empty() && !settings.trainable)
       roles.warnings.push_back(fmt::format(

@@ -17,24 +17,34 @@ using onnx::TensorProto;
 using plan::Expected;
 using plan::Status;
 
+/// Larger constants are no zero points: copies of them are not made.
+static constexpr uint64_t kMostCopyBytes = 1 << 20;
+
 std::optional<IntegerRange> integerRange(int32_t type) {
   switch (type) {
-  case TensorProto::INT8: return IntegerRange{-128, 127};
-  case TensorProto::UINT8: return IntegerRange{0, 255};
-  case TensorProto::INT16: return IntegerRange{-32768, 32767};
-  case TensorProto::UINT16: return IntegerRange{0, 65535};
-  case TensorProto::INT32: return IntegerRange{std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
-  default: return std::nullopt;
+  case TensorProto::INT8:
+    return IntegerRange{-128, 127};
+  case TensorProto::UINT8:
+    return IntegerRange{0, 255};
+  case TensorProto::INT16:
+    return IntegerRange{-32768, 32767};
+  case TensorProto::UINT16:
+    return IntegerRange{0, 65535};
+  case TensorProto::INT32:
+    return IntegerRange{std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()};
+  default:
+    return std::nullopt;
   }
 }
 
 std::string unreadQuantizedType(int32_t type) {
   const std::string name = onnxTypeName(type);
-  if (name.starts_with("FLOAT8") || name.starts_with("FLOAT4") || name.starts_with("INT4") || name.starts_with("UINT4") ||
-      name.starts_with("INT2") || name == "UINT2")
-    return fmt::format("quantised values of type {} are not read, only INT8 and UINT8 (INT32 for biases): quantise the model "
-                       "to 8-bit integers, or export the floating-point model",
-                       name);
+  if (name.starts_with("FLOAT8") || name.starts_with("FLOAT4") || name.starts_with("INT4") ||
+      name.starts_with("UINT4") || name.starts_with("INT2") || name == "UINT2")
+    return fmt::format(
+        "quantised values of type {} are not read, only INT8 and UINT8 (INT32 for biases): quantise the model "
+        "to 8-bit integers, or export the floating-point model",
+        name);
   return {};
 }
 
@@ -42,30 +52,63 @@ std::string unreadQuantizedType(int32_t type) {
 // Constants
 //===----------------------------------------------------------------------===//
 
-GraphConstants::GraphConstants(const OnnxFile &file) : file(file) {
-  for (const onnx::NodeProto &node : file.model.graph().node()) {
-    if (node.op_type() != "Constant" || !canonicalDomain(node.domain()).empty() || node.output_size() != 1)
+GraphConstants::GraphConstants(const OnnxFile &file, const onnx::GraphProto &graph) : file(file) {
+  for (const onnx::NodeProto &node : graph.node()) {
+    if (!canonicalDomain(node.domain()).empty() || node.output_size() != 1)
       continue;
-    for (const onnx::AttributeProto &attribute : node.attribute()) {
-      OnnxInitializer constant;
-      if (attribute.name() == "value" && attribute.has_t()) {
-        Expected<std::string> bytes = tensorBytes(attribute.t());
-        if (!bytes)
-          continue;
-        constant.type = attribute.t().data_type();
-        constant.dims.assign(attribute.t().dims().begin(), attribute.t().dims().end());
-        constant.data = bytes.take();
-      } else if (attribute.name() == "value_float") {
-        const float value = attribute.f();
-        constant.type = TensorProto::FLOAT;
-        constant.data.assign(reinterpret_cast<const char *>(&value), sizeof value);
-      } else {
-        continue;
-      }
-      constant.bytes = constant.data.size();
-      nodes[node.output(0)] = std::move(constant);
-    }
+    if (node.op_type() == "Constant")
+      addConstant(node);
+    else if (node.op_type() == "Cast" || node.op_type() == "Identity")
+      addCopy(node);
   }
+}
+
+void GraphConstants::addConstant(const onnx::NodeProto &node) {
+  OnnxInitializer constant;
+  if (const onnx::AttributeProto *value = attributeOf(node, "value"); value && value->has_t()) {
+    Expected<std::string> bytes = tensorBytes(value->t());
+    if (!bytes)
+      return;
+    constant.type = value->t().data_type();
+    constant.dims.assign(value->t().dims().begin(), value->t().dims().end());
+    constant.data = bytes.take();
+  } else if (const onnx::AttributeProto *number = attributeOf(node, "value_float")) {
+    const float stored = number->f();
+    constant.type = TensorProto::FLOAT;
+    constant.data.assign(reinterpret_cast<const char *>(&stored), sizeof stored);
+  } else {
+    return;
+  }
+  constant.bytes = constant.data.size();
+  nodes[node.output(0)] = std::move(constant);
+}
+
+void GraphConstants::addCopy(const onnx::NodeProto &node) {
+  const int32_t to = int32_t(intAttribute(node, "to", 0));
+  const OnnxInitializer *from = find(inputOf(node, 0));
+  if (!from || from->bytes > kMostCopyBytes)
+    return;
+  if (node.op_type() == "Identity") {
+    nodes[node.output(0)] = OnnxInitializer(*from);
+    return;
+  }
+  if ((to != TensorProto::INT8 && to != TensorProto::UINT8 && to != TensorProto::INT32))
+    return;
+  Expected<std::vector<double>> values = numbers(inputOf(node, 0));
+  if (!values)
+    return;
+  OnnxInitializer constant;
+  constant.type = to;
+  constant.dims = from->dims;
+  const IntegerRange range = *integerRange(to);
+  for (double value : *values) {
+    if (!(value >= double(range.low) && value <= double(range.high)) || value != std::floor(value))
+      return;
+    const auto stored = int32_t(value);
+    constant.data.append(reinterpret_cast<const char *>(&stored), size_t(onnxElementBytes(to))); // little-endian
+  }
+  constant.bytes = constant.data.size();
+  nodes[node.output(0)] = std::move(constant);
 }
 
 const OnnxInitializer *GraphConstants::find(const std::string &name) const {
@@ -95,15 +138,24 @@ Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) c
   if (!bytes)
     return bytes.status();
   switch (constant->type) {
-  case TensorProto::FLOAT: return widened<float>(*bytes);
-  case TensorProto::INT8: return widened<int8_t>(*bytes);
-  case TensorProto::UINT8: return widened<uint8_t>(*bytes);
-  case TensorProto::INT16: return widened<int16_t>(*bytes);
-  case TensorProto::UINT16: return widened<uint16_t>(*bytes);
-  case TensorProto::INT32: return widened<int32_t>(*bytes);
+  case TensorProto::FLOAT:
+    return widened<float>(*bytes);
+  case TensorProto::INT8:
+    return widened<int8_t>(*bytes);
+  case TensorProto::UINT8:
+    return widened<uint8_t>(*bytes);
+  case TensorProto::INT16:
+    return widened<int16_t>(*bytes);
+  case TensorProto::UINT16:
+    return widened<uint16_t>(*bytes);
+  case TensorProto::INT32:
+    return widened<int32_t>(*bytes);
+  case TensorProto::INT64:
+    return widened<int64_t>(*bytes);
   default:
-    return plan::error("\"{}\" is of type {}; scales are read as FLOAT, quantised values as INT8 or UINT8 (INT32 for biases)",
-                       name, onnxTypeName(constant->type));
+    return plan::error(
+        "\"{}\" is of type {}; scales are read as FLOAT, quantised values as INT8 or UINT8 (INT32 for biases)", name,
+        onnxTypeName(constant->type));
   }
 }
 
@@ -111,8 +163,8 @@ Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) c
 // Quantisers
 //===----------------------------------------------------------------------===//
 
-Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale, const std::string &zeroPoint,
-                                  int64_t axis, int32_t type) {
+Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
+                                  const std::string &zeroPoint, int64_t axis, int32_t type) {
   Quantizer quantizer;
   quantizer.axis = axis;
   quantizer.type = type;
@@ -134,8 +186,8 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
   if (std::string unread = unreadQuantizedType(quantizer.type); !unread.empty())
     return plan::error("{}", unread);
   if (!integerRange(quantizer.type))
-    return plan::error("its zero point \"{}\" is of type {}; quantised values are INT8 or UINT8 (INT32 for biases)", zeroPoint,
-                       onnxTypeName(quantizer.type));
+    return plan::error("its zero point \"{}\" is of type {}; quantised values are INT8 or UINT8 (INT32 for biases)",
+                       zeroPoint, onnxTypeName(quantizer.type));
   if (quantizer.zeroPoint.empty())
     quantizer.zeroPoint.assign(quantizer.scale.size(), 0);
   // One zero point serves any number of scales, and one scale any number of zero points.
@@ -145,8 +197,8 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
   if (count && quantizer.zeroPoint.size() == 1)
     quantizer.zeroPoint.assign(count, int64_t(quantizer.zeroPoint[0]));
   if (!count || quantizer.scale.size() != count || quantizer.zeroPoint.size() != count)
-    return plan::error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both", quantizer.scale.size(),
-                       scale, quantizer.zeroPoint.size(), zeroPoint);
+    return plan::error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both",
+                       quantizer.scale.size(), scale, quantizer.zeroPoint.size(), zeroPoint);
   // Equal ones are one.
   if (std::all_of(quantizer.scale.begin(), quantizer.scale.end(), [&](double s) { return s == quantizer.scale[0]; }) &&
       std::all_of(quantizer.zeroPoint.begin(), quantizer.zeroPoint.end(),
@@ -176,8 +228,7 @@ Expected<std::string> dequantizedBytes(const GraphConstants &constants, const st
   for (size_t i = 0; i < values->size(); ++i) {
     const size_t channel = quantizer.perAxis() ? i / inner % quantizer.scale.size() : 0;
     // As DequantizeLinear computes: the difference is exact, one product is rounded.
-    const float value =
-        float((*values)[i] - double(quantizer.zeroPoint[channel])) * float(quantizer.scale[channel]);
+    const float value = float((*values)[i] - double(quantizer.zeroPoint[channel])) * float(quantizer.scale[channel]);
     std::memcpy(&bytes[i * sizeof value], &value, sizeof value);
   }
   return bytes;
@@ -197,11 +248,30 @@ const std::string &inputOf(const onnx::NodeProto &node, int i) {
   return i < node.input_size() ? node.input(i) : none;
 }
 
-int64_t intAttribute(const onnx::NodeProto &node, const std::string &name, int64_t otherwise) {
+const onnx::AttributeProto *attributeOf(const onnx::NodeProto &node, const std::string &name) {
   for (const onnx::AttributeProto &attribute : node.attribute())
     if (attribute.name() == name)
-      return attribute.i();
-  return otherwise;
+      return &attribute;
+  return nullptr;
+}
+
+onnx::AttributeProto &newAttribute(onnx::NodeProto &node, const char *name, onnx::AttributeProto::AttributeType type) {
+  onnx::AttributeProto &attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(type);
+  return attribute;
+}
+
+void dropAttribute(onnx::NodeProto &node, const char *name) {
+  auto &attributes = *node.mutable_attribute();
+  for (int i = attributes.size(); i-- > 0;)
+    if (attributes[i].name() == name)
+      attributes.DeleteSubrange(i, 1);
+}
+
+int64_t intAttribute(const onnx::NodeProto &node, const std::string &name, int64_t otherwise) {
+  const onnx::AttributeProto *attribute = attributeOf(node, name);
+  return attribute ? attribute->i() : otherwise;
 }
 
 bool isQuantizationOp(const onnx::NodeProto &node, const char *op) {
@@ -211,9 +281,10 @@ bool isQuantizationOp(const onnx::NodeProto &node, const char *op) {
 
 bool movesElements(const onnx::NodeProto &node) {
   static const std::set<std::string> movers = {
-      "ArgMax",   "ArgMin",  "Concat",    "DepthToSpace", "Expand",  "Flatten", "Gather", "GatherElements", "GatherND",
-      "Identity", "MaxPool", "Pad",       "ReduceMax",    "ReduceMin", "Reshape", "Resize", "ReverseSequence", "Slice",
-      "SpaceToDepth", "Split", "Squeeze", "Tile",         "TopK",    "Transpose", "Unsqueeze"};
+      "ArgMax",         "ArgMin",   "Concat",          "DepthToSpace", "Expand",       "Flatten",   "Gather",
+      "GatherElements", "GatherND", "Identity",        "MaxPool",      "Pad",          "ReduceMax", "ReduceMin",
+      "Reshape",        "Resize",   "ReverseSequence", "Slice",        "SpaceToDepth", "Split",     "Squeeze",
+      "Tile",           "TopK",     "Transpose",       "Unsqueeze"};
   return canonicalDomain(node.domain()).empty() && movers.count(node.op_type());
 }
 

@@ -1,7 +1,8 @@
 //===- Quantization.h - what quantised tensors stand for --------*- C++ -*-===//
 //
-// A quantised tensor q stands for (q − zero point)·scale. Two rewrites of the model rest on that: dequantise (Dequantize.h)
-// makes a floating-point model of it, fakeQuantise (FakeQuantize.h) one that trains as it will be rounded.
+// A quantised tensor q stands for (q − zero point)·scale. Two rewrites of the model rest on that: dequantise
+// (Dequantize.h) makes a floating-point model of it, fakeQuantise (FakeQuantize.h) one that trains as it will be
+// rounded.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_QUANTIZATION_H
@@ -23,29 +24,34 @@ std::optional<IntegerRange> integerRange(int32_t onnxType);
 /// Why a quantised type is not read: 4-bit integers and 8-bit floats; empty for all other types.
 std::string unreadQuantizedType(int32_t onnxType);
 
-/// The values of a graph that are known before it runs: its initializers, and its Constant nodes.
+/// The values of a graph that are known before it runs: its initializers, its Constant nodes, and what Cast and
+/// Identity make of them: torch writes zero points so.
 class GraphConstants {
 public:
-  /// Refers to the file; nodes that are added to it later are not seen.
-  explicit GraphConstants(const OnnxFile &file);
+  /// Refers to the file; copies the constants of the graph's nodes.
+  GraphConstants(const OnnxFile &file, const onnx::GraphProto &graph);
 
   bool has(const std::string &name) const { return find(name) != nullptr; }
   /// Type and shape; null for what is no constant.
   const OnnxInitializer *find(const std::string &name) const;
-  /// Elements as double. Errors: no constant, external data that cannot be read, a type that is neither FLOAT nor integer.
+  /// Elements as double. Errors: no constant, external data that cannot be read, a type that is neither FLOAT nor
+  /// integer.
   plan::Expected<std::vector<double>> numbers(const std::string &name) const;
 
 private:
+  void addConstant(const onnx::NodeProto &node);
+  void addCopy(const onnx::NodeProto &node);
+
   const OnnxFile &file;
-  std::map<std::string, OnnxInitializer> nodes; ///< of Constant nodes
+  std::map<std::string, OnnxInitializer> nodes; ///< of nodes, by their result
 };
 
 /// Scales and zero points with which a tensor was quantised.
 struct Quantizer {
-  std::vector<double> scale;     ///< one, or one for each index of `axis`
+  std::vector<double> scale;      ///< one, or one for each index of `axis`
   std::vector<int64_t> zeroPoint; ///< as many
-  int64_t axis = 0;              ///< as in the node, perhaps negative; without meaning for one scale
-  int32_t type = 0;              ///< of the quantised tensor
+  int64_t axis = 0;               ///< as in the node, perhaps negative; without meaning for one scale
+  int32_t type = 0;               ///< of the quantised tensor
 
   bool perAxis() const { return scale.size() > 1; }
   /// The same numbers for the same elements.
@@ -54,13 +60,13 @@ struct Quantizer {
   }
 };
 
-/// Reads constant scales and zero points; `zeroPoint` may be empty or name nothing: 0. The type is the zero point's, else
-/// `type`. Errors: what is not constant, no number above 0, counts that differ, a type that is not read.
+/// Reads constant scales and zero points; `zeroPoint` may be empty or name nothing: 0. The type is the zero point's,
+/// else `type`. Errors: what is not constant, no number above 0, counts that differ, a type that is not read.
 plan::Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
                                         const std::string &zeroPoint, int64_t axis, int32_t type);
 
-/// (q − zero point)·scale for every element of a constant, as the bytes of a FLOAT tensor. Errors: scales that do not fit the
-/// shape, elements that cannot be read.
+/// (q − zero point)·scale for every element of a constant, as the bytes of a FLOAT tensor. Errors: scales that do not
+/// fit the shape, elements that cannot be read.
 plan::Expected<std::string> dequantizedBytes(const GraphConstants &constants, const std::string &name,
                                              const Quantizer &quantizer);
 
@@ -69,11 +75,16 @@ std::string nameBeforeQuantization(const std::string &name);
 
 // Nodes.
 const std::string &inputOf(const onnx::NodeProto &node, int i);
+/// An attribute, or null.
+const onnx::AttributeProto *attributeOf(const onnx::NodeProto &node, const std::string &name);
+onnx::AttributeProto &newAttribute(onnx::NodeProto &node, const char *name, onnx::AttributeProto::AttributeType type);
+void dropAttribute(onnx::NodeProto &node, const char *name);
 int64_t intAttribute(const onnx::NodeProto &node, const std::string &name, int64_t otherwise);
 /// True for an op of the standard, or one that onnxruntime contributes.
 bool isQuantizationOp(const onnx::NodeProto &node, const char *op);
-/// True for an op of the standard whose first result has elements of its first input (Concat: of all inputs), or elements
-/// between them, and whose other results are indices (Split: elements as well): quantised or not, they are the same.
+/// True for an op of the standard whose first result has elements of its first input (Concat: of all inputs), or
+/// elements between them, and whose other results are indices (Split: elements as well): quantised or not, they are the
+/// same.
 bool movesElements(const onnx::NodeProto &node);
 
 } // namespace tcc::frontend

@@ -118,6 +118,8 @@ public:
   Readings(const OnnxFile &file, const onnx::GraphProto &graph) : file(file) {
     for (const auto &[name, initializer] : file.initializers)
       aliases[name] = {name, false};
+    for (const auto &[value, name] : file.rounded)
+      aliases[value] = {name, false};
     visit(graph);
   }
 

@@ -40,10 +40,10 @@ bool isProduct(const std::string &op) {
   return products.count(op) != 0;
 }
 
-/// Ops whose result has the elements of their first input, or some of them.
+/// Ops whose result has the elements of their first input, or some of them, perhaps rounded.
 bool movesElements(const std::string &op) {
   static const Ops movers = {"Identity", "Cast",    "CastLike", "Reshape", "Transpose", "Squeeze",
-                             "Unsqueeze", "Flatten", "Slice",    "Split",   "Expand",    "StopGradient"};
+                             "Unsqueeze", "Flatten", "Slice",    "Split",   "Expand",    "StopGradient", "DequantizeLinear"};
   return movers.count(op) != 0;
 }
 

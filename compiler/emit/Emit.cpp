@@ -469,6 +469,8 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
     out.mutable_permutation()->Assign(tie.permutation.begin(), tie.permutation.end());
     *out.mutable_type() = tie.type;
   }
+  plan.mutable_quantized()->Assign(options.model->quantized.begin(), options.model->quantized.end());
+  plan.mutable_quantized_ranges()->Assign(options.model->ranges.begin(), options.model->ranges.end());
   std::map<std::string, uint32_t> none;
   auto variables = options.sizesOnly ? plan::Expected(std::move(none)) : emitVariables(module, writer, options, plan);
   if (!variables)

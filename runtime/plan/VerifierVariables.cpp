@@ -2,6 +2,8 @@
 #include "runtime/plan/VerifierImpl.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <set>
 
 namespace tcc::plan::verifier {
@@ -105,11 +107,52 @@ void verifyTies(const Plan &plan, Reporter &report) {
              typeName(of->second->type()));
   }
 }
+
+bool isQuantizedType(DType type) { return type == I8 || type == U8 || type == I16 || type == U16 || type == I32; }
+
+/// What an export reads to write integers: f32 variables, as many scales as an axis asks for, scalars as ends of ranges.
+void verifyQuantized(const Plan &plan, Reporter &report) {
+  std::map<std::string_view, const Variable *> variables;
+  for (const Variable &variable : plan.variables())
+    variables.emplace(variable.name(), &variable);
+  for (const Quantized &one : plan.quantized()) {
+    auto of = variables.find(one.name());
+    if (of == variables.end())
+      continue; // neither trained nor kept: the model has its integers
+    TensorType held = one.type();
+    held.set_dtype(F32);
+    if (typeName(of->second->type()) != typeName(held) ||
+        !(isQuantizedType(one.type().dtype()) || (one.observed() && one.type().dtype() == F32)))
+      report("initializer '{}': {} is no quantised form of its variable, {}", one.name(), typeName(one.type()),
+             typeName(of->second->type()));
+    const bool inside = one.axis() >= 0 && one.axis() < std::max(1, one.type().dims_size());
+    if (!inside || one.scale_size() == 0 || one.zero_point_size() != one.scale_size() ||
+        (one.scale_size() > 1 && one.scale_size() != one.type().dims(int(one.axis()))))
+      report("initializer '{}': {} scales and {} zero points do not fit axis {} of {}", one.name(), one.scale_size(),
+             one.zero_point_size(), one.axis(), typeName(one.type()));
+    for (float scale : one.scale())
+      if (!(scale > 0 && std::isfinite(scale)))
+        report("initializer '{}': {} is no scale", one.name(), scale);
+    if (one.observed() && one.scale_of().empty() && !isQuantizedType(one.integers()))
+      report("initializer '{}': {} is no type of quantised values", one.name(), int(one.integers()));
+    if (one.level() < 0 || one.level() > std::numeric_limits<uint16_t>::max())
+      report("initializer '{}': {} steps are none", one.name(), one.level());
+  }
+  for (const QuantizedRange &range : plan.quantized_ranges()) {
+    if (!isQuantizedType(range.type()))
+      report("scale '{}': {} is no type of quantised values", range.scale_name(), int(range.type()));
+    for (const std::string &end : {range.low(), range.high()})
+      if (auto of = variables.find(end);
+          !end.empty() && (of == variables.end() || of->second->type().dtype() != F32 || of->second->type().dims_size() != 0))
+        report("scale '{}': '{}' is no scalar variable", range.scale_name(), end);
+  }
+}
 } // namespace
 
 void verifyVariables(const Context &context) {
   verifyArena(context.plan, context.report);
   verifyTies(context.plan, context.report);
+  verifyQuantized(context.plan, context.report);
 }
 
 } // namespace tcc::plan::verifier

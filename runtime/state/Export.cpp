@@ -1,13 +1,15 @@
 //===- Export.cpp - trained weights as ONNX and safetensors --------------===//
 //
 // The plan keeps the model as it was imported, without the bytes of large initializers. Every initializer that is a
-// variable gets its value back, trained or initial; all else of the model stays as its exporter wrote it.
+// variable gets its value back, trained or initial; all else of the model stays as its exporter wrote it. Quantised weights
+// are rounded to integers again.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/plan/ModelNotes.h"
 #include "runtime/state/AtomicFile.h"
 #include "runtime/state/OnnxStream.h"
+#include "runtime/state/Quantization.h"
 #include "runtime/state/Weights.h"
 
 #include <filesystem>
@@ -275,6 +277,13 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       return created.status();
     data.emplace(created.take());
   }
+  Requantization integers(plan, model->graph(), [&](const std::string &name) -> plan::Expected<std::span<const std::byte>> {
+    auto found = byName.find(name);
+    return found == byName.end() ? plan::error("the plan has no variable '{}'; compile the model again", name)
+                                 : values.of(*found->second);
+  });
+  if (plan::Status prepared = integers.prepare(); !prepared.ok())
+    return prepared.withContext(path);
   std::set<std::string> exported;
   std::map<int, StreamedTensor> streamed;
   plan::Status status;
@@ -317,6 +326,21 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       return store(tensor, place, {plan::tensorBytes(copy.type()).value_or(0), [&values, &plan, &copy](const ByteSink &sink) {
                                      auto bytes = values.ofTie(plan, copy);
                                      return bytes ? sink(*bytes) : bytes.status();
+                                   }});
+    }
+    if (integers.makes(tensor.name())) {
+      if (found != byName.end())
+        exported.insert(tensor.name());
+      onnx::TensorProto type; // name, type and shape: the tensor itself moves while the model is written
+      type.set_name(tensor.name());
+      type.set_data_type(tensor.data_type());
+      *type.mutable_dims() = tensor.dims();
+      plan::TensorType stored;
+      stored.set_dtype(dtypeOf(tensor.data_type()));
+      stored.mutable_dims()->Assign(tensor.dims().begin(), tensor.dims().end());
+      return store(tensor, place, {plan::tensorBytes(stored).value_or(0), [&integers, type](const ByteSink &sink) {
+                                     auto made = integers.bytesOf(type);
+                                     return made ? sink(*made) : made.status();
                                    }});
     }
     if (found == byName.end())

@@ -20,7 +20,7 @@ def cnn_weights():
             "fc.weight": models.random(5, CLASSES, 8), "fc.bias": models.random(6, CLASSES)}
 
 
-def cnn(path, weights=None):
+def cnn(path, weights=None, residual=True):
     """x [16, 1, 8, 8] → logits [16, 4]: every kind of node that the quantiser treats in its own way."""
     node = helper.make_node
     nodes = [node("Conv", ["x", "conv1.weight", "conv1.bias"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
@@ -28,8 +28,8 @@ def cnn(path, weights=None):
              node("MaxPool", ["r1"], ["p1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]),
              node("Conv", ["p1", "conv2.weight", "conv2.bias"], ["c2"], "conv2", pads=[1, 1, 1, 1]),
              node("Relu", ["c2"], ["r2"], "relu2"),
-             node("Add", ["r2", "p1"], ["a"], "add"),
-             node("GlobalAveragePool", ["a"], ["g"], "average"),
+             *([node("Add", ["r2", "p1"], ["a"], "add")] if residual else []),
+             node("GlobalAveragePool", ["a" if residual else "r2"], ["g"], "average"),
              node("Flatten", ["g"], ["f"], "flatten"),
              node("Gemm", ["f", "fc.weight", "fc.bias"], ["logits"], "fc", transB=1)]
     return models.save(path, nodes, {"x": [BATCH, 1, 8, 8]}, {"logits": [BATCH, CLASSES]}, weights or cnn_weights())
@@ -61,6 +61,24 @@ def recurrent(path):
     models.save(path, nodes, {}, {"logits": [BATCH, CLASSES]}, weights)
     model = onnx.load(path)
     model.graph.input.append(helper.make_tensor_value_info("ids", TensorProto.INT64, [BATCH, 6]))
+    onnx.save(model, path)
+    return path
+
+
+def transformer(path):
+    """ids [16, 6] → logits [16, 4] by onnxruntime's fused ops, as its optimiser of transformers writes them."""
+    node = helper.make_node
+    nodes = [node("EmbedLayerNormalization", ["ids", "", "words", "places", "", "gamma", "beta"], ["e", "mask"], "embed",
+                  domain="com.microsoft"),
+             node("Attention", ["e", "w", "b"], ["a"], "attend", domain="com.microsoft", num_heads=2),
+             node("ReduceMean", ["a"], ["m"], "mean", axes=[1], keepdims=0),
+             node("MatMul", ["m", "head"], ["logits"], "head")]
+    weights = {"words": models.random(1, 10, 8), "places": models.random(2, 6, 8), "gamma": np.ones(8, np.float32),
+               "beta": models.random(3, 8), "w": models.random(4, 8, 24), "b": models.random(5, 24),
+               "head": models.random(6, 8, CLASSES)}
+    models.save(path, nodes, {}, {"logits": [BATCH, CLASSES]}, weights, extra_opsets=["com.microsoft"])
+    model = onnx.load(path)
+    model.graph.input.append(helper.make_tensor_value_info("ids", TensorProto.INT32, [BATCH, 6]))
     onnx.save(model, path)
     return path
 

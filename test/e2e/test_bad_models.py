@@ -118,7 +118,7 @@ class BadModels(EndToEnd):
                  node("If", ["flag"], ["f"], "a_choice", then_branch=plain, else_branch=strange),
                  node("Loop", ["three", "", "x"], ["g"], "three_times", body=body),
                  node("Loop", ["count", "", "x"], ["h"], "as_often_as_the_data_says", body=plain_body(graph, node)),
-                 node("QuantizeLinear", ["x", "scale"], ["k"], "quantised"),
+                 node("MatMulInteger", ["bytes", "bytes"], ["k"], "quantised"),
                  node("TopK", ["x", "shape"], ["l", "m"], "best"),
                  node("Range", ["zero", "count", "three"], ["n"], "numbers"),
                  node("Twiddle", ["a"], ["o"], "behind_another", domain="com.example"),
@@ -126,10 +126,10 @@ class BadModels(EndToEnd):
         made = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [8, 5]),
                                               helper.make_tensor_value_info("shape", TensorProto.INT64, [1]),
                                               helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
-                                              helper.make_tensor_value_info("count", TensorProto.INT64, [])],
+                                              helper.make_tensor_value_info("count", TensorProto.INT64, []),
+                                              helper.make_tensor_value_info("bytes", TensorProto.UINT8, [4, 4])],
                                  [helper.make_tensor_value_info("prediction", TensorProto.FLOAT, None)],
-                                 [helper.make_tensor("three", TensorProto.INT64, [], [3]), helper.make_tensor("zero", TensorProto.INT64, [], [0]),
-                                  helper.make_tensor("scale", TensorProto.FLOAT, [], [0.5])])
+                                 [helper.make_tensor("three", TensorProto.INT64, [], [3]), helper.make_tensor("zero", TensorProto.INT64, [], [0])])
         onnx.save(helper.make_model(made, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.example", 1)], ir_version=9),
                   self.folder / "ten.onnx")
         names = ["custom", "positions", "to_a_shape_of_the_data", "a_choice", "in_a_branch", r"in_the_loop\[0\]",

@@ -82,6 +82,15 @@ class Dequantize(EndToEnd):
         self.assertTrue({"DynamicQuantizeLSTM", "MatMulInteger", "DequantizeLinear"} <= set(ops), ops)
         self.check(source, model, data, 0.05, ["table", "W", "R", "B", "head", "bias"], steps=200)
 
+    def test_dynamic_transformer(self):
+        source, data = quantized.transformer(self.folder / "attention.onnx"), quantized.sentences(8)
+        data["ids"] = data["ids"].astype(np.int32)
+        data["labels"] = data["ids"][:, 0] % quantized.CLASSES
+        model = quantized.dynamic(source, self.folder / "q.onnx")
+        ops = [node.op_type for node in onnx.load(model).graph.node]
+        self.assertTrue({"QAttention", "QEmbedLayerNormalization", "MatMulInteger"} <= set(ops), ops)
+        self.check(source, model, data, 0.1, ["words", "places", "gamma", "beta", "w", "b", "head"], steps=120)
+
     def test_pairs(self):
         source, data = quantized.cnn(self.folder / "cnn.onnx"), quantized.images(8)
         model = quantized.static(source, self.folder / "q.onnx", data, "QDQ", per_channel=True)

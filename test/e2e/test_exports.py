@@ -144,20 +144,20 @@ class Inspection(EndToEnd):
                  oh.make_node("Unique", ["x"], ["u"], "p_unique"),
                  oh.make_node("Compress", ["x", "c"], ["z"], "p_compress"),
                  oh.make_node("NonMaxSuppression", ["boxes", "scores"], ["s"], "p_suppress"),
-                 oh.make_node("QuantizeLinear", ["x", "scale"], ["q"], "p_quantize"),
+                 oh.make_node("MatMulInteger", ["bytes", "bytes"], ["q"], "p_quantize"),
                  oh.make_node("StringNormalizer", ["words"], ["t"], "p_strings"),
                  oh.make_node("ImageDecoder", ["jpeg"], ["picture"], "p_decode"),
                  oh.make_node("Frobnicate", ["x"], ["w"], "p_foreign", domain="my.domain"),
                  oh.make_node("Relu", ["x"], ["y"], "fine")]
         inputs = [x, oh.make_tensor_value_info("c", onnx.TensorProto.BOOL, [4]),
+                  oh.make_tensor_value_info("bytes", onnx.TensorProto.UINT8, [4, 4]),
                   oh.make_tensor_value_info("boxes", f, [1, 3, 4]), oh.make_tensor_value_info("scores", f, [1, 1, 3]),
                   oh.make_tensor_value_info("words", onnx.TensorProto.STRING, [2]),
                   oh.make_tensor_value_info("jpeg", onnx.TensorProto.UINT8, [None])]
         outputs = [oh.make_tensor_value_info(n, t, None) for n, t in
-                   (("n", i), ("u", f), ("z", f), ("s", i), ("q", onnx.TensorProto.UINT8), ("picture", onnx.TensorProto.UINT8),
+                   (("n", i), ("u", f), ("z", f), ("s", i), ("q", onnx.TensorProto.INT32), ("picture", onnx.TensorProto.UINT8),
                     ("t", onnx.TensorProto.STRING), ("w", f), ("y", f))]
-        graph = oh.make_graph(nodes, "g", inputs, outputs,
-                              [oh.make_tensor("scale", f, [], [0.1])])
+        graph = oh.make_graph(nodes, "g", inputs, outputs)
         model = oh.make_model(graph, ir_version=10,
                               opset_imports=[oh.make_opsetid("", 20), oh.make_opsetid("my.domain", 1)])
         path = self.folder / "ten.onnx"

@@ -158,6 +158,7 @@ def main():
             command = [tcc, "m.onnx", "--entry", "predict", "--no-cache", "--quiet", "-o", "m.tplan"]
             if rng.random() < 0.6:
                 command = [tcc, "inspect", "m.onnx"]
+            command += rng.choice([[], [], [], ["--dequantize"], ["--set", 'model.quantize="observe"']])
             problem = run(command, folder, options)
             runs += 1
             if problem:

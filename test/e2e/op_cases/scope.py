@@ -2,8 +2,9 @@
 
 NO_DERIVATIVE = {
     "booleans": ["And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"],
-    "integers": ["ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "NonMaxSuppression",
-                 "NonZero", "SequenceLength", "Shape", "Size", "TfIdfVectorizer"],
+    "integers": ["ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "DynamicQuantizeLinear",
+                 "NonMaxSuppression",
+                 "NonZero", "QuantizeLinear", "SequenceLength", "Shape", "Size", "TfIdfVectorizer"],
     "the bits of a number": ["BitCast"],
     "one-hot, constant between ties": ["Hardmax"],
     "made of constants": ["BlackmanWindow", "Constant", "ConstantOfShape", "EyeLike", "HammingWindow", "HannWindow", "MelWeightMatrix",
@@ -16,7 +17,7 @@ NO_DERIVATIVE = {
 
 OUT_OF_SCOPE = {
     "optionals": ["Optional", "OptionalGetElement", "OptionalHasElement"],
-    "quantised types": ["ConvInteger", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul", "QuantizeLinear"],
+    "read with `--dequantize` ([quantization.md](quantization.md))": ["ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul"],
     "strings": ["RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"],
     "encoded images": ["ImageDecoder"],
 }

@@ -95,3 +95,29 @@ TEST(VerifierPromise, CopiesOfVariables) {
   refused([&](plan::Plan &plan) { tied(plan).mutable_type()->clear_dims(); }, {"'head'", "no copy"});
   refused([&](plan::Plan &plan) { tied(plan).mutable_type()->set_dtype(plan::F64); }, {"'head'", "no copy"});
 }
+
+TEST(VerifierPromise, QuantizedVariables) {
+  auto quantized = [](plan::Plan &plan) -> plan::Quantized & {
+    plan::Quantized &one = *plan.add_quantized();
+    one.set_name("w");
+    one.mutable_type()->set_dtype(plan::I8);
+    one.mutable_type()->add_dims(16);
+    one.mutable_type()->add_dims(32);
+    one.set_axis(1);
+    for (int i = 0; i < 32; ++i) {
+      one.add_scale(0.5f);
+      one.add_zero_point(0);
+    }
+    return one;
+  };
+  plan::Plan good = makeTestPlan();
+  quantized(good);
+  EXPECT_EQ(plan::verifyPlan(good), std::vector<std::string>());
+  refused([&](plan::Plan &plan) { quantized(plan).mutable_type()->set_dtype(plan::F32); }, {"'w'", "no quantised form"});
+  refused([&](plan::Plan &plan) { quantized(plan).mutable_type()->set_dims(0, 8); }, {"'w'", "no quantised form"});
+  refused([&](plan::Plan &plan) { quantized(plan).set_axis(0); }, {"'w'", "32 scales"});
+  refused([&](plan::Plan &plan) { quantized(plan).set_axis(-1); }, {"'w'", "32 scales"});
+  refused([&](plan::Plan &plan) { quantized(plan).mutable_zero_point()->RemoveLast(); }, {"'w'", "31 zero points"});
+  refused([&](plan::Plan &plan) { quantized(plan).set_scale(3, 0); }, {"'w'", "no scale"});
+  refused([&](plan::Plan &plan) { plan.add_quantized_ranges()->set_high("w"); }, {"'w' is no scalar variable"});
+}

@@ -1,0 +1,64 @@
+//===- Quantization.h - integers and scales of an exported model ---------===//
+//
+// A plan holds quantised weights in floating point (plan.proto: Quantized). An export rounds them again, by the scales
+// of the file, or by those that follow from the weights and from the ranges that training observed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_STATE_QUANTIZATION_H
+#define TCC_RUNTIME_STATE_QUANTIZATION_H
+
+#include "runtime/plan/Status.h"
+#include "runtime/plan/plan.pb.h"
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace onnx {
+class GraphProto;
+class TensorProto;
+} // namespace onnx
+
+namespace tcc::runtime {
+
+class Requantization {
+public:
+  /// The value of a variable, by name.
+  using Values = std::function<plan::Expected<std::span<const std::byte>>(const std::string &)>;
+
+  /// All of these outlive this object.
+  Requantization(const plan::Plan &plan, const onnx::GraphProto &graph, Values values);
+
+  /// Computes all scales and zero points that are observed. Error: a scale or a variable is missing, or of another
+  /// type.
+  plan::Status prepare();
+  /// True for an initializer of the model that does not hold its variable's bytes: integers, a scale, a zero point.
+  bool makes(const std::string &name) const;
+  /// The bytes of such an initializer.
+  plan::Expected<std::vector<std::byte>> bytesOf(const onnx::TensorProto &tensor) const;
+
+private:
+  struct Steps {
+    std::vector<float> scale;
+    std::vector<int64_t> zeroPoint;
+  };
+  plan::Expected<std::vector<float>> valuesOf(const std::string &variable) const;
+  plan::Expected<Steps> stepsOfValues(const plan::Quantized &quantized) const;
+  plan::Expected<std::vector<float>> scaleOf(const std::string &name) const;
+
+  const plan::Plan &plan;
+  Values values;
+  std::map<std::string, const onnx::TensorProto *> tensors; ///< the model's initializers
+  std::vector<const plan::Quantized *> held;                ///< those with a variable
+  std::map<std::string, const plan::Quantized *> quantized; ///< whose initializers are integers
+  std::map<std::string, Steps> steps;                       ///< by quantised initializer
+  std::map<std::string, std::vector<float>> scales;         ///< observed, by initializer
+  std::map<std::string, std::vector<int64_t>> zeroPoints;   ///< likewise
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_STATE_QUANTIZATION_H
