@@ -4,8 +4,10 @@
 // [samples, steps, classes] and finds the targets' lengths.
 //
 //===----------------------------------------------------------------------===//
+#include "frontend/Limits.h"
 #include "passes/losses/Loss.h"
 
+#include <array>
 #include <limits>
 
 using namespace mlir;
@@ -66,6 +68,16 @@ std::optional<LossProblem> checkCtc(const LossInputs &inputs) {
   int64_t classes = shapeOf(inputs.prediction)[inputs.axes.classes];
   const LossSettings &settings = inputs.settings;
   auto text = [](int64_t number) { return std::to_string(number); };
+  llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
+  const std::array<int64_t, 3> alphas = {shape[inputs.axes.samples], shape[inputs.axes.time],
+                                         2 * shapeOf(inputs.target)[1] + 1};
+  if (std::string problem =
+          frontend::tensorProblem(alphas, uint64_t(elementBytes(elementTypeOf(inputs.prediction))));
+      !problem.empty())
+    return LossProblem{settings.maxTargetLength ? "loss.max_target_length" : "loss.target",
+                       "ctc keeps [samples, steps, 2·labels + 1] = [" + text(alphas[0]) + ", " + text(alphas[1]) +
+                           ", " + text(alphas[2]) + "] numbers for its gradient: " + problem +
+                           "; use a smaller batch, or shorter targets"};
   if (settings.blank >= classes)
     return LossProblem{"loss.blank", "loss.blank: " + text(settings.blank) + " is no class: there are classes 0 to " +
                                          text(classes - 1) + " along axis " + text(inputs.axes.classes)};

@@ -110,6 +110,22 @@ TEST(BinaryCrossEntropy, StaysFiniteWhereSaturated) {
   expectNear(results["gradient:p"], {0, 0}, 0);
 }
 
+TEST(Ctc, WhatItKeepsIsBounded) {
+  const std::string type = "tensor<1000x4000x30xf32>";
+  Program program("func.func @forward(%x: " + type + " {train.name = \"x\"}) -> (" + type +
+                  " {train.name = \"y\"}) {\n  return %x : " + type + "\n}\n");
+  Recipe recipe;
+  recipe.loss.kind = "ctc";
+  recipe.loss.target = "labels";
+  recipe.loss.maxTargetLength = 1 << 20;
+  recipe.where["loss.max_target_length"] = "recipe.toml:5:1";
+  EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
+  EXPECT_NE(program.messages.find("recipe.toml:5:1: ctc keeps [samples, steps, 2·labels + 1] = [4000, 1000, 2097153] numbers "
+                                  "for its gradient: more than 1 TiB, the most that one tensor may take"),
+            std::string::npos)
+      << program.messages;
+}
+
 TEST(AttachLoss, NamesTheRecipesLine) {
   Program program(parameterModule("2x3"));
   Recipe recipe;
