@@ -114,18 +114,9 @@ private:
 
   plan::Status importModel() {
     Profile::Span clock = profile.phase("import");
-    frontend::ImportOptions import;
-    import.dims = recipe.model.dims;
-    for (const auto &[name, extent] : options.dims)
-      import.dims[name] = extent;
-    import.shapes = options.shapes;
-    import.dequantize = options.dequantize;
-    import.model = recipe.model;
+    frontend::ImportOptions import = importOptions(options, recipe);
     if (hasNoRecipe())
       import.model.batchNorm = "as-exported"; // the graph alone decides
-    import.recipeFile = recipe.file;
-    import.where = recipe.where;
-    import.batchAxis = recipe.dataBatchAxis;
     if (options.entries.empty() || llvm::any_of(options.entries, [](StringRef entry) { return entry != "predict"; }))
       import.lossOf = recipe.loss.of;
     import.forceF64 = options.forceF64;
@@ -425,6 +416,22 @@ void registerDialects(DialectRegistry &registry) {
                   vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
+}
+
+frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe) {
+  frontend::ImportOptions import;
+  import.dims = recipe.model.dims;
+  for (const auto &[name, extent] : options.dims)
+    import.dims[name] = extent;
+  import.shapes = recipe.model.shapes;
+  for (const auto &[name, shape] : options.shapes)
+    import.shapes[name] = shape;
+  import.dequantize = options.dequantize;
+  import.model = recipe.model;
+  import.recipeFile = recipe.file;
+  import.where = recipe.where;
+  import.batchAxis = recipe.dataBatchAxis;
+  return import;
 }
 
 plan::Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {

@@ -23,6 +23,9 @@ class Profile;
 namespace cache {
 class ContentStore;
 }
+namespace frontend {
+struct ImportOptions;
+}
 
 /// What `tcc MODEL.onnx` was asked for.
 struct CompileOptions {
@@ -49,6 +52,9 @@ struct CompileOptions {
   Profile *profile = nullptr; ///< where the time goes; none: it is not asked for
   cache::ContentStore *store = nullptr; ///< where kernels' code is looked for and kept; none: all is compiled
 };
+
+/// What the importer is asked for; the command line comes before the recipe.
+frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe);
 
 /// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
 struct CompiledModel {

@@ -106,6 +106,7 @@ struct ModelSettings {
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
   std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
+  std::map<std::string, std::vector<int64_t>> shapes; ///< model.shapes, by graph input
   std::vector<std::string> stopGradient;             ///< globs of nodes and values
   /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
   /// node as it stands), "train" (inference-mode nodes train, too).

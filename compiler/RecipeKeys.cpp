@@ -175,6 +175,19 @@ Setter dims(std::map<std::string, int64_t> ModelSettings::*field) {
   return [=](Recipe &recipe, const toml::node &node) { return readIntegerTable(node, 1, recipe.model.*field); };
 }
 
+Status setShapes(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table of inputs and their shapes", node);
+  for (const auto &[name, value] : *table) {
+    if (!value.is_array())
+      return expected("a list of integers", value).withContext(std::string(name.str()));
+    if (Status status = readIntegers(value, 1, recipe.model.shapes[std::string(name.str())]); !status.ok())
+      return status.withContext(std::string(name.str()));
+  }
+  return Status::success();
+}
+
 Status setFix(Recipe &recipe, const toml::node &node) {
   const toml::table *table = node.as_table();
   if (!table)
@@ -214,6 +227,7 @@ std::vector<Key> makeKeys() {
   using T = TrainSettings;
   return {
       {"model.dims", dims(&M::dims)},
+      {"model.shapes", setShapes},
       {"model.fix", setFix},
       {"evaluate.dims", later},
       {"predict.dims", later},

@@ -7,6 +7,7 @@
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Parameters.h"
 #include "frontend/PlainExport.h"
+#include "frontend/Suggest.h"
 #include "frontend/Weights.h"
 #include "runtime/plan/BytesText.h"
 
@@ -123,10 +124,23 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   for (const onnx::ValueInfoProto &output : file.model.graph().output())
     text += fmt::format("  {:<32} {}\n", output.name(), valueText(output));
 
+  // The import itself finds what only values tell, such as a shape that depends on data, or a branch that is taken.
+  std::vector<std::string> problems;
+  plan::Expected<ImportedModel> imported = plan::error("not imported");
+  if (model.unbound.empty())
+    imported = importModel(context, path, options, &problems);
+
   uint64_t count[3] = {}, elements[3] = {}, bytes[3] = {};
+  size_t unread = 0;
   std::string parameters;
   for (const auto &[name, initializer] : file.initializers) {
     const InitializerRole &role = roles.initializers.at(name);
+    if (!initializer.home.empty() && role.role == Role::Constant)
+      continue;
+    if (!initializer.home.empty() && imported && !imported->initializers.count(name)) {
+      ++unread;
+      continue;
+    }
     int kind = int(role.role);
     ++count[kind];
     bytes[kind] += initializer.bytes;
@@ -145,6 +159,8 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
     text += fmt::format("frozen: {} tensors, {} elements, {}\n", count[1], elements[1], bytesText(bytes[1]));
   if (count[2])
     text += fmt::format("constants: {} tensors, {}\n", count[2], bytesText(bytes[2]));
+  if (unread)
+    text += fmt::format("not read: {} tensors, of branches that are not taken\n", unread);
   text += parameters;
 
   text += stopsText(file, model);
@@ -162,10 +178,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   for (const std::vector<std::string> *warnings : {&restored, &dequantized, &rounded, &model.warnings, &roles.warnings})
     for (const std::string &warning : *warnings)
       text += "warning: " + warning + "\n";
-  std::vector<std::string> problems;
   if (model.unbound.empty()) {
-    // The import itself finds what only values tell, such as a shape that depends on data, or a branch that is taken.
-    plan::Expected<ImportedModel> imported = importModel(context, path, options, &problems);
     if (!imported && problems.empty())
       return text + fmt::format("unsupported: {}\n", imported.message());
   } else {
@@ -184,6 +197,8 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
     text += "  " + problem + "\n";
   if (problems.empty())
     text += model.unbound.empty() ? "everything is supported\n" : "every op is supported\n";
+  if (auto recipe = suggestRecipe(context, path, options))
+    text += fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
   return text;
 }
 

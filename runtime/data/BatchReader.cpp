@@ -360,7 +360,8 @@ plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std
                                              ignore);
             !status.ok())
           return status;
-      for (uint64_t outer = 0; outer < input.outer; ++outer)
+      // A tensor without elements has no memory, and memcpy takes no null pointer.
+      for (uint64_t outer = 0; block > 0 && outer < input.outer; ++outer)
         std::memcpy(destination + (outer * batchSize + slot) * block, input.converted.data() + outer * block, block);
     }
   }

@@ -18,6 +18,8 @@ namespace tcc::tools {
 // Each reads its own command line, writes results to standard output and messages to standard error, and returns the
 // exit status.
 int compileCommand(int argc, char **argv);
+/// `tcc MODEL --suggest-recipe PATH`: writes the recipe, then compiles with it and says whether that works.
+int suggestRecipe(const CompileOptions &options, const std::string &path, bool quiet);
 int inspectCommand(int argc, char **argv);
 int reportCommand(int argc, char **argv);
 int gradcheckCommand(int argc, char **argv);

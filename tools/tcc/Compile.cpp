@@ -122,7 +122,7 @@ int compileCommand(int argc, char **argv) {
                "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
-  std::string output, entries, timings, target, budget, fit;
+  std::string output, entries, timings, target, budget, fit, suggestion;
   CompileOptions options;
   std::string cacheFolder, cacheSize;
   uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
@@ -151,6 +151,8 @@ int compileCommand(int argc, char **argv) {
   app.add_option("--cache-dir", cacheFolder,
                  "where results are kept; default: $TCC_CACHE_DIR, else $XDG_CACHE_HOME/tcc, else ~/.cache/tcc");
   app.add_option("--cache-size", cacheSize, "most that is kept there, what was not used for longest goes first; default: 2GiB");
+  app.add_option("--suggest-recipe", suggestion,
+                 "write a recipe that would work, by what the graph shows, to this file, and compile nothing");
   app.add_flag("--quiet", quiet, "say nothing but errors");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
@@ -180,6 +182,8 @@ int compileCommand(int argc, char **argv) {
     return printError(status);
   if (plan::Status status = readEntries(entries, options); !status.ok())
     return printError(status);
+  if (!suggestion.empty())
+    return suggestRecipe(options, suggestion, quiet);
   if (model.models.size() > 1 && !output.empty() && !isFolder(output))
     return printError(plan::Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
                                    plan::kExitUsage));
@@ -250,20 +254,10 @@ int inspectCommand(int argc, char **argv) {
   registerDialects(registry);
   mlir::MLIRContext context(registry);
   context.loadAllAvailableDialects();
-  frontend::ImportOptions import;
   plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return printError(recipe.status());
-  import.dims = recipe->model.dims;
-  for (const auto &[name, extent] : options.dims)
-    import.dims[name] = extent;
-  import.shapes = options.shapes;
-  import.dequantize = options.dequantize;
-  import.model = recipe->model;
-  import.recipeFile = recipe->file;
-  import.where = recipe->where;
-  import.batchAxis = recipe->dataBatchAxis;
-  plan::Expected<std::string> text = frontend::inspectModel(context, model.models.front(), import);
+  plan::Expected<std::string> text = frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
   if (!text)
     return printError(text.status());
   printResult("{}", *text);

@@ -49,6 +49,11 @@ plan::Expected<BatchName> findBatch(const CompileOptions &options) {
   auto inputs = frontend::sampledInputs(options.modelPath, recipe->dataBatchAxis, recipe->model.fix);
   if (!inputs)
     return inputs.status();
+  for (frontend::SampledInput &input : *inputs)
+    if (auto given = recipe->model.shapes.find(input.name); given != recipe->model.shapes.end()) {
+      input.dims = given->second;
+      input.symbol.clear();
+    }
   std::set<std::string> symbols;
   for (const frontend::SampledInput &input : *inputs)
     if (!input.symbol.empty() && !options.shapes.count(input.name))

@@ -75,16 +75,7 @@ plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &c
   plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
-  frontend::ImportOptions import;
-  import.dims = recipe->model.dims;
-  for (const auto &[name, extent] : options.dims)
-    import.dims[name] = extent;
-  import.shapes = options.shapes;
-  import.dequantize = options.dequantize;
-  import.model = recipe->model;
-  import.recipeFile = recipe->file;
-  import.where = recipe->where;
-  import.batchAxis = recipe->dataBatchAxis;
+  frontend::ImportOptions import = importOptions(options, *recipe);
   import.lossOf = recipe->loss.of;
   plan::Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
   if (!model)
