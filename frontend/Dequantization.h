@@ -105,6 +105,7 @@ private:
 
   void finishOutputs();
   void dropUnused(const std::set<std::string> &readBefore);
+  void takeFreeNames();
   std::set<std::string> readNames();
 
   OnnxFile &file;

@@ -411,6 +411,36 @@ void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
   graph.clear_quantization_annotation();
 }
 
+/// A weight whose integers are gone takes their name.
+void Dequantization::takeFreeNames() {
+  std::map<std::string, std::string> renamed;
+  std::set<std::string> taken; // by a node that is read as integers, too
+  for (const NodeProto &node : graph.node())
+    taken.insert(node.output().begin(), node.output().end());
+  for (const auto &[key, made] : weights)
+    if (const std::string wanted = nameBeforeQuantization(key.first); made != wanted && made.starts_with(wanted) &&
+                                                                      !file.initializers.count(wanted) &&
+                                                                      !taken.count(wanted) && key.first == wanted) {
+      auto entry = file.initializers.extract(made);
+      if (entry.empty())
+        continue;
+      entry.key() = wanted;
+      file.initializers.insert(std::move(entry));
+      renamed[made] = wanted;
+    }
+  auto rename = [&](std::string &name) {
+    if (auto found = renamed.find(name); found != renamed.end())
+      name = found->second;
+  };
+  for (TensorProto &tensor : *graph.mutable_initializer())
+    rename(*tensor.mutable_name());
+  for (NodeProto &node : *graph.mutable_node()) {
+    for (std::string &input : *node.mutable_input())
+      rename(input);
+    forEachInnerName(node, rename);
+  }
+}
+
 Expected<std::vector<std::string>> Dequantization::run() {
   collectNames();
   const std::set<std::string> readBefore = readNames();
@@ -440,6 +470,7 @@ Expected<std::vector<std::string>> Dequantization::run() {
   finishOutputs();
   graph.mutable_node()->Swap(&nodes);
   dropUnused(readBefore);
+  takeFreeNames();
   // What is read and computed by nobody was an integer.
   std::set<std::string> values;
   for (const auto &[name, initializer] : file.initializers)
@@ -455,6 +486,12 @@ Expected<std::vector<std::string>> Dequantization::run() {
             file.path, nodeName(node), node.op_type(), input);
     values.insert(node.output().begin(), node.output().end());
   }
+  for (const onnx::ValueInfoProto &output : graph.output())
+    if (!values.count(output.name()))
+      return plan::error(
+          "{}: --dequantize: output \"{}\" is a quantised integer or a scale, which the floating-point model does "
+          "not have",
+          file.path, output.name());
   return warnings;
 }
 

@@ -335,7 +335,11 @@ NodeProto *Rewriting::limitOf(const NodeProto &node) {
 
 /// New scales can be written where initializers hold them.
 bool Rewriting::observes(const Steps &steps, bool symmetric) {
-  auto held = [&](const std::string &name) { return file.initializers.count(name) != 0; };
+  // A tensor of a Constant node is in the table, too, and no initializer of the model.
+  auto held = [&](const std::string &name) {
+    const auto &all = file.model.graph().initializer();
+    return std::any_of(all.begin(), all.end(), [&](const TensorProto &tensor) { return tensor.name() == name; });
+  };
   bool own = true;
   for (const NodeProto *reader : readers[steps.zeroPoint])
     if (std::count(reader->input().begin(), reader->input().end(), steps.zeroPoint))

@@ -121,6 +121,15 @@ TEST_F(Quantization, ObservedScales) {
               HasSubstr("no pair of QuantizeLinear and DequantizeLinear"));
 }
 
+TEST_F(Quantization, ScalesThatANodeMakesStayFixed) {
+  // An export can write new scales into initializers alone.
+  EXPECT_THAT(imported(fromText("g (float[4] x) => (float[4] y) <uint8[1] z = {10}> { s = Constant<value = float[1] {0.5}>()"
+                                " q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"),
+                       observing()),
+              AllOf(HasSubstr("train.fake_quantize"), Not(HasSubstr("train.observed_range"))));
+  EXPECT_THAT(warnings, Contains(HasSubstr("is no initializer and stays fixed")));
+}
+
 TEST_F(Quantization, DequantizedFiles) {
   frontend::ImportOptions options;
   options.dequantize = true;
