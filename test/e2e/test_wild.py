@@ -116,7 +116,8 @@ class Wild(EndToEnd):
         evaluated = float(self.succeed("trun", "eval", plan, "--data", data, "--from", run).out.split('"eval_loss":')[1].split(",")[0])
         after = expected(run_onnx(self.folder / "trained.onnx", inputs | fixed), target)
         self.assertAlmostEqual(after, evaluated, delta=1e-4 * max(1, abs(evaluated)))
-        checked = self.succeed("tcc", "gradcheck", model, *(gradcheck or arguments), *loss, "--directions", 0, "--elements", 1)
+        checked = self.succeed("tcc", "gradcheck", model, *(gradcheck or arguments), *loss, "--directions", 0, "--elements", 1,
+                               "--seed", 1)  # with this one no difference is taken across a kink of a clipped activation
         agreed, count = checked.out.strip().splitlines()[-1].split()[0:3:2]
         self.assertEqual(agreed, count, checked.out)
         return int(count)
