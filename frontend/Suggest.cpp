@@ -54,8 +54,8 @@ bool movesElements(const std::string &op) {
 
 using Producers = std::map<std::string, const onnx::NodeProto *>;
 
-Producers producersOf(const onnx::GraphProto &graph) {
-  Producers producers;
+/// The nodes that make the values of a graph, and those of the graphs around it.
+Producers producersOf(const onnx::GraphProto &graph, Producers producers) {
   for (const onnx::NodeProto &node : graph.node())
     for (const std::string &output : node.output())
       producers[output] = &node;
@@ -70,8 +70,8 @@ struct Ending {
   bool exact = true;            ///< nothing moves elements between it and the output
 };
 
-Ending endingOf(const onnx::GraphProto &graph, std::string value, int depth = 0) {
-  const Producers producers = producersOf(graph);
+Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producers &around = {}, int depth = 0) {
+  const Producers producers = producersOf(graph, around);
   Ending ending;
   for (int steps = 0; steps < 32; ++steps) {
     auto found = producers.find(value);
@@ -95,7 +95,7 @@ Ending endingOf(const onnx::GraphProto &graph, std::string value, int depth = 0)
     std::optional<Ending> agreed;
     for (const onnx::AttributeProto &attribute : node.attribute())
       if (attribute.has_g() && number < attribute.g().output_size()) {
-        Ending one = endingOf(attribute.g(), attribute.g().output(number).name(), depth + 1);
+        Ending one = endingOf(attribute.g(), attribute.g().output(number).name(), producers, depth + 1);
         if (agreed && agreed->op != one.op)
           return ending;
         one.exact &= ending.exact;
