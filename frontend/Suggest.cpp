@@ -128,6 +128,7 @@ public:
       return read.status();
     file = read.take();
     findSettings();
+    findScores();
     if (Status status = findSizes(); !status.ok())
       return status;
     chooseLoss();
@@ -283,9 +284,29 @@ private:
   // The loss
   //===--------------------------------------------------------------------===//
 
-  llvm::ArrayRef<int64_t> shapeOf(int output) {
+  /// Nothing where the output was cut off with what the loss does not need.
+  std::optional<llvm::ArrayRef<int64_t>> shapeOf(const std::string &output) {
     auto function = model.module->lookupSymbol<func::FuncOp>("forward");
-    return cast<RankedTensorType>(function.getFunctionType().getResult(unsigned(output))).getShape();
+    for (unsigned i = 0; i < function.getNumResults(); ++i)
+      if (auto name = function.getResultAttrOfType<StringAttr>(i, "train.name"); name && name.getValue() == output)
+        return cast<RankedTensorType>(function.getFunctionType().getResult(i)).getShape();
+    return std::nullopt;
+  }
+
+  /// A detector ends in the choice of boxes, which has no gradient: its scores are trained before that.
+  void findScores() {
+    for (const onnx::NodeProto &node : graph().node()) {
+      if (node.op_type() != "NonMaxSuppression" || node.input_size() < 2)
+        continue;
+      const Ending ending = endingOf(graph(), node.input(1));
+      if (!ending.node)
+        continue;
+      // A class axis that moved on the way would be another one here.
+      const bool known = !ending.inside && ending.op == "Sigmoid";
+      scores = {known ? ending.node->input(0) : node.input(1), known ? "bce_with_logits" : "bce", nodeName(node)};
+      options.lossOf = {scores.of};
+      return;
+    }
   }
 
   bool hasIntegerData() const {
@@ -321,8 +342,15 @@ private:
 
   void chooseLoss() {
     for (int i = 0; i < graph().output_size(); ++i)
-      if (isFloatType(graph().output(i).type().tensor_type().elem_type()) && shapeOf(i).empty())
+      if (auto shape = shapeOf(graph().output(i).name());
+          shape && shape->empty() && isFloatType(graph().output(i).type().tensor_type().elem_type()))
         return key("output", quoted(graph().output(i).name()));
+    if (!scores.of.empty()) {
+      key("kind", quoted(scores.kind), "check: boxes need a loss of their own");
+      key("of", quoted(scores.of), "the scores before " + scores.node);
+      key("target", "\"target\"", "between 0 and 1, of the scores' shape");
+      return;
+    }
     for (int i = 0; i < graph().output_size(); ++i)
       if (chooseLossOf(i))
         return;
@@ -340,10 +368,11 @@ private:
   bool chooseLossOf(int output) {
     const std::string &name = graph().output(output).name();
     const Ending ending = endingOf(graph(), name);
-    if (!ending.node)
+    const std::optional<llvm::ArrayRef<int64_t>> computed = shapeOf(name);
+    if (!ending.node || !computed)
       return false;
     const std::string of = ending.inside ? std::string() : ending.node->input(0);
-    llvm::ArrayRef<int64_t> shape = shapeOf(output);
+    llvm::ArrayRef<int64_t> shape = *computed;
     const std::string what = fmt::format("before {}", nodeName(*ending.node));
     const int64_t last = int64_t(shape.size()) - 1;
     if (ending.op == "Softmax" && !of.empty() && ending.exact) {
@@ -438,6 +467,9 @@ private:
   std::map<std::string, int64_t> settings, dims, axes;
   std::map<std::string, bool> isTruth;
   std::map<std::string, std::vector<int64_t>> shapes;
+  struct {
+    std::string of, kind, node;
+  } scores;         ///< of a detector; none: empty
   std::string loss; ///< the keys of [loss]
 };
 

@@ -167,6 +167,36 @@ class OtherExports(EndToEnd):
         self.assertAlmostEqual(float(twice["y"]), sum(expected), places=5)
         np.testing.assert_allclose(twice["w"], [-(1 / 8 + 1) / (2 * expected[0]), -(1 / 12 + 1) / (2 * expected[1])], rtol=1e-5)
 
+    def suggested(self, model):
+        self.succeed("tcc", model, "--suggest-recipe", "s.toml")
+        text = (self.folder / "s.toml").read_text()
+        self.assertIn(text.strip(), self.succeed("tcc", "inspect", model).out)
+        return [line.split("  #")[0] for line in text.splitlines()]
+
+    def test_suggested_losses(self):
+        """By what the outputs end in; each suggestion is compiled by the command itself."""
+        x, w = value("x", ["N", 6]), numpy_helper.from_array(numbers(6, 4), "w")
+        product = helper.make_node("MatMul", ["x", "w"], ["logits"])
+        cases = {"Softmax": ['kind = "cross_entropy"', 'of = "logits"'], "LogSoftmax": ['kind = "nll"', 'of = "y"'],
+                 "Sigmoid": ['kind = "bce_with_logits"', 'of = "logits"'], "Exp": ['kind = "mse"', 'of = "y"']}
+        for op, lines in cases.items():
+            with self.subTest(op):
+                model = self.model([product, helper.make_node(op, ["logits"], ["y"])], [x], [value("y", ["N", 4])], [w])
+                self.assertLessEqual(set(lines + ['dims = { "N" = 8 }']), set(self.suggested(model)))
+        model = self.model([product, helper.make_node("ArgMax", ["logits"], ["y"], axis=1, keepdims=0)], [x],
+                           [value("y", ["N"], TensorProto.INT64)], [w])
+        self.assertLessEqual({'kind = "cross_entropy"', 'of = "logits"'}, set(self.suggested(model)))
+
+    def test_a_detector_is_trained_before_it_chooses_boxes(self):
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["logits"]), helper.make_node("Sigmoid", ["logits"], ["scores"]),
+                 helper.make_node("MatMul", ["x", "v"], ["boxes"]),
+                 helper.make_node("Transpose", ["scores"], ["by_class"], perm=[0, 2, 1]),
+                 helper.make_node("NonMaxSuppression", ["boxes", "by_class", "most"], ["chosen"], name="nms")]
+        model = self.model(nodes, [value("x", ["N", 5, 6])], [value("chosen", ["K", 3], TensorProto.INT64)],
+                           [numpy_helper.from_array(numbers(6, 3), "w"), numpy_helper.from_array(numbers(6, 4), "v"),
+                            numpy_helper.from_array(np.int64([2]), "most")])
+        self.assertLessEqual({'kind = "bce_with_logits"', 'of = "logits"'}, set(self.suggested(model)))
+
     def test_settings_from_the_recipe_and_from_files(self):
         model = self.model([helper.make_node("Mul", ["x", "window"], ["s"]), helper.make_node("MatMul", ["s", "w"], ["y"])],
                            [value("x", [4, 3]), value("window", [3])], [value("y", [4, 2])],
