@@ -1,10 +1,12 @@
 //===- Contents.cpp - what an initializer's values say of it --------------===//
 #include "frontend/Contents.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
+#include <vector>
 
 namespace tcc::frontend {
 namespace {
@@ -126,6 +128,34 @@ bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
   return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
 }
 
+/// Rows (or columns) of few numbers, as coordinates are: every combination of evenly spaced values of two numbers and more,
+/// as in a grid of pixels; other numbers are constant.
+bool isGrid(const Elements &x, size_t rows, size_t columns) {
+  constexpr size_t kMostCoordinates = 4, kFewestPoints = 16;
+  auto along = [&](size_t points, size_t numbers, size_t step, size_t next) {
+    if (numbers > kMostCoordinates || points < kFewestPoints)
+      return false;
+    size_t varying = 0, combinations = 1;
+    for (size_t c = 0; c < numbers; ++c) {
+      std::vector<double> values;
+      for (size_t p = 0; p < points; ++p)
+        values.push_back(x[p * step + c * next]);
+      std::sort(values.begin(), values.end());
+      const double tolerance = 1e-5 * (values.back() - values.front());
+      values.erase(std::unique(values.begin(), values.end(), [&](double a, double b) { return b - a <= tolerance; }),
+                   values.end());
+      const double gap = values.size() > 1 ? (values.back() - values.front()) / double(values.size() - 1) : 0;
+      for (size_t i = 1; i < values.size(); ++i)
+        if (!(std::fabs(values[i] - values[i - 1] - gap) <= 1e-3 * gap))
+          return false;
+      combinations *= values.size();
+      varying += values.size() > 1;
+    }
+    return varying >= 2 && combinations == points;
+  };
+  return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
+}
+
 /// 1, r, r², … with r below 1: the frequencies of rotary and sinusoidal positions.
 bool isGeometric(const Elements &x) {
   if (x.count() < 4 || std::fabs(x[0] - 1) > 1e-6)
@@ -169,6 +199,8 @@ plan::Expected<std::string> constantContents(const OnnxInitializer &initializer,
   for (int64_t dim : initializer.dims)
     if (dim > 1)
       wide[found++] = size_t(dim);
+  if (isGrid(x, wide[0], wide[1]))
+    return std::string("a grid of evenly spaced coordinates");
   return std::string(isWaveTable(x, wide[0], wide[1]) ? "a table of sines or cosines" : "");
 }
 

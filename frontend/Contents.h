@@ -11,7 +11,7 @@
 
 namespace tcc::frontend {
 
-/// "a mask of 0 and -inf", "a table of sines or cosines", "positions 0, 1, 2, …"; empty where the values are those of
+/// "a mask of 0 and -inf", "a table of sines or cosines", "a grid of evenly spaced coordinates", "positions 0, 1, 2, …"; empty where the values are those of
 /// any weight. `multiplied`: a matrix product or convolution reads it as its weight, so that zeros and ones are no
 /// mask. Errors: bytes that cannot be read.
 plan::Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied);

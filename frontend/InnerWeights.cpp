@@ -145,7 +145,7 @@ void readWeights(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
     node.clear_attribute();
   }
   google::protobuf::RepeatedPtrField<onnx::TensorProto> others;
-  google::protobuf::RepeatedPtrField<onnx::NodeProto> reads;
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> reads; // and after them all other nodes
   for (int i = 0; initializers && i < initializers->size(); ++i) {
     onnx::TensorProto &tensor = *initializers->Mutable(i);
     const std::string *weight = noteOf(tensor);
@@ -159,7 +159,7 @@ void readWeights(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
     read.add_input(*weight);
     read.add_output(tensor.name());
   }
-  if (reads.empty())
+  if (!initializers)
     return;
   initializers->Swap(&others);
   for (onnx::NodeProto &node : nodes)

@@ -154,6 +154,8 @@ private:
     if (!initializer.kind.empty())
       return fmt::format("the exporter notes it as {}", initializer.kind);
     const WeightReads &read = reads.at(name);
+    if (!initializer.home.empty() && isInventedName(name) && file.model.producer_name() == "pytorch")
+      return std::string("a number of the model's code: torch stores parameters as initializers");
     if (read.recurrent)
       return std::string();
     if (role.display.empty() && isBufferName(name))

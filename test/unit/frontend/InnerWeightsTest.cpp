@@ -128,6 +128,37 @@ TEST_F(InnerWeights, AFourierBasisIsNoWeight) {
   EXPECT_THAT(variables(other, "frozen"), ElementsAre("kernel"));
 }
 
+TEST_F(InnerWeights, AGridOfCoordinatesIsNoWeight) {
+  std::vector<float> grid;
+  for (int row = 0; row < 5; ++row)
+    for (int column = 0; column < 4; ++column)
+      grid.insert(grid.end(), {float(column) / 3 * 2 - 1, float(row) / 4 * 2 - 1, 1});
+  OnnxModel m;
+  m.input("x", {"2", "3"}).output("y");
+  constant(m, "base", {20, 3}, grid);
+  constant(m, "w", {3, 2}, some(6));
+  m.node("MatMul", {"x", "w"}, {"theta"});
+  m.node("Gemm", {"base", "x"}, {"y"}).add_attribute()->CopyFrom([] {
+    onnx::AttributeProto transposed;
+    transposed.set_name("transB");
+    transposed.set_type(onnx::AttributeProto::INT);
+    transposed.set_i(1);
+    return transposed;
+  }());
+  m.output("theta");
+  EXPECT_THAT(variables(m), ElementsAre("w"));
+}
+
+TEST_F(InnerWeights, TorchStoresParametersAsInitializers) {
+  OnnxModel m;
+  m.input("x", {"2", "3"}).output("y");
+  constant(m, "/Constant_3_output_0", {3, 3}, some(9));
+  m.node("MatMul", {"x", "/Constant_3_output_0"}, {"y"});
+  EXPECT_THAT(variables(m), ElementsAre("/Constant_3_output_0"));
+  m.model.set_producer_name("pytorch");
+  EXPECT_THAT(variables(m), IsEmpty());
+}
+
 TEST_F(InnerWeights, ANameCanSayThatItIsABuffer) {
   OnnxModel m;
   m.input("x", {"1", "1", "8"}).output("y").floats("stft.forward_basis_buffer", {2, 1, 3}, some(6)).floats("w", {2, 2, 1}, some(4));
@@ -187,6 +218,18 @@ TEST_F(InnerWeights, BranchesThatAreTaken) {
   EXPECT_THAT(variables(m, "parameter", options), ElementsAre("w"));
   options.model.fix["rate"].integers = {8000};
   EXPECT_THAT(variables(m, "parameter", options), ElementsAre("choose/else_branch/w"));
+}
+
+TEST_F(InnerWeights, OtherInitializersOfAGraphStay) {
+  OnnxModel m = fromText(R"(g (float[1, 4] x) => (float[2, 2] y) <bool yes = {1}> {
+    y = If (yes) <then_branch = a () => (float[2, 2] p) <int64[2] shape = {2, 2}> { p = Reshape (x, shape) },
+                  else_branch = b () => (float[2, 2] q) <int64[2] shape = {2, 2}, float w = {2}> {
+                    s = Mul (x, w)  q = Reshape (s, shape) }>
+  })");
+  EXPECT_THAT(evaluate(m, {{1, 2, 3, 4}}), ElementsAre(1, 2, 3, 4));
+  m.graph().mutable_initializer(0)->clear_int32_data();
+  m.graph().mutable_initializer(0)->set_raw_data(std::string(1, '\0'));
+  EXPECT_THAT(evaluate(m, {{1, 2, 3, 4}}), ElementsAre(2, 4, 6, 8));
 }
 
 TEST_F(InnerWeights, AFunctionsWeightIsOneForAllCalls) {
