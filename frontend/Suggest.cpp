@@ -70,6 +70,29 @@ struct Ending {
   bool exact = true;            ///< nothing moves elements between it and the output
 };
 
+/// The Exp of a softmax that is written out, e^x ÷ Σ e^x; null where the node is none. What Exp reads differs from the logits
+/// by a constant for each row at most, which no loss of a softmax sees.
+const onnx::NodeProto *exponentialOf(const onnx::NodeProto &node, const Producers &producers) {
+  auto producer = [&](std::string value) -> const onnx::NodeProto * {
+    for (int steps = 0; steps < 8; ++steps) {
+      auto found = producers.find(value);
+      if (found == producers.end())
+        return nullptr;
+      const onnx::NodeProto *made = found->second;
+      if ((!movesElements(made->op_type()) && made->op_type() != "Expand") || made->input_size() == 0)
+        return made;
+      value = made->input(0);
+    }
+    return nullptr;
+  };
+  if (node.op_type() != "Div" || node.input_size() != 2)
+    return nullptr;
+  const onnx::NodeProto *exponential = producer(node.input(0)), *sum = producer(node.input(1));
+  const bool matches = exponential && sum && exponential->op_type() == "Exp" && sum->op_type() == "ReduceSum" &&
+                       exponential->input_size() == 1 && sum->input_size() > 0 && producer(sum->input(0)) == exponential;
+  return matches ? exponential : nullptr;
+}
+
 Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producers &around = {}, int depth = 0) {
   const Producers producers = producersOf(graph, around);
   Ending ending;
@@ -86,6 +109,10 @@ Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producer
     }
     ending.op = node.op_type();
     ending.node = &node;
+    if (const onnx::NodeProto *exponential = exponentialOf(node, producers)) {
+      ending.op = "Softmax";
+      ending.node = exponential;
+    }
     if (node.op_type() != "If" || depth > 8)
       return ending;
     // A branch says it where the other one agrees.

@@ -183,6 +183,11 @@ class OtherExports(EndToEnd):
             with self.subTest(op):
                 model = self.model([product, helper.make_node(op, ["logits"], ["y"])], [x], [value("y", ["N", 4])], [w])
                 self.assertLessEqual(set(lines + ['dims = { "N" = 8 }']), set(self.suggested(model)))
+        model = self.model([product, helper.make_node("ReduceMax", ["logits"], ["m"], axes=[1]),
+                            helper.make_node("Sub", ["logits", "m"], ["d"]), helper.make_node("Exp", ["d"], ["e"]),
+                            constant("axis", np.int64([1])), helper.make_node("ReduceSum", ["e", "axis"], ["s"]),
+                            helper.make_node("Div", ["e", "s"], ["y"])], [x], [value("y", ["N", 4])], [w])
+        self.assertLessEqual({'kind = "cross_entropy"', 'of = "d"'}, set(self.suggested(model)))
         model = self.model([product, helper.make_node("ArgMax", ["logits"], ["y"], axis=1, keepdims=0)], [x],
                            [value("y", ["N"], TensorProto.INT64)], [w])
         self.assertLessEqual({'kind = "cross_entropy"', 'of = "logits"'}, set(self.suggested(model)))
