@@ -192,6 +192,9 @@ class OtherExports(EndToEnd):
                            [value("y", ["N"], TensorProto.INT64)], [w])
         self.assertLessEqual({'kind = "cross_entropy"', 'of = "logits"'}, set(self.suggested(model)))
 
+    def test_one_suggestion_at_a_time(self):
+        self.refuse(2, ["--suggest-recipe is for one model at a time"], "tcc", "a.onnx", "b.onnx", "--suggest-recipe", "r.toml")
+
     def test_a_detector_is_trained_before_it_chooses_boxes(self):
         nodes = [helper.make_node("MatMul", ["x", "w"], ["logits"]), helper.make_node("Sigmoid", ["logits"], ["scores"]),
                  helper.make_node("MatMul", ["x", "v"], ["boxes"]),

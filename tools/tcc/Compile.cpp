@@ -182,6 +182,8 @@ int compileCommand(int argc, char **argv) {
     return printError(status);
   if (plan::Status status = readEntries(entries, options); !status.ok())
     return printError(status);
+  if (!suggestion.empty() && model.models.size() > 1)
+    return printError(plan::Status("--suggest-recipe is for one model at a time", plan::kExitUsage));
   if (!suggestion.empty())
     return suggestRecipe(options, suggestion, quiet);
   if (model.models.size() > 1 && !output.empty() && !isFolder(output))
