@@ -10,6 +10,7 @@
 #include "frontend/BatchAxis.h"
 #include "frontend/Dimensions.h"
 #include "frontend/OnnxLibrary.h"
+#include "frontend/WeightReads.h"
 #include "frontend/Weights.h"
 
 #include "compiler/dialect/TrainDialect.h"
@@ -47,11 +48,6 @@ std::string listed(const std::vector<std::string> &names) {
                      shown < names.size() ? fmt::format(" and {} more", names.size() - shown) : "");
 }
 
-bool movesElements(const std::string &op) {
-  static const std::set<std::string> movers = {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Cast"};
-  return movers.count(op) != 0;
-}
-
 using Producers = std::map<std::string, const onnx::NodeProto *>;
 
 /// The nodes that make the values of a graph, and those of the graphs around it.
@@ -79,7 +75,7 @@ const onnx::NodeProto *exponentialOf(const onnx::NodeProto &node, const Producer
       if (found == producers.end())
         return nullptr;
       const onnx::NodeProto *made = found->second;
-      if ((!movesElements(made->op_type()) && made->op_type() != "Expand") || made->input_size() == 0)
+      if (!movesElements(made->op_type()) || made->input_size() == 0)
         return made;
       value = made->input(0);
     }

@@ -40,13 +40,6 @@ bool isProduct(const std::string &op) {
   return products.count(op) != 0;
 }
 
-/// Ops whose result has the elements of their first input, or some of them, perhaps rounded.
-bool movesElements(const std::string &op) {
-  static const Ops movers = {"Identity", "Cast",    "CastLike", "Reshape", "Transpose", "Squeeze",
-                             "Unsqueeze", "Flatten", "Slice",    "Split",   "Expand",    "StopGradient", "DequantizeLinear"};
-  return movers.count(op) != 0;
-}
-
 class Walk {
 public:
   Walk(const OnnxFile &file, const ReadWhenCompiling &readWhenCompiling)
@@ -240,6 +233,12 @@ private:
 };
 
 } // namespace
+
+bool movesElements(const std::string &op) {
+  static const Ops movers = {"Identity", "Cast",    "CastLike", "Reshape", "Transpose", "Squeeze",
+                             "Unsqueeze", "Flatten", "Slice",    "Split",   "Expand",    "StopGradient", "DequantizeLinear"};
+  return movers.count(op) != 0;
+}
 
 std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
                                                const ReadWhenCompiling &readWhenCompiling) {

@@ -32,6 +32,9 @@ struct WeightReads {
   std::string reader;            ///< who must know it when compiling
 };
 
+/// True for ops whose result has the elements of their first input, or some of them.
+bool movesElements(const std::string &op);
+
 /// The reads of all initializers of a prepared graph, by name.
 std::map<std::string, WeightReads> weightReads(const OnnxFile &file, const onnx::GraphProto &graph,
                                                const ReadWhenCompiling &readWhenCompiling);
