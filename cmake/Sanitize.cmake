@@ -1,4 +1,4 @@
-# Instrumented builds, each in a build folder of its own; docs/testing.md shows how to run them.
+# Instrumented builds, each in a build folder of its own; docs/design/testing.md shows how to run them.
 #   -DTCC_SANITIZE=address   AddressSanitizer and UndefinedBehaviorSanitizer
 #   -DTCC_SANITIZE=thread    ThreadSanitizer
 #   -DTCC_FUZZ=ON            libFuzzer targets in build/bin; needs clang, and TCC_SANITIZE=address beside it

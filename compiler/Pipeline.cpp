@@ -6,19 +6,21 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/Pipeline.h"
 
-#include "compiler/Recipe.h"
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/profile/PassClock.h"
+#include "compiler/recipe/Recipe.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/registry/Targets.h"
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/Passes.h"
-#include "runtime/cpu/Library.h"
 #include "runtime/plan/Verifier.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
+#include "support/PlanNames.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -40,7 +42,7 @@ namespace tcc {
 
 namespace {
 
-/// Workers that a plan has scratch for unless asked otherwise. A constant: a plan does not depend on the host.
+/// Threads that memory is planned for unless asked otherwise. A constant: a plan does not depend on the host.
 constexpr uint32_t kDefaultMaxWorkers = 8;
 
 class Compiler {
@@ -48,14 +50,14 @@ public:
   Compiler(MLIRContext &context, const CompileOptions &options)
       : context(context), options(options), profile(options.profile ? *options.profile : unread) {}
 
-  plan::Expected<CompiledModel> run() {
-    plan::Expected<Recipe> read = readRecipe(options.recipePath, options.settings);
+  Expected<CompiledModel> run() {
+    Expected<Recipe> read = readRecipe(options.recipePath, options.settings);
     if (!read)
       return read.status();
     recipe = read.take();
-    if (plan::Status status = chooseTarget(); !status.ok())
+    if (Status status = chooseTarget(); !status.ok())
       return status;
-    if (plan::Status status = importModel(); !status.ok())
+    if (Status status = importModel(); !status.ok())
       return status;
     // Diagnostics of passes are for the user: they become the error's text.
     std::string messages;
@@ -81,9 +83,9 @@ public:
       if (name == "update")
         warnOfCuts();
       if (failed(runPhase(name, build)))
-        return plan::Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
-                            (*model.module)->hasAttr(train::names::kOverBudget) ? plan::kExitOverBudget
-                                                                                : plan::kExitFault);
+        return Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
+                            (*model.module)->hasAttr(train::names::kOverBudget) ? kExitOverBudget
+                                                                                : kExitFault);
       if (!dumpStatus.ok())
         return dumpStatus;
     }
@@ -91,40 +93,45 @@ public:
   }
 
 private:
-  plan::Status chooseTarget() {
-    target = options.target;
+  Status chooseTarget() {
     std::string &precision = recipe.train.precision;
     if (!options.precision.empty())
       precision = options.precision;
     if (options.forceF64)
       precision = "f32"; // nothing is rounded where derivatives are checked
-    if (target.empty() || target == "cpu") {
-      if (plan::Expected<std::string> level = codegen::machineLevel(); !level)
-        return level.status();
-      target = runtime::machineLevel(precision != "f32");
-    }
-    if (!runtime::isLevel(target))
-      return plan::Status("--target " + target +
-                              ": this version compiles for cpu, cpu:v3, cpu:v4, cpu:v4-bf16 and cpu:amx",
-                          plan::kExitUsage);
+    Expected<std::string> name = target::resolveTarget(options.target, precision != "f32");
+    if (!name)
+      return name.status();
+    targetName = *name;
+    target = target::findTarget(targetName);
+    if (options.maxWorkers && target->capabilities().slots)
+      return Status(fmt::format("--threads {}: {} has a fixed number of slots for scratch, {}; leave --threads out",
+                                options.maxWorkers, targetName, target->capabilities().slots),
+                    kExitUsage);
+    if (options.variants > 1 && target->capabilities().slots)
+      return Status(fmt::format("--variants {}: a plan for {} holds one; compile one for each budget (--memory-budget)",
+                                options.variants, targetName),
+                    kExitUsage);
     if (precision == "auto")
-      precision = runtime::multipliesBf16(target) ? "bf16" : "f32";
-    return runtime::selectLevel(target);
+      precision = target->capabilities().multipliesBf16 ? "bf16" : "f32";
+    return Status::success();
   }
 
-  plan::Status importModel() {
+  Status importModel() {
     Profile::Span clock = profile.phase("import");
     frontend::ImportOptions import = importOptions(options, recipe);
     if (hasNoRecipe())
       import.model.batchNorm = "as-exported"; // the graph alone decides
-    if (options.entries.empty() || llvm::any_of(options.entries, [](StringRef entry) { return entry != "predict"; }))
+    if (options.entries.empty() ||
+        llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
       import.lossOf = recipe.loss.of;
     import.forceF64 = options.forceF64;
-    plan::Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
+    Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)
       return imported.status();
     model = imported.take();
-    if (plan::Status status = chooseEntries(); !status.ok())
+    (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
+    if (Status status = chooseEntries(); !status.ok())
       return status;
     dump("import");
     return dumpStatus;
@@ -133,32 +140,32 @@ private:
   /// The entries asked for, else training, evaluation and prediction: without a recipe and a loss in the graph, prediction
   /// alone. A recipe means training: there a missing loss is an error. `gradients` keeps every gradient at once, which takes
   /// more memory than training, so it is made on request.
-  plan::Status chooseEntries() {
+  Status chooseEntries() {
     entries = options.entries;
     func::FuncOp forward = train::lookupFunction(*model.module, "forward");
     bool hasOutputs = false;
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       hasOutputs |= !forward.getResultAttr(i, train::names::kInner);
     if (!entries.empty()) {
-      if (wants("predict") && !hasOutputs && forward.getNumResults() > 0)
-        return plan::error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "
+      if (wants(entries::kPredict) && !hasOutputs && forward.getNumResults() > 0)
+        return error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "
                            "says why); compile without it, as with --entry train,evaluate",
                            options.modelPath);
-      return plan::Status::success();
+      return Status::success();
     }
-    entries = {"train", "evaluate"};
+    entries = {entries::kTrain, entries::kEvaluate};
     if (hasOutputs || forward.getNumResults() == 0)
-      entries.push_back("predict");
+      entries.push_back(entries::kPredict);
     bool scalar = llvm::any_of(forward.getResultTypes(), [](Type type) {
       auto tensor = cast<RankedTensorType>(type);
       return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
     });
     if (hasNoRecipe() && !scalar) {
-      entries = {"predict"};
+      entries = {entries::kPredict};
       model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
                                "predict; give a recipe with loss.kind, loss.of and loss.target to train");
     }
-    return plan::Status::success();
+    return Status::success();
   }
 
   /// Nothing says how to train: keys of `compiler` say how things are computed, not what.
@@ -169,8 +176,8 @@ private:
   }
 
   bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
-  bool wantsLoss() const { return wants("train") || wants("evaluate") || wants("gradients"); }
-  bool wantsGradients() const { return wants("train") || wants("gradients"); }
+  bool wantsLoss() const { return wants(entries::kTrain) || wants(entries::kEvaluate) || wants(entries::kGradients); }
+  bool wantsGradients() const { return wants(entries::kTrain) || wants(entries::kGradients); }
 
   using Phase = std::pair<std::string, std::function<void(OpPassManager &)>>;
   std::vector<Phase> phases() {
@@ -195,7 +202,7 @@ private:
                         if (options.forceF64)
                           passes.addPass(train::createHoldStopsPass());
                       }});
-    // Before gradients: that of attention as a whole keeps no scores. After what nobody reads is gone, since weights that
+    // Before gradients: that of attention as a whole keeps no scores. After unread values are gone, since weights that
     // something reads are kept; before casts, which its operands take as one op's.
     if (recipe.attention != "unfused")
       list.push_back({"attention", [this](OpPassManager &passes) {
@@ -224,10 +231,10 @@ private:
                       train::BuildUpdateOptions update;
                       update.recipe = &recipe;
                       update.initializers = &model.initializers;
-                      update.train = wants("train");
-                      update.evaluate = wants("evaluate");
-                      update.predict = wants("predict");
-                      update.gradients = wants("gradients");
+                      update.train = wants(entries::kTrain);
+                      update.evaluate = wants(entries::kEvaluate);
+                      update.predict = wants(entries::kPredict);
+                      update.gradients = wants(entries::kGradients);
                       update.predictAsExported = hasNoRecipe();
                       passes.addPass(train::createBuildUpdatePass(update));
                     }});
@@ -245,15 +252,13 @@ private:
                         chunk.maxBytes = recipe.chunkBytes;
                         passes.addPass(train::createChunkRowsPass(chunk));
                       }
-                      // Once dead and equal ops are gone, and before anything is decided about kernels: what lies
-                      // channels-last may be computed with fewer multiplications, or as a product, which may then be
-                      // added to accumulators.
+                      // Once dead and equal ops are gone, and before anything is decided about kernels: the target may
+                      // compute a convolution in another way, also as a product, which may then be added to
+                      // accumulators.
                       if (options.libraryKernels) {
                         passes.addNestedPass<func::FuncOp>(train::createAssignLayoutsPass());
-                        if (recipe.winograd)
-                          passes.addNestedPass<func::FuncOp>(train::createWinogradPass());
-                        if (recipe.pointwiseConvolutions)
-                          passes.addNestedPass<func::FuncOp>(train::createPointwiseConvolutionsPass());
+                        target->addPasses(target::Stage::Layouts, passes,
+                                          {recipe.winograd, recipe.pointwiseConvolutions});
                       }
                       if (recipe.fuse)
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
@@ -274,7 +279,7 @@ private:
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
-                      if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels)
+                      if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
                         passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});
     list.push_back({"memory", [this](OpPassManager &passes) {
@@ -290,7 +295,7 @@ private:
                       }
                       passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
                       // Within the arena that stands.
-                      if (options.libraryKernels && recipe.overlap)
+                      if (options.libraryKernels && recipe.overlap && target->capabilities().runsBeside)
                         passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                     }});
     return list;
@@ -329,7 +334,7 @@ private:
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
     Profile::Span clock = profile.phase(name);
     if (name == "memory")
-      model.module->getOperation()->setAttr(train::names::kMaxWorkers,
+      model.module->getOperation()->setAttr(train::names::kSlots,
                                             Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
     passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
@@ -349,16 +354,20 @@ private:
   void startKernels() {
     if (options.sizesOnly)
       return;
-    kernels.emplace(target, &profile, options.store);
+    kernels.emplace(target->code(), &profile, options.store);
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
         function.walk([&](train::FusedOp fused) { kernels->add(fused); });
     kernels->start();
   }
 
-  uint32_t maxWorkers() const { return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers; }
+  uint32_t maxWorkers() const {
+    if (uint32_t slots = target->capabilities().slots)
+      return slots;
+    return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers;
+  }
 
-  plan::Expected<CompiledModel> emitPlan(std::string &messages) {
+  Expected<CompiledModel> emitPlan(std::string &messages) {
     CompiledModel compiled;
     {
       Profile::Span clock = profile.phase("emit");
@@ -366,14 +375,15 @@ private:
       emit.recipe = &recipe;
       emit.model = &model;
       emit.target = target;
+      emit.card = options.card;
       emit.maxWorkers = maxWorkers();
       emit.embedWeights = options.embedWeights;
       emit.planFolder = options.planFolder;
       emit.sizesOnly = options.sizesOnly;
       emit.kernels = kernels ? &*kernels : nullptr;
-      plan::Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
+      Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
-        return messages.empty() ? plan.status() : plan::Status(messages + "\n" + plan.message());
+        return messages.empty() ? plan.status() : Status(messages + "\n" + plan.message());
       compiled.plan = plan.take();
     }
     compiled.warnings = model.warnings;
@@ -392,26 +402,28 @@ private:
     flags.elideLargeElementsAttrs(32);
     flags.enableDebugInfo(true, false);
     model.module->print(stream, flags);
-    dumpStatus = runtime::makeFolders(options.dumpFolder);
+    dumpStatus = tcc::makeFolders(options.dumpFolder);
     if (dumpStatus.ok())
-      dumpStatus = runtime::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text);
+      dumpStatus = tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text);
   }
 
   MLIRContext &context;
   const CompileOptions &options;
   Recipe recipe;
-  std::string target;
+  std::string targetName; ///< as it is registered
+  const target::Target *target = nullptr;
   frontend::ImportedModel model;
   std::vector<std::string> entries;
   Profile unread, &profile;
   std::optional<codegen::KernelSet> kernels;
   unsigned dumped = 0;
-  plan::Status dumpStatus;
+  Status dumpStatus;
 };
 
 } // namespace
 
 void registerDialects(DialectRegistry &registry) {
+  target::registerTargets();
   registry.insert<train::TrainDialect, func::FuncDialect, arith::ArithDialect, scf::SCFDialect, math::MathDialect,
                   vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(registry);
@@ -434,7 +446,7 @@ frontend::ImportOptions importOptions(const CompileOptions &options, const Recip
   return import;
 }
 
-plan::Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {
+Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {
   context.loadAllAvailableDialects();
   return Compiler(context, options).run();
 }

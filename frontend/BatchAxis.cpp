@@ -1,4 +1,4 @@
-//===- BatchAxis.cpp ------------------------------------------------------===//
+//===- BatchAxis.cpp - the axis along which inputs hold samples -----------===//
 #include "frontend/BatchAxis.h"
 
 #include "frontend/Dimensions.h"
@@ -26,10 +26,10 @@ int64_t sampleAxis(const onnx::ValueInfoProto &input, size_t rank) {
   return found;
 }
 
-plan::Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
+Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
                                                         const std::map<std::string, int64_t> &batchAxis,
                                                         const std::map<std::string, FixedValue> &fixed) {
-  plan::Expected<OnnxFile> file = readOnnxFile(path);
+  Expected<OnnxFile> file = readOnnxFile(path);
   if (!file)
     return file.status();
   std::vector<SampledInput> inputs;

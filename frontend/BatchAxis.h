@@ -1,8 +1,8 @@
-//===- BatchAxis.h - which axis of an input counts samples ------*- C++ -*-===//
+//===- BatchAxis.h - the axis along which an input holds samples --*- C++ -*-===//
 #ifndef TCC_FRONTEND_BATCHAXIS_H
 #define TCC_FRONTEND_BATCHAXIS_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 
 namespace tcc::frontend {
@@ -19,7 +19,7 @@ struct SampledInput {
 };
 
 /// The inputs of a model that have an axis of samples; `batchAxis` is data.batch_axis. Errors: as readOnnxFile.
-plan::Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
+Expected<std::vector<SampledInput>> sampledInputs(const std::string &path,
                                                         const std::map<std::string, int64_t> &batchAxis,
                                                         const std::map<std::string, FixedValue> &fixed);
 

@@ -115,7 +115,7 @@ private:
     auto found = constants.find(name);
     if (found == constants.end() || found->second->data_type() != onnx::TensorProto::INT64)
       return std::nullopt;
-    plan::Expected<std::string> bytes = tensorBytes(*found->second);
+    Expected<std::string> bytes = tensorBytes(*found->second);
     if (!bytes)
       return std::nullopt;
     Dims values(bytes->size() / sizeof(int64_t));

@@ -1,4 +1,4 @@
-//===- Contents.cpp - what an initializer's values say of it --------------===//
+//===- Contents.cpp - classify an initializer by its values ---------------===//
 #include "frontend/Contents.h"
 
 #include <algorithm>
@@ -176,10 +176,10 @@ bool isCount(const Elements &x) {
 
 } // namespace
 
-plan::Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied) {
+Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied) {
   if (initializer.bytes == 0 || initializer.bytes > kMostBytes)
     return std::string();
-  plan::Expected<std::string> bytes = initializerBytes(initializer);
+  Expected<std::string> bytes = initializerBytes(initializer);
   if (!bytes)
     return bytes.status();
   Elements x(initializer, *bytes);

@@ -1,4 +1,4 @@
-//===- Contents.h - what an initializer's values say of it ------*- C++ -*-===//
+//===- Contents.h - classify an initializer by its values -------*- C++ -*-===//
 //
 // Exporters lift constants of a model's code (masks, position tables) into initializers, where they look like weights.
 // Their values give them away: nobody trains a matrix of 0 and −∞.
@@ -14,7 +14,7 @@ namespace tcc::frontend {
 /// "a mask of 0 and -inf", "a table of sines or cosines", "a grid of evenly spaced coordinates", "positions 0, 1, 2, …"; empty where the values are those of
 /// any weight. `multiplied`: a matrix product or convolution reads it as its weight, so that zeros and ones are no
 /// mask. Errors: bytes that cannot be read.
-plan::Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied);
+Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied);
 
 } // namespace tcc::frontend
 

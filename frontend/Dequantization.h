@@ -21,9 +21,9 @@ public:
         opset = set.version();
   }
 
-  plan::Expected<std::vector<std::string>> run();
+  Expected<std::vector<std::string>> run();
 
-  using Handler = plan::Status (Dequantization::*)(const onnx::NodeProto &);
+  using Handler = Status (Dequantization::*)(const onnx::NodeProto &);
   static const std::map<std::string, Handler> &handlers();
 
 private:
@@ -58,50 +58,50 @@ private:
   void collectNames();
 
   // Values.
-  plan::Expected<std::string> weight(const std::string &name, const Quantizer &quantizer);
-  plan::Expected<std::string> tensor(const std::string &name, const std::string &scale, const std::string &zeroPoint,
+  Expected<std::string> weight(const std::string &name, const Quantizer &quantizer);
+  Expected<std::string> tensor(const std::string &name, const std::string &scale, const std::string &zeroPoint,
                                      int64_t axis = 1);
   std::string fromIntegers(const std::string &name, const Quantizer &quantizer);
   std::string scalar(const std::string &name, double value);
   std::string addInitializer(const std::string &wanted, const std::vector<int64_t> &dims, std::string bytes);
-  plan::Expected<Quantizer> quantizerOf(const std::string &scale, const std::string &zeroPoint, int64_t axis,
+  Expected<Quantizer> quantizerOf(const std::string &scale, const std::string &zeroPoint, int64_t axis,
                                         const std::string &tensor = {}) const;
-  std::optional<plan::Expected<Quantizer>> quantizerOfReaders(const std::string &value, int depth = 0) const;
+  std::optional<Expected<Quantizer>> quantizerOfReaders(const std::string &value, int depth = 0) const;
 
   // Nodes.
   onnx::NodeProto floatNode(const onnx::NodeProto &node, const char *op, const std::vector<std::string> &inputs) const;
-  plan::Status emitLimited(onnx::NodeProto node, const onnx::NodeProto &from, int scale, int zeroPoint);
+  Status emitLimited(onnx::NodeProto node, const onnx::NodeProto &from, int scale, int zeroPoint);
   void emitClip(const onnx::NodeProto &from, const std::string &x, const std::string &result,
                 const Quantizer &quantizer, IntegerRange range);
-  plan::Status keepClip(const onnx::NodeProto &node);
-  plan::Status keep(const onnx::NodeProto &node);
-  plan::Status keepMover(const onnx::NodeProto &node);
+  Status keepClip(const onnx::NodeProto &node);
+  Status keep(const onnx::NodeProto &node);
+  Status keepMover(const onnx::NodeProto &node);
   bool readsQuantized(const onnx::NodeProto &node) const;
 
   // Handlers.
-  plan::Status quantizeLinear(const onnx::NodeProto &node);
-  plan::Status dequantizeLinear(const onnx::NodeProto &node);
-  plan::Status dynamicQuantizeLinear(const onnx::NodeProto &node);
-  plan::Status integerProduct(const onnx::NodeProto &node);
-  plan::Status mulScale(const onnx::NodeProto &node);
-  plan::Expected<Operand> operandOf(const std::string &name, const std::string &zeroPoint) const;
+  Status quantizeLinear(const onnx::NodeProto &node);
+  Status dequantizeLinear(const onnx::NodeProto &node);
+  Status dynamicQuantizeLinear(const onnx::NodeProto &node);
+  Status integerProduct(const onnx::NodeProto &node);
+  Status mulScale(const onnx::NodeProto &node);
+  Expected<Operand> operandOf(const std::string &name, const std::string &zeroPoint) const;
   std::optional<Scale> scaleOf(const std::string &name) const;
-  plan::Status finishProduct(Product product, const Scale &scale, const std::string &result,
+  Status finishProduct(Product product, const Scale &scale, const std::string &result,
                              const std::string &bias = {});
-  plan::Status qLinearConv(const onnx::NodeProto &node);
-  plan::Status qLinearMatMul(const onnx::NodeProto &node);
-  plan::Status qGemm(const onnx::NodeProto &node);
-  plan::Status qLinearBinary(const onnx::NodeProto &node);
-  plan::Status qLinearUnary(const onnx::NodeProto &node);
-  plan::Status qLinearSoftmax(const onnx::NodeProto &node);
-  plan::Status qLinearReduceMean(const onnx::NodeProto &node);
-  plan::Status qLinearConcat(const onnx::NodeProto &node);
-  plan::Status qLinearWhere(const onnx::NodeProto &node);
-  plan::Status matMulIntegerToFloat(const onnx::NodeProto &node);
-  plan::Status dynamicQuantizeMatMul(const onnx::NodeProto &node);
-  plan::Status dynamicQuantizeLstm(const onnx::NodeProto &node);
-  plan::Status qAttention(const onnx::NodeProto &node);
-  plan::Status qEmbedLayerNormalization(const onnx::NodeProto &node);
+  Status qLinearConv(const onnx::NodeProto &node);
+  Status qLinearMatMul(const onnx::NodeProto &node);
+  Status qGemm(const onnx::NodeProto &node);
+  Status qLinearBinary(const onnx::NodeProto &node);
+  Status qLinearUnary(const onnx::NodeProto &node);
+  Status qLinearSoftmax(const onnx::NodeProto &node);
+  Status qLinearReduceMean(const onnx::NodeProto &node);
+  Status qLinearConcat(const onnx::NodeProto &node);
+  Status qLinearWhere(const onnx::NodeProto &node);
+  Status matMulIntegerToFloat(const onnx::NodeProto &node);
+  Status dynamicQuantizeMatMul(const onnx::NodeProto &node);
+  Status dynamicQuantizeLstm(const onnx::NodeProto &node);
+  Status qAttention(const onnx::NodeProto &node);
+  Status qEmbedLayerNormalization(const onnx::NodeProto &node);
 
   void finishOutputs();
   void dropUnused(const std::set<std::string> &readBefore);

@@ -18,8 +18,6 @@ namespace tcc::frontend {
 
 using onnx::NodeProto;
 using onnx::TensorProto;
-using plan::Expected;
-using plan::Status;
 
 /// Calls `visit` for every name that the graphs inside a node's attributes read.
 static void forEachInnerName(NodeProto &node, const std::function<void(std::string &)> &visit) {
@@ -114,7 +112,7 @@ Expected<std::string> Dequantization::weight(const std::string &name, const Quan
   if (!made.empty())
     return made;
   if (std::string unread = unreadQuantizedType(constants.find(name)->type); !unread.empty())
-    return plan::error("{}", unread);
+    return error("{}", unread);
   Expected<std::string> bytes = dequantizedBytes(constants, name, quantizer);
   if (!bytes)
     return bytes.status();
@@ -147,13 +145,13 @@ Expected<std::string> Dequantization::tensor(const std::string &name, const std:
     return quantizer.status();
   if (auto real = reals.find(name); real != reals.end()) {
     if (!(real->second.quantizer == *quantizer))
-      return plan::error("it reads \"{}\" with another scale or zero point than it was quantised by", name);
+      return error("it reads \"{}\" with another scale or zero point than it was quantised by", name);
     return real->second.name;
   }
   if (constants.has(name))
     return weight(name, *quantizer);
   if (quantizer->perAxis())
-    return plan::error(
+    return error(
         "it reads \"{}\", which is no constant, with a scale for each index of an axis; --dequantize takes one "
         "scale for activations",
         name);
@@ -235,7 +233,7 @@ Status Dequantization::emitLimited(NodeProto node, const NodeProto &from, int sc
   if (!quantizer)
     return quantizer.status();
   if (quantizer->perAxis())
-    return plan::error(
+    return error(
         "its result has a scale for each index of an axis; --dequantize takes one scale for activations");
   const std::string whole = fresh(from.output(0) + "_unlimited");
   node.set_output(0, whole);
@@ -264,11 +262,11 @@ Status Dequantization::keepMover(const NodeProto &node) {
     if (real == reals.end()) {
       auto read = quantizerOfReaders(node.output(0));
       if (!read)
-        return plan::error("it moves the 8-bit values of \"{}\", and nobody says what they stand for", node.input(i));
+        return error("it moves the 8-bit values of \"{}\", which no node reads with a scale", node.input(i));
       if (!*read)
         return read->status();
       if ((*read)->perAxis())
-        return plan::error(
+        return error(
             "it moves 8-bit values that are read with a scale for each index of an axis; --dequantize takes one "
             "scale there");
       Expected<std::string> made = weight(node.input(i), **read);
@@ -277,7 +275,7 @@ Status Dequantization::keepMover(const NodeProto &node) {
       real = reals.emplace(node.input(i), Real{*made, **read}).first;
     }
     if (quantizer && !(*quantizer == real->second.quantizer))
-      return plan::error("it joins tensors of different scales or zero points");
+      return error("it joins tensors of different scales or zero points");
     quantizer = real->second.quantizer;
     moved.set_input(i, real->second.name);
   }
@@ -286,12 +284,12 @@ Status Dequantization::keepMover(const NodeProto &node) {
     auto real = [&](double q) { return (q - double(quantizer->zeroPoint[0])) * quantizer->scale[0]; };
     const std::string value = inputOf(node, 2);
     if (!value.empty() && !constants.has(value))
-      return plan::error("it pads with a value that the graph computes");
+      return error("it pads with a value that the graph computes");
     double q = 0;
     if (!value.empty()) {
       Expected<std::vector<double>> given = constants.numbers(value);
       if (!given || given->size() != 1)
-        return given ? plan::error("it pads with {} values", given->size()) : given.status();
+        return given ? error("it pads with {} values", given->size()) : given.status();
       q = (*given)[0];
     }
     if (opset >= 11 && (!value.empty() || real(q) != 0)) {
@@ -320,7 +318,7 @@ Status Dequantization::keepClip(const NodeProto &node) {
       continue;
     Expected<std::vector<double>> bound = constants.numbers(node.input(i));
     if (!bound || bound->size() != 1)
-      return bound ? plan::error("its bound \"{}\" has {} elements", node.input(i), bound->size()) : bound.status();
+      return bound ? error("its bound \"{}\" has {} elements", node.input(i), bound->size()) : bound.status();
     (i == 1 ? range.low : range.high) = int64_t((*bound)[0]);
   }
   emitClip(node, real.name, node.output(0), real.quantizer, range);
@@ -349,7 +347,7 @@ Status Dequantization::keep(const NodeProto &node) {
       node.output_size() && reals.count(node.input(0)))
     return keepClip(node);
   if (readsQuantized(node))
-    return plan::error("it computes with quantised integers in a way that has no floating-point meaning here");
+    return error("it computes with quantised integers in a way that has no floating-point meaning here");
   NodeProto &kept = *nodes.Add();
   kept = node;
   for (std::string &input : *kept.mutable_input())
@@ -453,15 +451,15 @@ Expected<std::vector<std::string>> Dequantization::run() {
     found |= known;
     // The checker of the ONNX library sees the floating-point model alone.
     Status status = !known                    ? keep(node)
-                    : node.output_size() == 0 ? plan::error("it has no output")
+                    : node.output_size() == 0 ? error("it has no output")
                                               : (this->*handler->second)(node);
     if (!status.ok())
       problems.push_back(fmt::format("{}: {} (opset {}): {}", nodeName(node), node.op_type(), opset, status.message()));
   }
   if (problems.size() == 1)
-    return plan::error("{}: --dequantize: {}", file.path, problems[0]);
+    return error("{}: --dequantize: {}", file.path, problems[0]);
   if (!problems.empty())
-    return plan::error("{}: --dequantize: {} of its nodes have no floating-point meaning here:\n  {}", file.path,
+    return error("{}: --dequantize: {} of its nodes have no floating-point meaning here:\n  {}", file.path,
                        problems.size(), fmt::join(problems, "\n  "));
   if (!found) {
     warnings.push_back(fmt::format("{}: --dequantize: no node of the model is quantised", file.name));
@@ -480,7 +478,7 @@ Expected<std::vector<std::string>> Dequantization::run() {
   for (const NodeProto &node : graph.node()) {
     for (const std::string &input : node.input())
       if (!input.empty() && !values.count(input))
-        return plan::error(
+        return error(
             "{}: --dequantize: node {} ({}): it reads \"{}\", a quantised integer or its scale, which the "
             "floating-point model does not have",
             file.path, nodeName(node), node.op_type(), input);
@@ -488,7 +486,7 @@ Expected<std::vector<std::string>> Dequantization::run() {
   }
   for (const onnx::ValueInfoProto &output : graph.output())
     if (!values.count(output.name()))
-      return plan::error(
+      return error(
           "{}: --dequantize: output \"{}\" is a quantised integer or a scale, which the floating-point model does "
           "not have",
           file.path, output.name());

@@ -17,7 +17,7 @@ bool isDequantized(const std::string &domain, const std::string &op);
 
 /// Rewrites nodes and initializers of the file. Returns warnings. Error: all nodes that have no floating-point meaning
 /// here.
-plan::Expected<std::vector<std::string>> dequantize(OnnxFile &file);
+Expected<std::vector<std::string>> dequantize(OnnxFile &file);
 
 } // namespace tcc::frontend
 

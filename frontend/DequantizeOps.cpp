@@ -10,8 +10,6 @@ namespace tcc::frontend {
 
 using onnx::NodeProto;
 using onnx::TensorProto;
-using plan::Expected;
-using plan::Status;
 
 //===----------------------------------------------------------------------===//
 // Quantisers
@@ -19,7 +17,7 @@ using plan::Status;
 
 Status Dequantization::quantizeLinear(const NodeProto &node) {
   if (intAttribute(node, "block_size", 0))
-    return plan::error("it quantises in blocks, which is not read; quantise per tensor or per axis");
+    return error("it quantises in blocks, which is not read; quantise per tensor or per axis");
   int32_t type = int32_t(intAttribute(node, "output_dtype", 0));
   Expected<Quantizer> quantizer =
       readQuantizer(constants, inputOf(node, 1), inputOf(node, 2), intAttribute(node, "axis", 1),
@@ -33,7 +31,7 @@ Status Dequantization::quantizeLinear(const NodeProto &node) {
     return Status::success();
   }
   if (quantizer->perAxis())
-    return plan::error(
+    return error(
         "it quantises an activation with a scale for each index of an axis; --dequantize takes one scale");
   emitClip(node, x, node.output(0), *quantizer, *integerRange(quantizer->type));
   return Status::success();
@@ -41,7 +39,7 @@ Status Dequantization::quantizeLinear(const NodeProto &node) {
 
 Status Dequantization::dequantizeLinear(const NodeProto &node) {
   if (intAttribute(node, "block_size", 0))
-    return plan::error("it dequantises in blocks, which is not read; quantise per tensor or per axis");
+    return error("it dequantises in blocks, which is not read; quantise per tensor or per axis");
   Expected<std::string> real =
       tensor(inputOf(node, 0), inputOf(node, 1), inputOf(node, 2), intAttribute(node, "axis", 1));
   if (!real)
@@ -69,7 +67,7 @@ Expected<Dequantization::Operand> Dequantization::operandOf(const std::string &n
                                                             const std::string &zeroPoint) const {
   if (auto found = dynamic.find(name); found != dynamic.end()) {
     if (zeroPoint != found->second.zeroPoint)
-      return plan::error("it reads \"{}\" with another zero point than it was quantised by", name);
+      return error("it reads \"{}\" with another zero point than it was quantised by", name);
     return found->second;
   }
   Operand operand;
@@ -79,7 +77,7 @@ Expected<Dequantization::Operand> Dequantization::operandOf(const std::string &n
     return operand;
   }
   if (!constants.has(name))
-    return plan::error("it multiplies \"{}\", which is neither a constant nor the result of QuantizeLinear or "
+    return error("it multiplies \"{}\", which is neither a constant nor the result of QuantizeLinear or "
                        "DynamicQuantizeLinear",
                        name);
   operand.constant = name;
@@ -116,10 +114,10 @@ Status Dequantization::mulScale(const NodeProto &node) {
     if (!scale && constants.has(other))
       scale = Scale{{}, {other}};
     if (!scale)
-      return plan::error("it multiplies the integers that {} computes by \"{}\", which is not their scale",
+      return error("it multiplies the integers that {} computes by \"{}\", which is not their scale",
                          product->second.node.name(), other);
     Status status = finishProduct(product->second, *scale, node.output(0));
-    return status.ok() ? status : plan::error("{}: {}", product->second.node.name(), status.message());
+    return status.ok() ? status : error("{}: {}", product->second.node.name(), status.message());
   }
   Scale all;
   for (const std::string &input : node.input()) {
@@ -127,7 +125,7 @@ Status Dequantization::mulScale(const NodeProto &node) {
     if (!scale && constants.has(input))
       scale = Scale{{}, {input}};
     if (!scale)
-      return plan::error("it multiplies the scale of a tensor by \"{}\", which is no scale", input);
+      return error("it multiplies the scale of a tensor by \"{}\", which is no scale", input);
     all.dynamic.insert(scale->dynamic.begin(), scale->dynamic.end());
     all.constant.insert(all.constant.end(), scale->constant.begin(), scale->constant.end());
   }
@@ -147,14 +145,14 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
     known *= operand->scale;
   }
   if (expected != scale.dynamic)
-    return plan::error("its result is multiplied by other scales than its operands have");
+    return error("its result is multiplied by other scales than its operands have");
   std::vector<double> rest = {1 / known};
   for (const std::string &name : scale.constant) {
     Expected<std::vector<double>> factor = constants.numbers(name);
     if (!factor)
       return factor.status();
     if (factor->size() != 1 && rest.size() != 1 && factor->size() != rest.size())
-      return plan::error("its result is multiplied by scales of {} and {} elements", rest.size(), factor->size());
+      return error("its result is multiplied by scales of {} and {} elements", rest.size(), factor->size());
     const size_t count = std::max(rest.size(), factor->size());
     rest.resize(count, double(rest[0]));
     for (size_t i = 0; i < count; ++i)
@@ -163,15 +161,15 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
   const bool conv = product.node.op_type() == "Conv";
   if (product.a.constant.empty() == product.b.constant.empty()) {
     if (!product.a.constant.empty())
-      return plan::error("both of its operands are constants");
+      return error("both of its operands are constants");
     if (rest.size() != 1 || std::fabs(rest[0] - 1) > 1e-4)
-      return plan::error("its result is multiplied by {} times the scales of its operands", rest[0]);
+      return error("its result is multiplied by {} times the scales of its operands", rest[0]);
   }
   for (Operand *operand : {&product.a, &product.b}) {
     if (operand->constant.empty())
       continue;
     if (rest.size() > 1 && operand == &product.a)
-      return plan::error("its first operand is a constant with a scale for each index of an axis");
+      return error("its first operand is a constant with a scale for each index of an axis");
     Quantizer quantizer{rest, {}, conv ? 0 : -1, constants.find(operand->constant)->type};
     if (!operand->zeroPoint.empty()) {
       Expected<std::vector<double>> points = constants.numbers(operand->zeroPoint);
@@ -188,7 +186,7 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
     if (quantizer.zeroPoint.size() == 1)
       quantizer.zeroPoint.resize(count, int64_t(quantizer.zeroPoint[0]));
     if (quantizer.scale.size() != count || quantizer.zeroPoint.size() != count)
-      return plan::error("its weight has {} scales and {} zero points", quantizer.scale.size(),
+      return error("its weight has {} scales and {} zero points", quantizer.scale.size(),
                          quantizer.zeroPoint.size());
     Expected<std::string> made = weight(operand->constant, quantizer);
     if (!made)
@@ -260,7 +258,7 @@ Status Dequantization::dynamicQuantizeLstm(const NodeProto &node) {
     const std::string &name = inputOf(node, i);
     const OnnxInitializer *stored = constants.find(name);
     if (!stored || stored->dims.size() != 3)
-      return plan::error("its weight \"{}\" is no constant of 3 dimensions", name);
+      return error("its weight \"{}\" is no constant of 3 dimensions", name);
     const std::string &scale = inputOf(node, i == 1 ? 8 : 10), &zeroPoint = inputOf(node, i == 1 ? 9 : 11);
     Expected<std::vector<double>> values = constants.numbers(name), steps = constants.numbers(scale);
     Expected<std::vector<double>> points =
@@ -271,7 +269,7 @@ Status Dequantization::dynamicQuantizeLstm(const NodeProto &node) {
                  rows = size_t(stored->dims[2]);
     auto fits = [&](size_t count) { return count == 1 || count == directions || count == directions * rows; };
     if (!fits(steps->size()) || !fits(points->size()))
-      return plan::error("its weight \"{}\" has {} scales and {} zero points", name, steps->size(), points->size());
+      return error("its weight \"{}\" has {} scales and {} zero points", name, steps->size(), points->size());
     auto at = [&](const std::vector<double> &of, size_t d, size_t r) {
       return of[of.size() == 1 ? 0 : of.size() == directions ? d : d * rows + r];
     };
@@ -298,7 +296,7 @@ Status Dequantization::qAttention(const NodeProto &node) {
   if (!x || !w)
     return x ? w.status() : x.status();
   if (x->value.empty() || (!x->dynamic.empty() && x->dynamic != inputOf(node, 3)))
-    return plan::error("its input \"{}\" is no result of QuantizeLinear or DynamicQuantizeLinear by that scale",
+    return error("its input \"{}\" is no result of QuantizeLinear or DynamicQuantizeLinear by that scale",
                        inputOf(node, 0));
   NodeProto made =
       floatNode(node, "Attention",
@@ -342,7 +340,7 @@ static Quantizer biasQuantizer(const Quantizer &x, const Quantizer &w, double fa
 
 Status Dequantization::qLinearConv(const NodeProto &node) {
   if (intAttribute(node, "channels_last", 0))
-    return plan::error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
+    return error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
                        "optimisation");
   Expected<std::string> x = tensor(inputOf(node, 0), inputOf(node, 1), inputOf(node, 2)),
                         w = tensor(inputOf(node, 3), inputOf(node, 4), inputOf(node, 5), 0);
@@ -353,7 +351,7 @@ Status Dequantization::qLinearConv(const NodeProto &node) {
     Expected<Quantizer> xs = quantizerOf(inputOf(node, 1), inputOf(node, 2), 1, inputOf(node, 0)),
                         ws = quantizerOf(inputOf(node, 4), inputOf(node, 5), 0, inputOf(node, 3));
     if (!constants.has(inputOf(node, 8)))
-      return plan::error("its bias \"{}\" is no constant", inputOf(node, 8));
+      return error("its bias \"{}\" is no constant", inputOf(node, 8));
     Expected<std::string> made = weight(inputOf(node, 8), biasQuantizer(*xs, *ws, 1));
     if (!made)
       return made.status();
@@ -385,7 +383,7 @@ Status Dequantization::qGemm(const NodeProto &node) {
                         bs = quantizerOf(inputOf(node, 4), inputOf(node, 5), axis, inputOf(node, 3));
     const onnx::AttributeProto *alpha = attributeOf(node, "alpha");
     if (!constants.has(inputOf(node, 6)))
-      return plan::error("its bias \"{}\" is no constant", inputOf(node, 6));
+      return error("its bias \"{}\" is no constant", inputOf(node, 6));
     Quantizer quantizer = biasQuantizer(*as, *bs, alpha ? double(alpha->f()) : 1);
     quantizer.axis = -1;
     Expected<std::string> made = weight(inputOf(node, 6), quantizer);
@@ -407,7 +405,7 @@ Status Dequantization::qLinearBinary(const NodeProto &node) {
 /// Activations and pools, whose attributes are those of the op without its prefix.
 Status Dequantization::qLinearUnary(const NodeProto &node) {
   if (intAttribute(node, "channels_last", 0))
-    return plan::error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
+    return error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
                        "optimisation");
   Expected<std::string> x = tensor(inputOf(node, 0), inputOf(node, 1), inputOf(node, 2));
   if (!x)
@@ -423,7 +421,7 @@ Status Dequantization::qLinearSoftmax(const NodeProto &node) {
     return x.status();
   const bool then = intAttribute(node, "opset", opset) >= 13, now = opset >= 13;
   if (then != now && intAttribute(node, "axis", -1) != -1)
-    return plan::error("it means Softmax of opset {}, the model's is {}: where its axis is not the last they differ",
+    return error("it means Softmax of opset {}, the model's is {}: where its axis is not the last they differ",
                        intAttribute(node, "opset", opset), opset);
   NodeProto made = floatNode(node, "Softmax", {*x});
   dropAttribute(made, "opset");

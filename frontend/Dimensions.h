@@ -14,8 +14,8 @@
 
 namespace tcc::frontend {
 
-/// "", "?", "-1", "None", "unk__214": what exporters write where a dimension has no name. Two of them say nothing of each
-/// other.
+/// "", "?", "-1", "None", "unk__214": placeholders of exporters for a dimension without a name. Two equal ones need not
+/// be the same dimension.
 bool isPlaceholder(const std::string &text);
 
 /// The names in an expression; the text itself where it is no expression.

@@ -22,8 +22,6 @@ namespace {
 
 using onnx::NodeProto;
 using onnx::TensorProto;
-using plan::Expected;
-using plan::Status;
 
 /// Chains of ops that move elements are followed so far.
 constexpr int kMostMoves = 64;
@@ -568,7 +566,7 @@ Expected<std::vector<std::string>> fakeQuantize(OnnxFile &file, onnx::GraphProto
   std::vector<std::string> warnings = rewriting.run();
   if (settings.quantize == "observe" && !rewriting.rewroteAny()) {
     auto place = where.find("model.quantize");
-    return plan::error(
+    return error(
         "{}model.quantize = \"observe\": {} has no pair of QuantizeLinear and DequantizeLinear; quantise it with "
         "onnxruntime's quantize_static(…, quant_format=QuantFormat.QDQ), or take model.quantize out of the "
         "recipe",

@@ -8,7 +8,7 @@
 #ifndef TCC_FRONTEND_FAKEQUANTIZE_H
 #define TCC_FRONTEND_FAKEQUANTIZE_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 
 namespace tcc::frontend {
@@ -30,8 +30,8 @@ void dropFakeQuantize(onnx::FunctionProto &function);
 
 /// Rewrites the prepared graph: pairs become a DequantizeLinear of floating-point values (see above) and Identity.
 /// Weights of the file become floating-point initializers (OnnxFile::quantized). Returns warnings. Error:
-/// model.quantize asks for what the model does not have.
-plan::Expected<std::vector<std::string>> fakeQuantize(OnnxFile &file, onnx::GraphProto &graph,
+/// model.quantize asks for quantisation that the model does not have.
+Expected<std::vector<std::string>> fakeQuantize(OnnxFile &file, onnx::GraphProto &graph,
                                                       const ModelSettings &settings,
                                                       const std::map<std::string, std::string> &where);
 

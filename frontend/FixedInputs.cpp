@@ -5,7 +5,7 @@
 #include "frontend/Limits.h"
 #include "frontend/Weights.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 #include "runtime/state/Safetensors.h"
 
 #include <cmath>
@@ -16,8 +16,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using Dims = std::vector<int64_t>;
 
 /// An input as it is declared; extents that nothing gives are -1.
@@ -68,9 +66,9 @@ Status appendElement(const FixedValue &value, size_t i, plan::DType type, std::s
   if (plan::isFloatingPoint(type)) {
     plan::fillElements(element.data(), type, 1, value.numbers[i]);
   } else if (value.integers.empty()) {
-    return plan::error("{} is no {}", value.numbers[i], plan::dtypeName(type));
+    return error("{} is no {}", value.numbers[i], plan::dtypeName(type));
   } else if (!holds(type, value.integers[i])) {
-    return plan::error("{} is no {}", value.integers[i], plan::dtypeName(type));
+    return error("{} is no {}", value.integers[i], plan::dtypeName(type));
   } else {
     std::memcpy(element.data(), &value.integers[i], element.size());
   }
@@ -85,13 +83,13 @@ Status fromNumbers(const FixedValue &value, const Dims &declared, const std::str
   if (one)
     for (int64_t extent : declared)
       if (extent < 0)
-        return plan::error("one number is to fill its shape {}, which is not known: give a list, or the shape with "
+        return error("one number is to fill its shape {}, which is not known: give a list, or the shape with "
                            "--shape {}=…",
                            text(declared), name);
   if (!fits(out.dims, declared))
-    return plan::error("its value has the shape {}, the input {}", text(out.dims), text(declared));
+    return error("its value has the shape {}, the input {}", text(out.dims), text(declared));
   if (std::string problem = tensorProblem(out.dims, plan::dtypeBytes(type)); !problem.empty())
-    return plan::error("its shape {} is not valid: {}", text(out.dims), problem);
+    return error("its shape {} is not valid: {}", text(out.dims), problem);
   const uint64_t count = saturatingProduct(out.dims);
   out.data.reserve(count * plan::dtypeBytes(type));
   for (uint64_t i = 0; i < count; ++i)
@@ -111,14 +109,14 @@ Status fromFile(const FixedValue &value, const Dims &declared, const std::string
     std::vector<std::string> names;
     for (const runtime::Tensor &one : opened->tensors())
       names.push_back(one.name);
-    return plan::error("{} has no tensor {}; {}", value.file, wanted, plan::nearestOrSome(wanted, names));
+    return error("{} has no tensor {}; {}", value.file, wanted, nearestOrSome(wanted, names));
   }
   out.dims.assign(tensor->type.dims().begin(), tensor->type.dims().end());
   if (tensor->type.dtype() != type || !fits(out.dims, declared))
-    return plan::error("tensor {} of {} is {}, the input {}{}", wanted, value.file, plan::typeName(tensor->type),
+    return error("tensor {} of {} is {}, the input {}{}", wanted, value.file, plan::typeName(tensor->type),
                        plan::dtypeName(type), text(declared));
   if (std::string problem = tensorProblem(out.dims, plan::dtypeBytes(type)); !problem.empty())
-    return plan::error("the shape {} of {} is not valid: {}", text(out.dims), wanted, problem);
+    return error("the shape {} of {} is not valid: {}", text(out.dims), wanted, problem);
   out.data.assign(reinterpret_cast<const char *>(tensor->bytes.data()), tensor->bytes.size());
   return Status::success();
 }
@@ -142,18 +140,18 @@ Expected<FixedInputs> fixInputs(OnnxFile &file, const std::map<std::string, Fixe
     const std::string at = fmt::format("{}{}: model.fix.{}", place == where.end() ? "" : place->second + ": ", file.path, name);
     auto input = inputs.find(name);
     if (input == inputs.end())
-      return plan::error("{}: the model has no such input; {}", at, plan::nearestOrSome(name, names));
+      return error("{}: the model has no such input; {}", at, nearestOrSome(name, names));
     const onnx::TypeProto_Tensor &type = input->second->type().tensor_type();
     const plan::DType dtype = storedType(type.elem_type());
     if (!input->second->type().has_tensor_type() || dtype == plan::DTYPE_NONE)
-      return plan::error("{}: the input is no tensor of numbers", at);
+      return error("{}: the input is no tensor of numbers", at);
     OnnxInitializer initializer;
     initializer.type = type.elem_type();
     initializer.fixed = true;
     Dims declared = declaredShape(type, dims);
     if (auto given = shapes.find(name); given != shapes.end()) {
       if (type.has_shape() && !fits(given->second, declared))
-        return plan::error("{}: --shape gives it {}, the model {}", at, text(given->second), text(declared));
+        return error("{}: --shape gives it {}, the model {}", at, text(given->second), text(declared));
       declared = given->second;
     } else if (!type.has_shape()) {
       declared = value.shape;

@@ -2,7 +2,7 @@
 #ifndef TCC_FRONTEND_FIXEDINPUTS_H
 #define TCC_FRONTEND_FIXEDINPUTS_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 
 namespace tcc::frontend {
@@ -15,7 +15,7 @@ struct FixedInputs {
 /// model inputs with a default. A single number fills the whole input. `dims` and `shapes` give the extents that the file
 /// leaves open; `where` has places of recipe keys. Errors: no such input (nearest named), a shape or a value that does not
 /// fit the input, a file or tensor that cannot be read.
-plan::Expected<FixedInputs> fixInputs(OnnxFile &file, const std::map<std::string, FixedValue> &fixed,
+Expected<FixedInputs> fixInputs(OnnxFile &file, const std::map<std::string, FixedValue> &fixed,
                                       const std::map<std::string, int64_t> &dims,
                                       const std::map<std::string, std::vector<int64_t>> &shapes,
                                       const std::map<std::string, std::string> &where);

@@ -1,4 +1,4 @@
-//===- FunctionExpansion.cpp - how large a model's functions make it ------===//
+//===- FunctionExpansion.cpp - the size of a model after inlining ---------===//
 #include "frontend/FunctionExpansion.h"
 
 #include "frontend/Limits.h"
@@ -12,8 +12,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Expected;
-using plan::Status;
 
 /// Domain, name and overload.
 using Key = std::tuple<std::string, std::string, std::string>;
@@ -53,12 +51,12 @@ public:
     if (!whole)
       return whole.status();
     if (whole->nodes > uint64_t(kMostNodes))
-      return plan::error("{}: its functions, inlined, make it more than {} nodes, the most that are supported; functions that "
-                         "call functions several times each multiply",
+      return error("{}: inlining its functions gives more than {} nodes, the most that are supported; nested calls "
+                   "multiply nodes",
                          path, kMostNodes);
     if (whole->bytes > kMostInlinedBytes)
-      return plan::error("{}: its functions, inlined, add more than {} MiB to the model, the most that is supported; make the "
-                         "constants in them inputs",
+      return error("{}: inlining its functions adds more than {} MiB to the model, the most that is supported; make "
+                   "their constants inputs",
                          path, kMostInlinedBytes >> 20);
     return Status::success();
   }
@@ -90,7 +88,7 @@ private:
   Expected<Size> sizeOf(const onnx::FunctionProto &function, size_t depth) {
     auto [entry, inserted] = known.emplace(&function, std::nullopt);
     if (!inserted && !entry->second)
-      return plan::error("{}: function {} calls itself", path, function.name());
+      return error("{}: function {} calls itself", path, function.name());
     if (inserted) {
       if (depth > kDeepestNesting)
         return tooDeep(function);
@@ -106,7 +104,7 @@ private:
   }
 
   Status tooDeep(const onnx::FunctionProto &function) const {
-    return plan::error("{}: function {}: functions call each other more than {} deep", path, function.name(), kDeepestNesting);
+    return error("{}: function {}: functions call each other more than {} deep", path, function.name(), kDeepestNesting);
   }
 
   const std::string &path;

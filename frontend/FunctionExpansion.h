@@ -1,4 +1,4 @@
-//===- FunctionExpansion.h - how large a model's functions make it -*- C++ -*-===//
+//===- FunctionExpansion.h - the size of a model after inlining --*- C++ -*-===//
 //
 // Functions that call functions twice each double the model with every level. The size after inlining is counted before
 // anything is inlined, each function once.
@@ -7,7 +7,7 @@
 #ifndef TCC_FRONTEND_FUNCTIONEXPANSION_H
 #define TCC_FRONTEND_FUNCTIONEXPANSION_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <onnx/onnx_pb.h>
 
@@ -15,7 +15,7 @@ namespace tcc::frontend {
 
 /// Errors: functions that call themselves, are nested deeper than kDeepestNesting, or make more than kMostNodes nodes or
 /// kMostInlinedBytes bytes of the model.
-plan::Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &model);
+Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &model);
 
 /// Writes out the attributes that calls of the model's functions leave to their defaults, in the graph and in functions.
 void addFunctionDefaults(onnx::ModelProto &model);

@@ -1,4 +1,4 @@
-//===- GraphImport.cpp - the graph's nodes, one after another -------------===//
+//===- GraphImport.cpp - import the nodes of a graph in order -------------===//
 //
 // The nodes come in topological order. Each is handed to its importer; what it built is checked, and folded where all
 // operands are constants, so that shape arithmetic has values by the time an op asks for them. An op without an
@@ -19,8 +19,6 @@ using namespace mlir;
 
 namespace tcc::frontend {
 
-using plan::Expected;
-using plan::Status;
 
 /// Constants are folded up to this size; larger ones stay ops, which are fused into what reads them.
 static constexpr int64_t kFoldBytes = 256 * 1024;
@@ -57,7 +55,7 @@ Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
   }
   auto found = file.initializers.find(name);
   if (found == file.initializers.end() || (outside && found->second.home.empty()))
-    return plan::error("its input \"{}\" is computed by no node", name);
+    return error("its input \"{}\" is computed by no node", name);
   const OnnxInitializer &initializer = found->second;
   Value value;
   if (variables.count(name)) {
@@ -236,14 +234,14 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     if (!slot)
       return problem(slot.status());
     if (entry && !slot->unusable.empty() && !entry->sequences)
-      return problem(plan::error("its input \"{}\" is {}", input, slot->unusable));
+      return problem(error("its input \"{}\" is {}", input, slot->unusable));
     if (entry && slot->sequence && !entry->sequences)
-      return problem(plan::error("its input \"{}\" is a sequence; only ops on sequences take one", input));
+      return problem(error("its input \"{}\" is a sequence; only ops on sequences take one", input));
     blocked |= slot->failed;
     n.inputs.push_back(slot.take());
   }
   if (blocked && entry && entry->ofConstants)
-    return problem(plan::error("how many elements come out depends on values that are not known at compile time; multiply by "
+    return problem(error("how many elements come out depends on values that are not known at compile time; multiply by "
                                "a mask, or select with Where"));
   if (blocked)
     return problem(alreadyReported());
@@ -270,9 +268,9 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   } catch (const NodeProblem &refused) {
     status = refused.status;
   } catch (const std::bad_alloc &) {
-    status = plan::error("it takes more memory than there is");
+    status = error("it takes more memory than there is");
   } catch (const std::exception &thrown) { // shapes that do not fit together, say
-    status = plan::error("{}", thrown.what());
+    status = error("{}", thrown.what());
   }
   scopes.resize(depth);
   if (status.ok())
@@ -325,7 +323,7 @@ Status GraphImport::importOp(NodeImport &n, const OpEntry &entry) {
     if (n.has(unsigned(i)) || (i < n.inputs.size() && !n.inputs[i].unusable.empty()))
       continue;
     if (i < size_t(entry.minInputs) || !mayBeAbsent(schema, i))
-      return plan::error("its input {} is missing", i);
+      return error("its input {} is missing", i);
   }
   return entry.import(n);
 }
@@ -338,7 +336,7 @@ Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
   if (nodes > kMostNodes)
     return alreadyReported();
   if (scopes.size() > kDeepestNesting)
-    return plan::error("functions call each other more than {} deep", kDeepestNesting);
+    return error("functions call each other more than {} deep", kDeepestNesting);
   Scope scope;
   scope.isolated = true;
   scope.opsets = &opsets;
@@ -357,7 +355,7 @@ Status GraphImport::importBody(NodeImport &n, const onnx::FunctionProto &body,
     }
     Expected<Slot> slot = lookUp(body.output(i), n.loc);
     if (!slot)
-      status = plan::error("its function does not compute output {}, \"{}\"", i, n.node.output(i));
+      status = error("its function does not compute output {}, \"{}\"", i, n.node.output(i));
     else
       n.outputs.push_back(slot.take());
   }
@@ -371,7 +369,7 @@ Status GraphImport::addConstants(const NodeImport &n, const onnx::GraphProto &gr
     Location loc = locationOf(tensor.name());
     Type element = importedElementType(&context, tensor.data_type(), options.forceF64);
     if (!element)
-      return plan::error("initializer \"{}\" of its graph has the type {}, which is not supported", tensor.name(),
+      return error("initializer \"{}\" of its graph has the type {}, which is not supported", tensor.name(),
                          onnxTypeName(tensor.data_type()));
     Expected<std::string> bytes = tensorBytes(tensor);
     if (!bytes)
@@ -402,7 +400,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
   if (!countNode(scopes.back().caller.empty() ? graph.name() + suffix : scopes.back().caller))
     return alreadyReported();
   if (scopes.size() > kDeepestNesting)
-    return plan::error("graphs are nested more than {} deep", kDeepestNesting);
+    return error("graphs are nested more than {} deep", kDeepestNesting);
   Scope scope;
   scope.opsets = scopes.back().opsets;
   scope.caller = scopes.back().caller.empty() ? "" : scopes.back().caller + suffix;
@@ -428,7 +426,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
       break;
     Expected<Slot> slot = lookUp(output.name(), locationOf(output.name()));
     if (!slot)
-      status = plan::error("output \"{}\" of its graph is computed by no node", output.name());
+      status = error("output \"{}\" of its graph is computed by no node", output.name());
     else
       outputs.push_back(slot.take());
   }
@@ -489,9 +487,9 @@ Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> ou
       if (auto tensor = dyn_cast<RankedTensorType>(type))
         if (std::string problem = tensorProblem(tensor.getShape(), uint64_t(train::elementBytes(tensor.getElementType())));
             !problem.empty())
-          return plan::error("it would make a tensor {}: {}", shapeText(tensor.getShape().take_front(8)), problem);
+          return error("it would make a tensor {}: {}", shapeText(tensor.getShape().take_front(8)), problem);
     if (failed(verify(op)))
-      return plan::error("{}", diagnostics.empty() ? "the built op is not valid" : diagnostics);
+      return error("{}", diagnostics.empty() ? "the built op is not valid" : diagnostics);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPoint(op);
     llvm::SmallVector<Value> constants = train::foldIfConstant(builder, op, mostFoldBytes());

@@ -1,8 +1,8 @@
-//===- GraphImport.h - the graph's nodes, one after another -----*- C++ -*-===//
+//===- GraphImport.h - import the nodes of a graph in order -----*- C++ -*-===//
 //
 // The driver of an import. Names live in scopes: a subgraph sees those around it, a function's body only its own. A
-// problem does not end the import: what it leaves undone is marked, what reads that is left out, and all problems are
-// reported together.
+// problem does not end the import: the results of its node are marked as missing, their readers are skipped, and all
+// problems are reported together.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_GRAPHIMPORT_H
@@ -23,9 +23,9 @@ public:
               const ImportOptions &options)
       : context(context), file(file), model(model), roles(roles), options(options), builder(&context) {}
 
-  plan::Expected<mlir::OwningOpRef<mlir::ModuleOp>> run();
+  Expected<mlir::OwningOpRef<mlir::ModuleOp>> run();
   std::set<std::string> variables;
-  std::set<std::string> sampleDims;  ///< symbols, as exported, of the axes that samples lie along
+  std::set<std::string> sampleDims;  ///< symbols, as exported, of the sample axes
   std::vector<std::string> problems; ///< of nodes, a line each; filled where run() fails because of them
   std::vector<std::string> warnings;
 
@@ -46,33 +46,33 @@ private:
 
   // Variables and the function: Import.cpp.
   void createVariables();
-  plan::Status createFunction();
+  Status createFunction();
   void shrinkConstants();
-  /// What nodes compute, by the names that loss.of may use: a value's own, or that of the node that computes it alone.
+  /// Values by the names that loss.of may use: a value's own, or that of the node that computes it alone.
   std::map<std::string, std::string> namedValues() const;
   /// True where the loss needs nothing that could not be imported: outputs that do are left out, with a warning.
   bool cutBehindLoss();
   /// Adds the values inside the graph that ImportOptions::lossOf names.
-  plan::Status returnLossValues(llvm::SmallVectorImpl<mlir::Value> &results,
+  Status returnLossValues(llvm::SmallVectorImpl<mlir::Value> &results,
                                 llvm::SmallVectorImpl<mlir::Attribute> &names);
-  plan::Status finish();
-  plan::Status allProblems() const;
+  Status finish();
+  Status allProblems() const;
 
   // Nodes: GraphImport.cpp.
-  plan::Expected<Slot> lookUp(const std::string &name, mlir::Location loc);
+  Expected<Slot> lookUp(const std::string &name, mlir::Location loc);
   mlir::DenseElementsAttr constantOf(mlir::Value value);
   void importNode(const onnx::NodeProto &node);
-  plan::Status importOp(NodeImport &n, const OpEntry &entry);
-  plan::Status importBody(NodeImport &n, const onnx::FunctionProto &body, const std::map<std::string, int64_t> &opsets);
-  plan::Expected<llvm::SmallVector<Slot>> importGraph(const NodeImport &n, const onnx::GraphProto &graph,
+  Status importOp(NodeImport &n, const OpEntry &entry);
+  Status importBody(NodeImport &n, const onnx::FunctionProto &body, const std::map<std::string, int64_t> &opsets);
+  Expected<llvm::SmallVector<Slot>> importGraph(const NodeImport &n, const onnx::GraphProto &graph,
                                                       llvm::ArrayRef<Slot> inputs, const std::string &suffix,
                                                       mlir::Value gate = {});
   mlir::Value gated(mlir::Value value, mlir::Value gate, mlir::Location loc);
   void compareHint(const std::string &name, const Slot &slot);
-  plan::Status addConstants(const NodeImport &n, const onnx::GraphProto &graph);
+  Status addConstants(const NodeImport &n, const onnx::GraphProto &graph);
   bool countNode(const std::string &name);
   int64_t mostFoldBytes() const;
-  plan::Status foldNewOps(mlir::Operation *before, llvm::MutableArrayRef<Slot> outputs);
+  Status foldNewOps(mlir::Operation *before, llvm::MutableArrayRef<Slot> outputs);
   mlir::Value folded(mlir::Value value, int depth = 4);
   mlir::Value stopped(mlir::Value value, mlir::Location loc, const std::string &source);
   void stopGradients(NodeImport &n);
@@ -98,7 +98,7 @@ private:
   int64_t nodes = 0;        ///< and iterations
   int64_t foldedBytes = 0;
   ImportBudget budget;
-  std::string diagnostics; ///< what MLIR's verifiers said
+  std::string diagnostics; ///< messages of MLIR's verifiers
 };
 
 } // namespace tcc::frontend

@@ -14,7 +14,8 @@
 #include "frontend/ModeNodes.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
+#include "support/PlanNames.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -28,8 +29,6 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-using plan::Expected;
-using plan::Status;
 
 //===----------------------------------------------------------------------===//
 // Variables and the function
@@ -44,8 +43,8 @@ void GraphImport::createVariables() {
                                       importedElementType(&context, initializer.type, options.forceF64));
     builder.setInsertionPointToEnd(module->getBody());
     train::VariableOp::create(builder, locationOf(role.node.empty() ? name : role.node), name, type,
-                              role.role == Role::Parameter ? "parameter" : "frozen", FloatAttr(), ElementsAttr(),
-                              int64_t(-1));
+                              role.role == Role::Parameter ? roles::kParameter : roles::kFrozen, FloatAttr(),
+                              ElementsAttr(), int64_t(-1));
     variables.insert(name);
   }
 }
@@ -96,21 +95,21 @@ Status GraphImport::createFunction() {
     for (const auto &dim : type.shape().dim())
       shape.push_back(dim.dim_value());
     if (std::string problem = tensorProblem(shape, uint64_t(train::elementBytes(element))); !problem.empty())
-      return plan::error("{}: input {}: its shape {} is not valid: {}", file.path, input.name(),
+      return error("{}: input {}: its shape {} is not valid: {}", file.path, input.name(),
                          shapeText(llvm::ArrayRef(shape).take_front(8)), problem);
     types.push_back(RankedTensorType::get(shape, element));
     names.push_back(input.name());
     auto given = options.batchAxis.find(input.name());
     int64_t axis = given != options.batchAxis.end() ? given->second : sampleAxis(inputInfo(input.name()), shape.size());
     if (axis < -1 || axis >= int64_t(shape.size()))
-      return plan::error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
+      return error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
     axes.push_back(axis);
     if (std::string symbol = axis >= 0 ? exportedDim(inputInfo(input.name()), axis) : ""; !symbol.empty())
       sampleDims.insert(symbol);
   }
   for (const auto &[name, axis] : options.batchAxis)
     if (!llvm::is_contained(names, name))
-      return plan::error("data.batch_axis.{}: the model has no such input; it has {}", name, fmt::join(names, ", "));
+      return error("data.batch_axis.{}: the model has no such input; it has {}", name, fmt::join(names, ", "));
   builder.setInsertionPointToEnd(module->getBody());
   function = func::FuncOp::create(builder, locationOf("forward"), "forward", builder.getFunctionType(types, {}));
   Block *body = function.addEntryBlock();
@@ -216,13 +215,13 @@ Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm
       std::string outputs;
       for (const onnx::ValueInfoProto &output : model.graph.output())
         outputs += (outputs.empty() ? "" : ", ") + output.name();
-      std::string nearest = plan::nearestName(name, known);
-      return plan::error("{}: loss.of: the graph has no output `{}`, and no node computes it; {}the outputs are {}", place,
+      std::string nearest = nearestName(name, known);
+      return error("{}: loss.of: the graph has no output `{}`, and no node computes it; {}the outputs are {}", place,
                          name, nearest.empty() ? "" : "the nearest is `" + nearest + "`; ", outputs);
     }
     Expected<Slot> slot = lookUp(found->second, locationOf(name));
     if (!slot || !slot->tensor)
-      return plan::error("{}: loss.of: `{}` is a sequence or an optional value, and a loss needs a tensor; name another",
+      return error("{}: loss.of: `{}` is a sequence or an optional value, and a loss needs a tensor; name another",
                          place, name);
     results.push_back(slot->tensor);
     names.push_back(builder.getStringAttr(name));
@@ -236,11 +235,11 @@ Status GraphImport::finish() {
   for (const onnx::ValueInfoProto &output : model.graph.output()) {
     Expected<Slot> slot = lookUp(output.name(), locationOf(output.name()));
     if (!slot)
-      return plan::error("{}: graph output {} is computed by no node", file.path, output.name());
+      return error("{}: graph output {} is computed by no node", file.path, output.name());
     if (slot->failed) // cut off
       continue;
     if (!slot->tensor)
-      return plan::error("{}: graph output {} is a sequence; only tensors are supported", file.path, output.name());
+      return error("{}: graph output {} is a sequence; only tensors are supported", file.path, output.name());
     results.push_back(slot->tensor);
     names.push_back(builder.getStringAttr(output.name()));
   }
@@ -290,14 +289,14 @@ Status GraphImport::finish() {
   shrinkConstants();
   diagnostics.clear();
   if (failed(verify(*module)))
-    return plan::error("{}: the imported program is not valid: {}", file.path, diagnostics);
+    return error("{}: the imported program is not valid: {}", file.path, diagnostics);
   return Status::success();
 }
 
 /// All that was found, in one message.
 Status GraphImport::allProblems() const {
   if (problems.size() == 1 && !firstProblem.empty())
-    return plan::error("{}", firstProblem);
+    return error("{}", firstProblem);
   return listedProblems(file.path, problems);
 }
 
@@ -307,7 +306,7 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
     return success();
   });
   if (file.initializers.count("forward"))
-    return plan::error("{}: an initializer is called \"forward\", which is reserved: rename it", file.path);
+    return error("{}: an initializer is called \"forward\", which is reserved: rename it", file.path);
   module = ModuleOp::create(locationOf(file.name));
   scopes.emplace_back().opsets = &model.opsets;
   createVariables();
@@ -439,7 +438,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   TCC_TRY(dequantized, readQuantization(*file, options));
   const PlainExport plain = plainExport(*file, options.shapes);
   TCC_TRY(restored, restoreWeights(*file, options.model));
-  if (plan::Status taken = takeInnerWeights(*file); !taken.ok())
+  if (Status taken = takeInnerWeights(*file); !taken.ok())
     return taken;
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
   auto standard = prepared.opsets.find("");

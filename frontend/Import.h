@@ -2,9 +2,9 @@
 #ifndef TCC_FRONTEND_IMPORT_H
 #define TCC_FRONTEND_IMPORT_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/TorchShape.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -26,10 +26,10 @@ struct Initializer {
   uint64_t offset = 0, bytes = 0;
   std::string display;        ///< the one parameter it was folded from, by the exporter's notes; else empty
   std::string node;           ///< a node that reads it
-  std::vector<std::string> uses; ///< what reads it, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
+  std::vector<std::string> uses; ///< kinds of its readers, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
   std::string sign;           ///< why it is trained or not
-  TorchShape torch;           ///< what rank and orientation mean for an optimizer
+  TorchShape torch;           ///< its shape in torch, for optimizers that depend on rank or orientation
 };
 
 /// An initializer that is read as another one's copy.
@@ -52,7 +52,7 @@ struct ImportOptions {
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };
 
-/// A model and what owns its bytes.
+/// A model and the owner of its bytes.
 ///
 /// The module holds `train.variable` symbols (named by initializer; role parameter or frozen) and one function @forward:
 /// arguments are the graph inputs (attributes train.name, train.sample_axis: i64, −1 for a constant), results the graph outputs
@@ -72,11 +72,11 @@ struct ImportedModel {
 
 /// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with node
 /// name, op, opset and what would help; `problems`, if given, gets these lines.
-plan::Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
+Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                                           std::vector<std::string> *problems = nullptr);
 
 /// `tcc inspect`: inputs, outputs, parameters, ops, dynamic dimensions and all that is unsupported, as text.
-plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
 
 } // namespace tcc::frontend
 

@@ -1,4 +1,4 @@
-//===- InnerWeights.cpp - weights that are no initializers ----------------===//
+//===- InnerWeights.cpp - weights in Constant nodes, branches and functions -===//
 #include "frontend/InnerWeights.h"
 
 #include "frontend/OnnxLibrary.h"
@@ -11,7 +11,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Status;
 
 /// As many bytes as the largest element has: what the ONNX checker asks of a scalar.
 constexpr const char *kPlaceholder = "00000000";

@@ -1,4 +1,4 @@
-//===- InputDimensions.cpp - shapes that are given, and declared ----------===//
+//===- InputDimensions.cpp - bind the dimensions of graph inputs ----------===//
 #include "frontend/InputDimensions.h"
 
 #include "frontend/Dimensions.h"
@@ -7,7 +7,6 @@
 
 namespace tcc::frontend {
 
-using plan::Status;
 
 namespace {
 
@@ -84,7 +83,7 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
     }
     const std::vector<int64_t> &shape = given->second;
     if (type.has_shape() && type.shape().dim_size() != int(shape.size()))
-      return plan::error("{}: --shape {}: {} dimensions given, the model has {}", file.path, input.name(), shape.size(),
+      return error("{}: --shape {}: {} dimensions given, the model has {}", file.path, input.name(), shape.size(),
                          type.shape().dim_size());
     if (!type.has_shape())
       for (size_t i = 0; i < shape.size(); ++i)
@@ -92,13 +91,13 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
     for (size_t i = 0; i < shape.size(); ++i) {
       onnx::TensorShapeProto_Dimension &dim = *type.mutable_shape()->mutable_dim(int(i));
       if (shape[i] < 1)
-        return plan::error("{}: --shape {}: dimension {} is {}; dimensions are at least 1", file.path, input.name(), i,
+        return error("{}: --shape {}: dimension {} is {}; dimensions are at least 1", file.path, input.name(), i,
                            shape[i]);
       if (dim.has_dim_param() && isSymbol(dim.dim_param())) {
         names.insert(dim.dim_param());
         auto [entry, inserted] = dims.emplace(dim.dim_param(), shape[i]);
         if (!inserted && entry->second != shape[i])
-          return plan::error("{}: --shape {}: dimension {} ({}) is {}, but {} elsewhere", file.path, input.name(), i,
+          return error("{}: --shape {}: dimension {} ({}) is {}, but {} elsewhere", file.path, input.name(), i,
                              dim.dim_param(), shape[i], entry->second);
       } else {
         reshaped |= dim.has_dim_value() && dim.dim_value() >= 0 && dim.dim_value() != shape[i];
@@ -111,13 +110,13 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
   }
   for (const auto &[name, shape] : options.shapes)
     if (!inputs.count(name))
-      return plan::error("{}: --shape {}: the model has no such input; it has {}", file.path, name, list(inputs));
+      return error("{}: --shape {}: the model has no such input; it has {}", file.path, name, list(inputs));
   for (const auto &[name, size] : options.dims) {
     if (!names.count(name))
-      return plan::error("{}{}: no input has a dimension called {}; the model's dimensions are: {}", options.dimsPlace,
+      return error("{}{}: no input has a dimension called {}; the model's dimensions are: {}", options.dimsPlace,
                          file.path, name, list(names));
     if (size < 1)
-      return plan::error("{}{}: dimension {} is {}; dimensions are at least 1", options.dimsPlace, file.path, name, size);
+      return error("{}{}: dimension {} is {}; dimensions are at least 1", options.dimsPlace, file.path, name, size);
   }
   auto substitute = [&](onnx::ValueInfoProto &value) {
     if (!value.type().has_tensor_type() || !value.type().tensor_type().has_shape())
@@ -159,7 +158,7 @@ Status unboundError(const OnnxFile &file, const std::vector<std::string> &unboun
   std::string text;
   for (const std::string &line : unbound)
     text += "\n  " + line;
-  return plan::error("{}: dimensions without a value:{}\nbind them with --dim NAME=N, model.dims in the recipe, or --shape "
+  return error("{}: dimensions without a value:{}\nbind them with --dim NAME=N, model.dims in the recipe, or --shape "
                      "INPUT=AxBxC",
                      file.path, text);
 }

@@ -1,4 +1,4 @@
-//===- Inspect.cpp - what a model holds, as text --------------------------===//
+//===- Inspect.cpp - tcc inspect: describe a model as text ----------------===//
 #include "frontend/FakeQuantize.h"
 #include "frontend/FixedInputs.h"
 #include "frontend/Import.h"
@@ -9,13 +9,13 @@
 #include "frontend/PlainExport.h"
 #include "frontend/Suggest.h"
 #include "frontend/Weights.h"
-#include "runtime/plan/BytesText.h"
+#include "support/BytesText.h"
 
 namespace tcc::frontend {
 
-plan::Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options);
+Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options);
 PrepareOptions prepareOptions(const ImportOptions &options);
-plan::Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options);
+Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options);
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
 ReadWhenCompiling compileTimeReads(const PreparedModel &model);
@@ -25,7 +25,6 @@ namespace {
 /// What inspection takes a dimension without a value for.
 constexpr int64_t kProbe = 32;
 
-using plan::bytesText;
 
 std::string valueText(const onnx::ValueInfoProto &value) {
   if (!value.type().has_tensor_type())
@@ -89,7 +88,7 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
   return true;
 }
 
-plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
+Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
                                          const ImportOptions &options) {
   TCC_TRY(file, readOnnxFile(path));
   if (auto fixed = fixInputs(file, options); !fixed)
@@ -97,7 +96,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
   TCC_TRY(dequantized, readQuantization(file, options));
   const PlainExport plain = plainExport(file, options.shapes);
   TCC_TRY(restored, restoreWeights(file, options.model));
-  if (plan::Status taken = takeInnerWeights(file); !taken.ok())
+  if (Status taken = takeInnerWeights(file); !taken.ok())
     return taken;
   PrepareOptions prepare = prepareOptions(options);
   prepare.requireBound = false;
@@ -126,7 +125,7 @@ plan::Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::
 
   // The import itself finds what only values tell, such as a shape that depends on data, or a branch that is taken.
   std::vector<std::string> problems;
-  plan::Expected<ImportedModel> imported = plan::error("not imported");
+  Expected<ImportedModel> imported = error("not imported");
   if (model.unbound.empty())
     imported = importModel(context, path, options, &problems);
 

@@ -1,4 +1,4 @@
-//===- Isolation.cpp - a library call that cannot end the process ---------===//
+//===- Isolation.cpp - run a library call in a child process --------------===//
 #include "frontend/Isolation.h"
 
 #include <algorithm>

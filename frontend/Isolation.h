@@ -1,8 +1,8 @@
-//===- Isolation.h - a library call that cannot end the process -*- C++ -*-===//
+//===- Isolation.h - run a library call in a child process ------*- C++ -*-===//
 //
 // The ONNX library was written for models that its own tools make: some inputs crash its checker, shape inference and
-// function builders, or keep them busy for ever. A call runs in a forked child with limits of its own; what it returns
-// comes back through a pipe, and a crash there is an outcome here.
+// function builders, or keep them busy for ever. A call runs in a forked child with limits of its own; its result
+// comes back through a pipe, and a crash of the child is one of the outcomes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ISOLATION_H

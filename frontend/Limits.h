@@ -1,7 +1,7 @@
-//===- Limits.h - what a model may ask of the compiler ----------*- C++ -*-===//
+//===- Limits.h - limits on models ------------------------------*- C++ -*-===//
 //
 // A few bytes of a model can ask for any amount of memory or time. Each limit is checked before memory is taken or work
-// begins, and the message names it. docs/limits.md lists them all with their tests.
+// begins, and the message names it. docs/guide/limits.md lists them all with their tests.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_LIMITS_H

@@ -1,4 +1,4 @@
-//===- ModeNodes.cpp - what an export did to ops that depend on the mode --===//
+//===- ModeNodes.cpp - check Dropout and BatchNormalization of an export --===//
 #include "frontend/ModeNodes.h"
 
 #include "frontend/OnnxLibrary.h"
@@ -9,7 +9,6 @@
 
 namespace tcc::frontend {
 
-using plan::Expected;
 
 namespace {
 
@@ -78,12 +77,12 @@ Expected<std::vector<std::string>> checkModeNodes(const std::string &model, cons
     return found == where.end() ? std::string() : found->second + ": ";
   };
   if (settings.dropout && *settings.dropout > 0 && !dropout)
-    return plan::error(
+    return error(
         "{}model.dropout: {} has no Dropout node: exporters leave them out in eval() mode; export it again "
         "with {}, or take model.dropout out of the recipe",
         place("model.dropout"), model, kTrainingExport);
   if (settings.batchNorm == "train" && !batchNorm)
-    return plan::error(
+    return error(
         "{}model.batch_norm = \"train\": {} has no BatchNormalization node: exporters fold them into the "
         "convolution before them; export it again with {}, or take model.batch_norm out of the recipe",
         place("model.batch_norm"), model, kTrainingExport);

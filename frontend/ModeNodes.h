@@ -1,4 +1,4 @@
-//===- ModeNodes.h - what an export did to ops that depend on the mode -*- C++ -*-===//
+//===- ModeNodes.h - check Dropout and BatchNormalization of an export --*- C++ -*-===//
 //
 // Exporters drop, fold and rewrite Dropout and BatchNormalization. What the recipe asks for and the export left out is
 // an error that says how to export; what would silently train as something else is a warning.
@@ -7,7 +7,7 @@
 #ifndef TCC_FRONTEND_MODENODES_H
 #define TCC_FRONTEND_MODENODES_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 
 namespace tcc::frontend {
@@ -17,7 +17,7 @@ namespace tcc::frontend {
 bool wasTracedInTraining(const onnx::NodeProto &node);
 
 /// Warnings about the export. Error: model.batch_norm or model.dropout asks for nodes that are not there.
-plan::Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
+Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
                                                         int64_t opset, const ModelSettings &settings,
                                                         const std::map<std::string, std::string> &where);
 

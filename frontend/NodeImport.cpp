@@ -1,4 +1,4 @@
-//===- NodeImport.cpp - one ONNX node, as its importer sees it ------------===//
+//===- NodeImport.cpp - the interface between a node and its importer -----===//
 #include "frontend/NodeImport.h"
 
 #include "compiler/dialect/Philox.h"
@@ -10,8 +10,6 @@
 
 using namespace mlir;
 namespace tcc::frontend {
-using plan::Expected;
-using plan::Status;
 
 std::span<const std::span<const OpEntry>> opFamilies() {
   static const std::span<const OpEntry> families[] = {
@@ -137,9 +135,9 @@ std::string NodeImport::fixAdvice(Value value) const {
 
 Value NodeImport::in(unsigned i) const {
   if (i >= inputs.size() || (!inputs[i].tensor && !inputs[i].sequence))
-    throw NodeProblem{plan::error("its input {} is missing", i)};
+    throw NodeProblem{error("its input {} is missing", i)};
   if (!inputs[i].tensor)
-    throw NodeProblem{plan::error("its input \"{}\" is a sequence, where a tensor is needed", node.input(int(i)))};
+    throw NodeProblem{error("its input \"{}\" is a sequence, where a tensor is needed", node.input(int(i)))};
   return inputs[i].tensor;
 }
 
@@ -151,7 +149,7 @@ Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
     if (auto name = dyn_cast<NameLoc>(op->getLoc()))
       producer = fmt::format(" (computed by {})", name.getName().str());
   const std::string fix = fixAdvice(in(i));
-  return plan::error("input \"{}\"{} must be known at compile time, but depends on {}; {}export the model with static shapes",
+  return error("input \"{}\"{} must be known at compile time, but depends on {}; {}export the model with static shapes",
                      node.input(int(i)), producer, originOf(in(i)), fix.empty() ? "" : fix + ", or ");
 }
 
@@ -160,7 +158,7 @@ Expected<Shape> NodeImport::ints(unsigned i) const {
   // A splat may stand for any number of elements.
   (void)table({value.getNumElements()});
   if (isa<FloatType>(value.getElementType()))
-    return plan::error("input \"{}\" must be of integers, not {}", node.input(int(i)), typeText(in(i)));
+    return error("input \"{}\" must be of integers, not {}", node.input(int(i)), typeText(in(i)));
   train::HostTensor tensor = train::HostTensor::fromAttribute(value);
   Shape result;
   for (int64_t k = 0; k < tensor.size(); ++k)
@@ -171,7 +169,7 @@ Expected<Shape> NodeImport::ints(unsigned i) const {
 Expected<double> NodeImport::number(unsigned i) const {
   TCC_TRY(value, elements(i));
   if (value.getNumElements() != 1)
-    return plan::error("input \"{}\" must be one number, not {}", node.input(int(i)), typeText(in(i)));
+    return error("input \"{}\" must be one number, not {}", node.input(int(i)), typeText(in(i)));
   train::HostTensor tensor = train::HostTensor::fromAttribute(value);
   return tensor.isFloat() ? tensor.getDouble(0) : double(tensor.getInt(0));
 }
@@ -220,18 +218,18 @@ Expected<std::optional<Shape>> NodeImport::intsFrom(std::string_view name, unsig
 
 Expected<int64_t> NodeImport::axis(int64_t given, int64_t rank) const {
   if (given < -rank || given >= rank)
-    return plan::error("axis {} is outside of a tensor of rank {}", given, rank);
+    return error("axis {} is outside of a tensor of rank {}", given, rank);
   return given < 0 ? given + rank : given;
 }
 
 Expected<Shape> NodeImport::axes(llvm::ArrayRef<int64_t> given, int64_t rank) const {
   Shape result;
   if (given.size() > kMostRank)
-    return plan::error("{} axes are given; tensors have at most {}", given.size(), kMostRank);
+    return error("{} axes are given; tensors have at most {}", given.size(), kMostRank);
   for (int64_t one : given) {
     TCC_TRY(dim, axis(one, rank));
     if (llvm::is_contained(result, dim))
-      return plan::error("axis {} is given twice", one);
+      return error("axis {} is given twice", one);
     result.push_back(dim);
   }
   return result;
@@ -247,14 +245,14 @@ Type NodeImport::elementType(int32_t onnxType) const {
 
 mlir::RankedTensorType NodeImport::type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const {
   if (std::string problem = tensorProblem(shape, element ? uint64_t(train::elementBytes(element)) : 1); !problem.empty())
-    throw NodeProblem{plan::error("it would make a tensor {}: {}", shapeText(shape.take_front(8)), problem)};
+    throw NodeProblem{error("it would make a tensor {}: {}", shapeText(shape.take_front(8)), problem)};
   return mlir::RankedTensorType::get(shape, element);
 }
 
 int64_t NodeImport::table(llvm::ArrayRef<int64_t> extents) const {
   const uint64_t count = saturatingProduct(extents);
   if (count > uint64_t(kMostTableElements))
-    throw NodeProblem{plan::error("it would be computed when compiling from a table of {} elements; at most {} are supported",
+    throw NodeProblem{error("it would be computed when compiling from a table of {} elements; at most {} are supported",
                                   fmt::join(extents, " × "), kMostTableElements)};
   spend(count * sizeof(double));
   return int64_t(count);
@@ -262,7 +260,7 @@ int64_t NodeImport::table(llvm::ArrayRef<int64_t> extents) const {
 
 void NodeImport::spend(uint64_t bytes) const {
   if (bytes > budget->constantBytes)
-    throw NodeProblem{plan::error("the model's constants and tables, repeated by its loops, take more than {} MiB beyond the "
+    throw NodeProblem{error("the model's constants and tables, repeated by its loops, take more than {} MiB beyond the "
                                   "file's own size, the most that is supported",
                                   kMostConstantBytes >> 20)};
   budget->constantBytes -= bytes;
@@ -317,7 +315,7 @@ int64_t NodeImport::randomId(uint64_t seed) const {
 Expected<std::pair<train::Expr, train::Expr>> NodeImport::common(Value x, Value y) const {
   std::optional<Shape> shape = train::broadcastShapes(train::shapeOf(x), train::shapeOf(y));
   if (!shape)
-    return plan::error("{} and {} do not broadcast together", typeText(x), typeText(y));
+    return error("{} and {} do not broadcast together", typeText(x), typeText(y));
   return std::pair(expr(broadcast(x, *shape)), expr(broadcast(y, *shape)));
 }
 

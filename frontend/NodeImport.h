@@ -1,4 +1,4 @@
-//===- NodeImport.h - one ONNX node, as its importer sees it ----*- C++ -*-===//
+//===- NodeImport.h - the interface between a node and its importer --*- C++ -*-===//
 //
 // Importers read inputs and attributes here and build train ops with the builder; the driver folds what is constant after
 // each node, so that shape arithmetic arrives as train.constant. Inputs that are there are tensors (or sequences, for ops that
@@ -43,7 +43,7 @@ struct Slot {
 /// Thrown where an importer asks for what no node may have: an input that is absent, a tensor beyond the limits, a table that
 /// takes too much work. GraphImport makes it the node's problem. Importers themselves return what they find.
 struct NodeProblem {
-  plan::Status status;
+  Status status;
 };
 
 /// What all nodes of a model share.
@@ -53,7 +53,7 @@ struct ImportBudget {
 };
 
 /// The status of an importer whose problem is on the list already, under the name of a node inside.
-inline plan::Status alreadyReported() { return plan::Status(std::string()); }
+inline Status alreadyReported() { return Status(std::string()); }
 
 class NodeImport {
 public:
@@ -70,11 +70,11 @@ public:
   std::function<mlir::DenseElementsAttr(mlir::Value)> constantOf;
   /// Imports a graph that an attribute holds: its inputs are given, its outputs come back; it sees the names around the node.
   /// `suffix` ("[3]") tells the names of its nodes from those of other iterations. Error: alreadyReported().
-  std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
+  std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
       importGraph;
   /// The same for a graph that counts only where `gate` (one truth value) holds: no gradient leaves it elsewhere, be it
   /// NaN.
-  std::function<plan::Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>,
+  std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>,
                                                         const std::string &suffix, mlir::Value gate)>
       importGatedGraph;
   /// The value where `gate` holds; elsewhere the same one without a gradient.
@@ -98,9 +98,9 @@ public:
   llvm::ArrayRef<int64_t> shape(unsigned i) const { return train::shapeOf(in(i)); }
   int64_t rank(unsigned i) const { return int64_t(shape(i).size()); }
   /// Elements of an integer (or boolean) input that must be known at compile time; the error names where it comes from.
-  plan::Expected<Shape> ints(unsigned i) const;
+  Expected<Shape> ints(unsigned i) const;
   /// The same for one number of any type.
-  plan::Expected<double> number(unsigned i) const;
+  Expected<double> number(unsigned i) const;
   /// What a value that is not known at compile time comes from: "graph input x", "initializer w, which is a weight".
   std::string origin(mlir::Value value) const;
 
@@ -111,11 +111,11 @@ public:
   std::string stringAttr(std::string_view name, std::string_view otherwise) const;
   std::optional<Shape> intsAttr(std::string_view name) const;
   /// `attribute` where it is given, else input `i` where that is, else nothing.
-  plan::Expected<std::optional<Shape>> intsFrom(std::string_view attribute, unsigned i) const;
+  Expected<std::optional<Shape>> intsFrom(std::string_view attribute, unsigned i) const;
 
   /// An axis in [0, rank): negative ones count from the end. Error: out of range.
-  plan::Expected<int64_t> axis(int64_t given, int64_t rank) const;
-  plan::Expected<Shape> axes(llvm::ArrayRef<int64_t> given, int64_t rank) const;
+  Expected<int64_t> axis(int64_t given, int64_t rank) const;
+  Expected<Shape> axes(llvm::ArrayRef<int64_t> given, int64_t rank) const;
 
   // Types.
   /// Throws where no tensor may be as large.
@@ -147,7 +147,7 @@ public:
   mlir::Value randomKey() const;
   int64_t randomId(uint64_t seed = 0) const;
   /// Broadcasts both to their common shape. Error: there is none.
-  plan::Expected<std::pair<train::Expr, train::Expr>> common(mlir::Value x, mlir::Value y) const;
+  Expected<std::pair<train::Expr, train::Expr>> common(mlir::Value x, mlir::Value y) const;
 
   // Limits: see Limits.h. These throw.
   /// The number of elements of a table that the importer is about to compute.
@@ -157,18 +157,18 @@ public:
 
   // Results.
   /// scalarsToo, for a scalar.
-  plan::Status asVector(plan::Status (*import)(NodeImport &));
-  plan::Status set(unsigned i, mlir::Value value);
-  plan::Status result(mlir::Value value) { return set(0, value); }
+  Status asVector(Status (*import)(NodeImport &));
+  Status set(unsigned i, mlir::Value value);
+  Status result(mlir::Value value) { return set(0, value); }
   bool wants(unsigned i) const { return int(i) < node.output_size() && !node.output(int(i)).empty(); }
 
 private:
-  plan::Expected<mlir::DenseElementsAttr> elements(unsigned i) const;
+  Expected<mlir::DenseElementsAttr> elements(unsigned i) const;
 };
 
 /// Imports an op that works along axes: a scalar input is taken for a vector of one element, so that axes 0 and -1 are its
 /// own, and the results are scalars again. torch does so for all of these ops, onnxruntime for some.
-template <plan::Status (*import)(NodeImport &)> plan::Status scalarsToo(NodeImport &n) {
+template <Status (*import)(NodeImport &)> Status scalarsToo(NodeImport &n) {
   return n.rank(0) == 0 ? n.asVector(import) : import(n);
 }
 

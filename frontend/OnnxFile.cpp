@@ -1,11 +1,11 @@
-//===- OnnxFile.cpp - an ONNX file and where its weights are --------------===//
+//===- OnnxFile.cpp - an ONNX file and the places of its weights ----------===//
 #include "frontend/OnnxFile.h"
 
 #include "frontend/InnerWeights.h"
 
 #include "frontend/Limits.h"
 #include "frontend/Quantization.h"
-#include "runtime/plan/TerminalText.h"
+#include "support/TerminalText.h"
 
 #include <cerrno>
 #include <cstring>
@@ -25,8 +25,6 @@ namespace tcc::frontend {
 namespace {
 
 using onnx::TensorProto;
-using plan::Expected;
-using plan::Status;
 namespace fs = std::filesystem;
 
 /// Initializers up to this size stay inside a stripped model.
@@ -45,20 +43,20 @@ public:
     // Without waiting for the writer of a FIFO.
     descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
-      return plan::error("{}: cannot open the model: {}", path, std::strerror(errno));
+      return error("{}: cannot open the model: {}", path, std::strerror(errno));
     struct stat info = {};
     if (fstat(descriptor, &info) != 0)
-      return plan::error("{}: cannot read the model: {}", path, std::strerror(errno));
+      return error("{}: cannot read the model: {}", path, std::strerror(errno));
     if (S_ISDIR(info.st_mode))
-      return plan::error("{}: is a folder; give the .onnx file in it", path);
+      return error("{}: is a folder; give the .onnx file in it", path);
     if (!S_ISREG(info.st_mode))
-      return plan::error("{}: is no regular file (a FIFO, socket or device); write the model to a file first", path);
+      return error("{}: is not a regular file (a FIFO, socket or device); write the model to a file first", path);
     size = size_t(info.st_size);
     if (size == 0)
-      return plan::error("{}: the file is empty; export the model again", path);
+      return error("{}: the file is empty; export the model again", path);
     address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
     if (address == MAP_FAILED)
-      return plan::error("{}: cannot map the model: {}", path, std::strerror(errno));
+      return error("{}: cannot map the model: {}", path, std::strerror(errno));
     return Status::success();
   }
   const char *data() const { return static_cast<const char *>(address); }
@@ -108,12 +106,12 @@ Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   result.dims.assign(tensor.dims().begin(), tensor.dims().end());
   uint64_t element = onnxElementBytes(result.type);
   if (std::string unread = unreadQuantizedType(result.type); !element && !unread.empty())
-    return plan::error("{}", unread);
+    return error("{}", unread);
   if (!element)
-    return plan::error("its element type {} is not supported; convert it to float, or another numeric type",
+    return error("its element type {} is not supported; convert it to float, or another numeric type",
                        onnxTypeName(result.type));
   if (std::string problem = tensorProblem(result.dims, element); !problem.empty())
-    return plan::error("its shape [{}] is not valid: {}", shortShape(result.dims), problem);
+    return error("its shape [{}] is not valid: {}", shortShape(result.dims), problem);
   result.bytes = saturatingProduct(result.dims) * element;
   return result;
 }
@@ -134,49 +132,54 @@ Status resolveExternal(const TensorProto &tensor, const std::string &folder, Onn
       location = entry.value();
     } else if (entry.key() == "offset") {
       if (!number(result.offset))
-        return plan::error("external data: offset \"{}\" is no number of bytes", entry.value());
+        return error("external data: offset \"{}\" is not a number of bytes", entry.value());
     } else if (entry.key() == "length") {
       if (!number(value))
-        return plan::error("external data: length \"{}\" is no number of bytes", entry.value());
+        return error("external data: length \"{}\" is not a number of bytes", entry.value());
       length = value;
     }
   }
   if (location.empty())
-    return plan::error("external data without a location");
+    return error("external data without a location");
   fs::path relative(location);
   if (relative.is_absolute())
-    return plan::error("external data at the absolute path {}: it must lie in the model's folder; refused", location);
+    return error("external data at the absolute path {}; only files in the model's folder are read: move it there and "
+                 "save the model with the path relative to it",
+                 location);
   for (const fs::path &part : relative)
     if (part == "..")
-      return plan::error("external data at {}, which leads out of the model's folder; refused", location);
+      return error("external data at {}, which leads out of the model's folder; only files in that folder are read: move "
+                   "it there and save the model with the new path",
+                   location);
   fs::path file = fs::path(folder.empty() ? "." : folder) / relative;
   std::error_code problem;
   if (!fs::exists(file, problem))
-    return plan::error("external data {} is missing; put it beside the model", file.string());
+    return error("external data {} is missing; put it beside the model", file.string());
   fs::path realFile = fs::canonical(file, problem);
   fs::path realFolder = problem ? fs::path() : fs::canonical(folder.empty() ? "." : folder, problem);
   if (problem)
-    return plan::error("external data {}: {}", file.string(), problem.message());
+    return error("external data {}: {}", file.string(), problem.message());
   auto [folderEnd, rest] = std::mismatch(realFolder.begin(), realFolder.end(), realFile.begin(), realFile.end());
   if (folderEnd != realFolder.end())
-    return plan::error("external data {} is a link that leads out of the model's folder; refused", file.string());
+    return error("external data {} is a link that leads out of the model's folder; put the file itself there",
+                 file.string());
   if (!fs::is_regular_file(realFile, problem))
-    return plan::error("external data {} is no regular file", file.string());
+    return error("external data {} is not a regular file", file.string());
   uint64_t fileBytes = fs::file_size(realFile, problem);
   if (problem)
-    return plan::error("external data {}: {}", file.string(), problem.message());
+    return error("external data {}: {}", file.string(), problem.message());
   if (length && *length != result.bytes)
-    return plan::error("external data {}: its length is {} bytes, its shape needs {}", file.string(), *length,
+    return error("external data {}: its length is {} bytes, its shape needs {}", file.string(), *length,
                        result.bytes);
   if (result.offset > fileBytes || result.bytes > fileBytes - result.offset)
-    return plan::error("external data {}: it ends at byte {}, the file at {}; copy the file again", file.string(),
+    return error("external data {}: it ends at byte {}, the file at {}; copy the file again", file.string(),
                        result.offset + result.bytes, fileBytes);
   result.file = file.string();
   return Status::success();
 }
 
 Status wrongSize(uint64_t found, uint64_t needed) {
-  return plan::error("it holds {} bytes, its shape needs {}; the file may be truncated", found, needed);
+  return error("it holds {} bytes, its shape needs {}; the file may be truncated", found, needed);
 }
 
 /// Moves the bytes of one initializer into the side table.
@@ -185,7 +188,7 @@ Status takeInitializer(TensorProto &tensor, OnnxFile &file) {
   if (!taken)
     return taken.status();
   if (!file.initializers.emplace(tensor.name(), taken.take()).second)
-    return plan::error("the name occurs twice");
+    return error("the name occurs twice");
   return Status::success();
 }
 
@@ -277,7 +280,7 @@ Expected<std::string> tensorBytes(const TensorProto &tensor) {
   if (!described)
     return described.status();
   if (tensor.data_location() == TensorProto::EXTERNAL)
-    return plan::error("a constant inside a node with external data is not supported; make it an initializer");
+    return error("a constant inside a node with external data is not supported; make it an initializer");
   std::string bytes = tensor.has_raw_data() ? tensor.raw_data() : packTyped(tensor);
   if (bytes.size() != described->bytes)
     return wrongSize(bytes.size(), described->bytes);
@@ -293,7 +296,7 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
   if (!described)
     return described.status();
   if (described->bytes > mostBytes)
-    return plan::error("its shape [{}] takes {} bytes with its zeros; sparse tensors may take {} MiB together: store it as "
+    return error("its shape [{}] takes {} bytes with its zeros; sparse tensors may take {} MiB together: store it as "
                        "a dense initializer",
                        shortShape(described->dims), described->bytes, kMostDenseBytes >> 20);
   Expected<std::string> values = tensorBytes(sparse.values());
@@ -309,7 +312,7 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
   if (sparse.indices().data_type() != TensorProto::INT64 ||
       indexBytes->size() != count * (linear ? 1 : rank) * sizeof(int64_t) ||
       !(linear || (indexShape.size() == 2 && size_t(indexShape.Get(1)) == rank)))
-    return plan::error("its indices do not fit to its {} values", count);
+    return error("its indices do not fit to its {} values", count);
   std::string bytes(size_t(described->bytes), '\0');
   for (size_t i = 0; i < count; ++i) {
     uint64_t position = 0;
@@ -318,7 +321,7 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
       std::memcpy(&index, indexBytes->data() + (linear ? i : i * rank + k) * sizeof index, sizeof index);
       const uint64_t extent = linear ? described->bytes / element : uint64_t(described->dims[k]);
       if (index < 0 || uint64_t(index) >= extent)
-        return plan::error("its index {} is outside of its shape [{}]", index, fmt::join(described->dims, ", "));
+        return error("its index {} is outside of its shape [{}]", index, fmt::join(described->dims, ", "));
       position = linear ? uint64_t(index) : position * extent + uint64_t(index);
     }
     std::memcpy(&bytes[size_t(position) * element], values->data() + i * element, element);
@@ -331,8 +334,8 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
 static Status checkNames(const std::string &path, const onnx::GraphProto &graph) {
   auto check = [&](const char *kind, const auto &items) -> Status {
     for (const auto &item : items)
-      if (!plan::isUtf8(item.name()))
-        return plan::error("{}: {} \"{}\": its name is no UTF-8; rename it", path, kind, plan::oneLine(item.name()));
+      if (!isUtf8(item.name()))
+        return error("{}: {} \"{}\": its name is not UTF-8; rename it", path, kind, oneLine(item.name()));
     return Status::success();
   };
   for (Status status : {check("graph input", graph.input()), check("graph output", graph.output()),
@@ -352,23 +355,23 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
     if (Status status = mapping.open(path); !status.ok())
       return status;
     if (mapping.size > size_t(std::numeric_limits<int>::max()))
-      return plan::error("{}: larger than 2 GiB, protobuf's limit; export the weights as external data", path);
+      return error("{}: larger than 2 GiB, protobuf's limit; export the weights as external data", path);
     google::protobuf::io::ArrayInputStream array(mapping.data(), int(mapping.size));
     google::protobuf::io::CodedInputStream stream(&array);
     stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
     if (!file.model.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage())
-      return plan::error("{}: not an ONNX model, or truncated: its protobuf does not parse", path);
+      return error("{}: not an ONNX model, or truncated: its protobuf does not parse", path);
   }
   if (!file.model.has_graph())
-    return plan::error("{}: not an ONNX model, or truncated: it has no graph", path);
+    return error("{}: not an ONNX model, or truncated: it has no graph", path);
   if (file.model.opset_import_size() == 0)
-    return plan::error("{}: it imports no operator set; the file may be truncated", path);
+    return error("{}: it imports no operator set; the file may be truncated", path);
   onnx::GraphProto &graph = *file.model.mutable_graph();
   uint64_t room = kMostDenseBytes;
   for (const onnx::SparseTensorProto &sparse : graph.sparse_initializer()) {
     Expected<TensorProto> dense = denseTensor(sparse, room);
     if (!dense)
-      return plan::error("{}: sparse initializer \"{}\": {}", path, sparse.values().name(), dense.message());
+      return error("{}: sparse initializer \"{}\": {}", path, sparse.values().name(), dense.message());
     room -= dense->raw_data().size();
     *graph.add_initializer() = dense.take();
   }
@@ -377,7 +380,7 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
     return status;
   for (TensorProto &tensor : *graph.mutable_initializer())
     if (Status status = takeInitializer(tensor, file); !status.ok())
-      return plan::error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());
+      return error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());
   auto notes = [&](const auto &values) {
     for (const onnx::ValueInfoProto &value : values)
       if (auto found = file.initializers.find(value.name()); found != file.initializers.end())
@@ -394,7 +397,7 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
   std::string bytes(initializer.bytes, '\0');
   int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
-    return plan::error("{}: cannot open external data: {}", initializer.file, std::strerror(errno));
+    return error("{}: cannot open external data: {}", initializer.file, std::strerror(errno));
   size_t done = 0;
   while (done < bytes.size()) {
     ssize_t count = pread(descriptor, bytes.data() + done, bytes.size() - done, off_t(initializer.offset + done));
@@ -406,7 +409,7 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
   }
   close(descriptor);
   if (done < bytes.size())
-    return plan::error("{}: external data ends before byte {}", initializer.file,
+    return error("{}: external data ends before byte {}", initializer.file,
                        initializer.offset + initializer.bytes);
   return bytes;
 }
@@ -430,7 +433,7 @@ Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::st
     return status;
   std::string out;
   if (!model.SerializeToString(&out))
-    return plan::error("{}: cannot write the model without its weights", file.path);
+    return error("{}: cannot write the model without its weights", file.path);
   return out;
 }
 

@@ -1,4 +1,4 @@
-//===- OnnxFile.h - an ONNX file and where its weights are ------*- C++ -*-===//
+//===- OnnxFile.h - an ONNX file and the places of its weights --*- C++ -*-===//
 //
 // Reads the protobuf and takes the initializers out of it at once: their bytes stay where they are (in the parsed message,
 // or in a file of external data, which is looked at but never read here), and a side table says where. The exporter's notes
@@ -8,7 +8,7 @@
 #ifndef TCC_FRONTEND_ONNXFILE_H
 #define TCC_FRONTEND_ONNXFILE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <onnx/onnx_pb.h>
@@ -79,21 +79,21 @@ struct OnnxFile {
 
 /// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,
 /// external data that is missing, too short, or outside the model's folder.
-plan::Expected<OnnxFile> readOnnxFile(const std::string &path);
+Expected<OnnxFile> readOnnxFile(const std::string &path);
 
-/// Moves a tensor's bytes out of it, or looks at the file in `folder` that has them. What is left has name, type and shape.
+/// Moves a tensor's bytes out of it, or looks at the file in `folder` that has them. The tensor keeps name, type and shape.
 /// Errors: as of readOnnxFile for an initializer.
-plan::Expected<OnnxInitializer> takeTensor(onnx::TensorProto &tensor, const std::string &folder);
+Expected<OnnxInitializer> takeTensor(onnx::TensorProto &tensor, const std::string &folder);
 
 /// The bytes of an initializer, from memory or its file.
-plan::Expected<std::string> initializerBytes(const OnnxInitializer &initializer);
+Expected<std::string> initializerBytes(const OnnxInitializer &initializer);
 
 /// The elements of a tensor inside a model (an attribute's, say) as raw little-endian bytes. Errors: external data, strings,
 /// fewer or more elements than the shape asks for.
-plan::Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
+Expected<std::string> tensorBytes(const onnx::TensorProto &tensor);
 
 /// A sparse tensor with its zeros. Errors: as tensorBytes, more than `mostBytes`, and indices that are not inside.
-plan::Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes);
+Expected<onnx::TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_t mostBytes);
 
 /// "['a', 'b']" as its strings: how torch writes lists into notes.
 std::vector<std::string> quotedNames(const std::string &text);
@@ -107,7 +107,7 @@ std::string onnxTypeName(int32_t type);
 
 /// The model as a release format needs it: without the bytes of the initializers in `variables` that exceed 1 KiB (whoever
 /// has the variables puts them back by name), and without references to external files.
-plan::Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::string> &variables);
+Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::string> &variables);
 
 } // namespace tcc::frontend
 

@@ -1,4 +1,4 @@
-//===- OnnxLibrary.cpp - the official library's part of the import --------===//
+//===- OnnxLibrary.cpp - checker, inliner and shape inference of ONNX -----===//
 #include "frontend/OnnxLibrary.h"
 
 #include "frontend/BatchConstants.h"
@@ -8,7 +8,7 @@
 #include "frontend/InputDimensions.h"
 #include "frontend/Isolation.h"
 #include "frontend/Weights.h"
-#include "runtime/plan/TerminalText.h"
+#include "support/TerminalText.h"
 
 #include <onnx/checker.h>
 #include <onnx/defs/function.h>
@@ -30,8 +30,6 @@ const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op,
 
 namespace {
 
-using plan::Expected;
-using plan::Status;
 
 /// Initializers up to this size are shown to shape inference, which computes with them.
 constexpr uint64_t kVisibleBytes = 64 * 1024;
@@ -45,7 +43,7 @@ IsolationLimits limitsFor(const google::protobuf::Message &message) {
 
 std::string libraryProblem(const IsolatedResult &result) {
   if (result.kind == IsolatedResult::Ended)
-    return fmt::format("the ONNX library {} here; the model is damaged, or made to do that", result.text);
+    return fmt::format("the ONNX library {} here; the model is damaged or malicious", result.text);
   std::string text = result.text;
   while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
     text.pop_back();
@@ -97,7 +95,7 @@ std::string helpFor(const std::string &domain, const std::string &op) {
   static const std::set<std::string> text = {"StringNormalizer", "StringConcat", "StringSplit", "RegexFullMatch",
                                              "ImageDecoder"};
   if (isDequantized(domain, op))
-    return "a quantised model is trained as the floating-point model that it stands for: --dequantize";
+    return "convert the quantised model to floating point with --dequantize";
   if (domain == "com.microsoft" && (op.ends_with("NBits") || op.ends_with("Bnb4") || op.find("BlockQuantized") != op.npos))
     return "weights of 4 bits and quantisation in blocks are not read; export the floating-point model, or one with 8-bit "
            "weights";
@@ -105,7 +103,7 @@ std::string helpFor(const std::string &domain, const std::string &op) {
     if (op.find("Optional") != op.npos)
       return "optional values are not supported; give the value itself, and leave out what may be absent";
     if (text.count(op))
-      return "do this in the data's preparation, outside of the model";
+      return "do this when preparing the data, outside the model";
     if (op == "NonZero" || op == "Unique" || op == "NonMaxSuppression" || op == "Compress")
       return "its output's shape depends on data; leave it out of the trained part of the model";
     return "not supported by this version yet; express it by other ops, or export with another opset";
@@ -158,7 +156,7 @@ Expected<int64_t> readableVersion(const std::string &whose, const Nodes &nodes, 
   if (version >= kOldestOpset && version <= kNewestOpset)
     return version;
   std::string more = changed.size() > 1 ? fmt::format(" and {} more", changed.size() - 1) : std::string();
-  return plan::error("{}: opset {} is outside of what this version reads, {} to {}{}: export it with an opset in between, or "
+  return error("{}: opset {} is outside of what this version reads, {} to {}{}: export it with an opset in between, or "
                      "convert it with onnx.version_converter.convert_version(model, 17)",
                      whose, version, kOldestOpset, kNewestOpset,
                      changed.empty() ? "" : fmt::format("; since then {}{} changed", changed.front(), more));
@@ -167,10 +165,10 @@ Expected<int64_t> readableVersion(const std::string &whose, const Nodes &nodes, 
 Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opsets) {
   const onnx::ModelProto &model = file.model;
   if (model.ir_version() > onnx::Version::IR_VERSION)
-    return plan::error("{}: made for ONNX IR version {}; this build reads up to {}: export it with an older version of onnx",
+    return error("{}: made for ONNX IR version {}; this build reads up to {}: export it with an older version of onnx",
                        file.path, model.ir_version(), int(onnx::Version::IR_VERSION));
   if (model.ir_version() < 1)
-    return plan::error("{}: no ONNX IR version: not an ONNX model, or truncated", file.path);
+    return error("{}: no ONNX IR version: not an ONNX model, or truncated", file.path);
   for (const onnx::OperatorSetIdProto &set : model.opset_import())
     opsets[canonicalDomain(set.domain())] = set.version();
   auto standard = opsets.find("");
@@ -243,8 +241,8 @@ std::string canonicalDomain(const std::string &domain) { return domain == "ai.on
 
 std::string nodeName(const onnx::NodeProto &node) {
   if (!node.name().empty())
-    return plan::oneLine(node.name());
-  return plan::oneLine(fmt::format("{} → {}", node.op_type(), node.output_size() ? node.output(0) : "nothing"));
+    return oneLine(node.name());
+  return oneLine(fmt::format("{} → {}", node.op_type(), node.output_size() ? node.output(0) : "nothing"));
 }
 
 UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset) {
@@ -259,7 +257,7 @@ Status listedProblems(const std::string &path, const std::vector<std::string> &l
   std::string text;
   for (const std::string &line : lines)
     text += "\n  " + line;
-  return plan::error("{}: {} of its nodes are not supported:{}", path, lines.size(), text);
+  return error("{}: {} of its nodes are not supported:{}", path, lines.size(), text);
 }
 
 //===----------------------------------------------------------------------===//
@@ -345,11 +343,11 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
       return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString() : "";
     });
     if (made.kind != IsolatedResult::Returned)
-      return plan::error("writing it by its function: {}", libraryProblem(made));
+      return error("writing it by its function: {}", libraryProblem(made));
     built = !made.text.empty() && body.ParseFromString(made.text.substr(1));
   }
   if (!built)
-    return plan::error("not supported in this form by this version yet; express it by other ops");
+    return error("not supported in this form by this version yet; express it by other ops");
   // Bodies name the version that they are written in; where they do not, it is the model's.
   bool versioned = false;
   for (const onnx::OperatorSetIdProto &set : body.opset_import())
@@ -423,16 +421,16 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   // The checker stops at the first op it does not know; the list of them all says more.
   const bool complete = prepared.unsupported.empty();
   if (checked.kind == IsolatedResult::Ended || (checked.kind == IsolatedResult::Threw && complete))
-    return plan::error("{}: the ONNX checker refuses the model: {}", file.path, libraryProblem(checked));
+    return error("{}: the ONNX checker refuses the model: {}", file.path, libraryProblem(checked));
   addFunctionDefaults(model);
   if (model.functions_size() > 0) {
     IsolatedResult inlined = onModel(options, model, [](onnx::ModelProto &one) {
       onnx::inliner::InlineLocalFunctions(one, /*convert_version=*/false);
     });
     if (inlined.kind != IsolatedResult::Returned)
-      return plan::error("{}: inlining the model's functions: {}", file.path, libraryProblem(inlined));
+      return error("{}: inlining the model's functions: {}", file.path, libraryProblem(inlined));
     if (!model.ParseFromString(inlined.text))
-      return plan::error("{}: inlining the model's functions: the graphs inside its nodes are nested too deep", file.path);
+      return error("{}: inlining the model's functions: the graphs inside its nodes are nested too deep", file.path);
   }
   if (Status status = stops.finish(model); !status.ok())
     return status;
@@ -442,7 +440,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     return fmt::format("{}", fmt::join(bakedConstants(model, options.shapes), "\n  "));
   });
   if (baked.kind == IsolatedResult::Returned && !baked.text.empty())
-    return plan::error("{}: --shape cannot change the batch, which constants of the graph hold:\n  {}\nexport it with a "
+    return error("{}: --shape cannot change the batch, which constants of the graph hold:\n  {}\nexport it with a "
                        "dynamic batch (dynamic_shapes=({{0: \"batch\"}},))",
                        file.path, baked.text);
   if (Status status = bindDimensions(file, options, *model.mutable_graph(), prepared.unbound); !status.ok())
@@ -454,7 +452,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     std::vector<std::string> lines;
     for (const UnsupportedOp &op : prepared.unsupported)
       lines.push_back(describe(op));
-    return plan::error("{}\n{}", listedProblems(file.path, lines).message(), unbound.message());
+    return error("{}\n{}", listedProblems(file.path, lines).message(), unbound.message());
   }
   // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
   // only if the lenient mode agrees. The importer checks every node's shapes again.
@@ -474,12 +472,12 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
       break;
   }
   if (inferred.kind == IsolatedResult::Threw && complete)
-    return plan::error("{}: shape inference: {}", file.path, libraryProblem(inferred));
+    return error("{}: shape inference: {}", file.path, libraryProblem(inferred));
   if (inferred.kind == IsolatedResult::Returned)
     model.ParseFromString(inferred.text);
   else if (inferred.kind == IsolatedResult::Ended)
-    prepared.warnings.push_back(fmt::format("{}: shape inference of the ONNX library {} and is left out; shapes are those that "
-                                            "the import finds",
+    prepared.warnings.push_back(fmt::format("{}: shape inference of the ONNX library {} and is skipped; the importer "
+                                            "computes the shapes itself",
                                             file.name, inferred.text));
   // A call that is left has a function of another opset than the model's: the importer reads it by that.
   prepared.functions.assign(model.functions().begin(), model.functions().end());

@@ -1,4 +1,4 @@
-//===- OnnxLibrary.h - the official library's part of the import -*- C++ -*-===//
+//===- OnnxLibrary.h - checker, inliner and shape inference of ONNX --*- C++ -*-===//
 //
 // Checker, function inliner and shape inference of the ONNX library, in that order, each exception and each crash turned
 // into an error with its place. The version converter is left out: it is not right for every pair of versions, so the importer reads every opset
@@ -56,7 +56,7 @@ struct PreparedModel {
 
 /// Checks and prepares a model. Errors: newer IR or opset, what the checker or shape inference refuse, dimensions (unbound,
 /// unknown names, contradictions). Unsupported ops are no error here: they are listed, all of them.
-plan::Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions &options);
+Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions &options);
 
 /// The standard's description of an op at a version of its domain's opset; null where it has none.
 const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version);
@@ -69,13 +69,13 @@ std::string describe(const UnsupportedOp &op);
 /// What to say of a node that nobody can import.
 UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset);
 /// "m.onnx: 2 of its nodes are not supported:", and the lines.
-plan::Status listedProblems(const std::string &path, const std::vector<std::string> &lines);
+Status listedProblems(const std::string &path, const std::vector<std::string> &lines);
 
 // Functions. A function's nodes may name its attributes, which the call gives; here they are put in.
 /// True if the standard writes this op as a function of others.
 bool hasFunctionBody(const std::string &domain, const std::string &op, int64_t opset);
 /// The standard's body for a call with inputs of these types (none set: absent, or unknown).
-plan::Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
+Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
                                                  const std::vector<onnx::TypeProto> &types, bool isolate = true);
 /// A function with the attributes of a call.
 onnx::FunctionProto bindFunction(const onnx::FunctionProto &function, const onnx::NodeProto &call);

@@ -7,7 +7,7 @@
 #ifndef TCC_FRONTEND_OPTABLE_H
 #define TCC_FRONTEND_OPTABLE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 #include <span>
@@ -20,7 +20,7 @@ class NodeImport;
 struct OpEntry {
   std::string_view op;
   int minInputs = 0;             ///< inputs that must be there
-  plan::Status (*import)(NodeImport &) = nullptr;
+  Status (*import)(NodeImport &) = nullptr;
   int64_t since = 1;             ///< first version of the domain's opset for which the function is right …
   int64_t until = 28;            ///< … and the last
   std::string_view domain = "";  ///< "" is ai.onnx

@@ -4,7 +4,7 @@
 #include "frontend/Contents.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/Weights.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -14,8 +14,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Expected;
-using plan::Status;
 
 bool selects(const std::string &glob, const std::string &name, const InitializerRole &role) {
   if (glob.starts_with("@"))
@@ -87,7 +85,7 @@ private:
       const bool statistic = role.lifted;
       Expected<std::string> sign = liftedSign(name, initializer, role);
       if (!sign)
-        return plan::error("{}: initializer \"{}\": {}", file.path, name, sign.message());
+        return error("{}: initializer \"{}\": {}", file.path, name, sign.message());
       role.lifted = !sign->empty();
       role.sign = role.lifted ? *sign : trainedSign(name, initializer, role);
       const bool noWeight = !initializer.home.empty() && role.lifted && !statistic;
@@ -103,7 +101,7 @@ private:
       for (const std::string &state : {range.low, range.high})
         if (!state.empty()) {
           roles.initializers[state].role = Role::Frozen;
-          roles.initializers[state].sign = "observed range of what is quantised by " + range.scaleName;
+          roles.initializers[state].sign = "observed range of the values quantised by " + range.scaleName;
         }
     warnOfFrozenResults();
     if (!doubtful.empty() && !settings.trainable)
@@ -222,8 +220,8 @@ private:
     std::vector<std::string> names;
     for (const auto &[name, role] : roles.initializers)
       names.push_back(name);
-    return plan::error("{}{}: \"{}\" matches no {}initializer of {}; {}", place(key), key, glob, extra, file.name,
-                       plan::nearestOrSome(glob, names));
+    return error("{}{}: \"{}\" matches no {}initializer of {}; {}", place(key), key, glob, extra, file.name,
+                       nearestOrSome(glob, names));
   }
 
   Status applyRecipe() {
@@ -235,7 +233,7 @@ private:
           const OnnxInitializer &initializer = file.initializers.at(name);
           bool exact = glob == name || (!role.display.empty() && glob == role.display);
           if (exact && !isFloatType(initializer.type))
-            return plan::error("{}model.trainable: {} is not floating-point and cannot be trained",
+            return error("{}model.trainable: {} is not floating-point and cannot be trained",
                                place("model.trainable"), name);
           if (!exact && (role.role != Role::Parameter || !selects(glob, name, role)))
             continue;

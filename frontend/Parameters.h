@@ -9,7 +9,7 @@
 #ifndef TCC_FRONTEND_PARAMETERS_H
 #define TCC_FRONTEND_PARAMETERS_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 #include "frontend/TorchShape.h"
 #include "frontend/WeightReads.h"
@@ -39,7 +39,7 @@ constexpr uint64_t kConstantBytes = 64 * 1024;
 
 /// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and the
 /// nearest names.
-plan::Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
+Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
                                   const std::map<std::string, std::string> &where,
                                   const ReadWhenCompiling &readWhenCompiling);
 

@@ -1,8 +1,8 @@
 //===- PlainExport.h - an export with a batch of one ------------*- C++ -*-===//
 //
 // torch.onnx.export(model, args) fixes the batch of the example, folds BatchNormalization into convolutions, drops
-// dropout and renames weights. It can be trained, and is not what its maker meant: one warning says so, with the call
-// that is. Another batch (--shape) is possible where none of the graph's constants holds the old one.
+// dropout and renames weights. It can be trained, but its author probably meant another export: one warning says so, with
+// the right call. Another batch (--shape) is possible where none of the graph's constants holds the old one.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_PLAINEXPORT_H
@@ -15,7 +15,7 @@ namespace tcc::frontend {
 /// True if torch's newer exporter made the graph: it leaves notes at nodes and values.
 bool hasTorchNotes(const onnx::GraphProto &graph);
 
-/// An export with a batch of one, and what to say of it.
+/// An export with a batch of one, and the warning about it.
 struct PlainExport {
   std::string warning; ///< empty where the model is no such export
   std::map<std::string, std::vector<int64_t>>
@@ -25,7 +25,7 @@ struct PlainExport {
   std::string text(const std::string &problem) const;
 };
 
-/// `shapes`: what --shape gives.
+/// `shapes`: those of --shape.
 PlainExport plainExport(const OnnxFile &file, const std::map<std::string, std::vector<int64_t>> &shapes);
 
 } // namespace tcc::frontend

@@ -1,4 +1,4 @@
-//===- Quantization.cpp - what quantised tensors stand for ----------------===//
+//===- Quantization.cpp - scales and zero points of quantised tensors -----===//
 #include "frontend/Quantization.h"
 
 #include "frontend/OnnxLibrary.h"
@@ -14,8 +14,6 @@
 namespace tcc::frontend {
 
 using onnx::TensorProto;
-using plan::Expected;
-using plan::Status;
 
 /// Larger constants are no zero points: copies of them are not made.
 static constexpr uint64_t kMostCopyBytes = 1 << 20;
@@ -133,7 +131,7 @@ template <typename T> static std::vector<double> widened(const std::string &byte
 Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) const {
   const OnnxInitializer *constant = find(name);
   if (!constant)
-    return plan::error("\"{}\" is computed by the graph; only constant scales, zero points and weights are read", name);
+    return error("\"{}\" is computed by the graph; only constant scales, zero points and weights are read", name);
   Expected<std::string> bytes = initializerBytes(*constant);
   if (!bytes)
     return bytes.status();
@@ -153,7 +151,7 @@ Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) c
   case TensorProto::INT64:
     return widened<int64_t>(*bytes);
   default:
-    return plan::error(
+    return error(
         "\"{}\" is of type {}; scales are read as FLOAT, quantised values as INT8 or UINT8 (INT32 for biases)", name,
         onnxTypeName(constant->type));
   }
@@ -170,23 +168,23 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
   quantizer.type = type;
   Expected<std::vector<double>> scales = constants.numbers(scale);
   if (!scales)
-    return plan::error("its scale {}", scales.message());
+    return error("its scale {}", scales.message());
   quantizer.scale = scales.take();
   for (double value : quantizer.scale)
     if (!(value > 0) || !std::isfinite(value))
-      return plan::error("its scale \"{}\" holds {}; scales are finite and above 0", scale, value);
+      return error("its scale \"{}\" holds {}; scales are finite and above 0", scale, value);
   if (!zeroPoint.empty()) {
     Expected<std::vector<double>> points = constants.numbers(zeroPoint);
     if (!points)
-      return plan::error("its zero point {}", points.message());
+      return error("its zero point {}", points.message());
     quantizer.type = constants.find(zeroPoint)->type;
     for (double value : *points)
       quantizer.zeroPoint.push_back(int64_t(value));
   }
   if (std::string unread = unreadQuantizedType(quantizer.type); !unread.empty())
-    return plan::error("{}", unread);
+    return error("{}", unread);
   if (!integerRange(quantizer.type))
-    return plan::error("its zero point \"{}\" is of type {}; quantised values are INT8 or UINT8 (INT32 for biases)",
+    return error("its zero point \"{}\" is of type {}; quantised values are INT8 or UINT8 (INT32 for biases)",
                        zeroPoint, onnxTypeName(quantizer.type));
   if (quantizer.zeroPoint.empty())
     quantizer.zeroPoint.assign(quantizer.scale.size(), 0);
@@ -197,7 +195,7 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
   if (count && quantizer.zeroPoint.size() == 1)
     quantizer.zeroPoint.assign(count, int64_t(quantizer.zeroPoint[0]));
   if (!count || quantizer.scale.size() != count || quantizer.zeroPoint.size() != count)
-    return plan::error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both",
+    return error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both",
                        quantizer.scale.size(), scale, quantizer.zeroPoint.size(), zeroPoint);
   // Equal ones are one.
   if (std::all_of(quantizer.scale.begin(), quantizer.scale.end(), [&](double s) { return s == quantizer.scale[0]; }) &&
@@ -219,7 +217,7 @@ Expected<std::string> dequantizedBytes(const GraphConstants &constants, const st
   size_t inner = 1;
   if (quantizer.perAxis()) {
     if (axis < 0 || axis >= rank || dims[size_t(axis)] != int64_t(quantizer.scale.size()))
-      return plan::error("its {} scales do not fit axis {} of \"{}\", whose shape is [{}]", quantizer.scale.size(),
+      return error("its {} scales do not fit axis {} of \"{}\", whose shape is [{}]", quantizer.scale.size(),
                          quantizer.axis, name, fmt::join(dims, ", "));
     for (size_t i = size_t(axis) + 1; i < dims.size(); ++i)
       inner *= size_t(dims[i]);

@@ -1,4 +1,4 @@
-//===- Quantization.h - what quantised tensors stand for --------*- C++ -*-===//
+//===- Quantization.h - scales and zero points of quantised tensors --*- C++ -*-===//
 //
 // A quantised tensor q stands for (q − zero point)·scale. Two rewrites of the model rest on that: dequantise
 // (Dequantize.h) makes a floating-point model of it, fakeQuantise (FakeQuantize.h) one that trains as it will be
@@ -24,8 +24,8 @@ std::optional<IntegerRange> integerRange(int32_t onnxType);
 /// Why a quantised type is not read: 4-bit integers and 8-bit floats; empty for all other types.
 std::string unreadQuantizedType(int32_t onnxType);
 
-/// The values of a graph that are known before it runs: its initializers, its Constant nodes, and what Cast and
-/// Identity make of them: torch writes zero points so.
+/// The values of a graph that are known before it runs: its initializers, its Constant nodes, and their Cast and
+/// Identity, as torch writes zero points.
 class GraphConstants {
 public:
   /// Refers to the file; copies the constants of the graph's nodes.
@@ -36,7 +36,7 @@ public:
   const OnnxInitializer *find(const std::string &name) const;
   /// Elements as double. Errors: no constant, external data that cannot be read, a type that is neither FLOAT nor
   /// integer.
-  plan::Expected<std::vector<double>> numbers(const std::string &name) const;
+  Expected<std::vector<double>> numbers(const std::string &name) const;
 
 private:
   void addConstant(const onnx::NodeProto &node);
@@ -62,12 +62,12 @@ struct Quantizer {
 
 /// Reads constant scales and zero points; `zeroPoint` may be empty or name nothing: 0. The type is the zero point's,
 /// else `type`. Errors: what is not constant, no number above 0, counts that differ, a type that is not read.
-plan::Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
+Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
                                         const std::string &zeroPoint, int64_t axis, int32_t type);
 
 /// (q − zero point)·scale for every element of a constant, as the bytes of a FLOAT tensor. Errors: scales that do not
 /// fit the shape, elements that cannot be read.
-plan::Expected<std::string> dequantizedBytes(const GraphConstants &constants, const std::string &name,
+Expected<std::string> dequantizedBytes(const GraphConstants &constants, const std::string &name,
                                              const Quantizer &quantizer);
 
 /// "fc.weight" for "fc.weight_quantized": the name that onnxruntime's quantiser made a quantised tensor's from.

@@ -1,10 +1,10 @@
-//===- StopMarks.cpp - which values pass no gradient on -------------------===//
+//===- StopMarks.cpp - find the marks of stopped gradients ----------------===//
 #include "frontend/StopMarks.h"
 
 #include "frontend/OnnxLibrary.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,7 +13,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Status;
 
 constexpr const char *kDomain = "tcc", *kOp = "StopGradient";
 constexpr int64_t kVersion = 1;
@@ -155,7 +154,7 @@ template <typename Nodes> Status StopMarks::convert(Nodes &nodes, bool &found) {
       continue;
     if (isStopCall(node)) {
       if (node.input_size() != 1 || node.output_size() != 1)
-        return plan::error("{}: node {} (tcc::StopGradient): it has {} inputs and {} outputs; give it one of each",
+        return error("{}: node {} (tcc::StopGradient): it has {} inputs and {} outputs; give it one of each",
                            file.path, nodeName(node), node.input_size(), node.output_size());
       const std::string name = nodeName(node);
       node.set_op_type("Identity");
@@ -238,7 +237,7 @@ Status StopMarks::mark(onnx::ModelProto &model) {
       importDefaultDomain(*function.mutable_opset_import(), standard);
   }
   if (const int64_t version = versionOf(model, kDomain, kVersion); found && version != kVersion)
-    return plan::error("{}: opset {} of domain {}: this build reads version {} alone; export the model with that one",
+    return error("{}: opset {} of domain {}: this build reads version {} alone; export the model with that one",
                        file.path, version, kDomain, kVersion);
   auto &functions = *model.mutable_functions();
   for (int i = functions.size(); i-- > 0;)
@@ -270,8 +269,8 @@ Status StopMarks::finish(onnx::ModelProto &model) {
   markModel(model);
   for (const auto &[glob, matched] : globs)
     if (!matched)
-      return plan::error("{}model.stop_gradient: \"{}\" matches no node or value of {}; {}", place, glob, file.name,
-                         plan::nearestOrSome(glob, std::vector<std::string>(names.begin(), names.end())));
+      return error("{}model.stop_gradient: \"{}\" matches no node or value of {}; {}", place, glob, file.name,
+                         nearestOrSome(glob, std::vector<std::string>(names.begin(), names.end())));
   return Status::success();
 }
 

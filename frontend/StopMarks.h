@@ -1,4 +1,4 @@
-//===- StopMarks.h - which values pass no gradient on -----------*- C++ -*-===//
+//===- StopMarks.h - find the marks of stopped gradients --------*- C++ -*-===//
 //
 // Three marks stop gradients: an Identity that torch's newer exporter notes as aten.detach, a node StopGradient of
 // domain `tcc`, and the recipe's model.stop_gradient. They become one: a note at the node (or at the input of a graph)
@@ -13,13 +13,13 @@
 
 namespace tcc::frontend {
 
-/// Names what marks a node of the file as a stop: "aten.detach", "tcc::StopGradient"; empty where nothing does.
+/// The mark that makes a node of the file a stop: "aten.detach", "tcc::StopGradient"; empty where nothing does.
 std::string exportedStop(const onnx::NodeProto &node);
 
 /// A stop in a prepared graph.
 struct Stop {
   std::string node;   ///< or the initializer
-  std::string source; ///< what marks it: "aten.detach", "tcc::StopGradient", "model.stop_gradient: GLOB"
+  std::string source; ///< its mark: "aten.detach", "tcc::StopGradient", "model.stop_gradient: GLOB"
 };
 
 class StopMarks {
@@ -29,15 +29,15 @@ public:
 
   /// Before functions are inlined: removes the function tcc::StopGradient, turns its calls into Identity, and marks
   /// what the globs match. Error: a node StopGradient of another version or without one input and one output.
-  plan::Status mark(onnx::ModelProto &model);
+  Status mark(onnx::ModelProto &model);
   /// After that: marks what matches by the names that inlining gave. Error: a glob that matched nothing.
-  plan::Status finish(onnx::ModelProto &model);
+  Status finish(onnx::ModelProto &model);
 
-  std::map<std::string, std::string> initializers; ///< stopped ones, with what marks them
+  std::map<std::string, std::string> initializers; ///< stopped ones, with their marks
 
 private:
   template <typename Nodes> void markNodes(Nodes &nodes, const onnx::ModelProto &model);
-  template <typename Nodes> plan::Status convert(Nodes &nodes, bool &found);
+  template <typename Nodes> Status convert(Nodes &nodes, bool &found);
   void markModel(onnx::ModelProto &model);
   void markGraph(onnx::GraphProto &graph, const onnx::ModelProto &model);
   /// The recipe's glob that matches a name of a node or value; null: none.
@@ -49,7 +49,7 @@ private:
   std::set<std::string> names; ///< of all nodes and values, for the nearest ones
 };
 
-/// What marks output `output` of a node of a prepared graph, or an input of a graph inside a node; empty: nothing.
+/// The mark of output `output` of a node of a prepared graph, or of an input of a graph inside a node; empty: none.
 std::string stopOf(const onnx::NodeProto &node, int output);
 std::string stopOf(const onnx::ValueInfoProto &input);
 

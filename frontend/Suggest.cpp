@@ -1,8 +1,8 @@
-//===- Suggest.cpp - a recipe that would work for a model -----------------===//
+//===- Suggest.cpp - guess a recipe from the graph ------------------------===//
 //
 // A file that was exported for inference says much of how to train it: a Softmax at its end asks for class labels, a Sigmoid
-// for targets between 0 and 1; an integer that is compared with a constant is a setting. What the graph does not say is
-// chosen so that the model compiles, and marked to be checked.
+// for targets between 0 and 1; an integer that is compared with a constant is a setting. Choices that the graph leaves
+// open are made so that the model compiles, and marked to be checked.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Suggest.h"
@@ -25,8 +25,6 @@ using namespace mlir;
 namespace tcc::frontend {
 namespace {
 
-using plan::Expected;
-using plan::Status;
 
 /// Samples of a batch, and sizes that are tried for all other open dimensions.
 constexpr int64_t kBatch = 8;
@@ -269,7 +267,7 @@ private:
       if (!open)
         break;
     }
-    return plan::error("{}", problem);
+    return error("{}", problem);
   }
 
   /// True if the input has open dimensions that are no batch.

@@ -1,4 +1,4 @@
-//===- Suggest.h - a recipe that would work for a model ---------*- C++ -*-===//
+//===- Suggest.h - guess a recipe from the graph ----------------*- C++ -*-===//
 #ifndef TCC_FRONTEND_SUGGEST_H
 #define TCC_FRONTEND_SUGGEST_H
 
@@ -10,7 +10,7 @@ namespace tcc::frontend {
 /// values for settings, sizes for open dimensions, axes of samples; comments say what is frozen and what to check. Sizes are
 /// tried: the first with which the model can be imported stand. What `options` gives stays. Errors: a model that cannot be
 /// read, or imported with any size tried.
-plan::Expected<std::string> suggestRecipe(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+Expected<std::string> suggestRecipe(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
 
 } // namespace tcc::frontend
 

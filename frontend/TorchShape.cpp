@@ -4,7 +4,7 @@
 // or a name that it invented) is not: the reader's note of the traced call says what torch multiplied by ("aten.linear" of
 // the parameter itself, "aten.matmul" of its transpose), and so does a value that bears the name of a torch operation ("t").
 // Without these, a computed matrix that is read as a factor is taken for a linear layer's weight, [features of the result,
-// features of the input], and that is said.
+// features of the input], and a warning says so.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/TorchShape.h"
@@ -229,7 +229,7 @@ TorchShape shapeOf(const std::string &name, const OnnxInitializer &initializer, 
   }
   if (reading.resultAxis == 1)
     transpose();
-  shape.assumption = shape.transposed ? fmt::format("{}, the transpose of what is stored and {} reads",
+  shape.assumption = shape.transposed ? fmt::format("{}, the transpose of the stored matrix that {} reads",
                                                     shapeText(shape.dims), reading.product)
                                       : fmt::format("{}, as it is stored", shapeText(shape.dims));
   return shape;

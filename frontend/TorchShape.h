@@ -1,8 +1,8 @@
 //===- TorchShape.h - a parameter's shape in its torch module ---*- C++ -*-===//
 //
 // Exporters store a parameter as its reader wants it: a linear layer's weight transposed, a vector with extents of 1 around
-// it, the weights of a recurrent layer's directions as one tensor. What depends on a parameter's rank or orientation (Muon,
-// the norms of LAMB, @1d) means the shape that the parameter has in torch, and asks for it here.
+// it, the weights of a recurrent layer's directions as one tensor. Code that depends on a parameter's rank or orientation (Muon,
+// the norms of LAMB, @1d) means the shape in torch, which this file reconstructs.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_TORCHSHAPE_H
@@ -26,7 +26,7 @@ struct TorchShape {
   int64_t count = 1;
   std::vector<int64_t> dims; ///< of each
   bool transposed = false;   ///< each is a matrix that is stored with its axes exchanged
-  /// What was taken for granted where neither the exporter's notes nor the readers decide; else empty.
+  /// The assumption made if neither the exporter's notes nor the readers decide; else empty.
   std::string assumption;
 
   static TorchShape asStored(std::vector<int64_t> dims) { return {1, std::move(dims), false, {}}; }

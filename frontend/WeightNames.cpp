@@ -1,4 +1,4 @@
-//===- WeightNames.cpp - what an initializer's name says of it ------------===//
+//===- WeightNames.cpp - classify an initializer by its name --------------===//
 #include "frontend/WeightNames.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-//===- WeightNames.h - what an initializer's name says of it ----*- C++ -*-===//
+//===- WeightNames.h - classify an initializer by its name ------*- C++ -*-===//
 #ifndef TCC_FRONTEND_WEIGHTNAMES_H
 #define TCC_FRONTEND_WEIGHTNAMES_H
 

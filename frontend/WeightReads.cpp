@@ -1,4 +1,4 @@
-//===- WeightReads.cpp - what a graph does with its initializers ----------===//
+//===- WeightReads.cpp - the nodes that read each initializer -------------===//
 #include "frontend/WeightReads.h"
 
 #include "frontend/OnnxLibrary.h"

@@ -1,6 +1,6 @@
-//===- WeightReads.h - what a graph does with its initializers --*- C++ -*-===//
+//===- WeightReads.h - the nodes that read each initializer -----*- C++ -*-===//
 //
-// A weight is known by what reads it: a convolution, a product, a norm. Ops that only move elements (Identity, Reshape,
+// A weight is recognised by its readers: a convolution, a product, a norm. Ops that only move elements (Identity, Reshape,
 // Slice, a Concat of weights …) may stand in between.
 //
 //===----------------------------------------------------------------------===//
@@ -21,14 +21,14 @@ struct WeightReads {
   std::string node;              ///< a reader
   std::vector<std::string> uses; ///< "bias", "norm", "embedding"
   bool weight = false;           ///< of a product, convolution, norm, embedding, recurrent layer
-  bool bias = false;             ///< a vector added to what a product or convolution gives, or to a scaled norm
+  bool bias = false;             ///< a vector added to the result of a product or convolution, or to a scaled norm
   bool scale = false;            ///< multiplied, or divided by
-  bool normScale = false;        ///< a vector that multiplies what was normalised by ops of its own
+  bool normScale = false;        ///< a vector that multiplies a value normalised by separate ops
   bool other = false;            ///< anything but a product of elements
   bool number = false;           ///< must be known when compiling
-  bool recurrent = false, state = false; ///< a recurrent layer's weight; what it starts from
+  bool recurrent = false, state = false; ///< a recurrent layer's weight; its initial state
   bool statistic = false;        ///< a BatchNormalization's mean or variance
-  bool epsilon = false;          ///< added to what a root or a logarithm is taken of
+  bool epsilon = false;          ///< added to the argument of a root or a logarithm
   std::string reader;            ///< who must know it when compiling
 };
 

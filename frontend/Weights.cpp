@@ -1,4 +1,4 @@
-//===- Weights.cpp - what exporters do to weights, and undoing it ---------===//
+//===- Weights.cpp - undo merged and transposed weights of exporters ------===//
 #include "frontend/Weights.h"
 
 #include "frontend/OnnxLibrary.h"
@@ -15,8 +15,6 @@
 namespace tcc::frontend {
 namespace {
 
-using plan::Expected;
-using plan::Status;
 
 /// Pairs named in one message.
 constexpr size_t kNamed = 6;

@@ -1,4 +1,4 @@
-//===- Weights.h - what exporters do to weights, and undoing it -*- C++ -*-===//
+//===- Weights.h - undo merged and transposed weights of exporters --*- C++ -*-===//
 //
 // Exporters fold and merge weights as if they would never change again. Two of these habits change what is trained:
 //  - Equal initializers become one. A fresh model's norms all start as ones and its biases as zeros, and would then be
@@ -11,7 +11,7 @@
 #ifndef TCC_FRONTEND_WEIGHTS_H
 #define TCC_FRONTEND_WEIGHTS_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
 #include "frontend/WeightNames.h"
 
@@ -22,11 +22,11 @@ namespace tcc::frontend {
 /// True for FLOAT, DOUBLE, FLOAT16 and BFLOAT16.
 bool isFloatType(int32_t onnxType);
 
-/// Splits what was merged and finds what was copied, as the settings ask: changes the file's initializers, ties and
-/// nodes, and says what it did and what it saw, one line each. Errors: weights that cannot be read.
-plan::Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings);
+/// Splits merged weights and finds copied ones, as the settings ask: changes the file's initializers, ties and nodes.
+/// Returns one line for each change or finding. Errors: weights that cannot be read.
+Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings);
 
-/// Adds the nodes that compute tied copies from what they copy.
+/// Adds the nodes that compute tied copies from their originals.
 void insertTies(const OnnxFile &file, onnx::GraphProto &graph);
 
 } // namespace tcc::frontend

@@ -1,7 +1,9 @@
-//===- Common.cpp - what the mathematical passes share --------------------===//
+//===- Common.cpp - helpers of the mathematical passes --------------------===//
 #include "passes/Common.h"
+#include "compiler/dialect/Views.h"
 
 #include "runtime/plan/KernelAbi.h"
+#include "support/PlanNames.h"
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/SetVector.h"
@@ -35,7 +37,7 @@ uint64_t residentBytes(ModuleOp module) {
 std::vector<VariableOp> trainableParameters(ModuleOp module) {
   std::vector<VariableOp> parameters;
   for (VariableOp variable : module.getOps<VariableOp>())
-    if (variable.getRole() == "parameter")
+    if (variable.getRole() == roles::kParameter)
       parameters.push_back(variable);
   return parameters;
 }
@@ -94,15 +96,8 @@ int64_t eraseDeadOps(func::FuncOp function) {
 }
 
 MatMulOp soleProduct(Value value) {
-  while (value.hasOneUse()) {
-    Operation *op = value.getDefiningOp();
-    if (auto product = dyn_cast_if_present<MatMulOp>(op))
-      return product;
-    if (!op || !op->hasTrait<View>())
-      break;
-    value = op->getOperand(0);
-  }
-  return nullptr;
+  Value root = soleRootOf(value);
+  return root ? root.getDefiningOp<MatMulOp>() : nullptr;
 }
 
 void eraseStop(StopGradientOp stop) {

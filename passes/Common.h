@@ -1,6 +1,6 @@
-//===- Common.h - what the mathematical passes share ------------*- C++ -*-===//
+//===- Common.h - helpers of the mathematical passes ------------*- C++ -*-===//
 //
-// Names of the attributes by which the passes talk to each other and to emit, and the few questions that several ask.
+// Names of the attributes that carry information between passes and to emit, and helpers that several passes use.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_COMMON_H
@@ -22,11 +22,11 @@ namespace names {
 inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
 inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: no output, returned for loss.of alone
-inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: what index values it may hold
+inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: its legal index values
 inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the state that it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
 inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< unit; on the module: names, in order
-inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: what random numbers are drawn with
+inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: the counters of random numbers
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
@@ -38,15 +38,15 @@ inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 // Kinds of notes, and variables.
-inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: what marks it
-inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of what hold-stops adds
+inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
+inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names
 
 /// The ONNX node's name that a location carries; empty where it has none.
 llvm::StringRef nodeName(mlir::Location loc);
 
-/// The functions that the passes hand on: @forward, @loss, @backward; null where there is none.
+/// @forward, @loss or @backward of the module; null if it is absent.
 mlir::func::FuncOp lookupFunction(mlir::ModuleOp module, llvm::StringRef name);
 
 /// Trainable parameters in the order of the module.
@@ -58,7 +58,7 @@ void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::Strin
                         llvm::StringRef cut = "");
 bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
 
-/// Tells the report what was decided about `subject`, a node or a parameter. Said before: not again.
+/// Adds a note about `subject`, a node or a parameter, to the report, unless it is there already.
 void addNote(mlir::ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text);
 /// The same for many (subject, text) of one kind.
 void addNotes(mlir::ModuleOp module, llvm::StringRef kind,
@@ -70,14 +70,14 @@ uint64_t residentBytes(mlir::ModuleOp module);
 /// Removes ops whose results nobody reads, last to first. Returns how many.
 int64_t eraseDeadOps(mlir::func::FuncOp function);
 
-/// The product that a value is, or is another shape of, where nobody else reads it; null where it is none.
+/// The product behind a value and its reshapes, if it has no other reader; else null.
 MatMulOp soleProduct(mlir::Value value);
 
-/// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel
-/// Replaces a stop by its operand. What chose between both, as the importer writes it where a branch may not count, is
-/// replaced too, and left for the canonicalizer to erase.
+/// Replaces a stop by its operand. A select between the two, which the importer writes for branches that may not count,
+/// is replaced too; the canonicalizer erases it.
 void eraseStop(StopGradientOp stop);
 
+/// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel
 /// has rows to run in parallel.
 Expr sumAll(const Expr &value);
 

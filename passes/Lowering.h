@@ -11,16 +11,14 @@
 namespace tcc::train {
 
 namespace names {
-inline constexpr llvm::StringLiteral kLibrary = "train.library";                     ///< unit: the library computes it
-inline constexpr llvm::StringLiteral kScratchSlotBytes = "train.scratch_slot_bytes"; ///< i64: scratch of one worker
-inline constexpr llvm::StringLiteral kScratchSlots = "train.scratch_slots"; ///< i64: most that are used; else one a worker
-inline constexpr llvm::StringLiteral kScratchSharedBytes = "train.scratch_shared_bytes"; ///< i64: scratch of all workers
-inline constexpr llvm::StringLiteral kPartialBytes = "train.partial_bytes";          ///< i64: partial sums
+inline constexpr llvm::StringLiteral kCall = "train.call"; ///< #train.call: the target's call that computes it
+inline constexpr llvm::StringLiteral kScratch = "train.scratch"; ///< #train.scratch: memory beside the operands
 inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: executed before, its results given up
-inline constexpr llvm::StringLiteral kMaxWorkers = "train.max_workers"; ///< i64, on the module
+inline constexpr llvm::StringLiteral kSlots = "train.slots"; ///< i64, on the module: tiles at a time that memory is planned for
+inline constexpr llvm::StringLiteral kScratchOffset = "train.scratch_offset"; ///< i64: above all that lives with the op
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
-inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: it may still run while so many later ones do
+inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: how many following instructions it may run beside
 inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes"; ///< i64, on functions
 // On functions, by rematerialize.
 inline constexpr llvm::StringLiteral kVariant =
@@ -28,7 +26,7 @@ inline constexpr llvm::StringLiteral kVariant =
 inline constexpr llvm::StringLiteral kFrontier =
     "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen
 inline constexpr llvm::StringLiteral kWithoutRecomputeBytes = "train.without_recompute_bytes"; ///< i64
-inline constexpr llvm::StringLiteral kPackedOffsets = "train.packed_offsets"; ///< array<i64>: where each buffer lies
+inline constexpr llvm::StringLiteral kPackedOffsets = "train.packed_offsets"; ///< array<i64>: offset of each buffer
 inline constexpr llvm::StringLiteral kCost = "train.cost";                                     ///< i64: of all executions
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
 // On the module, by rematerialize.

@@ -1,13 +1,13 @@
 //===- Passes.h - the passes of the compiler --------------------*- C++ -*-===//
 //
-// One pass, one file; Passes.td says what each does, with IR before and after. The factory functions here take what the
-// textual options of the passes cannot carry: the recipe and what the importer knows of the initializers.
+// One pass, one file; Passes.td says what each does, with IR before and after. The factory functions here take inputs that
+// textual options cannot carry: the recipe and the importer's facts about initializers.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_PASSES_H
 #define TCC_PASSES_PASSES_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "frontend/Import.h"
 
@@ -23,7 +23,7 @@ namespace tcc::train {
 /// attach-loss with the recipe's [loss]. Errors name the recipe's line and the graph's outputs.
 std::unique_ptr<mlir::Pass> createAttachLossPass(const Recipe &recipe);
 
-/// What build-update works from. The pointed-to objects outlive the pass.
+/// The inputs of build-update. The pointed-to objects outlive the pass.
 struct BuildUpdateOptions {
   const Recipe *recipe = nullptr;
   /// By name: for @selectors, and for globs that match the exporter's name of a parameter.

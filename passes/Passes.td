@@ -14,11 +14,11 @@ include "mlir/Pass/PassBase.td"
 //===----------------------------------------------------------------------===//
 
 def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
-  let summary = "evaluate what depends on constants alone";
+  let summary = "Evaluate ops whose operands are all constants";
   let description = [{
-    Ops whose operands are all constants are evaluated by their own naive evaluator (`Reference`). Results larger than
-    `max-bytes` are left to run, since a constant has to be stored in the plan; so is iota, which costs nothing. A gather
-    whose constant indices count up evenly becomes a slice.
+    Each op is evaluated by its own naive evaluator (`Reference`). Results larger than `max-bytes` stay in the program,
+    since a constant is stored in the plan; so does iota, which is free. A gather whose constant indices form an
+    arithmetic sequence becomes a slice.
 
     ```mlir
     %0 = train.constant dense<2> : tensor<2xi64>
@@ -30,17 +30,17 @@ def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
     %2 = train.constant dense<[2, 6]> : tensor<2xi64>
     ```
   }];
-  let options = [Option<"maxBytes", "max-bytes", "int64_t", "65536", "largest result, in bytes, that is stored as a constant">];
+  let options = [Option<"maxBytes", "max-bytes", "int64_t", "65536", "largest constant, in bytes, that folding creates">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
 def DeriveIndexRangesPass : Pass<"derive-index-ranges", "::mlir::ModuleOp"> {
-  let summary = "note on each integer graph input which values are legal indices";
+  let summary = "Derive the legal index values of each integer graph input";
   let description = [{
-    From each op that addresses a table (`IndexedAccess`), the demand on its indices is carried back through casts, views,
-    slices and arithmetic with constants (`IntegerFlow`) to the inputs of @forward. The loader checks the data against
-    it: kernels keep indices inside their tables, so an index outside would train on another row in silence. Indices that
-    other ops compute are not followed; they stay clamped.
+    Starts at each op that addresses a table (`IndexedAccess`) and propagates the bound on its indices backwards through
+    casts, views, slices and arithmetic with constants (`IntegerFlow`) to the inputs of @forward. The loader checks the
+    data against these bounds: kernels clamp indices to their tables, so an index outside would silently train another
+    row. The pass does not follow indices that other ops compute; those stay clamped.
 
     ```mlir
     func.func @forward(%ids: tensor<8xi64> {train.name = "ids"}) -> tensor<8x4xf32> {
@@ -58,13 +58,13 @@ def DeriveIndexRangesPass : Pass<"derive-index-ranges", "::mlir::ModuleOp"> {
 }
 
 def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
-  let summary = "make @loss: the forward graph, then its loss as a sum and a weight";
+  let summary = "Create @loss: the forward graph and its loss as a sum and a weight";
   let description = [{
-    A loss is a numerator `loss_sum` and a denominator `loss_weight`, so that accumulation over micro-batches divides once
-    by what the whole window held. The loss is a built-in kind (`kind`) of graph outputs (`of`) and a target, or the
-    graph's own scalar output (`output`, or its only scalar floating-point one), whose denominator is the samples of a
-    batch. Kinds with classes also yield `correct` and `counted`. @forward stays as it is, except that it no longer
-    returns values with the attribute `train.inner`: those the frontend adds for `of` names that are no outputs.
+    A loss is a numerator `loss_sum` and a denominator `loss_weight`, so that accumulation over micro-batches divides
+    once, by the total weight of the window. The loss is a built-in kind (`kind`) of graph outputs (`of`) and a target,
+    or the graph's own scalar output (`output`, or its only scalar floating-point output), whose denominator is the
+    number of samples in a batch. Kinds with classes also yield `correct` and `counted`. @forward keeps its body, but no
+    longer returns values with the attribute `train.inner`, which the frontend adds for `of` names that are no outputs.
 
     ```mlir
     func.func @forward(%x: tensor<8x4xf32> {train.name = "x"}) -> (tensor<8x4xf32> {train.name = "y"}) {
@@ -86,14 +86,14 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"output", "output", "std::string", "", "a scalar graph output that is the loss">,
+    Option<"output", "output", "std::string", "", "the scalar graph output that is the loss">,
     Option<"kind", "kind", "std::string", "", "a built-in loss">,
-    ListOption<"of", "of", "std::string", "values that the built-in loss judges">,
-    Option<"target", "target", "std::string", "", "its target: a new or existing graph input">,
+    ListOption<"of", "of", "std::string", "predictions of the built-in loss">,
+    Option<"target", "target", "std::string", "", "target of the built-in loss: a new or existing graph input">,
     Option<"classAxis", "class-axis", "int64_t", "1", "axis of the classes">,
-    Option<"shift", "shift", "bool", "false", "the target of a position is the next position's">,
-    Option<"ignoreIndex", "ignore-index", "int64_t", "-100", "target that does not count">,
-    Option<"labelSmoothing", "label-smoothing", "double", "0", "share of the target spread over all classes">,
+    Option<"shift", "shift", "bool", "false", "position t predicts target t + 1">,
+    Option<"ignoreIndex", "ignore-index", "int64_t", "-100", "target class to ignore">,
+    Option<"labelSmoothing", "label-smoothing", "double", "0", "weight of the uniform distribution in the target">,
     ListOption<"weight", "weight", "double", "weight of each class (bce: of each element)">,
     ListOption<"posWeight", "pos-weight", "double", "weight of positive examples">,
     Option<"reduction", "reduction", "std::string", "\"mean\"", "mean or sum">,
@@ -106,11 +106,11 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
 }
 
 def ElideUnusedPass : Pass<"elide-unused", "::mlir::ModuleOp"> {
-  let summary = "remove what nobody reads, and name the parameters without a path to the loss";
+  let summary = "Remove unread values and list parameters without a path to the loss";
   let description = [{
-    Outputs that only @forward returns are not computed for the loss, nor is what only they need. A trainable parameter
-    that @loss then no longer reads is proven to get no gradient: it is listed in the module attribute
-    `train.unused_parameters` and takes part in no update.
+    Removes from @loss the outputs that only @forward returns, and every op that only they need. A trainable parameter
+    that @loss no longer reads is proven to get no gradient: the pass lists it in the module attribute
+    `train.unused_parameters`, and the optimizer leaves it unchanged.
 
     ```mlir
     func.func @loss() -> tensor<f32> {
@@ -132,12 +132,12 @@ def ElideUnusedPass : Pass<"elide-unused", "::mlir::ModuleOp"> {
 }
 
 def PruneStopsPass : Pass<"prune-stops", "::mlir::ModuleOp"> {
-  let summary = "remove stops that stop no gradient; list the others in the report";
+  let summary = "Remove stop_gradient ops that stop no gradient and report the others";
   let description = [{
-    In @forward and @loss. A `train.stop_gradient` is the value itself where no trainable parameter reaches it through ops
-    that pass gradients: exporters mark masks and constants, too, and later passes match what stands between other ops.
-    Every stop of @loss whose value depends on a trainable parameter becomes a note of kind `stop_gradient`: the node, and
-    what marks it.
+    Runs on @forward and @loss. A `train.stop_gradient` is an identity if no trainable parameter reaches its operand
+    through differentiable ops. Exporters also mark masks and constants, and later passes match chains of ops that such
+    identities would interrupt. Every stop of @loss whose value depends on a trainable parameter becomes a note of kind
+    `stop_gradient` with its node and its mark.
 
     ```mlir
     func.func @loss(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -162,13 +162,13 @@ def PruneStopsPass : Pass<"prune-stops", "::mlir::ModuleOp"> {
 }
 
 def HoldStopsPass : Pass<"hold-stops", "::mlir::ModuleOp"> {
-  let summary = "keep stopped values in state, so that the gradient check can hold them fixed";
+  let summary = "Store stopped values in variables so that the gradient check can hold them fixed";
   let description = [{
-    Only for the gradient check, before differentiation. Each `train.stop_gradient` of @loss is followed by a select: where
-    the variable @"tcc.stopped/hold" is above 0, readers get the value that the last run wrote, else the fresh one. Gradients
-    do not depend on the select: a stop that differentiation ignored passes a gradient to a value that differences hold.
-    Readers of an op that passes its gradient straight through (`StraightThrough`) get y + stop(l − y), where l is x where
-    the gradient passes and y elsewhere: a value with the derivative that the op claims.
+    Only for the gradient check, before differentiation. A select follows each `train.stop_gradient` of @loss: if the
+    variable @"tcc.stopped/hold" is above 0, readers get the value that the last run wrote, else the fresh one.
+    Gradients do not depend on the select: if differentiation ignored a stop, its gradient would follow a path that the
+    finite differences hold fixed, and the check would fail. Readers of a straight-through op (`StraightThrough`) get y
+    + stop(l − y), where l is x if the gradient passes and y elsewhere: a value with the derivative that the op claims.
 
     ```mlir
     %b = train.stop_gradient %w : tensor<4xf64>
@@ -191,12 +191,13 @@ def HoldStopsPass : Pass<"hold-stops", "::mlir::ModuleOp"> {
 }
 
 def AutocastPass : Pass<"autocast", "::mlir::ModuleOp"> {
-  let summary = "mixed precision: products take and give a 16-bit type, the rest stays f32";
+  let summary = "Compute products, convolutions and attention in a 16-bit type and all else in f32";
   let description = [{
-    Operands that `Autocast` names are cast, result 0 comes out narrow and is widened for its readers. In @forward and
-    @loss, before differentiation: the gradient of a cast is a cast. Each edge gets a cast of its own, so that gradients of
-    several readers are added in f32; equal ones are merged afterwards. A value that is made of products' results and state
-    alone, and that a product reads, is rounded for all its readers, so that it is stored once.
+    Casts the operands that `Autocast` names to the 16-bit type; result 0 becomes narrow and is widened for its readers.
+    Runs on @forward and @loss before differentiation, because the gradient of a cast is a cast. Each edge gets its own
+    cast, so that gradients of several readers are added in f32; equal casts are merged afterwards. A value that depends
+    only on results of products and on state, and that a product reads, is rounded for all its readers, so that it is
+    stored once.
 
     ```mlir
     %y = train.matmul %x, %w : (tensor<1x8x4xf32>, tensor<1x4x2xf32>) -> tensor<1x8x2xf32>
@@ -214,13 +215,14 @@ def AutocastPass : Pass<"autocast", "::mlir::ModuleOp"> {
 }
 
 def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
-  let summary = "write softmax(query·keyᵀ)·value as train.attention, whatever its spelling";
+  let summary = "Replace softmax(query·keyᵀ)·value by train.attention";
   let description = [{
-    A softmax between a batched product of queries with keys and one with values, with scaling, biases, masks, a soft cap
-    and dropout in any order that has the same meaning, and any reshapes and transposes between them, becomes one op: before
-    differentiation, so that its gradient is one op, too, and neither scores nor weights are stored. Repeated heads of keys and
-    values are not repeated. Masks that exclude what lies above a diagonal become `causal`. What is fused, what would have been
-    but for one node, and whose weights are no longer formed is said in `train.notes`.
+    Matches a softmax between a batched product of queries with keys and one with values. Scaling, biases, masks, a soft
+    cap and dropout may come in any order with the same meaning, with any reshapes and transposes between them. Runs
+    before differentiation, so that the gradient is one op too, and neither scores nor weights are stored. Keys and
+    values with repeated heads are read without the repetition. A mask that excludes everything above a diagonal becomes
+    `causal`. `train.notes` lists fused attentions, near misses with the node that broke the match, and the attentions
+    whose weights are no longer formed.
 
     ```mlir
     %s = train.matmul %q, %k {transB = true} : (tensor<6x8x4xf32>, tensor<6x8x4xf32>) -> tensor<6x8x8xf32>
@@ -239,18 +241,18 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
     %y = train.reshape %o : tensor<1x6x8x4xf32> -> tensor<6x8x4xf32>
     ```
   }];
-  let options = [Option<"required", "required", "bool", "false", "an attention that is nearly matched is an error">];
+  let options = [Option<"required", "required", "bool", "false", "report near misses as errors">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
 def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
-  let summary = "make @backward: the loss, then its gradient by every parameter that it reaches";
+  let summary = "Create @backward: the loss and its gradient by every parameter that it reaches";
   let description = [{
-    Reverse mode. Activity first: a value is active if it depends on a trainable parameter and `loss_sum` depends on it
-    through differentiable ops. Active ops are visited last to first; each builds its vector-Jacobian product through
-    `Differentiable`. Several gradients of one value are added in the order in which its users were visited. Gradients are
-    those of the sum: nothing is divided by the weight here. Parameters cut off by an op without a derivative are listed
-    with it in `train.unused_parameters`.
+    Reverse mode. Activity comes first: a value is active if it depends on a trainable parameter and `loss_sum` depends
+    on it through differentiable ops. The pass visits active ops last to first; each builds its vector-Jacobian product
+    through `Differentiable`. Several gradients of one value are added in the order in which its users were visited.
+    Gradients are those of `loss_sum`, not divided by the weight. Parameters whose every path to the loss ends at an op
+    without a derivative are listed with that op in `train.unused_parameters`.
 
     ```mlir
     func.func @loss(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>) {
@@ -275,10 +277,10 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
 }
 
 def ElideStopsPass : Pass<"elide-stops", "::mlir::ModuleOp"> {
-  let summary = "remove every train.stop_gradient";
+  let summary = "Remove every train.stop_gradient";
   let description = [{
-    After differentiate, and where nothing is differentiated. A stop says which gradients are not built; afterwards it is
-    its operand, so that it costs neither time nor memory.
+    Runs after differentiate, and in programs that are not differentiated. Once gradients exist a stop is an identity;
+    without it the plan spends no time and no memory on stops.
 
     ```mlir
     %b = train.stop_gradient %w : tensor<4xf32>
@@ -292,10 +294,11 @@ def ElideStopsPass : Pass<"elide-stops", "::mlir::ModuleOp"> {
 }
 
 def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {
-  let summary = "remove casts that undo each other; leave gradients of weights in f32";
+  let summary = "Remove cancelling casts and keep weight gradients in f32";
   let description = [{
-    After autocast and differentiate. A value that is widened and narrowed again is itself. A product that is rounded only to
-    be widened on its way into a weight's gradient (through sums, reshapes and transposes) hands out its f32 sums.
+    Runs after autocast and differentiate. A value that is widened and narrowed again is replaced by the value itself. A
+    product that is rounded, and then widened on its way into a weight gradient (through sums, reshapes and transposes),
+    returns its f32 sums.
 
     ```mlir
     %g = train.matmul %x, %dy {transA = true} : (tensor<1x8x4xbf16>, tensor<1x8x2xbf16>) -> tensor<1x4x2xbf16>
@@ -310,10 +313,10 @@ def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {
 }
 
 def DecomposeCompositesPass : Pass<"decompose-composites", "::mlir::ModuleOp"> {
-  let summary = "write composites in terms of core ops";
+  let summary = "Expand composite ops into core ops";
   let description = [{
-    After differentiation, which prefers a composite's own gradient, softmax, normalisations and the like become the core
-    ops that fusion knows. The new ops keep the composite's location.
+    Runs after differentiation, which prefers a composite's own gradient. Softmax, normalisations and other composites
+    become core ops that fusion handles. The new ops keep the composite's location.
 
     ```mlir
     %l = train.logsumexp %x dim = 1 : tensor<8x4xf32> -> tensor<8x1xf32>
@@ -333,19 +336,19 @@ def DecomposeCompositesPass : Pass<"decompose-composites", "::mlir::ModuleOp"> {
 }
 
 def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
-  let summary = "make the entry functions: forward, loss, gradients, clipping, optimizer, with the state as arguments";
+  let summary = "Build the entry functions from forward, loss, gradients, clipping and optimizer";
   let description = [{
-    From @forward, @loss and @backward come `step` (or, with accumulation, `accumulate_first`, `accumulate_next` and
-    `update`), `evaluate`, `predict` and `gradients`. A state argument carries `train.variable`, and so does the result
-    that is its next value; run-time numbers (learning rate and so on) come in one vector, named in order by the module
-    attribute `train.scalars`. Every next value is selected by `the loss is finite`, with clipping or accumulation also by
-    `the gradients' norm is finite`, so that a bad step changes no bit. (To wait for the norm is to keep every gradient
-    until the last is known. Where nothing else waits for it, gradients die one by one instead, and a norm that is not
-    finite ends the run without a checkpoint.) @forward, @loss and @backward are erased.
+    Creates `step` (or, with accumulation, `accumulate_first`, `accumulate_next` and `update`), `evaluate`, `predict`
+    and `gradients` from @forward, @loss and @backward, and erases these three. Entry functions take state as arguments
+    and return its next values; both carry `train.variable`. Run-time numbers (learning rate and so on) are one vector,
+    which the module attribute `train.scalars` names in order. Every next value is selected by `the loss is finite`, and
+    with clipping or accumulation also by `the gradients' norm is finite`, so that a bad step changes no bit. (Waiting
+    for the norm keeps every gradient alive until the last one is known. If nothing else needs the norm, each gradient
+    dies after its update, and a norm that is not finite ends the run without a checkpoint.)
 
-    What the forward pass writes (running statistics) is the next value of its variable in entries that train, and is
-    dropped in all others; there, and in `evaluate` and `predict`, ops that depend on the mode (`ModeDependent`) take their
-    inference form. `train.random_key` becomes the argument `train.counters`, the last one.
+    A write of the forward pass (running statistics) becomes the next value of its variable in entries that train; all
+    other entries drop it. There, and in `evaluate` and `predict`, ops that depend on the mode (`ModeDependent`) take
+    their inference form. `train.random_key` becomes the last argument, `train.counters`.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
@@ -371,19 +374,19 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum">,
     ListOption<"decayExempt", "decay-exempt", "std::string", "globs and selectors without weight decay">,
     Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
-    Option<"clipNorm", "clip-norm", "double", "0", "clip gradients to this global norm; 0: do not">
+    Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }
 
 def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
-  let summary = "start gradients by writing them, not by zeroing them";
+  let summary = "Start gradients by writing them instead of zeroing them";
   let description = [{
-    A scatter into zeros that is then added to another gradient scatters into that gradient; adding zeros is nothing. Where
-    indices name at most a quarter of a table's rows, and the rest of the gradient is zeros or a product, the named rows are
-    summed apart and whoever reads the gradient gathers from them: no zeros, and a product whose rows can go straight to the
-    update (fuse-updates). What stays zero-filled is listed in `train.zero_fill_kept` (parameter, bytes, reason), everything else in
-    `train.zero_fill_elided`.
+    A scatter into zeros whose result is added to another gradient scatters into that gradient instead. If the indices
+    name at most a quarter of a table's rows, and the rest of the gradient is zeros or a product, the named rows are
+    summed into a compact table, and readers of the gradient gather from it: nothing is zeroed, and the rows of the
+    product can go directly to the update (fuse-updates). `train.zero_fill_kept` lists gradients that still start as
+    zeros (parameter, bytes, reason), `train.zero_fill_elided` all others.
 
     ```mlir
     %zeros = train.constant dense<0.0> : tensor<8x4xf32>

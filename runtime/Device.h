@@ -1,24 +1,38 @@
 //===- Device.h - a machine that runs plans ------------------------------===//
 //
-// A device owns the two arenas of a plan, its code and its library primitives. All is made once, when the device is
-// created: running an entry allocates nothing and takes no lock.
+// A device owns the memory of one plan's variables and buffers, its code and its library primitives. It allocates all
+// of them when it is created: running an entry allocates nothing and takes no lock.
+//
+// Order. A device executes what is submitted to it in the order of submission: run, write, fill, copy and commit submit
+// work, and may return before that work is done (DeviceCapabilities::asynchronous). read, readPieces and wait return
+// when everything submitted before them is done, or for wait: before the event was recorded. An error of work that is
+// done later is returned by the first of these calls that waits for it. One thread at a time calls a device.
+//
+// Host memory. No address of the device's memory leaves it, except for the time between stage and commit, and during a
+// call of a ByteSink. The caller may reuse the bytes given to write when write returns.
+//
+// Arguments are checked here, once for all devices, against the plan. A device implements the protected functions,
+// whose arguments are valid. test/unit/runtime/DeviceConformanceTest.cpp holds every registered device to this
+// contract.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DEVICE_H
 #define TCC_RUNTIME_DEVICE_H
 
 #include "runtime/plan/PlanFile.h"
-#include "runtime/plan/Status.h"
+#include "support/ByteSink.h"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace tcc::runtime {
 
-/// Called after each instruction of an observed run, with its index in the entry.
+/// Called after each instruction of an observed run, with its index in the entry. It may read from the device.
 using InstructionObserver = std::function<void(uint32_t instruction)>;
 
 /// An instruction's part of a launch: what workers spent on it, in the unit of the launch's other parts.
@@ -27,60 +41,154 @@ struct LaunchPart {
   double workerSeconds;
 };
 
-/// Called after each launch of a timed run. Instructions may share a launch, and take part in several.
+/// Called after each launch of a timed run. Instructions may share a launch, and be in several.
 using LaunchObserver = std::function<void(std::span<const LaunchPart>)>;
+
+enum class DeviceMemory {
+  None,     ///< reads give zeros, writes are checked and dropped
+  Host,     ///< the host addresses it: staging is the place itself, readPieces gives one piece without a copy
+  Separate, ///< the host reaches it by copies
+};
+
+struct DeviceCapabilities {
+  std::string name; ///< as registered (runtime/registry/DeviceRegistry.h)
+  DeviceMemory memory = DeviceMemory::Host;
+  bool executes = true;      ///< false: run checks the entry and computes nothing
+  bool asynchronous = false; ///< submitted work may still be under way when the call returns
+  unsigned threads = 1;      ///< workers of the host that run kernels
+};
+
+/// The tensor of a variable or of an entry's buffer, row-major and dense: indices into Plan.variables, Plan.entries and
+/// Entry.buffers. Entries share memory, so what a transient buffer holds is defined until another entry runs.
+struct Place {
+  std::optional<uint32_t> entry;
+  uint32_t index = 0;
+
+  static Place variable(uint32_t index) { return {std::nullopt, index}; }
+  static Place buffer(uint32_t entry, uint32_t index) { return {entry, index}; }
+};
+
+/// Host memory that becomes the content of a place.
+struct Staging {
+  Place place;
+  std::span<std::byte> bytes; ///< all of the place; empty on a device without memory
+};
+
+/// A point in the order of submission.
+struct Event {
+  uint64_t number = 0; ///< counted from 1
+};
 
 class Device {
 public:
   virtual ~Device() = default;
+  Device(const Device &) = delete;
+  Device &operator=(const Device &) = delete;
 
-  /// Bytes of the two arenas: what the plan says and what was allocated.
+  const plan::Plan &plan() const { return *shared; }
+  virtual const DeviceCapabilities &capabilities() const = 0;
+
+  /// Bytes that were allocated for variables, and for the values of entries with as many workers as there are.
   virtual uint64_t residentBytes() const = 0;
   virtual uint64_t transientBytes() const = 0;
 
-  /// Address of a variable in the resident arena; null for an index out of range, or where there is no memory (null
-  /// device).
-  virtual void *variableData(uint32_t variable) = 0;
+  /// Bytes that the library took for itself when the device was made (primitives, their code, its own pages), measured.
+  virtual uint64_t libraryBytes() const { return 0; }
 
-  /// Address of a buffer of an entry, for inputs before a run and outputs after it: valid until another entry runs,
-  /// since entries share the transient arena. Null as variableData.
-  virtual void *bufferData(const std::string &entry, uint32_t buffer) = 0;
+  /// The index of the entry of that name. Error: the plan has none.
+  Expected<uint32_t> findEntry(const std::string &name) const;
+
+  /// The bytes of a place. Error, here and below: the plan has no such place.
+  Expected<uint64_t> bytesOf(Place place) const;
+
+  /// Copies `to.size()` bytes at `offset` of a place to the host. Error, here and in write: the range ends outside.
+  Status read(Place place, uint64_t offset, std::span<std::byte> to);
+
+  /// Hands all bytes of a place to `sink`, in order. For what is too large to copy as a whole. Error: the sink's.
+  Status readPieces(Place place, const ByteSink &sink);
+
+  /// Submits a copy of `from` to the bytes at `offset` of a place.
+  Status write(Place place, uint64_t offset, std::span<const std::byte> from);
+
+  /// Host memory for the next content of a place, which the caller writes as a whole and then commits; without a commit
+  /// the content of the place is undefined. stage waits until earlier work no longer reads that memory. A device with
+  /// separate memory keeps a buffer's staging for the next stage of that buffer, so that steps allocate nothing, and
+  /// frees a variable's with its commit.
+  Expected<Staging> stage(Place place);
+  /// Submits the copy from the staging to its place. The staging is no longer valid.
+  Status commit(const Staging &staging);
+
+  /// Submits: every byte of a place becomes `value`.
+  Status fill(Place place, std::byte value);
+
+  /// Submits a copy of one place to another, of as many bytes.
+  Status copy(Place from, Place to);
+
+  /// The present end of the order of submission.
+  Event record();
+  /// Returns when everything that was submitted before the event is done. Error: the device never recorded the event.
+  Status wait(Event event);
 
   /// Has the system supply the memory that an entry uses, on all workers at once, so that its first run is as fast as
   /// the later ones. Memory that other entries alone use stays untouched. Changes no byte.
-  virtual void touch(const std::string &entry) {}
+  Status touch(uint32_t entry);
 
-  /// Runs an entry to its end. Error: no such entry; a library call failed (named by node).
-  virtual plan::Status run(const std::string &entry) = 0;
+  /// Submits one run of an entry. Error, here and below: no such entry; a library call failed (named by node).
+  Status run(uint32_t entry);
 
-  /// The same one instruction after the other, with a call after each: to find the node where a number went bad.
-  virtual plan::Status runObserved(const std::string &entry, const InstructionObserver &after) = 0;
+  /// Runs an entry one instruction after the other, with a call after each: to find the node where a number went bad.
+  Status runObserved(uint32_t entry, const InstructionObserver &after);
 
-  /// The same as `run` runs it, with a call after each launch: for profiles.
-  virtual plan::Status runTimed(const std::string &entry, const LaunchObserver &after) {
-    return runObserved(entry, [&](uint32_t instruction) {
-      LaunchPart whole{instruction, 1};
-      after({&whole, 1});
-    });
+  /// Runs an entry as `run` does, with a call after each launch: for profiles.
+  Status runTimed(uint32_t entry, const LaunchObserver &after);
+
+protected:
+  explicit Device(std::shared_ptr<const plan::Plan> plan);
+
+  virtual Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) = 0;
+  /// By default in pieces of 1 MiB, which readBytes copies.
+  virtual Status readAll(Place place, uint64_t bytes, const ByteSink &sink);
+  virtual Status writeBytes(Place place, uint64_t offset, std::span<const std::byte> from) = 0;
+  virtual Expected<std::span<std::byte>> stageBytes(Place place, uint64_t bytes) = 0;
+  virtual Status commitBytes(const Staging &staging) = 0;
+  virtual Status fillBytes(Place place, uint64_t bytes, std::byte value) = 0;
+  virtual Status copyBytes(Place from, Place to, uint64_t bytes) = 0;
+  /// Nothing to do on a device whose work is done when a call returns.
+  virtual void recordEvent(uint64_t) {}
+  virtual Status waitForEvent(uint64_t) { return Status(); }
+  virtual void touchEntry(uint32_t) {}
+  virtual Status runEntry(uint32_t entry) = 0;
+  virtual Status observeEntry(uint32_t entry, const InstructionObserver &after) = 0;
+  /// By default each instruction is a launch of its own.
+  virtual Status timeEntry(uint32_t entry, const LaunchObserver &after);
+
+  const plan::Buffer &bufferAt(Place place) const {
+    return shared->entries(static_cast<int>(*place.entry)).buffers(static_cast<int>(place.index));
   }
 
-  /// Workers that run the kernels.
-  virtual unsigned threads() const { return 1; }
+private:
+  Status checkEntry(uint32_t entry) const;
+  /// The bytes of a place; null where the plan has none.
+  const uint64_t *sizeOf(Place place) const;
+  Status unknown(Place place) const;
+  Status checkRange(Place place, uint64_t offset, uint64_t bytes, const char *what) const;
+  std::string textOf(Place place) const;
 
-  /// What the library took for itself when the device was made (primitives, their code, its own pages), measured.
-  virtual uint64_t libraryBytes() const { return 0; }
+  std::shared_ptr<const plan::Plan> shared;
+  std::vector<uint64_t> variableBytes;
+  std::vector<std::vector<uint64_t>> bufferBytes; ///< by entry
+  uint64_t recorded = 0;
 };
 
-/// A CPU device with `threads` workers (0: as many as this process may use; never more than the plan's max_workers; the
-/// count changes no result). Verifies the plan, checks target, kernel ABI and library kernels, allocates, and loads the
-/// variables' initial values: payload, external file, fill. Every fault is an error that says where it is.
-plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads);
+/// Error: no variant of the plan is selected, or the verifier finds it unsafe to run.
+Status checkPlan(const plan::PlanReader &reader);
 
-/// The same without initial values: to measure what a device takes beside its arenas, whose pages stay untouched.
-plan::Expected<std::unique_ptr<Device>> createEmptyCpuDevice(const plan::PlanReader &reader, unsigned threads);
-
-/// A device that executes nothing and checks everything: verifies the plan, then walks each entry that is run.
-plan::Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader);
+/// How a device is made.
+struct DeviceOptions {
+  std::string name;          ///< a registered name, "cpu"; empty: the one of the plan's target
+  unsigned threads = 0;      ///< 0: as many as this process may use; the count changes the transient arena, no result
+  bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
+};
 
 } // namespace tcc::runtime
 

@@ -5,17 +5,19 @@
 #   thread    ThreadSanitizer of trun: its unit tests, and every case of the zoo trained
 #   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and what earlier nights found
 #   plans     thousands of mutated plans, each that is accepted run between guard pages
+#   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
+#   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(address thread fuzz plans crash)
+[ ${#stages[@]} -gt 0 ] || stages=(address thread fuzz plans cuda crash)
 for stage in "${stages[@]}"; do
   case $stage in
-  address | thread | fuzz | plans | crash) ;;
-  *) echo "nightly: no stage $stage; there are address, thread, fuzz, plans and crash" >&2 && exit 2 ;;
+  address | thread | fuzz | plans | cuda | crash) ;;
+  *) echo "nightly: no stage $stage; there are address, thread, fuzz, plans, cuda and crash" >&2 && exit 2 ;;
   esac
 done
 
@@ -74,10 +76,19 @@ stage_fuzz() {
   return $status
 }
 
+stage_cuda() {
+  tools/build.sh tcc trun && TCC_CUDA_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_cuda.py
+}
+
 stage_plans() {
   tools/build.sh tcc trun plan-mutations &&
     TCC_MUTATION_ROUNDS=${TCC_MUTATION_ROUNDS:-1000} TCC_MUTATION_SEED=${TCC_MUTATION_SEED:-$(date +%j)} \
       TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_plan_mutations.py
+}
+
+stage_emulation() {
+  tools/build.sh tcc trun cuda-stand-in &&
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all
 }
 
 stage_crash() {

@@ -1,6 +1,6 @@
-"""Writes docs/ops.md: each op that is read, from which versions, forward and backward, computed by what, tested by what.
+"""Writes docs/guide/ops.md: each op that is read, from which versions, forward and backward, computed by what, tested by what.
 
-    tools/ops_page.py --bin build/bin [--out docs/ops.md]
+    tools/ops_page.py --bin build/bin [--out docs/guide/ops.md]
 
 What is read comes from `tcc ops`, gradients and counts from test/e2e/op_cases and the node tests of the onnx package, and what
 computes an op from the instructions in the plans of a few of its cases. Run it after a change of the table of ops.
@@ -113,7 +113,7 @@ def rows(binaries):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True, type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "ops.md")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "guide" / "ops.md")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     text = HEAD + "".join(rows(options.bin.resolve()))

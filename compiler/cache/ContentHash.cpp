@@ -1,4 +1,4 @@
-//===- ContentHash.cpp ----------------------------------------------------===//
+//===- ContentHash.cpp - hashes of files and of the compiler --------------===//
 #include "compiler/cache/ContentHash.h"
 
 #include <algorithm>
@@ -59,10 +59,10 @@ int addObject(dl_phdr_info *object, size_t, void *key) {
   KeyBuilder &builder = *static_cast<KeyBuilder *>(key);
   if (std::string_view id = buildIdOf(*object); !id.empty()) {
     builder.add(id);
-  } else if (plan::Expected<Key> content = hashFile(path)) {
+  } else if (Expected<Key> content = hashFile(path)) {
     builder.add(*content);
   } else {
-    // What cannot be identified is taken to be new every time.
+    // A library that cannot be identified counts as new every time.
     timespec now = {};
     clock_gettime(CLOCK_REALTIME, &now);
     builder.add(uint64_t(now.tv_sec)).add(uint64_t(now.tv_nsec)).add(uint64_t(getpid()));
@@ -116,7 +116,7 @@ KeyBuilder &KeyBuilder::add(std::string_view text) {
 
 Key KeyBuilder::finish() const { return keyOf(XXH3_128bits_digest(state->hash)); }
 
-plan::Expected<Key> hashFile(const std::string &path) {
+Expected<Key> hashFile(const std::string &path) {
   struct Descriptor {
     ~Descriptor() {
       if (number >= 0)
@@ -126,9 +126,9 @@ plan::Expected<Key> hashFile(const std::string &path) {
   } file{open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   struct stat info = {};
   if (file.number < 0 || fstat(file.number, &info) != 0)
-    return plan::error("{}: cannot be read: {}", path, std::strerror(errno));
+    return error("{}: cannot be read: {}", path, std::strerror(errno));
   if (!S_ISREG(info.st_mode))
-    return plan::error("{}: is no regular file", path);
+    return error("{}: is not a regular file", path);
   const size_t bytes = size_t(info.st_size), count = (bytes + kPieceBytes - 1) / kPieceBytes;
   std::vector<Key> pieces(count);
   std::atomic<size_t> next = 0;
@@ -156,7 +156,7 @@ plan::Expected<Key> hashFile(const std::string &path) {
   for (std::thread &thread : threads)
     thread.join();
   if (failed)
-    return plan::error("{}: cannot be mapped: {}", path, std::strerror(errno));
+    return error("{}: cannot be mapped: {}", path, std::strerror(errno));
   KeyBuilder key("file");
   key.add(uint64_t(bytes));
   for (const Key &piece : pieces)

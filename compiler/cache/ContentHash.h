@@ -1,6 +1,6 @@
-//===- ContentHash.h - names for contents -----------------------*- C++ -*-===//
+//===- ContentHash.h - 128-bit hashes of files and of the compiler --*- C++ -*-===//
 //
-// A key is the XXH3-128 of all that something follows from. Each part goes in with its length, so that no two lists of
+// A key is the XXH3-128 of all inputs of a result. Each part goes in with its length, so that no two lists of
 // parts run together to the same bytes. XXH3 is no cryptographic hash: a cache is as trusted as whoever may write to
 // it.
 //
@@ -8,7 +8,7 @@
 #ifndef TCC_COMPILER_CACHE_CONTENTHASH_H
 #define TCC_COMPILER_CACHE_CONTENTHASH_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <array>
 #include <cstdint>
@@ -46,14 +46,14 @@ private:
 
 /// The content of a file, hashed in pieces of 64 MiB by as many threads as there are: the piece is fixed, so the key is
 /// the same on every machine. Errors: the file is missing, a folder, or unreadable.
-plan::Expected<Key> hashFile(const std::string &path);
+Expected<Key> hashFile(const std::string &path);
 
 /// The code that runs: the build ids of the program and of each shared library it has loaded (those without one by
 /// their bytes). Another build of the compiler, of LLVM or of the library of kernels is another identity.
 const Key &codeIdentity();
 
-/// What the library of kernels may look at when it is asked for a kernel: the processor's model, features and caches,
-/// and the variables of the environment that are its own.
+/// Everything that the library of kernels may choose a kernel by: the processor's model, features and caches, and the
+/// library's own environment variables.
 const Key &machineIdentity();
 
 } // namespace tcc::cache

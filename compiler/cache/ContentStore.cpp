@@ -1,7 +1,7 @@
-//===- ContentStore.cpp ---------------------------------------------------===//
+//===- ContentStore.cpp - entries as files, checked and bounded -----------===//
 #include "compiler/cache/ContentStore.h"
 
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 
 #include <algorithm>
 #include <array>
@@ -80,11 +80,11 @@ bool isEntryName(std::string_view name) {
 /// ".ENTRY.tcc-PID-N.tmp"
 bool isTemporaryName(std::string_view name) {
   const size_t entry = kFileDigits + strlen(kSuffix);
-  return runtime::ownerOfTemporary(name) && name.size() > entry && isEntryName(name.substr(1, entry)) &&
+  return tcc::ownerOfTemporary(name) && name.size() > entry && isEntryName(name.substr(1, entry)) &&
          name.substr(1 + entry).starts_with(".tcc-");
 }
 
-/// What a folder holds, without "." and "..".
+/// The entries of a folder, without "." and "..".
 std::vector<std::string> namesIn(const Descriptor &folder) {
   std::vector<std::string> names;
   int listing = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -186,7 +186,7 @@ void ContentStore::put(const Key &key, std::string_view bytes) {
   const std::string name = fileOf(key), path = folder + "/" + kLayout + "/" + folderOf(key);
   auto failed = [&](int error) { note(fmt::format("keeps nothing: {}: {}", path, std::strerror(error))); };
   std::string temporary;
-  Descriptor file(runtime::openTemporary(parent.get(), name, 0600, temporary));
+  Descriptor file(tcc::openTemporary(parent.get(), name, 0600, temporary));
   if (!file)
     return failed(errno);
   Header header;
@@ -230,7 +230,7 @@ void ContentStore::trim() {
       continue;
     for (const std::string &name : namesIn(parent)) {
       if (isTemporaryName(name))
-        runtime::removeIfAbandoned(parent.get(), name);
+        tcc::removeIfAbandoned(parent.get(), name);
       struct stat status = {};
       if (!isEntryName(name) || ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
           !S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
@@ -245,7 +245,7 @@ void ContentStore::trim() {
   for (const Entry &entry : entries) {
     if (total <= capacityBytes)
       break;
-    // What only has an entry's name stays, and is not the store's to count.
+    // A file that only has an entry's name stays, and does not count.
     Descriptor parent = open(entry.folder);
     if (!parent || !isEntry(parent, entry.folder, entry.name) || ::unlinkat(parent.get(), entry.name.c_str(), 0) == 0)
       total -= entry.bytes;

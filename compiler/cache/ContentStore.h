@@ -2,7 +2,7 @@
 //
 // DIR/v1/ab/cdef….entry: a header with the key, the size and the XXH3-128 of what follows, then the bytes. An entry is
 // written to a temporary file and renamed, so a reader sees all of it or nothing, also with several compilers at once;
-// it is checked whenever it is read, and what does not check is as if it were not there. Reading an entry renews its
+// it is checked whenever it is read, and a damaged entry counts as missing. Reading an entry renews its
 // time; `trim` removes the ones that were not asked for longest until the rest fits.
 //
 // Nothing here can fail a compile: an entry that cannot be read is missing, one that cannot be written is not kept, and

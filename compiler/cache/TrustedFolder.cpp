@@ -1,4 +1,4 @@
-//===- TrustedFolder.cpp --------------------------------------------------===//
+//===- TrustedFolder.cpp - who may write to a folder ----------------------===//
 #include "compiler/cache/TrustedFolder.h"
 
 #include <fmt/core.h>

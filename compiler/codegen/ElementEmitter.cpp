@@ -1,4 +1,4 @@
-//===- ElementEmitter.cpp -------------------------------------------------===//
+//===- ElementEmitter.cpp - loads, stores and masks of elements -----------===//
 #include "compiler/codegen/ElementEmitter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -219,8 +219,8 @@ Coord ElementEmitter::offsetOf(RankedTensorType type, ArrayRef<Coord> coords) {
 }
 
 Value ElementEmitter::pointerTo(const Memory &memory, Value offset) {
-  return LLVM::GEPOp::create(builder, loc, LLVM::LLVMPointerType::get(builder.getContext()),
-                             storedType(memory.type.getElementType()), memory.pointer, ValueRange{offset});
+  return LLVM::GEPOp::create(builder, loc, memory.pointer.getType(), storedType(memory.type.getElementType()),
+                             memory.pointer, ValueRange{offset});
 }
 
 void prefetchLine(OpBuilder &b, Location loc, Value address, bool forWriting) {
@@ -306,7 +306,7 @@ Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
     return fromStored(LLVM::MaskedLoadOp::create(builder, loc, vector, pointer, mask, zero, alignment), element);
   }
   Value offsets = coordValue(offset);
-  auto pointers = VectorType::get({laneCount}, LLVM::LLVMPointerType::get(builder.getContext()));
+  auto pointers = VectorType::get({laneCount}, memory.pointer.getType());
   Value addresses = LLVM::GEPOp::create(builder, loc, pointers, stored, memory.pointer, ValueRange{offsets});
   Value all = mask;
   if (!all)

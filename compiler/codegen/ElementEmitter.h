@@ -1,7 +1,7 @@
-//===- ElementEmitter.h - the CPU schedule's element builder ----*- C++ -*-===//
+//===- ElementEmitter.h - elements of a fused region ------------*- C++ -*-===//
 //
 // Values of a fused region, element by element: loads and stores of memory operands with masks, memoised per
-// coordinates and loop scope.
+// coordinates and loop scope. With one lane, values are scalars: what a thread of a GPU computes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ELEMENTEMITTER_H
@@ -61,8 +61,8 @@ public:
   llvm::DenseMap<mlir::Operation *, mlir::Value> rowValues;
   Coords rowCoords;
   llvm::SmallVector<bool> reducedDims;
-  /// Where a loop jumps from row to row: its counter. Loads and stores of vectors then ask for the cache lines that they
-  /// will need some rounds later, which hardware does not foresee beyond a page.
+  /// The counter of a loop that jumps from row to row, if any. Vector loads and stores then prefetch the cache lines of
+  /// later iterations, which the hardware prefetcher does not follow beyond a page.
   mlir::Value jumpingCounter;
   /// The first op that cannot be computed inside a kernel, if any.
   mlir::Operation *failed = nullptr;
@@ -80,7 +80,7 @@ private:
   bool atRow(llvm::ArrayRef<train::Coord> coords) const;
   mlir::Value compute(mlir::Operation *op, unsigned result, llvm::ArrayRef<train::Coord> coords);
   mlir::Value pointerTo(const Memory &memory, mlir::Value offset);
-  /// Excluded lanes may point anywhere: element 0 instead where the mask leaves none.
+  /// `index`, or 0 if the mask excludes every lane: excluded lanes may point anywhere.
   mlir::Value insideIfAny(mlir::Value index);
   void prefetchAhead(const Memory &memory, llvm::ArrayRef<train::Coord> coords, bool forWriting);
   mlir::Value fromStored(mlir::Value stored, mlir::Type element);
@@ -95,7 +95,7 @@ private:
   std::vector<std::map<Key, mlir::Value>> scopes;
 };
 
-/// Asks for the cache line of an address, to the second cache.
+/// Prefetches the cache line of an address into the second-level cache.
 void prefetchLine(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value address, bool forWriting);
 /// The type an element is stored as: i8 for i1, signless integers, itself otherwise.
 mlir::Type storedType(mlir::Type element);

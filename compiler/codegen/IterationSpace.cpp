@@ -1,4 +1,4 @@
-//===- IterationSpace.cpp -------------------------------------------------===//
+//===- IterationSpace.cpp - the dimensions that a region loops over -------===//
 #include "compiler/codegen/IterationSpace.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -20,6 +20,8 @@ constexpr int64_t kMostTiles = 256;
 constexpr int64_t kLongestLaneBlock = 8192;
 /// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
+/// The same for warps: eight elements a thread, and as many tiles as there are.
+constexpr int64_t kElementsPerWarpTile = 256, kLongestWarpBlock = 256, kMostWarpTiles = 1 << 20;
 /// Operations for each element from which on memory no longer limits a reduction: its sums stay in registers.
 constexpr double kLongBody = 24;
 
@@ -67,7 +69,7 @@ bool IterationSpace::isRowShape(ArrayRef<int64_t> shape) const {
   return true;
 }
 
-IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
+IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeModel &model) {
   IterationSpace space;
   Block &body = fused.getBody().front();
   // The reductions over the largest tensor are staged; any other one is computed per element.
@@ -119,7 +121,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
   while (space.laneDim > 0 && space.dims[space.laneDim] == 1)
     --space.laneDim;
   int64_t laneExtent = space.dims[space.laneDim];
-  space.lanes = laneExtent == 1 ? 1 : lanes;
+  space.lanes = laneExtent == 1 ? 1 : model.vectorLanes;
   bool laneParallel = !space.reduced[space.laneDim];
   int64_t rows = 1, elements = 1;
   for (auto [dim, extent] : llvm::enumerate(space.dims)) {
@@ -133,9 +135,9 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
     int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
     int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);
     bool isLong = operationsPerElement(body) >= kLongBody;
-    space.laneBlock = std::min((isLong ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
+    space.laneBlock = std::min((isLong || model.warps() ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
   } else {
-    space.laneBlock = std::min(laneExtent, kLongestLaneBlock);
+    space.laneBlock = std::min(laneExtent, model.warps() ? kLongestWarpBlock : kLongestLaneBlock);
   }
   space.laneBlock = std::max<int64_t>(space.laneBlock, 1);
 
@@ -147,7 +149,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes) {
     space.unitsPerTile = *tile / (elements / rows);
     return space;
   }
-  space.unitsPerTile = std::max<int64_t>({1, kElementsPerTile / perUnit, (space.units + kMostTiles - 1) / kMostTiles});
+  int64_t perTile = model.warps() ? kElementsPerWarpTile : kElementsPerTile, most = model.warps() ? kMostWarpTiles : kMostTiles;
+  space.unitsPerTile = std::max<int64_t>({1, perTile / perUnit, (space.units + most - 1) / most});
   return space;
 }
 

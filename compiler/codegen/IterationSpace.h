@@ -9,7 +9,8 @@
 //   lanes are parallel      for row, lane block: for level: for reduced: for lanes: accumulate; outputs
 //
 // In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
-// in the order in which they lie.
+// in memory order. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands of
+// warps to feed, and its caches, not its prefetchers, make up for the order.
 //
 // The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
 // with.
@@ -19,6 +20,7 @@
 #define TCC_CODEGEN_ITERATIONSPACE_H
 
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/target/CodeModel.h"
 
 #include <optional>
 
@@ -30,7 +32,7 @@ struct IterationSpace {
   /// Staged reductions by level: level i needs only levels below i.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> levels;
   unsigned laneDim = 0;
-  int64_t lanes = 1;     ///< elements per vector
+  int64_t lanes = 1;     ///< elements per vector, or per warp
   int64_t laneBlock = 1; ///< lanes' extent that one unit covers
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;
@@ -45,8 +47,8 @@ struct IterationSpace {
   bool isRowShape(llvm::ArrayRef<int64_t> shape) const;
 };
 
-/// The space of a fused region for vectors of `lanes` elements. `lanes` is the same for all kernels of a machine level.
-IterationSpace analyzeIterationSpace(train::FusedOp fused, int64_t lanes);
+/// The space of a fused region. Lanes are the same for all kernels of a machine level.
+IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeModel &model);
 
 } // namespace tcc::codegen
 

@@ -1,495 +1,21 @@
-//===- KernelEmitter.cpp --------------------------------------------------===//
+//===- KernelEmitter.cpp - functions of fused regions, for workers or warps -===//
 #include "compiler/codegen/KernelEmitter.h"
 
-#include "compiler/codegen/ElementEmitter.h"
 #include "compiler/codegen/LoopEmitter.h"
+#include "compiler/codegen/LoopNest.h"
+#include "compiler/codegen/WarpShuffle.h"
 #include "compiler/dialect/StridedLayout.h"
+#include "runtime/plan/KernelAbi.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
-using tcc::train::Coord;
 
 namespace tcc::codegen {
 
-int64_t vectorLanes(StringRef target) { return target == "cpu:v3" ? 16 : 32; }
-bool multipliesPairs(StringRef target) { return target == "cpu:v4-bf16" || target == "cpu:amx"; }
-
 namespace {
-
-/// Vectors that a reduction adds up one after another before it starts anew: a few in a hundred more work, and the sum
-/// of ten million elements is 300 additions deep instead of 300,000.
-constexpr int64_t kLongestRun = 128;
-
-/// Emits the loops of one kernel.
-class Nest {
-public:
-  Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs)
-      : fused(fused), space(space), emitter(emitter), outputs(outputs) {}
-
-  void emitTiles(Value begin, Value end) {
-    emitter.loop(begin, end, 1, {}, [&](Value tile, ValueRange) {
-      OpBuilder &b = emitter.builder;
-      Location loc = emitter.loc;
-      if (space.unitsPerTile == 1) {
-        emitUnit(tile);
-        return SmallVector<Value>();
-      }
-      Value first = arith::MulIOp::create(b, loc, tile, emitter.i64(space.unitsPerTile));
-      Value last = arith::AddIOp::create(b, loc, first, emitter.i64(space.unitsPerTile));
-      if (space.units % space.unitsPerTile)
-        last = arith::MinSIOp::create(b, loc, last, emitter.i64(space.units));
-      emitter.loop(first, last, 1, {}, [&](Value unit, ValueRange) {
-        emitUnit(unit);
-        return SmallVector<Value>();
-      });
-      return SmallVector<Value>();
-    });
-  }
-
-private:
-  void emitUnit(Value unit) {
-    OpBuilder &b = emitter.builder;
-    Location loc = emitter.loc;
-    unsigned rank = space.dims.size();
-    coords.assign(rank, emitter.uniform(int64_t(0)));
-    Value rest = unit, block;
-    if (int64_t blocks = space.laneBlocks(); blocks > 1) {
-      block = arith::RemUIOp::create(b, loc, rest, emitter.i64(blocks));
-      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(blocks));
-    }
-    int first = -1;
-    for (unsigned dim = 0; dim < rank; ++dim)
-      if (!space.reduced[dim] && dim != space.laneDim && space.dims[dim] != 1) {
-        first = dim;
-        break;
-      }
-    for (int dim = int(rank) - 1; dim >= 0; --dim) {
-      if (space.reduced[dim] || unsigned(dim) == space.laneDim || space.dims[dim] == 1)
-        continue;
-      if (dim == first) {
-        coords[dim] = emitter.uniform(rest);
-        break;
-      }
-      coords[dim] = emitter.uniform(arith::RemUIOp::create(b, loc, rest, emitter.i64(space.dims[dim])).getResult());
-      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(space.dims[dim]));
-    }
-    Value start =
-        block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
-    emitter.rowValues.clear();
-    if (space.levels.empty())
-      emitElementwise(start);
-    else if (space.lanesReduced())
-      emitRow();
-    else if (space.sumsInMemory())
-      emitLaneBlock(start);
-    else
-      emitLaneParallel(start);
-  }
-
-  /// Calls `body` for the lanes from `start` on; a block ends at min(start + laneBlock, extent).
-  void overLanes(Value start, SmallVector<Value> &carried,
-                 function_ref<SmallVector<Value>(ValueRange carried, Value mask)> body) {
-    OpBuilder &b = emitter.builder;
-    Location loc = emitter.loc;
-    int64_t extent = space.dims[space.laneDim], lanes = space.lanes;
-    auto at = [&](Value position, ValueRange values, Value mask) {
-      SmallVector<Value> next;
-      emitter.withLanes(lanes, mask, [&] {
-        coords[space.laneDim] = Coord{position, lanes == 1 ? 0 : 1, nullptr};
-        next = body(values, mask);
-      });
-      return next;
-    };
-    if (lanes == 1) {
-      carried = at(start, carried, nullptr);
-      return;
-    }
-    int64_t block = space.laneBlock, tail = extent % lanes;
-    bool single = space.laneBlocks() == 1;
-    Value end, mainEnd;
-    if (single) {
-      end = emitter.i64(extent);
-      mainEnd = emitter.i64(extent - tail);
-    } else {
-      end =
-          arith::MinSIOp::create(b, loc, arith::AddIOp::create(b, loc, start, emitter.i64(block)), emitter.i64(extent));
-      Value length = arith::SubIOp::create(b, loc, end, start);
-      Value odd = arith::RemUIOp::create(b, loc, length, emitter.i64(lanes));
-      mainEnd = arith::SubIOp::create(b, loc, end, odd);
-    }
-    auto from = [&](Value first, Value last, SmallVector<Value> values) {
-      return emitter.loop(first, last, lanes, values,
-                          [&](Value position, ValueRange now) { return at(position, now, nullptr); });
-    };
-    if (!single)
-      carried = from(start, mainEnd, carried);
-    else if (extent >= lanes)
-      carried = inRuns(extent / lanes, kLongestRun, carried, [&](Value first, Value last, SmallVector<Value> values) {
-        return from(times(first, lanes), times(last, lanes), values);
-      });
-    if (!tail)
-      return;
-    auto emitTail = [&](ValueRange values) {
-      SmallVector<Value> next;
-      emitter.withLanes(lanes, nullptr, [&] {
-        Value mask = emitter.laneMask(single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult());
-        next = at(mainEnd, values, mask);
-      });
-      return next;
-    };
-    if (single) {
-      carried = emitTail(carried);
-      return;
-    }
-    // Only the last block has a tail; no reduction runs over blocks.
-    Value hasTail = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, mainEnd, end);
-    auto branch = scf::IfOp::create(b, loc, hasTail, /*withElse=*/false);
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(branch.thenBlock());
-    emitTail({});
-  }
-
-  /// All are computed before the first is stored: one may lie where another's operand does.
-  void storeOutputs(function_ref<bool(unsigned)> wanted) {
-    SmallVector<std::pair<unsigned, Value>> elements;
-    for (auto [index, value] : llvm::enumerate(yielded()))
-      if (wanted(index))
-        elements.push_back({unsigned(index), emitter.get(value, coordsFor(value))});
-    for (auto [index, element] : elements)
-      emitter.store(outputs[index], coordsFor(yielded()[index]), element);
-  }
-
-  SmallVector<Coord> coordsFor(Value value) {
-    size_t rank = cast<RankedTensorType>(value.getType()).getRank();
-    return rank == coords.size() ? coords : SmallVector<Coord>();
-  }
-
-  OperandRange yielded() { return cast<train::YieldOp>(fused.getBody().front().getTerminator()).getValues(); }
-
-  bool isRow(unsigned output) {
-    return space.isRowShape(cast<RankedTensorType>(yielded()[output].getType()).getShape()) && !isFull(output);
-  }
-  bool isFull(unsigned output) {
-    return cast<RankedTensorType>(yielded()[output].getType()).getShape() == ArrayRef<int64_t>(space.dims);
-  }
-
-  void emitElementwise(Value start) {
-    SmallVector<Value> none;
-    overLanes(start, none, [&](ValueRange, Value) {
-      storeOutputs([](unsigned) { return true; });
-      return SmallVector<Value>();
-    });
-  }
-
-  using Range = function_ref<SmallVector<Value>(Value first, Value last, SmallVector<Value> carried)>;
-
-  Value times(Value x, int64_t y) {
-    return arith::MulIOp::create(emitter.builder, emitter.loc, x, emitter.i64(y));
-  }
-
-  /// Rounds [0, count) of a reduction's loop. `range` adds some of them to what it is given. More than `run` are cut
-  /// into runs that start from nothing, whose results are combined, themselves in runs: cascade summation, whose error
-  /// grows with the depth of this tree (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), not the count.
-  SmallVector<Value> inRuns(int64_t count, int64_t run, SmallVector<Value> carried, Range range) {
-    if (count <= run || current.empty())
-      return range(emitter.i64(0), emitter.i64(count), carried);
-    auto runs = [&](Value firstRun, Value lastRun, SmallVector<Value> values) {
-      return emitter.loop(firstRun, lastRun, 1, values, [&](Value number, ValueRange now) {
-        OpBuilder &b = emitter.builder;
-        Value first = times(number, run), last = arith::AddIOp::create(b, emitter.loc, first, emitter.i64(run));
-        if (count % run)
-          last = arith::MinSIOp::create(b, emitter.loc, last, emitter.i64(count));
-        if (!blockSums)
-          return combined(now, range(first, last, identities(current)));
-        blockSums->begin();
-        range(first, last, {});
-        blockSums->end();
-        return SmallVector<Value>();
-      });
-    };
-    return inRuns((count + run - 1) / run, kLongestRun, carried, runs);
-  }
-
-  /// Loops over the reduced dimensions other than the lanes, from `dim` on.
-  SmallVector<Value> overReduced(unsigned dim, SmallVector<Value> carried,
-                                 function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
-    auto isLooped = [&](unsigned d) { return space.reduced[d] && d != space.laneDim && space.dims[d] != 1; };
-    while (dim < space.dims.size() && !isLooped(dim))
-      ++dim;
-    if (dim == space.dims.size())
-      return body(carried);
-    // Vectors that one round adds up.
-    int64_t inside = space.lanesReduced() ? (space.dims[space.laneDim] + space.lanes - 1) / space.lanes : 1;
-    for (unsigned inner = dim + 1; inner < space.dims.size(); ++inner)
-      if (isLooped(inner))
-        inside *= space.dims[inner];
-    int64_t run = std::max<int64_t>(1, kLongestRun / inside);
-    bool jumps = inside == 1 && !space.lanesReduced() && !blockSums && space.laneBlocks() > 1;
-    return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
-      return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
-        coords[dim] = emitter.uniform(i);
-        emitter.jumpingCounter = jumps ? i : Value();
-        SmallVector<Value> next = overReduced(dim + 1, SmallVector<Value>(now), body);
-        emitter.jumpingCounter = Value();
-        coords[dim] = emitter.uniform(int64_t(0));
-        return next;
-      });
-    });
-  }
-
-  /// The staged reductions of one level: identities to start from.
-  SmallVector<Value> identities(ArrayRef<Operation *> reductions) {
-    SmallVector<Value> values;
-    emitter.withLanes(space.lanes, nullptr, [&] {
-      for (Operation *op : reductions)
-        values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
-    });
-    return values;
-  }
-  SmallVector<Value> accumulate(ArrayRef<Operation *> reductions, ValueRange carried, Value mask) {
-    SmallVector<Value> next;
-    for (auto [op, sum] : llvm::zip(reductions, carried)) {
-      auto reducible = cast<train::Reducible>(op);
-      Value element = emitter.get(op->getOperand(0), coordsFor(op->getOperand(0)));
-      if (mask)
-        element = arith::SelectOp::create(emitter.builder, emitter.loc, mask, element,
-                                          emitter.splat(reducible.emitIdentity(emitter)));
-      next.push_back(reducible.emitCombine(emitter, sum, element));
-    }
-    return next;
-  }
-
-  SmallVector<Value> combined(ValueRange sums, ArrayRef<Value> more) {
-    SmallVector<Value> next;
-    emitter.withLanes(space.lanes, nullptr, [&] {
-      for (auto [op, left, right] : llvm::zip_equal(current, sums, more))
-        next.push_back(cast<train::Reducible>(op).emitCombine(emitter, left, right));
-    });
-    return next;
-  }
-
-  /// Halves a vector until one element is left.
-  Value combineLanes(Operation *op, Value vector) {
-    OpBuilder &b = emitter.builder;
-    for (int64_t half = space.lanes / 2; half >= 1; half /= 2) {
-      SmallVector<int32_t> low(half), high(half);
-      for (int32_t lane = 0; lane < half; ++lane) {
-        low[lane] = lane;
-        high[lane] = lane + half;
-      }
-      Value left = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, low);
-      Value right = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, high);
-      emitter.withLanes(half, nullptr, [&] {
-        if (half == 1) {
-          left = LLVM::ExtractElementOp::create(b, emitter.loc, left, emitter.i64(0));
-          right = LLVM::ExtractElementOp::create(b, emitter.loc, right, emitter.i64(0));
-        }
-        vector = cast<train::Reducible>(op).emitCombine(emitter, left, right);
-      });
-    }
-    return vector;
-  }
-
-  void setRow(Operation *op, Value value) {
-    Type element = cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
-    emitter.rowValues[op] = emitter.rounded(value, element);
-  }
-
-  bool outputInLevel(unsigned output, unsigned level) {
-    if (!isFull(output))
-      return false;
-    unsigned needed = space.levelOf(yielded()[output]);
-    return needed == level;
-  }
-
-  void emitRow() {
-    emitter.rowCoords.assign(coords.begin(), coords.end());
-    Value zero = emitter.i64(0);
-    for (unsigned level = 0; level <= space.levels.size(); ++level) {
-      bool last = level == space.levels.size();
-      ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-      bool stores = false;
-      for (unsigned output = 0; output < yielded().size(); ++output)
-        stores |= outputInLevel(output, level);
-      if (!last || stores) {
-        current = reductions;
-        SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-          overLanes(zero, values, [&](ValueRange now, Value mask) {
-            SmallVector<Value> next = accumulate(reductions, now, mask);
-            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
-            return next;
-          });
-          return values;
-        });
-        coords[space.laneDim] = emitter.uniform(int64_t(0));
-        for (auto [op, value] : llvm::zip(reductions, carried))
-          setRow(op, space.lanes == 1 ? value : combineLanes(op, value));
-      }
-    }
-    emitter.withLanes(1, nullptr, [&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
-  }
-
-  void emitLaneParallel(Value start) {
-    OpBuilder &b = emitter.builder;
-    Location loc = emitter.loc;
-    int64_t extent = space.dims[space.laneDim];
-    emitter.withLanes(space.lanes, nullptr, [&] {
-      Value mask;
-      if (space.lanes > 1 && extent % space.lanes)
-        mask = emitter.laneMask(arith::SubIOp::create(b, loc, emitter.i64(extent), start));
-      emitter.withLanes(space.lanes, mask, [&] {
-        coords[space.laneDim] = Coord{start, space.lanes == 1 ? 0 : 1, nullptr};
-        emitter.rowCoords.assign(coords.begin(), coords.end());
-        for (unsigned level = 0; level <= space.levels.size(); ++level) {
-          bool last = level == space.levels.size();
-          ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-          bool stores = false;
-          for (unsigned output = 0; output < yielded().size(); ++output)
-            stores |= outputInLevel(output, level);
-          if (last && !stores)
-            break;
-          current = reductions;
-          SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-            SmallVector<Value> next = accumulate(reductions, values, nullptr);
-            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
-            return next;
-          });
-          for (auto [op, value] : llvm::zip(reductions, carried))
-            setRow(op, value);
-        }
-        storeOutputs([&](unsigned output) { return isRow(output); });
-      });
-    });
-  }
-
-  /// The sums of a block of lanes, one vector after another, on the worker's stack. Runs of a reduction that are to be
-  /// combined have sums of their own, one level deeper.
-  class BlockSums {
-  public:
-    BlockSums(Nest &nest, Value start) : nest(nest), start(start) {}
-
-    /// The sums of `nest.current` start from nothing, a level deeper than they were.
-    void begin() {
-      ++depth;
-      nest.eachVector(start, [&] {
-        for (auto [op, value] : llvm::zip_equal(nest.current, nest.identities(nest.current)))
-          save(op, value);
-      });
-    }
-    /// The deepest sums are combined with those before them.
-    void end() {
-      nest.eachVector(start, [&] {
-        SmallVector<Value> deeper = loadAll();
-        --depth;
-        saveAll(nest.combined(loadAll(), deeper));
-        ++depth;
-      });
-      --depth;
-    }
-    void finish() { --depth; }
-    SmallVector<Value> loadAll() {
-      return llvm::map_to_vector(nest.current, [&](Operation *op) { return load({op, depth}); });
-    }
-    void saveAll(ArrayRef<Value> values) {
-      for (auto [op, value] : llvm::zip_equal(nest.current, values))
-        save(op, value);
-    }
-    /// The result of a level that is done.
-    Value result(Operation *op) { return load({op, 0}); }
-
-  private:
-    using Key = std::pair<Operation *, int>;
-    static constexpr unsigned kAlignment = 64;
-
-    void save(Operation *op, Value sum) {
-      Value &memory = memories[{op, depth}];
-      if (!memory)
-        memory = allocate(sum.getType());
-      types[op] = sum.getType();
-      LLVM::StoreOp::create(nest.emitter.builder, nest.emitter.loc, sum, address({op, depth}), kAlignment);
-    }
-    Value load(Key key) {
-      return LLVM::LoadOp::create(nest.emitter.builder, nest.emitter.loc, types.lookup(key.first), address(key),
-                                  kAlignment);
-    }
-    Value allocate(Type vector) {
-      OpBuilder &b = nest.emitter.builder;
-      OpBuilder::InsertionGuard guard(b);
-      Operation *parent = b.getInsertionBlock()->getParentOp();
-      auto function = dyn_cast<LLVM::LLVMFuncOp>(parent);
-      if (!function)
-        function = parent->getParentOfType<LLVM::LLVMFuncOp>();
-      b.setInsertionPointToStart(&function.getBody().front());
-      Value count = nest.emitter.i64(nest.space.laneBlock);
-      return LLVM::AllocaOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
-                                    getElementTypeOrSelf(vector), count, kAlignment);
-    }
-    Value address(Key key) {
-      OpBuilder &b = nest.emitter.builder;
-      Value at = arith::SubIOp::create(b, nest.emitter.loc, nest.coords[nest.space.laneDim].base, start);
-      return LLVM::GEPOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
-                                 getElementTypeOrSelf(types.lookup(key.first)), memories.lookup(key), ValueRange{at});
-    }
-
-    Nest &nest;
-    Value start;
-    int depth = -1;
-    llvm::DenseMap<Key, Value> memories;
-    llvm::DenseMap<Operation *, Type> types;
-  };
-
-  /// Runs `body` for each vector of the block, with the sums of the levels that are done.
-  void eachVector(Value start, function_ref<void()> body) {
-    SmallVector<Value> none;
-    overLanes(start, none, [&](ValueRange, Value) {
-      emitter.rowCoords.assign(coords.begin(), coords.end());
-      emitter.rowValues.clear();
-      for (unsigned level = 0; level < levelsDone; ++level)
-        for (Operation *op : space.levels[level])
-          setRow(op, blockSums->result(op));
-      body();
-      return SmallVector<Value>();
-    });
-  }
-
-  void emitLaneBlock(Value start) {
-    BlockSums sums(*this, start);
-    blockSums = &sums;
-    for (levelsDone = 0; levelsDone <= space.levels.size(); ++levelsDone) {
-      unsigned level = levelsDone;
-      current = level == space.levels.size() ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-      bool stores = false;
-      for (unsigned output = 0; output < yielded().size(); ++output)
-        stores |= outputInLevel(output, level);
-      if (current.empty() && !stores)
-        continue;
-      sums.begin();
-      overReduced(0, {}, [&](SmallVector<Value> none) {
-        eachVector(start, [&] {
-          sums.saveAll(accumulate(current, sums.loadAll(), nullptr));
-          storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
-        });
-        return none;
-      });
-      sums.finish();
-    }
-    levelsDone = unsigned(space.levels.size());
-    eachVector(start, [&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
-    emitter.rowValues.clear();
-    blockSums = nullptr;
-  }
-
-  train::FusedOp fused;
-  const IterationSpace &space;
-  ElementEmitter &emitter;
-  ArrayRef<Memory> outputs;
-  SmallVector<Coord> coords;
-  ArrayRef<Operation *> current; ///< the reductions whose level is walked
-  BlockSums *blockSums = nullptr; ///< where they are, if not in registers
-  unsigned levelsDone = 0;        ///< with sums in memory
-};
 
 /// A copy of the region that may be rewritten, freed at the end of the scope.
 struct Scratch {
@@ -498,57 +24,129 @@ struct Scratch {
   train::FusedOp copy;
 };
 
-} // namespace
+/// Memory of global addresses, in the numbering of LLVM's NVPTX back end.
+constexpr unsigned kGlobalMemory = 1;
 
-int64_t countTiles(train::FusedOp fused, int64_t lanes) {
-  if (train::LoopKernel kernel = fused.getLoopKernel())
-    return kernel.getTileCount();
-  Scratch scratch(fused);
-  return analyzeIterationSpace(scratch.copy, lanes).tiles();
-}
+class KernelBuilder {
+public:
+  KernelBuilder(train::FusedOp original, train::FusedOp fused, StringRef symbol, ModuleOp module,
+                const target::CodeModel &model)
+      : original(original), fused(fused), symbol(symbol), model(model), context(module.getContext()),
+        loc(UnknownLoc::get(context)), b(OpBuilder::atBlockEnd(module.getBody())), i64(b.getI64Type()),
+        nothing(LLVM::LLVMVoidType::get(context)), inputs(fused.getInputs().size()),
+        results(fused.getResults().size()) {}
 
-FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, StringRef target) {
-  Scratch scratch(original);
-  train::FusedOp fused = scratch.copy;
-  MLIRContext *context = module.getContext();
-  Location loc = UnknownLoc::get(context);
-  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
-  Type pointer = LLVM::LLVMPointerType::get(context), i64 = b.getI64Type();
-  Type nothing = LLVM::LLVMVoidType::get(context);
-  unsigned inputs = fused.getInputs().size(), results = fused.getResults().size();
-  auto targetAttributes = [&](LLVM::LLVMFuncOp function, bool inlined) {
+  /// A function that a worker calls with a range of tiles. Its body takes each pointer as an argument of its own: what
+  /// cannot overlap the outputs says so.
+  LogicalResult emitForWorkers() {
+    Type pointer = LLVM::LLVMPointerType::get(context);
+    SmallVector<Type> bodyTypes(inputs + results, pointer);
+    bodyTypes.append({i64, i64, pointer});
+    auto body = LLVM::LLVMFuncOp::create(b, loc, (symbol + "_body").str(),
+                                         LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
+    setWorkerAttributes(body, true);
+    markDistinct(body);
+    Block *entry = body.addEntryBlock(b);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(entry);
+      Value begin = entry->getArgument(inputs + results), end = entry->getArgument(inputs + results + 1);
+      if (failed(emitTiles(entry, entry->getArgument(inputs + results + 2), begin, end, constant(1), nullptr)))
+        return failure();
+      LLVM::ReturnOp::create(b, loc, ValueRange());
+    }
+    auto function =
+        LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, {pointer, i64, i64, pointer}));
+    setWorkerAttributes(function, false);
+    Block *block = function.addEntryBlock(b);
+    b.setInsertionPointToStart(block);
+    SmallVector<Value> arguments;
+    for (unsigned i = 0; i < inputs + results; ++i) {
+      Value index = LLVM::ConstantOp::create(b, loc, i64, b.getI64IntegerAttr(i));
+      Value slot = LLVM::GEPOp::create(b, loc, pointer, pointer, block->getArgument(0), ValueRange{index});
+      arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
+    }
+    arguments.append({block->getArgument(1), block->getArgument(2), block->getArgument(3)});
+    LLVM::CallOp::create(b, loc, body, arguments);
+    LLVM::ReturnOp::create(b, loc, ValueRange());
+    return success();
+  }
+
+  /// A kernel of a GPU (KernelAbi.h): warps, or single threads where the loops are the op's own, take tiles in strides of
+  /// the grid.
+  LogicalResult emitForWarps(const KernelWork &work) {
+    Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
+    SmallVector<Type> types(inputs + results, pointer);
+    types.append({i64, pointer});
+    auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
+    function.setCConv(LLVM::CConv::PTX_Kernel);
+    function.setPassthroughAttr(b.getArrayAttr(
+        {b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
+         b.getArrayAttr({b.getStringAttr("nvvm.maxntid"), b.getStringAttr(std::to_string(work.gridThreads))})}));
+    markDistinct(function);
+    Block &region = fused.getBody().front();
+    for (unsigned i = 0; i < inputs + results; ++i) {
+      Type type = i < inputs ? region.getArgument(i).getType() : yielded()[i - inputs].getType();
+      int64_t bytes = train::elementBytes(cast<RankedTensorType>(type).getElementType());
+      function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(bytes));
+    }
+    function.setArgAttr(inputs + results + 1, LLVM::LLVMDialect::getAlignAttrName(),
+                        b.getI64IntegerAttr(plan::kAlignmentBytes));
+    Block *entry = function.addEntryBlock(b);
+    b.setInsertionPointToStart(entry);
+    Value inBlock = specialRegister(b, loc, "tid.x"), size = specialRegister(b, loc, "ntid.x");
+    Value number = arith::MulIOp::create(b, loc, specialRegister(b, loc, "ctaid.x"), size);
+    number = arith::AddIOp::create(b, loc, number, inBlock);
+    Value threads = arith::MulIOp::create(b, loc, specialRegister(b, loc, "nctaid.x"), size);
+    Value tiles = entry->getArgument(inputs + results), scratch = entry->getArgument(inputs + results + 1);
+    Value first = number, stride = threads, thread;
+    if (work.tileThreads > 1) {
+      Value width = constant(work.tileThreads);
+      first = arith::DivUIOp::create(b, loc, number, width);
+      stride = arith::DivUIOp::create(b, loc, threads, width);
+      thread = arith::RemUIOp::create(b, loc, inBlock, width);
+    } else if (int64_t bytes = fused.getLoopKernel() ? fused.getLoopKernel().getScratchBytes() : 0) {
+      Value offset = arith::MulIOp::create(b, loc, number, constant(bytes));
+      scratch = LLVM::GEPOp::create(b, loc, pointer, b.getI8Type(), scratch, ValueRange{offset});
+    }
+    if (failed(emitTiles(entry, scratch, first, tiles, stride, thread)))
+      return failure();
+    LLVM::ReturnOp::create(b, loc, ValueRange());
+    return success();
+  }
+
+private:
+  OperandRange yielded() { return cast<train::YieldOp>(fused.getBody().front().getTerminator()).getValues(); }
+  Value constant(int64_t value) { return arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(value)); }
+
+  void setWorkerAttributes(LLVM::LLVMFuncOp function, bool inlined) {
     SmallVector<Attribute> attributes{
         b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
-        // Without one the stack can't be aligned to what is spilled, and every spilled vector lies across cache lines.
+        // Without one the stack cannot be aligned for spills, and every spilled vector crosses a cache line.
         b.getArrayAttr({b.getStringAttr("frame-pointer"), b.getStringAttr("all")}),
         b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
         b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
     if (inlined)
       attributes.push_back(b.getStringAttr("alwaysinline"));
     function.setPassthroughAttr(b.getArrayAttr(attributes));
-  };
+  }
 
-  // The body takes each pointer as an argument of its own: what cannot overlap the outputs says so.
-  SmallVector<Type> bodyTypes(inputs + results, pointer);
-  bodyTypes.append({i64, i64, pointer});
-  auto bodyFunction = LLVM::LLVMFuncOp::create(
-      b, loc, (symbol + "_body").str(), LLVM::LLVMFunctionType::get(nothing, bodyTypes), LLVM::Linkage::Internal);
-  targetAttributes(bodyFunction, true);
-  SmallVector<bool> mayOverlap(inputs, false);
-  for (auto [operand, result] : original.getInPlacePairs())
-    mayOverlap[operand] = true;
-  for (unsigned i = 0; i < inputs; ++i)
-    if (!mayOverlap[i] && !fused.getLoopKernel())
-      bodyFunction.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
-  Block *entry = bodyFunction.addEntryBlock(b);
-  {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(entry);
+  /// Operands that no result may overwrite.
+  void markDistinct(LLVM::LLVMFuncOp function) {
+    SmallVector<bool> mayOverlap(inputs, false);
+    for (auto [operand, result] : original.getInPlacePairs())
+      mayOverlap[operand] = true;
+    for (unsigned i = 0; i < inputs; ++i)
+      if (!mayOverlap[i] && !fused.getLoopKernel())
+        function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
+  }
+
+  /// Tiles [begin, end) in steps of `step`. The first arguments of `entry` are the pointers.
+  LogicalResult emitTiles(Block *entry, Value scratch, Value begin, Value end, Value step, Value thread) {
     Block &region = fused.getBody().front();
     SmallVector<Memory> outputs;
-    for (auto [index, value] : llvm::enumerate(cast<train::YieldOp>(region.getTerminator()).getValues()))
+    for (auto [index, value] : llvm::enumerate(yielded()))
       outputs.push_back({entry->getArgument(inputs + index), cast<RankedTensorType>(value.getType())});
-    Value begin = entry->getArgument(inputs + results), end = entry->getArgument(inputs + results + 1);
     if (train::LoopKernel kernel = fused.getLoopKernel()) {
       SmallVector<PlacedMemory> operands, written; // of the kernel's own operands and results
       for (unsigned i = 0; i < kernel->getNumOperands(); ++i) {
@@ -564,37 +162,67 @@ FailureOr<int64_t> emitKernel(train::FusedOp original, StringRef symbol, ModuleO
           return kernel->emitError("is fused with a consumer, but its loops are its own");
         written.push_back({outputs[place->number], std::move(place->layout)});
       }
-      LoopEmitter emitter(b, loc, operands, written, entry->getArgument(inputs + results + 2), target);
-      emitter.forTiles(begin, end, [&](Value tile) { kernel.emitTile(emitter, tile); });
-    } else {
-      IterationSpace space = analyzeIterationSpace(fused, vectorLanes(target));
-      ElementEmitter emitter(b, loc);
-      for (BlockArgument argument : region.getArguments())
-        emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
-                                      cast<RankedTensorType>(argument.getType())};
-      emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
-      Nest(fused, space, emitter, outputs).emitTiles(begin, end);
-      if (emitter.failed)
-        return original->emitError("no kernel can be generated for ") << emitter.failed->getName();
+      LoopEmitter emitter(b, loc, operands, written, scratch, model);
+      forTiles(begin, end, step, [&](Value tile) { kernel.emitTile(emitter, tile); });
+      return success();
     }
-    LLVM::ReturnOp::create(b, loc, ValueRange());
+    IterationSpace space = analyzeIterationSpace(fused, model);
+    ElementEmitter emitter(b, loc);
+    for (BlockArgument argument : region.getArguments())
+      emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
+                                    cast<RankedTensorType>(argument.getType())};
+    emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
+    forTiles(begin, end, step, [&](Value tile) {
+      emitter.withLanes(1, nullptr, [&] { emitTile(fused, space, emitter, outputs, tile, thread); });
+    });
+    if (emitter.failed)
+      return original->emitError("no kernel can be generated for ") << emitter.failed->getName();
+    return success();
   }
 
-  auto function =
-      LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, {pointer, i64, i64, pointer}));
-  targetAttributes(function, false);
-  Block *block = function.addEntryBlock(b);
-  b.setInsertionPointToStart(block);
-  SmallVector<Value> arguments;
-  for (unsigned i = 0; i < inputs + results; ++i) {
-    Value index = LLVM::ConstantOp::create(b, loc, i64, b.getI64IntegerAttr(i));
-    Value slot = LLVM::GEPOp::create(b, loc, pointer, pointer, block->getArgument(0), ValueRange{index});
-    arguments.push_back(LLVM::LoadOp::create(b, loc, pointer, slot));
+  void forTiles(Value begin, Value end, Value step, function_ref<void(Value)> body) {
+    auto loop = scf::ForOp::create(b, loc, begin, end, step);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(loop.getBody());
+    body(loop.getInductionVar());
   }
-  arguments.append({block->getArgument(1), block->getArgument(2), block->getArgument(3)});
-  LLVM::CallOp::create(b, loc, bodyFunction, arguments);
-  LLVM::ReturnOp::create(b, loc, ValueRange());
-  return countTiles(original, vectorLanes(target));
+
+  train::FusedOp original, fused; ///< as asked for, and with merged dimensions
+  StringRef symbol;
+  const target::CodeModel &model;
+  MLIRContext *context;
+  Location loc;
+  OpBuilder b;
+  Type i64, nothing;
+  unsigned inputs, results;
+};
+
+} // namespace
+
+KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
+  KernelWork work;
+  train::LoopKernel loops = fused.getLoopKernel();
+  if (loops) {
+    work.tiles = loops.getTileCount();
+  } else {
+    Scratch scratch(fused);
+    work.tiles = analyzeIterationSpace(scratch.copy, model).tiles();
+  }
+  if (!model.warps())
+    return work;
+  const target::GridModel &grid = model.grid;
+  work.tileThreads = loops ? 1 : plan::kWarpThreads;
+  work.gridThreads = uint32_t(loops ? grid.loopBlockThreads : grid.blockThreads);
+  int64_t most = loops && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
+  int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
+  work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));
+  return work;
+}
+
+LogicalResult emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, const target::CodeModel &model) {
+  Scratch scratch(original);
+  KernelBuilder builder(original, scratch.copy, symbol, module, model);
+  return model.warps() ? builder.emitForWarps(workOf(original, model)) : builder.emitForWorkers();
 }
 
 } // namespace tcc::codegen

@@ -1,10 +1,11 @@
-//===- KernelSet.cpp ------------------------------------------------------===//
+//===- KernelSet.cpp - all kernels of a plan, compiled in parallel --------===//
 #include "compiler/codegen/KernelSet.h"
 
 #include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/KernelSignature.h"
 #include "compiler/codegen/ObjectCode.h"
+#include "compiler/codegen/PtxText.h"
 #include "compiler/profile/Profile.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -57,7 +58,7 @@ std::string textOf(train::FusedOp fused) {
 /// Kernels that become one object.
 struct KernelSet::Unit {
   std::vector<const std::pair<const std::string, Entry> *> kernels;
-  plan::Expected<std::string> object = plan::error("internal error: a kernel was not compiled");
+  Expected<std::string> object = error("internal error: a kernel was not compiled");
 };
 
 /// Units that were started together, and the threads that work on them.
@@ -80,8 +81,8 @@ struct KernelSet::Batch {
   std::vector<std::thread> threads;
 };
 
-KernelSet::KernelSet(std::string target, Profile *profile, cache::ContentStore *store)
-    : target(std::move(target)), profile(profile), store(store) {}
+KernelSet::KernelSet(target::CodeModel model, Profile *profile, cache::ContentStore *store)
+    : model(std::move(model)), profile(profile), store(store) {}
 
 KernelSet::~KernelSet() = default;
 
@@ -104,10 +105,11 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
     llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
                                            << llvm::format_hex_no_prefix(hash.low64, 16);
     entry.endsModule = hash.low64 % kKernelsPerModule == 0;
-    entry.signature = signatureOf(entry.fused, symbol, countTiles(entry.fused, vectorLanes(target)));
+    entry.work = workOf(entry.fused, model);
+    entry.signature = signatureOf(entry.fused, symbol, entry.work);
     known = &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
   }
-  return {known->signature.symbol(), known->signature.tiles()};
+  return {known->signature.symbol(), known->work};
 }
 
 std::vector<plan::KernelSignature> KernelSet::signatures() const {
@@ -118,13 +120,13 @@ std::vector<plan::KernelSignature> KernelSet::signatures() const {
   return result;
 }
 
-plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
+Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
   const std::string &name = unit.kernels.front()->second.signature.symbol();
   cache::Key key;
   if (store) {
     Profile::Span span = Profile::part(profile, "codegen", "look-up in the cache");
     cache::KeyBuilder builder("kernels");
-    builder.add(cache::codeIdentity()).add(LLVM_VERSION_STRING).add(target);
+    builder.add(cache::codeIdentity()).add(LLVM_VERSION_STRING).add(model.key());
     for (const auto *kernel : unit.kernels)
       builder.add(kernel->first);
     key = builder.finish();
@@ -139,10 +141,10 @@ plan::Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
   {
     Profile::Span span = Profile::part(profile, "codegen", "loop nests");
     for (const auto *kernel : unit.kernels)
-      if (failed(emitKernel(kernel->second.fused, kernel->second.signature.symbol(), *module, target)))
-        return plan::error("internal error: kernel generation failed (see above)");
+      if (failed(emitKernel(kernel->second.fused, kernel->second.signature.symbol(), *module, model)))
+        return error("internal error: kernel generation failed (see above)");
   }
-  plan::Expected<std::string> object = compileToObject(*module, name, target, profile);
+  Expected<std::string> object = compileToObject(*module, name, model, profile);
   if (profile)
     profile->count("kernels compiled", unit.kernels.size());
   if (object && store)
@@ -171,7 +173,7 @@ void KernelSet::start() {
     started.threads.emplace_back([this, &started] { started.work(*this); });
 }
 
-plan::Expected<std::string> KernelSet::compile() {
+Expected<std::string> KernelSet::compile() {
   if (kernels.empty())
     return std::string();
   start();
@@ -185,7 +187,7 @@ plan::Expected<std::string> KernelSet::compile() {
     }
   }
   Profile::Span span = Profile::part(profile, "codegen", "link");
-  return linkShared(objects);
+  return model.warps() ? joinPtx(objects) : linkShared(objects);
 }
 
 } // namespace tcc::codegen

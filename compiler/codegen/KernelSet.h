@@ -8,8 +8,10 @@
 #ifndef TCC_CODEGEN_KERNELSET_H
 #define TCC_CODEGEN_KERNELSET_H
 
+#include "compiler/codegen/KernelEmitter.h"
 #include "compiler/dialect/TrainDialect.h"
-#include "runtime/plan/Status.h"
+#include "compiler/target/CodeModel.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include "mlir/IR/Block.h"
@@ -30,27 +32,27 @@ namespace tcc::codegen {
 
 class KernelSet {
 public:
-  /// Code is looked for in `store`, if there is one, and kept there.
-  explicit KernelSet(std::string target, Profile *profile = nullptr, cache::ContentStore *store = nullptr);
-  /// Ends what was begun and not asked for.
+  /// `store`, if given, caches the code of kernels.
+  explicit KernelSet(target::CodeModel model, Profile *profile = nullptr, cache::ContentStore *store = nullptr);
+  /// Ends background compilation whose result was not collected.
   ~KernelSet();
 
   struct Kernel {
     std::string symbol;
-    int64_t tiles;
+    KernelWork work;
   };
   /// The kernel of a region, added if it is new.
   Kernel add(train::FusedOp fused);
 
   /// Begins to compile what was added so far, in the background. The set reads copies of its own, so the program may be
-  /// changed meanwhile. Kernels that nobody asks for any more stay in the code.
+  /// changed meanwhile. Kernels that lose their last reader stay in the code.
   void start();
 
-  /// Compiles all kernels, in parallel, into one shared object; empty where there are none. Error: a diagnostic was
-  /// emitted, or an internal one.
-  plan::Expected<std::string> compile();
+  /// Compiles all kernels, in parallel, into one shared object, or for warps one text of PTX; empty where there are none.
+  /// Error: a diagnostic was emitted, or an internal one.
+  Expected<std::string> compile();
 
-  /// What each kernel may touch, by symbol.
+  /// The memory that each kernel may touch, by symbol.
   std::vector<plan::KernelSignature> signatures() const;
 
   size_t size() const { return kernels.size(); }
@@ -60,15 +62,16 @@ private:
     std::unique_ptr<mlir::Block> holder; ///< a copy of the region, its operands arguments of the block
     train::FusedOp fused;
     plan::KernelSignature signature;
+    KernelWork work;
     bool endsModule = false; ///< the next kernel begins another one
     bool started = false;
   };
   struct Unit;
   struct Batch;
 
-  plan::Expected<std::string> compileUnit(const Unit &unit) const;
+  Expected<std::string> compileUnit(const Unit &unit) const;
 
-  std::string target;
+  target::CodeModel model;
   Profile *profile;
   cache::ContentStore *store;
   std::map<std::string, Entry> kernels; ///< by text, dimensions merged

@@ -1,14 +1,15 @@
-//===- KernelSignature.cpp ------------------------------------------------===//
+//===- KernelSignature.cpp - derive the memory that a kernel may touch ----===//
 #include "compiler/codegen/KernelSignature.h"
 
 using namespace mlir;
 
 namespace tcc::codegen {
 
-plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, int64_t tiles) {
+plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const KernelWork &work) {
   plan::KernelSignature signature;
   signature.set_symbol(symbol.str());
-  signature.set_tiles(tiles);
+  signature.set_tiles(work.tiles);
+  signature.set_tile_threads(work.tileThreads);
   auto add = [&](Type type) -> plan::KernelSignature::Operand & {
     plan::KernelSignature::Operand &operand = *signature.add_operands();
     operand.set_bytes(uint64_t(train::tensorBytes(type)));

@@ -2,14 +2,14 @@
 #ifndef TCC_CODEGEN_KERNELSIGNATURE_H
 #define TCC_CODEGEN_KERNELSIGNATURE_H
 
-#include "compiler/dialect/TrainDialect.h"
+#include "compiler/codegen/KernelEmitter.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace tcc::codegen {
 
-/// What the code that emitKernel generates for a region may touch: its operands as far as their types reach, in the
-/// order of the kernel's pointers, the scratch of its loops, and the pairs whose pointers the code allows to be equal.
-plan::KernelSignature signatureOf(train::FusedOp fused, llvm::StringRef symbol, int64_t tiles);
+/// The memory that a region's generated code may touch: its operands, to the extent of their types and in the order of
+/// the kernel's pointers, the scratch of its loops, and the operand pairs whose pointers may be equal.
+plan::KernelSignature signatureOf(train::FusedOp fused, llvm::StringRef symbol, const KernelWork &work);
 
 } // namespace tcc::codegen
 

@@ -1,4 +1,4 @@
-//===- LoopEmitter.cpp ----------------------------------------------------===//
+//===- LoopEmitter.cpp - loops for ops that write their own (LoopKernel) --===//
 #include "compiler/codegen/LoopEmitter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -119,6 +119,8 @@ void LoopEmitter::write(const Memory &memory, Value index, Value value, Value ac
 }
 
 void LoopEmitter::touch(const Memory &memory, Value index, bool forWriting) {
+  if (!prefetches)
+    return;
   Value address = LLVM::GEPOp::create(builder, loc, memory.pointer.getType(), storedType(memory.type.getElementType()),
                                       memory.pointer, ValueRange{index});
   prefetchLine(builder, loc, address, forWriting);
@@ -149,13 +151,6 @@ SmallVector<Value> LoopEmitter::repeat(ValueRange inits, function_ref<Value(Valu
         scf::YieldOp::create(builder, loc, next);
       });
   return SmallVector<Value>(loopOp.getResults());
-}
-
-void LoopEmitter::forTiles(Value begin, Value end, function_ref<void(Value)> body) {
-  loop(begin, end, 1, {}, [&](Value tile, ValueRange) {
-    body(tile);
-    return SmallVector<Value>();
-  });
 }
 
 } // namespace tcc::codegen

@@ -1,4 +1,4 @@
-//===- LoopEmitter.h - kernels whose loops are their op's own ---*- C++ -*-===//
+//===- LoopEmitter.h - loops for ops that write their own (LoopKernel) --*- C++ -*-===//
 #ifndef TCC_CODEGEN_LOOPEMITTER_H
 #define TCC_CODEGEN_LOOPEMITTER_H
 
@@ -7,19 +7,20 @@
 
 namespace tcc::codegen {
 
-/// An operand or result, and how it lies in its memory.
+/// An operand or result, and its layout in memory.
 struct PlacedMemory {
   Memory memory;
   train::StridedLayout layout;
 };
 
-/// The CPU schedule's LoopBuilder: elements at linear indices, masked vectors.
+/// Elements at linear indices, masked vectors. A thread of a GPU runs the same loops with short vectors, which LLVM
+/// takes apart.
 class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<PlacedMemory> operands,
-              llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, llvm::StringRef target)
+              llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model)
       : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch),
-        vectorLanes(codegen::vectorLanes(target)), pairs(codegen::multipliesPairs(target)) {}
+        vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
   const train::StridedLayout &layout(unsigned operand) const override { return operands[operand].layout; }
@@ -52,8 +53,6 @@ public:
   mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) override;
   mlir::Value roundToPairs(mlir::Value values) override;
 
-  void forTiles(mlir::Value begin, mlir::Value end, llvm::function_ref<void(mlir::Value)> body);
-
 private:
   mlir::Value read(const Memory &memory, mlir::Value index, int64_t count, mlir::Value active);
   void write(const Memory &memory, mlir::Value index, mlir::Value value, mlir::Value active);
@@ -63,7 +62,7 @@ private:
   llvm::ArrayRef<PlacedMemory> operands, results;
   mlir::Value scratch;
   int64_t vectorLanes;
-  bool pairs;
+  bool pairs, prefetches;
 };
 
 } // namespace tcc::codegen

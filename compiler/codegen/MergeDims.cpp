@@ -1,4 +1,4 @@
-//===- MergeDims.cpp - adjacent dimensions as one ------------------------===//
+//===- MergeDims.cpp - merge adjacent dimensions that operands walk alike -===//
 #include "compiler/codegen/KernelEmitter.h"
 
 using namespace mlir;
@@ -24,7 +24,7 @@ void collapseDims(train::FusedOp fused) {
       return;
   auto isSmall = [&](Value value) { return cast<RankedTensorType>(value.getType()).getNumElements() == 1; };
   if (isSmall(yield.getValues()[0]))
-    return; // nothing to gain, and what is small keeps its dimensions
+    return; // nothing to gain, and small regions keep their dimensions
   SmallVector<bool> mergeable(shape.size() - 1, true); // with the next dimension
   for (Operation &op : body.without_terminator()) {
     if (op.hasTrait<train::Pointwise>() || isa<train::ConstantOp>(op)) {

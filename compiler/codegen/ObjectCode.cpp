@@ -1,4 +1,4 @@
-//===- ObjectCode.cpp -----------------------------------------------------===//
+//===- ObjectCode.cpp - MLIR to LLVM to machine code or PTX ---------------===//
 #include "compiler/codegen/ObjectCode.h"
 
 #include "compiler/codegen/KernelEmitter.h"
@@ -17,12 +17,14 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
 #include "llvm/Analysis/TargetLibraryInfo.h"
+#include "llvm/Analysis/VectorUtils.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
+#include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/FileSystem.h"
@@ -31,7 +33,6 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
-#include "llvm/TargetParser/Host.h"
 
 #include <mutex>
 
@@ -43,30 +44,28 @@ namespace tcc::codegen {
 
 namespace {
 
-constexpr const char *kTriple = "x86_64-unknown-linux-gnu";
-
-std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const std::string &target) {
+std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const target::CodeModel &model) {
   static std::once_flag once;
   std::call_once(once, [] {
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
   });
   std::string problem;
-  llvm::Triple triple(kTriple);
+  llvm::Triple triple(model.triple);
   const llvm::Target *backend = llvm::TargetRegistry::lookupTarget(triple, problem);
   if (!backend)
     return nullptr;
   // Product and sum are fused only where an op says so.
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  bool v4 = target != "cpu:v3";
-  std::string features = v4 ? "-prefer-256-bit" : "";
-  if (multipliesPairs(target))
-    features += ",+avx512bf16";
   return std::unique_ptr<llvm::TargetMachine>(
-      backend->createTargetMachine(triple, v4 ? "x86-64-v4" : "x86-64-v3", features, options, llvm::Reloc::PIC_,
+      backend->createTargetMachine(triple, model.processor, model.features, options, llvm::Reloc::PIC_,
                                    llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
@@ -105,6 +104,63 @@ void storeSingleLanes(llvm::Module &module) {
     }
 }
 
+llvm::Value *lanesOf(llvm::IRBuilder<> &builder, llvm::Value *vector, unsigned first, unsigned count) {
+  return builder.CreateShuffleVector(vector, llvm::createSequentialMask(first, count, 0));
+}
+
+/// True where a lane of a mask is false whatever the operands are.
+bool isKnownFalse(const llvm::Value *mask, unsigned lane) {
+  if (auto *constant = llvm::dyn_cast<llvm::Constant>(mask)) {
+    const llvm::Constant *bit = constant->getAggregateElement(lane);
+    return bit && bit->isNullValue();
+  }
+  auto *both = llvm::dyn_cast<llvm::BinaryOperator>(mask);
+  return both && both->getOpcode() == llvm::Instruction::And &&
+         (isKnownFalse(both->getOperand(0), lane) || isKnownFalse(both->getOperand(1), lane));
+}
+
+/// Masked loads and stores in pieces of one register, but for pieces without a lane. LLVM 22 splits them, too, but without
+/// AVX-512 it loads a piece whose mask folds to false as if it were true: beyond the end of an operand, and in place of
+/// the other value.
+void splitMaskedAccesses(llvm::Module &module, unsigned registerBits) {
+  for (llvm::Function &function : module)
+    for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
+      auto *access = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+      bool loads = access && access->getIntrinsicID() == llvm::Intrinsic::masked_load;
+      if (!loads && (!access || access->getIntrinsicID() != llvm::Intrinsic::masked_store))
+        continue;
+      auto *type = llvm::cast<llvm::FixedVectorType>(loads ? access->getType() : access->getArgOperand(0)->getType());
+      const unsigned bits = type->getScalarSizeInBits(), all = type->getNumElements(), lanes = registerBits / bits;
+      if (bits < 32 || all <= lanes) // narrower elements are loaded and stored one by one
+        continue;
+      llvm::IRBuilder<> builder(access);
+      llvm::Value *address = access->getArgOperand(loads ? 0 : 1), *mask = access->getArgOperand(loads ? 1 : 2);
+      llvm::SmallVector<llvm::Value *> pieces;
+      for (unsigned first = 0; first < all; first += lanes) {
+        const unsigned count = std::min(lanes, all - first);
+        llvm::Value *other = loads ? lanesOf(builder, access->getArgOperand(2), first, count) : nullptr;
+        bool isEmpty = true;
+        for (unsigned lane = first; lane < first + count; ++lane)
+          isEmpty &= isKnownFalse(mask, lane);
+        if (isEmpty) {
+          pieces.push_back(other);
+          continue;
+        }
+        llvm::Value *at = builder.CreateConstGEP1_64(type->getElementType(), address, first);
+        llvm::Value *part = lanesOf(builder, mask, first, count);
+        auto *piece = loads ? builder.CreateMaskedLoad(llvm::FixedVectorType::get(type->getElementType(), count), at,
+                                                       llvm::Align(bits / 8), part, other)
+                            : builder.CreateMaskedStore(lanesOf(builder, access->getArgOperand(0), first, count), at,
+                                                        llvm::Align(bits / 8), part);
+        piece->copyMetadata(*access, {llvm::LLVMContext::MD_alias_scope, llvm::LLVMContext::MD_noalias});
+        pieces.push_back(piece);
+      }
+      if (loads)
+        access->replaceAllUsesWith(llvm::concatenateVectors(builder, pieces));
+      access->eraseFromParent();
+    }
+}
+
 /// False where LLVM does not know the pipeline.
 bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::PassBuilder builder(&machine);
@@ -128,6 +184,8 @@ bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   }
   passes.run(module, modules);
   storeSingleLanes(module);
+  if (machine.getTargetTriple().isX86() && !machine.getMCSubtargetInfo()->checkFeatures("+avx512f"))
+    splitMaskedAccesses(module, 256);
   return true;
 }
 
@@ -143,17 +201,6 @@ void addLowering(OpPassManager &passes) {
 
 } // namespace
 
-plan::Expected<std::string> machineLevel() {
-  llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
-  auto all = [&](std::initializer_list<const char *> names) {
-    return llvm::all_of(names, [&](const char *name) { return features.lookup(name); });
-  };
-  if (!all({"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"}))
-    return plan::error(
-        "this machine is below x86-64-v3 (AVX2 and FMA), the lowest level that kernels are generated for");
-  return std::string(all({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? "cpu:v4" : "cpu:v3");
-}
-
 void prepareLowering(MLIRContext &context) {
   PassManager passes(&context);
   addLowering(passes);
@@ -164,7 +211,7 @@ void prepareLowering(MLIRContext &context) {
     context.getOrLoadDialect(name);
 }
 
-plan::Expected<std::string> compileToObject(ModuleOp module, const std::string &name, const std::string &target,
+Expected<std::string> compileToObject(ModuleOp module, const std::string &name, const target::CodeModel &model,
                                             Profile *profile) {
   auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
   Profile::Span span = measure("lowering to the LLVM dialect");
@@ -174,33 +221,34 @@ plan::Expected<std::string> compileToObject(ModuleOp module, const std::string &
   passes.enableVerifier(false);
   addLowering(passes);
   if (failed(passes.run(module)))
-    return plan::error("internal error: kernels {} cannot be lowered to LLVM", name);
+    return error("internal error: kernels {} cannot be lowered to LLVM", name);
   span = measure("LLVM IR");
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> code = translateModuleToLLVMIR(module, context, name);
-  std::unique_ptr<llvm::TargetMachine> machine = makeTargetMachine(target);
+  std::unique_ptr<llvm::TargetMachine> machine = makeTargetMachine(model);
   if (!code || !machine)
-    return plan::error("internal error: kernels {} cannot be translated to LLVM IR", name);
+    return error("internal error: kernels {} cannot be translated to LLVM IR", name);
   code->setTargetTriple(machine->getTargetTriple());
   code->setDataLayout(machine->createDataLayout());
   code->setSourceFileName(name);
   span = measure("LLVM optimisation");
   if (!optimize(*code, *machine))
-    return plan::error("internal error: LLVM does not know the passes for kernels");
+    return error("internal error: LLVM does not know the passes for kernels");
   span = measure("machine code");
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager emitter;
-  if (machine->addPassesToEmitFile(emitter, stream, nullptr, llvm::CodeGenFileType::ObjectFile))
-    return plan::error("internal error: LLVM cannot emit objects for {}", target);
+  auto type = model.warps() ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
+  if (machine->addPassesToEmitFile(emitter, stream, nullptr, type))
+    return error("internal error: LLVM cannot emit code for {}", model.processor);
   emitter.run(*code);
   return std::string(bytes.begin(), bytes.end());
 }
 
-plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) {
+Expected<std::string> linkShared(const std::vector<std::string> &objects) {
   llvm::SmallString<128> folder;
   if (std::error_code code = llvm::sys::fs::createUniqueDirectory("tcc-link", folder))
-    return plan::error("cannot make a temporary folder for linking: {}; set TMPDIR to a writable one", code.message());
+    return error("cannot make a temporary folder for linking: {}; set TMPDIR to a writable one", code.message());
   struct Cleanup {
     llvm::SmallString<128> &folder;
     ~Cleanup() { llvm::sys::fs::remove_directories(folder); }
@@ -220,7 +268,7 @@ plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) 
       file.clear_error();
     }
     if (code)
-      return plan::error("cannot write {}: {}; set TMPDIR to a folder with room", path.str().str(), code.message());
+      return error("cannot write {}: {}; set TMPDIR to a folder with room", path.str().str(), code.message());
     arguments.push_back(path.str().str());
   }
   llvm::SmallString<128> output(folder);
@@ -235,10 +283,10 @@ plan::Expected<std::string> linkShared(const std::vector<std::string> &objects) 
   std::lock_guard<std::mutex> lock(linking);
   lld::Result result = lld::lldMain(pointers, stream, stream, {{lld::Gnu, &lld::elf::link}});
   if (result.retCode != 0)
-    return plan::error("internal error: generated kernels do not link: {}", messages);
+    return error("internal error: generated kernels do not link: {}", messages);
   auto buffer = llvm::MemoryBuffer::getFile(output);
   if (!buffer)
-    return plan::error("cannot read {}: {}", output.str().str(), buffer.getError().message());
+    return error("cannot read {}: {}", output.str().str(), buffer.getError().message());
   return (*buffer)->getBuffer().str();
 }
 

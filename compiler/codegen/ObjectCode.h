@@ -1,12 +1,14 @@
 //===- ObjectCode.h - kernels as machine code -------------------*- C++ -*-===//
 //
-// Lowers modules of kernels through LLVM for one machine level and links them into one shared object without imports.
+// Lowers modules of kernels through LLVM for one machine level: to objects, linked into one shared object without
+// imports, or to PTX, joined to one text (PtxText.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_OBJECTCODE_H
 #define TCC_CODEGEN_OBJECTCODE_H
 
-#include "runtime/plan/Status.h"
+#include "compiler/target/CodeModel.h"
+#include "support/Status.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -22,16 +24,13 @@ namespace tcc::codegen {
 /// Loads the dialects that lowering needs; from then on several modules of one context may be lowered at once.
 void prepareLowering(mlir::MLIRContext &context);
 
-/// Lowers a module of kernels (scf, arith, math, vector and LLVM dialects) to a relocatable object for `target`
-/// ("cpu:v3", "cpu:v4"). `name` stands for it in messages. May be called from several threads, with a module each.
-plan::Expected<std::string> compileToObject(mlir::ModuleOp module, const std::string &name, const std::string &target,
+/// Lowers a module of kernels (scf, arith, math, vector and LLVM dialects) to a relocatable object for a
+/// processor, or to its part of a PTX text for warps. `name` stands for it in messages. May be called from several threads, with a module each.
+Expected<std::string> compileToObject(mlir::ModuleOp module, const std::string &name, const target::CodeModel &model,
                                             Profile *profile = nullptr);
 
 /// Links objects into a shared object in memory. A symbol that is still undefined is an error: kernels call nothing.
-plan::Expected<std::string> linkShared(const std::vector<std::string> &objects);
-
-/// The best level of this machine: "cpu:v4" or "cpu:v3". Error: a machine below x86-64-v3.
-plan::Expected<std::string> machineLevel();
+Expected<std::string> linkShared(const std::vector<std::string> &objects);
 
 } // namespace tcc::codegen
 

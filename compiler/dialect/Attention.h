@@ -1,4 +1,4 @@
-//===- Attention.h - what attention's evaluators and kernels share -*- C++ -*-===//
+//===- Attention.h - shapes and masks of attention --------------*- C++ -*-===//
 #ifndef TCC_DIALECT_ATTENTION_H
 #define TCC_DIALECT_ATTENTION_H
 

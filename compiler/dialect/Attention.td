@@ -30,21 +30,21 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
     train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
 
     Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64);
-    logsumexpRest, of the same type, what rounding took from logsumexp. A row whose scores are all near −1e9 (a mask of a
+    logsumexpRest, of the same type, the rounding error of logsumexp. A row whose scores are all near −1e9 (a mask of a
     finite number) has a logsumexp that is too coarse for the logarithm of its sum: logsumexp + logsumexpRest is not.
-    Sums are f32 (f64) whatever the operands' type. Operands and results of heads may lie in other tensors, by strides
-    (acceptsLayout), as long as features lie side by side.
+    Sums are f32 (f64) whatever the operands' type. Operands and results of heads may be strided views of other tensors
+    (acceptsLayout), as long as features are contiguous.
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
                             Optional<StaticShapeTensorOf<[UI32]>>:$randomKey), Train_AttentionAttributes);
   let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp, Train_FloatTensor:$logsumexpRest);
 }
-def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of attention; scores are computed again by blocks",
+def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of attention; recomputes scores block by block",
                                                 [Train_NotDifferentiable]> {
   let description = [{
     With p = exp(score − logsumexp − logsumexpRest), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
-    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). `biasGrad`, there only where somebody reads it, is s' in full:
+    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). `biasGrad`, present only if it has a reader, is s' in full:
     [B, H, Tq, Tk].
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,

@@ -1,4 +1,4 @@
-//===- AttentionEmitter.cpp - blocks of scores ------------------*- C++ -*-===//
+//===- AttentionEmitter.cpp - IR for one block of attention scores --*- C++ -*-===//
 #include "compiler/dialect/AttentionEmitter.h"
 #include "compiler/dialect/PhiloxLanes.h"
 #include "compiler/dialect/ScalarFunctions.h"
@@ -325,7 +325,7 @@ Lane AttentionEmitter::expAbove(Lane score, Lane base, std::optional<Lane> rest)
 }
 
 Lane AttentionEmitter::exp(Lane x) {
-  // Of what is below, the result is anything, and not taken.
+  // Below `normal` the result is arbitrary; the select at the end replaces it.
   Lane normal = x.compare(arith::CmpFPredicate::UGE, number(x.isDouble() ? -708 : -87)), zero = number(0);
   if (x.isDouble()) {
     scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(x, nullptr);

@@ -1,7 +1,7 @@
-//===- AttentionEmitter.h - blocks of scores --------------------*- C++ -*-===//
+//===- AttentionEmitter.h - IR for one block of attention scores --*- C++ -*-===//
 //
-// What attention's kernel and that of its gradient share. Scores are computed transposed, keys in rows and queries in
-// lanes: then keys and values are read as they lie, one broadcast element after another, the softmax's maxima and sums
+// The shared part of attention's kernel and its gradient's. Scores are computed transposed, keys in rows and queries in
+// lanes: then keys and values are read in place, one broadcast element after another, the softmax's maxima and sums
 // are vectors, and only the queries are transposed, once for all keys.
 //
 //===----------------------------------------------------------------------===//
@@ -34,7 +34,7 @@ template <typename OpTy> mlir::Type productTypeOf(OpTy op, bool multipliesPairs)
   return multipliesPairs && suitsPairs(s, element) ? element : s.sumType;
 }
 
-/// Where things lie in the scratch, in elements of the sums' type, each at a cache line.
+/// Offsets in the scratch, in elements of the sums' type, each at a multiple of 64 bytes.
 struct AttentionLayout {
   /// Queries of a block: lanes() divides it on every machine level.
   static constexpr int64_t kBlockQueries = 64;
@@ -96,7 +96,7 @@ protected:
   static MatrixView resultAt(int number, mlir::Value base, int64_t rowStride) {
     return {MatrixView::kResult, unsigned(number), base, rowStride, 1};
   }
-  /// Rows from `first` on of this batch and a head, wherever they lie.
+  /// Rows from `first` on of this batch and a head, at the operand's strides.
   MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofHead, mlir::Value first) {
     return rowsOf(place, number, batch, ofHead, first);
   }
@@ -119,8 +119,8 @@ protected:
   /// The rows of the block of queries, or keys, in an operand.
   MatrixView queryRows(int operand) { return rowsOf(MatrixView::kOperand, operand, head, queryFirst); }
   MatrixView keyRows(int operand) { return rowsOf(MatrixView::kOperand, operand, keyHead, keyFirst); }
-  /// Rows of an operand that are soon read, or of a result that are soon written. They are asked for before: rows that
-  /// lie apart are no stream that a processor would foresee.
+  /// Rows of an operand that are soon read, or of a result that are soon written, to be prefetched: rows at a distance
+  /// are no stream that the hardware prefetcher recognises.
   struct RowsAhead {
     MatrixView rows;
     int64_t count, features; ///< all of these rows are the tensor's own
@@ -135,7 +135,7 @@ protected:
   };
   /// The result has at most so many rows and columns.
   Share shareOf(mlir::Value row, int64_t rows, mlir::Value column, int64_t columns);
-  /// Asks for this share of the rows: all at once would wait for memory while nothing is multiplied.
+  /// Prefetches this share of the rows: all at once would wait for memory while nothing is multiplied.
   void askFor(const RowsAhead &ahead, const Share &share);
   /// The matrix as a factor whose columns are summed over: itself, or widened in the scratch.
   MatrixView widened(const MatrixView &matrix, int64_t copyOffset, mlir::Value rowEnd, int64_t columnCount);
@@ -165,14 +165,14 @@ protected:
   eachRow(const Vector &v, mlir::ValueRange inits,
           llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool diagonal, mlir::ValueRange)> body);
 
-  /// The scores of row `row` from what the product made; −∞ where excluded. `slope`, if given, is set to the score's
+  /// The scores of row `row` from the product's sums; −∞ where excluded. `slope`, if given, is set to the score's
   /// derivative by the scaled product, where the shape hasSlopes().
   Lane score(Lane product, const Vector &v, mlir::Value row, bool diagonal, std::optional<Lane> *slope = nullptr);
   /// i1: lanes from number `first` on.
   Lane lanesFrom(mlir::Value first);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const Vector &v, mlir::Value row);
-  /// What score() returned, with the scale.
+  /// The result of score(), scaled.
   Lane scaled(Lane score);
   /// e^(scaled(score) − base − rest).
   Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt);
@@ -206,7 +206,7 @@ private:
   MatrixView termMatrix(const Term &term);
   void bringTerm(const Term &term);
   Lane termAt(const Term &term, const Vector &v, mlir::Value row);
-  /// i1: what the mask keeps of row `row`.
+  /// i1: the lanes of row `row` that the mask keeps.
   Lane shown(const Vector &v, mlir::Value row);
 
   Term bias, mask;

@@ -2,8 +2,8 @@
 //
 // Weights are computed again from the scores and logsumexp with its rest, one block of queries and keys after another, and each block
 // adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention", arXiv:2205.14135,
-// algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys. Where there are
-// enough heads, a tile is all that reads one head's keys. Else there is a tile for each block of queries, which makes
+// algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys. With
+// enough heads, a tile covers all readers of one head's keys. Else there is a tile for each block of queries, which makes
 // their gradients, and one for each block of keys, which makes those of keys and values: seven products, on as many
 // threads as there are.
 //

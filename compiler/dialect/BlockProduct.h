@@ -1,6 +1,6 @@
 //===- BlockProduct.h - small matrix products inside kernels ----*- C++ -*-===//
 //
-// What a kernel whose loops are its own (LoopKernel) needs to multiply blocks that lie in cache: a product that keeps a
+// Multiplies blocks in cache for ops with loops of their own (LoopKernel): a product that keeps a
 // block of the result in registers (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS
 // 2008), and transposes in registers. Sizes are compiled in; each element is summed in order, by fused multiply-adds.
 //
@@ -34,7 +34,7 @@ private:
   int64_t count;
 };
 
-/// Where the elements of a matrix lie: (row, column) at base + row·rowStride + column·columnStride of an operand, a
+/// The addresses of a matrix: (row, column) at base + row·rowStride + column·columnStride of an operand, a
 /// result or the scratch.
 struct MatrixView {
   enum Place { kOperand, kResult, kScratch } place;
@@ -95,9 +95,9 @@ public:
     ///< Where a and b are words, that counts words.
     bool accumulate = true;
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
-    /// Emitted once for each of c's blocks of registers, ahead of its sums: what may be done beside them.
+    /// Emitted once for each of c's blocks of registers, ahead of its sums: work that may overlap with them.
     llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr;
-    /// What is stored for a vector of sums of a row.
+    /// The value to store for a vector of sums of a row.
     llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value sum)> finish = nullptr;
   };
   void multiply(const Product &p);

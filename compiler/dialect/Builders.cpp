@@ -1,4 +1,4 @@
-//===- Builders.cpp - short spellings of the train dialect ------*- C++ -*-===//
+//===- Builders.cpp - helpers that build train ops --------------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
 
 #include <llvm/ADT/STLExtras.h>

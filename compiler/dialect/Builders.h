@@ -1,4 +1,4 @@
-//===- Builders.h - short spellings of the train dialect --------*- C++ -*-===//
+//===- Builders.h - helpers that build train ops ----------------*- C++ -*-===//
 //
 // Gradient rules and passes are written with these. `Expr` is a value with arithmetic operators that broadcast as numpy
 // does, so that a rule reads as its formula.

@@ -12,7 +12,7 @@ class Train_LibraryOp<string mnemonic, string text, list<Trait> traits = []>
 def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
                                              DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
                                              DeclareOpInterfaceMethods<Train_Autocast, ["getAutocastOperands"]>]> {
-  let summary = "batched product of [B, M, K] and [B, K, N], added to `addend` where there is one";
+  let summary = "batched product of [B, M, K] and [B, K, N], added to `addend` if there is one";
   let description = [{
     `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. The result of 16-bit operands
     may be f32: then no sum is rounded. Beside a bf16 `lhs`, `rhs` may be f32: it is rounded to bf16 as it is read. `addend` is of the result's type; the sum lies in its place, and each element is
@@ -54,7 +54,7 @@ class Train_PoolBase<string mnemonic, string text, list<Trait> traits = []>
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
 }
 def Train_Winners : StaticShapeTensorOf<[UI8, I32]>;
-def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and where in the window it lies",
+def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and its position in the window",
                                      [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let description = [{
     The first of equal elements counts, as in PyTorch. Padding never wins. A winner is the offset in its window, row-major
@@ -70,7 +70,7 @@ def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window
     ::mlir::Value buildIndices(::mlir::OpBuilder &builder);
   }];
 }
-def Train_MaxPoolGradOp : Train_PoolBase<"max_pool_grad", "the gradient of each window at the element that won it",
+def Train_MaxPoolGradOp : Train_PoolBase<"max_pool_grad", "scatter the gradient of each window to its largest element",
                                          [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let arguments = !con((ins Train_Tensor:$grad, Train_Winners:$winners), Train_PoolWindow);
   let results = (outs Train_Tensor:$result);
@@ -79,7 +79,7 @@ def Train_SumPoolOp : Train_PoolBase<"sum_pool", "sum of each window", [DeclareO
   let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
   let results = (outs Train_Tensor:$result);
 }
-def Train_SumPoolGradOp : Train_PoolBase<"sum_pool_grad", "each element receives the gradients of the windows it is in",
+def Train_SumPoolGradOp : Train_PoolBase<"sum_pool_grad", "sum the gradients of all windows that hold an element",
                                          [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let arguments = !con((ins Train_Tensor:$grad), Train_PoolWindow);
   let results = (outs Train_Tensor:$result);

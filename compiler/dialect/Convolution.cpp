@@ -30,7 +30,7 @@ struct Shapes {
   int64_t inputsPerGroup() const { return w[1]; }
   int64_t outputsPerGroup() const { return w[0] / groups; }
 
-  /// Coordinates or extents of x or y as they lie in memory, from N, C, spatial; and back.
+  /// Coordinates or extents of x or y in memory order, from N, C, spatial; and back.
   template <typename T> llvm::SmallVector<T> stored(llvm::ArrayRef<T> dims) const {
     return channelsLast ? toChannelsLast(dims) : llvm::SmallVector<T>(dims);
   }

@@ -1,4 +1,4 @@
-//===- Ctc.h - what the two ops of CTC share --------------------*- C++ -*-===//
+//===- Ctc.h - shared parts of the two CTC ops ------------------*- C++ -*-===//
 #ifndef TCC_DIALECT_CTC_H
 #define TCC_DIALECT_CTC_H
 

@@ -1,8 +1,8 @@
 //===- Element.h - how ops describe one element to a loop nest --*- C++ -*-===//
 //
 // A fusible op is a function from an index to an element. The loop nest calls it with coordinates and gets back a value:
-// a scalar, or a vector of lanes that run along one dimension of the kernel's iteration space. Operands are asked for at
-// coordinates in turn, whether they lie in memory or are computed inside the same kernel. The scalar program is the same
+// a scalar, or a vector of lanes that run along one dimension of the kernel's iteration space. Operands are requested at
+// coordinates in turn, whether they are in memory or computed inside the same kernel. The scalar program is the same
 // with one lane and with many, in the body of a loop and in its masked tail.
 //
 //===----------------------------------------------------------------------===//
@@ -22,7 +22,7 @@ struct Coord {
   mlir::Value lanes;      ///< vector of i64: any coordinates
 };
 
-/// What `lanes` elements of a stored type are computed as: a scalar, or a vector where there are several. f16 and bf16
+/// The type in which `lanes` elements of a stored type are computed: a scalar, or a vector where there are several. f16 and bf16
 /// become f32, unsigned integers signless ones.
 mlir::Type laneTypeOf(mlir::Type element, int64_t lanes);
 
@@ -73,7 +73,7 @@ public:
 };
 
 /// Builds one tile of a kernel whose loops are the op's own.
-/// Where the elements of a tensor lie in memory: (i, j, …) at offset + i·strides[0] + j·strides[1] + …, counted in
+/// The addresses of a tensor's elements: (i, j, …) at offset + i·strides[0] + j·strides[1] + …, counted in
 /// elements.
 struct StridedLayout {
   int64_t offset = 0;
@@ -90,8 +90,8 @@ public:
 
   /// Lanes of a full vector for elements of this type.
   virtual int64_t lanes(mlir::Type element) const = 0;
-  /// Where the elements of an operand, or a result, lie: dense in row-major order, unless the op accepts other layouts
-  /// (LoopKernel::acceptsLayout). Linear indices below are of the memory that it says.
+  /// The layout of an operand, or a result: dense in row-major order, unless the op accepts other layouts
+  /// (LoopKernel::acceptsLayout). Linear indices below refer to that layout's memory.
   virtual const StridedLayout &layout(unsigned operand) const = 0;
   virtual const StridedLayout &resultLayout(unsigned result) const = 0;
   /// Loads `count` (1: a scalar) elements of operand `operand` from linear element index `index` (i64).
@@ -101,7 +101,7 @@ public:
   virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
   /// Reads back from result `result` (for ops that update in place).
   virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
-  /// Asks for the cache line of an element of an operand, or of a result that is soon written. A hint: `index` may lie
+  /// Prefetches an element of an operand, or of a result that is soon written. A hint: `index` may be
   /// outside.
   virtual void prefetch(unsigned operand, mlir::Value index) = 0;
   virtual void prefetchResult(unsigned result, mlir::Value index) = 0;
@@ -115,7 +115,7 @@ public:
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange carried)> step) = 0;
   mlir::Value index(int64_t value);
 
-  /// Loads from this worker's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
+  /// Loads from the tile's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
   /// read as f32.
   virtual mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count = 1,
                                   mlir::Value active = nullptr) = 0;

@@ -1,4 +1,4 @@
-//===- Elementwise.td - pointwise ops --------------------------------------===//
+//===- Elementwise.td - pointwise ops of one and two operands -------------===//
 #ifndef TCC_DIALECT_ELEMENTWISE_TD
 #define TCC_DIALECT_ELEMENTWISE_TD
 include "compiler/dialect/TrainDialect.td"

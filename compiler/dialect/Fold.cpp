@@ -1,4 +1,4 @@
-//===- Fold.cpp - constants through the naive evaluators --------*- C++ -*-===//
+//===- Fold.cpp - fold constants by the naive evaluators --------*- C++ -*-===//
 #include "compiler/dialect/Fold.h"
 
 #include "compiler/dialect/Builders.h"
@@ -28,7 +28,7 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
   auto reference = dyn_cast<Reference>(op);
   if (!reference || isa<ConstantOp>(op))
     return {};
-  // A tensor without elements is a constant, whatever it is made of; so is what is made of such tensors alone.
+  // A tensor without elements is a constant, whatever computes it; so is the result of an op on such tensors alone.
   auto isEmpty = [](Type type) { return cast<RankedTensorType>(type).getNumElements() == 0; };
   auto emptyOf = [](Type type) { return HostTensor(cast<RankedTensorType>(type)).toAttribute(); };
   if (op->getNumResults() > 0 && llvm::all_of(op->getResultTypes(), isEmpty)) {

@@ -1,4 +1,4 @@
-//===- Fold.h - constants through the naive evaluators ----------*- C++ -*-===//
+//===- Fold.h - fold constants by the naive evaluators ----------*- C++ -*-===//
 #ifndef TCC_DIALECT_FOLD_H
 #define TCC_DIALECT_FOLD_H
 

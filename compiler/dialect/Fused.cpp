@@ -1,5 +1,6 @@
-//===- Fused.cpp - questions about fused regions --------------------------===//
+//===- Fused.cpp - queries on fused regions -------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/dialect/Views.h"
 #include "runtime/plan/plan.pb.h"
 
 using namespace mlir;
@@ -186,9 +187,7 @@ LogicalResult RowwiseOp::verify() {
   if (!llvm::hasSingleElement(body.getOps<MatMulOp>()) || !llvm::hasSingleElement(body.getOps<FusedOp>()))
     return emitOpError("needs one matmul and one kernel");
   FusedOp kernel = getKernel();
-  Value rows = kernel->getNumOperands() ? kernel->getOperand(0) : Value();
-  while (rows && rows.getDefiningOp() && rows.getDefiningOp()->hasTrait<View>())
-    rows = rows.getDefiningOp()->getOperand(0);
+  Value rows = kernel->getNumOperands() ? rootOf(kernel->getOperand(0)) : Value();
   if (!rows || rows.getDefiningOp() != getProduct())
     return emitOpError("the kernel's first operand is not the product");
   if (!llvm::equal(kernel->getResults(), cast<YieldOp>(body.getTerminator()).getValues()))

@@ -1,6 +1,6 @@
 //===- HostTensor.h - a tensor in host memory -------------------*- C++ -*-===//
 //
-// What the naive evaluators compute with: bytes in row-major order under an MLIR tensor type. Element access converts
+// The tensors of the naive evaluators: bytes in row-major order under an MLIR tensor type. Element access converts
 // through double or int64, slowly and safely.
 //
 //===----------------------------------------------------------------------===//

@@ -1,4 +1,4 @@
-//===- IndexRange.cpp - which ops index, and which hand indices on ---------===//
+//===- IndexRange.cpp - propagate the legal values of indices -------------===//
 #include "compiler/dialect/IndexRange.h"
 
 #include "compiler/dialect/Builders.h"

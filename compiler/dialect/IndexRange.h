@@ -1,8 +1,8 @@
-//===- IndexRange.h - which integers are legal indices ----------*- C++ -*-===//
+//===- IndexRange.h - legal values of integer indices -----------*- C++ -*-===//
 //
-// Indices that a graph input holds (token ids, positions) must lie inside the table that they address. The ops that
-// address a table say so by IndexedAccess; ops that only move or shift integers carry that demand back to their
-// operands by IntegerFlow. derive-index-ranges follows both from each table to the graph's inputs.
+// Indices that a graph input holds (token ids, positions) must be inside the table that they address. Ops that address
+// a table implement IndexedAccess; ops that only move or shift integers propagate the demand to their operands by
+// IntegerFlow. derive-index-ranges follows both from each table to the graph's inputs.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_INDEXRANGE_H

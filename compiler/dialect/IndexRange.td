@@ -1,4 +1,4 @@
-//===- IndexRange.td - ops that index, and ops that hand indices on --------===//
+//===- IndexRange.td - interfaces of ops that use or forward indices ------===//
 #ifndef TCC_DIALECT_INDEXRANGE_TD
 #define TCC_DIALECT_INDEXRANGE_TD
 
@@ -22,8 +22,8 @@ def Train_IntegerFlow : OpInterface<"IntegerFlow"> {
   let description = "An op whose result elements each follow from one element of an operand, with constants beside it.";
   let methods = [
     InterfaceMethod<[{
-        What elements of operand `operand` must satisfy for elements of result 0 to satisfy `demand`. nullopt where that
-        cannot be said. A demand may be weaker than needed, never stronger: data that is good must not be refused.
+        The demand on elements of operand `operand` so that elements of result 0 satisfy `demand`. nullopt if it is not
+        known. A demand may be weaker than needed, never stronger: data that is good must not be refused.
       }],
       "::std::optional<::tcc::train::IndexDemand>", "pullBack",
       (ins "unsigned":$operand, "const ::tcc::train::IndexDemand &":$demand)>

@@ -61,7 +61,7 @@ LogicalResult GatherOp::verify() {
   return success();
 }
 double GatherOp::getFlops() { return 0; }
-/// Whole slices are read as they lie; single elements would be looked for again by every reader.
+/// Whole slices are read in place; single elements would be looked up again by every reader.
 bool GatherOp::isCheapToRecompute() {
   constexpr int64_t kLeastSlice = 16;
   return product(shapeOf(getInput()).drop_front(getAxis() + 1)) >= kLeastSlice;

@@ -1,6 +1,6 @@
-//===- Indexing.h - what ops that index share -------------------*- C++ -*-===//
+//===- Indexing.h - helpers of ops that index -------------------*- C++ -*-===//
 //
-// How an index is read, and arithmetic on linear indices for kernels whose loops are their own.
+// The meaning of an index, and arithmetic on linear indices for LoopKernel ops.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_INDEXING_H

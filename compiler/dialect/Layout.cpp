@@ -1,8 +1,8 @@
-//===- Layout.cpp - what ops become on channels-last tensors ----*- C++ -*-===//
+//===- Layout.cpp - rewrite ops for channels-last tensors -------*- C++ -*-===//
 //
-// A reduction that keeps the channels would walk the whole tensor for each few of them: it is split in two, of which the
-// first takes what lies together (the innermost spatial dimensions) and the second the few sums that are left. Both
-// stand in the IR, so that its bits do not depend on how it is fused.
+// A reduction that keeps the channels would walk the whole tensor for each few of them: it is split in two. The first
+// reduces the innermost spatial dimensions, which are contiguous, the second the few sums that remain. Both are ops of
+// the IR, so that the bits do not depend on fusion.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Layout.h"
@@ -125,7 +125,7 @@ template <typename OpTy> struct ConvModel : LayoutAware::ExternalModel<ConvModel
   }
 };
 
-/// What lies together in memory and is reduced at once: fits into a core's first caches.
+/// Bytes of the contiguous part that is reduced at once: it fits into a core's first caches.
 constexpr int64_t kReducedBlockBytes = 64 << 10;
 /// Fewer elements are reduced at once in any case.
 constexpr int64_t kFewReduced = 512;

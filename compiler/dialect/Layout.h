@@ -1,7 +1,7 @@
 //===- Layout.h - channels-last tensors -------------------------*- C++ -*-===//
 //
 // Ops are imported and differentiated on tensors N, C, spatial. assign-layouts turns those that gain by it into ops on
-// N, spatial, C; what an op has to be then stands here, behind the interface LayoutAware.
+// N, spatial, C; the interface LayoutAware, attached here, builds their new form.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_LAYOUT_H
@@ -10,7 +10,7 @@
 #include "compiler/dialect/TrainDialect.h"
 
 namespace tcc::train {
-/// What an op moves in one of the layouts, in bytes.
+/// The bytes that an op moves in one of the layouts.
 struct LayoutCost {
   int64_t walked = 0, turned = 0;
 };

@@ -1,4 +1,4 @@
-//===- Layout.td - which ops can work on channels-last tensors -------------===//
+//===- Layout.td - the interface of ops that support channels-last --------===//
 #ifndef TCC_DIALECT_LAYOUT_TD
 #define TCC_DIALECT_LAYOUT_TD
 
@@ -8,15 +8,15 @@ include "mlir/IR/Interfaces.td"
 def Train_LayoutAware : OpInterface<"LayoutAware"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    An op that can compute the same on tensors that lie as N, spatial, C instead of N, C, spatial. Pointwise ops need not
-    say so. Attached in Layout.cpp.
+    An op that can compute the same on tensors N, spatial, C instead of N, C, spatial. Pointwise ops need not
+    implement it. Attached in Layout.cpp.
   }];
   let methods = [
-    InterfaceMethod<"Operands that become channels-last with the op; the others stay as they are.",
+    InterfaceMethod<"Operands that become channels-last with the op; the others keep their layout.",
       "::llvm::SmallVector<unsigned>", "getLaidOutOperands", (ins)>,
     InterfaceMethod<"Results that become channels-last with the op.", "::llvm::SmallVector<unsigned>", "getLaidOutResults", (ins)>,
     InterfaceMethod<[{
-        Builds the op from operands of which those of getLaidOutOperands lie channels-last; one value per result, those of
+        Builds the op from operands of which those of getLaidOutOperands are channels-last; one value per result, those of
         getLaidOutResults channels-last.
       }],
       "::llvm::SmallVector<::mlir::Value>", "buildChannelsLast",

@@ -1,4 +1,4 @@
-//===- Modes.td - ops that do one thing in training and another in inference -===//
+//===- Modes.td - ops with a training and an inference form ---------------===//
 #ifndef TCC_DIALECT_MODES_TD
 #define TCC_DIALECT_MODES_TD
 include "compiler/dialect/Random.td"
@@ -10,7 +10,7 @@ class Train_Mode<string mnemonic, string text>
 }
 def Train_DropoutOp : Train_Mode<"dropout", "each element is 0 with probability `p`, else x/(1 − p); in inference x"> {
   let description = [{
-    Srivastava et al., JMLR 2014. `mask` says what is kept. It follows from the key and `id` alone (see train.random), in every
+    Srivastava et al., JMLR 2014. `mask` is true for the elements that are kept. It follows from the key and `id` alone (see train.random), in every
     element type the same; forward and backward draw it again instead of storing it.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_RandomKey:$key, I64Attr:$id, F64Attr:$p);
@@ -20,8 +20,8 @@ def Train_DropoutOp : Train_Mode<"dropout", "each element is 0 with probability 
 def Train_BatchNormOp : Train_Mode<"batch_norm", "(x − mean)·rstd·scale + bias with each channel's statistics of the batch"> {
   let description = [{
     Ioffe and Szegedy, arXiv:1502.03167. Channels are dimension 1; statistics go over all others. `variance` is biased; rstd is
-    1/√(variance + epsilon). In inference the running statistics take the place of the batch's, which training does not
-    read: what it writes to them stands beside the op, as a train.write. f32 statistics for f16 and bf16.
+    1/√(variance + epsilon). In inference the running statistics replace the batch's. Training does not
+    read them; a train.write beside the op updates them. f32 statistics for f16 and bf16.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$scale, Train_FloatTensor:$bias,
                        Train_FloatTensor:$runningMean, Train_FloatTensor:$runningVariance, F64Attr:$epsilon);

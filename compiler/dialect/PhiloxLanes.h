@@ -23,7 +23,7 @@ inline PhiloxLanes emitPhilox(PhiloxLanes counter, Lane key0, Lane key1) {
   return counter;
 }
 
-/// The same with key `id`, a compile-time constant, from four words that a run sets: what train.random draws at
+/// The same with key `id`, a compile-time constant, from four words that a run sets: the draw of train.random at
 /// `position` (i64).
 inline PhiloxLanes emitPhilox(Lane position, llvm::ArrayRef<Lane> words, uint64_t id) {
   PhiloxLanes counter = {position & position.likeInt(0xFFFFFFFF), position.shiftRightUnsigned(32), words[2], words[3]};

@@ -1,4 +1,4 @@
-//===- Pointwise.h - what all pointwise ops have in common ------*- C++ -*-===//
+//===- Pointwise.h - the shared parts of pointwise ops ----------*- C++ -*-===//
 #ifndef TCC_DIALECT_POINTWISE_H
 #define TCC_DIALECT_POINTWISE_H
 
@@ -17,7 +17,7 @@ inline double elementsOfResult(mlir::Operation *op) {
 
 } // namespace tcc::train
 
-/// Index maps and cost of a pointwise op; FLOPS is what one element takes.
+/// Index maps and cost of a pointwise op; FLOPS is the cost of one element.
 #define TCC_POINTWISE(OP, FLOPS)                                                                                       \
   mlir::AffineMap OP::getOperandMap(unsigned) { return identityMap(getOperation()); }                                  \
   double OP::getFlops() { return (FLOPS) * elementsOfResult(getOperation()); }                                         \

@@ -365,7 +365,7 @@ Value MaxPoolOp::buildIndices(OpBuilder &builder) {
   return winnerIndices(*this, builder, spatialOf(*this, shapeOf(getInput())));
 }
 
-/// Each window reads back what lies at its winner: a pick from the flattened plane, which has as many rows as windows.
+/// Each window reads back the element at its winner: a pick from the flattened plane, which has as many rows as windows.
 void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getGrad()))

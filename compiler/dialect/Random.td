@@ -7,7 +7,7 @@ include "compiler/dialect/TrainDialect.td"
 def Train_RandomKey : StaticShapeTensorOf<[UI32]>;
 
 def Train_RandomKeyOp : Train_Op<"random_key", [Pure]> {
-  let summary = "what random numbers are drawn with in this call of the entry: seed (two words), update, micro-batch";
+  let summary = "the key of random numbers in this call of the entry: seed (two words), update, micro-batch";
   let description = "build-update turns it into an argument of the entry, which the runtime fills before each call.";
   let results = (outs Train_RandomKey:$result);
   let assemblyFormat = "attr-dict `:` type($result)";

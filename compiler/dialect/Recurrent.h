@@ -1,4 +1,4 @@
-//===- Recurrent.h - what the two recurrent ops share -----------*- C++ -*-===//
+//===- Recurrent.h - shared parts of the two recurrent ops ------*- C++ -*-===//
 //
 // A cell's settings and its activations, whose slopes are written in terms of their values: what a step stores is
 // enough for its gradient. The formulas are templates over a number, so that the evaluators and the kernels have the
@@ -51,7 +51,7 @@ inline CellSettings settingsOf(RecurrentGradOp op) {
   return settingsOf(op, op.getProjectedGrad(), op.getInitialGrad());
 }
 
-/// Where the operands and results of the ops are, by number; -1: absent.
+/// Numbers of the ops' operands and results; -1: absent.
 struct RecurrentOperands {
   int initialCell = -1, extra = -1, lengths = -1;
   explicit RecurrentOperands(RecurrentOp op);

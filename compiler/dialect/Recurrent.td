@@ -1,4 +1,4 @@
-//===- Recurrent.td - recurrent layers -------------------------------------===//
+//===- Recurrent.td - recurrent layers and their gradient -----------------===//
 #ifndef TCC_DIALECT_RECURRENT_TD
 #define TCC_DIALECT_RECURRENT_TD
 include "compiler/dialect/TrainDialect.td"

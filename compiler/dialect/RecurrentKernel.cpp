@@ -1,9 +1,9 @@
 //===- RecurrentKernel.cpp - the loops of recurrent layers ------*- C++ -*-===//
 //
-// A tile is a few samples: it runs through all steps by itself, since samples know nothing of one another. In each step
+// A tile is a few samples: it runs through all steps by itself, since samples are independent. In each step
 // the state is multiplied by the recurrent weights, four samples by one vector of columns at a time, so that a weight
-// that was loaded serves four of them; then the cell's arithmetic runs over the products, which lie in the nearest
-// cache.
+// that was loaded serves four of them; then the cell's arithmetic runs over the products, which are in the
+// first-level cache.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Lane.h"

@@ -1,4 +1,4 @@
-//===- Reduction.cpp - reductions -------------------------------*- C++ -*-===//
+//===- Reduction.cpp - sums, maxima and other reductions --------------------===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Verify.h"

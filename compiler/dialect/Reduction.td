@@ -1,4 +1,4 @@
-//===- Reduction.td - reductions and what is made of them -----------------===//
+//===- Reduction.td - reductions, softmax and normalisations --------------===//
 #ifndef TCC_DIALECT_REDUCTION_TD
 #define TCC_DIALECT_REDUCTION_TD
 include "compiler/dialect/TrainDialect.td"

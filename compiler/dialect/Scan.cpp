@@ -1,7 +1,7 @@
-//===- Scan.cpp - rows that are walked in order -----------------*- C++ -*-===//
+//===- Scan.cpp - cumulative sums and products along a dimension --*- C++ -*-===//
 //
-// A scan runs along one dimension; what lies inside that dimension are columns that lanes share. A tile is a few rows,
-// or a block of columns of one, so that no result depends on who runs it.
+// A scan runs along one dimension; the dimensions inside it are columns, and lanes run along them. A tile is a few rows,
+// or a block of columns of one row, so that no result depends on who computes it.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"

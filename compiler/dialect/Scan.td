@@ -1,4 +1,4 @@
-//===- Scan.td - scans and sorts: rows that are walked in order ------------===//
+//===- Scan.td - scans and sorts along a dimension ------------------------===//
 #ifndef TCC_DIALECT_SCAN_TD
 #define TCC_DIALECT_SCAN_TD
 include "compiler/dialect/TrainDialect.td"
@@ -23,7 +23,7 @@ def Train_LinearScanOp : Train_Scan<"linear_scan", "h_i = factor_i · h_(i−1) 
   let assemblyFormat = "$factor `,` $term `dim` `=` $dim attr-dict `:` type($result)";
 }
 def Train_SortOp : Train_PureOp<"sort", [DeclareOpInterfaceMethods<Train_LoopKernel>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
-  let summary = "the first elements of `input` in order along `dim`, and where they stood";
+  let summary = "the first elements of `input` in sorted order along `dim`, and their indices";
   let description = [{
     The results' extent along `dim` says how many: all of them, or the first k. Equal elements stay in the order in which they
     stood; NaN is beyond every number, as in PyTorch. Each row is a heap of the best k so far in the results' own memory: n

@@ -1,4 +1,4 @@
-//===- Scatter.cpp - one index for each element -----------------*- C++ -*-===//
+//===- Scatter.cpp - scatter and gather with an index for each element --*- C++ -*-===//
 //
 // A line is everything along `axis` at one place of the other dimensions: lines know nothing of one another, so tiles
 // are made of them. Inside a line updates are applied in order. Where neighbouring lines share their indices (whole

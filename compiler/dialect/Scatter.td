@@ -1,9 +1,9 @@
-//===- Scatter.td - one index for each element -----------------------------===//
+//===- Scatter.td - scatter and gather with an index for each element -----===//
 #ifndef TCC_DIALECT_SCATTER_TD
 #define TCC_DIALECT_SCATTER_TD
 include "compiler/dialect/TrainDialect.td"
 
-def Train_ScatterKind : I32EnumAttr<"ScatterKind", "what a scatter does with an element that is there", [
+def Train_ScatterKind : I32EnumAttr<"ScatterKind", "combination of an update with the element at its index", [
     I32EnumAttrCase<"set", 0>, I32EnumAttrCase<"add", 1>, I32EnumAttrCase<"mul", 2>, I32EnumAttrCase<"max", 3>, I32EnumAttrCase<"min", 4>]> {
   let cppNamespace = "::tcc::train";
 }

@@ -1,4 +1,4 @@
-//===- Sort.cpp - rows in order ---------------------------------*- C++ -*-===//
+//===- Sort.cpp - sort and top-k along a dimension --------------*- C++ -*-===//
 //
 // The best k of a row are kept as a heap whose root is the last of them in order: an element that comes before the root
 // takes its place. At the end the root is taken off again and again, which fills the row from the back. Order is

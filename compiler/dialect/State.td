@@ -4,43 +4,43 @@
 include "compiler/dialect/TrainDialect.td"
 
 def Train_VariableOp : Train_Op<"variable", [Symbol]> {
-  let summary = "state that outlives a step: a parameter, a frozen weight, an optimizer's moment, an accumulator";
+  let summary = "state that outlives a step: a parameter, frozen weight, optimizer moment or accumulator";
   let description = [{
-    `role` is one of parameter, frozen, constant, optimizer, accumulator, held (hold-stops). Its first value is `fill` in every element, or else
-    the initializer of its name in the model (weights never enter the IR).
+    `role` is one of parameter, frozen, constant, optimizer, accumulator, held (hold-stops). Its first value is `fill` in
+    every element, else the model's initializer of its name (weights never enter the IR).
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, OptionalAttr<F64Attr>:$fill,
                        OptionalAttr<ElementsAttr>:$value, DefaultValuedAttr<I64Attr, "-1">:$group);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
 }
 def Train_ReadOp : Train_Op<"read", [MemoryEffects<[MemRead]>]> {
-  let summary = "the current value of a variable";
+  let summary = "read the current value of a variable";
   let arguments = (ins FlatSymbolRefAttr:$variable);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$variable attr-dict `:` type($result)";
 }
 def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>]> {
-  let summary = "gives a variable its next value";
+  let summary = "write the next value of a variable";
   let arguments = (ins FlatSymbolRefAttr:$variable, Train_Tensor:$value);
   let assemblyFormat = "$variable `,` $value attr-dict `:` type($value)";
 }
 
 def Train_FillOp : Train_Op<"fill", []> {
-  let summary = "a buffer of its own with `value` in every element";
-  let description = "Made by materialize-buffers where a constant has to lie in memory. Not pure: two fills are two buffers.";
+  let summary = "fill a buffer of its own with `value`";
+  let description = "materialize-buffers creates it for a constant that is stored in memory. Not pure: two fills are two buffers.";
   let arguments = (ins F64Attr:$value);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$value attr-dict `:` type($result)";
 }
 def Train_CopyOp : Train_Op<"copy", []> {
-  let summary = "the same elements in a buffer of their own";
+  let summary = "copy the elements to a buffer of their own";
   let arguments = (ins Train_Tensor:$input);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
 }
 
 def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, ParentOneOf<["FusedOp", "RowwiseOp"]>]> {
-  let summary = "the values that leave a fused or rowwise region";
+  let summary = "return values from a fused or rowwise region";
   let arguments = (ins Variadic<Train_Tensor>:$values);
   let assemblyFormat = "($values^ `:` type($values))? attr-dict";
   let builders = [OpBuilder<(ins), "build($_builder, $_state, ::mlir::ValueRange());">];
@@ -48,9 +48,9 @@ def Train_YieldOp : Train_Op<"yield", [Terminator, Pure, ParentOneOf<["FusedOp",
 def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">]> {
   let summary = "ops that become one generated kernel";
   let description = [{
-    Block arguments are the operands. Everything inside is computed once per element of the kernel's iteration space; nothing
-    but the yielded values reaches memory. An op whose loops are its own is alone, or stands between movements of its operands
-    and results, which say by what strides its loops read and write (fold-strides).
+    Block arguments are the operands. The kernel computes the ops once per element of its iteration space; only the yielded
+    values reach memory. A LoopKernel op is alone in its region, or between movements of its operands and results, which
+    give the strides of its loops (fold-strides).
   }];
   let arguments = (ins Variadic<Train_Tensor>:$inputs);
   let results = (outs Variadic<Train_Tensor>:$results);
@@ -64,10 +64,10 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
     ::tcc::train::LoopKernel getLoopKernel();
     /// The operand that result 0 must overwrite (a scatter into it), or -1.
     int getRequiredInPlaceOperand();
-    /// Elements of the iteration space that each of its tiles visits, in row-major order, the last one fewer, if that is
-    /// settled; else the tiles are the kernel's own matter.
+    /// Elements of the iteration space that each tile visits, in row-major order, fewer in the last one; nullopt if the
+    /// kernel chooses its own tiles.
     std::optional<int64_t> getTileElements();
-    /// Settles it. False where the kernel cannot be cut like that: a row that it reduces would belong to two tiles.
+    /// Sets it. False if the kernel cannot be cut like that: a row that it reduces would belong to two tiles.
     bool setTileElements(int64_t elements);
     /// True if each element of the operand is read for the same element of the iteration space alone, or for reductions
     /// of whole rows: a tile needs no element of the operand but its own.
@@ -76,12 +76,12 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
 }
 def Train_RowwiseOp : Train_Op<"rowwise", [Pure, IsolatedFromAbove, SingleBlockImplicitTerminator<"YieldOp">,
                                            DeclareOpInterfaceMethods<Train_LibraryCall>]> {
-  let summary = "a product whose rows go to a kernel as they are made";
+  let summary = "a product whose rows a kernel consumes as they are computed";
   let description = [{
     The region holds a matmul, views of its result, and the fused kernel that alone reads it, as its first operand. Operands
-    are the matmul's two, then the kernel's others; results are the kernel's. Some rows of the product are made at a time, in
-    a worker's scratch, and the kernel's tile of those rows runs on them: the product as a whole never lies in memory. The
-    bits are those of a matmul and a kernel by themselves. Made by fuse-updates.
+    are the matmul's two, then the kernel's others; results are the kernel's. A tile computes some rows of the product in
+    its scratch, then the kernel's tile of those rows: the product is never stored whole. The bits are those of a separate
+    matmul and kernel. fuse-updates creates it.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$inputs);
   let results = (outs Variadic<Train_Tensor>:$results);

@@ -1,4 +1,4 @@
-//===- StridedLayout.cpp --------------------------------------------------===//
+//===- StridedLayout.cpp - strides of operands behind views ---------------===//
 #include "compiler/dialect/StridedLayout.h"
 
 #include "compiler/dialect/Builders.h"

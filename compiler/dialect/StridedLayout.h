@@ -1,7 +1,7 @@
-//===- StridedLayout.h - tensors that lie in others -------------*- C++ -*-===//
+//===- StridedLayout.h - strides of tensors that alias parts of others --*- C++ -*-===//
 //
-// What moves elements without computing (transposes, slices, reshapes, concatenations) is a matter of strides for loops
-// that look their elements up by strides. The layout of one side of such an op follows from that of the other.
+// For loops that address their elements by strides, ops that only move elements (transposes, slices, reshapes,
+// concatenations) are strides. The layout of one side of such an op follows from that of the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_STRIDEDLAYOUT_H
@@ -14,14 +14,14 @@ namespace tcc::train {
 /// Row-major, nothing between elements. Dimensions of extent 1 have stride 0 in all layouts.
 StridedLayout denseLayout(llvm::ArrayRef<int64_t> shape);
 
-/// How the result of a movement with one operand lies where its operand does, read there; nothing where strides cannot
-/// say it.
+/// The layout of a movement's result inside its only operand, for reading it there; nothing if strides cannot express
+/// it.
 std::optional<StridedLayout> layoutOfResult(mlir::Operation *movement, const StridedLayout &operand);
-/// How operand `number` of a movement lies where its result does, written there; nothing where strides cannot say it,
-/// or where an element has no copy or several.
+/// The layout of operand `number` inside a movement's result, for writing it there; nothing if strides cannot express
+/// it, or if an element has no copy or several.
 std::optional<StridedLayout> layoutOfOperand(mlir::Operation *movement, unsigned number, const StridedLayout &result);
 
-/// An operand of a kernel whose loops are its own lies in an argument of its region, a result in what the region
+/// The memory of a LoopKernel's operand is an argument of its region, that of a result is a value that the region
 /// yields.
 struct PlacedTensor {
   unsigned number; ///< of the argument, or of the yielded value

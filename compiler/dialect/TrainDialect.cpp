@@ -17,6 +17,9 @@ using namespace mlir;
 #include "compiler/dialect/TrainEnums.cpp.inc"
 #include "compiler/dialect/TrainInterfaces.cpp.inc"
 
+#define GET_ATTRDEF_CLASSES
+#include "compiler/dialect/TrainAttributes.cpp.inc"
+
 #define GET_OP_CLASSES
 #include "compiler/dialect/TrainOps.cpp.inc"
 
@@ -26,6 +29,10 @@ void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "compiler/dialect/TrainOps.cpp.inc"
+      >();
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "compiler/dialect/TrainAttributes.cpp.inc"
       >();
   attachIndexRanges(*getContext());
   attachLayouts(*getContext());

@@ -35,6 +35,9 @@ template <typename ConcreteType> class View : public mlir::OpTrait::TraitBase<Co
 #include "compiler/dialect/TrainEnums.h.inc"
 #include "compiler/dialect/TrainInterfaces.h.inc"
 
+#define GET_ATTRDEF_CLASSES
+#include "compiler/dialect/TrainAttributes.h.inc"
+
 #define GET_OP_CLASSES
 #include "compiler/dialect/TrainOps.h.inc"
 

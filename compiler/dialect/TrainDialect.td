@@ -18,11 +18,11 @@ def Train_Dialect : Dialect {
   let summary = "Tensor programs that are trained: static shapes, value semantics, explicit state";
   let description = [{
     Every value is a tensor of static shape. Parameters and other state are `train.variable` symbols, read and written
-    explicitly until build-update turns them into arguments and results of the entry functions. What the compiler knows
-    about an op stands behind its interfaces (TrainInterfaces.td): its derivative, its cost, its scalar body, the library
+    explicitly until build-update turns them into arguments and results of the entry functions. Interfaces (TrainInterfaces.td)
+    give the compiler's knowledge about an op: its derivative, its cost, its scalar body, the library
     call it becomes, a naive evaluator.
   }];
-  let useDefaultAttributePrinterParser = 0;
+  let useDefaultAttributePrinterParser = 1;
   let hasConstantMaterializer = 1;
 }
 

@@ -1,4 +1,4 @@
-//===- TrainInterfaces.td - what the compiler asks an op -------------------===//
+//===- TrainInterfaces.td - interfaces that ops implement -----------------===//
 #ifndef TCC_DIALECT_TRAININTERFACES_TD
 #define TCC_DIALECT_TRAININTERFACES_TD
 
@@ -14,8 +14,8 @@ def Train_Differentiable : OpInterface<"Differentiable"> {
   let methods = [
     InterfaceMethod<[{
         Builds the gradients of the operands. `resultGradients[i]` is null where nothing flows into result i, else of its
-        type. Set `operandGradients[j]` (operand j's type), or leave it null where there is none (integers). What is not
-        wanted is removed as dead code.
+        type. Set `operandGradients[j]` (operand j's type), or leave it null where there is none (integers). Unused
+        gradients are removed as dead code.
       }],
       "void", "buildGradient",
       (ins "::mlir::OpBuilder &":$builder, "::mlir::ValueRange":$resultGradients,
@@ -25,7 +25,7 @@ def Train_Differentiable : OpInterface<"Differentiable"> {
 
 def Train_Cost : OpInterface<"Cost"> {
   let cppNamespace = "::tcc::train";
-  let description = "What running the op costs.";
+  let description = "The cost of executing the op.";
   let methods = [
     InterfaceMethod<"Floating-point (or integer) operations of one execution.", "double", "getFlops", (ins)>,
     InterfaceMethod<"True where computing again from the operands costs no more than reading the result: a fused kernel may repeat it.",
@@ -36,7 +36,7 @@ def Train_Cost : OpInterface<"Cost"> {
 def Train_Fusible : OpInterface<"Fusible"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    The op as a function from an index to an element: how it is computed inside a generated loop nest. One scalar program
+    The op as a function from an index to an element, for generated loop nests. One scalar program
     per op; lanes of a vector run the same one.
   }];
   let methods = [
@@ -80,21 +80,21 @@ def Train_Reducible : OpInterface<"Reducible"> {
 def Train_LoopKernel : OpInterface<"LoopKernel"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    An op whose loop nest is its own (scatter, scan): it is the only op of its kernel. Tiles are independent of one another.
+    An op that emits its own loop nest (scatter, scan): it is the only op of its kernel. Tiles are independent of one another.
   }];
   let methods = [
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
-    InterfaceMethod<"Bytes of scratch that one worker needs for a tile; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
+    InterfaceMethod<"Bytes of scratch that a tile needs; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
     InterfaceMethod<[{
         True where the loops find the elements of operand `number` (or of the result of that number) by
-        LoopBuilder::layout, and can with this one: fold-strides then lets them read and write where others want it.
+        LoopBuilder::layout, and can do so with this one: fold-strides may then absorb surrounding movements.
       }],
       "bool", "acceptsLayout", (ins "bool":$isResult, "unsigned":$number, "const ::tcc::train::StridedLayout &":$layout), "",
       "return false;">,
     InterfaceMethod<[{
-        What the multiplications take whose rate bounds the op: bf16 where it multiplies pairs of them
+        The operand type of the multiplications that bound the op: bf16 if it multiplies pairs of them
         (LoopBuilder::multipliesPairs), else f32 or f64.
       }],
       "::mlir::Type", "getProductType", (ins "bool":$multipliesPairs), "",
@@ -104,9 +104,9 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
 
 def Train_LibraryCall : OpInterface<"LibraryCall"> {
   let cppNamespace = "::tcc::train";
-  let description = "The plan instruction that the op becomes where the library has a kernel for its types.";
+  let description = "The plan instruction that the op becomes where its target calls something for it.";
   let methods = [
-    InterfaceMethod<"Fills shapes, types and flags of the call; the library's choice (tiles, scratch) is added by emit.",
+    InterfaceMethod<"Fills shapes, types and flags of the call; the target decides the rest (implementation, tiles, scratch).",
       "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>,
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">
   ];
@@ -155,8 +155,8 @@ def Train_Decomposable : OpInterface<"Decomposable"> {
 def Train_ModeDependent : OpInterface<"ModeDependent"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    An op that does one thing in training and another in inference (dropout, batch norm). As it stands it trains; entries in
-    inference mode take what buildInference makes of it, and write no state.
+    An op that does one thing in training and another in inference (dropout, batch norm). The op itself is the training form; entries
+    in inference mode take the result of buildInference, and write no state.
   }];
   let methods = [
     InterfaceMethod<"Builds the op's inference form from its operands; one value per result, of its type.",

@@ -1,4 +1,5 @@
-//===- TrainOps.td - all families ------------------------------------------===//
+//===- TrainOps.td - the ops of all families in one file ------------------===//
+include "compiler/dialect/Call.td"
 include "compiler/dialect/Elementwise.td"
 include "compiler/dialect/Shape.td"
 include "compiler/dialect/Reduction.td"

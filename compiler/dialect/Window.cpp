@@ -1,4 +1,4 @@
-//===- Window.cpp - sliding windows -----------------------------*- C++ -*-===//
+//===- Window.cpp - loops over sliding windows -----------------------------===//
 #include "compiler/dialect/Window.h"
 
 #include "compiler/dialect/Verify.h"

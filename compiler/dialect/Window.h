@@ -1,6 +1,6 @@
 //===- Window.h - sliding windows -------------------------------*- C++ -*-===//
 //
-// What convolutions and pooling have in common. Output q and offset k of a window read input q·stride − pad + k·dilation.
+// The common part of convolutions and pooling. Output q and offset k of a window read input q·stride − pad + k·dilation.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_WINDOW_H
@@ -13,7 +13,7 @@
 
 namespace tcc::train {
 
-/// What stands for N, C, spatial, in the order N, spatial, C; and back.
+/// Reorders N, C, spatial to N, spatial, C; and back.
 template <typename T> llvm::SmallVector<T> toChannelsLast(llvm::ArrayRef<T> dims) {
   llvm::SmallVector<T> result(dims);
   std::rotate(result.begin() + 1, result.begin() + 2, result.end());
@@ -76,7 +76,7 @@ llvm::SmallVector<mlir::Value>
 loopNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
 
-/// The same, where few rounds are written out: what is known of their counters is known when the kernel is compiled.
+/// The same, but a few rounds are unrolled: their counters are constants when the kernel is compiled.
 llvm::SmallVector<mlir::Value>
 unrolledNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
              llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);

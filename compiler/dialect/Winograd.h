@@ -1,7 +1,7 @@
 //===- Winograd.h - shapes of convolutions by Winograd's method -*- C++ -*-===//
 //
-// What the ops, their kernels and the pass that chooses them share. Everything follows from the shapes, so that bits do
-// not depend on the machine.
+// The shared part of the ops, their kernels and the pass that chooses them. Everything follows from the shapes, so that
+// bits do not depend on the machine.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_WINOGRAD_H
@@ -73,7 +73,7 @@ inline WinogradShape winogradShapeOf(mlir::Value input, mlir::Value output, llvm
 WinogradShape winogradShapeOf(WinogradConvOp op);
 WinogradShape winogradShapeOf(WinogradWeightGradOp op);
 
-/// What sums are in: f64 for f64, else f32.
+/// The type of sums: f64 for f64, else f32.
 mlir::Type winogradSumType(mlir::Type element);
 
 } // namespace tcc::train

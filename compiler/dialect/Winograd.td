@@ -1,4 +1,4 @@
-//===- Winograd.td - 3x3 convolutions by fewer multiplications -------------===//
+//===- Winograd.td - 3x3 convolutions by Winograd's method ----------------===//
 #ifndef TCC_DIALECT_WINOGRAD_TD
 #define TCC_DIALECT_WINOGRAD_TD
 include "compiler/dialect/TrainDialect.td"
@@ -14,8 +14,8 @@ def Train_WinogradConvOp : Train_WinogradBase<"winograd_conv", "3x3 convolution 
   let description = [{
     Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016): a tile of 6x6 inputs and the 3x3 weights
     are evaluated at 6x6 points, multiplied there, summed over the channels, and interpolated to 4x4 outputs: 36
-    multiplications where 144 would be. `input` [N, H, W, C], `weight` [K, C, 3, 3], result [N, H', W', K]; what lies outside
-    of the input is 0. `transposed`: `weight` is [C, K, 3, 3] with its taps in reverse, as in the gradient of an input.
+    multiplications instead of 144. `input` [N, H, W, C], `weight` [K, C, 3, 3], result [N, H', W', K]; elements outside
+    the input are 0. `transposed`: `weight` is [C, K, 3, 3] with its taps in reverse, as in the gradient of an input.
     Sums are f32 (f64 for f64) whatever the operands' type; the result is rounded once.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$weight, DenseI64ArrayAttr:$padsBegin,
@@ -24,8 +24,8 @@ def Train_WinogradConvOp : Train_WinogradBase<"winograd_conv", "3x3 convolution 
 def Train_WinogradWeightGradOp : Train_WinogradBase<"winograd_weight_grad", "partial sums of the gradient of a 3x3 convolution's weights"> {
   let description = [{
     The transpose of winograd_conv in its weights. `input` [N, H, W, C], `grad` [N, H', W', K]; result [parts, K, C, 3, 3],
-    in f32 (f64 for f64): the gradient is its sum over the parts, each of which is of some of the tiles. How many there are
-    follows from the shapes (`WinogradShape::gradParts`).
+    in f32 (f64 for f64): the gradient is its sum over the parts, each of which covers some of the tiles. Their number follows
+    from the shapes (`WinogradShape::gradParts`).
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$grad, DenseI64ArrayAttr:$padsBegin);
 }

@@ -4,7 +4,7 @@
 // y = Aᵀ[(G g Gᵀ) ∘ (Bᵀ d B)]A, where the products are summed over the channels before they are transformed back. For
 // each of the 36 points that is a matrix product, tiles × channels by channels × features. A tile of the kernel (a
 // task) transforms the weights of its features, then takes its tiles block by block: transforms, products and results
-// of a block lie in the core's scratch and never in memory.
+// of a block stay in the tile's scratch and never reach memory.
 //
 // The gradient of the weights is the transpose: Gᵀ[(Bᵀ d B) ∘ (A dy Aᵀ)]G, products summed over the tiles.
 //
@@ -123,7 +123,7 @@ private:
   int64_t elementBytes, used = 0;
 };
 
-/// Elements from one point to the next: a cache line more than it has, or the points of a channel, a power of two
+/// Elements from one point to the next: 64 bytes more than it has, or the points of a channel, a power of two
 /// apart, would all meet in one set of the cache.
 constexpr int64_t apart(int64_t elements) { return elements + 16; }
 

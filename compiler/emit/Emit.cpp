@@ -1,18 +1,18 @@
-//===- Emit.cpp -----------------------------------------------------------===//
+//===- Emit.cpp - write a planned program as a plan ------------------------===//
 #include "compiler/emit/Emit.h"
 
-#include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/emit/EmitVariables.h"
-#include "compiler/emit/LibraryCalls.h"
 #include "compiler/emit/Lives.h"
-#include "passes/Buffers.h"
+#include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "runtime/cpu/Library.h"
+#include "passes/memory/Buffers.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Signatures.h"
+#include "runtime/plan/Parallelism.h"
+#include "support/PlanNames.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -45,30 +45,32 @@ std::vector<std::string> nodesOf(Operation *op) {
 
 class EntryEmitter {
 public:
-  EntryEmitter(func::FuncOp function, codegen::KernelSet &kernels, LibraryCalls &library,
+  EntryEmitter(func::FuncOp function, codegen::KernelSet &kernels, const target::Target &target,
                const std::map<std::string, uint32_t> &variables, const plan::Plan &plan, plan::Entry &entry,
                bool sizesOnly)
-      : function(function), kernels(kernels), library(library), variables(variables), plan(plan), entry(entry), sizesOnly(sizesOnly),
+      : function(function), kernels(kernels), target(target), variables(variables), plan(plan), entry(entry), sizesOnly(sizesOnly),
         buffers(function) {}
 
-  plan::Status run() {
+  Status run() {
     entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
     entry.set_transient_bytes(integer(function->getAttr(names::kTransientBytes)));
     entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) + plan.resident_bytes());
     emitFrontier();
     entry.set_scalars(-1);
     if (sizesOnly)
-      return plan::Status::success();
+      return Status::success();
     emitBuffers();
     for (Operation *op : buffers.instructions)
-      if (plan::Status status = emitInstruction(op); !status.ok())
+      if (Status status = emitInstruction(op); !status.ok())
         return status;
+    // No more than was planned: without the slack that other orders of instructions left.
+    entry.set_transient_bytes(plan::transientBytes(entry, plan.max_workers()));
     emitPorts();
     EntryLives lives = analyzeLives(plan, entry);
     for (int id = 0; id < entry.buffers_size(); ++id)
       entry.mutable_buffers(id)->set_why_alive(whyAlive(plan, entry, lives, id));
     measurePeak();
-    return plan::Status::success();
+    return Status::success();
   }
 
 private:
@@ -135,9 +137,9 @@ private:
         buffer.mutable_type()->set_dtype(plan::U8);
         buffer.mutable_type()->add_dims(source.bytes);
       }
-      static constexpr plan::Buffer::Kind kinds[] = {plan::Buffer::VALUE,  plan::Buffer::STATE,   plan::Buffer::INPUT,
-                                                     plan::Buffer::OUTPUT, plan::Buffer::SCRATCH, plan::Buffer::SCRATCH,
-                                                     plan::Buffer::SCALARS, plan::Buffer::COUNTERS};
+      static constexpr plan::Buffer::Kind kinds[] = {
+          plan::Buffer::VALUE,        plan::Buffer::STATE,   plan::Buffer::INPUT,   plan::Buffer::OUTPUT,
+          plan::Buffer::PARTIAL_SUMS, plan::Buffer::SCALARS, plan::Buffer::COUNTERS};
       buffer.set_kind(kinds[source.kind]);
       buffer.set_name(bufferName(source, id));
     }
@@ -150,41 +152,43 @@ private:
     }
     std::vector<std::string> nodes = nodesOf(buffer.owner);
     std::string base = nodes.empty() ? "value" : nodes.back();
-    const char *suffix = buffer.kind == EntryBuffer::kScratch   ? " scratch"
-                         : buffer.kind == EntryBuffer::kPartial ? " partial sums"
-                                                                : "";
+    const char *suffix = buffer.kind == EntryBuffer::kPartial ? " partial sums" : "";
     return base + suffix + " #" + std::to_string(id);
   }
 
-  plan::Status emitInstruction(Operation *op) {
+  Status emitInstruction(Operation *op) {
     plan::Instruction instruction;
     SmallVector<Value> reads(op->getOperands());
     if (auto fused = dyn_cast<train::FusedOp>(op)) {
       codegen::KernelSet::Kernel kernel = kernels.add(fused);
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
-      instruction.mutable_kernel()->set_tiles(kernel.tiles);
+      instruction.mutable_kernel()->set_tiles(kernel.work.tiles);
+      if (kernel.work.gridBlocks) {
+        instruction.mutable_kernel()->mutable_grid()->set_blocks(kernel.work.gridBlocks);
+        instruction.mutable_kernel()->mutable_grid()->set_threads(kernel.work.gridThreads);
+      }
       if (train::LoopKernel loops = fused.getLoopKernel()) {
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
-        Type products = loops.getProductType(codegen::multipliesPairs(plan.target()));
+        Type products = loops.getProductType(target.capabilities().multipliesBf16);
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
       }
-    } else if (op->hasAttr(names::kLibrary)) {
-      std::optional<LibraryCallPlan> call = library.find(op);
-      if (!call)
-        return plan::error("internal error: the library no longer takes {}", op->getName().getStringRef().str());
-      instruction = call->instruction;
+    } else if (auto call = op->getAttrOfType<train::CallAttr>(names::kCall)) {
+      Expected<plan::Instruction> descriptor = target::parseCall(call.getDescriptor().str());
+      if (!descriptor)
+        return descriptor.status();
+      instruction = descriptor.take();
       if (auto rowwise = dyn_cast<train::RowwiseOp>(op)) {
         codegen::KernelSet::Kernel kernel = kernels.add(rowwise.getKernel());
         instruction.mutable_matmul()->mutable_row_kernel()->set_symbol(kernel.symbol);
-        instruction.mutable_matmul()->mutable_row_kernel()->set_tiles(kernel.tiles);
+        instruction.mutable_matmul()->mutable_row_kernel()->set_tiles(kernel.work.tiles);
       }
     } else if (auto fill = dyn_cast<train::FillOp>(op)) {
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
     } else if (isa<train::CopyOp>(op)) {
       instruction.mutable_copy();
     } else {
-      return plan::error("internal error: {} reached emit", op->getName().getStringRef().str());
+      return error("internal error: {} reached emit", op->getName().getStringRef().str());
     }
     for (auto [operand, result] : train::inPlacePairs(op))
       if (shareMemory(op->getOperand(operand), op->getResult(result))) {
@@ -203,17 +207,16 @@ private:
     }
     if (auto beside = op->getAttrOfType<IntegerAttr>(names::kBeside))
       instruction.set_beside(int32_t(beside.getInt()));
-    instruction.set_scratch(-1);
+    auto scratch = op->getAttrOfType<train::ScratchAttr>(names::kScratch);
+    if (scratch) {
+      instruction.set_scratch_slot_bytes(uint64_t(scratch.getSlotBytes()));
+      instruction.set_scratch_shared_bytes(uint64_t(scratch.getSharedBytes()));
+    }
+    instruction.set_scratch_offset(uint64_t(integer(op->getAttr(names::kScratchOffset))));
+    if (scratch && op->hasAttr(names::kCall))
+      instruction.set_tiles(scratch.getTiles());
     for (unsigned id : buffers.definedBy(op)) {
       const EntryBuffer &buffer = buffers.buffers[id];
-      if (buffer.kind == EntryBuffer::kScratch) {
-        instruction.set_scratch(id);
-        instruction.set_scratch_slot_bytes(integer(op->getAttr(names::kScratchSlotBytes)));
-        instruction.set_scratch_slots(uint32_t(train::scratchSlots(op)));
-        if (auto shared = op->getAttrOfType<IntegerAttr>(names::kScratchSharedBytes))
-          instruction.set_scratch_shared_bytes(uint64_t(shared.getInt()));
-        continue;
-      }
       plan::Operand &operand = *instruction.add_operands();
       operand.set_buffer(id);
       operand.set_write(true);
@@ -232,7 +235,7 @@ private:
     instruction.set_bytes(bytes);
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);
-    return plan::Status::success();
+    return Status::success();
   }
 
   bool shareMemory(Value operand, Value result) {
@@ -311,10 +314,15 @@ private:
     for (const EntryBuffer &buffer : buffers.buffers) {
       if (buffer.kind == EntryBuffer::kState)
         continue;
-      // What takes over another buffer's memory is not counted twice at the instruction where both live.
+      // A buffer that takes over another's memory is not counted twice at the instruction where both live.
       int64_t first = buffer.first + 1 + (buffer.inPlaceOf >= 0);
       change[first] += buffer.bytes;
       change[std::max(first, buffer.last + 2)] -= buffer.bytes;
+    }
+    for (int64_t at = 0; at < count; ++at) {
+      auto bytes = int64_t(plan::scratchBytes(entry, entry.instructions(int(at)), plan.max_workers()));
+      change[at + 1] += bytes;
+      change[at + 2] -= bytes;
     }
     for (int64_t delta : change)
       most = std::max(most, live += delta);
@@ -323,7 +331,7 @@ private:
 
   func::FuncOp function;
   codegen::KernelSet &kernels;
-  LibraryCalls &library;
+  const target::Target &target;
   const std::map<std::string, uint32_t> &variables;
   const plan::Plan &plan;
   plan::Entry &entry;
@@ -373,19 +381,33 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   training.set_loss_output(recipe.loss.output);
   training.set_target(recipe.loss.target);
   training.set_shift(recipe.loss.shift);
+  if (const EmaSettings &ema = recipe.train.ema; ema.decay) {
+    training.mutable_ema()->set_decay(*ema.decay);
+    training.mutable_ema()->set_every(uint64_t(ema.every));
+    training.mutable_ema()->set_warmup(uint64_t(ema.warmup));
+    training.mutable_ema()->set_on_device(ema.on == "device");
+  }
+  plan::Evaluation &evaluation = *training.mutable_evaluation();
+  evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());
+  evaluation.set_best(recipe.evaluate.best);
+  evaluation.set_stop_metric(recipe.evaluate.stopMetric);
+  evaluation.set_stop_patience(uint64_t(recipe.evaluate.stopPatience.value_or(0)));
+  evaluation.set_stop_min_change(recipe.evaluate.stopMinChange);
   if (recipe.checkpoint.everyMinutes)
     training.mutable_checkpoints()->set_every_minutes(*recipe.checkpoint.everyMinutes);
   if (recipe.checkpoint.keep)
     training.mutable_checkpoints()->set_keep(uint64_t(*recipe.checkpoint.keep));
   if (recipe.checkpoint.keepBest)
     training.mutable_checkpoints()->set_keep_best(*recipe.checkpoint.keepBest);
+  if (recipe.checkpoint.stagingBytes)
+    training.mutable_checkpoints()->set_staging_bytes(*recipe.checkpoint.stagingBytes);
   for (const auto &[input, column] : recipe.dataMap)
     (*plan.mutable_data()->mutable_map())[input] = column;
   for (const auto &[key, value] : recipe.dataSettings)
     (*plan.mutable_data()->mutable_settings())[key] = value;
 }
 
-/// What each point of a fat plan needs, and what an update costs there.
+/// The memory of each point of a fat plan, and the cost of an update there.
 void emitVariants(ModuleOp module, plan::Plan &plan) {
   if (auto budget = module->getAttrOfType<IntegerAttr>(names::kBudgetBytes))
     plan.set_budget_bytes(uint64_t(budget.getInt()));
@@ -396,10 +418,8 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
       if (entry.variant() != uint32_t(i))
         continue;
       variant.set_transient_bytes(std::max<uint64_t>(variant.transient_bytes(), entry.transient_bytes()));
-      uint64_t calls = entry.name() == "accumulate_next" ? uint64_t(std::max<int64_t>(plan.training().accumulate(), 1) - 1)
-                       : entry.name() == "step" || entry.name() == "accumulate_first" || entry.name() == "update" ? 1
-                                                                                                                 : 0;
-      variant.set_cost(variant.cost() + entry.cost() * calls);
+      uint64_t runs = entries::runsPerUpdate(entry.name(), plan.training().accumulate());
+      variant.set_cost(variant.cost() + entry.cost() * runs);
     }
   }
 }
@@ -451,14 +471,15 @@ void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::
 
 } // namespace
 
-plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const EmitOptions &options) {
+Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const EmitOptions &options) {
   plan::Plan plan;
   plan.set_producer("tcc " TCC_VERSION);
   plan.set_model(options.model->name);
-  plan.set_target(options.target);
+  plan.set_target(options.target->name());
   plan.set_precision(options.recipe->train.precision);
+  plan.set_card(options.card);
   plan.set_max_workers(options.maxWorkers);
-  plan.set_library(runtime::libraryName());
+  plan.set_library(options.target->library());
   plan.set_recipe(options.recipe->text);
   emitTraining(module, *options.recipe, plan);
   emitDecisions(module, *options.model, plan);
@@ -472,32 +493,35 @@ plan::Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, c
   plan.mutable_quantized()->Assign(options.model->quantized.begin(), options.model->quantized.end());
   plan.mutable_quantized_ranges()->Assign(options.model->ranges.begin(), options.model->ranges.end());
   std::map<std::string, uint32_t> none;
-  auto variables = options.sizesOnly ? plan::Expected(std::move(none)) : emitVariables(module, writer, options, plan);
+  auto variables = options.sizesOnly ? Expected(std::move(none)) : emitVariables(module, writer, options, plan);
   if (!variables)
     return variables.status();
   plan.set_resident_bytes(train::residentBytes(module));
 
-  codegen::KernelSet own(options.target);
+  codegen::KernelSet own(options.target->code());
   codegen::KernelSet &kernels = options.kernels ? *options.kernels : own;
-  LibraryCalls library;
   uint64_t transient = 0;
   for (auto function : module.getOps<func::FuncOp>()) {
     if (!function->hasAttr(names::kEntry))
       continue;
     plan::Entry &entry = *plan.add_entries();
-    if (plan::Status status = EntryEmitter(function, kernels, library, *variables, plan, entry, options.sizesOnly).run(); !status.ok())
+    if (Status status = EntryEmitter(function, kernels, *options.target, *variables, plan, entry, options.sizesOnly).run(); !status.ok())
       return status;
     transient = std::max<uint64_t>(transient, entry.transient_bytes());
   }
   plan.set_transient_bytes(transient);
   emitVariants(module, plan);
   if (kernels.size() && !options.sizesOnly) {
-    plan::Expected<std::string> code = kernels.compile();
+    Expected<std::string> code = kernels.compile();
     if (!code)
       return code.status();
     plan::CodeObject &object = *plan.add_code_objects();
     object.set_payload(writer.addPayload(*code));
     object.set_abi(plan::kKernelAbiVersion);
+    if (options.target->code().warps()) {
+      object.set_format(plan::CodeObject::PTX);
+      object.set_processor(options.target->code().processor);
+    }
     for (plan::KernelSignature &signature : kernels.signatures())
       *object.add_kernels() = std::move(signature);
     object.set_signatures_xxh3(

@@ -2,7 +2,7 @@
 #ifndef TCC_EMIT_EMIT_H
 #define TCC_EMIT_EMIT_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/PlanFile.h"
 
@@ -11,26 +11,30 @@
 namespace tcc::codegen {
 class KernelSet;
 }
+namespace tcc::target {
+class Target;
+}
 
 namespace tcc::emit {
 
 struct EmitOptions {
   const Recipe *recipe = nullptr;
   const frontend::ImportedModel *model = nullptr;
-  std::string target; ///< cpu:v3 | cpu:v4
+  const target::Target *target = nullptr;
+  std::string card;        ///< that the report is for, by name
   uint32_t maxWorkers = 8;
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
   bool sizesOnly = false;    ///< sizes and frontiers alone
-  std::string planFolder;    ///< what paths of external weights are relative to
-  codegen::KernelSet *kernels = nullptr; ///< what was begun; none: all kernels are still to be compiled
+  std::string planFolder;    ///< paths of external weights are relative to it
+  codegen::KernelSet *kernels = nullptr; ///< kernels under compilation; null: compile them all now
 };
 
-/// Weights up to this many bytes in all lie inside the plan; larger models' stay in the files they came in.
+/// Weights up to this total are stored in the plan; larger models' stay in their own files.
 inline constexpr uint64_t kEmbeddedWeightsBytes = 64ull << 20;
 
 /// Compiles the kernels and turns the entry functions of a module that went through plan-memory into a plan. Payloads
 /// go to `writer`. Errors: weights that cannot be read, internal ones.
-plan::Expected<plan::Plan> emitPlan(mlir::ModuleOp module, plan::PlanWriter &writer, const EmitOptions &options);
+Expected<plan::Plan> emitPlan(mlir::ModuleOp module, plan::PlanWriter &writer, const EmitOptions &options);
 
 } // namespace tcc::emit
 

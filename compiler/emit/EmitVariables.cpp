@@ -1,10 +1,11 @@
-//===- EmitVariables.cpp --------------------------------------------------===//
+//===- EmitVariables.cpp - write state and its first values ----------------===//
 #include "compiler/emit/EmitVariables.h"
 
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/ExternalPath.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Roles.h"
 
 #include "mlir/IR/Threading.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -17,26 +18,14 @@ namespace tcc::emit {
 
 namespace {
 
-plan::VariableRole roleOf(StringRef role) {
-  if (role == "parameter")
-    return plan::PARAMETER;
-  if (role == "optimizer")
-    return plan::OPTIMIZER;
-  if (role == "accumulator")
-    return plan::ACCUMULATOR;
-  if (role == "constant")
-    return plan::CONSTANT;
-  return plan::FROZEN;
-}
-
 /// A part of a file, mapped.
-plan::Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
+Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
   auto buffer = llvm::MemoryBuffer::getFileSlice(initializer.file, initializer.bytes, initializer.offset);
   if (!buffer)
-    return plan::error("{}: cannot read the weights of `{}` ({} bytes from offset {}): {}", initializer.file,
+    return error("{}: cannot read the weights of `{}` ({} bytes from offset {}): {}", initializer.file,
                        initializer.name, initializer.bytes, initializer.offset, buffer.getError().message());
   if ((*buffer)->getBufferSize() < initializer.bytes)
-    return plan::error("{}: ends before the weights of `{}` do ({} bytes from offset {}); copy the file again",
+    return error("{}: ends before the weights of `{}` do ({} bytes from offset {}); copy the file again",
                        initializer.file, initializer.name, initializer.bytes, initializer.offset);
   return std::move(*buffer);
 }
@@ -57,7 +46,7 @@ std::string convert(const char *data, const frontend::Initializer &initializer, 
 
 } // namespace
 
-plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
+Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
                                                               const EmitOptions &options, plan::Plan &plan) {
   std::map<std::string, uint32_t> indices;
   std::vector<std::pair<plan::ExternalBytes *, std::unique_ptr<llvm::MemoryBuffer>>> outside; // still to be hashed
@@ -74,7 +63,7 @@ plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, p
     variable.mutable_type()->set_dtype(train::toPlan(type.getElementType()));
     for (int64_t extent : type.getShape())
       variable.mutable_type()->add_dims(extent);
-    variable.set_role(roleOf(op.getRole()));
+    variable.set_role(plan::roleFromName(op.getRole()).value_or(plan::FROZEN));
     variable.set_group(op.getGroup());
     variable.set_offset(offset);
     uint64_t bytes = train::tensorBytes(type);
@@ -86,7 +75,7 @@ plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, p
       train::HostTensor value = train::HostTensor::fromAttribute(*op.getValue());
       variable.set_payload(writer.addPayload(value.data(), value.sizeBytes()));
     } else if (found == options.model->initializers.end()) {
-      return plan::error("internal error: variable `{}` has no first value", name);
+      return error("internal error: variable `{}` has no first value", name);
     } else {
       const frontend::Initializer &initializer = found->second;
       variable.set_node(initializer.node);
@@ -97,7 +86,7 @@ plan::Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, p
                                       : writer.addPayload(convert(initializer.data, initializer, type)));
         continue;
       }
-      plan::Expected<std::unique_ptr<llvm::MemoryBuffer>> file = mapWeights(initializer);
+      Expected<std::unique_ptr<llvm::MemoryBuffer>> file = mapWeights(initializer);
       if (!file)
         return file.status();
       const char *data = (*file)->getBufferStart();

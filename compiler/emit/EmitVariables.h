@@ -10,7 +10,7 @@ namespace tcc::emit {
 
 /// Places every train.variable of the module in the resident arena and says where its first value comes from. Returns
 /// the index of each by name. Errors: weights that cannot be read.
-plan::Expected<std::map<std::string, uint32_t>> emitVariables(mlir::ModuleOp module, plan::PlanWriter &writer,
+Expected<std::map<std::string, uint32_t>> emitVariables(mlir::ModuleOp module, plan::PlanWriter &writer,
                                                               const EmitOptions &options, plan::Plan &plan);
 
 } // namespace tcc::emit

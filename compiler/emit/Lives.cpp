@@ -1,5 +1,6 @@
-//===- Lives.cpp ----------------------------------------------------------===//
+//===- Lives.cpp - explain why each buffer is alive ------------------------===//
 #include "compiler/emit/Lives.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -13,7 +14,7 @@ namespace {
 using Value = std::pair<uint32_t, uint32_t>; // buffer, version
 
 bool isLoss(const plan::Plan &plan, const std::string &output) {
-  return output == "loss_sum" || output == "loss_weight" || output == "correct" ||
+  return output == outputs::kLossSum || output == outputs::kLossWeight || output == outputs::kCorrect ||
          (!output.empty() && output == plan.training().loss_output());
 }
 
@@ -60,7 +61,7 @@ std::vector<Phase> phasesOf(const plan::Plan &plan, const plan::Entry &entry) {
   for (const plan::Port &port : entry.outputs()) {
     if (isLoss(plan, port.name()))
       lossBuffers.insert(port.buffer());
-    else if (port.name().starts_with("gradient:") || port.name() == "grad_norm")
+    else if (port.name().starts_with(outputs::kGradientPrefix) || port.name() == outputs::kGradNorm)
       gradientBuffers.insert(port.buffer());
   }
   for (uint32_t id = 0; id < uint32_t(entry.buffers_size()); ++id)
@@ -76,7 +77,8 @@ std::vector<Phase> phasesOf(const plan::Plan &plan, const plan::Entry &entry) {
       if (!operand.write())
         continue;
       const plan::Variable *variable = variableOf(plan, entry, operand.buffer());
-      if (variable && (variable->role() == plan::PARAMETER || variable->role() == plan::OPTIMIZER)) {
+      if (variable && (variable->role() == plan::PARAMETER || variable->role() == plan::OPTIMIZER ||
+                       variable->role() == plan::EMA)) {
         phases[size_t(i)] = Phase::Update;
         gradients.push_back(i);
       }
@@ -107,7 +109,7 @@ Purpose purposeOf(const plan::Buffer &buffer, const BufferLife &life, const std:
     return Purpose::Input;
   case plan::Buffer::OUTPUT:
     return Purpose::Output;
-  case plan::Buffer::SCRATCH:
+  case plan::Buffer::PARTIAL_SUMS:
     return Purpose::Scratch;
   default:
     break;
@@ -164,10 +166,6 @@ EntryLives analyzeLives(const plan::Plan &plan, const plan::Entry &entry) {
       if (operand.write())
         note(life.writers, i);
     }
-    // Scratch is no operand, and means nothing outside its instruction.
-    int32_t scratch = entry.instructions(i).scratch();
-    if (scratch >= 0 && scratch < entry.buffers_size())
-      note(lives.buffers[size_t(scratch)].writers, i);
   }
   for (int id = 0; id < entry.buffers_size(); ++id)
     lives.buffers[size_t(id)].purpose = purposeOf(entry.buffers(id), lives.buffers[size_t(id)], lives.phases);

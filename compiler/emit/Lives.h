@@ -1,7 +1,7 @@
 //===- Lives.h - who makes and who reads each value of an entry -*- C++ -*-===//
 //
-// What can honestly be said about a buffer from the plan alone: which instruction makes it, which ones read it, on
-// which side of the loss they lie, and so why it is alive. The compiler writes that into `why_alive`, reports colour by
+// The facts about a buffer that follow from the plan alone: the instruction that writes it, its readers, their side of
+// the loss, and so the reason why it is alive. The compiler writes that into `why_alive`, reports colour by
 // it.
 //
 // An instruction belongs to the forward pass if the loss depends on it, or if no gradient, accumulator or parameter
@@ -27,7 +27,7 @@ enum class Phase {
   Recompute, ///< a forward instruction that runs again
 };
 
-/// What a buffer is there for.
+/// The purpose of a buffer.
 enum class Purpose {
   Activation, ///< of the forward pass, read by the forward pass alone
   Saved,      ///< of the forward pass, read again by the backward pass

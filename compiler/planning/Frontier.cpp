@@ -1,4 +1,4 @@
-//===- Frontier.cpp -------------------------------------------------------===//
+//===- Frontier.cpp - the ladder of budgets of a program ------------------===//
 #include "compiler/planning/Frontier.h"
 
 #include "compiler/planning/RematPrices.h"
@@ -130,7 +130,7 @@ Sequence withLateUpdates(const Program &program) {
     for (int v : program.instructions[i].reads)
       lastReader[size_t(v)] = i;
   }
-  std::vector<std::pair<Bytes, size_t>> updates; // what waits for each
+  std::vector<std::pair<Bytes, size_t>> updates; // bytes that wait for each
   for (size_t i = 0; i < count; ++i) {
     const ProgramInstruction &instruction = program.instructions[i];
     if (!instruction.writesState || !instruction.writes.empty() || isNeeded[i])
@@ -226,7 +226,7 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
     solved[i] = i < budgets.size() ? rematerialize(view.problem, budgets[i], solver)
                                    : improve(view.problem, view.least.peak, view.least.schedule, solver);
   });
-  // What was found for more memory, repaired, is often better than what was found from nothing.
+  // A repaired schedule for more memory is often better than one found from scratch.
   const RematSolution *last = nullptr;
   for (size_t i = 0; i < budgets.size(); ++i) {
     if (last && (!solved[i].feasible || solved[i].cost > last->cost + last->cost / 32))
@@ -433,7 +433,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     if (options.boundWork && i)
       kept[i].lowerBound += boundCost(problem, kept[i].bytes, bounding).anyOrder - sum;
   });
-  // What holds for more bytes holds for fewer.
+  // A bound for more bytes is a bound for fewer.
   for (size_t i = 1; i < kept.size(); ++i)
     kept[i].lowerBound = std::max(kept[i].lowerBound, kept[i - 1].lowerBound);
   if (result.error.empty())

@@ -48,8 +48,8 @@ Frontier frontier(const Program &program, const FrontierOptions &options = {});
 /// One for each program, several at a time; the same whatever the number of threads.
 std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, const FrontierOptions &options = {});
 
-/// Checks points naively: each sequence, what it takes and costs, its bound, and that none dominates another. Empty if
-/// right, else what is wrong.
+/// Checks points naively: each sequence, its memory and cost, its bound, and that none dominates another. Returns the
+/// violation, or an empty string.
 std::string validate(const Program &program, const std::vector<FrontierPoint> &points);
 
 /// The recomputation problem of a program: one node for each value (inputs first), or for an instruction that makes
@@ -60,10 +60,10 @@ RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstru
 /// lower bounds. Results of one instruction share its cost, and each may take over an operand's memory.
 RematProblem boundProblemOf(const Program &program);
 
-/// The program with its instructions in another valid order: at place i stands what was instruction `order[i]`.
+/// The program with its instructions in another valid order: instruction i of the result is instruction `order[i]`.
 Program inOrder(const Program &program, const Sequence &order);
 
-/// What lives when a sequence's memory is largest: values and workspaces, most bytes first.
+/// The values and workspaces live at a sequence's peak, most bytes first.
 std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence);
 
 /// The sequence without executions whose results nobody reads before they are made again.

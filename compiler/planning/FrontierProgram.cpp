@@ -1,6 +1,6 @@
 //===- FrontierProgram.cpp - programs, problems and sequences --*- C++ -*-===//
 //
-// From a program to the problem of recomputation and back, and what a sequence of executions says about a program.
+// Translates a program to a problem of recomputation and back, and evaluates sequences of executions.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Frontier.h"
@@ -136,7 +136,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
       nodeOf[size_t(v)] = add(node, nodesOf(needed), int(i));
     }
   }
-  // What reads state is not executed again once that is overwritten.
+  // A reader of state is not executed again once the state is overwritten.
   for (size_t i = 0; i < program.instructions.size(); ++i)
     for (int reader : program.instructions[i].after)
       for (size_t n = size_t(firstNode[size_t(reader)]); n < problem.nodes.size() && nodeInstruction[n] == reader;
@@ -233,6 +233,7 @@ Program expand(const Program &program, const Sequence &sequence) {
     instruction.name = source.name;
     instruction.cost = execution.cost;
     instruction.workspace = execution.workspace;
+    instruction.scratch = execution.scratch;
     instruction.writesState = source.writesState && positions[size_t(sequence[at])].front() == int(at);
     for (int v : execution.reads)
       instruction.reads.push_back(newest[size_t(v)]);
@@ -265,6 +266,10 @@ std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) 
   for (const PackingBuffer &buffer : problem.buffers) {
     change[size_t(buffer.first + 1)] += int64_t(aligned(buffer.bytes));
     change[size_t(buffer.last + 2)] -= int64_t(aligned(buffer.bytes));
+  }
+  for (const PackingScratch &scratch : problem.scratch) {
+    change[size_t(scratch.at + 1)] += int64_t(aligned(scratch.bytes));
+    change[size_t(scratch.at + 2)] -= int64_t(aligned(scratch.bytes));
   }
   int64_t live = 0, most = -1;
   Time peak = -1;

@@ -1,4 +1,4 @@
-//===- MinimumCut.cpp -----------------------------------------------------===//
+//===- MinimumCut.cpp - minimum cuts by Dinic's algorithm --------------------===//
 #include "compiler/planning/MinimumCut.h"
 
 #include <algorithm>

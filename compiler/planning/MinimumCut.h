@@ -1,4 +1,4 @@
-//===- MinimumCut.h - the cheapest edges between a source and a sink -*- C++ -*-===//
+//===- MinimumCut.h - minimum cuts of a flow network ------------*- C++ -*-===//
 //
 // Dinic's algorithm (Dinic 1970): blocking flows along shortest paths, level by level, until none is left. What the
 // source can still reach then is the smallest source's side of a minimum cut; what can still reach the sink is the
@@ -17,7 +17,7 @@ namespace tcc::planning {
 class FlowNetwork {
 public:
   using Capacity = int64_t;
-  /// What no cut may pay. Capacities that sum up to this are refused by nobody: keep them well below.
+  /// The capacity of an edge that no cut may contain. Sums of other capacities must stay well below; nothing checks that.
   static constexpr Capacity kUnlimited = INT64_MAX / 4;
 
   /// Back to a network without nodes; keeps its memory.
@@ -34,7 +34,7 @@ public:
   /// After solve, for each node: on the smallest sink's side.
   std::vector<bool> reachingSink(int sink, uint64_t *work = nullptr) const;
 
-  /// Both: the smallest sink's side. `cutCapacity`, if given, gets what solve returns.
+  /// solve, then reachingSink: the smallest sink's side. `cutCapacity`, if given, gets what solve returns.
   std::vector<bool> cut(int source, int sink, Capacity *cutCapacity = nullptr);
 
 private:

@@ -1,4 +1,4 @@
-//===- Overlap.cpp --------------------------------------------------------===//
+//===- Overlap.cpp - move updates beside library calls --------------------===//
 #include "compiler/planning/Overlap.h"
 
 #include "compiler/planning/PackingRepair.h"
@@ -45,6 +45,8 @@ PackingProblem livesOf(const OverlapProblem &problem, const Plan &plan) {
   std::vector<Time> position(plan.order.size());
   for (Time t = 0; t < count; ++t)
     position[size_t(plan.order[size_t(t)])] = t;
+  for (PackingScratch &scratch : result.scratch)
+    scratch.at = position[size_t(scratch.at)];
   for (PackingBuffer &buffer : buffers) {
     buffer.first = buffer.first < 0 ? -1 : count;
     buffer.last = buffer.last >= count ? count : -1;
@@ -76,8 +78,11 @@ public:
 
   OverlapSolution run() {
     std::vector<int> candidates;
+    std::vector<bool> hasScratch(plan.order.size(), false);
+    for (const PackingScratch &scratch : problem.packing.scratch)
+      hasScratch[size_t(scratch.at)] = true;
     for (int i : plan.order)
-      if (problem.instructions[size_t(i)].memoryNs)
+      if (problem.instructions[size_t(i)].memoryNs && !hasScratch[size_t(i)])
         candidates.push_back(i);
     std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
       return problem.instructions[size_t(a)].memoryNs > problem.instructions[size_t(b)].memoryNs;
@@ -121,11 +126,11 @@ private:
       take(std::move(here), i);
   }
 
-  /// What waits for the instruction at i goes behind the library calls after it that do not.
+  /// Moves the instructions that wait for the one at i behind the library calls after it that do not.
   void sinkReaders(Plan &in, size_t i) const {
     uint64_t left = at(in, i).memoryNs;
-    std::vector<int> stays{in.order[i]}, waits{in.order[i]}; // what waits for the first, itself included
-    size_t end = 0, staying = 0, waiting = 0;                // up to the last call
+    std::vector<int> stays{in.order[i]}, waits{in.order[i]}; // those that wait for the first, itself included
+    size_t staying = 0, waiting = 0;                         // up to the last call
     for (size_t j = i + 1; j < in.order.size() && j - i <= kLongest && left; ++j) {
       if (disturbsAny(in.order[j], waits)) {
         waits.push_back(in.order[j]);
@@ -134,7 +139,6 @@ private:
       stays.push_back(in.order[j]);
       if (uint64_t hides = std::min(left, free[size_t(in.order[j])])) {
         left -= hides;
-        end = j + 1;
         staying = stays.size();
         waiting = waits.size();
       }
@@ -175,7 +179,7 @@ private:
     return false;
   }
 
-  /// Lets the instruction at i run beside what hides it. Nanoseconds that are hidden.
+  /// Lets the instruction at i run beside the calls that hide it. Returns the hidden nanoseconds.
   uint64_t reach(Plan &in, size_t i) const {
     const OverlapInstruction &own = at(in, i);
     uint64_t left = own.memoryNs;
@@ -258,6 +262,10 @@ std::string validate(const OverlapProblem &problem, const OverlapSolution &solut
     return "instructions " + std::to_string(a) + " and " + std::to_string(b) + how +
            ", and one writes what the other touches";
   };
+  for (const PackingScratch &scratch : problem.packing.scratch)
+    for (size_t i = 0; i < count; ++i)
+      if (solution.order[i] == int(scratch.at) && solution.beside[i] > 0)
+        return "instruction " + std::to_string(scratch.at) + " has scratch and runs beside others";
   // Of each memory, the last instructions in the program's own order that wrote and that touched it so far: whatever
   // writes comes after all that touched it, whatever reads after all that wrote it.
   std::unordered_map<int, std::pair<int, int>> latest; // written, touched

@@ -1,9 +1,9 @@
-//===- Overlap.h - what waits for memory beside what multiplies -*- C++ -*-===//
+//===- Overlap.h - memory-bound updates beside library calls ----*- C++ -*-===//
 //
-// One core can ask for nearly all that memory gives, so two cores that update parameters wait half of the time, and two
-// that multiply leave memory idle. Here instructions bound by memory get leave to run while later, independent library
-// calls do. An order and a packing stand already: instructions change places, lives grow and buffers move only as far
-// as the arena does not.
+// One core alone nearly saturates the memory's bandwidth, so two cores that update parameters wait half of the time, and
+// two that multiply leave memory idle. This lets memory-bound instructions run concurrently with later, independent
+// library calls. It starts from a finished order and packing: instructions may be reordered, live ranges extended and
+// buffers moved, but the arena does not grow.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_OVERLAP_H
@@ -16,13 +16,13 @@
 
 namespace tcc::planning {
 
-/// An instruction as far as time is concerned. Memory is named by number: the packing problem's buffers first, state
+/// An instruction's time and its memory accesses. Memory is named by number: the packing problem's buffers first, state
 /// after them.
 struct OverlapInstruction {
   uint64_t computeNs = 0;  ///< of a library call; others hide nothing
   uint64_t memoryNs = 0;   ///< of what may be hidden; else 0
   std::vector<int> reads;  ///< ascending
-  std::vector<int> writes; ///< ascending, scratch included
+  std::vector<int> writes; ///< ascending, partial sums included
 };
 
 struct OverlapProblem {
@@ -39,16 +39,18 @@ struct OverlapSolution {
   uint64_t hiddenNs = 0;      ///< memory time beside library calls
 };
 
-/// The longest first, each instruction bound by memory gets leave to run beside the library calls behind it. What waits
-/// for it is brought behind them; where too little follows, it goes before calls, with what it waits for. A change that
-/// does not fit the arena is not made. O(n) for each that is tried, a dozen for each instruction at most.
+/// Visits the memory-bound instructions, longest first, and lets each run beside the library calls behind it. Its readers
+/// move behind these calls; if too few calls follow, it moves before other calls, together with its predecessors. A change
+/// that does not fit the arena is not made. An instruction with scratch stays alone: its scratch would overlap that of the
+/// calls beside it. O(n) for each attempt, at most a dozen attempts for each instruction.
 OverlapSolution overlap(const OverlapProblem &problem);
 
-/// The packing problem of a solution: lives in its order, as long as its leave takes.
+/// The packing problem of a solution: live ranges in its order, extended to the end of the overlap.
 PackingProblem packingOf(const OverlapProblem &problem, const OverlapSolution &solution);
 
-/// Checks by pairs, independently of how it was found: instructions of which one writes what the other touches stand in
-/// the order they had, and not beside each other; buffers that live at once lie apart. Empty if so, else what is wrong.
+/// Checks a solution pair by pair, independently of the search: two instructions of which one writes memory that the other
+/// touches keep their order and do not overlap in time; buffers that live at once do not overlap in memory. Returns the
+/// violation, or an empty string.
 std::string validate(const OverlapProblem &problem, const OverlapSolution &solution);
 
 } // namespace tcc::planning

@@ -1,17 +1,57 @@
-//===- Packing.cpp --------------------------------------------------------===//
+//===- Packing.cpp - best-fit, exact search, validation -------------------===//
 #include "compiler/planning/Packing.h"
 
 #include "compiler/planning/PackingOrders.h"
 #include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 
 namespace tcc::planning {
 
+std::vector<Bytes> scratchOffsets(const PackingProblem &problem, const std::vector<Bytes> &offsets) {
+  std::vector<Bytes> result(problem.scratch.size(), 0);
+  if (result.empty())
+    return result;
+  auto sorted = [](size_t count, auto key) {
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    return order;
+  };
+  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  const std::vector<size_t> times = sorted(result.size(), [&](size_t i) { return problem.scratch[i].at; }),
+                            births = sorted(buffers.size(), [&](size_t i) { return buffers[i].first; }),
+                            deaths = sorted(buffers.size(), [&](size_t i) { return buffers[i].last; });
+  auto endOf = [&](size_t i) { return offsets[i] + roundUp(buffers[i].bytes, problem.alignment); };
+  std::map<Bytes, size_t> ends; // of the buffers that live, and how many end there
+  size_t born = 0, dead = 0;
+  for (size_t i : times) {
+    const Time at = problem.scratch[i].at;
+    for (; born < births.size() && buffers[births[born]].first <= at; ++born)
+      ++ends[endOf(births[born])];
+    for (; dead < deaths.size() && buffers[deaths[dead]].last < at; ++dead)
+      if (auto end = ends.find(endOf(deaths[dead])); --end->second == 0)
+        ends.erase(end);
+    result[i] = ends.empty() ? 0 : ends.rbegin()->first;
+  }
+  return result;
+}
+
+Bytes arenaBytes(const PackingProblem &problem, const std::vector<Bytes> &offsets) {
+  Bytes bytes = 0;
+  for (size_t i = 0; i < offsets.size(); ++i)
+    bytes = std::max(bytes, offsets[i] + roundUp(problem.buffers[i].bytes, problem.alignment));
+  const std::vector<Bytes> starts = scratchOffsets(problem, offsets);
+  for (size_t i = 0; i < starts.size(); ++i)
+    bytes = std::max(bytes, starts[i] + roundUp(problem.scratch[i].bytes, problem.alignment));
+  return bytes;
+}
+
 PackingSolution packGreedily(const PackingProblem &problem) {
-  Bytes bound = mostLive(problem);
+  Bytes bound = leastArena(problem);
   PackingSolution best;
   best.bytes = ~Bytes(0);
   for (const std::vector<size_t> &order : packingOrders(problem)) {
@@ -37,24 +77,31 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
     if (answer.result != SearchResult::Found)
       return false;
     best.offsets = std::move(answer.offsets);
-    best.bytes = 0;
-    for (size_t i = 0; i < best.offsets.size(); ++i)
-      best.bytes = std::max(best.bytes, best.offsets[i] + roundUp(problem.buffers[i].bytes, problem.alignment));
+    best.bytes = arenaBytes(problem, best.offsets);
     return true;
   };
   // The bound first, which is nearly always reachable, and in most programs soon. Long schedules are beyond the search:
   // other orders of best-fit come close.
   const Bytes bound = best.lowerBound;
-  if (best.bytes == bound || work == 0 || search(bound, work / 8).value_or(false))
+  if (best.bytes <= goodArena(problem, bound) || work == 0 || search(bound, work / 8).value_or(false))
     return best;
   constexpr uint64_t kMostOrderWork = 400'000'000; // little comes after that
   const uint64_t share = std::min(work / 2, kMostOrderWork);
   uint64_t left = share;
   improveOrder(problem, best, left, stop);
   work -= share - left;
+  // Below scratch the bound is out of reach more often than not, and a proof of that takes long: what is a little
+  // smaller first, then in longer steps.
+  if (!problem.scratch.empty())
+    for (Bytes step = (best.bytes - best.lowerBound) / 8;
+         step >= problem.alignment && best.bytes > goodArena(problem, best.lowerBound); step *= 2) {
+      const Bytes capacity = std::max(best.lowerBound, best.bytes - std::min(step, best.bytes));
+      if (!search(capacity, work / 4).value_or(false))
+        break;
+    }
   // Then the bound again, and half-way between what is out of reach and what is there.
   Bytes unreached = bound ? bound - 1 : 0;
-  for (Bytes capacity = best.lowerBound; best.bytes > best.lowerBound && work > 0;) {
+  for (Bytes capacity = best.lowerBound; best.bytes > goodArena(problem, best.lowerBound) && work > 0;) {
     std::optional<bool> found = search(capacity, work / 2);
     if (!found)
       break;
@@ -77,6 +124,14 @@ std::string validate(const PackingProblem &problem, const PackingSolution &solut
       return buffers[i].name + " is not aligned";
     if (solution.offsets[i] + buffers[i].bytes > solution.bytes)
       return buffers[i].name + " ends beyond the arena";
+  }
+  for (const PackingScratch &scratch : problem.scratch) {
+    if (scratch.bytes > solution.bytes)
+      return "scratch at time " + std::to_string(scratch.at) + " is larger than the arena";
+    for (size_t i = 0; i < buffers.size(); ++i)
+      if (buffers[i].first <= scratch.at && scratch.at <= buffers[i].last &&
+          solution.offsets[i] + roundUp(buffers[i].bytes, problem.alignment) + scratch.bytes > solution.bytes)
+        return buffers[i].name + " leaves no room for the scratch above it at time " + std::to_string(scratch.at);
   }
   // All pairs, but for those of which one begins after the other has ended.
   std::vector<size_t> byBirth(buffers.size());

@@ -5,6 +5,9 @@
 // comes first; where its best answer is above the largest sum of live bytes, which bounds every answer from below, an
 // exact search (PackingSearch.h) tries to reach that, then capacities in between.
 //
+// Scratch of an instruction lies above all buffers that live with it, so that it can grow with the number of threads
+// without a new packing. A packing keeps that much of the arena free above each of these buffers.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PACKING_H
 #define TCC_PLANNING_PACKING_H
@@ -27,9 +30,16 @@ struct PackingBuffer {
   Time last = 0;
 };
 
+/// A block of memory at one point in time, above every buffer that lives then.
+struct PackingScratch {
+  Time at = 0;
+  Bytes bytes = 0;
+};
+
 struct PackingProblem {
   std::vector<PackingBuffer> buffers;
   Bytes alignment = 64; ///< offsets are multiples of it; sizes are rounded up to it
+  std::vector<PackingScratch> scratch; ///< at most one block for each point in time
 };
 
 /// How hard to try, in visits of a buffer at one point in time (a few hundred million take a second).
@@ -37,9 +47,15 @@ constexpr uint64_t kPackingWork = 200'000'000;
 
 struct PackingSolution {
   std::vector<Bytes> offsets; ///< one per buffer
-  Bytes bytes = 0;            ///< size of the arena
+  Bytes bytes = 0;            ///< size of the arena, scratch included
   Bytes lowerBound = 0;       ///< no packing is smaller: the most bytes live at once, or more where that is proved
 };
+
+/// The end of the highest buffer that lives with each block of scratch: the lowest offset that the block may have.
+std::vector<Bytes> scratchOffsets(const PackingProblem &problem, const std::vector<Bytes> &offsets);
+
+/// Size of the arena for buffers at these offsets, scratch included.
+Bytes arenaBytes(const PackingProblem &problem, const std::vector<Bytes> &offsets);
 
 /// Best-fit alone: O(orders · n²) for n buffers.
 PackingSolution packGreedily(const PackingProblem &problem);

@@ -1,4 +1,4 @@
-//===- PackingOrders.cpp - orders for best-fit that learn -----------------===//
+//===- PackingOrders.cpp - best-fit in orders that learn from failures ----===//
 //
 // Squeaky wheel optimisation (Joslin and Clements, "Squeaky Wheel Optimization", JAIR 1999): construct, analyse,
 // prioritise. Buffers are placed by best-fit; those that end beyond the best arena so far are to blame and move forward
@@ -6,12 +6,13 @@
 // schedules with recomputation, which the exact search is lost in, come from 10 to 20 % above the most live at once to
 // within 1 % of it in some hundred orders.
 //
-// Orders are tried on the large buffers alone, for these decide. The small ones take what gaps are left, largest first.
+// Orders are tried on the large buffers alone, which decide. The small ones fill the remaining gaps, largest first.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingOrders.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -24,7 +25,7 @@ bool overlapInTime(const PackingBuffer &a, const PackingBuffer &b) { return a.fi
 
 namespace {
 
-/// Buffers smaller than this part of the bound are small.
+/// Buffers smaller than this part of the bound are small, at first.
 constexpr Bytes kSmallPart = 256;
 /// Orders without progress before another one is started from.
 constexpr unsigned kPatience = 1000;
@@ -43,25 +44,34 @@ private:
   uint64_t state = 88172645463325252u;
 };
 
-/// What is placed already, by offset, of any number of buffers.
+/// The buffers placed so far, by offset.
 struct Extent {
   Bytes start, end;
 };
 
-/// The lowest of the smallest gaps between `count` extents, by start, that hold `bytes`; else above them all. Without a
-/// branch: which gap is better is beyond prediction.
-Bytes bestFit(const Extent *extents, size_t count, Bytes bytes) {
+/// The lowest of the smallest gaps between `count` extents, by start, that hold `bytes` and begin no higher than
+/// `highest`; else the lowest gap, else above them all. Without a branch: which gap is better is beyond prediction.
+Bytes bestFit(const Extent *extents, size_t count, Bytes bytes, Bytes highest) {
   constexpr int64_t kNoGap = std::numeric_limits<int64_t>::max();
-  Bytes end = 0, best = 0;
+  Bytes end = 0, best = 0, lowest = 0;
   int64_t bestGap = kNoGap;
+  bool fits = false; // anywhere between them
   for (size_t i = 0; i < count; ++i) {
     const int64_t gap = int64_t(extents[i].start - end); // below 0: they overlap
-    const bool isBetter = (gap >= int64_t(bytes)) & (gap < bestGap);
+    const bool holds = gap >= int64_t(bytes);
+    const bool isBetter = holds & (gap < bestGap) & (end <= highest);
+    lowest = holds & !fits ? end : lowest;
+    fits |= holds;
     best = isBetter ? end : best;
     bestGap = isBetter ? gap : bestGap;
     end = std::max(end, extents[i].end);
   }
-  return bestGap == kNoGap ? end : best;
+  return bestGap != kNoGap ? best : fits ? lowest : end;
+}
+
+/// The highest offset at which a buffer of `bytes` leaves `above` free below `capacity`.
+Bytes highestOffset(Bytes capacity, Bytes bytes, Bytes above) {
+  return bytes + above <= capacity ? capacity - bytes - above : 0;
 }
 
 /// How many of the extents, by start, start at `offset` or below.
@@ -82,21 +92,26 @@ public:
   Placer(const PackingProblem &problem, const std::vector<size_t> &chosen)
       : count(chosen.size()), ends(count, 0), placeInOrder(count, 0), neighbours(count + 1) {
     overlaps.resize(count * count);
+    const std::vector<Bytes> aboveAll = scratchAbove(problem);
     for (size_t i = 0; i < count; ++i) {
       bytes.push_back(roundUp(problem.buffers[chosen[i]].bytes, problem.alignment));
+      above.push_back(aboveAll[chosen[i]]);
       for (size_t j = 0; j < count; ++j)
         overlaps[i * count + j] = overlapInTime(problem.buffers[chosen[i]], problem.buffers[chosen[j]]);
     }
   }
 
-  /// Fills `ends`; the size of the arena.
-  Bytes place(const std::vector<size_t> &order) {
-    const size_t same = size_t(std::mismatch(last.begin(), last.end(), order.begin()).first - last.begin());
+  /// Fills `ends`; the size of the arena. Gaps that keep it below `capacity` are preferred to others.
+  Bytes place(const std::vector<size_t> &order, Bytes capacity = ~Bytes(0)) {
+    size_t same = size_t(std::mismatch(last.begin(), last.end(), order.begin()).first - last.begin());
+    if (capacity != lastCapacity)
+      same = 0;
+    lastCapacity = capacity;
     size_t kept = 0;
     Bytes most = 0;
     for (size_t i = 0; i < ids.size(); ++i)
       if (placeInOrder[ids[i]] < same) {
-        most = std::max(most, placed[i].end);
+        most = std::max(most, ends[ids[i]]);
         placed[kept] = placed[i];
         ids[kept++] = ids[i];
       }
@@ -111,12 +126,13 @@ public:
         neighbours[found] = placed[i];
         found += size_t(overlap[ids[i]]);
       }
-      const Bytes offset = bestFit(neighbours.data(), found, bytes[index]);
+      const Bytes offset =
+          bestFit(neighbours.data(), found, bytes[index], highestOffset(capacity, bytes[index], above[index]));
       const size_t at = placeOf(placed, offset);
       placed.insert(placed.begin() + long(at), {offset, offset + bytes[index]});
       ids.insert(ids.begin() + long(at), unsigned(index));
       placeInOrder[index] = place;
-      ends[index] = offset + bytes[index];
+      ends[index] = offset + bytes[index] + above[index];
       most = std::max(most, ends[index]);
     }
     last = order;
@@ -124,10 +140,11 @@ public:
   }
 
   size_t count;
-  std::vector<Bytes> ends;
+  std::vector<Bytes> ends; ///< with the scratch above
 
 private:
-  std::vector<Bytes> bytes;
+  std::vector<Bytes> bytes, above;
+  Bytes lastCapacity = ~Bytes(0);
   std::vector<char> overlaps;
   std::vector<size_t> last;         ///< the last order
   std::vector<size_t> placeInOrder; ///< of each buffer
@@ -137,8 +154,44 @@ private:
 
 } // namespace
 
+std::vector<Bytes> scratchAbove(const PackingProblem &problem) {
+  std::vector<Bytes> above(problem.buffers.size(), 0);
+  if (problem.scratch.empty())
+    return above;
+  std::vector<PackingScratch> byTime = problem.scratch;
+  std::sort(byTime.begin(), byTime.end(), [](const auto &a, const auto &b) { return a.at < b.at; });
+  // most[k][i]: of the 2^k blocks from i on.
+  std::vector<std::vector<Bytes>> most(1);
+  for (const PackingScratch &scratch : byTime)
+    most[0].push_back(roundUp(scratch.bytes, problem.alignment));
+  for (size_t step = 1; 2 * step <= byTime.size(); step *= 2) {
+    const std::vector<Bytes> &half = most.back();
+    std::vector<Bytes> whole;
+    for (size_t i = 0; i + step < half.size(); ++i)
+      whole.push_back(std::max(half[i], half[i + step]));
+    most.push_back(std::move(whole));
+  }
+  for (size_t i = 0; i < above.size(); ++i) {
+    auto isBefore = [](const PackingScratch &scratch, Time time) { return scratch.at < time; };
+    const size_t begin = size_t(std::lower_bound(byTime.begin(), byTime.end(), problem.buffers[i].first, isBefore) -
+                                byTime.begin()),
+                 end = size_t(std::lower_bound(byTime.begin(), byTime.end(), problem.buffers[i].last + 1, isBefore) -
+                              byTime.begin());
+    if (begin == end)
+      continue;
+    const size_t level = size_t(std::bit_width(end - begin)) - 1;
+    above[i] = std::max(most[level][begin], most[level][end - (size_t(1) << level)]);
+  }
+  return above;
+}
+
 Bytes mostLive(const PackingProblem &problem) {
   std::map<Time, int64_t> change;
+  for (const PackingScratch &scratch : problem.scratch) {
+    int64_t bytes = int64_t(roundUp(scratch.bytes, problem.alignment));
+    change[scratch.at] += bytes;
+    change[scratch.at + 1] -= bytes;
+  }
   for (const PackingBuffer &buffer : problem.buffers) {
     int64_t bytes = int64_t(roundUp(buffer.bytes, problem.alignment));
     change[buffer.first] += bytes;
@@ -150,6 +203,33 @@ Bytes mostLive(const PackingProblem &problem) {
   return Bytes(most);
 }
 
+Bytes leastArena(const PackingProblem &problem) {
+  Bytes least = mostLive(problem);
+  constexpr size_t kMostBuffers = 4000; // whose pairs are looked at
+  if (problem.scratch.empty() || problem.buffers.size() > kMostBuffers)
+    return least;
+  const std::vector<Bytes> above = scratchAbove(problem);
+  std::vector<size_t> byAbove(problem.buffers.size());
+  std::iota(byAbove.begin(), byAbove.end(), size_t(0));
+  std::stable_sort(byAbove.begin(), byAbove.end(), [&](size_t a, size_t b) { return above[a] > above[b]; });
+  // Lives begin and end at some time; those of most bytes at once begin together with one.
+  for (const PackingBuffer &latest : problem.buffers) {
+    Bytes sum = 0;
+    for (size_t i : byAbove) {
+      if (problem.buffers[i].first > latest.first || problem.buffers[i].last < latest.first)
+        continue;
+      sum += roundUp(problem.buffers[i].bytes, problem.alignment);
+      least = std::max(least, sum + above[i]);
+    }
+  }
+  return least;
+}
+
+Bytes goodArena(const PackingProblem &problem, Bytes bound) {
+  constexpr Bytes kPart = 512;
+  return problem.scratch.empty() ? bound : bound + bound / kPart;
+}
+
 std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
                                             Bytes below) {
   struct Life {
@@ -157,6 +237,9 @@ std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const
   };
   PackingSolution solution;
   solution.offsets.assign(problem.buffers.size(), 0);
+  const std::vector<Bytes> above = scratchAbove(problem);
+  for (const PackingScratch &scratch : problem.scratch)
+    solution.bytes = std::max(solution.bytes, roundUp(scratch.bytes, problem.alignment));
   std::vector<Extent> placed, neighbours(order.size() + 1); // by offset
   std::vector<Life> lives;                                  // of `placed`
   placed.reserve(order.size());
@@ -170,9 +253,10 @@ std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const
       neighbours[found] = placed[i];
       found += size_t(lives[i].first <= last) & size_t(first <= lives[i].last);
     }
-    const Bytes offset = bestFit(neighbours.data(), found, bytes);
+    const Bytes offset =
+        bestFit(neighbours.data(), found, bytes, highestOffset(below - 1, bytes, above[index]));
     solution.offsets[index] = offset;
-    solution.bytes = std::max(solution.bytes, offset + bytes);
+    solution.bytes = std::max(solution.bytes, offset + bytes + above[index]);
     if (solution.bytes >= below)
       return std::nullopt;
     const size_t at = placeOf(placed, offset);
@@ -192,24 +276,41 @@ std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem) {
     std::stable_sort(sorted.begin(), sorted.end(), [&](size_t a, size_t b) { return key(a) > key(b); });
     return sorted;
   };
-  return {by([&](size_t i) { return double(buffers[i].bytes); }),
-          by([&](size_t i) { return double(buffers[i].bytes) * length(i); }), by([&](size_t i) { return length(i); }),
-          by([&](size_t i) { return -double(buffers[i].first); })};
+  std::vector<std::vector<size_t>> orders{by([&](size_t i) { return double(buffers[i].bytes); }),
+                                          by([&](size_t i) { return double(buffers[i].bytes) * length(i); }),
+                                          by([&](size_t i) { return length(i); }),
+                                          by([&](size_t i) { return -double(buffers[i].first); })};
+  if (!problem.scratch.empty()) {
+    const std::vector<Bytes> above = scratchAbove(problem);
+    order = orders.front();
+    orders.push_back(by([&](size_t i) { return double(above[i]); }));
+  }
+  return orders;
 }
 
-void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
-                  const std::function<bool()> &stop) {
-  const Bytes bound = mostLive(problem);
-  PackingProblem large{{}, problem.alignment};
+namespace {
+
+/// Improves `best` by other orders of the buffers of at least the bound's `smallPart`.
+void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good, Bytes smallPart,
+                         PackingSolution &best, uint64_t &work, const std::function<bool()> &stop) {
+  PackingProblem large;
+  large.alignment = problem.alignment;
   std::vector<size_t> chosen, small; // of `problem`
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
-    bool isLarge = problem.buffers[i].bytes * kSmallPart >= bound;
+    bool isLarge = problem.buffers[i].bytes * smallPart >= bound;
     (isLarge ? chosen : small).push_back(i);
     if (isLarge)
       large.buffers.push_back(problem.buffers[i]);
   }
+  large.scratch = problem.scratch;
   std::stable_sort(small.begin(), small.end(),
                    [&](size_t a, size_t b) { return problem.buffers[a].bytes > problem.buffers[b].bytes; });
+  // Small ones below much scratch may be the ones to start with: on top of large ones they would lift the scratch.
+  const std::vector<Bytes> above = scratchAbove(problem);
+  std::vector<size_t> bottom = small;
+  const auto rest = std::stable_partition(bottom.begin(), bottom.end(), [&](size_t i) { return above[i] > 0; });
+  const std::vector<size_t> top(rest, bottom.end());
+  bottom.erase(rest, bottom.end());
   const size_t count = chosen.size();
   const uint64_t placing = count * count / 2 + 1, placingAll = problem.buffers.size() * problem.buffers.size() / 2 + 1;
   auto spend = [&](uint64_t visits) {
@@ -220,7 +321,7 @@ void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t
   if (count < 2 || !spend(4 * placing + count * count))
     return;
   Placer placer(problem, chosen);
-  const Bytes largeBound = mostLive(large);
+  const Bytes largeBound = leastArena(large);
 
   std::vector<std::pair<Bytes, std::vector<size_t>>> starts;
   for (std::vector<size_t> &order : packingOrders(large)) {
@@ -230,14 +331,16 @@ void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t
   std::stable_sort(starts.begin(), starts.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
 
   Bytes leastLarge = starts.front().first;
-  std::vector<int64_t> rank(count); // where in the order a buffer wants to stand, in thousandths
+  // Which gaps are too high follows from scratch alone: without any, orders that begin alike share their beginning.
+  auto capacity = [&] { return large.scratch.empty() ? ~Bytes(0) : leastLarge - problem.alignment; };
+  std::vector<int64_t> rank(count); // the preferred position of a buffer in the order, in thousandths
   Chance chance;
-  for (size_t start = 0; leastLarge > largeBound && best.bytes > bound; start = (start + 1) % starts.size()) {
+  for (size_t start = 0; leastLarge > largeBound && best.bytes > good; start = (start + 1) % starts.size()) {
     std::vector<size_t> order = starts[start].second;
     for (size_t place = 0; place < count; ++place)
       rank[order[place]] = int64_t(place) * 1000;
     placer.place(order);
-    for (unsigned stale = 0; stale < kPatience && leastLarge > largeBound; ++stale) {
+    for (unsigned stale = 0; stale < kPatience && leastLarge > largeBound && best.bytes > good; ++stale) {
       if (!spend(placing) || (stop && stop()))
         return;
       const int64_t all = int64_t(count) * 1000;
@@ -246,22 +349,43 @@ void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t
           rank[i] -= all / 50 + all / 10 * int64_t(chance.below(1000)) / 1000;
       rank[chance.below(count)] -= all / 20 * int64_t(chance.below(1000)) / 1000;
       std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rank[a] < rank[b]; });
-      Bytes bytes = placer.place(order);
+      Bytes bytes = placer.place(order, capacity());
       if (bytes >= leastLarge)
         continue;
       leastLarge = bytes;
       stale = 0;
-      if (!spend(placingAll))
-        return;
-      std::vector<size_t> whole;
-      for (size_t i : order)
-        whole.push_back(chosen[i]);
-      whole.insert(whole.end(), small.begin(), small.end());
-      if (std::optional<PackingSolution> all = placeInOrder(problem, whole, best.bytes)) {
-        best.bytes = all->bytes;
-        best.offsets = std::move(all->offsets);
+      for (const bool bottomFirst : {false, true}) {
+        if (bottomFirst && bottom.empty())
+          break;
+        if (!spend(placingAll))
+          return;
+        std::vector<size_t> whole = bottomFirst ? bottom : std::vector<size_t>();
+        for (size_t i : order)
+          whole.push_back(chosen[i]);
+        const std::vector<size_t> &last = bottomFirst ? top : small;
+        whole.insert(whole.end(), last.begin(), last.end());
+        if (std::optional<PackingSolution> all = placeInOrder(problem, whole, best.bytes)) {
+          best.bytes = all->bytes;
+          best.offsets = std::move(all->offsets);
+        }
       }
     }
+  }
+}
+
+} // namespace
+
+void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
+                  const std::function<bool()> &stop) {
+  const Bytes bound = leastArena(problem), good = goodArena(problem, bound);
+  // A small buffer on top of large ones lifts all scratch during its life: below scratch, small ones decide as well.
+  const Bytes least = problem.scratch.empty() ? kSmallPart : kSmallPart * 256;
+  uint64_t rounds = problem.scratch.empty() ? 1 : 3;
+  for (Bytes smallPart = kSmallPart; smallPart <= least && best.bytes > good; smallPart *= 16) {
+    uint64_t share = work / rounds--;
+    work -= share;
+    improveOrderOfLarge(problem, bound, good, smallPart, best, share, stop);
+    work += share;
   }
 }
 

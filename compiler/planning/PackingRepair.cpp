@@ -1,5 +1,7 @@
-//===- PackingRepair.cpp --------------------------------------------------===//
+//===- PackingRepair.cpp - move the buffers that clash --------------------===//
 #include "compiler/planning/PackingRepair.h"
+
+#include "compiler/planning/PackingOrders.h"
 
 #include <algorithm>
 #include <utility>
@@ -10,10 +12,14 @@ namespace {
 class Repairer {
 public:
   Repairer(const PackingProblem &problem, std::vector<Bytes> where, Bytes arena)
-      : problem(problem), offsets(std::move(where)), capacity(arena), moves(offsets.size(), false),
-        ejections(offsets.size(), 0) {}
+      : problem(problem), offsets(std::move(where)), moves(offsets.size(), false), ejections(offsets.size(), 0) {
+    for (Bytes above : scratchAbove(problem))
+      limits.push_back(arena - std::min(above, arena));
+  }
 
   PackingRepair run(const PackingProblem &before) {
+    for (size_t i = 0; i < offsets.size(); ++i)
+      moves[i] = offsets[i] + bytes(i) > limits[i]; // below more scratch than before
     for (size_t i = 0; i < offsets.size(); ++i) {
       const PackingBuffer &now = problem.buffers[i], &then = before.buffers[i];
       if (now.first >= then.first && now.last <= then.last)
@@ -59,10 +65,11 @@ private:
       if (j != i && !moves[j] && meetInTime(i, j) && bytes(j))
         taken.emplace_back(offsets[j], offsets[j] + bytes(j));
     std::sort(taken.begin(), taken.end());
-    taken.emplace_back(capacity, capacity);
+    taken.emplace_back(limits[i], limits[i]);
     Bytes floor = 0, best = 0, gap = 0;
     bool found = false;
-    for (auto [begin, end] : taken) {
+    for (auto [next, end] : taken) {
+      const Bytes begin = std::min(next, limits[i]);
       if (begin >= floor && begin - floor >= bytes(i) && (!found || begin - floor < gap)) {
         best = floor;
         gap = begin - floor;
@@ -97,7 +104,7 @@ private:
       for (size_t j : alive)
         if (start < offsets[j] + bytes(j) && offsets[j] < start + bytes(i))
           sum += ejections[j] == kMostEjections ? 2 * least : bytes(j);
-      if (start + bytes(i) <= capacity && sum < least) {
+      if (start + bytes(i) <= limits[i] && sum < least) {
         least = sum;
         best = start;
         found = true;
@@ -120,7 +127,7 @@ private:
 
   const PackingProblem &problem;
   std::vector<Bytes> offsets;
-  Bytes capacity;
+  std::vector<Bytes> limits; // where each buffer has to end
   std::vector<bool> moves; // have no place yet
   std::vector<int> ejections;
   int all = 0;

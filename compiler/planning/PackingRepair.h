@@ -1,4 +1,4 @@
-//===- PackingRepair.h - a packing after small changes of lives -*- C++ -*-===//
+//===- PackingRepair.h - repair a packing after live ranges change --*- C++ -*-===//
 //
 // Where a few buffers live longer, or at another time, than when they were packed, most may stay where they are. Of two
 // that now clash the smaller one moves, the largest of those first: into the gap that fits it best, or to where others
@@ -19,7 +19,7 @@ struct PackingRepair {
   std::vector<int> homeless;  ///< buffers that fit nowhere; the offsets are good where there are none
 };
 
-/// Offsets in an arena of `capacity`, near those that were good for `before`: the same buffers with other lives.
+/// Offsets in an arena of `capacity`, scratch included, near those that were good for `before`: the same buffers with other lives.
 /// O(n · c) for n buffers of which c live longer or move.
 PackingRepair repairPacking(const PackingProblem &problem, const PackingProblem &before, std::vector<Bytes> offsets,
                             Bytes capacity);

@@ -1,10 +1,10 @@
-//===- PackingSearch.cpp --------------------------------------------------===//
+//===- PackingSearch.cpp - exact search of a packing within a capacity ----===//
 //
 // Time is cut into the maximal cliques of the buffers' interval graph ("sections"): two buffers overlap in time exactly
 // if they share one. Buffers are stacked from below; the floor of a section is the lowest offset that one of its
 // unplaced buffers can still have.
 //
-//   capacity ┌──────────────┐   A section in which nothing can start at its floor wastes what lies between: its floor
+//   capacity ┌──────────────┐   A section in which nothing can start at its floor wastes the gap: its floor
 //   rises
 //            │     ┌────────┤   to the lowest floor that one of its buffers sees over its whole life. Where floor + the
 //            │     │  next  │   bytes still to place > capacity, the branch is dead.
@@ -12,6 +12,9 @@
 //            │ a │ │ b  │ c │   Branching takes a section whose floor is a local minimum: either one of the buffers
 //            that └───┴─┴────┴───┘   lie on that floor with all of their life starts here, or none does and the floor
 //            rises.
+//
+// Scratch takes nothing of this apart: a buffer has to end that much below the capacity, and a section as much below it
+// as its buffer with the least scratch above.
 //
 // Every packing can be pushed down until each buffer rests on another or on 0, so that this loses no answer. What is
 // left is split where no unplaced buffer spans, and the parts are solved on their own; states that failed are
@@ -24,6 +27,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingSearch.h"
+
+#include "compiler/planning/PackingOrders.h"
 
 #include <algorithm>
 #include <cmath>
@@ -51,14 +56,16 @@ struct Item {
   Units size;
   int begin, end;
   Time length;
+  Units above; ///< scratch
 };
 
 /// The problem over sections.
 struct Sections {
   std::vector<Item> items;
-  std::vector<std::vector<int>> members; ///< items of each section
+  std::vector<std::vector<int>> members; ///< items of each section, those below most scratch first
   std::vector<std::vector<int>> births;  ///< items that begin in each section
   std::vector<Units> total;              ///< the sum of its items
+  std::vector<Units> above;              ///< the least scratch above one of its items
 
   explicit Sections(const PackingProblem &problem) {
     // A section ends where a buffer dies and one was born since the section before.
@@ -81,8 +88,11 @@ struct Sections {
     members.resize(ends.size());
     births.resize(ends.size());
     total.assign(ends.size(), 0);
+    above.assign(ends.size(), std::numeric_limits<Units>::max());
+    const std::vector<Bytes> aboveBuffers = scratchAbove(problem);
     for (const PackingBuffer &buffer : problem.buffers) {
       Item item;
+      item.above = Units((aboveBuffers[items.size()] + problem.alignment - 1) / problem.alignment);
       item.size = Units((buffer.bytes + problem.alignment - 1) / problem.alignment);
       item.begin = int(std::lower_bound(ends.begin(), ends.end(), buffer.first) - ends.begin());
       item.end = int(std::upper_bound(ends.begin(), ends.end(), buffer.last) - ends.begin());
@@ -90,22 +100,30 @@ struct Sections {
       for (int s = item.begin; s < item.end; ++s) {
         members[size_t(s)].push_back(int(items.size()));
         total[size_t(s)] += item.size;
+        above[size_t(s)] = std::min(above[size_t(s)], item.above);
       }
       births[size_t(item.begin)].push_back(int(items.size()));
       items.push_back(item);
     }
+    for (std::vector<int> &section : members)
+      std::stable_sort(section.begin(), section.end(),
+                       [&](int a, int b) { return items[size_t(a)].above > items[size_t(b)].above; });
   }
 };
 
 /// Which section is branched on first.
 enum class Rule { FewestAndTightest, LowestFewestAndTightest, Fewest, LowestTightest, Tightest };
 /// Which buffer is tried first.
-enum class Order { Size, Length, Sections, PeakThenSize, PeakThenSections, PeakThenArea, SectionsThenArea, Area };
+enum class Order { AboveThenSize, AboveThenSections, AboveThenArea, Size, Length, Sections, PeakThenSize, PeakThenSections, PeakThenArea, SectionsThenArea, Area };
 
 constexpr Rule kRules[] = {Rule::FewestAndTightest, Rule::LowestFewestAndTightest, Rule::Fewest, Rule::LowestTightest,
                            Rule::Tightest};
-constexpr Order kOrders[] = {Order::Size,         Order::PeakThenSize,     Order::Sections, Order::Length,
+constexpr Order kOrders[] = {Order::AboveThenSize, Order::AboveThenSections, Order::AboveThenArea,
+                             Order::Size,         Order::PeakThenSize,     Order::Sections, Order::Length,
                              Order::PeakThenArea, Order::SectionsThenArea, Order::Area,     Order::PeakThenSections};
+
+/// The first of the orders, which need scratch.
+constexpr size_t kOrdersByScratch = 3;
 
 class Search {
 public:
@@ -114,8 +132,12 @@ public:
         left(sections.total), count(floors.size()), startable(floors.size()), crossing(floors.size(), 0),
         queued(floors.size(), false), lowest(items.size(), 0), offsets(items.size(), 0), placed(items.size(), false),
         priority(items.size(), 0), itemHash(items.size()) {
-    for (size_t s = 0; s < count.size(); ++s)
+    for (size_t s = 0; s < count.size(); ++s) {
       startable[s] = count[s] = int(sections.members[s].size());
+      capacities.push_back(capacity - sections.above[s]);
+    }
+    for (const Item &item : items)
+      highest.push_back(capacity - item.above - item.size);
     for (size_t i = 0; i < items.size(); ++i) {
       itemHash[i] = mix(uint64_t(i) + 12345);
       for (int s = items[i].begin; s + 1 < items[i].end; ++s)
@@ -126,7 +148,9 @@ public:
   const Sections &sections;
   const std::vector<Item> &items;
   const Units capacity;
-  std::vector<Units> floors, left; ///< per section: the floor, and the sum of what is unplaced
+  std::vector<Units> capacities;   ///< per section, below the scratch above all of its items
+  std::vector<Units> highest;      ///< per item: the highest offset
+  std::vector<Units> floors, left; ///< per section: the floor, and the sum of the unplaced items
   std::vector<int> count;          ///< unplaced items per section
   std::vector<int> startable;      ///< those of them that can start on its floor
   std::vector<int> crossing;       ///< those of them that live in the next section, too
@@ -157,6 +181,12 @@ public:
       double unit = double(mix(seed * 1000003 + i) >> 11) * 0x1p-53 - 0.5;
       priority[i] = (1 + noise * unit) * [&] {
         switch (order) {
+        case Order::AboveThenSize:
+          return double(item.above) * 1e10 + size * 1e4 + span;
+        case Order::AboveThenSections:
+          return double(item.above) * 1e10 + span * 1e4 + size;
+        case Order::AboveThenArea:
+          return double(item.above) * 1e12 + length * size;
         case Order::Size:
           return size * 1e6 + span;
         case Order::Length:
@@ -181,9 +211,12 @@ public:
 
   SearchResult run(uint64_t newLimit) {
     limit = work + newLimit;
-    // Floors are 0: what does not fit now never will.
-    for (Units sum : left)
-      if (sum > capacity)
+    // Floors are 0: a buffer that does not fit now never will.
+    for (size_t s = 0; s < left.size(); ++s)
+      if (left[s] > capacities[s])
+        return SearchResult::Infeasible;
+    for (Units offset : highest)
+      if (offset < 0)
         return SearchResult::Infeasible;
     return solve(0, int(floors.size()));
   }
@@ -212,16 +245,20 @@ private:
   void raise(int section, Units floor) {
     trail.push_back({What::Floor, section, floors[size_t(section)]});
     floors[size_t(section)] = floor;
-    fits = fits && floor + left[size_t(section)] <= capacity;
     const std::vector<int> &members = sections.members[size_t(section)];
     work += members.size();
     int here = 0;
+    // Stacked in the order in which their ends may be: no other order does better (Jackson 1955).
+    Units end = floor;
     for (int i : members) {
       if (placed[size_t(i)])
         continue;
+      end += items[size_t(i)].size;
+      fits = fits && end + items[size_t(i)].above <= capacity;
       if (Units before = lowest[size_t(i)]; before < floor) {
         trail.push_back({What::Lowest, i, before});
         lowest[size_t(i)] = floor;
+        fits = fits && floor <= highest[size_t(i)];
         work += uint64_t(items[size_t(i)].end - items[size_t(i)].begin);
         for (int s = items[size_t(i)].begin; s < items[size_t(i)].end; ++s)
           if (floors[size_t(s)] == before)
@@ -379,7 +416,8 @@ private:
       int s = backwards ? begin + end - 1 - k : k;
       if (!count[size_t(s)])
         continue;
-      Choice choice{s, startable[size_t(s)], capacity - floors[size_t(s)] - left[size_t(s)], floors[size_t(s)]};
+      Choice choice{s, startable[size_t(s)], capacities[size_t(s)] - floors[size_t(s)] - left[size_t(s)],
+                    floors[size_t(s)]};
       choice.alternatives += choice.slack > 0;
       if (isBetter(choice, best) && isLocalMinimum(s))
         best = choice;
@@ -428,7 +466,7 @@ private:
       const Item &item = items[size_t(candidates[k])];
       bool tried = std::any_of(candidates.begin(), candidates.begin() + long(k), [&](int other) {
         const Item &o = items[size_t(other)];
-        return o.size == item.size && o.begin == item.begin && o.end == item.end;
+        return o.size == item.size && o.begin == item.begin && o.end == item.end && o.above == item.above;
       });
       if (tried)
         continue;
@@ -463,6 +501,11 @@ private:
 SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t work,
                         const std::function<bool()> &stop) {
   SearchAnswer answer;
+  for (const PackingScratch &scratch : problem.scratch)
+    if (roundUp(scratch.bytes, problem.alignment) > capacity) {
+      answer.result = SearchResult::Infeasible;
+      return answer;
+    }
   const Sections sections(problem);
   Search search(sections, Units(capacity / problem.alignment));
   search.stop = stop;
@@ -476,6 +519,8 @@ SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t 
   uint64_t limit = 4 * descent;
   for (uint64_t round = 0; answer.result == SearchResult::Exhausted; ++round, limit += limit / 2)
     for (size_t variant = 0; variant < 2 * std::size(kRules) * std::size(kOrders); ++variant) {
+      if (problem.scratch.empty() && variant / 2 % std::size(kOrders) < kOrdersByScratch)
+        continue;
       if (search.work >= work || search.stopped)
         return answer.work = search.work, answer;
       size_t rest = variant / 2;

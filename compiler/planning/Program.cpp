@@ -1,4 +1,4 @@
-//===- Program.cpp - what lives when --------------------------------------===//
+//===- Program.cpp - live ranges of a sequence of instructions ------------===//
 #include "compiler/planning/Program.h"
 
 #include <algorithm>
@@ -12,7 +12,8 @@ const Execution &PartialExecutions::of(const std::vector<bool> &wanted) const {
 }
 
 Execution executionOf(const ProgramInstruction &instruction, const std::vector<bool> &needed, bool isFirst) {
-  Execution whole{instruction.cost, instruction.reads, instruction.writes, instruction.workspace, instruction.inPlace};
+  Execution whole{instruction.cost, instruction.reads, instruction.writes, instruction.workspace, instruction.inPlace,
+                  instruction.scratch};
   if (!instruction.omits)
     return whole;
   std::vector<bool> wanted;
@@ -64,8 +65,10 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence) {
       newest[size_t(v)] = int(blocks.size());
       blocks.push_back({v, int(at), program.values[size_t(v)].bytes, Time(at), Time(at), -1});
     }
-    if (executions[at].workspace)
-      blocks.push_back({-1, int(at), executions[at].workspace, Time(at), Time(at), -1});
+    if (const Bytes bytes = executions[at].workspace - executions[at].scratch)
+      blocks.push_back({-1, int(at), bytes, Time(at), Time(at), -1});
+    if (executions[at].scratch)
+      blocks.push_back({-1, int(at), executions[at].scratch, Time(at), Time(at), -1, true});
   }
   for (size_t v = 0; v < program.values.size(); ++v)
     if (program.values[v].atExit && newest[v] >= 0)
@@ -102,6 +105,10 @@ PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &buf
   bufferOf.assign(blocks.size(), -1);
   for (size_t b = 0; b < blocks.size(); ++b) {
     const Block &block = blocks[b];
+    if (block.isScratch) {
+      problem.scratch.push_back({block.first, block.bytes});
+      continue;
+    }
     if (block.inPlaceOf >= 0) {
       bufferOf[b] = bufferOf[size_t(block.inPlaceOf)];
       PackingBuffer &shared = problem.buffers[size_t(bufferOf[b])];
@@ -122,6 +129,11 @@ Bytes peakOf(const Program &program, const Sequence &sequence) {
     int64_t bytes = int64_t((buffer.bytes + problem.alignment - 1) / problem.alignment * problem.alignment);
     change[size_t(buffer.first + 1)] += bytes;
     change[size_t(buffer.last + 2)] -= bytes;
+  }
+  for (const PackingScratch &scratch : problem.scratch) {
+    int64_t bytes = int64_t((scratch.bytes + problem.alignment - 1) / problem.alignment * problem.alignment);
+    change[size_t(scratch.at + 1)] += bytes;
+    change[size_t(scratch.at + 2)] -= bytes;
   }
   int64_t live = 0, most = 0;
   for (int64_t delta : change)

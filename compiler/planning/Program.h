@@ -1,8 +1,8 @@
-//===- Program.h - instructions as far as memory is concerned ---*- C++ -*-===//
+//===- Program.h - instructions with the memory that they use ---*- C++ -*-===//
 //
-// What scheduling, rematerialisation and packing know of an entry: which instruction reads and writes which values, how
-// many bytes each value takes, which result may take over the memory of which operand. A sequence is an order of
-// execution; an instruction that stands in it again is recomputed. `blocksOf` is the one account of what lives when.
+// An entry as scheduling, rematerialisation and packing see it: the values that each instruction reads and writes, their
+// bytes, and the results that may take over an operand's memory. A sequence is an order of execution; an instruction
+// that occurs in it again is recomputed. `blocksOf` alone defines live ranges.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PROGRAM_H
@@ -28,13 +28,14 @@ struct ProgramValue {
   bool atExit = false; ///< lives to the end
 };
 
-/// What one execution takes. Its fields are those of ProgramInstruction.
+/// The cost and the memory accesses of one execution. Its fields are those of ProgramInstruction.
 struct Execution {
   Cost cost = 0;
   std::vector<int> reads;
   std::vector<int> writes;
   Bytes workspace = 0;
   std::vector<std::pair<int, int>> inPlace;
+  Bytes scratch = 0;
 };
 
 /// The executions of an instruction that make only some of its results: they read less, cost less, and may write over
@@ -64,17 +65,18 @@ struct ProgramInstruction {
   Cost cost = 0;           ///< of one execution
   std::vector<int> reads;  ///< values, ascending, each once
   std::vector<int> writes; ///< values, ascending
-  Bytes workspace = 0;     ///< live during its executions alone
+  Bytes workspace = 0;     ///< live during its executions alone, scratch included
   /// (read, written) of equal size: the written value may take over the memory of the read one where that one dies
-  /// here. In order of preference; each value takes part once.
+  /// here. In order of preference; each value occurs once.
   std::vector<std::pair<int, int>> inPlace;
   /// Instructions all of whose executions come before this one's: they read state that it overwrites. Ascending.
   std::vector<int> after;
   bool repeatable = false;  ///< may be executed again: pure, writes no state
   bool writesState = false; ///< its first execution has an effect beyond its results
   bool omits = false;       ///< results that nobody reads are left out, and take no memory
-  /// What executions take that leave results out; null: as much as one that makes them all.
+  /// The executions that leave results out; null: they cost as much as one that computes all results.
   std::shared_ptr<const PartialExecutions> partial = nullptr;
+  Bytes scratch = 0; ///< the part of the workspace that lies above all values that live then
 };
 
 struct Program {
@@ -96,24 +98,25 @@ std::vector<Execution> executionsOf(const Program &program, const Sequence &sequ
 /// Memory during part of a sequence: a value made by one execution (and those that take over its memory), or the
 /// workspace of one.
 struct Block {
-  int value = -1;     ///< −1: workspace
+  int value = -1;     ///< −1: workspace or scratch
   int execution = -1; ///< position in the sequence at which it is made; −1: at entry
   Bytes bytes = 0;
   Time first = 0, last = 0; ///< positions, both included; −1: at entry, the sequence's length: at exit
   int inPlaceOf = -1;       ///< block whose memory it takes over, where that one dies
+  bool isScratch = false;
 };
 
-/// Everything that lives, in order of position; blocks of values at entry come first. The sequence has to be valid.
+/// All blocks in order of position; those of values at entry come first. The sequence has to be valid.
 std::vector<Block> blocksOf(const Program &program, const Sequence &sequence);
 
 /// The packing problem of blocks: those that take over one another's memory are one buffer. `bufferOf[block]` is its
-/// index.
+/// index; −1 for scratch, whose blocks are those of the problem, in order.
 PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf);
 
-/// Most bytes live at once, sizes rounded up to the alignment of packing: what no packing goes below.
+/// Most bytes live at once, sizes rounded up to the alignment of packing: a lower bound of every packing.
 Bytes peakOf(const Program &program, const Sequence &sequence);
 
-/// Sum of the costs of all executions: the one measure that ladders, plans and reports are compared by.
+/// Sum of the costs of all executions: the measure that ladders, plans and reports share.
 Cost costOf(const Program &program, const Sequence &sequence);
 
 /// Checks a sequence naively: every instruction executed, every read value at hand, order against state heeded,

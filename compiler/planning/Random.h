@@ -1,4 +1,4 @@
-//===- Random.h - numbers that are the same everywhere ----------*- C++ -*-===//
+//===- Random.h - a random generator, the same on every platform --*- C++ -*-===//
 //
 // SplitMix64 (Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014).
 //

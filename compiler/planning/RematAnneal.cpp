@@ -7,7 +7,7 @@
 //   recompute  an output just before one of its uses, with those of its inputs that are better recomputed than kept
 //   drop       a recomputation, and those that served it alone
 //   shift      a recomputation to another use, or a few steps
-//   other way  fetches from the host what is recomputed, or recomputes what is fetched (where there is a link)
+//   other way  fetches a recomputed output from the host, or recomputes a fetched one (if there is a link)
 //   reorder    a first execution within the room that its inputs and users leave it (unless the order is to be kept)
 //
 //===----------------------------------------------------------------------===//
@@ -162,7 +162,7 @@ void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work,
                 uint64_t seed, bool any, RematSchedule &best, Cost &bestCost, Cost least) {
   Annealer annealer(graph, timeline, options.keepOrder, seed);
   annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
-  // Little work for many nodes: no time to climb out of what the beginning lies in and come back.
+  // Little work for many nodes: not enough to leave the first local minimum and come back.
   const double share = any ? 0.1 : std::min(0.1, double(work) / double(workOfOne(graph)));
   // Every second beginning is hotter: it forgets where it came from.
   const double hotter = !any && seed % 2 ? 4 : 1;

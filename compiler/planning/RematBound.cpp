@@ -1,6 +1,6 @@
 //===- RematBound.cpp - lower bounds of recomputation -----------*- C++ -*-===//
 //
-// What no schedule within a budget goes below: the costs of all nodes once, and what the relaxation of
+// A lower bound of every schedule within a budget: the costs of all nodes once, and the bound from the relaxation of
 // RematBoundModel.h or the search of RematBoundSearch.h says that repetitions cost at least.
 //
 //===----------------------------------------------------------------------===//

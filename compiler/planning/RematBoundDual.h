@@ -21,7 +21,7 @@ struct RematDualBound {
 /// Improves the multipliers for at most `work` visits. Once the bound reaches `enough`, it stops.
 RematDualBound boundByDual(const RematModel &model, uint64_t work, double enough, const std::function<bool()> &stop);
 
-/// Bounds of every beginning of the schedules in the given order: of what is executed from the start up to some time
+/// Bounds of every prefix of the schedules in the given order: of the executions from the start up to some time
 /// between the milestones m and m + 1.
 struct RematPrefixBounds {
   struct Prefix {

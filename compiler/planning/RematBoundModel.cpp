@@ -51,7 +51,7 @@ Bytes tcc::planning::bytesOfStep(const RematProblem &problem, size_t node) {
 
 namespace {
 
-/// Where the first execution of each node lies: in one of the intervals earliest … latest. A milestone belongs to the
+/// The intervals in which the first execution of each node may be: earliest … latest. A milestone belongs to the
 /// interval before it.
 struct Placement {
   std::vector<int> milestones; ///< [0] is −1
@@ -61,7 +61,7 @@ struct Placement {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// What executing a node again, or fetching its output, costs at least.
+/// The least cost of executing a node again, or fetching its output.
 Cost leastCostOfReturn(const RematProblem &problem, size_t node) {
   const RematNode &self = problem.nodes[node];
   if (!problem.linkBytesPerCost)
@@ -86,7 +86,7 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
     model.capacity[at(k)] = static_cast<double>(budget) - static_cast<double>(own);
   }
 
-  // The last interval in which somebody may need the output.
+  // The last interval in which a reader may need the output.
   std::vector<int> last(placement.latest);
   for (size_t node = n; node-- > 0;) {
     if (problem.nodes[node].liveAtExit)

@@ -53,7 +53,7 @@ private:
     Cost extra = 0;      ///< of the repetitions after it
     Bytes bytes = 0;
     uint64_t hash = 0;
-    size_t set = 0; ///< where its outputs lie in `sets`
+    size_t set = 0; ///< start of its outputs in `sets`
   };
   using Known = std::unordered_map<uint64_t, size_t>;
   using Entry = std::tuple<double, int, size_t>; ///< bound, begun, state: the least of the first, then further back

@@ -1,10 +1,10 @@
-//===- RematPrices.cpp ----------------------------------------------------===//
+//===- RematPrices.cpp - one walk that keeps values by a price of memory --===//
 //
 // A byte that is held during a crowded step has a price. Walking through the nodes in their order, each value that was
 // just made or read is held until its next use if that costs less than making it again then (with those of its inputs
 // that will not be at hand), and is given up otherwise; what is needed and not there is made on demand, just before.
 // The price is the Lagrangian multiplier of the budget: it is searched by bisection for the least with which the
-// schedule fits, for several notions of what is crowded. Recomputations that the peak does not need are taken back at
+// schedule fits, for several definitions of a crowded step. Recomputations that the peak does not need are taken back at
 // the end.
 //
 //===----------------------------------------------------------------------===//
@@ -81,7 +81,7 @@ public:
 private:
   bool atHand(int u) const { return heldUntil[size_t(u)] >= 0; }
 
-  /// Executes `target`, and before it what it needs and is not there: depth first, without recursion.
+  /// Executes `target`, and before it its missing inputs: depth first, without recursion.
   void execute(int target) {
     stack.assign(1, target);
     while (!stack.empty()) {
@@ -119,13 +119,14 @@ private:
       ++stamps;
       visits = 0;
       double held = price * node.bytes * double(crowded[size_t(until)] - crowded[size_t(t) + 1]);
-      if (held > 0)
+      if (held > 0) {
         if (double cost = costAt(u, until, held); held > cost) {
           until = -1;
           closestBelow = std::max(closestBelow, cost / held);
         } else {
           closestAbove = std::min(closestAbove, cost / held);
         }
+      }
     }
     heldBytes += (until >= 0 ? node.bytes : 0) - (atHand(u) ? node.bytes : 0);
     heldUntil[size_t(u)] = until;
@@ -161,11 +162,11 @@ private:
   const int count;
   std::vector<Node> nodes;
   std::vector<std::vector<int>> uses;
-  std::vector<size_t> past;     ///< how many uses of each node lie behind
+  std::vector<size_t> past;     ///< number of past uses of each node
   std::vector<int64_t> crowded; ///< crowded steps before each
   double price = 0;
-  double heldBytes = 0; ///< of what is at hand
-  /// What making again costs as a part of holding: the most of what was given up, and at least that of what was held.
+  double heldBytes = 0; ///< of the values at hand
+  /// Cost of recomputing over cost of holding: the largest of the values given up, the least of the values held.
   double closestBelow = 0, closestAbove = 0;
   RematSchedule made;
   std::vector<int> heldUntil; ///< the step until which a value is held; −1: it is not there
@@ -195,7 +196,7 @@ std::vector<int64_t> liveOnce(const RematProblem &problem) {
   return live;
 }
 
-/// The range of prices at which anything changes: cost for each byte of what could be made again.
+/// The range of prices at which anything changes: cost for each byte of a recomputable output.
 std::pair<double, double> priceRange(const RematProblem &problem) {
   double least = kNever, most = 0;
   for (const RematNode &node : problem.nodes)

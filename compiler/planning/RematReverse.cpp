@@ -1,4 +1,4 @@
-//===- RematReverse.cpp ---------------------------------------------------===//
+//===- RematReverse.cpp - a beam search backwards through the schedule ----===//
 //
 // The game of pebbles played backwards (as in RematBoundPeak.cpp), as a beam search. A state is the set S of outputs
 // that have to be at hand. Undoing the execution of l in S leads to S − l + inputs(l); while it ran, S and the inputs

@@ -1,4 +1,4 @@
-//===- RematSearch.cpp - recomputations, the best ratio first -------------===//
+//===- RematSearch.cpp - greedy recomputation by cost for bytes -----------===//
 //
 // The first answer, in milliseconds for a thousand nodes. Of all gaps between two uses of an output that span steps
 // beyond the limit, drop the one that costs least for each byte and step that it takes off the excess, counting inputs

@@ -2,7 +2,7 @@
 //
 // A schedule with recomputations as a list of executions, and at every moment its cost, the bytes live during each step
 // and by how much they exceed a limit. An execution can be inserted or removed; lives follow from the definitions of
-// Rematerialization.h. All of it lies in flat arrays: an edit costs a few passes over the schedule's length, which for
+// Rematerialization.h. It uses flat arrays: an edit costs a few passes over the schedule's length, which for
 // some thousand steps is faster than any tree.
 //
 // A last step uses all that lives at exit.
@@ -67,12 +67,12 @@ public:
   const std::vector<int> &inputsOf(int execution) const {
     return fetched[size_t(execution)] ? nothing : graph->inputs[size_t(nodeOf[size_t(execution)])];
   }
-  /// What an execution costs, without the storing.
+  /// The cost of an execution, without storing its output to the host.
   Cost costOf(int execution) const {
     const size_t node = size_t(nodeOf[size_t(execution)]);
     return fetched[size_t(execution)] ? graph->transfer[node] : graph->nodes[node].cost;
   }
-  /// What one more fetch of a node costs, with the storing if that is the first one.
+  /// The cost of one more fetch of a node, with the storing if that is the first one.
   Cost costOfFetch(int node) const { return graph->transfer[size_t(node)] * (fetches[size_t(node)] ? 1 : 2); }
   /// The newest execution of a node before a step; −1: none.
   int newestBefore(int node, int step) const;

@@ -1,4 +1,4 @@
-//===- Rematerialization.cpp - definitions, and the way through the solver ===//
+//===- Rematerialization.cpp - definitions, and the stages of the solver --===//
 #include "compiler/planning/Rematerialization.h"
 
 #include "compiler/planning/RematPrices.h"
@@ -32,7 +32,7 @@ RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule)
       lastUse[newest[size_t(input)]] = step;
     result.cost += problem.nodes[v].cost;
   }
-  // What lives at exit is there after the last step too.
+  // Outputs that live at exit are there after the last step too.
   for (size_t v = 0; v < problem.nodes.size(); ++v)
     if (problem.nodes[v].liveAtExit)
       lastUse[newest[v]] = length;

@@ -1,4 +1,4 @@
-//===- Rematerialization.h - less memory for more work ----------*- C++ -*-===//
+//===- Rematerialization.h - schedules that recompute to fit a budget --*- C++ -*-===//
 //
 // A program of nodes in a valid order, each making one output. A schedule executes every node at least once, and some
 // again, so that no more than a budget is live at any time; its cost is the sum over its executions. Least cost under a
@@ -28,7 +28,7 @@
 
 namespace tcc::planning {
 
-/// What executing a node once costs: any unit of work.
+/// The cost of executing a node once, in any unit of work.
 using Cost = uint64_t;
 
 struct RematNode {

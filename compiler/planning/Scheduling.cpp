@@ -119,7 +119,7 @@ private:
       consider(search.solveCoarsely(best, part, 2 * workPerWindow));
   }
 
-  /// At the same peak: what frees runs early, what takes memory late, where that lowers the average.
+  /// At the same peak: frees memory earlier and takes it later, if that lowers the average.
   void settle() {
     consider(measured(graph, freeEarly(graph, best.order, best.peak)));
     consider(measured(graph, allocateLate(graph, best.order)));

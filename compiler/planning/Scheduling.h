@@ -17,8 +17,8 @@ constexpr uint64_t kSchedulingWork = 100'000'000;
 struct SchedulingOptions {
   uint64_t work = kSchedulingWork;
   std::function<bool()> stop; ///< ends the search early; a solution then depends on when it did
-  /// The search also ends where the peak is above what no order goes below by no more than one part in so many; 0: only
-  /// where it meets that.
+  /// The search also ends once the peak exceeds its lower bound by at most one part in so many; 0: only once it meets
+  /// the bound.
   Bytes closePart = 0;
 };
 

@@ -1,4 +1,4 @@
-//===- SchedulingBound.cpp - what no order goes below ---------------------===//
+//===- SchedulingBound.cpp - lower bounds of the peak of any order --------===//
 #include "compiler/planning/SchedulingBound.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-//===- SchedulingBound.h - what no order goes below -------------*- C++ -*-===//
+//===- SchedulingBound.h - lower bounds of the peak of any order --*- C++ -*-===//
 //
 // At an instruction's step two things bound the memory of every order from below. Simple: what its ancestors make and
 // its descendants (or itself) read is live whatever the order. Exact for the step: the least over all sets of

@@ -1,4 +1,4 @@
-//===- SchedulingExact.cpp - is there an order within a limit? ------------===//
+//===- SchedulingExact.cpp - decide whether an order stays within a limit -===//
 #include "compiler/planning/SchedulingExact.h"
 
 #include "compiler/planning/Random.h"
@@ -55,7 +55,7 @@ WithinLimit orderWithin(const SchedulingGraph &graph, Sequence &order, Segment s
     ready.insert(std::lower_bound(ready.begin(), ready.end(), id, earlier), id);
     work += 4;
   };
-  // What costs nothing runs at once.
+  // An instruction that takes no memory runs at once.
   auto runWhatIsFree = [&] {
     for (bool again = true; again;) {
       again = false;
@@ -69,7 +69,7 @@ WithinLimit orderWithin(const SchedulingGraph &graph, Sequence &order, Segment s
     }
   };
   struct Choice {
-    size_t length; ///< of the path before what is tried next
+    size_t length; ///< of the path before the next attempt
     int64_t live;
     std::vector<int> options; ///< the next one last
   };

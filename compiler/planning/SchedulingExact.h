@@ -1,4 +1,4 @@
-//===- SchedulingExact.h - is there an order within a limit? ----*- C++ -*-===//
+//===- SchedulingExact.h - decide whether an order stays within a limit --*- C++ -*-===//
 //
 // Depth first over the closed sets of a segment, sets that failed remembered (by a 64-bit hash). An instruction that
 // fits and does not raise what lives runs at once, and nothing else is tried there: live bytes are submodular in the

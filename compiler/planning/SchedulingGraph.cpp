@@ -1,4 +1,4 @@
-//===- SchedulingGraph.cpp - what lives, by the set of what has run -------===//
+//===- SchedulingGraph.cpp - live bytes by the set of executed instructions -===//
 #include "compiler/planning/SchedulingGraph.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ void sortUnique(std::vector<int> &list) {
   list.erase(std::unique(list.begin(), list.end()), list.end());
 }
 
-/// Each instruction in turn, what it waits for first. An explicit stack: chains are as long as models are deep.
+/// Each instruction in turn, after its predecessors. An explicit stack: chains are as long as models are deep.
 Sequence validOrder(const std::vector<SchedulingGraph::Node> &nodes) {
   enum : char { kOpen, kWaiting, kPlaced };
   std::vector<char> state(nodes.size(), kOpen);

@@ -1,4 +1,4 @@
-//===- SchedulingGraph.h - a program as its orders see it -------*- C++ -*-===//
+//===- SchedulingGraph.h - a program as a graph for scheduling --*- C++ -*-===//
 //
 // When every instruction is executed once, what lives depends on the set of executed instructions alone, not on their
 // order, and a step's memory on that set and the instruction. So the orders of a program are the paths through its
@@ -40,11 +40,11 @@ struct SchedulingGraph {
 
   size_t size() const { return nodes.size(); }
 
-  /// The same with values of fewer bytes taking none: what no order of it goes below, none of this one does.
+  /// The same with smaller values counted as 0 bytes: a lower bound of its orders is one of this graph's orders.
   SchedulingGraph withoutSmallValues(int64_t leastBytes) const;
 };
 
-/// What lives while instructions are executed one after another (or taken back, last first).
+/// The live bytes while instructions are executed one after another (or taken back, last first).
 class LiveBytes {
 public:
   explicit LiveBytes(const SchedulingGraph &graph);

@@ -1,6 +1,6 @@
-//===- SchedulingOrders.cpp - orders to start from ------------------------===//
+//===- SchedulingOrders.cpp - first orders for the search -----------------===//
 //
-// List scheduling by memory, forwards and backwards: of what may come next whatever leaves least alive, then whatever
+// List scheduling by memory, forwards and backwards: of the ready instructions the one that leaves least alive, then
 // takes least while it runs, then the program's own order. And two ways to tidy an order without a search.
 //
 //===----------------------------------------------------------------------===//

@@ -1,4 +1,4 @@
-//===- SchedulingOrders.h - orders to start from ----------------*- C++ -*-===//
+//===- SchedulingOrders.h - first orders for the search ---------*- C++ -*-===//
 #ifndef TCC_PLANNING_SCHEDULINGORDERS_H
 #define TCC_PLANNING_SCHEDULINGORDERS_H
 
@@ -6,11 +6,11 @@
 
 namespace tcc::planning {
 
-/// The same order, but what frees memory runs as soon as its operands are there, where its step keeps within `limit`.
-/// No other step takes more than before: more has run, less lives.
+/// The same order, but an instruction that frees memory runs as soon as its operands are there, if its step keeps within
+/// `limit`. No other step takes more than before: more has run, less lives.
 Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit);
 
-/// The same order, but what takes memory runs as late as its readers let it.
+/// The same order, but an instruction that takes memory runs as late as its readers allow.
 Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order);
 
 /// Whatever adds least to what lives comes next.

@@ -1,4 +1,4 @@
-//===- SchedulingSearch.cpp - better orders from an order -----------------===//
+//===- SchedulingSearch.cpp - improve an order by cuts and windows --------===//
 #include "compiler/planning/SchedulingSearch.h"
 
 #include "compiler/planning/SchedulingExact.h"

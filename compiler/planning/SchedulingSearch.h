@@ -1,4 +1,4 @@
-//===- SchedulingSearch.h - better orders from an order ---------*- C++ -*-===//
+//===- SchedulingSearch.h - improve an order by cuts and windows --*- C++ -*-===//
 //
 // Two ways to a smaller peak. Cuts: at the step that most limits an order, a minimum cut says which instructions have
 // to run before it and which after it for the step to take least; both sides are parts of their own, dealt with in the
@@ -33,7 +33,7 @@ class OrderSearch {
 public:
   OrderSearch(const SchedulingGraph &graph, const SchedulingOptions &options);
 
-  /// What no order goes below, as far as is known by now.
+  /// The best lower bound of every order's peak so far.
   int64_t lowerBound() const { return bound; }
   bool exhausted() const;
   void spend(uint64_t visits) { work += visits; }

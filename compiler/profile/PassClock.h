@@ -1,4 +1,4 @@
-//===- PassClock.h - passes in a compile's profile --------------*- C++ -*-===//
+//===- PassClock.h - measures each pass for the profile ---------*- C++ -*-===//
 #ifndef TCC_COMPILER_PROFILE_PASSCLOCK_H
 #define TCC_COMPILER_PROFILE_PASSCLOCK_H
 
@@ -12,14 +12,14 @@
 
 namespace tcc {
 
-/// Tells the profile what each pass takes, the check of what it leaves behind included. One pass on several functions
+/// Adds the time of each pass, verification included, to the profile. One pass on several functions
 /// is one part of the phase, however many threads ran it.
 class PassClock : public mlir::PassInstrumentation {
 public:
   PassClock(Profile &profile, std::string phase) : profile(profile), phase(std::move(phase)) {}
 
   void runBeforePass(mlir::Pass *pass, mlir::Operation *op) override {
-    // What runs other passes has no name of its own.
+    // Adaptors that run other passes have no name.
     if (pass->getArgument().empty())
       return;
     Profile::Span span = profile.part(phase, pass->getArgument().str());

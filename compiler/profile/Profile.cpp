@@ -1,4 +1,4 @@
-//===- Profile.cpp --------------------------------------------------------===//
+//===- Profile.cpp - time and processor time by phase ---------------------===//
 #include "compiler/profile/Profile.h"
 
 #include <algorithm>

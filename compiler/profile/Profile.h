@@ -1,4 +1,4 @@
-//===- Profile.h - where a compile's time goes ------------------*- C++ -*-===//
+//===- Profile.h - the time of a compile by phase ---------------*- C++ -*-===//
 //
 // Phases follow one another; their parts (a pass, the translation of a module of kernels) may run on several threads
 // and in the background of later phases. Both are measured by spans that live as long as what they measure. Times never

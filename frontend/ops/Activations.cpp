@@ -12,7 +12,6 @@ namespace tcc::frontend {
 namespace activation { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -50,7 +49,7 @@ Status leakyRelu(NodeImport &n) {
 Status parametricRelu(NodeImport &n) {
   Expr x = n.expr(0);
   if (train::broadcastShapes(n.shape(0), n.shape(1)) != Shape(n.shape(0)))
-    return plan::error("slope {} does not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("slope {} does not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
   return n.result(choose(positive(x), x, x * n.expr(1)));
 }
 Status elu(NodeImport &n) {
@@ -74,7 +73,7 @@ Status swish(NodeImport &n) { return n.result(swishOf(n.expr(0), n.floatAttr("al
 /// swish(a)·b.
 Status swiglu(NodeImport &n) {
   if (n.in(0).getType() != n.in(1).getType())
-    return plan::error("gate {} and value {} differ", typeText(n.in(0)), typeText(n.in(1)));
+    return error("gate {} and value {} differ", typeText(n.in(0)), typeText(n.in(1)));
   return n.result(swishOf(n.expr(0), n.floatAttr("alpha", 1)) * n.expr(1));
 }
 Status hardSigmoid(NodeImport &n) {
@@ -103,7 +102,7 @@ Status clip(NodeImport &n) {
   auto bound = [&](unsigned i) { return n.expr(n.broadcast(n.reshape(n.in(i), {}), n.shape(0))); };
   for (unsigned i : {1u, 2u})
     if (n.has(i) && countOf(n.shape(i)) != 1)
-      return plan::error("a bound must be one number, not {}", typeText(n.in(i)));
+      return error("a bound must be one number, not {}", typeText(n.in(i)));
   if (n.has(1))
     low = bound(1);
   if (n.has(2))

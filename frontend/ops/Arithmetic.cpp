@@ -9,7 +9,6 @@ namespace tcc::frontend {
 namespace arithmetic { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::Expr;
 
 template <typename OpTy> Status unary(NodeImport &n) {
@@ -43,7 +42,7 @@ template <typename OpTy, train::ReduceKind kind> Status extreme(NodeImport &n) {
   for (unsigned i = 1; i < n.inputs.size(); ++i) {
     std::optional<Shape> together = train::broadcastShapes(shape, n.shape(i));
     if (!together)
-      return plan::error("{} does not broadcast with the inputs before it, {}", typeText(n.in(i)), shapeText(shape));
+      return error("{} does not broadcast with the inputs before it, {}", typeText(n.in(i)), shapeText(shape));
     shape = *together;
   }
   Shape single(shape), stacked(shape);
@@ -108,7 +107,7 @@ std::optional<Expr> simplePower(NodeImport &n, const Expr &x, double exponent) {
 Status power(NodeImport &n) {
   std::optional<Shape> shape = train::broadcastShapes(n.shape(0), n.shape(1));
   if (!shape)
-    return plan::error("{} and {} do not broadcast together", typeText(n.in(0)), typeText(n.in(1)));
+    return error("{} and {} do not broadcast together", typeText(n.in(0)), typeText(n.in(1)));
   Type element = train::elementTypeOf(n.in(0));
   if (DenseElementsAttr exponent = n.constantOf(n.in(1)); exponent && countOf(n.shape(1)) == 1) {
     train::HostTensor tensor = train::HostTensor::fromAttribute(exponent);
@@ -133,7 +132,7 @@ Status bitShift(NodeImport &n) {
     return binary<train::ShiftLeftOp>(n);
   if (direction == "RIGHT")
     return binary<train::ShiftRightOp>(n);
-  return plan::error("direction is \"{}\"; it must be LEFT or RIGHT", direction);
+  return error("direction is \"{}\"; it must be LEFT or RIGHT", direction);
 }
 
 Status where(NodeImport &n) {
@@ -143,12 +142,12 @@ Status where(NodeImport &n) {
 }
 
 /// The element type that attribute `to` names.
-plan::Expected<Type> targetType(NodeImport &n) {
+Expected<Type> targetType(NodeImport &n) {
   auto to = int(n.intAttr("to", 0));
   if (Type element = n.elementType(to))
     return element;
   bool known = onnx::TensorProto_DataType_IsValid(to);
-  return plan::error("{} is no type that tensors are computed in: they are f64, f32, bf16, f16, integers of 8 to 64 bits and "
+  return error("{} is no type that tensors are computed in: they are f64, f32, bf16, f16, integers of 8 to 64 bits and "
                      "bool; strings, complex numbers, and floats and integers below those widths are not supported",
                      known ? onnx::TensorProto_DataType_Name(onnx::TensorProto_DataType(to)) : std::to_string(to));
 }
@@ -163,7 +162,7 @@ Status castLike(NodeImport &n) { return n.result(n.expr(0).cast(train::elementTy
 Status bitCast(NodeImport &n) {
   TCC_TRY(element, targetType(n));
   if (train::elementBytes(element) != train::elementBytes(train::elementTypeOf(n.in(0))))
-    return plan::error("the bits of {} do not fit the target type: its elements have {} bytes", typeText(n.in(0)),
+    return error("the bits of {} do not fit the target type: its elements have {} bytes", typeText(n.in(0)),
                        train::elementBytes(element));
   return n.result(train::BitCastOp::create(n.builder, n.loc, n.type(n.shape(0), element), n.in(0)));
 }

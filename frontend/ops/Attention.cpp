@@ -10,15 +10,13 @@ using namespace mlir;
 
 namespace tcc::frontend {
 
-using plan::Expected;
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
 Expected<Value> splitHeads(NodeImport &n, Value x, int64_t heads) {
   llvm::ArrayRef<int64_t> shape = train::shapeOf(x);
   if (shape.size() != 3 || heads < 1 || shape[2] % heads)
-    return plan::error("{} is not [batch, sequence, heads × size] for {} heads", typeText(x), heads);
+    return error("{} is not [batch, sequence, heads × size] for {} heads", typeText(x), heads);
   Value split = n.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
   return train::transpose(n.builder, n.loc, split, {0, 2, 1, 3});
 }
@@ -32,11 +30,11 @@ Value joinHeads(NodeImport &n, Value x) {
 Expected<Value> concatenated(NodeImport &n, Value x, Value y, int64_t dim) {
   Shape left(train::shapeOf(x)), right(train::shapeOf(y)), shape(left);
   if (left.size() != right.size() || dim >= int64_t(left.size()) || train::elementTypeOf(x) != train::elementTypeOf(y))
-    return plan::error("{} does not continue {}", typeText(y), typeText(x));
+    return error("{} does not continue {}", typeText(y), typeText(x));
   shape[size_t(dim)] += right[size_t(dim)];
   left[size_t(dim)] = right[size_t(dim)];
   if (left != right)
-    return plan::error("{} does not continue {} along dimension {}", typeText(y), typeText(x), dim);
+    return error("{} does not continue {} along dimension {}", typeText(y), typeText(x), dim);
   return train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), ValueRange{x, y}, dim)
       .getResult();
 }
@@ -45,7 +43,7 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
   Shape q(train::shapeOf(in.query)), k(train::shapeOf(in.key)), v(train::shapeOf(in.value));
   if (q.size() != 4 || k.size() != 4 || v.size() != 4 || q[0] != k[0] || q[0] != v[0] || k[1] != v[1] || k[2] != v[2] ||
       q[3] != k[3] || k[1] == 0 || q[1] % k[1])
-    return plan::error("queries {}, keys {} and values {} do not fit together", typeText(in.query), typeText(in.key),
+    return error("queries {}, keys {} and values {} do not fit together", typeText(in.query), typeText(in.key),
                        typeText(in.value));
   const int64_t batch = q[0], heads = q[1], groups = k[1], rows = heads / groups * q[2];
   auto asRank3 = [&](Value x, int64_t height, int64_t width) { return n.reshape(x, {batch * groups, height, width}); };
@@ -62,13 +60,13 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
   auto fits = [&](Value x) { return train::broadcastShapes(train::shapeOf(x), scoreShape) == scoreShape; };
   for (Value bias : in.bias) {
     if (!fits(bias))
-      return plan::error("the mask {} does not broadcast to scores {}", typeText(bias), typeText(scores));
+      return error("the mask {} does not broadcast to scores {}", typeText(bias), typeText(scores));
     scores = scores + n.expr(bias).cast(element);
   }
   std::optional<Expr> allowed;
   for (Value mask : in.allowed) {
     if (!fits(mask))
-      return plan::error("the mask {} does not broadcast to scores {}", typeText(mask), typeText(scores));
+      return error("the mask {} does not broadcast to scores {}", typeText(mask), typeText(scores));
     if (!allowed) {
       allowed = n.expr(mask);
       continue;
@@ -105,7 +103,7 @@ Expected<Value> rotated(NodeImport &n, Value x, Value cosine, Value sine, int64_
   Shape shape(train::shapeOf(x)), angles(train::shapeOf(cosine));
   if (dim % 2 || dim > shape[3] || angles.size() != 3 || (angles[0] != 1 && angles[0] != shape[0]) ||
       angles[1] != shape[2] || angles[2] != dim / 2 || train::shapeOf(sine) != train::shapeOf(cosine))
-    return plan::error("angles {} and {} do not fit {} features of {}", typeText(cosine), typeText(sine), dim,
+    return error("angles {} and {} do not fit {} features of {}", typeText(cosine), typeText(sine), dim,
                        typeText(x));
   const Type element = train::elementTypeOf(x);
   auto spread = [&](Value angle) {
@@ -157,15 +155,15 @@ Status attention(NodeImport &n) {
     in.query = query, in.key = key, in.value = value;
   }
   if (train::shapeOf(in.query).size() != 4 || train::shapeOf(in.key).size() != 4)
-    return plan::error("queries {} and keys {} must have rank 3 or 4", typeText(n.in(0)), typeText(n.in(1)));
+    return error("queries {} and keys {} must have rank 3 or 4", typeText(n.in(0)), typeText(n.in(1)));
   int64_t past = 0;
   if (n.has(4) != n.has(5))
-    return plan::error("past_key and past_value go together");
+    return error("past_key and past_value go together");
   if (n.has(4)) {
     if (n.has(6))
-      return plan::error("nonpad_kv_seqlen does not go with past_key");
+      return error("nonpad_kv_seqlen does not go with past_key");
     if (n.rank(4) != 4)
-      return plan::error("past_key {} must have rank 4", typeText(n.in(4)));
+      return error("past_key {} must have rank 4", typeText(n.in(4)));
     past = n.shape(4)[2];
     TCC_TRY(key, concatenated(n, n.in(4), in.key, 2));
     TCC_TRY(value, concatenated(n, n.in(5), in.value, 2));
@@ -178,13 +176,13 @@ Status attention(NodeImport &n) {
   if (n.attribute("softmax_precision")) {
     in.softmaxType = n.elementType(int32_t(n.intAttr("softmax_precision", 1)));
     if (!in.softmaxType || !isa<FloatType>(in.softmaxType))
-      return plan::error("softmax_precision {} is no floating-point type", n.intAttr("softmax_precision", 1));
+      return error("softmax_precision {} is no floating-point type", n.intAttr("softmax_precision", 1));
   }
   if (n.has(3)) {
     Value mask = n.in(3);
     Shape shape(n.shape(3));
     if (shape.empty() || (shape.back() != keys && shape.back() > keys))
-      return plan::error("the mask {} does not fit {} keys", typeText(mask), keys);
+      return error("the mask {} does not fit {} keys", typeText(mask), keys);
     const bool isBool = train::elementTypeOf(mask).isInteger(1);
     // A mask for fewer keys hides the others (an extent of 1 is one of 1 key only where there are no more).
     if (shape.back() < keys) {
@@ -199,7 +197,7 @@ Status attention(NodeImport &n) {
   std::optional<Expr> valid;
   if (n.has(6)) {
     if (n.rank(6) != 1 || n.shape(6)[0] != train::shapeOf(in.query)[0])
-      return plan::error("nonpad_kv_seqlen {} is not one number for each sample", typeText(n.in(6)));
+      return error("nonpad_kv_seqlen {} is not one number for each sample", typeText(n.in(6)));
     valid = n.expr(6);
     in.rowsMayBeEmpty = true;
     Expr length = valid->cast(n.i64()).reshape({n.shape(6)[0], 1, 1, 1});
@@ -208,7 +206,7 @@ Status attention(NodeImport &n) {
   const int64_t left = n.intAttr("left_window_size", -1), right = n.intAttr("right_window_size", -1);
   const bool causal = n.intAttr("is_causal", 0) != 0;
   if (left < -1 || right < -1)
-    return plan::error("a window reaches {} to the left and {} to the right: sizes are −1 or at least 0", left, right);
+    return error("a window reaches {} to the left and {} to the right: sizes are −1 or at least 0", left, right);
   if (causal || left >= 0 || right >= 0) {
     Expr ahead = distance(n, queries, keys, past, valid);
     if (causal)
@@ -230,7 +228,7 @@ Status attention(NodeImport &n) {
     const Value stages[] = {out.raw, out.capped, out.biased, out.probabilities};
     int64_t mode = n.intAttr("qk_matmul_output_mode", 0);
     if (mode < 0 || mode > 3)
-      return plan::error("qk_matmul_output_mode is {}; it must be 0 to 3", mode);
+      return error("qk_matmul_output_mode is {}; it must be 0 to 3", mode);
     (void)n.set(3, stages[mode]);
   }
   return Status::success();
@@ -244,12 +242,12 @@ Status rotaryEmbedding(NodeImport &n) {
     x = split;
   }
   if (train::shapeOf(x).size() != 4)
-    return plan::error("{} must have rank 3 or 4", typeText(n.in(0)));
+    return error("{} must have rank 3 or 4", typeText(n.in(0)));
   Value angles[2] = {n.in(1), n.in(2)};
   for (Value &cache : angles) {
     if (n.has(3)) {
       if (train::shapeOf(cache).size() != 2 || n.rank(3) != 2)
-        return plan::error("with position_ids {}, the cache {} must have rank 2", typeText(n.in(3)), typeText(cache));
+        return error("with position_ids {}, the cache {} must have rank 2", typeText(n.in(3)), typeText(cache));
       Shape shape = {n.shape(3)[0], n.shape(3)[1], train::shapeOf(cache)[1]};
       cache = train::GatherOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(cache)), cache, n.in(3), 0);
     }
@@ -269,11 +267,11 @@ Status linearAttention(NodeImport &n) {
   const std::string rule = n.stringAttr("update_rule", "gated_delta");
   const bool gated = rule == "gated" || rule == "gated_delta", corrects = rule == "delta" || rule == "gated_delta";
   if (!gated && !corrects && rule != "linear")
-    return plan::error("update_rule \"{}\" is none of linear, gated, delta and gated_delta", rule);
+    return error("update_rule \"{}\" is none of linear, gated, delta and gated_delta", rule);
   if (groups < 1 || heads % groups)
-    return plan::error("{} query heads are no multiple of {} key heads", heads, groups);
+    return error("{} query heads are no multiple of {} key heads", heads, groups);
   if (gated != n.has(4) || corrects != n.has(5))
-    return plan::error("update_rule \"{}\" takes {} decay and {} beta", rule, gated ? "a" : "no",
+    return error("update_rule \"{}\" takes {} decay and {} beta", rule, gated ? "a" : "no",
                        corrects ? "a" : "no");
   const Type element = train::elementTypeOf(n.in(0)), wide = element.isF64() ? element : Type(n.builder.getF32Type());
   TCC_TRY(query, splitHeads(n, n.in(0), heads));
@@ -282,20 +280,20 @@ Status linearAttention(NodeImport &n) {
   Shape q(train::shapeOf(query)), k(train::shapeOf(key)), v(train::shapeOf(value));
   const int64_t batch = q[0], tokens = q[2], dk = q[3], dv = v[3], shared = heads / groups;
   if (k[0] != batch || v[0] != batch || k[2] != tokens || v[2] != tokens || k[3] != dk)
-    return plan::error("query {}, key {} and value {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
+    return error("query {}, key {} and value {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
                        typeText(n.in(2)));
   if (tokens > kMostUnrolled)
-    return plan::error("it is unrolled over {} tokens; at most {} are supported", tokens, kMostUnrolled);
+    return error("it is unrolled over {} tokens; at most {} are supported", tokens, kMostUnrolled);
   const Shape stateShape = {batch, groups, dk, dv};
   Type stateType = n.has(3) ? train::elementTypeOf(n.in(3)) : element;
   if (n.has(3) && Shape(n.shape(3)) != stateShape)
-    return plan::error("past_state {} is not {}", typeText(n.in(3)), shapeText(stateShape));
+    return error("past_state {} is not {}", typeText(n.in(3)), shapeText(stateShape));
   Expr state = n.has(3) ? n.expr(3).cast(wide) : n.expr(n.splat(stateShape, wide, 0));
   std::optional<Expr> decay, beta;
   if (gated) { // [B, G, T, d_k or 1]
     int64_t width = n.rank(4) ? n.shape(4).back() : 0;
     if (n.rank(4) != 3 || (width != groups && width != groups * dk))
-      return plan::error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups,
+      return error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups,
                          groups * dk);
     TCC_TRY(split, splitHeads(n, n.in(4), groups));
     decay = n.expr(split).cast(wide).exp();
@@ -303,7 +301,7 @@ Status linearAttention(NodeImport &n) {
   if (corrects) { // [B, G or 1, T, 1]
     int64_t width = n.rank(5) ? n.shape(5).back() : 0;
     if (n.rank(5) != 3 || (width != groups && width != 1))
-      return plan::error("beta {} is not one number for each of {} heads, or for all", typeText(n.in(5)), groups);
+      return error("beta {} is not one number for each of {} heads, or for all", typeText(n.in(5)), groups);
     TCC_TRY(split, splitHeads(n, n.in(5), width));
     beta = n.expr(split).cast(wide);
   }

@@ -1,6 +1,6 @@
 //===- Attention.h - scaled dot-product attention for importers -*- C++ -*-===//
 //
-// What the standard's Attention and the contributed ops have in common: heads are split off, scores are a product,
+// The common part of the standard's Attention and the contributed ops: heads are split off, scores are a product,
 // masks say which keys a query sees, softmax, a product with the values. Keys and values of fewer heads are shared by
 // groups of queries without being repeated: the queries of a group are rows of one product.
 //
@@ -25,15 +25,15 @@ struct AttentionInputs {
 struct AttentionOutputs {
   mlir::Value result, raw, capped, biased, probabilities; ///< scores after each stage
 };
-plan::Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in);
+Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in);
 
 /// [B, L, heads·D] → [B, heads, L, D], and back.
-plan::Expected<mlir::Value> splitHeads(NodeImport &n, mlir::Value x, int64_t heads);
+Expected<mlir::Value> splitHeads(NodeImport &n, mlir::Value x, int64_t heads);
 mlir::Value joinHeads(NodeImport &n, mlir::Value x);
 /// x and y one after the other along `dim`.
-plan::Expected<mlir::Value> concatenated(NodeImport &n, mlir::Value x, mlir::Value y, int64_t dim);
+Expected<mlir::Value> concatenated(NodeImport &n, mlir::Value x, mlir::Value y, int64_t dim);
 /// Rotates the first `dim` features of x [B, H, L, D] by angles whose cosines and sines are [B or 1, L, dim/2].
-plan::Expected<mlir::Value> rotated(NodeImport &n, mlir::Value x, mlir::Value cosine, mlir::Value sine, int64_t dim,
+Expected<mlir::Value> rotated(NodeImport &n, mlir::Value x, mlir::Value cosine, mlir::Value sine, int64_t dim,
                                     bool interleaved);
 
 } // namespace tcc::frontend

@@ -1,4 +1,4 @@
-//===- Constants.cpp - constants and what is made from positions ----------===//
+//===- Constants.cpp - constants, and tensors computed from positions -----===//
 #include "frontend/NodeImport.h"
 #include "frontend/OnnxFile.h"
 
@@ -10,7 +10,6 @@ namespace tcc::frontend {
 namespace constant_ops { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -42,7 +41,7 @@ Status constant(NodeImport &n) {
     if (value->t().data_type() == onnx::TensorProto::STRING)
       return text(n);
     if (!n.elementType(value->t().data_type()))
-      return plan::error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
+      return error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
     TCC_TRY(bytes, tensorBytes(value->t()));
     return n.result(n.constant(Shape(value->t().dims().begin(), value->t().dims().end()), value->t().data_type(), bytes));
   }
@@ -54,19 +53,19 @@ Status constant(NodeImport &n) {
     return numbers<float>(n, llvm::SmallVector<float>{value->f()}, onnx::TensorProto::FLOAT, true);
   if (const onnx::AttributeProto *value = n.attribute("value_floats"))
     return numbers<float>(n, value->floats(), onnx::TensorProto::FLOAT, false);
-  return plan::error("it has no value");
+  return error("it has no value");
 }
 
 Status constantOfShape(NodeImport &n) {
   TCC_TRY(shape, n.ints(0));
   for (int64_t dim : shape)
     if (dim < 0)
-      return plan::error("shape {} has a negative extent", shapeText(shape));
+      return error("shape {} has a negative extent", shapeText(shape));
   const onnx::AttributeProto *value = n.attribute("value");
   if (!value)
     return n.result(n.splat(shape, n.elementType(onnx::TensorProto::FLOAT), 0));
   if (!n.elementType(value->t().data_type()))
-    return plan::error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
+    return error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
   TCC_TRY(bytes, tensorBytes(value->t()));
   return n.result(n.broadcast(n.reshape(n.constant({1}, value->t().data_type(), bytes), {}), shape));
 }
@@ -77,10 +76,10 @@ Status range(NodeImport &n) {
   TCC_TRY(limit, n.number(1));
   TCC_TRY(delta, n.number(2));
   if (delta == 0)
-    return plan::error("the step is 0");
+    return error("the step is 0");
   double count = std::max(0.0, std::ceil((limit - start) / delta));
   if (!(count < double(int64_t(1) << 40)))
-    return plan::error("{} elements are too many", count);
+    return error("{} elements are too many", count);
   Type element = train::elementTypeOf(n.in(0));
   Shape shape = {int64_t(count)};
   Expr steps = n.expr(n.iota(shape, 0)).cast(element);
@@ -100,11 +99,11 @@ Expr diagonals(NodeImport &n, llvm::ArrayRef<int64_t> shape) {
 /// k may be data: its value decides no shape.
 Status trilu(NodeImport &n) {
   if (n.rank(0) < 2)
-    return plan::error("Trilu needs a matrix, not {}", typeText(n.in(0)));
+    return error("Trilu needs a matrix, not {}", typeText(n.in(0)));
   Expr k = n.expr(n.splat({}, n.i64(), 0));
   if (n.has(1)) {
     if (countOf(n.shape(1)) != 1)
-      return plan::error("the diagonal must be one number, not {}", typeText(n.in(1)));
+      return error("the diagonal must be one number, not {}", typeText(n.in(1)));
     k = n.expr(1).cast(n.i64()).reshape({});
   }
   Expr keep = diagonals(n, n.shape(0)).compare(n.intAttr("upper", 1) ? CompareKind::ge : CompareKind::le, k);
@@ -113,12 +112,12 @@ Status trilu(NodeImport &n) {
 
 Status eyeLike(NodeImport &n) {
   if (n.rank(0) != 2)
-    return plan::error("EyeLike needs a matrix, not {}", typeText(n.in(0)));
+    return error("EyeLike needs a matrix, not {}", typeText(n.in(0)));
   Type element = train::elementTypeOf(n.in(0));
   if (n.attribute("dtype"))
     element = n.elementType(int32_t(n.intAttr("dtype", 1)));
   if (!element)
-    return plan::error("elements of type {} are not supported", onnxTypeName(int32_t(n.intAttr("dtype", 1))));
+    return error("elements of type {} are not supported", onnxTypeName(int32_t(n.intAttr("dtype", 1))));
   Expr offset = diagonals(n, n.shape(0)), k = offset.with(n.splat({}, n.i64(), double(n.intAttr("k", 0))));
   return n.result(offset.compare(CompareKind::eq, k).cast(element));
 }
@@ -126,7 +125,7 @@ Status eyeLike(NodeImport &n) {
 Status oneHot(NodeImport &n) {
   TCC_TRY(depthNumber, n.number(1));
   if (!(depthNumber >= 0 && depthNumber <= double(kMostTensorBytes)))
-    return plan::error("depth is {}; it must be between 0 and {}", depthNumber, kMostTensorBytes);
+    return error("depth is {}; it must be between 0 and {}", depthNumber, kMostTensorBytes);
   int64_t depth = int64_t(depthNumber), rank = n.rank(0);
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), rank + 1));
   Shape shape(n.shape(0)), withOne(shape);
@@ -136,7 +135,7 @@ Status oneHot(NodeImport &n) {
   index = index.compare(CompareKind::lt, 0).select(index + double(depth), index).broadcast(shape);
   Expr hot = index.compare(CompareKind::eq, n.expr(n.iota(shape, axis)));
   if (n.rank(2) != 1 || n.shape(2)[0] != 2)
-    return plan::error("values must be [off, on], not {}", typeText(n.in(2)));
+    return error("values must be [off, on], not {}", typeText(n.in(2)));
   auto value = [&](int64_t i) { return n.expr(n.broadcast(n.reshape(n.slice(n.in(2), 0, i, 1), {}), shape)); };
   return n.result(hot.select(value(1), value(0)));
 }

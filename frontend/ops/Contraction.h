@@ -10,11 +10,11 @@ namespace tcc::frontend {
 /// round.
 mlir::Value batchProduct(NodeImport &n, mlir::Value x, mlir::Value y, bool transX, bool transY);
 /// numpy's matmul, operands of rank 1 included.
-plan::Expected<mlir::Value> matrixProduct(NodeImport &n, mlir::Value x, mlir::Value y);
+Expected<mlir::Value> matrixProduct(NodeImport &n, mlir::Value x, mlir::Value y);
 /// x·factor; integers are scaled in f64 where the factor is not whole.
 train::Expr scaled(const train::Expr &x, double factor);
 /// alpha·A'·B' + beta·C, with the attributes of Gemm.
-plan::Expected<mlir::Value> gemmValue(NodeImport &n);
+Expected<mlir::Value> gemmValue(NodeImport &n);
 
 } // namespace tcc::frontend
 

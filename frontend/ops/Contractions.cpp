@@ -16,8 +16,6 @@ namespace tcc::frontend {
 namespace contraction { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 bool swapsLastTwo(llvm::ArrayRef<int64_t> order) {
@@ -102,11 +100,11 @@ Value asRank3(NodeImport &n, const Operand &operand, llvm::ArrayRef<int64_t> bat
 Expected<Value> multiply(NodeImport &n, Value left, Value right) {
   Operand x = lookThrough(n, left), y = lookThrough(n, right);
   if (x.columns() != y.rows())
-    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(left), typeText(right), x.columns(),
+    return error("{} and {} do not multiply: inner extents {} and {}", typeText(left), typeText(right), x.columns(),
                        y.rows());
   std::optional<Shape> batch = train::broadcastShapes(x.batch(), y.batch());
   if (!batch)
-    return plan::error("the leading dimensions of {} and {} do not broadcast together", typeText(left), typeText(right));
+    return error("the leading dimensions of {} and {} do not broadcast together", typeText(left), typeText(right));
   Shape result = *batch;
   result.append({x.rows(), y.columns()});
   if (countOf(y.batch()) == 1) {
@@ -147,14 +145,14 @@ Expected<llvm::SmallVector<int>> parseTerm(std::string_view term, int64_t rank) 
   size_t dots = term.find("...");
   int64_t letters = int64_t(term.size()) - (dots == term.npos ? 0 : 3);
   if (letters > rank || (dots == term.npos && letters != rank))
-    return plan::error("term \"{}\" does not fit an operand of rank {}", term, rank);
+    return error("term \"{}\" does not fit an operand of rank {}", term, rank);
   for (size_t i = 0; i < term.size(); ++i) {
     if (i == dots) {
       for (int64_t k = rank - letters; k-- > 0;)
         labels.push_back(256 + int(k));
       i += 2;
     } else if (!std::isalpha(static_cast<unsigned char>(term[i]))) {
-      return plan::error("\"{}\" is no label", term[i]);
+      return error("\"{}\" is no label", term[i]);
     } else {
       labels.push_back(term[i]);
     }
@@ -293,7 +291,7 @@ Status einsum(NodeImport &n) {
   llvm::SmallVector<llvm::StringRef> terms;
   llvm::StringRef(left).split(terms, ',');
   if (terms.size() != n.inputs.size())
-    return plan::error("equation \"{}\" has {} terms for {} inputs", equation, terms.size(), n.inputs.size());
+    return error("equation \"{}\" has {} terms for {} inputs", equation, terms.size(), n.inputs.size());
   std::map<int, int64_t> extents;
   std::map<int, int> uses;
   for (auto [i, term] : llvm::enumerate(terms)) {
@@ -303,7 +301,7 @@ Status einsum(NodeImport &n) {
       auto [entry, inserted] = extents.emplace(label, size);
       bool repeated = llvm::find(labels, label) - labels.begin() != ptrdiff_t(d);
       if (!inserted && entry->second != size && (repeated || (entry->second != 1 && size != 1)))
-        return plan::error("equation \"{}\": extents {} and {} of one label differ", equation, entry->second, size);
+        return error("equation \"{}\": extents {} and {} of one label differ", equation, entry->second, size);
       entry->second = together(entry->second, size);
       ++uses[label];
     }
@@ -325,7 +323,7 @@ Status einsum(NodeImport &n) {
     output = labels;
     for (int label : output)
       if (!extents.count(label) || llvm::count(output, label) > 1)
-        return plan::error("equation \"{}\": its output names a label that no input has, or twice", equation);
+        return error("equation \"{}\": its output names a label that no input has, or twice", equation);
   }
   Labelled result = operands[0];
   for (size_t i = 1; i < operands.size(); ++i)
@@ -352,10 +350,10 @@ Value batchProduct(NodeImport &n, Value x, Value y, bool transX, bool transY) {
   return train::MatMulOp::create(n.builder, n.loc, type, x, y, transX, transY);
 }
 
-plan::Expected<Value> matrixProduct(NodeImport &n, Value x, Value y) {
+Expected<Value> matrixProduct(NodeImport &n, Value x, Value y) {
   llvm::ArrayRef<int64_t> xs = train::shapeOf(x), ys = train::shapeOf(y);
   if (xs.empty() || ys.empty())
-    return plan::error("a scalar does not multiply as a matrix: {} and {}", typeText(x), typeText(y));
+    return error("a scalar does not multiply as a matrix: {} and {}", typeText(x), typeText(y));
   bool row = xs.size() == 1, column = ys.size() == 1;
   if (row)
     x = n.reshape(x, {1, xs[0]});
@@ -379,10 +377,10 @@ train::Expr scaled(const train::Expr &x, double factor) {
   return (x.cast(x.builder->getF64Type()) * factor).cast(element);
 }
 
-plan::Expected<Value> gemmValue(NodeImport &n) {
+Expected<Value> gemmValue(NodeImport &n) {
   using contraction::Operand;
   if (n.rank(0) != 2 || n.rank(1) != 2)
-    return plan::error("Gemm needs matrices, not {} and {}", typeText(n.in(0)), typeText(n.in(1)));
+    return error("Gemm needs matrices, not {} and {}", typeText(n.in(0)), typeText(n.in(1)));
   auto read = [&](unsigned i, const char *flag) {
     Operand operand = contraction::lookThrough(n, n.in(i));
     operand.transposed ^= n.intAttr(flag, 0) != 0;
@@ -390,7 +388,7 @@ plan::Expected<Value> gemmValue(NodeImport &n) {
   };
   Operand x = read(0, "transA"), y = read(1, "transB");
   if (x.columns() != y.rows())
-    return plan::error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
+    return error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
                        x.columns(), y.rows());
   Shape shape = {x.rows(), y.columns()};
   Value product = batchProduct(n, contraction::asRank3(n, x, {1}), contraction::asRank3(n, y, {1}), x.transposed, y.transposed);
@@ -399,7 +397,7 @@ plan::Expected<Value> gemmValue(NodeImport &n) {
   if (!n.has(2) || beta == 0)
     return result.value;
   if (train::broadcastShapes(n.shape(2), shape) != shape)
-    return plan::error("{} does not broadcast to {}", typeText(n.in(2)), shapeText(shape));
+    return error("{} does not broadcast to {}", typeText(n.in(2)), shapeText(shape));
   return (result + scaled(n.expr(2), beta).broadcast(shape)).value;
 }
 

@@ -16,8 +16,6 @@ namespace tcc::frontend {
 namespace contrib { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -48,7 +46,7 @@ Status biasSplitGelu(NodeImport &n) {
   TCC_TRY(sum, plus(n, n.expr(0), 1));
   Shape shape(train::shapeOf(sum));
   if (shape.empty() || shape.back() % 2)
-    return plan::error("{} has no two halves", typeText(n.in(0)));
+    return error("{} has no two halves", typeText(n.in(0)));
   int64_t half = shape.back() / 2, last = int64_t(shape.size()) - 1;
   return n.result(n.expr(n.slice(sum, last, 0, half)) * geluOf(n.expr(n.slice(sum, last, half, half)), false));
 }
@@ -104,7 +102,7 @@ Expected<Expr> activated(NodeImport &n, const Expr &x, const std::string &name, 
     Expr line = x * parameter(0, 0.2) + parameter(1, 0.5);
     return line.compare(CompareKind::le, 0).select(x.like(0), line.compare(CompareKind::ge, 1).select(x.like(1), line));
   }
-  return plan::error("activation \"{}\" is not supported; export without fused activations", name);
+  return error("activation \"{}\" is not supported; export without fused activations", name);
 }
 
 Status fusedGemm(NodeImport &n) {
@@ -136,14 +134,14 @@ Status fusedConv(NodeImport &n) {
 Status normalise(NodeImport &n, const Expr &x, bool simplified, Value scale, Value bias, double epsilon) {
   Shape shape(train::shapeOf(x)), statistics(shape);
   if (shape.empty())
-    return plan::error("a scalar has no features to normalise");
+    return error("a scalar has no features to normalise");
   const int64_t last = int64_t(shape.size()) - 1;
   const Type element = train::elementTypeOf(x);
   const Shape features = {shape.back()};
   statistics.back() = 1;
   for (Value parameter : {scale, bias})
     if (parameter && Shape(train::shapeOf(parameter)) != features)
-      return plan::error("{} is not one number for each of {} features", typeText(parameter), shape.back());
+      return error("{} is not one number for each of {} features", typeText(parameter), shape.back());
   Value s = n.expr(scale).cast(element), b = bias ? n.expr(bias).cast(element).value : Value();
   if (!simplified) {
     Type wide = element.isF64() ? element : Type(n.builder.getF32Type());
@@ -164,7 +162,7 @@ template <bool simplified> Status skipNorm(NodeImport &n) {
   TCC_TRY(sum, plus(n, n.expr(0), 1));
   TCC_TRY(total, plus(n, sum, simplified ? 3 : 4));
   if (train::shapeOf(total) != n.shape(0))
-    return plan::error("skip {} and bias do not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("skip {} and bias do not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
   if (n.wants(3))
     (void)n.set(3, total);
   return normalise(n, total, simplified, n.in(2), !simplified && n.has(3) ? n.in(3) : Value(),
@@ -175,7 +173,7 @@ template <bool simplified> Status skipNorm(NodeImport &n) {
 Status simplifiedNorm(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   if (axis != n.rank(0) - 1)
-    return plan::error("only the last axis is supported; export RMSNormalization with opset 23");
+    return error("only the last axis is supported; export RMSNormalization with opset 23");
   if (Status status = normalise(n, n.expr(0), true, n.in(1), Value(), n.floatAttr("epsilon", 1e-5)); !status.ok())
     return status;
   n.outputs[1] = n.outputs[2];
@@ -185,9 +183,9 @@ Status simplifiedNorm(NodeImport &n) {
 /// Word, position and segment embeddings, added and normalised; the second output counts each sample's mask.
 Status embedNorm(NodeImport &n) {
   if (!n.has(2) || !n.has(3) || !n.has(5))
-    return plan::error("the word embedding, the position embedding or gamma is missing");
+    return error("the word embedding, the position embedding or gamma is missing");
   if (n.rank(0) != 2)
-    return plan::error("input_ids {} are not [batch, sequence]", typeText(n.in(0)));
+    return error("input_ids {} are not [batch, sequence]", typeText(n.in(0)));
   auto look = [&](unsigned table, Value ids) {
     Shape shape(train::shapeOf(ids));
     shape.push_back(n.shape(table)[1]);
@@ -196,21 +194,21 @@ Status embedNorm(NodeImport &n) {
   };
   for (unsigned table : {2u, 3u, 4u})
     if (n.has(table) && n.rank(table) != 2)
-      return plan::error("embedding {} is no matrix", typeText(n.in(table)));
+      return error("embedding {} is no matrix", typeText(n.in(table)));
   const Shape ids(n.shape(0));
   Value positions = n.has(8) ? n.in(8) : n.iota({1, ids[1]}, 1);
   TCC_TRY(words, n.common(look(2, n.in(0)), look(3, positions)));
   Expr sum = words.first + words.second;
   if (n.has(4)) {
     if (!n.has(1))
-      return plan::error("a segment embedding without segment_ids");
+      return error("a segment embedding without segment_ids");
     sum = sum + look(4, n.in(1));
   }
   if (Status status = normalise(n, sum, false, n.in(5), n.has(6) ? n.in(6) : Value(), n.floatAttr("epsilon", 1e-12));
       !status.ok())
     return status;
   if (n.has(7) && n.rank(7) != 2)
-    return plan::error("the mask {} is not [batch, sequence]", typeText(n.in(7)));
+    return error("the mask {} is not [batch, sequence]", typeText(n.in(7)));
   Type i32 = n.builder.getI32Type();
   n.outputs[1] = {n.has(7) ? n.expr(7).cast(i32).sum({1}).reshape({ids[0]}).value : n.splat({ids[0]}, i32, 0),
                   std::nullopt};
@@ -221,7 +219,7 @@ Status embedNorm(NodeImport &n) {
 /// The importer of an op of the standard with the same inputs and attributes.
 template <const char *const &name, int64_t version> Status standard(NodeImport &n) {
   const OpEntry *entry = findOp("", name, version);
-  return entry ? entry->import(n) : plan::error("{} is not supported", name);
+  return entry ? entry->import(n) : error("{} is not supported", name);
 }
 const char *const kLayerNormalization = "LayerNormalization";
 const char *const kTrilu = "Trilu";

@@ -16,8 +16,6 @@ namespace tcc::frontend {
 namespace contrib_attention { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -55,7 +53,7 @@ Expected<Value> paddingBias(NodeImport &n, unsigned i, int64_t batch, int64_t qu
   } else if (shape == Shape{batch, queries, keys}) {
     counts = mask.compare(CompareKind::ne, 0).reshape({batch, 1, queries, keys});
   } else {
-    return plan::error(
+    return error(
         "a mask of shape {} for {} samples, {} queries and {} keys is not supported; give [batch], [batch, keys] "
         "or [batch, queries, keys]",
         shapeText(shape), batch, queries, keys);
@@ -69,10 +67,10 @@ Status finish(NodeImport &n, AttentionInputs in, Value pastKey, Value pastValue,
               std::optional<unsigned> bias, bool causal, std::pair<unsigned, unsigned> present) {
   int64_t past = 0;
   if (!pastKey != !pastValue)
-    return plan::error("past keys and past values go together");
+    return error("past keys and past values go together");
   if (pastKey) {
     if (train::shapeOf(pastKey).size() != 4 || train::shapeOf(pastValue).size() != 4)
-      return plan::error("past keys {} and values {} must have rank 4", typeText(pastKey), typeText(pastValue));
+      return error("past keys {} and values {} must have rank 4", typeText(pastKey), typeText(pastValue));
     past = train::shapeOf(pastKey)[2];
     TCC_TRY(key, concatenated(n, pastKey, in.key, 2));
     TCC_TRY(value, concatenated(n, pastValue, in.value, 2));
@@ -111,7 +109,7 @@ Status finish(NodeImport &n, AttentionInputs in, Value pastKey, Value pastValue,
 Status multiHeadAttention(NodeImport &n) {
   const int64_t heads = n.intAttr("num_heads", 0);
   if (n.has(8) || n.has(9))
-    return plan::error("a key cache that is written in place is not supported; export without past_sequence_length and "
+    return error("a key cache that is written in place is not supported; export without past_sequence_length and "
                        "cache_indirection");
   AttentionInputs in;
   Value parts[3];
@@ -120,7 +118,7 @@ Status multiHeadAttention(NodeImport &n) {
     // Packed: [B, T, heads, 3, D], or keys and values as [B, T, heads, 2, D].
     unsigned from = n.rank(0) == 5 ? 0 : 1;
     if (n.rank(from) != 5 || n.shape(from)[2] != heads || n.shape(from)[3] != 3 - from || n.rank(0) == 0)
-      return plan::error("{} is not packed for {} heads", typeText(n.in(from)), heads);
+      return error("{} is not packed for {} heads", typeText(n.in(from)), heads);
     for (unsigned i = from; i < 3; ++i) {
       Value part = sliced(n, n.in(from), 3, i - from);
       llvm::ArrayRef<int64_t> shape = train::shapeOf(part);
@@ -130,10 +128,10 @@ Status multiHeadAttention(NodeImport &n) {
       parts[0] = n.in(0);
   } else {
     if (!n.has(1) || !n.has(2))
-      return plan::error("key and value are missing");
+      return error("key and value are missing");
     for (unsigned i = 0; i < 3; ++i) {
       if (n.rank(i) != 3 && n.rank(i) != 4)
-        return plan::error("{} is neither [batch, sequence, features] nor [batch, heads, sequence, size]", typeText(n.in(i)));
+        return error("{} is neither [batch, sequence, features] nor [batch, heads, sequence, size]", typeText(n.in(i)));
       parts[i] = n.in(i);
       ready[i] = n.rank(i) == 4;
     }
@@ -142,10 +140,10 @@ Status multiHeadAttention(NodeImport &n) {
     int64_t begin = 0;
     for (unsigned i = 0; i < 3; ++i) {
       if (ready[i])
-        return plan::error("a bias does not go with keys {} that have their heads split already", typeText(parts[i]));
+        return error("a bias does not go with keys {} that have their heads split already", typeText(parts[i]));
       int64_t width = train::shapeOf(parts[i]).back();
       if (n.rank(3) != 1 || begin + width > n.shape(3)[0])
-        return plan::error("bias {} is too short", typeText(n.in(3)));
+        return error("bias {} is too short", typeText(n.in(3)));
       parts[i] = n.expr(parts[i]) + n.expr(n.slice(n.in(3), 0, begin, width));
       begin += width;
     }
@@ -168,7 +166,7 @@ Status multiHeadAttention(NodeImport &n) {
 Status inputAttention(NodeImport &n) {
   const int64_t heads = n.intAttr("num_heads", 0);
   if (n.intAttr("do_rotary", 0) || n.has(6) || n.rank(0) != 3 || n.rank(1) != 2)
-    return plan::error(
+    return error(
         "only input [batch, sequence, features] without rotary embedding and shared caches is supported");
   TCC_TRY(product, matrixProduct(n, n.in(0), n.in(1)));
   if (n.has(2))
@@ -176,7 +174,7 @@ Status inputAttention(NodeImport &n) {
   const int64_t width = train::shapeOf(product)[2];
   Shape sizes = n.intsAttr("qkv_hidden_sizes").value_or(Shape{width / 3, width / 3, width / 3});
   if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != width)
-    return plan::error("{} features are not those of queries, keys and values, {}", width, shapeText(sizes));
+    return error("{} features are not those of queries, keys and values, {}", width, shapeText(sizes));
   AttentionInputs in;
   int64_t begin = 0;
   Value *targets[] = {&in.query, &in.key, &in.value};
@@ -188,7 +186,7 @@ Status inputAttention(NodeImport &n) {
   Value pastKey, pastValue;
   if (n.has(4)) {
     if (n.rank(4) != 5 || n.shape(4)[0] != 2)
-      return plan::error("past {} is not [2, batch, heads, sequence, size]", typeText(n.in(4)));
+      return error("past {} is not [2, batch, heads, sequence, size]", typeText(n.in(4)));
     pastKey = sliced(n, n.in(4), 0, 0);
     pastValue = sliced(n, n.in(4), 0, 1);
   }
@@ -205,7 +203,7 @@ Expected<Value> angles(NodeImport &n, Value cache, Value positions, int64_t leng
     ids = {1, length};
   }
   if (train::shapeOf(cache).size() != 2 || ids.size() != 2 || ids[1] != length)
-    return plan::error("positions {} and the cache {} do not fit {} tokens", typeText(positions), typeText(cache),
+    return error("positions {} and the cache {} do not fit {} tokens", typeText(positions), typeText(cache),
                        length);
   Shape shape = {ids[0], ids[1], train::shapeOf(cache)[1]};
   return train::GatherOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(cache)), cache, index, 0)
@@ -214,11 +212,11 @@ Expected<Value> angles(NodeImport &n, Value cache, Value positions, int64_t leng
 
 Status rotaryEmbedding(NodeImport &n) {
   if (n.intAttr("is_packed_batching", 0))
-    return plan::error("batches of several lengths in one row are not supported");
+    return error("batches of several lengths in one row are not supported");
   Value x = n.in(0);
   const bool packed = n.rank(0) == 3;
   if (n.rank(2) != 2 || (!packed && n.rank(0) != 4))
-    return plan::error("{} and the cache {} do not fit together", typeText(x), typeText(n.in(2)));
+    return error("{} and the cache {} do not fit together", typeText(x), typeText(n.in(2)));
   int64_t heads = n.intAttr("num_heads", 0), dim = n.intAttr("rotary_embedding_dim", 0);
   if (packed) {
     TCC_TRY(split, splitHeads(n, x, heads ? heads : n.shape(0)[2] / std::max<int64_t>(1, n.shape(2)[1] * 2)));
@@ -237,9 +235,9 @@ Status groupQueryAttention(NodeImport &n) {
   const int64_t heads = n.intAttr("num_heads", 0), groups = n.intAttr("kv_num_heads", 0);
   for (unsigned i : {12u, 13u, 14u, 15u})
     if (n.has(i))
-      return plan::error("quantised caches and norms inside the op are not supported");
+      return error("quantised caches and norms inside the op are not supported");
   if (n.intAttr("sliding_window_cache", 0))
-    return plan::error("a cache of the window's size is not supported");
+    return error("a cache of the window's size is not supported");
   Value parts[3];
   AttentionInputs in;
   if (n.has(1) && n.has(2)) {
@@ -248,7 +246,7 @@ Status groupQueryAttention(NodeImport &n) {
   } else {
     const int64_t all = heads + 2 * groups;
     if (n.rank(0) != 3 || all < 1 || n.shape(0)[2] % all)
-      return plan::error("{} is not packed for {} heads and twice {}", typeText(n.in(0)), heads, groups);
+      return error("{} is not packed for {} heads and twice {}", typeText(n.in(0)), heads, groups);
     const int64_t size = n.shape(0)[2] / all;
     parts[0] = n.slice(n.in(0), 2, 0, heads * size);
     parts[1] = n.slice(n.in(0), 2, heads * size, groups * size);
@@ -262,13 +260,13 @@ Status groupQueryAttention(NodeImport &n) {
   if (n.has(3) && n.has(4)) {
     // Where tokens go in a cache is data, unless the lengths are known and all the same.
     if (n.rank(3) != 4)
-      return plan::error("past_key {} must have rank 4", typeText(n.in(3)));
+      return error("past_key {} must have rank 4", typeText(n.in(3)));
     past = n.shape(3)[2];
     if (past) {
       TCC_TRY(lengths, n.ints(5));
       for (int64_t length : lengths)
         if (length != past + tokens - 1)
-          return plan::error(
+          return error(
               "a past of {} and {} tokens do not make a sequence of {}; caches that are longer than their "
               "content are not supported",
               past, tokens, length + 1);
@@ -276,7 +274,7 @@ Status groupQueryAttention(NodeImport &n) {
   }
   if (n.intAttr("do_rotary", 0)) {
     if (!n.has(7) || !n.has(8))
-      return plan::error("rotary embedding needs cos_cache and sin_cache");
+      return error("rotary embedding needs cos_cache and sin_cache");
     Value positions = n.has(9) ? n.in(9) : train::splatInt(n.builder, n.loc, n.type({1}, n.i64()), past);
     const bool interleaved = n.intAttr("rotary_interleaved", 0) != 0;
     TCC_TRY(cosine, angles(n, n.in(7), positions, tokens));

@@ -15,8 +15,6 @@ namespace tcc::frontend {
 namespace control { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using Slots = llvm::SmallVector<Slot>;
 
 /// A loop that runs longer than this would not end in a plan.
@@ -25,13 +23,13 @@ constexpr int64_t kMostIterations = 100'000;
 /// One number (or truth value) of a tensor that must be known at compile time.
 Expected<int64_t> known(NodeImport &n, const Slot &slot, const char *what, const char *help) {
   if (!slot.tensor)
-    return plan::error("its {} is no tensor", what);
+    return error("its {} is no tensor", what);
   DenseElementsAttr value = n.constantOf(slot.tensor);
   if (!value)
-    return plan::error("its {} must be known at compile time, but depends on {}; {}", what, n.origin(slot.tensor),
+    return error("its {} must be known at compile time, but depends on {}; {}", what, n.origin(slot.tensor),
                        help);
   if (value.getNumElements() != 1 || !isa<IntegerType>(value.getElementType()))
-    return plan::error("its {} must be one integer or truth value, not {}", what, typeText(slot.tensor));
+    return error("its {} must be one integer or truth value, not {}", what, typeText(slot.tensor));
   return train::HostTensor::fromAttribute(value).getInt(0);
 }
 
@@ -49,11 +47,11 @@ Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, 
     Shape shape;
     for (const auto &dim : type.shape().dim()) {
       if (!dim.has_dim_value())
-        return plan::error("it has no iterations, and the shape of \"{}\" is not declared", declared.name());
+        return error("it has no iterations, and the shape of \"{}\" is not declared", declared.name());
       shape.push_back(dim.dim_value());
     }
     if (!element || !type.has_shape())
-      return plan::error("it has no iterations, and the type of \"{}\" is not declared", declared.name());
+      return error("it has no iterations, and the type of \"{}\" is not declared", declared.name());
     TCC_TRY(dim, n.axis(axis, int64_t(shape.size()) + 1));
     shape.insert(shape.begin() + dim, 0);
     return n.splat(shape, element, 0);
@@ -64,7 +62,7 @@ Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, 
   llvm::SmallVector<Value> unsqueezed;
   for (Value part : parts) {
     if (part.getType() != parts[0].getType())
-      return plan::error("\"{}\" is {} in one iteration and {} in another; its iterations cannot be stacked",
+      return error("\"{}\" is {} in one iteration and {} in another; its iterations cannot be stacked",
                          declared.name(), typeText(parts[0]), typeText(part));
     unsqueezed.push_back(n.reshape(part, shape));
   }
@@ -82,9 +80,9 @@ Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, 
 /// One truth value of a tensor, as a scalar. Error: it is none.
 Expected<Value> truth(NodeImport &n, const Slot &slot) {
   if (!slot.tensor)
-    return plan::error("its condition is no tensor");
+    return error("its condition is no tensor");
   if (countOf(train::shapeOf(slot.tensor)) != 1 || !train::elementTypeOf(slot.tensor).isInteger(1))
-    return plan::error("its condition must be one truth value, not {}", typeText(slot.tensor));
+    return error("its condition must be one truth value, not {}", typeText(slot.tensor));
   return n.reshape(slot.tensor, {});
 }
 
@@ -94,11 +92,11 @@ Value bothHold(NodeImport &n, Value x, Value y) { return n.expr(x).select(n.expr
 Expected<Slot> chosen(NodeImport &n, Value condition, const Slot &x, const Slot &y, const std::string &name,
                       const char *first, const char *second) {
   if (!x.tensor || !y.tensor)
-    return plan::error("\"{}\" is no tensor, and cannot be chosen by data", name);
+    return error("\"{}\" is no tensor, and cannot be chosen by data", name);
   if (x.tensor == y.tensor)
     return x;
   if (x.tensor.getType() != y.tensor.getType())
-    return plan::error("\"{}\" is {} {} and {} {}; a plan's shapes do not depend on data", name, typeText(x.tensor),
+    return error("\"{}\" is {} {} and {} {}; a plan's shapes do not depend on data", name, typeText(x.tensor),
                        first, typeText(y.tensor), second);
   return Slot{n.expr(condition).broadcast(train::shapeOf(x.tensor)).select(n.expr(x.tensor), n.expr(y.tensor)),
               std::nullopt};
@@ -131,7 +129,7 @@ Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onn
   TCC_TRY(condition, truth(n, n.inputs[0]));
   Value otherwise = train::NotOp::create(n.builder, n.loc, condition);
   auto refused = [&](const std::string &problem) {
-    return plan::error("its condition depends on {}, so that both branches are computed, but {}{}",
+    return error("its condition depends on {}, so that both branches are computed, but {}{}",
                        n.origin(n.inputs[0].tensor), problem, withAdvice(advice));
   };
   double flops[2] = {};
@@ -161,7 +159,7 @@ Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onn
 Status ifOp(NodeImport &n) {
   const onnx::GraphProto *thenBranch = graphOf(n, "then_branch"), *elseBranch = graphOf(n, "else_branch");
   if (!thenBranch || !elseBranch)
-    return plan::error("it has no then_branch or no else_branch");
+    return error("it has no then_branch or no else_branch");
   if (n.inputs[0].tensor && !n.constantOf(n.inputs[0].tensor))
     return bothBranches(n, *thenBranch, *elseBranch);
   TCC_TRY(taken, known(n, n.inputs[0], "condition", ""));
@@ -181,7 +179,7 @@ public:
   Status run() {
     carried = n.inputs.size() < 2 ? 0 : n.inputs.size() - 2;
     if (size_t(body.input_size()) != carried + 2 || size_t(body.output_size()) < carried + 1)
-      return plan::error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
+      return error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
                          body.input_size(), body.output_size(), carried);
     if (n.has(0)) {
       TCC_TRY(given, known(n, n.inputs[0], "trip count", help(n.inputs[0]).c_str()));
@@ -202,15 +200,15 @@ public:
         continue;
       }
       if (running)
-        return plan::error("\"{}\" has as many parts as there are iterations, which depends on {}; a plan's shapes do "
-                           "not depend on data{}",
+        return error("\"{}\" has one part for each iteration, and their number depends on {}; a plan's shapes do not "
+                     "depend on data{}",
                            n.node.output(int(carried + k)), n.origin(running), withAdvice(n.fixAdvice(running)));
       TCC_TRY(stacked, stack(n, parts, 0, body.output(int(1 + carried + k))));
       n.outputs.push_back(Slot{stacked, std::nullopt});
     }
     if (running)
-      n.warn(fmt::format("how often it runs depends on {}: every step runs all {} iterations, and keeps the state of the "
-                         "last one that counts{}",
+      n.warn(fmt::format("the number of iterations depends on {}: every step runs all {} iterations and keeps the "
+                         "state of the last one that counts{}",
                          n.origin(running), trips, withAdvice(n.fixAdvice(running))));
     return Status::success();
   }
@@ -238,7 +236,7 @@ private:
 
   Status iterate(int64_t i) {
     if (i == kMostIterations)
-      return plan::error("it has more than {} iterations; {}", kMostIterations, help({}));
+      return error("it has more than {} iterations; {}", kMostIterations, help({}));
     Slots inputs = {Slot{train::splatInt(n.builder, n.loc, n.type({}, n.i64()), i), std::nullopt},
                     Slot{n.splat({}, n.i1(), 1), std::nullopt}};
     inputs.append(state);
@@ -262,7 +260,7 @@ private:
     for (size_t k = 0; k < scanned.size(); ++k) {
       const Slot &part = outputs[1 + carried + k];
       if (!part.tensor)
-        return plan::error("\"{}\" is no tensor and cannot be stacked", body.output(int(1 + carried + k)).name());
+        return error("\"{}\" is no tensor and cannot be stacked", body.output(int(1 + carried + k)).name());
       scanned[k].push_back(part.tensor);
     }
     return Status::success();
@@ -280,7 +278,7 @@ private:
 
 Status loop(NodeImport &n) {
   const onnx::GraphProto *body = graphOf(n, "body");
-  return body ? LoopImport(n, *body).run() : plan::error("it has no body");
+  return body ? LoopImport(n, *body).run() : error("it has no body");
 }
 
 //===----------------------------------------------------------------------===//
@@ -310,7 +308,7 @@ Expected<ScanRun> scanOver(NodeImport &n, const onnx::GraphProto &body, Slots st
     run.state.assign(outputs.begin(), outputs.begin() + long(states));
     for (size_t k = 0; k < run.parts.size(); ++k) {
       if (!outputs[states + k].tensor)
-        return plan::error("\"{}\" is no tensor and cannot be stacked", body.output(int(states + k)).name());
+        return error("\"{}\" is no tensor and cannot be stacked", body.output(int(states + k)).name());
       run.parts[k].push_back(outputs[states + k].tensor);
     }
   }
@@ -321,17 +319,17 @@ Expected<ScanRun> scanOver(NodeImport &n, const onnx::GraphProto &body, Slots st
 Expected<Shape> numbers(NodeImport &n, std::string_view name, size_t count) {
   Shape given = n.intsAttr(name).value_or(Shape(count, 0));
   if (given.size() != count)
-    return plan::error("{} has {} entries, not {}", name, given.size(), count);
+    return error("{} has {} entries, not {}", name, given.size(), count);
   return given;
 }
 
 Status checkBody(const onnx::GraphProto *body, size_t inputs, int64_t scanned) {
   if (!body)
-    return plan::error("it has no body");
+    return error("it has no body");
   if (scanned < 1 || size_t(scanned) > inputs)
-    return plan::error("num_scan_inputs is {}, but there are {} inputs", scanned, inputs);
+    return error("num_scan_inputs is {}, but there are {} inputs", scanned, inputs);
   if (size_t(body->input_size()) != inputs || size_t(body->output_size()) < inputs - size_t(scanned))
-    return plan::error("its body has {} inputs and {} outputs, which do not fit to {} states and {} scanned inputs",
+    return error("its body has {} inputs and {} outputs, which do not fit to {} states and {} scanned inputs",
                        body->input_size(), body->output_size(), inputs - size_t(scanned), scanned);
   return Status::success();
 }
@@ -352,12 +350,12 @@ Status scan(NodeImport &n) {
   for (size_t k = 0; k < size_t(count); ++k) {
     Value input = n.inputs[states + k].tensor;
     if (!input)
-      return plan::error("its scanned input \"{}\" is no tensor", n.node.input(int(states + k)));
+      return error("its scanned input \"{}\" is no tensor", n.node.input(int(states + k)));
     TCC_TRY(axis, n.axis(axes[k], int64_t(train::shapeOf(input).size())));
     axes[k] = axis;
     int64_t extent = train::shapeOf(input)[size_t(axis)];
     if (steps >= 0 && extent != steps)
-      return plan::error("its scanned inputs have {} and {} steps", steps, extent);
+      return error("its scanned inputs have {} and {} steps", steps, extent);
     steps = extent;
     inputs.push_back(input);
   }
@@ -383,18 +381,18 @@ Status scan8(NodeImport &n) {
   TCC_TRY(reversed, numbers(n, "directions", size_t(count)));
   for (size_t k = 1; k < n.inputs.size(); ++k)
     if (!n.in(unsigned(k)) || n.rank(unsigned(k)) < (k > states ? 2 : 1))
-      return plan::error("its input \"{}\" has no batch{}", n.node.input(int(k)), k > states ? ", or no steps" : "");
+      return error("its input \"{}\" has no batch{}", n.node.input(int(k)), k > states ? ", or no steps" : "");
   const int64_t batch = n.shape(unsigned(states + 1))[0], steps = n.shape(unsigned(states + 1))[1];
   for (size_t k = 1; k < n.inputs.size(); ++k)
     if (n.shape(unsigned(k))[0] != batch || (k > states && n.shape(unsigned(k))[1] != steps))
-      return plan::error("its inputs have not the same batch and number of steps");
+      return error("its inputs have not the same batch and number of steps");
   if (batch > kMostNodes)
-    return plan::error("it is unrolled over {} samples; at most {} are supported", batch, kMostNodes);
+    return error("it is unrolled over {} samples; at most {} are supported", batch, kMostNodes);
   Shape lengths(size_t(batch), steps);
   if (n.has(0)) {
     TCC_TRY(given, n.ints(0));
     if (given.size() != size_t(batch) || llvm::any_of(given, [&](int64_t l) { return l < 0 || l > steps; }))
-      return plan::error("its sequence_lens {} do not fit to {} samples of {} steps", shapeText(given), batch, steps);
+      return error("its sequence_lens {} do not fit to {} samples of {} steps", shapeText(given), batch, steps);
     lengths = given;
   }
   std::vector<llvm::SmallVector<Value>> finals(states), outputs(size_t(body->output_size()) - states);

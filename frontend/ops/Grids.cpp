@@ -13,7 +13,6 @@ namespace tcc::frontend {
 namespace grids { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -98,13 +97,13 @@ Status gridSample(NodeImport &n) {
   mode = mode == "bilinear" ? "linear" : mode == "bicubic" ? "cubic" : mode;
   std::string padding = n.stringAttr("padding_mode", "zeros");
   if (mode != "linear" && mode != "nearest" && mode != "cubic")
-    return plan::error("mode \"{}\" is not one of linear, nearest and cubic", mode);
+    return error("mode \"{}\" is not one of linear, nearest and cubic", mode);
   if (padding != "zeros" && padding != "border" && padding != "reflection")
-    return plan::error("padding_mode \"{}\" is not one of zeros, border and reflection", padding);
+    return error("padding_mode \"{}\" is not one of zeros, border and reflection", padding);
   llvm::ArrayRef<int64_t> x = n.shape(0), grid = n.shape(1);
   size_t rank = x.size() < 3 ? 0 : x.size() - 2;
   if (rank < 1 || grid.size() != x.size() || grid[0] != x[0] || grid.back() != int64_t(rank))
-    return plan::error("{} and grid {} are not [N, C, spatial…] and [N, spatial…, {}]", typeText(n.in(0)),
+    return error("{} and grid {} are not [N, C, spatial…] and [N, spatial…, {}]", typeText(n.in(0)),
                        typeText(n.in(1)), rank);
   bool corners = n.intAttr("align_corners", 0) != 0;
   Type element = train::elementTypeOf(n.in(0));
@@ -115,7 +114,7 @@ Status gridSample(NodeImport &n) {
   Shape result = {x[0], x[1]};
   result.append(grid.begin() + 1, grid.end() - 1);
   if (countOf(result) == 0 || countOf(x) == 0)
-    return countOf(x) == 0 && countOf(result) > 0 ? plan::error("{} has no elements to sample", typeText(n.in(0)))
+    return countOf(x) == 0 && countOf(result) > 0 ? error("{} has no elements to sample", typeText(n.in(0)))
                                                   : n.result(n.splat(result, element, 0));
   Expr places = n.expr(n.in(1)).cast(wide).reshape({x[0], points, int64_t(rank)});
   llvm::SmallVector<AxisTaps> axes;
@@ -137,14 +136,14 @@ Status affineGrid(NodeImport &n) {
   size_t rank = size.size() < 2 ? 0 : size.size() - 2;
   if (rank < 2 || rank > 3 || n.rank(0) != 3 || n.shape(0)[0] != size[0] || n.shape(0)[1] != int64_t(rank) ||
       n.shape(0)[2] != int64_t(rank) + 1)
-    return plan::error(
+    return error(
         "theta {} does not fit the size {}: [N, 2, 3] goes with [N, C, H, W], [N, 3, 4] with [N, C, D, H, W]",
         typeText(n.in(0)), shapeText(size));
   bool corners = n.intAttr("align_corners", 0) != 0;
   llvm::ArrayRef<int64_t> extents = llvm::ArrayRef(size).drop_front(2);
   for (int64_t extent : extents)
     if (extent < 1)
-      return plan::error("the size {} holds a number below 1", shapeText(size));
+      return error("the size {} holds a number below 1", shapeText(size));
   int64_t points = countOf(extents), columns = int64_t(rank) + 1;
   (void)n.table({points, columns});
   llvm::SmallVector<double> base;
@@ -172,35 +171,35 @@ Status deformConv(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), w = n.shape(1), offset = n.shape(2);
   size_t rank = x.size() < 3 ? 0 : x.size() - 2;
   if (rank < 1 || w.size() != x.size() || offset.size() != x.size())
-    return plan::error("{}, weight {} and offset {} are not of one rank of at least 3", typeText(n.in(0)),
+    return error("{}, weight {} and offset {} are not of one rank of at least 3", typeText(n.in(0)),
                        typeText(n.in(1)), typeText(n.in(2)));
   int64_t groups = n.intAttr("group", 1), shared = n.intAttr("offset_group", 1), taps = countOf(w.drop_front(2));
   if (groups < 1 || shared < 1 || w[1] * groups != x[1] || w[0] % groups || x[1] % shared)
-    return plan::error("weight {} does not fit {} in {} groups and {} groups of offsets", typeText(n.in(1)),
+    return error("weight {} does not fit {} in {} groups and {} groups of offsets", typeText(n.in(1)),
                        typeText(n.in(0)), groups, shared);
   Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)),
         dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), outputs;
   if (strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
-    return plan::error("strides, dilations and pads have not one entry for each of {} spatial dimensions", rank);
+    return error("strides, dilations and pads have not one entry for each of {} spatial dimensions", rank);
   for (size_t d = 0; d < rank; ++d) {
     if (strides[d] < 1 || dilations[d] < 1)
-      return plan::error("strides {} and dilations {} must be at least 1", shapeText(strides), shapeText(dilations));
+      return error("strides {} and dilations {} must be at least 1", shapeText(strides), shapeText(dilations));
     for (int64_t number : {strides[d], dilations[d], pads[d], pads[d + rank], w[d + 2]})
       if (number < -kMostWindow || number > kMostWindow)
-        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
     int64_t room = x[d + 2] + pads[d] + pads[d + rank] - (w[d + 2] - 1) * dilations[d] - 1;
     if (room < 0)
-      return plan::error("the window is larger than spatial dimension {} with its padding", d);
+      return error("the window is larger than spatial dimension {} with its padding", d);
     outputs.push_back(room / strides[d] + 1);
   }
   int64_t points = countOf(outputs), batch = x[0] * shared;
   if (offset.drop_front(2) != llvm::ArrayRef(outputs) || offset[0] != x[0] ||
       offset[1] != shared * taps * int64_t(rank))
-    return plan::error("offset {} is not [{}, {}, {}]", typeText(n.in(2)), x[0], shared * taps * int64_t(rank),
+    return error("offset {} is not [{}, {}, {}]", typeText(n.in(2)), x[0], shared * taps * int64_t(rank),
                        fmt::join(outputs, ", "));
   if (n.has(4) && countOf(n.shape(4)) != x[0] * shared * taps * points)
-    return plan::error("mask {} has not one element for each of {} groups, {} taps and {} outputs", typeText(n.in(4)),
+    return error("mask {} has not one element for each of {} groups, {} taps and {} outputs", typeText(n.in(4)),
                        shared, taps, points);
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
   Expr moved = n.expr(2).cast(wide).reshape({batch, taps, int64_t(rank), points});
@@ -231,7 +230,7 @@ Status deformConv(NodeImport &n) {
   Expr result = n.expr(n.reshape(product, shape));
   bias[1] = w[0];
   if (n.has(3) && countOf(n.shape(3)) != w[0])
-    return plan::error("bias {} has not one element for each of the {} channels", typeText(n.in(3)), w[0]);
+    return error("bias {} has not one element for each of the {} channels", typeText(n.in(3)), w[0]);
   return n.result(n.has(3) ? result + n.expr(n.reshape(n.in(3), bias)) : result);
 }
 

@@ -8,7 +8,6 @@ namespace tcc::frontend {
 namespace indexing { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 using train::ScatterKind;
@@ -23,10 +22,10 @@ Value gatherAlong(NodeImport &n, Value data, Value indices, int64_t axis) {
 
 Status gather(NodeImport &n) {
   if (n.rank(0) == 0)
-    return plan::error("a scalar has nothing to gather from");
+    return error("a scalar has nothing to gather from");
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
   if (n.shape(0)[size_t(axis)] == 0 && countOf(n.shape(1)) > 0)
-    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), axis);
+    return error("{} has no elements along axis {}", typeText(n.in(0)), axis);
   return n.result(gatherAlong(n, n.in(0), n.in(1), axis));
 }
 
@@ -60,13 +59,13 @@ Value gatherElementsOf(NodeImport &n, Value data, Value indices, llvm::ArrayRef<
 Status gatherND(NodeImport &n) {
   int64_t batch = n.intAttr("batch_dims", 0), rank = n.rank(0), indexRank = n.rank(1);
   if (indexRank < 1 || batch < 0 || batch >= indexRank)
-    return plan::error("indices {} do not fit batch_dims = {}", typeText(n.in(1)), batch);
+    return error("indices {} do not fit batch_dims = {}", typeText(n.in(1)), batch);
   llvm::ArrayRef<int64_t> shape = n.shape(0), prefix = n.shape(1).drop_back();
   int64_t tuple = n.shape(1).back();
   if (tuple < 1 || batch + tuple > rank)
-    return plan::error("indices of {} coordinates do not fit {}", tuple, typeText(n.in(0)));
+    return error("indices of {} coordinates do not fit {}", tuple, typeText(n.in(0)));
   if (shape.take_front(size_t(batch)) != prefix.take_front(size_t(batch)))
-    return plan::error("indices {} and {} differ in the first {} dimensions", typeText(n.in(1)), typeText(n.in(0)),
+    return error("indices {} and {} differ in the first {} dimensions", typeText(n.in(1)), typeText(n.in(0)),
                        batch);
   Expr flat = flattened(n, n.in(1), shape, batch);
   llvm::ArrayRef<int64_t> slice = shape.drop_front(size_t(batch + tuple));
@@ -88,12 +87,12 @@ Status gatherND(NodeImport &n) {
 Status checkElements(NodeImport &n, int64_t axis) {
   llvm::ArrayRef<int64_t> shape = n.shape(0), at = n.shape(1);
   if (at.size() != shape.size())
-    return plan::error("indices {} have not the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("indices {} have not the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
   for (size_t d = 0; d < shape.size(); ++d)
     if (int64_t(d) != axis && at[d] > shape[d])
-      return plan::error("indices {} exceed {} in dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
+      return error("indices {} exceed {} in dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
   if (shape[size_t(axis)] == 0 && countOf(at) > 0)
-    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), axis);
+    return error("{} has no elements along axis {}", typeText(n.in(0)), axis);
   return {};
 }
 
@@ -108,13 +107,13 @@ Value scatterInto(NodeImport &n, ScatterKind kind, Value data, Value indices, Va
   return train::ScatterOp::create(n.builder, n.loc, data.getType(), kind, data, indices, updates, axis);
 }
 
-plan::Expected<ScatterKind> reductionOf(NodeImport &n) {
+Expected<ScatterKind> reductionOf(NodeImport &n) {
   std::string name = n.stringAttr("reduction", "none");
   if (name == "none")
     return ScatterKind::set;
   if (std::optional<ScatterKind> kind = train::symbolizeScatterKind(name); kind && *kind != ScatterKind::set)
     return *kind;
-  return plan::error("reduction \"{}\" is none of none, add, mul, max, min", name);
+  return error("reduction \"{}\" is none of none, add, mul, max, min", name);
 }
 
 /// ScatterElements, and Scatter as it was called before opset 11.
@@ -124,7 +123,7 @@ Status scatterElements(NodeImport &n) {
   if (Status status = checkElements(n, axis); !status.ok())
     return status;
   if (n.shape(1) != n.shape(2))
-    return plan::error("updates {} have not the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
+    return error("updates {} have not the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
   if (countOf(n.shape(1)) == 0)
     return n.result(n.in(0));
   return n.result(scatterInto(n, kind, n.in(0), n.in(1), n.in(2), axis));
@@ -135,13 +134,13 @@ Status scatterND(NodeImport &n) {
   TCC_TRY(kind, reductionOf(n));
   int64_t rank = n.rank(0), indexRank = n.rank(1);
   if (indexRank < 1 || n.shape(1).back() > rank)
-    return plan::error("indices {} do not fit {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("indices {} do not fit {}", typeText(n.in(1)), typeText(n.in(0)));
   llvm::ArrayRef<int64_t> shape = n.shape(0), prefix = n.shape(1).drop_back();
   size_t tuple = size_t(n.shape(1).back());
   Shape expected(prefix);
   expected.append(shape.begin() + tuple, shape.end());
   if (n.shape(2) != llvm::ArrayRef(expected))
-    return plan::error("updates must have shape {}, not {}", shapeText(expected), typeText(n.in(2)));
+    return error("updates must have shape {}, not {}", shapeText(expected), typeText(n.in(2)));
   int64_t rows = countOf(shape.take_front(tuple)), inner = countOf(shape.drop_front(tuple)), count = countOf(prefix);
   if (rows == 0 || inner == 0 || count == 0)
     return n.result(n.in(0));
@@ -157,12 +156,12 @@ Status tensorScatter(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -2), n.rank(0)));
   std::string mode = n.stringAttr("mode", "linear");
   if (mode != "linear" && mode != "circular")
-    return plan::error("mode \"{}\" is neither linear nor circular", mode);
+    return error("mode \"{}\" is neither linear nor circular", mode);
   Shape expected(shape), places(shape.size(), 1), firsts(shape.size(), 1);
   if (update.size() == shape.size())
     expected[size_t(axis)] = update[size_t(axis)];
   if (axis == 0 || update != llvm::ArrayRef(expected) || update[size_t(axis)] > shape[size_t(axis)])
-    return plan::error("an update {} does not fit a cache {} along axis {}", typeText(n.in(1)), typeText(n.in(0)),
+    return error("an update {} does not fit a cache {} along axis {}", typeText(n.in(1)), typeText(n.in(0)),
                        axis);
   if (countOf(update) == 0)
     return n.result(n.in(0));
@@ -171,7 +170,7 @@ Status tensorScatter(NodeImport &n) {
   Expr index = n.expr(n.iota(places, axis));
   if (n.has(2)) {
     if (n.shape(2) != shape.take_front(1))
-      return plan::error("write_indices {} are not one for each of {} samples", typeText(n.in(2)), shape[0]);
+      return error("write_indices {} are not one for each of {} samples", typeText(n.in(2)), shape[0]);
     index = index + n.expr(2).cast(n.i64()).reshape(firsts);
   }
   if (mode == "circular")
@@ -185,9 +184,9 @@ Status reverseSequence(NodeImport &n) {
   TCC_TRY(batch, n.axis(n.intAttr("batch_axis", 1), n.rank(0)));
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   if (time == batch)
-    return plan::error("time_axis and batch_axis are both {}", time);
+    return error("time_axis and batch_axis are both {}", time);
   if (n.shape(1) != shape.slice(size_t(batch), 1))
-    return plan::error("sequence_lens {} are not one for each of {} samples", typeText(n.in(1)), shape[size_t(batch)]);
+    return error("sequence_lens {} are not one for each of {} samples", typeText(n.in(1)), shape[size_t(batch)]);
   Shape places(shape.size(), 1), samples(places);
   places[size_t(batch)] = samples[size_t(batch)] = shape[size_t(batch)];
   places[size_t(time)] = shape[size_t(time)];
@@ -203,12 +202,12 @@ Status topK(NodeImport &n) {
   if (n.opset >= 10) {
     TCC_TRY(given, n.ints(1));
     if (given.size() != 1)
-      return plan::error("k must be one number, not {}", typeText(n.in(1)));
+      return error("k must be one number, not {}", typeText(n.in(1)));
     k = given[0];
   }
   Shape shape(n.shape(0));
   if (k < 0 || k > shape[size_t(axis)])
-    return plan::error("k is {}, along an axis of {} elements", k, shape[size_t(axis)]);
+    return error("k is {}, along an axis of {} elements", k, shape[size_t(axis)]);
   shape[size_t(axis)] = k;
   auto sorted = train::SortOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
                                       n.type(shape, n.i64()), n.in(0), axis, n.intAttr("largest", 1) != 0);

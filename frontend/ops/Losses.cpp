@@ -8,7 +8,6 @@ namespace tcc::frontend {
 namespace losses { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -17,13 +16,13 @@ using train::Expr;
 Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   Shape scores(train::shapeOf(logProbability));
   if (scores.size() < 2)
-    return plan::error("scores {} need a batch and a class dimension", typeText(logProbability));
+    return error("scores {} need a batch and a class dimension", typeText(logProbability));
   Shape rows = scores, target(n.shape(1));
   rows[1] = 1;
   Shape expected = scores;
   expected.erase(expected.begin() + 1);
   if (target != expected)
-    return plan::error("targets {} do not fit scores {}", typeText(n.in(1)), typeText(logProbability));
+    return error("targets {} do not fit scores {}", typeText(n.in(1)), typeText(logProbability));
   Type element = train::elementTypeOf(logProbability);
   Expr index = n.expr(n.reshape(n.in(1), rows));
   // A label outside the classes is an error of the data, but for the one that does not count.
@@ -40,7 +39,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   std::optional<Expr> weight;
   if (n.has(2)) {
     if (n.rank(2) != 1 || n.shape(2)[0] != scores[1])
-      return plan::error("weights {} are not one for each of the {} classes", typeText(n.in(2)), scores[1]);
+      return error("weights {} are not one for each of the {} classes", typeText(n.in(2)), scores[1]);
     auto gather = train::GatherOp::create(n.builder, n.loc, n.type(target, element), n.in(2), n.in(1), 0);
     isLabel(gather);
     weight = n.expr(gather.getResult());
@@ -67,7 +66,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   if (reduction == "sum")
     return n.result(sum);
   if (reduction != "mean")
-    return plan::error("reduction \"{}\" is not valid", reduction);
+    return error("reduction \"{}\" is not valid", reduction);
   if (!weight)
     return n.result(sum / double(countOf(target)));
   return n.result(sum / weight->sum(all).reshape({}));
@@ -77,7 +76,7 @@ Status negativeLogLikelihood(NodeImport &n) { return likelihoodLoss(n, n.expr(0)
 
 Status softmaxCrossEntropy(NodeImport &n) {
   if (n.rank(0) < 2)
-    return plan::error("scores {} need a batch and a class dimension", typeText(n.in(0)));
+    return error("scores {} need a batch and a class dimension", typeText(n.in(0)));
   Expr logProbability =
       n.expr(train::LogSoftmaxOp::create(n.builder, n.loc, n.in(0).getType(), n.in(0), 1).getResult());
   if (n.wants(1))

@@ -1,13 +1,14 @@
-//===- Modes.cpp - ops that train in one way and predict in another -------===//
+//===- Modes.cpp - Dropout and BatchNormalization -------------------------===//
 //
 // Whether a node trains is the export's choice, or the recipe's (model.batch_norm, model.dropout). A node that does
 // becomes one op that knows its inference form; entries choose between the two. Running statistics are variables: a
 // training batch norm writes their next values beside the op.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/ModeNodes.h"
 #include "frontend/NodeImport.h"
+#include "support/PlanNames.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -17,8 +18,6 @@ namespace tcc::frontend {
 namespace modes { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 //===----------------------------------------------------------------------===//
@@ -41,7 +40,7 @@ Expected<double> dropProbability(NodeImport &n, unsigned ratio, unsigned mode) {
     p = given;
   }
   if (!(p >= 0 && p <= 1))
-    return plan::error("its ratio is {}, which is no probability", p);
+    return error("its ratio is {}, which is no probability", p);
   return p;
 }
 
@@ -119,7 +118,7 @@ private:
   Status arrange() {
     llvm::ArrayRef<int64_t> shape = n.shape(0);
     if (shape.empty())
-      return plan::error("BatchNormalization needs at least 1 dimension, not {}", typeText(n.in(0)));
+      return error("BatchNormalization needs at least 1 dimension, not {}", typeText(n.in(0)));
     if (shape.size() == 1)
       x = x.reshape({shape[0], 1});
     else if (n.opset < 9 && n.intAttr("spatial", 1) == 0)
@@ -127,7 +126,7 @@ private:
     channels = train::shapeOf(x)[1];
     for (unsigned i = 1; i < 5; ++i)
       if (countOf(n.shape(i)) != channels)
-        return plan::error("{} has not one element for each of the {} channels", typeText(n.in(i)), channels);
+        return error("{} has not one element for each of the {} channels", typeText(n.in(i)), channels);
     return Status::success();
   }
 
@@ -151,7 +150,7 @@ private:
     // What training keeps: PyTorch's, by the unbiased variance.
     if (!initializerOf(n.in(3)).empty() || !initializerOf(n.in(4)).empty()) {
       if (count == 1)
-        return plan::error(
+        return error(
             "BatchNormalization in training mode has 1 value per channel, which has no variance; "
             "give a larger batch (--shape, --dim), or model.batch_norm = \"as-exported\" of an eval() export");
       if (Status status = checkStatistics(); !status.ok())
@@ -187,12 +186,12 @@ private:
     for (unsigned i : {3u, 4u}) {
       std::string variable = initializerOf(n.in(i));
       auto declared = variable.empty() ? train::VariableOp() : function.lookupSymbol<train::VariableOp>(variable);
-      bool merged = declared && declared.getRole() == "parameter";
+      bool merged = declared && declared.getRole() == roles::kParameter;
       for (auto other : n.builder.getInsertionBlock()->getOps<train::BatchNormOp>())
         for (Value read : {other.getRunningMean(), other.getRunningVariance()})
           merged |= !variable.empty() && initializerOf(read) == variable && initializerOf(other.getScale()) != scale;
       if (merged)
-        return plan::error("its running statistic {} is used for something else as well: the exporter merged equal "
+        return error("its running statistic {} is used for something else as well: the exporter merged equal "
                            "weights of a fresh model; export after a training step, or without constant folding",
                            variable);
     }

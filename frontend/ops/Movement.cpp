@@ -1,4 +1,4 @@
-//===- Movement.cpp - parts of tensors, and tensors from parts ------------===//
+//===- Movement.cpp - Slice, Split, Concat, Pad ---------------------------===//
 #include "frontend/ops/Sampling.h"
 
 #include <limits>
@@ -10,7 +10,6 @@ namespace tcc::frontend {
 namespace movement { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 
 Status concat(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
@@ -19,10 +18,10 @@ Status concat(NodeImport &n) {
   shape[size_t(axis)] = 0;
   for (unsigned i = 0; i < n.inputs.size(); ++i) {
     if (n.rank(i) != n.rank(0))
-      return plan::error("{} and {} have not the same rank", typeText(n.in(0)), typeText(n.in(i)));
+      return error("{} and {} have not the same rank", typeText(n.in(0)), typeText(n.in(i)));
     for (int64_t d = 0; d < n.rank(0); ++d)
       if (d != axis && n.shape(i)[size_t(d)] != shape[size_t(d)])
-        return plan::error("{} and {} differ outside of axis {}", typeText(n.in(0)), typeText(n.in(i)), axis);
+        return error("{} and {} differ outside of axis {}", typeText(n.in(0)), typeText(n.in(i)), axis);
     shape[size_t(axis)] += n.shape(i)[size_t(axis)];
     if (n.shape(i)[size_t(axis)] != 0)
       parts.push_back(n.in(i));
@@ -45,12 +44,12 @@ Status split(NodeImport &n) {
       sizes.push_back(std::clamp<int64_t>(extent - begin, 0, size));
   }
   if (int64_t(sizes.size()) != parts || std::accumulate(sizes.begin(), sizes.end(), int64_t(0)) != extent)
-    return plan::error("{} parts of sizes {} do not make up axis {} of {}", parts, shapeText(sizes), axis,
+    return error("{} parts of sizes {} do not make up axis {} of {}", parts, shapeText(sizes), axis,
                        typeText(n.in(0)));
   int64_t begin = 0;
   for (auto [i, size] : llvm::enumerate(sizes)) {
     if (size < 0)
-      return plan::error("a part has the negative size {}", size);
+      return error("a part has the negative size {}", size);
     if (Status status = n.set(unsigned(i), n.slice(n.in(0), axis, begin, size)); !status.ok())
       return status;
     begin += size;
@@ -65,19 +64,19 @@ Status slice(NodeImport &n) {
   TCC_TRY(givenAxes, n.intsFrom("axes", 3));
   TCC_TRY(givenSteps, n.intsFrom("steps", 4));
   if (!starts || !ends)
-    return plan::error("it has no starts or no ends");
+    return error("it has no starts or no ends");
   Shape order(starts->size());
   std::iota(order.begin(), order.end(), 0);
   TCC_TRY(axes, n.axes(givenAxes.value_or(order), n.rank(0)));
   Shape steps = givenSteps.value_or(Shape(starts->size(), 1));
   if (ends->size() != starts->size() || axes.size() != starts->size() || steps.size() != starts->size())
-    return plan::error("starts, ends, axes and steps have different lengths");
+    return error("starts, ends, axes and steps have different lengths");
   Shape shape(n.shape(0)), begins(shape.size(), 0), strides(shape.size(), 1);
   bool whole = true;
   for (auto [i, axis] : llvm::enumerate(axes)) {
     int64_t extent = n.shape(0)[size_t(axis)], step = steps[i];
     if (step == 0 || step == std::numeric_limits<int64_t>::min())
-      return plan::error("step {} is not valid", step);
+      return error("step {} is not valid", step);
     if (extent == 0)
       continue;
     auto wrapped = [&](int64_t bound) { return bound < 0 && bound >= -extent ? bound + extent : bound; };
@@ -118,34 +117,34 @@ Status pad(NodeImport &n) {
   TCC_TRY(pads, n.intsFrom("pads", 1));
   TCC_TRY(givenAxes, n.intsFrom("axes", 3));
   if (!pads)
-    return plan::error("it has no pads");
+    return error("it has no pads");
   Shape order(static_cast<size_t>(rank));
   std::iota(order.begin(), order.end(), 0);
   TCC_TRY(axes, n.axes(givenAxes.value_or(order), rank));
   if (pads->size() != 2 * axes.size())
-    return plan::error("{} pads for {} axes", pads->size(), axes.size());
+    return error("{} pads for {} axes", pads->size(), axes.size());
   std::string mode = n.stringAttr("mode", "constant");
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
-    return plan::error("mode \"{}\" is not one of constant, reflect, edge and wrap", mode);
+    return error("mode \"{}\" is not one of constant, reflect, edge and wrap", mode);
   Value x = n.in(0);
   Shape low(size_t(rank), 0), shape(n.shape(0));
   for (auto [i, axis] : llvm::enumerate(axes)) {
     int64_t before = (*pads)[i], after = (*pads)[i + axes.size()], extent = n.shape(0)[size_t(axis)];
     for (int64_t pad : {before, after})
       if (pad < -int64_t(kMostTensorBytes) || pad > int64_t(kMostTensorBytes))
-        return plan::error("a pad of {} elements is more than a tensor may have", pad);
+        return error("a pad of {} elements is more than a tensor may have", pad);
     int64_t cutBefore = std::max<int64_t>(0, -before), kept = extent - cutBefore - std::max<int64_t>(0, -after);
     before = std::max<int64_t>(0, before);
     after = std::max<int64_t>(0, after);
     if (kept < 0)
-      return plan::error("pads {} take more from axis {} of {} than it has", shapeText(*pads), axis, typeText(n.in(0)));
+      return error("pads {} take more from axis {} of {} than it has", shapeText(*pads), axis, typeText(n.in(0)));
     x = n.slice(x, axis, cutBefore, kept);
     shape[size_t(axis)] = kept + before + after;
     low[size_t(axis)] = before;
     if (mode == "constant" || (!before && !after))
       continue;
     if (kept == 0)
-      return plan::error("axis {} of {} has no elements to show in the border; use mode constant", axis, typeText(n.in(0)));
+      return error("axis {} of {} has no elements to show in the border; use mode constant", axis, typeText(n.in(0)));
     (void)n.table({kept + before + after});
     TapTable table;
     for (int64_t k = -before; k < kept + after; ++k)
@@ -161,7 +160,7 @@ Status pad(NodeImport &n) {
   if (!n.has(2))
     return n.result(padded(x, n.floatAttr("value", 0)));
   if (countOf(n.shape(2)) != 1)
-    return plan::error("the value of a border is one number, not {}", typeText(n.in(2)));
+    return error("the value of a border is one number, not {}", typeText(n.in(2)));
   if (n.constantOf(n.in(2))) {
     TCC_TRY(value, n.number(2));
     return n.result(padded(x, value));

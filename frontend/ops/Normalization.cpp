@@ -7,7 +7,6 @@ namespace tcc::frontend {
 namespace normalization { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::Expr;
 
 /// What 16-bit types are computed in.
@@ -42,7 +41,7 @@ Status perChannel(NodeImport &n, Value x, Value scale, Value bias) {
   int64_t channels = train::shapeOf(x)[1];
   for (Value value : {scale, bias})
     if (countOf(train::shapeOf(value)) != channels)
-      return plan::error("{} has not one element for each of the {} channels", typeText(value), channels);
+      return error("{} has not one element for each of the {} channels", typeText(value), channels);
   shape[1] = channels;
   Type element = train::elementTypeOf(x);
   auto spread = [&](Value value) { return n.expr(n.reshape(n.expr(value).cast(element), shape)); };
@@ -55,7 +54,7 @@ Status layerNorm(NodeImport &n) {
   Type element = train::elementTypeOf(n.in(0));
   for (unsigned i : {1u, 2u})
     if (n.has(i) && train::broadcastShapes(n.shape(i), n.shape(0)) != Shape(n.shape(0)))
-      return plan::error("{} does not broadcast to {}", typeText(n.in(i)), typeText(n.in(0)));
+      return error("{} does not broadcast to {}", typeText(n.in(i)), typeText(n.in(0)));
   // Scale and bias may have fewer dimensions, or leading ones.
   bool simple = true;
   auto fitted = [&](unsigned i) -> Value {
@@ -70,7 +69,7 @@ Status layerNorm(NodeImport &n) {
   auto op = layerNormOf(n, n.in(0), axis, n.floatAttr("epsilon", 1e-5), simple ? scale : Value(), simple ? bias : Value());
   Type stash = n.forceF64 ? element : n.elementType(int32_t(n.intAttr("stash_type", onnx::TensorProto::FLOAT)));
   if (!stash || !isa<FloatType>(stash))
-    return plan::error("stash_type {} is no floating-point type", n.intAttr("stash_type", 1));
+    return error("stash_type {} is no floating-point type", n.intAttr("stash_type", 1));
   if (n.wants(1))
     (void)n.set(1, n.expr(op.getMean()).cast(stash));
   if (n.wants(2))
@@ -89,7 +88,7 @@ Status rmsNorm(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   Type element = train::elementTypeOf(n.in(0));
   if (train::broadcastShapes(n.shape(1), n.shape(0)) != Shape(n.shape(0)))
-    return plan::error("{} does not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("{} does not broadcast to {}", typeText(n.in(1)), typeText(n.in(0)));
   Shape dims;
   for (int64_t i = axis; i < n.rank(0); ++i)
     dims.push_back(i);
@@ -102,7 +101,7 @@ Status rmsNorm(NodeImport &n) {
 
 Status instanceNorm(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("InstanceNormalization needs at least 3 dimensions, not {}", typeText(n.in(0)));
+    return error("InstanceNormalization needs at least 3 dimensions, not {}", typeText(n.in(0)));
   return perChannel(n, normalised(n, n.in(0), 2, n.floatAttr("epsilon", 1e-5)), n.in(1), n.in(2));
 }
 
@@ -110,7 +109,7 @@ Status instanceNorm(NodeImport &n) {
 Status groupNorm(NodeImport &n) {
   int64_t groups = n.intAttr("num_groups", 0);
   if (n.rank(0) < 2 || groups < 1 || n.shape(0)[1] % groups)
-    return plan::error("{} groups do not divide the channels of {}", groups, typeText(n.in(0)));
+    return error("{} groups do not divide the channels of {}", groups, typeText(n.in(0)));
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   Value grouped = n.reshape(n.in(0), {shape[0], groups, countOf(shape.drop_front(1)) / groups});
   Value normal = n.reshape(normalised(n, grouped, 2, n.floatAttr("epsilon", 1e-5)), shape);
@@ -128,7 +127,7 @@ Status lpNormalization(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   int64_t p = n.intAttr("p", 2);
   if (p != 1 && p != 2)
-    return plan::error("a norm of order {}; ONNX has 1 and 2", p);
+    return error("a norm of order {}; ONNX has 1 and 2", p);
   Expr x = n.expr(0);
   Expr norm = p == 1 ? x.apply<train::AbsOp>().sum({axis}) : root((x * x).sum({axis}));
   // A vector of zeros stays one.
@@ -147,11 +146,11 @@ Status meanVariance(NodeImport &n) {
 /// x / (bias + alpha/size · Σ x² over neighbouring channels)^beta, Krizhevsky et al., 2012.
 Status localResponse(NodeImport &n) {
   if (n.rank(0) < 2)
-    return plan::error("LRN needs a channel dimension, not {}", typeText(n.in(0)));
+    return error("LRN needs a channel dimension, not {}", typeText(n.in(0)));
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   int64_t size = n.intAttr("size", 1);
   if (size < 1)
-    return plan::error("a size of {}", size);
+    return error("a size of {}", size);
   Expr x = n.expr(0);
   // A window over the channels alone.
   Expr squares = (x * x).reshape({shape[0], shape[1], countOf(shape.drop_front(2))});

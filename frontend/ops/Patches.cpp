@@ -9,7 +9,6 @@ namespace tcc::frontend {
 namespace patches { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -22,24 +21,24 @@ Status col2Im(NodeImport &n) {
         dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), blocks;
   if (rank < 1 || block.size() != rank || strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
-    return plan::error("image {}, block {}, strides {}, dilations {} and pads {} are not of one rank", shapeText(image),
+    return error("image {}, block {}, strides {}, dilations {} and pads {} are not of one rank", shapeText(image),
                        shapeText(block), shapeText(strides), shapeText(dilations), shapeText(pads));
   for (size_t d = 0; d < rank; ++d) {
     if (image[d] < 1 || block[d] < 1 || strides[d] < 1 || dilations[d] < 1)
-      return plan::error("image {}, block {}, strides {} and dilations {} must be at least 1", shapeText(image),
+      return error("image {}, block {}, strides {} and dilations {} must be at least 1", shapeText(image),
                          shapeText(block), shapeText(strides), shapeText(dilations));
     for (int64_t number : {image[d], block[d], strides[d], dilations[d], pads[d], pads[d + rank]})
       if (number < -kMostWindow || number > kMostWindow)
-        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
     int64_t room = image[d] + pads[d] + pads[d + rank] - (block[d] - 1) * dilations[d] - 1;
     if (room < 0)
-      return plan::error("block {} is larger than image {} with its padding", shapeText(block), shapeText(image));
+      return error("block {} is larger than image {} with its padding", shapeText(block), shapeText(image));
     blocks.push_back(room / strides[d] + 1);
   }
   int64_t taps = countOf(block), count = countOf(blocks), pixels = countOf(image);
   llvm::ArrayRef<int64_t> x = n.shape(0);
   if (x.size() != 3 || x[1] % taps || x[2] != count)
-    return plan::error("{} is not [N, C·{}, {}]", typeText(n.in(0)), taps, count);
+    return error("{} is not [N, C·{}, {}]", typeText(n.in(0)), taps, count);
   (void)n.table({pixels, int64_t(rank)});
   TapTable table(static_cast<size_t>(pixels));
   (void)n.table({taps, count, int64_t(rank)});
@@ -69,13 +68,13 @@ Status maxUnpool(NodeImport &n) {
   Shape strides = n.intsAttr("strides").value_or(Shape(rank, 1)),
         pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0));
   if (rank < 1 || x.size() != rank + 2 || n.shape(1) != x || strides.size() != rank || pads.size() != 2 * rank)
-    return plan::error("{}, indices {} and kernel {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
+    return error("{}, indices {} and kernel {} do not fit together", typeText(n.in(0)), typeText(n.in(1)),
                        shapeText(kernel));
   Shape natural = {x[0], x[1]};
   for (size_t d = 0; d < rank; ++d)
     for (int64_t number : {x[d + 2], kernel[d], strides[d], pads[d], pads[d + rank]})
       if (number < -kMostWindow || number > kMostWindow)
-        return plan::error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
   for (size_t d = 0; d < rank; ++d)
     natural.push_back((x[d + 2] - 1) * strides[d] - pads[d] - pads[d + rank] + kernel[d]);
   Shape shape = natural;
@@ -87,7 +86,7 @@ Status maxUnpool(NodeImport &n) {
   for (size_t d = 0; fits && d < shape.size(); ++d)
     fits = natural[d] >= 1 && shape[d] >= natural[d];
   if (!fits)
-    return plan::error("an output of {} where {} is the least", shapeText(shape), shapeText(natural));
+    return error("an output of {} where {} is the least", shapeText(shape), shapeText(natural));
   int64_t planes = x[0] * x[1], points = countOf(x.drop_front(2)),
           area = countOf(llvm::ArrayRef(natural).drop_front(2));
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
@@ -113,13 +112,13 @@ Status centerCropPad(NodeImport &n) {
   std::iota(all.begin(), all.end(), 0);
   TCC_TRY(axes, n.axes(n.intsAttr("axes").value_or(all), n.rank(0)));
   if (wanted.size() != axes.size())
-    return plan::error("a shape of {} extents for {} axes", wanted.size(), axes.size());
+    return error("a shape of {} extents for {} axes", wanted.size(), axes.size());
   Value x = n.in(0);
   Shape low(all.size(), 0), shape(n.shape(0));
   for (auto [i, axis] : llvm::enumerate(axes)) {
     int64_t extent = n.shape(0)[size_t(axis)], size = wanted[i];
     if (size < 0)
-      return plan::error("the shape {} holds a number below 0", shapeText(wanted));
+      return error("the shape {} holds a number below 0", shapeText(wanted));
     if (size < extent)
       x = n.slice(x, axis, (extent - size) / 2, size);
     else
@@ -171,10 +170,10 @@ Expr determinant(NodeImport &n, Expr matrix) {
 Status det(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0);
   if (x.size() < 2 || x[x.size() - 1] != x[x.size() - 2])
-    return plan::error("{} holds no square matrices", typeText(n.in(0)));
+    return error("{} holds no square matrices", typeText(n.in(0)));
   int64_t size = x.back(), batch = countOf(x.drop_back(2));
   if (size > kLargestDeterminant)
-    return plan::error("determinants of {0}x{0} matrices are more than this version does; up to {1}x{1} are possible",
+    return error("determinants of {0}x{0} matrices are more than this version does; up to {1}x{1} are possible",
                        size, kLargestDeterminant);
   Type element = train::elementTypeOf(n.in(0));
   Expr matrix = n.expr(0).cast(weightType(n, element)).reshape({batch, size, size});

@@ -16,8 +16,6 @@ namespace tcc::frontend {
 namespace quantization { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 /// PyTorch's smallest scale of an observer: the f32 epsilon.
@@ -33,17 +31,17 @@ Type wideType(NodeImport &n, Type element) {
 /// The axis that scales run along; nothing for a single scale. Error: they do not fit.
 Expected<std::optional<int64_t>> axisOf(NodeImport &n) {
   if (n.intAttr("block_size", 0) != 0)
-    return plan::error("quantisation in blocks is not read; quantise per tensor or per axis");
+    return error("quantisation in blocks is not read; quantise per tensor or per axis");
   const int64_t count = countOf(n.shape(1));
   if (n.rank(1) > 1)
-    return plan::error("its scale {} is neither one number nor one for each index of an axis", typeText(n.in(1)));
+    return error("its scale {} is neither one number nor one for each index of an axis", typeText(n.in(1)));
   if (n.has(2) && n.shape(2) != n.shape(1) && countOf(n.shape(2)) != count)
-    return plan::error("its zero point {} has another shape than its scale {}", typeText(n.in(2)), typeText(n.in(1)));
+    return error("its zero point {} has another shape than its scale {}", typeText(n.in(2)), typeText(n.in(1)));
   if (count == 1)
     return std::optional<int64_t>();
   TCC_TRY(axis, n.axis(n.intAttr("axis", 1), n.rank(0)));
   if (n.shape(0)[size_t(axis)] != count)
-    return plan::error("its {} scales do not fit dimension {} of {}", count, axis, typeText(n.in(0)));
+    return error("its {} scales do not fit dimension {} of {}", count, axis, typeText(n.in(0)));
   return std::optional(axis);
 }
 
@@ -58,9 +56,9 @@ Expr spread(NodeImport &n, const Expr &value, std::optional<int64_t> axis, Type 
 /// Why integers of this type are not read.
 Status unread(int32_t type) {
   std::string text = unreadQuantizedType(type);
-  return text.empty() ? plan::error("{} is no type of quantised values; they are INT8, UINT8, INT16 or UINT16",
+  return text.empty() ? error("{} is no type of quantised values; they are INT8, UINT8, INT16 or UINT16",
                                     onnxTypeName(type))
-                      : plan::error("{}", text);
+                      : error("{}", text);
 }
 
 int32_t onnxTypeOf(NodeImport &n, Value value) {

@@ -14,8 +14,6 @@ namespace tcc::frontend {
 namespace random { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 using train::RandomKind;
 
@@ -33,13 +31,13 @@ Expected<Type> typeBy(const NodeImport &n, Type otherwise) {
     return otherwise;
   if (Type type = n.elementType(int32_t(n.intAttr("dtype", 1))))
     return type;
-  return plan::error("its dtype {} is not supported", n.intAttr("dtype", 1));
+  return error("its dtype {} is not supported", n.intAttr("dtype", 1));
 }
 
 /// mean + scale·normal, or low + (high − low)·uniform.
 Status fill(NodeImport &n, RandomKind kind, llvm::ArrayRef<int64_t> shape, Type element) {
   if (!isa<FloatType>(element))
-    return plan::error("random numbers are floating-point; give a dtype");
+    return error("random numbers are floating-point; give a dtype");
   Expr numbers = draw(n, kind, shape, element);
   if (kind == RandomKind::normal)
     return n.result(numbers * n.floatAttr("scale", 1) + n.floatAttr("mean", 0));
@@ -50,7 +48,7 @@ Status fill(NodeImport &n, RandomKind kind, llvm::ArrayRef<int64_t> shape, Type 
 template <RandomKind kind> Status filled(NodeImport &n) {
   std::optional<Shape> shape = n.intsAttr("shape");
   if (!shape)
-    return plan::error("its attribute shape is missing");
+    return error("its attribute shape is missing");
   TCC_TRY(element, typeBy(n, n.elementType(1)));
   return fill(n, kind, *shape, element);
 }
@@ -70,7 +68,7 @@ Status bernoulli(NodeImport &n) {
 /// Draws of classes with the probabilities softmax(input): the largest of input + Gumbel noise (Gumbel, 1954).
 Status multinomial(NodeImport &n) {
   if (n.rank(0) != 2)
-    return plan::error("Multinomial needs an input [batch, classes], not {}", typeText(n.in(0)));
+    return error("Multinomial needs an input [batch, classes], not {}", typeText(n.in(0)));
   TCC_TRY(element, typeBy(n, n.elementType(6)));
   int64_t batch = n.shape(0)[0], classes = n.shape(0)[1], samples = n.intAttr("sample_size", 1);
   Expr uniform = draw(n, RandomKind::uniform, {batch, samples, classes}, train::elementTypeOf(n.in(0)));

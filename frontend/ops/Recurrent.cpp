@@ -14,8 +14,6 @@ namespace tcc::frontend {
 namespace recurrent { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::CellActivation;
 using train::Expr;
 using train::RecurrentCell;
@@ -54,7 +52,7 @@ Expected<Activations> activationsOf(NodeImport &n, llvm::ArrayRef<std::string_vi
     for (int64_t d = 0; d < directions; ++d)
       names.insert(names.end(), defaults.begin(), defaults.end());
   if (names.size() != size_t(directions) * defaults.size())
-    return plan::error("{} activations are given, {} are needed: {} for each direction", names.size(),
+    return error("{} activations are given, {} are needed: {} for each direction", names.size(),
                        size_t(directions) * defaults.size(), defaults.size());
   auto list = [&](std::string_view attribute) {
     const onnx::AttributeProto *given = n.attribute(attribute);
@@ -70,7 +68,7 @@ Expected<Activations> activationsOf(NodeImport &n, llvm::ArrayRef<std::string_vi
       lower += char(std::tolower(static_cast<unsigned char>(c)));
     const ActivationName *found = llvm::find_if(kActivations, [&](const ActivationName &a) { return a.name == lower; });
     if (found == std::end(kActivations))
-      return plan::error(
+      return error(
           "the activation {} is unknown; ONNX has Relu, Tanh, Sigmoid, Affine, LeakyRelu, ThresholdedRelu, "
           "ScaledTanh, HardSigmoid, Elu, Softsign and Softplus",
           given);
@@ -80,8 +78,8 @@ Expected<Activations> activationsOf(NodeImport &n, llvm::ArrayRef<std::string_vi
     if (found->beta && nextBeta < betas.size())
       beta = betas[nextBeta++];
     if (alpha < 0 && (found->kind == CellActivation::leaky_relu || found->kind == CellActivation::elu))
-      return plan::error(
-          "{} with the negative alpha {} is not supported: what lies below 0 cannot be told by its value; "
+      return error(
+          "{} with the negative alpha {} is not supported: its value does not tell whether its argument is negative; "
           "write the cell with Scan",
           given, alpha);
     result.kinds.push_back(int32_t(found->kind));
@@ -101,26 +99,26 @@ struct Layer {
 /// Checks an input's shape.
 Status checkShape(NodeImport &n, unsigned i, llvm::ArrayRef<int64_t> expected, const char *what) {
   if (n.has(i) && n.shape(i) != expected)
-    return plan::error("{} has the shape {}, not {}", what, shapeText(n.shape(i)), shapeText(expected));
+    return error("{} has the shape {}, not {}", what, shapeText(n.shape(i)), shapeText(expected));
   return Status::success();
 }
 
 Status import(NodeImport &n, const Layer &layer) {
   if (n.rank(0) != 3 || n.rank(1) != 3 || n.rank(2) != 3)
-    return plan::error("X, W and R must have three dimensions, not {}, {} and {}", typeText(n.in(0)), typeText(n.in(1)),
+    return error("X, W and R must have three dimensions, not {}, {} and {}", typeText(n.in(0)), typeText(n.in(1)),
                        typeText(n.in(2)));
   std::string direction = n.stringAttr("direction", "forward");
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional")
-    return plan::error("the direction \"{}\" is unknown; it is forward, reverse or bidirectional", direction);
+    return error("the direction \"{}\" is unknown; it is forward, reverse or bidirectional", direction);
   const bool batchFirst = n.intAttr("layout", 0) != 0;
   const int64_t directions = direction == "bidirectional" ? 2 : 1, gates = layer.gates;
   const int64_t steps = n.shape(0)[batchFirst ? 1 : 0], batch = n.shape(0)[batchFirst ? 0 : 1],
                 features = n.shape(0)[2];
   const int64_t hidden = n.shape(2)[2];
   if (int64_t given = n.intAttr("hidden_size", hidden); given != hidden)
-    return plan::error("hidden_size is {}, but R has {} columns", given, hidden);
+    return error("hidden_size is {}, but R has {} columns", given, hidden);
   if (steps == 0 || batch == 0 || hidden == 0)
-    return plan::error("X ({}) and R ({}) must have elements", typeText(n.in(0)), typeText(n.in(2)));
+    return error("X ({}) and R ({}) must have elements", typeText(n.in(0)), typeText(n.in(2)));
   const Shape stateShape = batchFirst ? Shape{batch, directions, hidden} : Shape{directions, batch, hidden};
   for (Status status : {checkShape(n, 1, {directions, gates * hidden, features}, "W"),
                         checkShape(n, 2, {directions, gates * hidden, hidden}, "R"),
@@ -137,7 +135,7 @@ Status import(NodeImport &n, const Layer &layer) {
 
   const Type stored = train::elementTypeOf(n.in(0));
   if (!isa<FloatType>(stored))
-    return plan::error("X must be floating-point, not {}", typeText(n.in(0)));
+    return error("X must be floating-point, not {}", typeText(n.in(0)));
   const Type element = stored.isF64() ? stored : Type(n.builder.getF32Type());
   auto wide = [&](unsigned i) { return n.expr(i).cast(element); };
   auto ofDirection = [&](unsigned i, int64_t d, Shape shape) -> Expr {
@@ -151,7 +149,7 @@ Status import(NodeImport &n, const Layer &layer) {
   // Lengths that all samples have in full say nothing.
   Value lengths = n.has(4) ? n.in(4) : Value();
   if (lengths && !isa<IntegerType>(train::elementTypeOf(lengths)))
-    return plan::error("sequence_lens must be integers, not {}", typeText(lengths));
+    return error("sequence_lens must be integers, not {}", typeText(lengths));
   if (lengths && n.constantOf(lengths)) {
     TCC_TRY(given, n.ints(4));
     if (llvm::all_of(given, [&](int64_t length) { return length >= steps; }))

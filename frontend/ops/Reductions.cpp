@@ -10,15 +10,14 @@ namespace tcc::frontend {
 namespace reductions { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 using train::ReduceKind;
 
 /// What a Reduce op does around the reduction over `dims`, which keeps extents of 1.
-using Body = plan::Expected<Expr> (*)(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims);
+using Body = Expected<Expr> (*)(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims);
 
-template <ReduceKind kind> plan::Expected<Expr> plain(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+template <ReduceKind kind> Expected<Expr> plain(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return x.with(train::reduce(n.builder, n.loc, kind, x, dims));
 }
 Expr magnitude(const Expr &x) { return x.apply<train::AbsOp>(); }
@@ -29,22 +28,22 @@ Value logSumExp(NodeImport &n, Value x, int64_t dim) {
   shape[size_t(dim)] = 1;
   return train::LogSumExpOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), x, dim);
 }
-plan::Expected<Expr> meanOf(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> meanOf(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   int64_t count = 1;
   for (int64_t dim : dims)
     count *= train::shapeOf(x)[size_t(dim)];
   if (count == 0 && !train::isFloatTensor(x))
-    return plan::error("the mean of no integers");
+    return error("the mean of no integers");
   return dims.empty() ? x : x.sum(dims) / double(count);
 }
-plan::Expected<Expr> sumOfMagnitudes(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> sumOfMagnitudes(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return magnitude(x).sum(dims);
 }
-plan::Expected<Expr> sumOfSquares(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> sumOfSquares(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return (x * x).sum(dims);
 }
 /// The gradient at 0 is 0, as PyTorch has it.
-plan::Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<int64_t> dims) {
   Expr x = real(given);
   if (dims.empty())
     return magnitude(x).cast(train::elementTypeOf(given));
@@ -52,11 +51,11 @@ plan::Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<i
   Expr root = isZero.select(sum.like(1), sum).apply<train::SqrtOp>();
   return isZero.select(root.like(0), root).cast(train::elementTypeOf(given));
 }
-plan::Expected<Expr> logOfSum(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> logOfSum(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return real(x).sum(dims).log().cast(train::elementTypeOf(x));
 }
 /// Over several dimensions they are made one, the last, since the maximum that it is computed around is that of all.
-plan::Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &given, llvm::ArrayRef<int64_t> dims) {
+Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &given, llvm::ArrayRef<int64_t> dims) {
   Type element = train::elementTypeOf(given);
   llvm::ArrayRef<int64_t> shape = train::shapeOf(given);
   Shape reduced(shape), order, last;
@@ -102,7 +101,7 @@ template <bool smallest> Status argument(NodeImport &n) {
   TCC_TRY(dim, n.axis(n.intAttr("axis", 0), n.rank(0)));
   Shape shape(n.shape(0));
   if (shape[size_t(dim)] == 0)
-    return plan::error("{} has no elements along axis {}", typeText(n.in(0)), dim);
+    return error("{} has no elements along axis {}", typeText(n.in(0)), dim);
   shape[size_t(dim)] = 1;
   Value index = train::ArgMaxOp::create(n.builder, n.loc, n.type(shape, n.i64()), n.in(0), dim, smallest,
                                         n.intAttr("select_last_index", 0) != 0);

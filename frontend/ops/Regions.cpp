@@ -9,8 +9,6 @@ namespace tcc::frontend {
 namespace regions { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -121,19 +119,19 @@ void warnOfCoarseness(NodeImport &n, const Grid &rows, const Grid &columns, int6
 Status roiAlign(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
   if (x.size() != 4 || rois.size() != 2 || rois[1] != 4 || countOf(n.shape(2)) != rois[0])
-    return plan::error("{}, rois {} and batch indices {} are not [N, C, H, W], [R, 4] and [R]", typeText(n.in(0)),
+    return error("{}, rois {} and batch indices {} are not [N, C, H, W], [R, 4] and [R]", typeText(n.in(0)),
                        typeText(n.in(1)), typeText(n.in(2)));
   std::string mode = n.stringAttr("mode", "avg");
   std::string transform =
       n.stringAttr("coordinate_transformation_mode", n.opset >= 16 ? "half_pixel" : "output_half_pixel");
   if (mode != "avg" && mode != "max")
-    return plan::error("mode \"{}\" is not one of avg and max", mode);
+    return error("mode \"{}\" is not one of avg and max", mode);
   if (transform != "half_pixel" && transform != "output_half_pixel")
-    return plan::error("coordinate_transformation_mode \"{}\" is not valid", transform);
+    return error("coordinate_transformation_mode \"{}\" is not valid", transform);
   int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1),
           ratio = n.intAttr("sampling_ratio", 0);
   if (height < 1 || width < 1 || ratio < 0 || std::max({height, width, ratio}) > kMostBins)
-    return plan::error("an output of {} by {} with a sampling ratio of {}; at most {} are supported", height, width, ratio,
+    return error("an output of {} by {} with a sampling ratio of {}; at most {} are supported", height, width, ratio,
                        kMostBins);
   int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = countOf({count, height, width});
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element), i32 = n.builder.getI32Type();
@@ -198,7 +196,7 @@ Status maxRoiPool(NodeImport &n) {
   Shape pooled = n.intsAttr("pooled_shape").value_or(Shape());
   if (x.size() != 4 || rois.size() != 2 || rois[1] != 5 || pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1 ||
       std::max(pooled[0], pooled[1]) > kMostBins)
-    return plan::error("{}, rois {} and pooled_shape {} are not [N, C, H, W], [R, 5] and [h, w]", typeText(n.in(0)),
+    return error("{}, rois {} and pooled_shape {} are not [N, C, H, W], [R, 5] and [h, w]", typeText(n.in(0)),
                        typeText(n.in(1)), shapeText(pooled));
   int64_t count = rois[0], channels = x[1];
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);

@@ -15,8 +15,6 @@ namespace tcc::frontend {
 namespace resampling { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 /// What an axis does.
@@ -55,7 +53,7 @@ template <typename Number> Expected<double> positionIn(const Method &m, const Ax
       return double(half * (begin + end) * (in - 1));
     return double(begin * (in - 1) + x * (end - begin) * (in - 1) / (out - 1));
   }
-  return plan::error("coordinate_transformation_mode \"{}\" is not one of ONNX's", m.coordinates);
+  return error("coordinate_transformation_mode \"{}\" is not one of ONNX's", m.coordinates);
 }
 
 /// A rounded position jumps where 0.6 is a float and a little more than 0.6: in floats, as onnxruntime and torch have it,
@@ -149,7 +147,7 @@ Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
 Expected<llvm::SmallVector<double>> numbers(NodeImport &n, unsigned i, const char *what) {
   DenseElementsAttr value = n.constantOf(n.in(i));
   if (!value)
-    return plan::error("its {} (input {}) must be known at compile time; export the model with static shapes", what, i);
+    return error("its {} (input {}) must be known at compile time; export the model with static shapes", what, i);
   (void)n.table({value.getNumElements()});
   train::HostTensor tensor = train::HostTensor::fromAttribute(value);
   llvm::SmallVector<double> result;
@@ -170,7 +168,7 @@ Status resize(NodeImport &n) {
   if (m.mode == "bilinear" || m.mode == "trilinear")
     m.mode = "linear";
   if (m.mode != "nearest" && m.mode != "linear" && m.mode != "cubic")
-    return plan::error("mode \"{}\" is not one of nearest, linear and cubic", m.mode);
+    return error("mode \"{}\" is not one of nearest, linear and cubic", m.mode);
   int64_t rank = n.rank(0);
   auto given = [&](unsigned i) { return n.has(i) && countOf(n.shape(i)) > 0; };
   Shape all(static_cast<size_t>(rank));
@@ -189,20 +187,20 @@ Status resize(NodeImport &n) {
   }
   if (m.coordinates == "tf_crop_and_resize") {
     if (!given(1))
-      return plan::error("tf_crop_and_resize needs the input roi");
+      return error("tf_crop_and_resize needs the input roi");
     TCC_TRY(values, numbers(n, 1, "region of interest"));
     region = values;
     if (region.size() != 2 * dims.size())
-      return plan::error("a region of interest of {} numbers for {} axes", region.size(), dims.size());
+      return error("a region of interest of {} numbers for {} axes", region.size(), dims.size());
   }
   if ((sizes.empty() ? scales.size() : sizes.size()) != dims.size())
-    return plan::error("it has not one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
+    return error("it has not one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
   llvm::SmallVector<Axis> axes;
   for (int64_t extent : n.shape(0))
     axes.push_back({extent, extent, 1});
   std::string policy = n.stringAttr("keep_aspect_ratio_policy", "stretch");
   if (policy != "stretch" && policy != "not_larger" && policy != "not_smaller")
-    return plan::error("keep_aspect_ratio_policy \"{}\" is not valid", policy);
+    return error("keep_aspect_ratio_policy \"{}\" is not valid", policy);
   std::optional<double> common;
   for (auto [i, dim] : llvm::enumerate(dims))
     if (!sizes.empty() && policy != "stretch") {
@@ -212,7 +210,7 @@ Status resize(NodeImport &n) {
   for (auto [i, dim] : llvm::enumerate(dims)) {
     Axis &axis = axes[size_t(dim)];
     if (axis.in < 1)
-      return plan::error("axis {} of {} has no elements to interpolate", dim, typeText(n.in(0)));
+      return error("axis {} of {} has no elements to interpolate", dim, typeText(n.in(0)));
     double in = double(axis.in);
     if (!region.empty()) {
       axis.begin = region[i];
@@ -222,7 +220,7 @@ Status resize(NodeImport &n) {
     // In floats, as ONNX's shape inference has it: 10 · 0.7 is 7.
     double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i]))) : common ? std::floor(*common * in + 0.5) : sizes[i];
     if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
-      return plan::error("axis {} would get the size {}", dim, out);
+      return error("axis {} would get the size {}", dim, out);
     axis.out = int64_t(out);
   }
   // Of the same extents: onnxruntime copies, and so does torch in its linear modes, whatever the scales are (× 1.1 of 3).

@@ -16,14 +16,14 @@ struct Tap {
   int64_t index;
   double weight;
 };
-/// For each output along an axis, what it reads.
+/// For each output along an axis, the elements that it reads.
 using TapTable = std::vector<std::vector<Tap>>;
 
 /// The outputs of `table` along axis `dim` of `x`. Integers and booleans are interpolated in f32 unless each output is
 /// one element.
 mlir::Value resample(NodeImport &n, mlir::Value x, int64_t dim, const TapTable &table);
 
-/// What type places and weights are computed in beside elements of this type.
+/// The type in which places and weights are computed beside elements of this type.
 inline mlir::Type weightType(NodeImport &n, mlir::Type element) {
   return element.isF64() ? element : mlir::Type(n.builder.getF32Type());
 }

@@ -1,4 +1,4 @@
-//===- Selections.cpp - ops whose results are as long as data says ---------===//
+//===- Selections.cpp - ops whose result length depends on data -----------===//
 //
 // Shapes are static, so these are computed here, from inputs that are constants: a mask, the places where it holds,
 // boxes that are always the same. Compress needs its condition alone; what it selects from may be anything.
@@ -16,15 +16,14 @@ namespace tcc::frontend {
 namespace selections { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::HostTensor;
 
-plan::Expected<HostTensor> constantInput(NodeImport &n, unsigned i, const char *instead) {
+Expected<HostTensor> constantInput(NodeImport &n, unsigned i, const char *instead) {
   if (DenseElementsAttr value = n.constantOf(n.in(i))) {
     (void)n.table({value.getNumElements(), 16}); // of coordinates, and of what sorting takes
     return HostTensor::fromAttribute(value);
   }
-  return plan::error(
+  return error(
       "how many elements come out depends on the values of input \"{}\", which comes from {}: shapes must be "
       "known at compile time; {}",
       n.node.input(int(i)), n.origin(n.in(i)), instead);
@@ -69,7 +68,7 @@ Status compress(NodeImport &n) {
     if (condition.getInt(i))
       places.push_back(i);
   if (!places.empty() && places.back() >= shape[size_t(axis)])
-    return plan::error("the condition selects element {} of {} along its axis", places.back(), shape[size_t(axis)]);
+    return error("the condition selects element {} of {} along its axis", places.back(), shape[size_t(axis)]);
   shape[size_t(axis)] = int64_t(places.size());
   Type type = n.type(shape, train::elementTypeOf(data));
   if (countOf(shape) == 0)
@@ -167,7 +166,7 @@ Status nonMaxSuppression(NodeImport &n) {
     }
   if (boxes.shape().size() != 3 || boxes.shape()[2] != 4 || scores.shape().size() != 3 ||
       scores.shape()[2] != boxes.shape()[1] || scores.shape()[0] != boxes.shape()[0])
-    return plan::error("boxes {} and scores {} do not fit", typeText(n.in(0)), typeText(n.in(1)));
+    return error("boxes {} and scores {} do not fit", typeText(n.in(0)), typeText(n.in(1)));
   int64_t count = boxes.shape()[1], classes = scores.shape()[1];
   // Each box is compared with those that are kept.
   (void)n.table({boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});

@@ -9,10 +9,9 @@ namespace tcc::frontend {
 namespace sequences { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 
 Status notASequence(NodeImport &n, unsigned i) {
-  return plan::error("input \"{}\" is no sequence that is known at compile time", n.node.input(int(i)));
+  return error("input \"{}\" is no sequence that is known at compile time", n.node.input(int(i)));
 }
 
 Status splitToSequence(NodeImport &n) {
@@ -22,16 +21,16 @@ Status splitToSequence(NodeImport &n) {
   Shape sizes;
   if (!n.has(1)) {
     if (extent > kMostNodes)
-      return plan::error("it makes {} parts; at most {} are supported", extent, kMostNodes);
+      return error("it makes {} parts; at most {} are supported", extent, kMostNodes);
     sizes.assign(size_t(extent), 1);
     keep = n.intAttr("keepdims", 1);
   } else {
     TCC_TRY(given, n.ints(1));
     if (n.rank(1) == 0) {
       if (given[0] < 1)
-        return plan::error("parts of {} elements", given[0]);
+        return error("parts of {} elements", given[0]);
       if (extent / given[0] > kMostNodes)
-        return plan::error("it makes {} parts; at most {} are supported", extent / given[0], kMostNodes);
+        return error("it makes {} parts; at most {} are supported", extent / given[0], kMostNodes);
       for (int64_t begin = 0; begin < extent; begin += given[0])
         sizes.push_back(std::min(given[0], extent - begin));
     } else {
@@ -39,13 +38,13 @@ Status splitToSequence(NodeImport &n) {
     }
   }
   if (std::accumulate(sizes.begin(), sizes.end(), int64_t(0)) != extent)
-    return plan::error("parts of sizes {} do not make up axis {} of {}", shapeText(sizes), axis, typeText(n.in(0)));
+    return error("parts of sizes {} do not make up axis {} of {}", shapeText(sizes), axis, typeText(n.in(0)));
   Slot slot;
   slot.sequence.emplace();
   int64_t begin = 0;
   for (int64_t size : sizes) {
     if (size < 0)
-      return plan::error("a part has the negative size {}", size);
+      return error("a part has the negative size {}", size);
     Value part = n.slice(n.in(0), axis, begin, size);
     slot.sequence->push_back(keep ? part : n.dropDims(part, {axis}));
     begin += size;
@@ -76,7 +75,7 @@ Status sequenceAt(NodeImport &n) {
   TCC_TRY(position, n.ints(1));
   const int64_t size = int64_t(n.inputs[0].sequence->size());
   if (position.size() != 1 || position[0] < -size || position[0] >= size)
-    return plan::error("position {} is outside of a sequence of {}", shapeText(position), size);
+    return error("position {} is outside of a sequence of {}", shapeText(position), size);
   const int64_t index = position[0] < 0 ? position[0] + size : position[0];
   return n.result((*n.inputs[0].sequence)[size_t(index)]);
 }
@@ -95,7 +94,7 @@ Status sequenceInsert(NodeImport &n) {
   if (n.has(2)) {
     TCC_TRY(position, n.ints(2));
     if (position.size() != 1 || position[0] < -size || position[0] > size)
-      return plan::error("position {} is outside of a sequence of {}", shapeText(position), size);
+      return error("position {} is outside of a sequence of {}", shapeText(position), size);
     index = position[0] < 0 ? position[0] + size : position[0];
   }
   n.spend(slot.sequence->size() * sizeof(Value));
@@ -112,12 +111,12 @@ Status sequenceErase(NodeImport &n) {
   if (n.has(1)) {
     TCC_TRY(position, n.ints(1));
     if (position.size() != 1)
-      return plan::error("the position must be one number, not {}", shapeText(position));
+      return error("the position must be one number, not {}", shapeText(position));
     TCC_TRY(checked, n.axis(position[0], size));
     index = checked;
   }
   if (index < 0)
-    return plan::error("the sequence is empty: there is nothing to erase");
+    return error("the sequence is empty: there is nothing to erase");
   n.spend(slot.sequence->size() * sizeof(Value));
   slot.sequence->erase(slot.sequence->begin() + index);
   n.outputs = {slot};
@@ -135,7 +134,7 @@ Status concatFromSequence(NodeImport &n) {
   for (Value &part : parts) {
     Shape one(train::shapeOf(part));
     if (int64_t(one.size()) != rank || train::elementTypeOf(part) != train::elementTypeOf(parts[0]))
-      return plan::error("the sequence holds {} and {}, which cannot be joined", typeText(parts[0]), typeText(part));
+      return error("the sequence holds {} and {}, which cannot be joined", typeText(parts[0]), typeText(part));
     if (newAxis) {
       one.insert(one.begin() + axis, 1);
       part = n.reshape(part, one);

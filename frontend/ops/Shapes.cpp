@@ -9,7 +9,6 @@ namespace tcc::frontend {
 namespace shapes { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 
 /// Shape and Size: constants, since shapes are static.
 Status shapeOp(NodeImport &n) {
@@ -31,15 +30,15 @@ Status reshape(NodeImport &n) {
   for (auto [i, dim] : llvm::enumerate(target)) {
     if (dim == 0 && !zeroIsZero) {
       if (int64_t(i) >= n.rank(0))
-        return plan::error("shape {} copies axis {}, which {} does not have", shapeText(target), i, typeText(n.in(0)));
+        return error("shape {} copies axis {}, which {} does not have", shapeText(target), i, typeText(n.in(0)));
       dim = n.shape(0)[i];
     }
     if (dim == -1) {
       if (inferred >= 0)
-        return plan::error("shape {} leaves two extents open", shapeText(target));
+        return error("shape {} leaves two extents open", shapeText(target));
       inferred = int64_t(i);
     } else if (dim < 0) {
-      return plan::error("shape {} has a negative extent", shapeText(target));
+      return error("shape {} has a negative extent", shapeText(target));
     } else {
       known = countOf({known, dim});
     }
@@ -48,7 +47,7 @@ Status reshape(NodeImport &n) {
   if (inferred >= 0 && known > 0 && count % known == 0)
     target[size_t(inferred)] = count / known;
   if (countOf(target) != count || (inferred >= 0 && target[size_t(inferred)] < 0))
-    return plan::error("{} does not fit into shape {} (input \"{}\"); if the batch was changed by --shape, this shape was "
+    return error("{} does not fit into shape {} (input \"{}\"); if the batch was changed by --shape, this shape was "
                        "fixed when the model was exported: export it with a dynamic batch",
                        typeText(n.in(0)), shapeText(target), n.node.input(1));
   return n.result(n.reshape(n.in(0), target));
@@ -57,7 +56,7 @@ Status reshape(NodeImport &n) {
 Status flatten(NodeImport &n) {
   int64_t rank = n.rank(0), axis = n.intAttr("axis", 1);
   if (axis < -rank || axis > rank)
-    return plan::error("axis {} is outside of {}", axis, typeText(n.in(0)));
+    return error("axis {} is outside of {}", axis, typeText(n.in(0)));
   size_t split = size_t(axis < 0 ? axis + rank : axis);
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   return n.result(n.reshape(n.in(0), {countOf(shape.take_front(split)), countOf(shape.drop_front(split))}));
@@ -71,7 +70,7 @@ Status squeeze(NodeImport &n) {
     dims = axes;
     for (int64_t dim : dims)
       if (n.shape(0)[size_t(dim)] != 1)
-        return plan::error("axis {} of {} is not 1 and cannot be squeezed", dim, typeText(n.in(0)));
+        return error("axis {} of {} is not 1 and cannot be squeezed", dim, typeText(n.in(0)));
   } else {
     for (auto [i, dim] : llvm::enumerate(n.shape(0)))
       if (dim == 1)
@@ -83,7 +82,7 @@ Status squeeze(NodeImport &n) {
 Status unsqueeze(NodeImport &n) {
   TCC_TRY(given, n.intsFrom("axes", 1));
   if (!given)
-    return plan::error("it has no axes");
+    return error("it has no axes");
   TCC_TRY(dims, n.axes(*given, n.rank(0) + int64_t(given->size())));
   llvm::sort(dims);
   Shape shape(n.shape(0));
@@ -100,7 +99,7 @@ Status transpose(NodeImport &n) {
   if (std::optional<Shape> given = n.intsAttr("perm")) {
     TCC_TRY(checked, n.axes(*given, rank));
     if (int64_t(checked.size()) != rank)
-      return plan::error("perm {} has not one entry for each axis of {}", shapeText(checked), typeText(n.in(0)));
+      return error("perm {} has not one entry for each axis of {}", shapeText(checked), typeText(n.in(0)));
     order = checked;
   }
   return n.result(train::transpose(n.builder, n.loc, n.in(0), order));
@@ -110,7 +109,7 @@ Status expand(NodeImport &n) {
   TCC_TRY(target, n.ints(1));
   std::optional<Shape> shape = train::broadcastShapes(n.shape(0), target);
   if (!shape)
-    return plan::error("{} does not broadcast to {} (input \"{}\")", typeText(n.in(0)), shapeText(target), n.node.input(1));
+    return error("{} does not broadcast to {} (input \"{}\")", typeText(n.in(0)), shapeText(target), n.node.input(1));
   return n.result(n.broadcast(n.in(0), *shape));
 }
 
@@ -118,11 +117,11 @@ Status expand(NodeImport &n) {
 Status tile(NodeImport &n) {
   TCC_TRY(repeats, n.ints(1));
   if (int64_t(repeats.size()) != n.rank(0))
-    return plan::error("{} repeats for {}", repeats.size(), typeText(n.in(0)));
+    return error("{} repeats for {}", repeats.size(), typeText(n.in(0)));
   Shape split, repeated, merged;
   for (auto [dim, count] : llvm::zip_equal(n.shape(0), repeats)) {
     if (count < 0)
-      return plan::error("repeat {} is negative", count);
+      return error("repeat {} is negative", count);
     split.append({1, dim});
     repeated.append({count, dim});
     merged.push_back(countOf({dim, count}));
@@ -134,7 +133,7 @@ Status tile(NodeImport &n) {
 Status depthToSpace(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
   if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[1] % (block * block))
-    return plan::error("{} has not 4 dimensions and a multiple of {} channels", typeText(n.in(0)), countOf({block, block}));
+    return error("{} has not 4 dimensions and a multiple of {} channels", typeText(n.in(0)), countOf({block, block}));
   llvm::ArrayRef<int64_t> s = n.shape(0);
   int64_t channels = s[1] / (block * block);
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";
@@ -147,7 +146,7 @@ Status depthToSpace(NodeImport &n) {
 Status spaceToDepth(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
   if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[2] % block || n.shape(0)[3] % block)
-    return plan::error("{} has not 4 dimensions and a multiple of {} rows and columns", typeText(n.in(0)), block);
+    return error("{} has not 4 dimensions and a multiple of {} rows and columns", typeText(n.in(0)), block);
   llvm::ArrayRef<int64_t> s = n.shape(0);
   Value split = n.reshape(n.in(0), {s[0], s[1], s[2] / block, block, s[3] / block, block});
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";

@@ -15,8 +15,6 @@ namespace tcc::frontend {
 namespace signal { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 constexpr double kPi = std::numbers::pi;
@@ -27,7 +25,7 @@ constexpr int64_t kLargestMatrix = int64_t(1) << 25;
 Expected<int64_t> count(NodeImport &n, unsigned i, const char *what) {
   TCC_TRY(values, n.ints(i));
   if (values.size() != 1)
-    return plan::error("its {} is not one number but {}", what, shapeText(values));
+    return error("its {} is not one number but {}", what, shapeText(values));
   return values[0];
 }
 
@@ -35,11 +33,11 @@ Expected<int64_t> count(NodeImport &n, unsigned i, const char *what) {
 Status cosineWindow(NodeImport &n, double a0, double a1, double a2) {
   TCC_TRY(size, count(n, 0, "size"));
   if (size < 0)
-    return plan::error("a window of {} elements", size);
+    return error("a window of {} elements", size);
   (void)n.table({size});
   Type element = n.elementType(int32_t(n.intAttr("output_datatype", onnx::TensorProto::FLOAT)));
   if (!element)
-    return plan::error("output_datatype {} is not supported; use a float or an integer type",
+    return error("output_datatype {} is not supported; use a float or an integer type",
                        n.intAttr("output_datatype", onnx::TensorProto::FLOAT));
   double period = double(n.intAttr("periodic", 1) ? size : size - 1);
   llvm::SmallVector<double> values;
@@ -66,12 +64,12 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   int64_t parts = from.back(), length = t.length;
   bool toReal = t.inverse && t.onesided;
   if (length < 1)
-    return plan::error("a transform of {} points", length);
+    return error("a transform of {} points", length);
   // What is missing counts as zeros, and what is too much is not read.
   int64_t read = std::min(from[size_t(dim)], toReal ? length / 2 + 1 : length);
   int64_t made = t.onesided && !t.inverse ? length / 2 + 1 : length;
   if (countOf({made, read}) > kLargestMatrix)
-    return plan::error("a transform of {} points is more than this version does; {} of {} outputs are possible", length,
+    return error("a transform of {} points is more than this version does; {} of {} outputs are possible", length,
                        kLargestMatrix / std::max<int64_t>(read, 1), made);
   int64_t outer = countOf(llvm::ArrayRef(from).take_front(size_t(dim)));
   int64_t inner = countOf(llvm::ArrayRef(from).drop_front(size_t(dim) + 1).drop_back(1));
@@ -114,7 +112,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
 /// The axis is an attribute in opset 17, an input from 20 on.
 Status dft(NodeImport &n) {
   if (n.rank(0) < 2 || (n.shape(0).back() != 1 && n.shape(0).back() != 2))
-    return plan::error("{} has not 1 (real) or 2 (complex) numbers along its last axis", typeText(n.in(0)));
+    return error("{} has not 1 (real) or 2 (complex) numbers along its last axis", typeText(n.in(0)));
   int64_t given = n.opset >= 20 ? -2 : n.intAttr("axis", 1);
   if (n.opset >= 20 && n.has(2)) {
     TCC_TRY(axis, count(n, 2, "axis"));
@@ -122,7 +120,7 @@ Status dft(NodeImport &n) {
   }
   TCC_TRY(dim, n.axis(given, n.rank(0)));
   if (dim == n.rank(0) - 1)
-    return plan::error("axis {} is that of the real and imaginary parts", dim);
+    return error("axis {} is that of the real and imaginary parts", dim);
   Transform t{n.shape(0)[size_t(dim)], n.intAttr("inverse", 0) != 0, n.intAttr("onesided", 0) != 0};
   if (t.inverse && t.onesided)
     t.length = 2 * (t.length - 1);
@@ -140,7 +138,7 @@ Status stft(NodeImport &n) {
   if (shape.size() == 2)
     shape.push_back(1);
   if (shape.size() != 3 || (shape[2] != 1 && shape[2] != 2))
-    return plan::error("{} is not [batch, length], with 1 or 2 numbers for each element", typeText(n.in(0)));
+    return error("{} is not [batch, length], with 1 or 2 numbers for each element", typeText(n.in(0)));
   TCC_TRY(step, count(n, 1, "frame_step"));
   int64_t length = n.has(2) ? countOf(n.shape(2)) : shape[1];
   int64_t window = length;
@@ -150,7 +148,7 @@ Status stft(NodeImport &n) {
     window = n.has(2) ? window : length;
   }
   if (step < 1 || length < 1 || window > length || length > shape[1])
-    return plan::error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window,
+    return error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window,
                        shape[1]);
   int64_t frames = (shape[1] - length) / step + 1;
   (void)n.table({frames, window});
@@ -175,7 +173,7 @@ Status melWeightMatrix(NodeImport &n) {
   Type element = n.elementType(int32_t(n.intAttr("output_datatype", onnx::TensorProto::FLOAT)));
   int64_t rows = length / 2 + 1;
   if (!element || bins < 1 || length < 1 || rate < 1 || bins > kLargestMatrix / rows)
-    return plan::error("{} mel bins of {} points at a rate of {} in data type {}", bins, length, rate,
+    return error("{} mel bins of {} points at a rate of {} in data type {}", bins, length, rate,
                        n.intAttr("output_datatype", onnx::TensorProto::FLOAT));
   auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   double low = mel(lower), width = (mel(upper) - low) / double(bins + 2);
@@ -185,7 +183,7 @@ Status melWeightMatrix(NodeImport &n) {
     edges.push_back(int64_t(std::floor(double(length + 1) * hertz / double(rate))));
   }
   if (edges.front() < 0 || edges.back() > rows)
-    return plan::error("frequencies from {} to {} do not lie within half of the sample rate {}", lower, upper, rate);
+    return error("frequencies from {} to {} do not lie within half of the sample rate {}", lower, upper, rate);
   (void)n.table({rows, bins});
   llvm::SmallVector<double> values(size_t(rows * bins));
   for (int64_t i = 0; i < bins; ++i) {

@@ -14,8 +14,6 @@ namespace tcc::frontend {
 namespace text { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -40,20 +38,20 @@ Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> colum
   Shape pool = n.intsAttr("pool_int64s").value_or(Shape()), begins = n.intsAttr("ngram_counts").value_or(Shape());
   int64_t shortest = n.intAttr("min_gram_length", 1), longest = n.intAttr("max_gram_length", 1);
   if (n.attribute("pool_strings") || pool.empty())
-    return plan::error("it has no pool_int64s; n-grams of strings are not supported: give tokens as integers");
+    return error("it has no pool_int64s; n-grams of strings are not supported: give tokens as integers");
   if (shortest < 1 || longest < shortest)
-    return plan::error("lengths from {} to {} are no lengths of n-grams", shortest, longest);
+    return error("lengths from {} to {} are no lengths of n-grams", shortest, longest);
   std::vector<Pool> pools;
   int64_t number = 0; // of an n-gram in the whole pool
   for (auto [i, begin] : llvm::enumerate(begins)) {
     int64_t length = int64_t(i) + 1, end = i + 1 < begins.size() ? begins[i + 1] : int64_t(pool.size());
     if (begin < 0 || end < begin || end > int64_t(pool.size()) || (end - begin) % length)
-      return plan::error("ngram_counts {} do not divide a pool of {} tokens into n-grams", shapeText(begins),
+      return error("ngram_counts {} do not divide a pool of {} tokens into n-grams", shapeText(begins),
                          pool.size());
     int64_t count = (end - begin) / length, first = number;
     number += count;
     if (number > int64_t(columns.size()))
-      return plan::error("it has more n-grams than ngram_indexes, {}", columns.size());
+      return error("it has more n-grams than ngram_indexes, {}", columns.size());
     if (length < shortest || length > longest)
       continue;
     std::map<std::vector<int64_t>, int64_t> numberOf;
@@ -97,24 +95,24 @@ Expr counted(NodeImport &n, const Expr &x, const Pool &pool, int64_t furthest, T
 Status tfIdfVectorizer(NodeImport &n) {
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   if (shape.empty() || shape.size() > 2)
-    return plan::error("{} is no row of tokens, nor a batch of such", typeText(n.in(0)));
+    return error("{} is no row of tokens, nor a batch of such", typeText(n.in(0)));
   std::string mode = n.stringAttr("mode", "");
   if (mode != "TF" && mode != "IDF" && mode != "TFIDF")
-    return plan::error("mode \"{}\" is not one of TF, IDF and TFIDF", mode);
+    return error("mode \"{}\" is not one of TF, IDF and TFIDF", mode);
   Shape columns = n.intsAttr("ngram_indexes").value_or(Shape());
   int64_t skips = n.intAttr("max_skip_count", 0), width = 0;
   for (int64_t column : columns) {
     if (column < 0)
-      return plan::error("ngram_indexes has the negative column {}", column);
+      return error("ngram_indexes has the negative column {}", column);
     width = std::max(width, column + 1);
   }
   if (columns.empty() || skips < 0 || skips > (int64_t(1) << 31) || width > (int64_t(1) << 31))
-    return plan::error("{} ngram_indexes, up to {}, and max_skip_count {} are no counts", columns.size(), width - 1,
+    return error("{} ngram_indexes, up to {}, and max_skip_count {} are no counts", columns.size(), width - 1,
                        skips);
   TCC_TRY(pools, poolsOf(n, columns));
   for (const Pool &pool : pools)
     if (pool.length > 1 && countOf({pool.length, std::min(skips + 1, shape.back())}) > kMostUnrolled)
-      return plan::error("n-grams of {} tokens with max_skip_count {} are unrolled to more than {} comparisons, the most that "
+      return error("n-grams of {} tokens with max_skip_count {} are unrolled to more than {} comparisons, the most that "
                          "are supported",
                          pool.length, skips, kMostUnrolled);
   int64_t rows = shape.size() == 2 ? shape[0] : 1, tokens = shape.back();
@@ -122,7 +120,7 @@ Status tfIdfVectorizer(NodeImport &n) {
   Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));
   const onnx::AttributeProto *weights = mode == "TF" ? nullptr : n.attribute("weights");
   if (weights && weights->floats_size() && weights->floats_size() < int(columns.size()))
-    return plan::error("{} weights for {} n-grams", weights->floats_size(), columns.size());
+    return error("{} weights for {} n-grams", weights->floats_size(), columns.size());
   for (const Pool &pool : pools) {
     const int64_t grams = int64_t(pool.columns.size());
     Value indices = integers(n, {1, grams}, pool.columns);

@@ -12,7 +12,6 @@ namespace tcc::frontend {
 namespace training { // a name, since files share a translation unit
 namespace {
 
-using plan::Status;
 using train::CompareKind;
 using train::Expr;
 
@@ -42,12 +41,12 @@ struct Step {
 
 template <unsigned kGroups, typename Update> Status forEach(NodeImport &n, Update update) {
   if (n.inputs.size() < 2 + kGroups || (n.inputs.size() - 2) % kGroups)
-    return plan::error("{} inputs are not a rate, a count and {} groups of tensors", n.inputs.size(), kGroups);
+    return error("{} inputs are not a rate, a count and {} groups of tensors", n.inputs.size(), kGroups);
   Step step{n, n.expr(0), n.expr(1), unsigned(n.inputs.size() - 2) / kGroups};
   for (unsigned i = 0; i < step.tensors; ++i) {
     for (unsigned group = 1; group < kGroups; ++group)
       if (step.group(group, i).value.getType() != step.group(0, i).value.getType())
-        return plan::error("{} and {} belong to one tensor, and differ", typeText(step.group(group, i)),
+        return error("{} and {} belong to one tensor, and differ", typeText(step.group(group, i)),
                            typeText(step.group(0, i)));
     update(step, i);
   }
@@ -84,7 +83,7 @@ Status momentum(NodeImport &n) {
   const double alpha = n.floatAttr("alpha", 0), beta = n.floatAttr("beta", 0);
   const std::string mode = n.stringAttr("mode", "standard");
   if (mode != "standard" && mode != "nesterov")
-    return plan::error("mode is \"{}\"; it must be standard or nesterov", mode);
+    return error("mode is \"{}\"; it must be standard or nesterov", mode);
   return forEach<3>(n, [&](const Step &s, unsigned i) {
     Expr x = s.group(0, i), g = s.regularised(i), started = s.like(s.count, x).compare(CompareKind::gt, 0);
     Expr velocity = s.group(2, i) * alpha + started.select(g.like(beta), g.like(1)) * g;

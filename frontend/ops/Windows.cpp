@@ -7,8 +7,6 @@ namespace tcc::frontend {
 namespace windows { // a name, since files share a translation unit
 namespace {
 
-using plan::Expected;
-using plan::Status;
 using train::Expr;
 
 /// A window over the spatial dimensions, in ONNX's terms.
@@ -21,12 +19,12 @@ struct Window {
 Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t otherwise, int64_t least) {
   Shape values = n.intsAttr(name).value_or(Shape(rank, otherwise));
   if (values.size() != rank)
-    return plan::error("{} {} has not one entry for each of the {} spatial dimensions", name, shapeText(values), rank);
+    return error("{} {} has not one entry for each of the {} spatial dimensions", name, shapeText(values), rank);
   for (int64_t value : values) {
     if (value < least)
-      return plan::error("{} {} holds a number below {}", name, shapeText(values), least);
+      return error("{} {} holds a number below {}", name, shapeText(values), least);
     if (value > kMostWindow)
-      return plan::error("{} {} holds a number above {}, the largest that is supported", name, shapeText(values), kMostWindow);
+      return error("{} {} holds a number above {}, the largest that is supported", name, shapeText(values), kMostWindow);
   }
   return values;
 }
@@ -35,9 +33,9 @@ Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t ot
 Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel) {
   size_t rank = spatial.size();
   if (rank < 1 || rank > 3)
-    return plan::error("{} spatial dimensions; this version does 1 to 3", rank);
+    return error("{} spatial dimensions; this version does 1 to 3", rank);
   if (kernel.size() != rank)
-    return plan::error("kernel {} for {} spatial dimensions", shapeText(kernel), rank);
+    return error("kernel {} for {} spatial dimensions", shapeText(kernel), rank);
   Window w;
   w.kernel.assign(kernel.begin(), kernel.end());
   TCC_TRY(strides, perAxis(n, "strides", rank, 1, 1));
@@ -51,7 +49,7 @@ Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm
   bool ceiling = n.intAttr("ceil_mode", 0);
   for (size_t i = 0; i < rank; ++i) {
     if (w.kernel[i] < 1 || w.kernel[i] > kMostWindow)
-      return plan::error("kernel {} holds a number that is not between 1 and {}", shapeText(kernel), kMostWindow);
+      return error("kernel {} holds a number that is not between 1 and {}", shapeText(kernel), kMostWindow);
     if (automatic == "SAME_UPPER" || automatic == "SAME_LOWER") {
       int64_t wanted = (spatial[i] + w.strides[i] - 1) / w.strides[i];
       int64_t total = std::max<int64_t>(0, (wanted - 1) * w.strides[i] + w.reach(i) - spatial[i]);
@@ -60,11 +58,11 @@ Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm
     } else if (automatic == "VALID") {
       w.padsBegin[i] = w.padsEnd[i] = 0;
     } else if (automatic != "NOTSET") {
-      return plan::error("auto_pad \"{}\" is not valid", automatic);
+      return error("auto_pad \"{}\" is not valid", automatic);
     }
     int64_t room = spatial[i] + w.padsBegin[i] + w.padsEnd[i] - w.reach(i);
     if (room < 0)
-      return plan::error("the window ({} elements) is larger than spatial dimension {} with its padding ({})",
+      return error("the window ({} elements) is larger than spatial dimension {} with its padding ({})",
                          w.reach(i), i, room + w.reach(i));
     int64_t count = (ceiling ? (room + w.strides[i] - 1) / w.strides[i] : room / w.strides[i]) + 1;
     // The last window starts inside the input or the padding before it.
@@ -83,13 +81,13 @@ Expr addBias(NodeImport &n, const Expr &x, Value bias) {
 
 Status conv(NodeImport &n) {
   if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
-    return plan::error("{} and weight {} are not [N, C, spatial…] and [M, C/groups, kernel…]", typeText(n.in(0)),
+    return error("{} and weight {} are not [N, C, spatial…] and [M, C/groups, kernel…]", typeText(n.in(0)),
                        typeText(n.in(1)));
   llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
   TCC_TRY(window, readWindow(n, x.drop_front(2), weight.drop_front(2)));
   int64_t groups = n.intAttr("group", 1);
   if (groups < 1 || weight[1] * groups != x[1] || weight[0] % groups)
-    return plan::error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
+    return error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
   Shape shape = {x[0], weight[0]};
   shape.append(window.output);
   Expr result =
@@ -97,23 +95,23 @@ Status conv(NodeImport &n) {
                                    window.strides, window.dilations, window.padsBegin, window.padsEnd, uint64_t(groups))
                  .getResult());
   if (n.has(2) && countOf(n.shape(2)) != weight[0])
-    return plan::error("bias {} has not one element for each of the {} channels", typeText(n.in(2)), weight[0]);
+    return error("bias {} has not one element for each of the {} channels", typeText(n.in(2)), weight[0]);
   return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
 }
 
-/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. An output shape that
-/// is asked for may cut less than nothing: what lies beyond all windows is the bias alone.
+/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. A requested
+/// output shape may be larger than all windows reach: beyond them the result is the bias alone.
 Status convTranspose(NodeImport &n) {
   if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
-    return plan::error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
+    return error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
                        typeText(n.in(1)));
   llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
   size_t rank = x.size() - 2;
   if (rank > 3)
-    return plan::error("{} spatial dimensions; this version does 1 to 3", rank);
+    return error("{} spatial dimensions; this version does 1 to 3", rank);
   int64_t groups = n.intAttr("group", 1);
   if (groups < 1 || weight[0] != x[1] || x[1] % groups)
-    return plan::error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
+    return error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
   TCC_TRY(strides, perAxis(n, "strides", rank, 1, 1));
   TCC_TRY(dilations, perAxis(n, "dilations", rank, 1, 1));
   TCC_TRY(extra, perAxis(n, "output_padding", rank, 0, 0));
@@ -123,12 +121,12 @@ Status convTranspose(NodeImport &n) {
   Shape begin(pads.begin(), pads.begin() + ptrdiff_t(rank)), end(pads.begin() + ptrdiff_t(rank), pads.end());
   for (int64_t extent : wanted.value_or(Shape()))
     if (extent < 0 || extent > int64_t(kMostTensorBytes))
-      return plan::error("output_shape {} holds an extent that no tensor has", shapeText(*wanted));
+      return error("output_shape {} holds an extent that no tensor has", shapeText(*wanted));
   if (wanted && wanted->size() != rank && wanted->size() != rank + 2)
-    return plan::error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted),
+    return error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted),
                        rank);
   if (automatic != "NOTSET" && automatic != "SAME_UPPER" && automatic != "SAME_LOWER" && automatic != "VALID")
-    return plan::error("auto_pad \"{}\" is not valid", automatic);
+    return error("auto_pad \"{}\" is not valid", automatic);
   Shape shape = {x[0], weight[1] * groups}, reached = shape;
   bool simple = true;
   for (size_t i = 0; i < rank; ++i) {
@@ -136,7 +134,7 @@ Status convTranspose(NodeImport &n) {
       begin[i] = end[i] = 0;
     if (countOf({strides[i], x[i + 2]}) > int64_t(kMostTensorBytes) ||
         countOf({dilations[i], weight[i + 2]}) > int64_t(kMostTensorBytes))
-      return plan::error("spatial dimension {} of {} with stride {} and dilation {} is longer than a tensor may be", i,
+      return error("spatial dimension {} of {} with stride {} and dilation {} is longer than a tensor may be", i,
                          typeText(n.in(0)), strides[i], dilations[i]);
     int64_t full = strides[i] * (x[i + 2] - 1) + extra[i] + (weight[i + 2] - 1) * dilations[i] + 1;
     int64_t extent = full - begin[i] - end[i];
@@ -150,9 +148,9 @@ Status convTranspose(NodeImport &n) {
       end[i] = full - extent - begin[i];
     }
     if (extent < 1)
-      return plan::error("spatial dimension {} would have {} elements", i, extent);
+      return error("spatial dimension {} would have {} elements", i, extent);
     if (extra[i] >= std::max(strides[i], dilations[i]))
-      return plan::error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i],
+      return error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i],
                          dilations[i]);
     simple &= begin[i] >= 0 && end[i] >= 0 && extra[i] < strides[i];
     shape.push_back(extent);
@@ -169,7 +167,7 @@ Status convTranspose(NodeImport &n) {
     for (size_t i = 0; i < rank; ++i) {
       int64_t first = std::max<int64_t>(0, begin[i]), last = std::min(reached[i + 2], begin[i] + shape[i + 2]);
       if (first >= last)
-        return plan::error("padding {} and {} leaves nothing of spatial dimension {}", begin[i], end[i], i);
+        return error("padding {} and {} leaves nothing of spatial dimension {}", begin[i], end[i], i);
       result = n.slice(result, int64_t(i) + 2, first, last - first);
       low[i + 2] = first - begin[i];
     }
@@ -181,7 +179,7 @@ Status convTranspose(NodeImport &n) {
 
 Status maxPool(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+    return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   llvm::ArrayRef<int64_t> x = n.shape(0);
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
   Shape shape = {x[0], x[1]};
@@ -239,7 +237,7 @@ Value windowCounts(NodeImport &n, const Window &w, llvm::ArrayRef<int64_t> spati
 
 Status averagePool(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+    return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   llvm::ArrayRef<int64_t> x = n.shape(0);
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
   Shape shape = {x[0], x[1]};
@@ -252,7 +250,7 @@ Status averagePool(NodeImport &n) {
                   n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
 }
 
-/// The p-norm of windows: `sum` adds up what lies in each. Where all of it is 0 the gradient is 0, too.
+/// The p-norm of windows: `sum` adds up the elements of each. Where all are 0 the gradient is 0, too.
 Expr windowNorm(NodeImport &n, int64_t p, llvm::function_ref<Expr(const Expr &)> sum) {
   auto power = [&](const Expr &base, double exponent) {
     return n.expr(train::PowOp::create(n.builder, n.loc, base.value.getType(), base.value, base.like(exponent).value)
@@ -270,14 +268,14 @@ Expr windowNorm(NodeImport &n, int64_t p, llvm::function_ref<Expr(const Expr &)>
 /// (Σ |x|^p)^(1/p) over each window.
 Status lpPool(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+    return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   llvm::ArrayRef<int64_t> x = n.shape(0);
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
   Shape shape = {x[0], x[1]};
   shape.append(window.output);
   int64_t p = n.intAttr("p", 2);
   if (p < 1)
-    return plan::error("a norm of order {}; it must be at least 1", p);
+    return error("a norm of order {}; it must be at least 1", p);
   return n.result(windowNorm(n, p, [&](const Expr &powers) {
     return n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(powers)), powers.value,
                                            window.kernel, window.strides, window.dilations, window.padsBegin)
@@ -294,16 +292,16 @@ Shape spatialDims(NodeImport &n) {
 
 Status globalLpPool(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+    return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   int64_t p = n.intAttr("p", 2);
   if (p < 1)
-    return plan::error("a norm of order {}; it must be at least 1", p);
+    return error("a norm of order {}; it must be at least 1", p);
   return n.result(windowNorm(n, p, [&](const Expr &powers) { return powers.sum(spatialDims(n)); }));
 }
 
 template <bool largest> Status globalPool(NodeImport &n) {
   if (n.rank(0) < 3)
-    return plan::error("{} is not [N, C, spatial…]", typeText(n.in(0)));
+    return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   Shape dims = spatialDims(n);
   return n.result(largest ? n.expr(0).max(dims) : n.expr(0).mean(dims));
 }

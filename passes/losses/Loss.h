@@ -1,13 +1,13 @@
 //===- Loss.h - the built-in losses -----------------------------*- C++ -*-===//
 //
-// Each kind is one declaration: what its target looks like, and its numerator and denominator as PyTorch's function of
-// the same name computes them. Gradients come from differentiating them.
+// Each kind is one declaration: the form of its target, and its numerator and denominator as PyTorch's function of the
+// same name computes them. Differentiation gives the gradients.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_LOSSES_LOSS_H
 #define TCC_PASSES_LOSSES_LOSS_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/Builders.h"
 
 #include <optional>

@@ -1,4 +1,4 @@
-//===- Margin.cpp - losses that want a margin ------------------------------===//
+//===- Margin.cpp - losses with a margin ----------------------------------===//
 //
 // torch.nn.functional.cosine_embedding_loss, triplet_margin_loss, margin_ranking_loss and hinge_embedding_loss, and the
 // hinge loss of classifiers, which PyTorch has not.

@@ -1,4 +1,4 @@
-//===- Muon.cpp - Muon, with AdamW for what is no matrix -------------------===//
+//===- Muon.cpp - Muon, with AdamW for other parameters -------------------===//
 //
 // Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the
 // momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the

@@ -1,4 +1,4 @@
-//===- Optimizer.h - what an optimizer is -----------------------*- C++ -*-===//
+//===- Optimizer.h - the interface of an optimizer --------------*- C++ -*-===//
 //
 // An optimizer is one declaration in one file: the state that each parameter gets, the run-time scalars that its
 // formula reads, and the formula. Numbers that change during a run
@@ -9,7 +9,7 @@
 #ifndef TCC_PASSES_OPTIMIZERS_OPTIMIZER_H
 #define TCC_PASSES_OPTIMIZERS_OPTIMIZER_H
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/Builders.h"
 #include "frontend/TorchShape.h"
 
@@ -30,7 +30,7 @@ struct UpdateStep {
   Expr weight;
   Expr gradient;                                    ///< averaged and clipped
   std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
-  const frontend::TorchShape &torch;                ///< what the weight is in torch; values have the stored shape
+  const frontend::TorchShape &torch;                ///< the weight's shape in torch; values have the stored shape
   const OptimizerSettings &settings;                ///< with every number of the kind
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
@@ -49,7 +49,7 @@ struct Optimizer {
   std::function<std::vector<OptimizerState>(const OptimizerSettings &, const frontend::TorchShape &)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
-  /// What is wrong with the settings, with a way out; empty where nothing is. Null where anything goes.
+  /// The problem of the settings, with a way out; empty if there is none. Null if anything is valid.
   std::function<std::string(const OptimizerSettings &)> check = nullptr;
   /// The formula depends on a parameter's shape in torch, not on its elements alone.
   bool readsShape = false;

@@ -17,7 +17,7 @@ uint64_t roundUp(uint64_t value, uint64_t unit) { return (value + unit - 1) / un
 uint64_t pageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 } // namespace
 
-plan::Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
+Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   Arena arena;
   if (bytes == 0)
     return arena;
@@ -26,7 +26,7 @@ plan::Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   uint64_t extra = bytes >= kHugePageBytes ? kHugePageBytes : 0;
   void *start = ::mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED)
-    return plan::error(
+    return error(
         "cannot allocate the {} arena of {} bytes: {}; recompile with a smaller --memory-budget or batch", what, bytes,
         std::strerror(errno));
   char *aligned = static_cast<char *>(start);

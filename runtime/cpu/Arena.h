@@ -2,7 +2,7 @@
 #ifndef TCC_RUNTIME_CPU_ARENA_H
 #define TCC_RUNTIME_CPU_ARENA_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 
@@ -18,7 +18,7 @@ public:
   ~Arena();
 
   /// `what` names the arena in the error: the machine has not that much memory.
-  static plan::Expected<Arena> allocate(uint64_t bytes, const char *what);
+  static Expected<Arena> allocate(uint64_t bytes, const char *what);
 
   /// Makes the pages of bytes [begin, end) present, as a first write to each would: one call instead of a fault a page,
   /// and, since it may run on any thread, a share of a worker. What they hold stays as it is.

@@ -56,7 +56,7 @@ void *loadFromTemporary(std::span<const std::byte> elf, std::string &problem) {
 }
 } // namespace
 
-plan::Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
+Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
   CodeObject object;
   std::string problem = "no memory file";
   if (int file = openMemoryFile(); file >= 0) {
@@ -70,7 +70,7 @@ plan::Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
   }
   object.handle = loadFromTemporary(elf, problem);
   if (!object.handle)
-    return plan::error("cannot load the generated kernels: {}", problem);
+    return error("cannot load the generated kernels: {}", problem);
   return object;
 }
 

@@ -3,7 +3,7 @@
 #define TCC_RUNTIME_CPU_CODEOBJECT_H
 
 #include "runtime/plan/KernelAbi.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstddef>
 #include <memory>
@@ -16,7 +16,7 @@ namespace tcc::runtime {
 /// the loader knows libraries by path, and a descriptor's path that came back would give the first library again.
 class CodeObject {
 public:
-  static plan::Expected<CodeObject> load(std::span<const std::byte> elf);
+  static Expected<CodeObject> load(std::span<const std::byte> elf);
 
   /// The kernel of that name; null if there is none.
   plan::KernelFunction find(const std::string &symbol) const;

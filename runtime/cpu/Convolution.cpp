@@ -10,9 +10,10 @@
 // On a level whose library does not compute in bf16, the reorders widen its operands and round its result.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cpu/ConvolutionTiling.h"
+#include "runtime/cpu/LibraryOffer.h"
 #include "runtime/cpu/LibraryPrimitive.h"
 #include "runtime/cpu/WeightSlices.h"
+#include "runtime/cpu/calls/Dimensions.h"
 
 #include "runtime/plan/DType.h"
 
@@ -26,7 +27,7 @@ namespace tcc::runtime {
 namespace {
 using Kind = plan::ConvolutionCall;
 
-enum class Layout { Any, ChannelsLast, PerGroup };
+using Layout = plan::ConvolutionCall::Activations;
 
 /// The three operands in the library's terms, whatever the direction: data, weights, result of the forward pass.
 enum Role { X = 0, W = 1, Y = 2 };
@@ -50,7 +51,7 @@ std::vector<int64_t> toVector(const google::protobuf::RepeatedField<int64_t> &fi
 
 struct Design {
   plan::ConvolutionCall call;
-  Layout layout = Layout::Any;
+  Layout layout = Kind::BLOCKED;
   int64_t tileBatch = 0;
   Role inputs[2] = {X, W}, result = Y;
   int arguments[3] = {0, 0, 0};  // the library's argument numbers by role
@@ -63,7 +64,7 @@ struct Design {
   int64_t batch() const { return call.x_dims(0); }
   int64_t tiles() const { return (batch() + tileBatch - 1) / tileBatch; }
   bool partial() const { return result == W && tiles() > 1; }
-  int64_t groupCalls() const { return layout == Layout::PerGroup ? call.groups() : 1; }
+  int64_t groupCalls() const { return layout == Kind::PER_GROUP ? call.groups() : 1; }
 
   /// Of one chunk of the batch.
   uint64_t partialBytes() const {
@@ -123,25 +124,25 @@ void plainShape(const Design &design, Role role, int64_t samples, std::vector<in
   if (role != W) {
     strides = call.channels_last() ? channelsLastStrides(dims) : denseStrides(dims);
     dims[0] = samples;
-    if (design.layout == Layout::PerGroup)
+    if (design.layout == Kind::PER_GROUP)
       dims[1] /= groups;
     return;
   }
   if (groups > 1) {
     dims[0] /= groups;
-    if (design.layout != Layout::PerGroup)
+    if (design.layout != Kind::PER_GROUP)
       dims.insert(dims.begin(), groups);
   }
   strides = denseStrides(dims);
 }
 
-plan::Expected<dnnl_memory_desc_t> wantedDesc(const Design &design, Role role, const std::vector<int64_t> &dims) {
-  if (role == W || design.layout != Layout::ChannelsLast)
+Expected<dnnl_memory_desc_t> wantedDesc(const Design &design, Role role, const std::vector<int64_t> &dims) {
+  if (role == W || design.layout != Kind::CHANNELS_LAST)
     return anyDesc(dims, design.askedType[role]);
   return stridedDesc(dims, design.askedType[role], channelsLastStrides(dims));
 }
 
-plan::Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_desc_t *wanted) {
+Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_desc_t *wanted) {
   const plan::ConvolutionCall &call = design.call;
   // Gradients ask for the forward pass, which has weights of its operands' type.
   std::vector<int64_t> weightDims(wanted[W].dims, wanted[W].dims + wanted[W].ndims);
@@ -157,7 +158,7 @@ plan::Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_d
       &operation, dnnl_forward_training, dnnl_convolution_direct, &wanted[X], &*weights, nullptr, &wanted[Y],
       strides.data(), dilations.data(), begin.data(), end.data());
   if (status != dnnl_success)
-    return plan::error("oneDNN refuses the convolution: {}", libraryError(status));
+    return error("oneDNN refuses the convolution: {}", libraryError(status));
   auto forward = PrimitiveDesc::create(&operation, false, nullptr);
   if (!forward || call.kind() == Kind::FORWARD)
     return forward;
@@ -170,12 +171,12 @@ plan::Expected<PrimitiveDesc> makeMain(const Design &design, const dnnl_memory_d
                                                                  &wanted[W], nullptr, &wanted[Y], strides.data(),
                                                                  dilations.data(), begin.data(), end.data());
   if (status != dnnl_success)
-    return plan::error("oneDNN refuses the convolution's gradient: {}", libraryError(status));
+    return error("oneDNN refuses the convolution's gradient: {}", libraryError(status));
   return PrimitiveDesc::create(&operation, false, &*forward);
 }
 
 /// `weights`, if given, is the layout that the weights' gradient has to have.
-plan::Expected<Variant> makeVariant(const Design &design, int64_t samples,
+Expected<Variant> makeVariant(const Design &design, int64_t samples,
                                     const dnnl_memory_desc_t *weights = nullptr) {
   Variant variant;
   variant.samples = samples;
@@ -211,40 +212,18 @@ plan::Expected<Variant> makeVariant(const Design &design, int64_t samples,
   return variant;
 }
 
-plan::Status checkShape(const plan::ConvolutionCall &call) {
-  int rank = call.x_dims_size(), spatial = rank - 2;
-  if (rank < 3 || rank > 5 || call.w_dims_size() != rank || call.y_dims_size() != rank ||
-      call.strides_size() != spatial || call.dilations_size() != spatial || call.pads_begin_size() != spatial ||
-      call.pads_end_size() != spatial)
-    return plan::error("a convolution of 1 to 3 spatial dimensions needs operands of one rank; x has {}, w {}, y {}",
-                       rank, call.w_dims_size(), call.y_dims_size());
-  for (const auto *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()})
-    for (int64_t dim : *dims)
-      if (dim < 1 || dim >= (int64_t(1) << 31))
-        return plan::error("a convolution with a dimension of {} is not supported", dim);
-  if (call.groups() < 1 || call.x_dims(1) != call.w_dims(1) * call.groups() || call.w_dims(0) % call.groups() != 0 ||
-      call.y_dims(1) != call.w_dims(0) || call.y_dims(0) != call.x_dims(0))
-    return plan::error("batch or channels do not fit: x {}, w {}, y {}, groups {}", fmt::join(call.x_dims(), "x"),
-                       fmt::join(call.w_dims(), "x"), fmt::join(call.y_dims(), "x"), call.groups());
-  for (int i = 0; i < spatial; ++i)
-    if (call.strides(i) < 1 || call.dilations(i) < 1 || call.pads_begin(i) < 0 || call.pads_end(i) < 0)
-      return plan::error("spatial axis {}: stride {}, dilation {}, pads {} and {} are not supported", i,
-                         call.strides(i), call.dilations(i), call.pads_begin(i), call.pads_end(i));
-  return plan::Status::success();
-}
-
 bool allocatesMuch(const std::string &implementation) {
   return implementation.find("gemm") != std::string::npos && implementation.find("brg") == std::string::npos;
 }
 
 /// Chooses the layout: the first without the gemm-based kernel, else the first that the library has at all.
-plan::Expected<Layout> chooseLayout(Design design) {
-  plan::Status problem;
+Expected<Layout> chooseLayout(Design design) {
+  Status problem;
   std::optional<Layout> fallback;
   bool last = design.call.channels_last();
   for (Layout layout :
-       {last ? Layout::ChannelsLast : Layout::Any, last ? Layout::Any : Layout::ChannelsLast, Layout::PerGroup}) {
-    if (layout == Layout::PerGroup && design.call.groups() == 1)
+       {last ? Kind::CHANNELS_LAST : Kind::BLOCKED, last ? Kind::BLOCKED : Kind::CHANNELS_LAST, Kind::PER_GROUP}) {
+    if (layout == Kind::PER_GROUP && design.call.groups() == 1)
       continue;
     design.layout = layout;
     auto variant = makeVariant(design, design.tileBatch);
@@ -263,17 +242,14 @@ plan::Expected<Layout> chooseLayout(Design design) {
   return problem;
 }
 
-plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
-  plan::DType resultType = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
-  if ((call.dtype() != plan::F32 && call.dtype() != plan::BF16) ||
-      (resultType != call.dtype() && (resultType != plan::F32 || call.kind() != Kind::WEIGHT_GRADIENT)))
-    return plan::error("oneDNN is not used for {} convolutions with {} results: the call must be compiled",
-                       plan::dtypeName(call.dtype()), plan::dtypeName(resultType));
-  if (plan::Status status = checkShape(call); !status.ok())
+/// All but the layout.
+Expected<Design> beginDesign(const plan::ConvolutionCall &call) {
+  if (Status status = checkShape(call); !status.ok())
     return status;
+  plan::DType resultType = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
   Design design;
   design.call = call;
-  design.tileBatch = chooseTileBatch(call);
+  design.tileBatch = call.tile_batch();
   bool forward = call.kind() == Kind::FORWARD, toInput = call.kind() == Kind::INPUT_GRADIENT;
   design.result = forward ? Y : toInput ? X : W;
   design.inputs[0] = toInput ? Y : X; // the order of the instruction's operands
@@ -283,15 +259,21 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   design.arguments[Y] = forward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST;
   for (Role role : {X, W, Y}) {
     design.plainType[role] = libraryType(role == design.result ? resultType : call.dtype());
-    design.askedType[role] = librarySupports(call.dtype()) ? libraryType(call.dtype()) : dnnl_f32;
+    design.askedType[role] = call.widened() ? dnnl_f32 : libraryType(call.dtype());
   }
   if (design.result == W)
     design.askedType[W] = dnnl_f32; // chunks of the batch are added without rounding
+  return design;
+}
+
+/// The primitives of a call whose tiles and layout are decided.
+Expected<Design> makeDesign(const plan::ConvolutionCall &call, Layout layout) {
+  auto begun = beginDesign(call);
+  if (!begun)
+    return begun.status();
+  Design design = begun.take();
+  design.layout = layout;
   WorkerScope scope;
-  auto layout = chooseLayout(design);
-  if (!layout)
-    return layout.status();
-  design.layout = *layout;
   std::vector<int64_t> sizes = {design.tileBatch};
   if (design.batch() % design.tileBatch)
     sizes.push_back(design.batch() % design.tileBatch);
@@ -337,9 +319,9 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
     design.variants.front().slices = slices.take();
   }
   if (design.partial() && !sameWeights && design.plainType[W] != dnnl_f32)
-    return plan::error("oneDNN has no common layout for the partial sums of a weight gradient in {}: the call must be "
+    return error("oneDNN has no common layout for the partial sums of a weight gradient in {}: the call must be "
                        "compiled",
-                       plan::dtypeName(resultType));
+                       plan::dtypeName(call.dtype()));
   uint64_t at = alignScratch(own);
   for (Role role : {X, W, Y}) {
     design.offset[role] = at;
@@ -352,29 +334,20 @@ plan::Expected<Design> makeDesign(const plan::ConvolutionCall &call) {
   return design;
 }
 
-void describe(const Design &design, plan::ConvolutionCall &call) {
-  call.set_tile_batch(design.tileBatch);
-  call.set_layout(design.layouts);
-  call.set_partial_bytes(design.partialBytes());
-  call.clear_kernels();
-  auto add = [&](const PrimitiveDesc &desc) {
-    plan::LibraryKernel *kernel = call.add_kernels();
-    kernel->set_implementation(desc.implementation());
-    kernel->set_scratch_bytes(desc.scratchBytes());
-  };
-  for (const Variant &variant : design.variants) {
-    add(variant.main);
-    for (Role role : {X, W, Y})
-      if (variant.reordered[role])
-        add(variant.reorder[role]);
-    for (size_t kind = 0; variant.slices && kind < 2; ++kind)
-      add(variant.slices->reorder[kind]);
-  }
+uint64_t reorderedBytesOf(const Design &design) {
+  uint64_t bytes = 0;
+  for (const Variant &variant : design.variants)
+    for (Role role : {X, Y}) // what is only widened stays in its order
+      if (variant.reordered[role] && layoutName(variant.asked[role]) != layoutName(variant.plain[role]))
+        bytes += dnnl_memory_desc_get_size(&variant.asked[role]) *
+                 static_cast<uint64_t>(&variant == &design.variants.front() ? design.batch() / design.tileBatch : 1) *
+                 static_cast<uint64_t>(design.groupCalls());
+  return bytes;
 }
 
 class ConvolutionRunner final : public LibraryCall {
 public:
-  static plan::Expected<std::unique_ptr<LibraryCall>> create(Design made, unsigned workers) {
+  static Expected<std::unique_ptr<LibraryCall>> create(Design made, unsigned workers) {
     auto runner = std::make_unique<ConvolutionRunner>();
     WorkerScope scope;
     for (const Variant &variant : made.variants) {
@@ -566,43 +539,43 @@ private:
 };
 } // namespace
 
-namespace {
-LibraryNeeds needsOf(const Design &design) {
-  LibraryNeeds needs;
-  needs.scratchSlotBytes = design.slotBytes;
-  needs.scratchSharedBytes = design.sharedBytes;
-  needs.scratchSlots = static_cast<uint64_t>(design.tiles() * design.groupCalls());
-  needs.partialBytes = static_cast<uint64_t>(design.tiles()) * design.partialBytes();
-  for (const Variant &variant : design.variants)
-    for (Role role : {X, Y}) // what is only widened stays in its order
-      if (variant.reordered[role] && layoutName(variant.asked[role]) != layoutName(variant.plain[role]))
-        needs.reorderedBytes +=
-            dnnl_memory_desc_get_size(&variant.asked[role]) *
-            static_cast<uint64_t>(&variant == &design.variants.front() ? design.batch() / design.tileBatch : 1) *
-            static_cast<uint64_t>(design.groupCalls());
-  return needs;
-}
-} // namespace
-
-plan::Expected<LibraryNeeds> query(plan::ConvolutionCall &call) {
-  auto design = makeDesign(call);
+Expected<uint64_t> offerConvolution(plan::ConvolutionCall &call, CpuLevel level) {
+  if (Status status = selectLevel(levelName(level)); !status.ok())
+    return status;
+  auto begun = beginDesign(call);
+  if (!begun)
+    return begun.status();
+  WorkerScope scope;
+  auto layout = chooseLayout(*begun);
+  if (!layout)
+    return layout.status();
+  auto design = makeDesign(call, *layout);
   if (!design)
     return design.status();
-  describe(*design, call);
-  return needsOf(*design);
+  call.set_activations(*layout);
+  call.set_layout(design->layouts);
+  call.set_partial_bytes(design->partialBytes());
+  call.set_slot_bytes(design->slotBytes);
+  call.set_shared_bytes(design->sharedBytes);
+  return reorderedBytesOf(*design);
 }
 
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
-                                                     unsigned workers) {
-  auto design = makeDesign(call);
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
+                                               unsigned workers) {
+  if (Status status = checkCall(call, scratch, workers); !status.ok())
+    return status;
+  auto design = makeDesign(call, call.activations());
   if (!design)
     return design.status();
-  plan::ConvolutionCall chosen = call;
-  describe(*design, chosen);
-  if (std::string reason = kernelMismatch(call, chosen); !reason.empty())
-    return plan::error("{}; recompile the model with tcc", reason);
-  if (std::string reason = scratchMismatch(scratch, needsOf(*design), workers); !reason.empty())
-    return plan::error("{}; recompile the model with tcc", reason);
+  if (design->layouts != call.layout())
+    return error("this library lays a convolution's operands out as {}, the plan as {}; recompile the model with tcc",
+                 design->layouts, call.layout());
+  if (design->slotBytes > call.slot_bytes() || design->sharedBytes > call.shared_bytes() ||
+      design->partialBytes() > call.partial_bytes())
+    return error("this library takes {} bytes of scratch, {} of shared scratch and {} of partial sums for a "
+                 "convolution, the plan bounds them by {}, {} and {}; recompile the model with tcc",
+                 design->slotBytes, design->sharedBytes, design->partialBytes(), call.slot_bytes(),
+                 call.shared_bytes(), call.partial_bytes());
   return ConvolutionRunner::create(design.take(), workers);
 }
 

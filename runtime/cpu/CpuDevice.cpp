@@ -5,15 +5,17 @@
 // locked on the way.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/Device.h"
+#include "runtime/cpu/CpuDevice.h"
 #include "runtime/cpu/Arena.h"
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/Launches.h"
 #include "runtime/cpu/LibraryPrimitive.h"
-#include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Parallelism.h"
+#include "support/MachineMemory.h"
+#include "support/Processors.h"
 
 #include <algorithm>
 #include <atomic>
@@ -21,15 +23,12 @@
 #include <cstring>
 #include <fmt/format.h>
 #include <map>
-#include <sched.h>
 #include <system_error>
 
 namespace tcc::runtime {
 
 namespace {
 using Clock = std::chrono::steady_clock;
-
-constexpr uint64_t kPieceBytes = uint64_t(1) << 20; // of a copy or fill: a multiple of every element
 
 /// One resolved instruction.
 struct Step {
@@ -49,7 +48,7 @@ struct Step {
   int64_t tiles(int stage) const {
     return library  ? library->tiles(stage)
            : kernel ? kernelTiles
-                    : static_cast<int64_t>((bytes + kPieceBytes - 1) / kPieceBytes);
+                    : static_cast<int64_t>((bytes + plan::kPieceBytes - 1) / plan::kPieceBytes);
   }
 
   /// Runs tiles of a stage on this thread. False: the library failed.
@@ -63,8 +62,8 @@ struct Step {
       kernel(pointers.data(), begin, end, slot);
       return true;
     }
-    uint64_t from = static_cast<uint64_t>(begin) * kPieceBytes,
-             to = std::min(static_cast<uint64_t>(end) * kPieceBytes, bytes);
+    uint64_t from = static_cast<uint64_t>(begin) * plan::kPieceBytes,
+             to = std::min(static_cast<uint64_t>(end) * plan::kPieceBytes, bytes);
     char *target = static_cast<char *>(pointers[dtype == plan::DTYPE_NONE ? 1 : 0]) + from;
     if (dtype == plan::DTYPE_NONE)
       std::memmove(target, static_cast<char *>(pointers[0]) + from, to - from);
@@ -82,27 +81,22 @@ struct Program {
   std::vector<Launch> launches;
 };
 
-unsigned usableProcessors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
-    return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
 /// A range of bytes of an arena.
 struct Piece {
   uint64_t begin, end;
 };
 
-/// What an entry's buffers cover of an arena, cut at multiples of a piece of some huge pages. Scratch is left out: it
-/// has slots for workers that may not be there.
-std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena) {
+/// What an entry's buffers and scratch cover of an arena, cut at multiples of a piece of some huge pages.
+std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena, unsigned workers) {
   constexpr uint64_t pieceBytes = uint64_t(16) << 20;
   std::vector<Piece> covered, pieces;
   for (const plan::Buffer &buffer : entry.buffers())
-    if (buffer.arena() == arena && buffer.bytes() > 0 && buffer.kind() != plan::Buffer::SCRATCH)
+    if (buffer.arena() == arena && buffer.bytes() > 0)
       covered.push_back({buffer.offset(), buffer.offset() + buffer.bytes()});
+  if (arena == plan::TRANSIENT)
+    for (const plan::Instruction &instruction : entry.instructions())
+      if (uint64_t bytes = plan::scratchBytes(entry, instruction, workers))
+        covered.push_back({instruction.scratch_offset(), instruction.scratch_offset() + bytes});
   std::sort(covered.begin(), covered.end(), [](const Piece &a, const Piece &b) { return a.begin < b.begin; });
   uint64_t done = 0;
   for (const Piece &range : covered)
@@ -116,64 +110,83 @@ std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena) {
 class CpuDevice final : public Device {
 public:
   CpuDevice(std::shared_ptr<const plan::Plan> sharedPlan, unsigned threads)
-      : plan(std::move(sharedPlan)), pool(threads) {}
+      : Device(std::move(sharedPlan)), pool(threads) {
+    abilities.name = "cpu";
+    abilities.threads = pool.size();
+  }
 
-  plan::Status load(const plan::PlanReader &reader, bool withValues) {
-    auto residentArena = Arena::allocate(plan->resident_bytes(), "resident");
+  Status load(const plan::PlanReader &reader, bool withValues) {
+    auto residentArena = Arena::allocate(plan().resident_bytes(), "resident");
     if (!residentArena)
       return residentArena.status();
     resident = residentArena.take();
-    auto transientArena = Arena::allocate(plan->transient_bytes(), "transient");
+    auto transientArena = Arena::allocate(plan::transientBytes(plan(), pool.size()), "transient");
     if (!transientArena)
       return transientArena.status();
     transient = transientArena.take();
-    for (int i = 0; i < plan->code_objects_size(); ++i) {
-      auto object = CodeObject::load(reader.payload(plan->code_objects(i).payload()));
+    for (int i = 0; i < plan().code_objects_size(); ++i) {
+      auto object = CodeObject::load(reader.payload(plan().code_objects(i).payload()));
       if (!object)
         return object.status().withContext(fmt::format("code object {}", i));
       objects.push_back(object.take());
     }
-    for (const plan::Entry &entry : plan->entries()) {
-      Program &program = programs[entry.name()];
+    programs.reserve(static_cast<size_t>(plan().entries_size()));
+    for (const plan::Entry &entry : plan().entries()) {
+      Program &program = programs.emplace_back();
       program.entry = &entry;
       program.steps.reserve(static_cast<size_t>(entry.instructions_size()));
       for (int i = 0; i < entry.instructions_size(); ++i)
-        if (plan::Status status = resolve(entry, entry.instructions(i), program); !status.ok())
+        if (Status status = resolve(entry, entry.instructions(i), program); !status.ok())
           return status.withContext(
               fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
       makeLaunches(program);
     }
-    plan::Status status = withValues ? loadInitialValues(reader, resident.data(), pool) : plan::Status::success();
+    Status status = withValues ? loadInitialValues(reader, resident.data(), pool) : Status::success();
     // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
     reader.releasePages();
     return status;
   }
 
-  unsigned threads() const override { return pool.size(); }
+  const DeviceCapabilities &capabilities() const override { return abilities; }
   uint64_t libraryBytes() const override { return libraryTook; }
   uint64_t residentBytes() const override { return resident.bytes(); }
   uint64_t transientBytes() const override { return transient.bytes(); }
 
-  void *variableData(uint32_t variable) override {
-    if (variable >= static_cast<uint32_t>(plan->variables_size()))
-      return nullptr;
-    return resident.data() + plan->variables(static_cast<int>(variable)).offset();
+protected:
+  Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) override {
+    std::memcpy(to.data(), address(place) + offset, to.size());
+    return Status();
   }
 
-  void *bufferData(const std::string &entry, uint32_t buffer) override {
-    auto it = programs.find(entry);
-    if (it == programs.end() || buffer >= static_cast<uint32_t>(it->second.entry->buffers_size()))
-      return nullptr;
-    return address(it->second.entry->buffers(static_cast<int>(buffer)));
+  Status readAll(Place place, uint64_t bytes, const ByteSink &sink) override {
+    return sink({reinterpret_cast<const std::byte *>(address(place)), bytes});
   }
 
-  void touch(const std::string &entry) override {
-    auto it = programs.find(entry);
-    if (it == programs.end())
-      return;
+  Status writeBytes(Place place, uint64_t offset, std::span<const std::byte> from) override {
+    std::memcpy(address(place) + offset, from.data(), from.size());
+    return Status();
+  }
+
+  Expected<std::span<std::byte>> stageBytes(Place place, uint64_t bytes) override {
+    return std::span(reinterpret_cast<std::byte *>(address(place)), bytes);
+  }
+
+  Status commitBytes(const Staging &) override { return Status(); }
+
+  Status fillBytes(Place place, uint64_t bytes, std::byte value) override {
+    std::memset(address(place), std::to_integer<int>(value), bytes);
+    return Status();
+  }
+
+  Status copyBytes(Place from, Place to, uint64_t bytes) override {
+    std::memmove(address(to), address(from), bytes);
+    return Status();
+  }
+
+  void touchEntry(uint32_t entry) override {
     for (plan::Arena kind : {plan::RESIDENT, plan::TRANSIENT}) {
       const Arena &arena = kind == plan::RESIDENT ? resident : transient;
-      std::vector<Piece> pieces = touchedPieces(*it->second.entry, kind);
+      std::vector<Piece> pieces = touchedPieces(*programs[entry].entry, kind, pool.size());
       pool.run(static_cast<int64_t>(pieces.size()), [&](unsigned, int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           arena.populate(pieces[static_cast<size_t>(i)].begin, pieces[static_cast<size_t>(i)].end);
@@ -181,48 +194,42 @@ public:
     }
   }
 
-  plan::Status run(const std::string &entry) override {
-    const Program *program = find(entry);
-    if (!program)
-      return missing(entry);
+  Status runEntry(uint32_t entry) override {
+    const Program &program = programs[entry];
     WorkerScope scope;
-    for (const Launch &launch : program->launches)
-      if (int failed = runLaunch(*program, launch); failed >= 0)
-        return failure(*program, failed);
-    return plan::Status::success();
+    for (const Launch &launch : program.launches)
+      if (int failed = runLaunch(program, launch); failed >= 0)
+        return failure(program, failed);
+    return Status();
   }
 
-  plan::Status runObserved(const std::string &entry, const InstructionObserver &after) override {
-    const Program *program = find(entry);
-    if (!program)
-      return missing(entry);
+  Status observeEntry(uint32_t entry, const InstructionObserver &after) override {
+    const Program &program = programs[entry];
     WorkerScope scope;
-    for (int i = 0; i < program->entry->instructions_size(); ++i) {
-      const Step &step = program->steps[static_cast<size_t>(i)];
+    for (int i = 0; i < program.entry->instructions_size(); ++i) {
+      const Step &step = program.steps[static_cast<size_t>(i)];
       for (int stage = 0; stage < step.stages(); ++stage)
-        if (runLaunch(*program, {{{i, stage, 0, step.tiles(stage)}}}) >= 0)
-          return failure(*program, i);
+        if (runLaunch(program, {{{i, stage, 0, step.tiles(stage)}}}) >= 0)
+          return failure(program, i);
       if (after)
         after(static_cast<uint32_t>(i));
     }
-    return plan::Status::success();
+    return Status();
   }
 
-  plan::Status runTimed(const std::string &entry, const LaunchObserver &after) override {
-    const Program *program = find(entry);
-    if (!program)
-      return missing(entry);
+  Status timeEntry(uint32_t entry, const LaunchObserver &after) override {
+    const Program &program = programs[entry];
     WorkerScope scope;
     std::vector<double> seconds;
     std::vector<LaunchPart> parts;
-    for (const Launch &launch : program->launches) {
+    for (const Launch &launch : program.launches) {
       seconds.assign(launch.shares.size(), 0);
-      if (int failed = runLaunch(*program, launch, seconds.data()); failed >= 0)
-        return failure(*program, failed);
+      if (int failed = runLaunch(program, launch, seconds.data()); failed >= 0)
+        return failure(program, failed);
       addUp(launch, seconds, parts);
       after(parts);
     }
-    return plan::Status::success();
+    return Status();
   }
 
 private:
@@ -230,69 +237,70 @@ private:
     return (buffer.arena() == plan::RESIDENT ? resident.data() : transient.data()) + buffer.offset();
   }
 
-  plan::Status resolve(const plan::Entry &entry, const plan::Instruction &instruction, Program &program) {
+  char *address(Place place) const {
+    return place.entry ? address(bufferAt(place))
+                       : resident.data() + plan().variables(static_cast<int>(place.index)).offset();
+  }
+
+  Status resolve(const plan::Entry &entry, const plan::Instruction &instruction, Program &program) {
     Step step;
     step.source = &instruction;
     for (const plan::Operand &operand : instruction.operands())
       step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
-    if (instruction.scratch() >= 0) {
-      step.scratch = address(entry.buffers(instruction.scratch()));
-      uint32_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan->max_workers();
-      step.scratchShape = {instruction.scratch_slot_bytes(), slots, instruction.scratch_shared_bytes()};
+    if (plan::hasScratch(instruction)) {
+      step.scratch = transient.data() + instruction.scratch_offset();
+      step.scratchShape = {instruction.scratch_slot_bytes(),
+                           static_cast<uint64_t>(plan::tilesOf(entry, instruction)),
+                           instruction.scratch_shared_bytes()};
     }
-    auto remaining = [&](int index) {
-      const plan::Operand &operand = instruction.operands(index);
-      uint64_t bytes = plan::tensorBytes(entry.buffers(static_cast<int>(operand.buffer())).type()).value_or(0);
-      return bytes - std::min(bytes, operand.byte_offset());
-    };
     switch (instruction.call_case()) {
     case plan::Instruction::kKernel:
-      if (plan::Status status = findKernel(instruction.kernel(), step); !status.ok())
+      if (Status status = findKernel(instruction.kernel(), step); !status.ok())
         return status;
       step.kernelTiles = instruction.kernel().tiles();
       break;
     case plan::Instruction::kMatmul:
       if (instruction.matmul().has_row_kernel())
-        if (plan::Status status = findKernel(instruction.matmul().row_kernel(), step); !status.ok())
+        if (Status status = findKernel(instruction.matmul().row_kernel(), step); !status.ok())
           return status;
-      if (plan::Status status = resolveLibrary(instruction.matmul(), step); !status.ok())
+      if (Status status = resolveLibrary(instruction.matmul(), step); !status.ok())
         return status;
       break;
     case plan::Instruction::kConvolution:
-      if (plan::Status status = resolveLibrary(instruction.convolution(), step); !status.ok())
+      if (Status status = resolveLibrary(instruction.convolution(), step); !status.ok())
         return status;
       break;
     case plan::Instruction::kCopy:
-      step.bytes = std::min(remaining(0), remaining(1));
+      step.bytes = plan::movedBytes(entry, instruction);
       break;
     case plan::Instruction::kFill:
       step.value = instruction.fill().value();
       step.dtype = entry.buffers(static_cast<int>(instruction.operands(0).buffer())).type().dtype();
-      step.bytes = remaining(0);
+      step.bytes = plan::movedBytes(entry, instruction);
       break;
     case plan::Instruction::CALL_NOT_SET:
-      return plan::error("it calls nothing");
+      return error("it calls nothing");
     }
     program.steps.push_back(std::move(step));
-    return plan::Status::success();
+    return Status::success();
   }
 
-  plan::Status findKernel(const plan::KernelCall &call, Step &step) const {
+  Status findKernel(const plan::KernelCall &call, Step &step) const {
     step.kernel = objects[call.code()].find(call.symbol());
     if (!step.kernel)
-      return plan::error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(), call.symbol());
-    return plan::Status::success();
+      return error("code object {} has no kernel '{}'; recompile the model with tcc", call.code(), call.symbol());
+    return Status::success();
   }
 
-  plan::Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::MatmulCall &call, const Step &step) const {
+  Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::MatmulCall &call, const Step &step) const {
     return prepare(call, step.scratchShape, pool.size(), step.kernel);
   }
-  plan::Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::ConvolutionCall &call, const Step &step) const {
+  Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::ConvolutionCall &call, const Step &step) const {
     return prepare(call, step.scratchShape, pool.size());
   }
 
   /// Equal calls share their primitives: twelve layers, one kernel.
-  template <typename Call> plan::Status resolveLibrary(const Call &call, Step &step) {
+  template <typename Call> Status resolveLibrary(const Call &call, Step &step) {
     std::string key =
         call.GetTypeName() +
         fmt::format("/{}/{}/{}/", step.scratchShape.slotBytes, step.scratchShape.slots, step.scratchShape.sharedBytes) +
@@ -307,7 +315,7 @@ private:
       it = library.emplace(std::move(key), prepared.take()).first;
     }
     step.library = it->second.get();
-    return plan::Status::success();
+    return Status::success();
   }
 
   void makeLaunches(Program &program) {
@@ -320,18 +328,9 @@ private:
     program.launches = launchesOf(*program.entry, tiles, pool.size());
   }
 
-  plan::Status failure(const Program &program, int index) const {
-    return plan::error("entry '{}', instruction {} (node '{}'): the library failed", program.entry->name(), index,
+  Status failure(const Program &program, int index) const {
+    return error("entry '{}', instruction {} (node '{}'): the library failed", program.entry->name(), index,
                        program.steps[static_cast<size_t>(index)].source->node());
-  }
-
-  const Program *find(const std::string &name) const {
-    auto it = programs.find(name);
-    return it == programs.end() ? nullptr : &it->second;
-  }
-
-  static plan::Status missing(const std::string &name) {
-    return plan::error("the plan has no entry '{}'; compile it with tcc --entry", name);
   }
 
   /// The instruction that failed, or -1. With `seconds`, what each share took its worker; a single one: 1.
@@ -374,58 +373,44 @@ private:
     }
   }
 
-  std::shared_ptr<const plan::Plan> plan;
+  DeviceCapabilities abilities;
   ThreadPool pool;
   Arena resident, transient;
   std::vector<CodeObject> objects;
   std::map<std::string, std::unique_ptr<LibraryCall>> library;
   uint64_t libraryTook = 0;
-  std::map<std::string, Program> programs;
+  std::vector<Program> programs; ///< by entry
 };
 } // namespace
 
-static plan::Expected<std::unique_ptr<Device>> create(const plan::PlanReader &reader, unsigned threads,
-                                                      bool withValues) {
+Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();
-  if (!plan.variants().empty())
-    return plan::error("{}: the plan has {} variants, of which none was selected", reader.path(), plan.variants_size());
-  std::vector<std::string> problems = plan::verifyPlan(plan, 5);
-  if (!problems.empty())
-    return plan::error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
+  if (Status status = checkPlan(reader); !status.ok())
+    return status;
   if (!plan.library().empty() && plan.library() != libraryName())
-    return plan::error("{}: the plan was made for {}, this program has {}; recompile the model with tcc", reader.path(),
+    return error("{}: the plan was made for {}, this program has {}; recompile the model with tcc", reader.path(),
                        plan.library(), libraryName());
-  if (plan::Status status = selectLevel(plan.target()); !status.ok())
+  if (Status status = selectLevel(plan.target()); !status.ok())
     return status.withContext(reader.path());
-  if (threads == 0)
-    threads = usableProcessors();
-  threads = std::min(threads, plan.max_workers());
+  unsigned threads = options.threads ? options.threads : usableProcessors();
   // A process that asks for more than its control group has is killed without a word, during its first step.
-  if (withValues)
-    if (plan::Status status =
-            checkMemory(plan.resident_bytes() + plan.transient_bytes(), freeMemory(/*swap=*/true), threads);
+  if (options.initialValues)
+    if (Status status =
+            checkMemory(plan.resident_bytes() + plan::transientBytes(plan, threads), freeMemory(/*swap=*/true), threads);
         !status.ok())
       return status.withContext(reader.path());
   std::unique_ptr<CpuDevice> device;
   try {
     device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
   } catch (const std::system_error &problem) {
-    return plan::error(
+    return error(
         "{}: cannot start {} threads ({}); use fewer (--threads), or raise the limits of processes and memory "
         "(ulimit -u, -v)",
         reader.path(), threads, problem.code().message());
   }
-  if (plan::Status status = device->load(reader, withValues); !status.ok())
+  if (Status status = device->load(reader, options.initialValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));
-}
-
-plan::Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, unsigned threads) {
-  return create(reader, threads, true);
-}
-
-plan::Expected<std::unique_ptr<Device>> createEmptyCpuDevice(const plan::PlanReader &reader, unsigned threads) {
-  return create(reader, threads, false);
 }
 
 } // namespace tcc::runtime

@@ -1,11 +1,11 @@
-//===- FewRowsProduct.cpp - a few rows times columns that lie in memory --===//
+//===- FewRowsProduct.cpp - a few rows times columns, read in place ------===//
 //
-// A product with few rows of A waits for B, so B is read once, as it lies. Where its rows are an index of K, a few
+// A product with few rows of A waits for B, so B is read once, in place. Where its rows are an index of K, a few
 // vectors of columns walk down K, each word of A broadcast to them (the inner kernel of Goto and van de Geijn, "Anatomy
-// of High-Performance Matrix Multiplication", ACM TOMS 2008, without its copies). Where its rows lie along K, so do
+// of High-Performance Matrix Multiplication", ACM TOMS 2008, without its copies). Where its rows run along K, so do
 // A's: a sum is then 16 sums of every 16th word, which meet at the end, those of 16 sums at once as a transposition
-// would bring them together. Either way a sum's order follows from K alone. What is read next is fetched ahead: rows of
-// B are too far apart for the processor to foresee them.
+// would bring them together. Either way a sum's order follows from K alone. The next operands are prefetched: rows of
+// B are too far apart for the hardware prefetcher.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsProduct.h"

@@ -7,10 +7,11 @@
 #define TCC_RUNTIME_CPU_FEWROWSPRODUCT_H
 
 #include "runtime/cpu/PackedProduct.h"
+#include "runtime/cpu/calls/MatmulDesigns.h"
 
 namespace tcc::runtime::fewrows {
 
-inline constexpr int64_t kMostRows = 64;
+inline constexpr int64_t kMostRows = kMostFewRows;
 
 /// All rows of A, at most kMostRows, along K, in f32 or, where B is bf16 or rounded to it, bf16; times adjacent columns
 /// of B. Strides are in elements.

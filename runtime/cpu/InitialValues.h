@@ -1,4 +1,4 @@
-//===- InitialValues.h - what the variables hold before training ---------===//
+//===- InitialValues.h - first values in the host's memory ---------------===//
 #ifndef TCC_RUNTIME_CPU_INITIALVALUES_H
 #define TCC_RUNTIME_CPU_INITIALVALUES_H
 
@@ -7,9 +7,9 @@
 
 namespace tcc::runtime {
 
-/// Writes every variable of a verified plan into the resident arena. Errors name variable and file: an external file is
-/// missing, too short, or does not have the content that the plan was made from.
-plan::Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool);
+/// Writes every variable of a verified plan into the resident arena, which holds zeros. Variables are independent, so
+/// the pool's workers share them. Errors: those of runtime/InitialValues.h.
+Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool);
 
 } // namespace tcc::runtime
 

@@ -64,7 +64,7 @@ private:
     }
   }
 
-  /// Gives what waits its part of this library call's time.
+  /// Gives waiting instructions their part of this library call's time.
   void launchWith(const Share &call) {
     std::vector<Share> parts;
     for (Waiting &from : waiting) {
@@ -102,7 +102,7 @@ private:
     return result;
   }
 
-  /// After instruction i nothing may be left of what waits for it at the latest.
+  /// Launches the rest of the instructions whose last allowed companion is instruction i.
   void finish(int i) {
     std::erase_if(waiting, [&](const Waiting &from) {
       int64_t all = tiles[static_cast<size_t>(from.instruction)].stages[0];

@@ -41,29 +41,29 @@ std::string libraryError(dnnl_status_t status) {
   }
 }
 
-plan::Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
+Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
                                                const std::vector<int64_t> &strides) {
   dnnl_memory_desc_t desc{};
   dnnl_status_t status =
       dnnl_memory_desc_init_by_strides(&desc, static_cast<int>(dims.size()), dims.data(), type, strides.data());
   if (status != dnnl_success)
-    return plan::error("oneDNN refuses a layout: {}", libraryError(status));
+    return error("oneDNN refuses a layout: {}", libraryError(status));
   return desc;
 }
 
-plan::Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
+Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
   std::vector<int64_t> strides(dims.size(), 1);
   for (size_t i = dims.size() - 1; i > 0; --i)
     strides[i - 1] = strides[i] * dims[i];
   return stridedDesc(dims, type, strides);
 }
 
-plan::Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
+Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type) {
   dnnl_memory_desc_t desc{};
   dnnl_status_t status =
       dnnl_memory_desc_init_by_tag(&desc, static_cast<int>(dims.size()), dims.data(), type, dnnl_format_tag_any);
   if (status != dnnl_success)
-    return plan::error("oneDNN refuses a layout: {}", libraryError(status));
+    return error("oneDNN refuses a layout: {}", libraryError(status));
   return desc;
 }
 
@@ -85,24 +85,24 @@ std::shared_ptr<dnnl_primitive_attr> makeAttributes(bool accumulate) {
 }
 } // namespace
 
-plan::Expected<PrimitiveDesc> PrimitiveDesc::create(const_dnnl_op_desc_t operation, bool accumulate,
+Expected<PrimitiveDesc> PrimitiveDesc::create(const_dnnl_op_desc_t operation, bool accumulate,
                                                     const PrimitiveDesc *hint) {
   dnnl_primitive_desc_t made = nullptr;
   auto attributes = makeAttributes(accumulate);
   dnnl_status_t status =
       dnnl_primitive_desc_create(&made, operation, attributes.get(), cpuEngine(), hint ? hint->get() : nullptr);
   if (status != dnnl_success)
-    return plan::error("oneDNN has no kernel for this shape: {}", libraryError(status));
+    return error("oneDNN has no kernel for this shape: {}", libraryError(status));
   return PrimitiveDesc(made);
 }
 
-plan::Expected<PrimitiveDesc> PrimitiveDesc::reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to) {
+Expected<PrimitiveDesc> PrimitiveDesc::reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to) {
   dnnl_primitive_desc_t made = nullptr;
   auto attributes = makeAttributes(false);
   dnnl_status_t status =
       dnnl_reorder_primitive_desc_create(&made, &from, cpuEngine(), &to, cpuEngine(), attributes.get());
   if (status != dnnl_success)
-    return plan::error("oneDNN has no reorder between two layouts: {}", libraryError(status));
+    return error("oneDNN has no reorder between two layouts: {}", libraryError(status));
   return PrimitiveDesc(made);
 }
 
@@ -121,12 +121,12 @@ uint64_t PrimitiveDesc::scratchBytes() const {
   return scratch ? dnnl_memory_desc_get_size(scratch) : 0;
 }
 
-plan::Expected<Primitive> Primitive::create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
+Expected<Primitive> Primitive::create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
                                             unsigned workers) {
   Primitive result;
   dnnl_primitive_t made = nullptr;
   if (dnnl_status_t status = dnnl_primitive_create(&made, desc.get()); status != dnnl_success)
-    return plan::error("oneDNN cannot make a primitive: {}", libraryError(status));
+    return error("oneDNN cannot make a primitive: {}", libraryError(status));
   result.primitive = {made, dnnl_primitive_destroy};
   std::vector<Argument> all = arguments;
   const dnnl_memory_desc_t *scratch = desc.memory(dnnl_query_scratchpad_md);
@@ -135,14 +135,14 @@ plan::Expected<Primitive> Primitive::create(const PrimitiveDesc &desc, const std
   for (unsigned worker = 0; worker < workers; ++worker) {
     dnnl_stream_t stream = nullptr;
     if (dnnl_stream_create(&stream, cpuEngine(), dnnl_stream_default_flags) != dnnl_success)
-      return plan::error("oneDNN cannot make a stream");
+      return error("oneDNN cannot make a stream");
     result.streams.emplace_back(stream, dnnl_stream_destroy);
     Bound bound{};
     for (int i = 0; i < result.count; ++i) {
       dnnl_memory_t memory = nullptr;
       dnnl_status_t status = dnnl_memory_create(&memory, &all[i].desc, cpuEngine(), DNNL_MEMORY_NONE);
       if (status != dnnl_success)
-        return plan::error("oneDNN cannot make a memory object: {}", libraryError(status));
+        return error("oneDNN cannot make a memory object: {}", libraryError(status));
       result.memories.emplace_back(memory, dnnl_memory_destroy);
       bound.arguments[i] = {all[i].id, memory};
     }
@@ -213,31 +213,29 @@ uint16_t roundToBf16(float value) {
   return static_cast<uint16_t>((isNan ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, unsigned workers) {
+std::string scratchMismatch(const Scratch &planned, const CallNeeds &needed, unsigned workers) {
   uint64_t slots = std::min<uint64_t>(needed.scratchSlots, workers);
   if (planned.slotBytes < needed.scratchSlotBytes || planned.sharedBytes < needed.scratchSharedBytes ||
       (needed.scratchSlotBytes > 0 && planned.slots < slots))
-    return fmt::format("the plan has scratch of {} and {} times {} bytes, this version needs {} and {} times {}",
+    return fmt::format("the plan has scratch of {} and {} times {} bytes, it needs {} and {} times {}",
                        planned.sharedBytes, planned.slots, planned.slotBytes, needed.scratchSharedBytes, slots,
                        needed.scratchSlotBytes);
   return "";
 }
 
-template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen) {
-  if (planned.SerializeAsString() == chosen.SerializeAsString())
-    return "";
-  if (planned.kernels_size() != chosen.kernels_size())
-    return fmt::format("the plan has {} library kernels, this library makes {}", planned.kernels_size(),
-                       chosen.kernels_size());
-  for (int i = 0; i < planned.kernels_size(); ++i) {
-    const plan::LibraryKernel &a = planned.kernels(i), &b = chosen.kernels(i);
-    if (a.implementation() != b.implementation() || a.scratch_bytes() != b.scratch_bytes())
-      return fmt::format("library kernel {} is {} with {} bytes of scratch in the plan, {} with {} here", i,
-                         a.implementation(), a.scratch_bytes(), b.implementation(), b.scratch_bytes());
-  }
-  return "the plan's tiles or layouts are not the ones this version chooses";
+template <typename Call> Status checkCall(const Call &call, const Scratch &scratch, unsigned workers) {
+  auto needs = needsOf(call);
+  if (!needs)
+    return needs.status();
+  if (Status status = checkLevel(call, selectedLevel()); !status.ok())
+    return status;
+  if (Status status = checkNumerics(call); !status.ok())
+    return status;
+  if (std::string reason = scratchMismatch(scratch, *needs, workers); !reason.empty())
+    return error("{}; recompile the model with tcc", reason);
+  return Status::success();
 }
-template std::string kernelMismatch(const plan::MatmulCall &, const plan::MatmulCall &);
-template std::string kernelMismatch(const plan::ConvolutionCall &, const plan::ConvolutionCall &);
+template Status checkCall(const plan::MatmulCall &, const Scratch &, unsigned);
+template Status checkCall(const plan::ConvolutionCall &, const Scratch &, unsigned);
 
 } // namespace tcc::runtime

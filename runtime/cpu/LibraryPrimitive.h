@@ -9,6 +9,7 @@
 
 #include "runtime/cpu/Library.h"
 #include "runtime/cpu/ThreadPool.h"
+#include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/KernelAbi.h"
 
 #include <memory>
@@ -29,14 +30,14 @@ dnnl_data_type_t libraryType(plan::DType dtype);
 std::string libraryError(dnnl_status_t status);
 
 /// A memory descriptor with strides in elements.
-plan::Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
+Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
                                                const std::vector<int64_t> &strides);
 
 /// Row-major and dense.
-plan::Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
+Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
 
 /// Room for the library to choose the layout.
-plan::Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
+Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
 
 /// A primitive's description, made on a thread with one OpenMP thread (WorkerScope).
 class PrimitiveDesc {
@@ -46,10 +47,10 @@ public:
 
   /// From an operation descriptor; `accumulate` adds to the destination instead of overwriting it; `hint` is the
   /// forward description that gradients ask for, or null.
-  static plan::Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate,
+  static Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate,
                                               const PrimitiveDesc *hint);
 
-  static plan::Expected<PrimitiveDesc> reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
+  static Expected<PrimitiveDesc> reorder(const dnnl_memory_desc_t &from, const dnnl_memory_desc_t &to);
 
   std::string implementation() const;
   uint64_t scratchBytes() const;
@@ -69,7 +70,7 @@ public:
     dnnl_memory_desc_t desc;
   };
 
-  static plan::Expected<Primitive> create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
+  static Expected<Primitive> create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
                                           unsigned workers);
 
   /// Runs on this thread. `pointers` follow the arguments; `scratch` has scratchBytes(). True where it went well.
@@ -116,15 +117,20 @@ struct Scratch {
   uint64_t sharedBytes = 0;
 };
 
-/// Prepare a call whose tiles and kernels stand in the plan. Error: this library would choose others. `rowKernel`: the
+/// Prepare a call as its descriptor says. Errors: a descriptor that fits no kernel, other numerics than this program's,
+/// less scratch than it takes, a library that has no such primitive or takes more than the plan bounds. `rowKernel`: the
 /// function of MatmulCall.row_kernel, where there is one.
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
-                                                     unsigned workers, plan::KernelFunction rowKernel = nullptr);
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
-                                                     unsigned workers);
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch, unsigned workers,
+                                               plan::KernelFunction rowKernel = nullptr);
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
+                                               unsigned workers);
+
+/// What every call's descriptor must satisfy before its kernels are made: it fits one, at the selected level, with this
+/// program's numerics, and has its scratch.
+template <typename Call> Status checkCall(const Call &call, const Scratch &scratch, unsigned workers);
 
 /// Why the plan's scratch is not enough for this call on so many workers; empty if it is.
-std::string scratchMismatch(const Scratch &planned, const LibraryNeeds &needed, unsigned workers);
+std::string scratchMismatch(const Scratch &planned, const CallNeeds &needed, unsigned workers);
 
 /// The slot of a tile: its own where there are no more tiles than workers, else its worker's. So the slots that are
 /// needed are the fewer of the two.
@@ -145,15 +151,6 @@ struct PartialSums {
   void round(uint16_t *destination, int64_t begin, int64_t end) const;
 };
 uint16_t roundToBf16(float value);
-
-/// True where products of this type may run without the library (PackedMatmul.cpp, FewRowsMatmul.cpp) on the selected
-/// level.
-bool hasPanels(plan::DType dtype);
-
-/// Why the plan's kernels differ from what this library chooses; empty if they do not.
-template <typename Call> std::string kernelMismatch(const Call &planned, const Call &chosen);
-
-inline uint64_t alignScratch(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 } // namespace tcc::runtime
 

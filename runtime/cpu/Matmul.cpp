@@ -1,7 +1,6 @@
 //===- Matmul.cpp - batched products by one-thread oneDNN primitives -----===//
 //
-// Which products go to FewRowsMatmul.cpp and PackedMatmul.cpp, and all others: those that they are no faster at, and
-// machine levels that they have no kernels for.
+// Also where a call's descriptor becomes ready to run, whichever implementation it names.
 //
 // oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
 // copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
@@ -12,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsMatmul.h"
+#include "runtime/cpu/LibraryOffer.h"
 #include "runtime/cpu/PackedMatmul.h"
 #include "runtime/cpu/RowwiseMatmul.h"
 
@@ -19,7 +19,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 namespace tcc::runtime {
 
@@ -33,27 +32,14 @@ struct Variant {
 
 using tiling::ceilDiv;
 
-/// Everything decided about a call.
-struct Design {
-  MatmulShape shape;
-  MatmulTiling tiling;
-  dnnl_data_type_t type;   ///< of A and B as they are multiplied
-  bool accumulate = false; ///< C holds what the product is added to
+/// A call's layout and the primitives of its tiles.
+struct Design : LibraryMatmulDesign {
+  using LibraryMatmulDesign::LibraryMatmulDesign;
+
+  dnnl_data_type_t type = dnnl_f32; ///< of A and B as they are multiplied
   std::vector<Variant> variants;
   std::vector<PrimitiveDesc> descs;
   std::vector<std::vector<Primitive::Argument>> arguments;
-  // A worker's slot: the primitive's own scratch, then copies of A, B and C (bytes from its start).
-  uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
-
-  bool partial() const { return tiling.chunks(shape) > 1; }
-  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed
-  /// first.
-  bool packsC() const { return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK); }
-  /// The only block of a tile adds to what lies in C.
-  bool addsFirst() const { return accumulate && !partial() && !packsC(); }
-  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
-  int positionOfC() const { return accumulate ? 3 : 2; }
-  int64_t tiles() const { return tiling.tiles(shape); }
 };
 
 /// The sizes that pieces of `step` cut `size` into: the step, and the rest.
@@ -84,7 +70,7 @@ std::vector<Variant> makeVariants(const MatmulShape &s, const MatmulTiling &t, b
   return variants;
 }
 
-plan::Status makeDesc(Design &design, const Variant &v) {
+Status makeDesc(Design &design, const Variant &v) {
   std::vector<int64_t> aDims = {v.m, v.k}, bDims = {v.k, v.n}, cDims = {v.m, v.n};
   // A row or column lies in memory as its transpose does. It is described in one way: oneDNN takes the two for equal,
   // so that which of their kernels a process gets would depend on what it made before.
@@ -106,67 +92,39 @@ plan::Status makeDesc(Design &design, const Variant &v) {
       return desc->status();
   dnnl_matmul_desc_t operation{};
   if (dnnl_status_t status = dnnl_matmul_desc_init(&operation, &*a, &*b, nullptr, &*c); status != dnnl_success)
-    return plan::error("oneDNN refuses a matmul of {} x {} x {}: {}", v.m, v.n, v.k, libraryError(status));
+    return error("oneDNN refuses a matmul of {} x {} x {}: {}", v.m, v.n, v.k, libraryError(status));
   auto desc = PrimitiveDesc::create(&operation, v.accumulate, nullptr);
   if (!desc)
     return desc.status();
   design.variants.push_back(v);
   design.descs.push_back(desc.take());
   design.arguments.push_back({{DNNL_ARG_SRC, *a}, {DNNL_ARG_WEIGHTS, *b}, {DNNL_ARG_DST, *c}});
-  return plan::Status::success();
+  return Status::success();
 }
 
-/// The shape of a call that can be made at all.
-plan::Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
-  plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
-  if (call.dtype() != plan::F32 && call.dtype() != plan::BF16)
-    return plan::error("oneDNN has no {} matmul: the call must be compiled", plan::dtypeName(call.dtype()));
-  if ((result != plan::F32 && result != call.dtype()) || (call.accumulate() && result != plan::F32))
-    return plan::error("no library matmul of {} gives {}{}: the call must be compiled", plan::dtypeName(call.dtype()),
-                       plan::dtypeName(result), call.accumulate() ? " added to a sum" : "");
-  constexpr int64_t limit = int64_t(1) << 31;
-  for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
-    if (value < 1 || value >= limit)
-      return plan::error("a matmul with {} = {} is not supported", name, value);
-  if (call.rounds_b() && call.dtype() != plan::BF16)
-    return plan::error("a matmul of {} that rounds an operand to bf16", plan::dtypeName(call.dtype()));
-  // bf16 without instructions for it is multiplied in f32: every product and sum is then as exact.
-  bool widened = !librarySupports(call.dtype());
-  return MatmulShape{call.batch(),
-                     call.m(),
-                     call.n(),
-                     call.k(),
-                     call.trans_a(),
-                     call.trans_b(),
-                     widened ? 4 : plan::dtypeBytes(call.dtype()),
-                     widened,
-                     result != plan::F32,
-                     call.rounds_b()};
-}
-
-plan::Expected<Design> makeDesign(const plan::MatmulCall &call, const MatmulShape &shape) {
-  Design design;
-  design.shape = shape;
-  design.tiling = chooseTiling(shape);
-  design.type = shape.widened ? dnnl_f32 : libraryType(call.dtype());
-  design.accumulate = call.accumulate();
-  const MatmulShape &s = design.shape;
-  const MatmulTiling &t = design.tiling;
+/// The primitives of a call whose tiles are decided.
+Expected<Design> makeDesign(const plan::MatmulCall &call) {
+  auto shape = shapeOf(call);
+  if (!shape)
+    return shape.status();
+  auto tiling = tilingOf(call, *shape);
+  if (!tiling)
+    return tiling.status();
+  Design design(*shape, *tiling, call.accumulate(), call.library_scratch_bytes());
+  design.type = shape->widened ? dnnl_f32 : libraryType(call.dtype());
   WorkerScope scope;
-  uint64_t own = 0;
-  for (const Variant &variant : makeVariants(s, t, design.addsFirst())) {
-    if (plan::Status status = makeDesc(design, variant); !status.ok())
+  for (const Variant &variant : makeVariants(*shape, *tiling, design.addsFirst()))
+    if (Status status = makeDesc(design, variant); !status.ok())
       return status;
-    own = std::max(own, design.descs.back().scratchBytes());
-  }
-  auto bytes = [&](bool needed, int64_t rows, int64_t columns, uint64_t elementBytes) {
-    return needed ? alignScratch(static_cast<uint64_t>(t.tileBatch * rows * columns) * elementBytes) : 0;
-  };
-  design.offsetA = alignScratch(own);
-  design.offsetB = design.offsetA + bytes(t.packA(s), t.tileM, t.blockK, s.elementBytes);
-  design.offsetC = design.offsetB + bytes(t.packB(s), t.tileN, t.blockK, s.elementBytes);
-  design.slotBytes = design.offsetC + bytes(design.packsC(), t.tileM, t.tileN, t.bytesOfC(s));
   return design;
+}
+
+/// The most that a primitive takes for itself.
+uint64_t ownScratch(const Design &design) {
+  uint64_t most = 0;
+  for (const PrimitiveDesc &desc : design.descs)
+    most = std::max(most, desc.scratchBytes());
+  return most;
 }
 
 /// Copies a block of rows between matrices of different widths (bytes).
@@ -207,16 +165,18 @@ void addRows(char *to, int64_t toStride, const char *from, int64_t fromStride, i
 
 class MatmulRunner final : public LibraryCall {
 public:
-  static plan::Expected<std::unique_ptr<LibraryCall>> create(Design design, unsigned workers) {
-    auto runner = std::make_unique<MatmulRunner>();
+  explicit MatmulRunner(Design made) : design(std::move(made)) {}
+
+  static Expected<std::unique_ptr<LibraryCall>> create(Design design, unsigned workers) {
+    auto runner = std::make_unique<MatmulRunner>(std::move(design));
     WorkerScope scope;
-    for (size_t i = 0; i < design.descs.size(); ++i) {
-      auto primitive = Primitive::create(design.descs[i], design.arguments[i], workers);
+    const Design &made = runner->design;
+    for (size_t i = 0; i < made.descs.size(); ++i) {
+      auto primitive = Primitive::create(made.descs[i], made.arguments[i], workers);
       if (!primitive)
         return primitive.status();
       runner->primitives.push_back(primitive.take());
     }
-    runner->design = std::move(design);
     return std::unique_ptr<LibraryCall>(std::move(runner));
   }
 
@@ -248,7 +208,7 @@ private:
   bool runTile(unsigned worker, int64_t tile, void *const *pointers, char *slot) const {
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
-    auto size = static_cast<int64_t>(s.widened ? 2 : s.elementBytes); // of A and B as they lie there
+    auto size = static_cast<int64_t>(s.widened ? 2 : s.elementBytes); // of A and B in memory
     int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
     auto [b0, i0, j0, chunk] = t.placeOf(s, tile);
     Variant v{std::min(t.tileBatch, s.batch - b0), std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), 0, false};
@@ -310,117 +270,42 @@ private:
 };
 } // namespace
 
-namespace {
-/// A call as it stands in the plan, what it needs, and how it becomes ready to run.
-struct Decision {
-  plan::MatmulCall call;
-  LibraryNeeds needs;
-  std::function<plan::Expected<std::unique_ptr<LibraryCall>>(unsigned workers, plan::KernelFunction)> make;
-};
-
-/// A product whose rows go to a kernel.
-plan::Expected<Decision> decideRowwise(const plan::MatmulCall &call, const MatmulShape &shape) {
-  bool packed = hasPanels(call.dtype()) && suitsPanels(shape);
-  std::optional<RowwiseDesign> design;
-  if (hasPanels(call.dtype()) && !suitsFewRows(shape) && !call.accumulate() && call.row_operands() <= kMostRowOperands)
-    design = RowwiseDesign::create(shape, packed ? choosePackedTiling(shape) : chooseTiling(shape), packed);
+Expected<uint64_t> libraryScratchBytes(const plan::MatmulCall &call, CpuLevel level) {
+  if (Status status = selectLevel(levelName(level)); !status.ok())
+    return status;
+  auto design = makeDesign(call);
   if (!design)
-    return plan::error("no rows of a matmul of {} x {} x {} at a time: it is an instruction of its own", call.m(),
-                       call.n(), call.k());
-  Decision decision;
-  decision.call = call;
-  decision.call.set_tile_batch(1);
-  decision.call.set_tile_m(design->tileM);
-  decision.call.set_tile_n(shape.n);
-  decision.call.set_chunk_k(shape.k);
-  decision.call.clear_kernels();
-  decision.needs.ownKernels = true;
-  decision.call.add_kernels()->set_implementation(kernelNameOf(design->elements));
-  decision.needs.scratchSlotBytes = design->slotBytes;
-  decision.needs.scratchSharedBytes = design->sharedBytes;
-  decision.needs.scratchSlots = static_cast<uint64_t>(design->tiles());
-  decision.make = [design = *design, operands = call.row_operands()](unsigned, plan::KernelFunction kernel) {
-    return makeRowwiseMatmul(design, kernel, operands);
-  };
-  return decision;
+    return design.status();
+  return ownScratch(*design);
 }
 
-/// What two ways to multiply have in common.
-template <typename Design> Decision decided(const plan::MatmulCall &call, const Design &design) {
-  const MatmulShape &s = design.shape;
-  const MatmulTiling &t = design.tiling;
-  Decision decision;
-  decision.call = call;
-  decision.call.set_tile_batch(t.tileBatch);
-  decision.call.set_tile_m(t.tileM);
-  decision.call.set_tile_n(t.tileN);
-  decision.call.set_chunk_k(t.chunkK);
-  decision.call.clear_kernels();
-  decision.needs.scratchSlotBytes = design.slotBytes;
-  decision.needs.scratchSlots = static_cast<uint64_t>(design.tiles());
-  if (design.partial())
-    decision.needs.partialBytes = static_cast<uint64_t>(t.chunks(s) * s.batch * s.m * s.n) * 4;
-  return decision;
+static Expected<std::unique_ptr<LibraryCall>> prepareLibrary(const plan::MatmulCall &call, unsigned workers) {
+  auto design = makeDesign(call);
+  if (!design)
+    return design.status();
+  if (uint64_t bytes = ownScratch(*design); bytes > call.library_scratch_bytes())
+    return error("this library takes {} bytes of scratch for a matmul, the plan bounds it by {}; recompile the model "
+                 "with tcc",
+                 bytes, call.library_scratch_bytes());
+  return MatmulRunner::create(design.take(), workers);
 }
 
-plan::Expected<Decision> decide(const plan::MatmulCall &call) {
-  auto shape = shapeOf(call);
-  if (!shape)
-    return shape.status();
-  if (call.has_row_kernel())
-    return decideRowwise(call, *shape);
-  if (hasPanels(call.dtype()) && suitsFewRows(*shape)) {
-    FewRowsDesign design(*shape, call.accumulate());
-    Decision decision = decided(call, design);
-    decision.needs.ownKernels = true;
-    decision.call.add_kernels()->set_implementation(design.name());
-    decision.make = [design](unsigned, plan::KernelFunction) { return makeFewRowsMatmul(design); };
-    return decision;
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch, unsigned workers,
+                                               plan::KernelFunction rowKernel) {
+  if (Status status = checkCall(call, scratch, workers); !status.ok())
+    return status;
+  if (call.implementation() == plan::MatmulCall::LIBRARY)
+    return prepareLibrary(call, workers);
+  MatmulShape shape = *shapeOf(call);
+  MatmulTiling tiling = *tilingOf(call, shape);
+  switch (call.implementation()) {
+  case plan::MatmulCall::PANELS:
+    return makePackedMatmul(PackedDesign(shape, tiling, call.accumulate()));
+  case plan::MatmulCall::FEW_ROWS:
+    return makeFewRowsMatmul(FewRowsDesign(shape, tiling, call.accumulate()));
+  default:
+    return makeRowwiseMatmul(RowwiseDesign(shape, tiling.tileM, tiling.blockK), rowKernel, call.row_operands());
   }
-  if (hasPanels(call.dtype()) && suitsPanels(*shape)) {
-    PackedDesign design(*shape, call.accumulate());
-    Decision decision = decided(call, design);
-    decision.needs.ownKernels = true;
-    decision.call.add_kernels()->set_implementation(kernelNameOf(design.elements));
-    decision.make = [design](unsigned, plan::KernelFunction) { return makePackedMatmul(design); };
-    return decision;
-  }
-  if (shape->roundsB)
-    return plan::error("no library matmul of {} x {} x {} rounds its second operand", call.m(), call.n(), call.k());
-  auto made = makeDesign(call, *shape);
-  if (!made)
-    return made.status();
-  Decision decision = decided(call, *made);
-  for (const PrimitiveDesc &desc : made->descs) {
-    plan::LibraryKernel *kernel = decision.call.add_kernels();
-    kernel->set_implementation(desc.implementation());
-    kernel->set_scratch_bytes(desc.scratchBytes());
-  }
-  decision.make = [design = made.take()](unsigned workers, plan::KernelFunction) {
-    return MatmulRunner::create(design, workers);
-  };
-  return decision;
-}
-} // namespace
-
-plan::Expected<LibraryNeeds> query(plan::MatmulCall &call) {
-  auto decision = decide(call);
-  if (!decision)
-    return decision.status();
-  call = decision->call;
-  return decision->needs;
-}
-
-plan::Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch,
-                                                     unsigned workers, plan::KernelFunction rowKernel) {
-  auto decision = decide(call);
-  if (!decision)
-    return decision.status();
-  if (std::string reason = kernelMismatch(call, decision->call); !reason.empty())
-    return plan::error("{}; recompile the model with tcc", reason);
-  if (std::string reason = scratchMismatch(scratch, decision->needs, workers); !reason.empty())
-    return plan::error("{}; recompile the model with tcc", reason);
-  return decision->make(workers, rowKernel);
 }
 
 } // namespace tcc::runtime

@@ -1,9 +1,9 @@
 //===- PackedMatmul.cpp - products on packed panels, without the library -===//
 //
-// A tile takes K in blocks. Rows of A that lie along K are read where they lie, others are copied into panels that stay
-// in the core's second cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
-// copied, or fetched where its words have to be shuffled. C is written where it belongs. Sums of several blocks of
-// K meet in C, or in scratch where C is narrow or holds what the product is added to: that is added, or rounded, once.
+// A tile takes K in blocks. Rows of A that run along K are read in place, others are copied into panels that stay in
+// the core's second-level cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
+// copied, or fetched where its words have to be shuffled. Sums of several blocks of K
+// are added in C, or in scratch if C is narrow or holds the addend, which is then added, or rounded, once.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedMatmul.h"
@@ -30,14 +30,14 @@ public:
 
   int stages() const override { return design.partial() ? 2 : 1; }
   int64_t tiles(int stage) const override {
-    return stage == 0 ? design.tiles() : PartialSums::tiles(design.shape.m * design.shape.n);
+    return stage == 0 ? design.tiles() : PartialSums::tiles(elements());
   }
 
   bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
     const MatmulShape &s = design.shape;
     if (stage == 1) {
       PartialSums sums{static_cast<const float *>(context.pointers[positionOfC() + 1]), design.tiling.chunks(s),
-                       s.m * s.n};
+                       elements()};
       void *c = context.pointers[positionOfC()];
       if (s.narrowC)
         sums.round(static_cast<uint16_t *>(c), begin, end);
@@ -52,6 +52,8 @@ public:
   }
 
 private:
+  int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
+
   /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
   int positionOfC() const { return design.accumulate ? 3 : 2; }
 
@@ -59,17 +61,21 @@ private:
     const MatmulShape &s = design.shape;
     const MatmulTiling &t = design.tiling;
     int64_t sizeC = s.narrowC && !design.partial() ? 2 : 4;
-    auto [batch, i0, j0, chunk] = t.placeOf(s, tile);
-    int64_t at = (design.partial() ? chunk * s.m * s.n : 0) + i0 * s.n + j0;
-    auto *whole = static_cast<char *>(pointers[positionOfC() + (design.partial() ? 1 : 0)]);
-    multiplyTile({static_cast<const char *>(pointers[0]), static_cast<const char *>(pointers[1]), whole + at * sizeC,
-                  sizeC, i0, j0, std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
-                  std::min((chunk + 1) * t.chunkK, s.k)},
-                 slot);
+    auto [first, i0, j0, chunk] = t.placeOf(s, tile);
+    auto *a = static_cast<const char *>(pointers[0]), *b = static_cast<const char *>(pointers[1]);
+    auto *c = static_cast<char *>(pointers[positionOfC() + (design.partial() ? 1 : 0)]);
+    for (int64_t batch = first; batch < std::min(first + t.tileBatch, s.batch); ++batch) {
+      int64_t at = ((design.partial() ? chunk * s.batch : 0) + batch) * s.m * s.n + i0 * s.n + j0;
+      multiplyTile({a + batch * s.m * s.k * packed::bytesOf(design.elements),
+                    b + batch * s.k * s.n * packed::bytesOf(design.elementsOfB), c + at * sizeC, sizeC, i0, j0,
+                    std::min(t.tileM, s.m - i0), std::min(t.tileN, s.n - j0), chunk * t.chunkK,
+                    std::min((chunk + 1) * t.chunkK, s.k)},
+                   slot);
+    }
   }
 
   struct Tile {
-    const char *a, *b; ///< the whole operands
+    const char *a, *b; ///< the operands of one product
     char *c;           ///< where the tile lies
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;
@@ -103,7 +109,7 @@ private:
     const MatmulTiling &t = design.tiling;
     int64_t size = packed::bytesOf(design.elements), rowPanels = ceilDiv(tile.rows, packed::kRows);
     auto *panelsA = reinterpret_cast<uint32_t *>(slot), *panelB = reinterpret_cast<uint32_t *>(slot + design.offsetB),
-         *nextPanelB = panelB + packed::kColumns * packed::wordsOf(t.blockK, design.elements);
+         *nextPanelB = panelB + design.panelColumns() * packed::wordsOf(t.blockK, design.elements);
     float *sums = design.keepsSums()               ? reinterpret_cast<float *>(slot + design.offsetSums)
                   : s.narrowC && !design.partial() ? nullptr
                                                    : reinterpret_cast<float *>(tile.c);
@@ -113,7 +119,7 @@ private:
                   : design.accumulate ? Store::Add
                                       : Store::Overwrite;
     // Half as many bytes of a narrow result do not wait long enough to pay for that.
-    bool isCold = tile.sizeC == 4 && s.m * s.n * tile.sizeC >= kColdBytes;
+    bool isCold = tile.sizeC == 4 && elements() * tile.sizeC >= kColdBytes;
     for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
       int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);
       bool first = at == tile.kBegin, last = at + k == tile.kEnd;
@@ -154,25 +160,6 @@ private:
   PackedDesign design;
 };
 } // namespace
-
-PackedDesign::PackedDesign(const MatmulShape &shape, bool accumulate)
-    : shape(shape), tiling(choosePackedTiling(shape)), elements(elementsOfA(shape)),
-      elementsOfB(runtime::elementsOfB(shape)), accumulate(accumulate) {
-  int64_t words = packed::wordsOf(tiling.blockK, elements);
-  Source a{nullptr, 0, !shape.transA, elements};
-  int64_t rows = packed::readsRowsInPlace(a, shape.k) ? 0 : tiling.tileM;
-  offsetB = alignScratch(static_cast<uint64_t>(packed::packedRowWords(rows, words)) * 4);
-  offsetSums = offsetB + alignScratch(static_cast<uint64_t>(2 * packed::kColumns * words) * 4);
-  slotBytes = offsetSums + (keepsSums() ? alignScratch(static_cast<uint64_t>(tiling.tileM * tiling.tileN) * 4) : 0);
-}
-
-int64_t PackedDesign::tiles() const { return tiling.tiles(shape); }
-
-const char *kernelNameOf(Elements elements) {
-  return elements == Elements::Bf16       ? "packed:avx512_bf16"
-         : elements == Elements::WideBf16 ? "packed:avx512_widened"
-                                          : "packed:avx512";
-}
 
 std::unique_ptr<LibraryCall> makePackedMatmul(const PackedDesign &design) {
   return std::make_unique<PackedMatmul>(design);

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedWords.h"
+#include "runtime/cpu/calls/CpuLevel.h"
 
 #include <array>
 #include <utility>
@@ -262,7 +263,11 @@ template <int... I> constexpr std::array<MultiplyTable, 4> multiplyTables(std::i
 constexpr auto kMultiply = multiplyTables(std::make_integer_sequence<int, kRows * kVectors>());
 } // namespace
 
+static bool hasAvx512() { return cpuFeatures().avx512; }
+
 Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels) {
+  if (!hasAvx512())
+    return {};
   int64_t size = bytesOf(source.elements);
   Ahead ahead;
   ahead.row = source.data;
@@ -282,19 +287,20 @@ Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t 
   return ahead;
 }
 
-TCC_AVX512 void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k) {
-  if (ahead.to == nullptr)
-    return packColumns(to, source, columns, k);
+TCC_AVX512 static void copyRest(Ahead &ahead) {
   while (ahead.words > 0)
     copyWord(ahead);
 }
 
-bool readsRowsInPlace(const Source &source, int64_t k) {
-  // Half a pair at the end would meet what lies behind it.
-  return source.alongK && source.elements != Elements::WideBf16 && k % elementsOfWord(source.elements) == 0;
+void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  if (ahead.to == nullptr)
+    return packColumns(to, source, columns, k);
+  copyRest(ahead);
 }
 
 void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+  if (!hasAvx512())
+    return avx2::packRows(to, source, rows, k);
   switch (source.elements) {
   case Elements::F32:
     return packRowsAs<Elements::F32>(to, source, rows, k);
@@ -310,6 +316,8 @@ void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  if (!hasAvx512())
+    return avx2::packColumns(to, source, columns, k);
   switch (source.elements) {
   case Elements::F32:
     return packColumnsAs<Elements::F32>(to, source, columns, k);
@@ -325,6 +333,8 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
 }
 
 void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {
+  if (!hasAvx512())
+    return avx2::multiply(a, b, rows, columns, block);
   int64_t vectors = (columns + kVector - 1) / kVector;
   const MultiplyTable &table = kMultiply[(dots ? 2 : 0) + (a.stride ? 1 : 0)];
   table[static_cast<size_t>((rows - 1) * kVectors + vectors - 1)](a, b, columns, block);

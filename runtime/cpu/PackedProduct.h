@@ -1,67 +1,27 @@
 //===- PackedProduct.h - a block of a product from packed panels ---------===//
 //
 // What a tile of PackedMatmul.cpp is made of: copies of operands into panels, and the product of two panels in
-// registers. AVX-512; bf16 products need its dot product instructions.
+// registers. AVX-512, or AVX2 with the same bits (PackedProductAvx2.cpp); products of pairs of bf16 need the dot product
+// instructions of AVX-512.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PACKEDPRODUCT_H
 #define TCC_RUNTIME_CPU_PACKEDPRODUCT_H
 
+#include "runtime/cpu/calls/PanelWords.h"
+
 #include <cstdint>
 
 namespace tcc::runtime::packed {
 
-/// What lies in memory, and the 32-bit words that it is multiplied as.
-enum class Elements {
-  F32,     ///< f32, a word each
-  Bf16,    ///< bf16, a word for each pair along K: one dot product instruction
-  Rounded, ///< f32 that is rounded to bf16, the nearest even, and multiplied as that; columns of B alone
-  // Where no such instructions are used: an f32 word each, whose products are exact.
-  WideBf16,    ///< bf16, widened as it is copied
-  WideRounded, ///< f32 that is rounded to bf16, the nearest even, and widened again; columns of B alone
-};
-
-constexpr bool isNarrow(Elements elements) { return elements == Elements::Bf16 || elements == Elements::WideBf16; }
-
-/// True where words are pairs.
-constexpr bool isDotted(Elements elements) { return elements == Elements::Bf16 || elements == Elements::Rounded; }
-
-/// Of an element in memory.
-constexpr int64_t bytesOf(Elements elements) { return isNarrow(elements) ? 2 : 4; }
-
-/// Elements of K in a word.
-constexpr int64_t elementsOfWord(Elements elements) { return isDotted(elements) ? 2 : 1; }
-constexpr int64_t wordsOf(int64_t k, Elements elements) {
-  return (k + elementsOfWord(elements) - 1) / elementsOfWord(elements);
-}
-
-/// Lanes (rows of A, columns of B) times K of a matrix in memory.
-struct Source {
-  const char *data;
-  int64_t stride; ///< elements from one row in memory to the next
-  bool alongK;    ///< a row in memory is a lane; else it is an index of K
-  Elements elements;
-};
-
-inline constexpr int64_t kVector = 16; ///< words of a register
-inline constexpr int64_t kRows = 8;    ///< of a panel of A, at most
-inline constexpr int64_t kVectors = 3; ///< of a panel of B, at most
-inline constexpr int64_t kColumns = kVectors * kVector;
-
-/// Rows of A as a panel takes them: packed, kRows words for each word of K, or where they lie along K.
+/// Rows of A as a panel takes them: packed, kRows words for each word of K, or in place along K.
 struct RowPanel {
   const uint32_t *data;
-  int64_t stride; ///< words from one row to the next, where they lie; 0: packed
+  int64_t stride; ///< words from one row to the next, if in place; 0: packed
 };
 
-/// True where rows of A need no copy: words that lie along K and are multiplied as they are.
-bool readsRowsInPlace(const Source &source, int64_t k);
-
-/// Words of packed rows: whole panels.
-inline int64_t packedRowWords(int64_t count, int64_t words) { return (count + kRows - 1) / kRows * kRows * words; }
-
 /// Copies rows of A into panels of kRows, or columns of B, at most kColumns, into one panel of as many vectors as it
-/// takes; K of `k` elements. Lanes that are not there are zeros.
+/// takes; K of `k` elements. Lanes of a register that are not there are zeros.
 void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k);
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
 
@@ -110,6 +70,13 @@ struct Block {
 
 /// One panel of A (`rows`) times one of B (`columns`, in as many vectors as it takes). `dots`: words are pairs of bf16.
 void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
+
+/// The same with AVX2 alone, for words of f32.
+namespace avx2 {
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k);
+void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
+void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
+} // namespace avx2
 
 } // namespace tcc::runtime::packed
 

@@ -2,7 +2,7 @@
 #include "runtime/cpu/Roofline.h"
 #include "runtime/cpu/Arena.h"
 #include "runtime/cpu/LibraryPrimitive.h"
-#include "runtime/cpu/MachineMemory.h"
+#include "support/MachineMemory.h"
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
@@ -28,7 +28,8 @@ template <typename Run> double shortest(double seconds, Run &&run) {
   return best;
 }
 
-plan::Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, double seconds) {
+/// A product in tiles that suit it: a measurement, no plan, so nothing has to be the best choice.
+plan::MatmulCall callOf(const MatmulPeak &shape, CpuLevel level) {
   plan::MatmulCall call;
   call.set_dtype(shape.dtype);
   call.set_batch(1);
@@ -36,7 +37,21 @@ plan::Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, 
   call.set_n(shape.n);
   call.set_k(shape.k);
   call.set_trans_b(shape.transB);
-  auto needs = query(call);
+  call.set_implementation(hasPanels(level, shape.dtype) ? plan::MatmulCall::PANELS : plan::MatmulCall::LIBRARY);
+  call.set_tile_batch(1);
+  call.set_tile_m(256);
+  call.set_tile_n(256);
+  call.set_chunk_k(shape.k);
+  call.set_block_k(std::min<int64_t>(shape.k, 1024));
+  constexpr uint64_t most = uint64_t(4) << 20; // that the library takes for tiles of this size
+  call.set_library_scratch_bytes(call.implementation() == plan::MatmulCall::LIBRARY ? most : 0);
+  call.set_numerics(numericsOf(call.implementation()));
+  return call;
+}
+
+Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, CpuLevel level, double seconds) {
+  plan::MatmulCall call = callOf(shape, level);
+  auto needs = needsOf(call);
   if (!needs)
     return needs.status();
   Scratch scratch{needs->scratchSlotBytes, std::min<uint64_t>(needs->scratchSlots, pool.size()),
@@ -61,7 +76,7 @@ plan::Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, 
   void *pointers[] = {memory[0].data(), memory[1].data(), memory[2].data(), memory[3].data()};
   bool good = true;
   double best = shortest(seconds, [&] { good = runCall(**prepared, pool, pointers, memory[4].data()) && good; });
-  return good ? plan::Expected<double>(best) : plan::error("the library failed");
+  return good ? Expected<double>(best) : error("the library failed");
 }
 
 /// Past the caches: what is written is not read first.
@@ -73,7 +88,7 @@ void streamCopy(char *to, const char *from, uint64_t bytes) {
   _mm_sfence();
 }
 
-plan::Status measureCopy(ThreadPool &pool, Roofline &roofline) {
+Status measureCopy(ThreadPool &pool, Roofline &roofline) {
   constexpr uint64_t most = uint64_t(256) << 20, piece = uint64_t(1) << 20;
   uint64_t bytes = std::clamp(freeMemoryBytes() / 8, piece * 16, most) / piece * piece;
   auto from = Arena::allocate(bytes, "roofline"), to = Arena::allocate(bytes, "roofline");
@@ -92,7 +107,7 @@ plan::Status measureCopy(ThreadPool &pool, Roofline &roofline) {
   double best = std::min(copy(streamCopy), copy([](char *a, const char *b, uint64_t n) { std::memcpy(a, b, n); }));
   roofline.bytesPerSecond = 2.0 * static_cast<double>(bytes) / best;
   roofline.copiedBytes = bytes;
-  return plan::Status();
+  return Status();
 }
 } // namespace
 
@@ -103,14 +118,20 @@ double Roofline::flopsPerSecond(plan::DType dtype) const {
   return matmul.empty() ? 0 : matmul.front().flopsPerSecond;
 }
 
-plan::Expected<Roofline> measureRoofline(unsigned threads, const std::vector<plan::DType> &types) {
+Expected<Roofline> measureRoofline(unsigned threads, const std::string &target,
+                                   const std::vector<plan::DType> &types) {
+  auto level = levelFromName(target);
+  if (!level)
+    return level.status();
+  if (Status status = selectLevel(target); !status.ok())
+    return status;
   Roofline roofline;
   ThreadPool pool(threads);
   WorkerScope scope;
   roofline.threads = pool.size();
   std::vector<plan::DType> all = {plan::F32};
   for (plan::DType type : types)
-    if (librarySupports(type) && std::find(all.begin(), all.end(), type) == all.end())
+    if (type == plan::BF16 && multipliesBf16(*level) && std::find(all.begin(), all.end(), type) == all.end())
       all.push_back(type);
   // Dense operands of a few megabytes: large enough to amortise packing, small enough for the last cache.
   constexpr MatmulPeak shapes[] = {{plan::F32, 1024, 1024, 1024, false, 0},
@@ -120,7 +141,7 @@ plan::Expected<Roofline> measureRoofline(unsigned threads, const std::vector<pla
     MatmulPeak best;
     for (MatmulPeak shape : shapes) {
       shape.dtype = type;
-      auto seconds = matmulSeconds(pool, shape, 0.12);
+      auto seconds = matmulSeconds(pool, shape, *level, 0.12);
       if (!seconds)
         return seconds.status().withContext("measuring the machine's matmul rate (--no-roofline leaves it out)");
       shape.flopsPerSecond = 2.0 * static_cast<double>(shape.m * shape.n * shape.k) / *seconds;
@@ -129,7 +150,7 @@ plan::Expected<Roofline> measureRoofline(unsigned threads, const std::vector<pla
     }
     roofline.matmul.push_back(best);
   }
-  if (plan::Status status = measureCopy(pool, roofline); !status.ok())
+  if (Status status = measureCopy(pool, roofline); !status.ok())
     return status.withContext("measuring the machine's memory bandwidth (--no-roofline leaves it out)");
   return roofline;
 }

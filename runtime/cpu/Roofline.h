@@ -9,10 +9,11 @@
 #ifndef TCC_RUNTIME_CPU_ROOFLINE_H
 #define TCC_RUNTIME_CPU_ROOFLINE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tcc::runtime {
@@ -35,9 +36,9 @@ struct Roofline {
   double flopsPerSecond(plan::DType dtype) const;
 };
 
-/// Measures on so many threads, in about a second; f32 always, further types where the library has them. The library's
-/// level must have been selected (selectLevel), or it is the machine's best. Error: too little memory.
-plan::Expected<Roofline> measureRoofline(unsigned threads, const std::vector<plan::DType> &types);
+/// Measures on so many threads, in about a second, with the instructions of a machine level; f32 always, further types
+/// where the level has them. Error: a level that this machine lacks; too little memory.
+Expected<Roofline> measureRoofline(unsigned threads, const std::string &target, const std::vector<plan::DType> &types);
 
 } // namespace tcc::runtime
 

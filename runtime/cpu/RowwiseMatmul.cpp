@@ -18,14 +18,8 @@ namespace tcc::runtime {
 using packed::Block, packed::Elements, packed::Source, packed::Store;
 
 namespace {
-using tiling::ceilDiv, tiling::roundUp;
+using tiling::ceilDiv;
 
-// Of a tile: rows of C in scratch, and panels of A beside them. Where all of B stays in the second cache, C stays in
-// the first: with a short K the kernel has its rows back before they were ever far. Else a tile has more rows, or
-// panels of B would come from afar for too few.
-constexpr int64_t kRowsBytes = 384 << 10, kPanelBytes = 256 << 10;
-constexpr int64_t kNearRowsBytes = 32 << 10, kNearBytes = 256 << 10;
-constexpr int64_t kTiles = 16, kLeastRows = 16;
 constexpr int64_t kPackedBytes = 32 << 10; // of B that a worker packs at a time
 
 class RowwiseMatmul final : public LibraryCall {
@@ -123,35 +117,6 @@ private:
   int64_t panels, vectors, panelsATime;
 };
 } // namespace
-
-std::optional<RowwiseDesign> RowwiseDesign::create(const MatmulShape &shape, const MatmulTiling &plain, bool packed) {
-  RowwiseDesign design;
-  design.shape = shape;
-  design.blockK = packed ? plain.blockK : shape.k;
-  design.elements = elementsOfA(shape);
-  design.elementsOfB = runtime::elementsOfB(shape);
-  bool sameSums = plain.chunks(shape) == 1 && (packed || plain.blockK == shape.k);
-  if (shape.batch != 1 || shape.narrowC || !sameSums)
-    return std::nullopt;
-  int64_t columns = roundUp(shape.n, packed::kVector), wordsOfK = packed::wordsOf(shape.k, design.elements);
-  design.sharedBytes = alignScratch(static_cast<uint64_t>(columns * (wordsOfK + 1)) * 4);
-  // What all share is there in place of C, which is not.
-  if (design.sharedBytes > static_cast<uint64_t>(shape.m * shape.n) * 4 || shape.m < packed::kRows)
-    return std::nullopt;
-  int64_t words = packed::wordsOf(design.blockK, design.elements);
-  auto rowsOf = [&](int64_t bytes) {
-    return std::min(bytes / (shape.n * 4), kPanelBytes / (words * 4)) / packed::kRows * packed::kRows;
-  };
-  bool isNear = design.sharedBytes <= kNearBytes && rowsOf(kNearRowsBytes) > 0;
-  int64_t most = rowsOf(isNear ? kNearRowsBytes : kRowsBytes);
-  if (most == 0)
-    return std::nullopt;
-  int64_t parts = std::max({int64_t(1), ceilDiv(shape.m, most), std::min(kTiles, shape.m / kLeastRows)});
-  design.tileM = std::min(most, roundUp(ceilDiv(shape.m, parts), packed::kRows));
-  design.offsetC = alignScratch(static_cast<uint64_t>(packed::packedRowWords(design.tileM, words)) * 4);
-  design.slotBytes = design.offsetC + alignScratch(static_cast<uint64_t>(design.tileM * shape.n) * 4);
-  return design;
-}
 
 std::unique_ptr<LibraryCall> makeRowwiseMatmul(const RowwiseDesign &design, plan::KernelFunction kernel, int operands) {
   return std::make_unique<RowwiseMatmul>(design, kernel, operands);

@@ -38,7 +38,7 @@ Cut chooseCut(const dnnl_memory_desc_t &asked) {
   return cut;
 }
 
-plan::Expected<dnnl_memory_desc_t> part(const dnnl_memory_desc_t &whole, int axis, int64_t first, int64_t extent) {
+Expected<dnnl_memory_desc_t> part(const dnnl_memory_desc_t &whole, int axis, int64_t first, int64_t extent) {
   dnnl_dims_t dims, offsets = {};
   for (int i = 0; i < whole.ndims; ++i)
     dims[i] = whole.dims[i];
@@ -46,12 +46,12 @@ plan::Expected<dnnl_memory_desc_t> part(const dnnl_memory_desc_t &whole, int axi
   offsets[axis] = first;
   dnnl_memory_desc_t desc{};
   if (dnnl_status_t status = dnnl_memory_desc_init_submemory(&desc, &whole, dims, offsets); status != dnnl_success)
-    return plan::error("oneDNN refuses a part of a layout: {}", libraryError(status));
+    return error("oneDNN refuses a part of a layout: {}", libraryError(status));
   desc.offset0 = 0; // slices are told apart by their pointers, so that they share a primitive
   return desc;
 }
 
-plan::Expected<WeightSlices> createWith(const Cut &cut, const dnnl_memory_desc_t &plain,
+Expected<WeightSlices> createWith(const Cut &cut, const dnnl_memory_desc_t &plain,
                                         const dnnl_memory_desc_t &asked, bool back) {
   WeightSlices slices;
   int64_t size = asked.dims[cut.axis];
@@ -84,7 +84,7 @@ plan::Expected<WeightSlices> createWith(const Cut &cut, const dnnl_memory_desc_t
 }
 } // namespace
 
-plan::Expected<WeightSlices> WeightSlices::create(const dnnl_memory_desc_t &plain, const dnnl_memory_desc_t &asked,
+Expected<WeightSlices> WeightSlices::create(const dnnl_memory_desc_t &plain, const dnnl_memory_desc_t &asked,
                                                   bool back) {
   auto slices = createWith(chooseCut(asked), plain, asked, back);
   // There may be fewer slots of scratch than slices.

@@ -22,7 +22,7 @@ struct WeightSlices {
   std::array<PrimitiveDesc, 2> reorder;
 
   /// `back`: from what the primitive asks for to the plan's layout.
-  static plan::Expected<WeightSlices> create(const dnnl_memory_desc_t &plain, const dnnl_memory_desc_t &asked,
+  static Expected<WeightSlices> create(const dnnl_memory_desc_t &plain, const dnnl_memory_desc_t &asked,
                                              bool back);
 
   size_t kindOf(int64_t slice) const { return slice + 1 < count ? 0 : 1; }

@@ -12,17 +12,17 @@ using namespace tcc::runtime;
 Archive::Archive(std::shared_ptr<const MappedFile> file)
     : file(std::move(file)), reader(archive_read_new(), archive_read_free) {}
 
-/// What libarchive says, if it says anything.
+/// libarchive's message, if it has one.
 static std::string reasonOf(archive *reader) {
   const char *reason = archive_error_string(reader);
   return reason ? reason : "its bytes are none";
 }
 
-plan::Status Archive::damaged(const std::string &place) const {
-  return plan::error("{}: damaged or truncated: {}", place, reasonOf(reader.get()));
+Status Archive::damaged(const std::string &place) const {
+  return error("{}: damaged or truncated: {}", place, reasonOf(reader.get()));
 }
 
-plan::Expected<Archive> Archive::open(std::shared_ptr<const MappedFile> file, Kind kind) {
+Expected<Archive> Archive::open(std::shared_ptr<const MappedFile> file, Kind kind) {
   Archive result(std::move(file));
   result.kind = kind;
   archive *reader = result.reader.get();
@@ -34,41 +34,41 @@ plan::Expected<Archive> Archive::open(std::shared_ptr<const MappedFile> file, Ki
   }
   std::span<const std::byte> bytes = result.file->bytes();
   if (archive_read_open_memory(reader, bytes.data(), bytes.size()) != ARCHIVE_OK)
-    return plan::error("{}: cannot read as {}: {}", result.file->path(), kind == Kind::Zip ? ".npz" : "tar",
+    return error("{}: cannot read as {}: {}", result.file->path(), kind == Kind::Zip ? ".npz" : "tar",
                        reasonOf(reader));
   return result;
 }
 
-plan::Status Archive::checkInflation() {
+Status Archive::checkInflation() {
   uint64_t bytes = file->bytes().size(), most = limits::mostInflatedBytes(bytes);
   auto filtered = static_cast<uint64_t>(std::max<int64_t>(archive_filter_bytes(reader.get(), 0), 0));
   if (std::max(inflated, filtered) <= most)
-    return plan::Status();
-  return plan::error(
+    return Status();
+  return error(
       "{}: it inflates to more than {} bytes, {} times its size, which compressed data cannot: its members "
       "overlap or are compressed several times; write it anew",
       file->path(), most, limits::kMostInflation);
 }
 
-plan::Status Archive::skipRest() {
+Status Archive::skipRest() {
   // A zip's directory says where the next member is. A compressed tar must be inflated on the way, block by block, so
   // that the bound holds.
   if (kind == Kind::Zip || archive_filter_count(reader.get()) <= 1)
-    return plan::Status();
+    return Status();
   const void *block = nullptr;
   size_t size = 0;
   la_int64_t offset = 0;
   int result;
   while ((result = archive_read_data_block(reader.get(), &block, &size, &offset)) == ARCHIVE_OK)
-    if (plan::Status status = checkInflation(); !status.ok())
+    if (Status status = checkInflation(); !status.ok())
       return status;
-  return result == ARCHIVE_EOF || result == ARCHIVE_WARN ? plan::Status() : damaged(where());
+  return result == ARCHIVE_EOF || result == ARCHIVE_WARN ? Status() : damaged(where());
 }
 
-plan::Expected<bool> Archive::next() {
+Expected<bool> Archive::next() {
   for (;;) {
     if (inMember)
-      if (plan::Status status = skipRest(); !status.ok())
+      if (Status status = skipRest(); !status.ok())
         return status;
     inMember = false;
     archive_entry *entry = nullptr;
@@ -76,11 +76,11 @@ plan::Expected<bool> Archive::next() {
     if (result == ARCHIVE_EOF)
       return false;
     if (result != ARCHIVE_OK && result != ARCHIVE_WARN) { // a warning: e.g. a name that is no UTF-8
-      return plan::error("{}: cannot read as {}, or truncated: {}", file->path(), kind == Kind::Zip ? ".npz" : "tar",
+      return error("{}: cannot read as {}, or truncated: {}", file->path(), kind == Kind::Zip ? ".npz" : "tar",
                          reasonOf(reader.get()));
     }
     inMember = true;
-    if (plan::Status status = checkInflation(); !status.ok())
+    if (Status status = checkInflation(); !status.ok())
       return status;
     const char *text = archive_entry_pathname(entry);
     if (!text)
@@ -94,7 +94,7 @@ plan::Expected<bool> Archive::next() {
   }
 }
 
-plan::Expected<uint64_t> Archive::read(std::byte *destination, uint64_t size) {
+Expected<uint64_t> Archive::read(std::byte *destination, uint64_t size) {
   uint64_t done = 0;
   while (done < size) {
     la_ssize_t count =
@@ -105,7 +105,7 @@ plan::Expected<uint64_t> Archive::read(std::byte *destination, uint64_t size) {
       break;
     done += static_cast<uint64_t>(count);
     inflated += static_cast<uint64_t>(count);
-    if (plan::Status status = checkInflation(); !status.ok())
+    if (Status status = checkInflation(); !status.ok())
       return status;
   }
   return done;

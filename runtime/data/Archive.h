@@ -2,35 +2,35 @@
 #ifndef TCC_RUNTIME_DATA_ARCHIVE_H
 #define TCC_RUNTIME_DATA_ARCHIVE_H
 
-#include "runtime/state/MappedFile.h"
+#include "support/MappedFile.h"
 
 struct archive;
 struct archive_entry;
 
 namespace tcc::runtime {
 
-/// Reads regular files out of an archive, one after the other. What comes out is bounded by what deflate can make of
-/// the file's bytes, however many layers it claims to have.
+/// Reads regular files out of an archive, one after the other. The output is bounded by the most that deflate
+/// can make of the file's bytes, however many layers it claims to have.
 class Archive {
 public:
   enum class Kind { Tar, Zip }; ///< a tar may be compressed by gzip
-  static plan::Expected<Archive> open(std::shared_ptr<const MappedFile> file, Kind kind);
+  static Expected<Archive> open(std::shared_ptr<const MappedFile> file, Kind kind);
 
   /// Goes on to the next regular file; false after the last one.
-  plan::Expected<bool> next();
+  Expected<bool> next();
   const std::string &member() const { return name; }
   /// "FILE: MEMBER", for messages.
   std::string where() const { return file->path() + ": " + name; }
-  /// What the header says that the member holds; nothing where it says nothing.
+  /// The member's size by its header, if that states one.
   std::optional<uint64_t> claimedBytes() const { return claimed; }
   /// Reads up to `size` bytes of the member; fewer only at its end.
-  plan::Expected<uint64_t> read(std::byte *destination, uint64_t size);
+  Expected<uint64_t> read(std::byte *destination, uint64_t size);
 
 private:
   explicit Archive(std::shared_ptr<const MappedFile> file);
-  plan::Status checkInflation();
-  plan::Status skipRest();
-  plan::Status damaged(const std::string &place) const;
+  Status checkInflation();
+  Status skipRest();
+  Status damaged(const std::string &place) const;
 
   std::shared_ptr<const MappedFile> file;
   std::unique_ptr<archive, int (*)(archive *)> reader;

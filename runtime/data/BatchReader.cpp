@@ -1,8 +1,10 @@
 //===- BatchReader.cpp - columns become the inputs of an entry -----------===//
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
+#include "runtime/data/transforms/Mix.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
@@ -34,8 +36,8 @@ bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample
          std::equal(sample.dims().begin(), sample.dims().end(), column.dims().begin() + 1);
 }
 
-/// The column of an input, or the error that lists what there is.
-plan::Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
+/// The column of an input, or the error that lists the columns.
+Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                         const BindOptions &options) {
   std::string wanted = port.name();
   if (auto mapped = options.map.find(port.name()); mapped != options.map.end()) {
@@ -52,7 +54,7 @@ plan::Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Po
   }
   if (const Column *column = dataset.find(wanted))
     return column;
-  return plan::error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
+  return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
                      "--set data.map.{}=COLUMN",
                      dataset.path, wanted, port.name(),
                      plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type()), dataset.describeColumns(),
@@ -60,7 +62,7 @@ plan::Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Po
 }
 } // namespace
 
-plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, const plan::Port &port,
+Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, const plan::Port &port,
                                                           const Dataset &dataset, const Column &column, bool eager) {
   const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = column.type();
   Input input;
@@ -68,7 +70,7 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   input.column = &column;
   input.dtype = type.dtype();
   if (!mayConvert(have.dtype(), type.dtype(), column.isText()))
-    return plan::error("{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
+    return error("{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
                        "data",
                        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
                        plan::dtypeName(have.dtype()), plan::dtypeName(type.dtype()));
@@ -78,11 +80,11 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   input.sampled = canSample && hasSamplesOf(have, sample);
   if (!input.sampled && !sameDims(have, type)) {
     if (canSample)
-      return plan::error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
+      return error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
                          "[samples]{}",
                          dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
                          sample.dims_size() ? " followed by that shape" : "");
-    return plan::error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
+    return error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
                        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type));
   }
   for (int i = 0; i < type.dims_size(); ++i) {
@@ -90,14 +92,14 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
     if (canSample && i != axis)
       (i < axis ? input.outer : input.inner) *= static_cast<uint64_t>(type.dims(i));
   }
-  // What can be checked now is: an error after an hour of training would be unkind.
+  // Checks as much as possible now: an error after an hour of training would be unkind.
   std::span<const std::byte> all = column.contiguous();
   if (eager && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
     uint64_t width = plan::dtypeBytes(have.dtype()), count = all.size() / width;
     std::byte value[8];
     for (uint64_t i = 0; i < count; ++i)
       if (convertElements(all.data() + i * width, have.dtype(), value, type.dtype(), 1))
-        return plan::error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'",
+        return error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'",
                            dataset.path, column.name(), elementText(all.data(), have.dtype(), i),
                            have.dims_size() ? i / std::max<uint64_t>(count / std::max<uint64_t>(column.samples(), 1), 1)
                                             : 0,
@@ -106,7 +108,7 @@ plan::Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &ent
   return input;
 }
 
-plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset &dataset,
+Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset &dataset,
                                               const BindOptions &options) {
   BatchReader reader;
   reader.path = dataset.path;
@@ -119,7 +121,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
       known |= port.name() == input;
     // Entries differ in their inputs: `predict` has no target.
     if (!known && !dataset.find(column) && input != options.target)
-      return plan::error("{}: data.map.{} = \"{}\": no such column; the data has {}", dataset.path, input, column,
+      return error("{}: data.map.{} = \"{}\": no such column; the data has {}", dataset.path, input, column,
                          dataset.describeColumns());
   }
   for (const plan::Port &port : entry.inputs()) {
@@ -149,13 +151,13 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     else if (input.column->samples() != first->column->samples() && isExact(i))
       input.sampled = false;
     else if (input.column->samples() != first->column->samples())
-      return plan::error("{}: column '{}' has {} samples, '{}' has {}; all must have the same number", dataset.path,
+      return error("{}: column '{}' has {} samples, '{}' has {}; all must have the same number", dataset.path,
                          first->column->name(), first->column->samples(), input.column->name(),
                          input.column->samples());
   }
   for (const Input &input : reader.inputs)
     if (input.sampled && input.column->samples() == 0)
-      return plan::error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
+      return error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
                          input.column->name(), plan::typeName(input.column->type()));
   if (first)
     reader.sampleCount = first->column->samples();
@@ -164,8 +166,6 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
   for (size_t i = 0; i < reader.inputs.size(); ++i) {
     Input &input = reader.inputs[i];
     uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
-    input.raw.resize(count * plan::dtypeBytes(input.column->type().dtype()));
-    input.converted.resize(count * plan::dtypeBytes(input.dtype));
     const plan::Port &port = entry.inputs(static_cast<int>(i));
     const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = input.column->type();
     for (int d = 0; d < type.dims_size(); ++d)
@@ -175,7 +175,7 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     if (integer)
       bindRanges(input, port, type, options);
     if (options.maxBad == 0 || !input.sampled)
-      if (plan::Status status = reader.checkRangesNow(input); !status.ok())
+      if (Status status = reader.checkRangesNow(input); !status.ok())
         return status;
     if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
       std::byte probe[8];
@@ -187,6 +187,9 @@ plan::Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Da
     if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
       reader.tokens = count;
   }
+  if (Status status = reader.bindBatchTransforms(dataset); !status.ok())
+    return status;
+  reader.own = reader.makeScratch();
   return reader;
 }
 
@@ -253,7 +256,7 @@ std::string BatchReader::placeOf(const Input &input, std::optional<uint64_t> sam
   return text + fmt::format(", position {}", fmt::join(coordinates, ", "));
 }
 
-plan::Status BatchReader::checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
+Status BatchReader::checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
                                       std::optional<uint64_t> sample) const {
   uint64_t width = plan::dtypeBytes(dtype), total = input.sampled ? input.outer * input.inner : input.elements;
   for (const Range &range : input.ranges) {
@@ -277,99 +280,196 @@ plan::Status BatchReader::checkRanges(const Input &input, const std::byte *value
         uint64_t element = start + done + *bad;
         int64_t value = integerElement(values, dtype, element);
         if (std::find(range.exceptions.begin(), range.exceptions.end(), value) == range.exceptions.end())
-          return plan::error("{}: {}: value {} {}", path, placeOf(input, sample, element),
+          return error("{}: {}: value {} {}", path, placeOf(input, sample, element),
                              elementText(values, dtype, element), range.what);
         done += *bad + 1;
       }
     }
   }
-  return plan::Status();
+  return Status();
 }
 
-plan::Status BatchReader::checkRangesNow(Input &input) const {
+Status BatchReader::checkRangesNow(Input &input) const {
   constexpr uint64_t kMostBytes = uint64_t(1) << 28; // more would delay the start; batches are checked as they are read
   std::span<const std::byte> all = input.column->contiguous();
   plan::DType dtype = input.column->type().dtype();
   if (input.ranges.empty() || all.empty() || all.size() > kMostBytes)
-    return plan::Status();
+    return Status();
   input.checked = true;
   if (!input.sampled)
     return checkRanges(input, all.data(), dtype, std::nullopt);
   uint64_t bytes = input.outer * input.inner * plan::dtypeBytes(dtype);
   for (uint64_t sample = 0; sample < input.column->samples(); ++sample)
-    if (plan::Status status = checkRanges(input, all.data() + sample * bytes, dtype, sample); !status.ok())
+    if (Status status = checkRanges(input, all.data() + sample * bytes, dtype, sample); !status.ok())
       return status;
-  return plan::Status();
+  return Status();
 }
 
-plan::Status BatchReader::readSample(Input &input, uint64_t index, bool ignore) {
-  uint64_t count = input.outer * input.inner;
-  plan::DType from = input.column->type().dtype();
-  if (ignore) {
-    for (uint64_t i = 0; i < count; ++i)
-      (void)convertElements(reinterpret_cast<const std::byte *>(&*ignoreIndex), plan::I64,
-                            input.converted.data() + i * plan::dtypeBytes(input.dtype), input.dtype, 1);
-    return plan::Status();
+Status BatchReader::bindBatchTransforms(const Dataset &dataset) {
+  for (const recipe::TransformSpec &spec : dataset.batchTransforms) {
+    auto indexOf = [&](const std::string &column) {
+      return static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(), [&](const Input &input) {
+                                   return input.column->name() == column;
+                                 }) - inputs.begin());
+    };
+    BatchTransform bound{spec, indexOf(spec.column), indexOf(spec.word("target")), 0, 0};
+    for (const auto &[name, place] : {std::pair(spec.column, bound.input), std::pair(spec.word("target"), bound.target)})
+      if (place == inputs.size())
+        return error("{}: no input of the model reads the column '{}'; set `column` and `target` to those that it mixes",
+                     spec.place(), name);
+    const Input &image = inputs[bound.input], &target = inputs[bound.target];
+    for (const Input *input : {&image, &target})
+      if (input->dtype != plan::F32 || !input->sampled || input->outer != 1)
+        return error("{}: the model's input '{}' is {}{}; it mixes f32 inputs whose first axis is the sample{}", spec.place(),
+                     input->name, plan::dtypeName(input->dtype), input->sampled ? "" : " and constant",
+                     input == &target ? fmt::format(": the loss must take probabilities of classes, and the column needs "
+                                                    "{{ column = \"{}\", kind = \"one_hot\", classes = N }}",
+                                                    target.column->name())
+                                      : std::string());
+    if (spec.kind->name != "mixup") {
+      if (image.dims.size() != 3)
+        return error("{}: a sample of the model's input '{}' has {} dimensions; cutmix needs channels, height and width",
+                     spec.place(), image.name, image.dims.size());
+      bound.height = static_cast<uint32_t>(image.dims[1]);
+      bound.width = static_cast<uint32_t>(image.dims[2]);
+    }
+    batchTransforms.push_back(std::move(bound));
   }
-  bool direct = from == input.dtype && from != plan::I1;
-  faulty = index;
-  std::byte *values = direct ? input.converted.data() : input.raw.data();
-  if (plan::Status status = input.column->read(index, values); !status.ok())
+  return Status();
+}
+
+void BatchReader::mix(std::span<const std::span<std::byte>> given, uint64_t count, const BatchDraw &draw,
+                      std::vector<float> &spare) const {
+  auto samplesOf = [&](size_t input) {
+    std::span<std::byte> bytes = given[input];
+    return std::span(reinterpret_cast<float *>(bytes.data()), bytes.size() / sizeof(float) / batchSize * count);
+  };
+  for (const BatchTransform &transform : batchTransforms) {
+    Random random(draw.draw, draw.number, static_cast<uint32_t>(transform.spec.number));
+    auto mixture = chooseMixture(transform.spec, transform.height, transform.width, random);
+    if (!mixture)
+      continue;
+    if (mixture->box)
+      moveBoxes(samplesOf(transform.input), count, transform.height, transform.width, *mixture->box, spare);
+    else
+      blendSamples(samplesOf(transform.input), count, mixture->share, spare);
+    blendSamples(samplesOf(transform.target), count, mixture->share, spare);
+  }
+}
+
+std::vector<uint64_t> BatchReader::inputBytes() const {
+  std::vector<uint64_t> bytes;
+  for (const Input &input : inputs)
+    bytes.push_back(input.elements * plan::dtypeBytes(input.dtype));
+  return bytes;
+}
+
+BatchReader::Scratch BatchReader::makeScratch() const {
+  Scratch scratch;
+  for (const Input &input : inputs) {
+    const uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
+    scratch.raw.emplace_back(count * plan::dtypeBytes(input.column->type().dtype()));
+    scratch.converted.emplace_back(count * plan::dtypeBytes(input.dtype));
+  }
+  return scratch;
+}
+
+void BatchReader::ignoreTarget(const Input &input, std::byte *converted) const {
+  for (uint64_t i = 0; i < input.outer * input.inner; ++i)
+    (void)convertElements(reinterpret_cast<const std::byte *>(&*ignoreIndex), plan::I64,
+                          converted + i * plan::dtypeBytes(input.dtype), input.dtype, 1);
+}
+
+Status BatchReader::readSample(const Input &input, uint64_t index, const Draw &draw, std::byte *raw,
+                               std::byte *converted) const {
+  const uint64_t count = input.outer * input.inner;
+  const plan::DType from = input.column->type().dtype();
+  const bool direct = from == input.dtype && from != plan::I1;
+  std::byte *values = direct ? converted : raw;
+  if (Status status = input.column->draw(index, draw, values); !status.ok())
     return status;
   if (!input.ranges.empty() && !input.checked)
-    if (plan::Status status = checkRanges(input, values, from, index); !status.ok())
+    if (Status status = checkRanges(input, values, from, index); !status.ok())
       return status;
   if (!direct)
-    if (auto bad = convertElements(values, from, input.converted.data(), input.dtype, count))
-      return plan::error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'", path,
-                         input.column->name(), elementText(values, from, *bad), index, plan::dtypeName(input.dtype),
-                         input.name);
+    if (auto bad = convertElements(values, from, converted, input.dtype, count))
+      return error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'", path,
+                   input.column->name(), elementText(values, from, *bad), index, plan::dtypeName(input.dtype),
+                   input.name);
   if (maxBad != 0)
-    if (auto bad = firstNonFinite(input.converted.data(), input.dtype, count, /*infinities=*/false))
-      return plan::error("{}: {}: NaN", path, placeOf(input, index, *bad));
-  faulty.reset();
-  return plan::Status();
+    if (auto bad = firstNonFinite(converted, input.dtype, count, /*infinities=*/false))
+      return error("{}: {}: NaN", path, placeOf(input, index, *bad));
+  return Status();
 }
 
-plan::Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std::span<void *const> buffers) {
-  faulty.reset();
+Status BatchReader::readSlot(uint64_t sample, uint64_t slot, std::span<const std::span<std::byte>> given,
+                             const Draw &draw, Scratch &scratch) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
-    Input &input = inputs[i];
-    auto *destination = static_cast<std::byte *>(buffers[i]);
-    if (!destination)
+    const Input &input = inputs[i];
+    if (given[i].empty() || !input.sampled)
+      continue;
+    assert(given[i].size() == input.elements * plan::dtypeBytes(input.dtype) && "memory of another input");
+    const uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
+    // One block a sample is its place in the batch; several are gathered first.
+    std::byte *place = given[i].data() + slot * block;
+    std::byte *converted = input.outer == 1 ? place : scratch.converted[i].data();
+    if (Status status = readSample(input, sample, draw, scratch.raw[i].data(), converted); !status.ok())
+      return status;
+    for (uint64_t outer = 0; input.outer != 1 && outer < input.outer; ++outer)
+      std::memcpy(place + outer * batchSize * block, converted + outer * block, block);
+  }
+  return Status();
+}
+
+Status BatchReader::finish(std::span<const std::span<std::byte>> given, uint64_t count, bool mask,
+                           const BatchDraw &draw, Scratch &scratch) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input &input = inputs[i];
+    if (given[i].empty())
       continue;
     if (!input.sampled) {
       std::span<const std::byte> all = input.column->contiguous();
       if (all.empty() && input.elements != 0)
-        return plan::error("{}: column '{}' cannot be a constant", path, input.column->name());
-      if (auto bad =
-              convertElements(all.data(), input.column->type().dtype(), destination, input.dtype, input.elements))
-        return plan::error("{}: column '{}': value {} does not fit the {} of the model's input '{}'", path,
-                           input.column->name(), elementText(all.data(), input.column->type().dtype(), *bad),
-                           plan::dtypeName(input.dtype), input.name);
+        return error("{}: column '{}' cannot be a constant", path, input.column->name());
+      if (auto bad = convertElements(all.data(), input.column->type().dtype(), given[i].data(), input.dtype,
+                                     input.elements))
+        return error("{}: column '{}': value {} does not fit the {} of the model's input '{}'", path,
+                     input.column->name(), elementText(all.data(), input.column->type().dtype(), *bad),
+                     plan::dtypeName(input.dtype), input.name);
       continue;
     }
-    uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
-    for (uint64_t slot = 0; slot < batchSize; ++slot) {
-      bool padded = slot >= indices.size(), ignore = padded && mask && static_cast<int>(i) == maskedInput;
-      if (!padded || slot == indices.size())
-        if (plan::Status status = readSample(input,
-                                             indices.empty() ? 0
-                                             : padded        ? indices.back()
-                                                             : indices[slot],
-                                             ignore);
-            !status.ok())
-          return status;
-      // A tensor without elements has no memory, and memcpy takes no null pointer.
-      for (uint64_t outer = 0; block > 0 && outer < input.outer; ++outer)
-        std::memcpy(destination + (outer * batchSize + slot) * block, input.converted.data() + outer * block, block);
+    const uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
+    const bool ignore = mask && static_cast<int>(i) == maskedInput;
+    if (ignore && count < batchSize)
+      ignoreTarget(input, scratch.converted[i].data());
+    for (uint64_t outer = 0; outer < input.outer; ++outer) {
+      std::byte *slots = given[i].data() + outer * batchSize * block;
+      const std::byte *source = ignore ? scratch.converted[i].data() + outer * block : slots + (count - 1) * block;
+      for (uint64_t slot = count; slot < batchSize; ++slot)
+        std::memcpy(slots + slot * block, source, block);
     }
   }
-  return plan::Status();
+  mix(given, count, draw, scratch.mixed);
+  return Status();
 }
 
-plan::Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged policy, bool mask,
-                                    std::span<void *const> buffers) {
+Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std::span<const std::span<std::byte>> given,
+                         const BatchDraw &draw) {
+  static constexpr uint64_t kFirst[] = {0};
+  if (indices.empty())
+    indices = kFirst;
+  faulty.reset();
+  rememberDraw(draw);
+  for (uint64_t slot = 0; slot < std::min<uint64_t>(indices.size(), batchSize); ++slot)
+    if (Status status = readSlot(indices[slot], slot, given, draw.of(slot, batchSize), own); !status.ok()) {
+      faulty = indices[slot];
+      return status;
+    }
+  return finish(given, std::min<uint64_t>(indices.size(), batchSize), mask, draw, own);
+}
+
+Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged policy, bool mask,
+                              std::span<const std::span<std::byte>> given, const BatchDraw &draw) {
   for (;;) {
     if (policy == Damaged::Drop && !damaged.empty())
       std::erase_if(indices, [&](uint64_t index) { return damaged.contains(index); });
@@ -378,22 +478,30 @@ plan::Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged poli
         while (damaged.contains(index))
           index = (index + 1) % sampleCount;
     if (indices.empty())
-      return plan::Status();
-    plan::Status status = fill(indices, mask, buffers);
+      return Status();
+    Status status = fill(indices, mask, given, draw);
     if (status.ok() || !faulty)
       return status;
-    if (damaged.size() >= maxBad)
-      return plan::Status(
-          maxBad == 0
-              ? fmt::format("{}; `trun data` lists every damaged sample, --set data.max_bad=N leaves up to N out",
-                            status.message())
-              : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", status.message(),
-                            damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
-          status.exitCode());
-    if (damaged.size() + 1 == sampleCount)
-      return plan::error("{}; every other sample is damaged, too", status.message());
-    damaged.emplace(*faulty, status.message());
+    if (Status tooMany = noteDamaged(*faulty, status); !tooMany.ok())
+      return tooMany;
   }
+}
+
+Status BatchReader::noteDamaged(uint64_t sample, const Status &problem) {
+  if (damaged.contains(sample))
+    return Status();
+  if (damaged.size() >= maxBad)
+    return Status(
+        maxBad == 0
+            ? fmt::format("{}; `trun data` lists every damaged sample, --set data.max_bad=N leaves up to N out",
+                          problem.message())
+            : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", problem.message(),
+                          damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
+        problem.exitCode());
+  if (damaged.size() + 1 == sampleCount)
+    return error("{}; every other sample is damaged, too", problem.message());
+  damaged.emplace(sample, problem.message());
+  return Status();
 }
 
 void BatchReader::knowDamaged(std::span<const uint64_t> samples) {
@@ -402,15 +510,16 @@ void BatchReader::knowDamaged(std::span<const uint64_t> samples) {
       damaged.emplace(sample, "");
 }
 
-plan::Status BatchReader::check(uint64_t sample) {
-  for (Input &input : inputs)
-    if (input.sampled) {
-      if (plan::Status status = readSample(input, sample, false); !status.ok())
+Status BatchReader::check(uint64_t sample) {
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (const Input &input = inputs[i]; input.sampled) {
+      std::byte *converted = own.converted[i].data();
+      if (Status status = readSample(input, sample, {}, own.raw[i].data(), converted); !status.ok())
         return status;
-      if (auto bad = firstNonFinite(input.converted.data(), input.dtype, input.outer * input.inner, false))
-        return plan::error("{}: {}: NaN", path, placeOf(input, sample, *bad));
+      if (auto bad = firstNonFinite(converted, input.dtype, input.outer * input.inner, false))
+        return error("{}: {}: NaN", path, placeOf(input, sample, *bad));
     }
-  return plan::Status();
+  return Status();
 }
 
 std::string BatchReader::describeNonFinite(std::span<const uint64_t> indices, bool infinities) {
@@ -418,22 +527,23 @@ std::string BatchReader::describeNonFinite(std::span<const uint64_t> indices, bo
     auto bad = firstNonFinite(values, input.dtype, count, infinities);
     return bad ? fmt::format("{}: {}", placeOf(input, sample, *bad), elementText(values, input.dtype, *bad)) : "";
   };
-  for (Input &input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Input &input = inputs[i];
+    std::byte *raw = own.raw[i].data(), *converted = own.converted[i].data();
     if (!plan::isFloatingPoint(input.dtype))
       continue;
     if (!input.sampled) {
       std::span<const std::byte> all = input.column->contiguous();
-      if (!all.empty() && !convertElements(all.data(), input.column->type().dtype(), input.converted.data(),
-                                           input.dtype, input.elements))
-        if (std::string text = look(input, input.converted.data(), input.elements, std::nullopt); !text.empty())
+      if (!all.empty() &&
+          !convertElements(all.data(), input.column->type().dtype(), converted, input.dtype, input.elements))
+        if (std::string text = look(input, converted, input.elements, std::nullopt); !text.empty())
           return text;
       continue;
     }
-    for (uint64_t index : indices)
-      if (input.column->read(index, input.raw.data()).ok() &&
-          !convertElements(input.raw.data(), input.column->type().dtype(), input.converted.data(), input.dtype,
-                           input.outer * input.inner))
-        if (std::string text = look(input, input.converted.data(), input.outer * input.inner, index); !text.empty())
+    for (uint64_t slot = 0; slot < indices.size(); ++slot)
+      if (input.column->draw(indices[slot], lastDraw.of(slot, batchSize), raw).ok() &&
+          !convertElements(raw, input.column->type().dtype(), converted, input.dtype, input.outer * input.inner))
+        if (std::string text = look(input, converted, input.outer * input.inner, indices[slot]); !text.empty())
           return text;
   }
   return "";

@@ -14,6 +14,18 @@
 
 namespace tcc::runtime {
 
+/// What the random transforms of a batch follow from.
+struct BatchDraw {
+  Draw draw;
+  uint64_t number = 0;  ///< of the batch in its epoch
+  bool repeats = false; ///< the sampler may draw a sample several times in an epoch
+
+  /// What the sample in `slot` of batches of `batch` samples is drawn by.
+  Draw of(uint64_t slot, uint64_t batch) const {
+    return {draw.seed, draw.epoch, repeats ? number * batch + slot + 1 : 0};
+  }
+};
+
 struct BindOptions {
   /// Graph input → column, where the names differ.
   std::map<std::string, std::string> map;
@@ -33,7 +45,7 @@ public:
   /// `targets`, the only other integer input of rank 2 `tokens`). Columns must have the input's sample shape, or
   /// exactly the input's: then it is a constant, given to every call. Every error says which columns there are. The
   /// data set must outlive the reader.
-  static plan::Expected<BatchReader> bind(const plan::Entry &entry, const Dataset &dataset, const BindOptions &options);
+  static Expected<BatchReader> bind(const plan::Entry &entry, const Dataset &dataset, const BindOptions &options);
 
   /// Samples that all sampled columns have; a call's batch where no column is sampled.
   uint64_t samples() const { return sampleCount; }
@@ -52,27 +64,52 @@ public:
     return result;
   }
 
-  /// Writes the inputs of one call. `buffers` follow entry.inputs; a null one is skipped. Slots after the last index
-  /// repeat it, and if `mask` its target is the ignored value. Error: a sample that cannot be read or converted.
-  plan::Status fill(std::span<const uint64_t> indices, bool mask, std::span<void *const> buffers);
+  /// Bytes of each input of a call.
+  std::vector<uint64_t> inputBytes() const;
 
-  /// What becomes of a damaged sample (it cannot be decoded or converted, an index or class lies outside its range, or
-  /// a floating-point input holds NaN) while there are no more than BindOptions::maxBad of them.
+  /// Writes the inputs of one call to `given`, in the order of entry.inputs, all of each; an empty one is skipped.
+  /// Slots after the last index repeat it, and if `mask` its target is the ignored value. Error: a sample that cannot
+  /// be read or converted.
+  Status fill(std::span<const uint64_t> indices, bool mask, std::span<const std::span<std::byte>> given,
+              const BatchDraw &draw = {});
+
+  /// Memory of one thread that reads.
+  struct Scratch {
+    std::vector<std::vector<std::byte>> raw, converted; ///< one sample of each input
+    std::vector<float> mixed;                           ///< one sample, while a batch is mixed
+  };
+  Scratch makeScratch() const;
+  /// The parts of fill(), for several threads: a sample to its slot; and, once slots below `count` are there, all else.
+  Status readSlot(uint64_t sample, uint64_t slot, std::span<const std::span<std::byte>> given, const Draw &draw,
+                  Scratch &scratch) const;
+  Status finish(std::span<const std::span<std::byte>> given, uint64_t count, bool mask, const BatchDraw &draw,
+                Scratch &scratch) const;
+
+  /// The treatment of a damaged sample (it cannot be decoded or converted, an index or class is outside its range, or a
+  /// floating-point input holds NaN) while there are at most BindOptions::maxBad of them.
   enum class Damaged {
     Replace, ///< the next sample that is not damaged stands in for it: a function of the data alone
     Drop     ///< it is left out
   };
   /// Fills as fill() does, and makes `indices` the samples that were read; none may be left where they are dropped.
   /// Error: more damaged samples than allowed.
-  plan::Status fillSound(std::vector<uint64_t> &indices, Damaged damaged, bool mask, std::span<void *const> buffers);
+  Status fillSound(std::vector<uint64_t> &indices, Damaged damaged, bool mask,
+                   std::span<const std::span<std::byte>> given, const BatchDraw &draw = {});
 
-  /// Damaged samples found so far, and what is wrong with each.
+  /// Counts a damaged sample that is to be left out. Error: more than allowed, or all.
+  Status noteDamaged(uint64_t sample, const Status &problem);
+  /// BindOptions::maxBad.
+  uint64_t mostDamaged() const { return maxBad; }
+  /// The draw of the batch that describeNonFinite() reads again.
+  void rememberDraw(const BatchDraw &draw) { lastDraw = draw; }
+
+  /// Damaged samples found so far, each with its problem.
   const std::map<uint64_t, std::string> &damagedSamples() const { return damaged; }
   /// Those that the run found before it was resumed.
   void knowDamaged(std::span<const uint64_t> samples);
 
   /// Reads one sample of every column and checks all of it, as trun data does. Error: it is damaged.
-  plan::Status check(uint64_t sample);
+  Status check(uint64_t sample);
   /// The first NaN (or also infinity) among the floating-point inputs of these samples, as "column 'x', sample 17,
   /// position 2, 5: NaN"; empty where there is none. Constants are looked at, too. For diagnosis: it reads them again.
   std::string describeNonFinite(std::span<const uint64_t> indices, bool infinities);
@@ -99,19 +136,34 @@ private:
     std::vector<std::byte> raw, converted;
   };
 
-  static plan::Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
+  /// A transform of whole batches, and the inputs that it changes.
+  struct BatchTransform {
+    recipe::TransformSpec spec;
+    size_t input = 0, target = 0;
+    uint32_t height = 0, width = 0;
+  };
+
+  static Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                          const Column &column, bool eager);
   static void bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
                          const BindOptions &options);
   /// Error: a value outside its range. `sample` is the number of the sample that `values` are; nothing: a constant.
-  plan::Status checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
+  Status checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
                            std::optional<uint64_t> sample) const;
-  plan::Status checkRangesNow(Input &input) const;
+  Status checkRangesNow(Input &input) const;
   std::string placeOf(const Input &input, std::optional<uint64_t> sample, std::optional<uint64_t> element) const;
-  plan::Status readSample(Input &input, uint64_t index, bool ignore);
+  /// One sample of one input, checked, to `converted`; `raw` is memory.
+  Status readSample(const Input &input, uint64_t index, const Draw &draw, std::byte *raw, std::byte *converted) const;
+  void ignoreTarget(const Input &input, std::byte *converted) const;
+  Status bindBatchTransforms(const Dataset &dataset);
+  void mix(std::span<const std::span<std::byte>> given, uint64_t count, const BatchDraw &draw,
+           std::vector<float> &spare) const;
 
   std::string path;
   std::vector<Input> inputs;
+  std::vector<BatchTransform> batchTransforms;
+  Scratch own;   ///< of the thread that calls fill()
+  BatchDraw lastDraw;            ///< of the last batch
   uint64_t sampleCount = 0, batchSize = 1, tokens = 0;
   int maskedInput = -1;
   std::optional<int64_t> ignoreIndex;

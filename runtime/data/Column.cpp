@@ -13,11 +13,26 @@ uint64_t Column::sampleBytes() const {
   return bytes;
 }
 
-plan::Status MemoryColumn::read(uint64_t index, std::byte *destination) const {
+ImageShape Column::imageShape() const {
+  auto dim = [&](int axis) { return axis < tensorType.dims_size() ? static_cast<uint32_t>(tensorType.dims(axis)) : 1; };
+  ImageShape shape{dim(1), dim(2), dim(3), tensorType.dtype() == plan::F32, tensorType.dims_size() == 4};
+  for (int axis = 4; axis < tensorType.dims_size(); ++axis)
+    shape.width *= dim(axis);
+  return shape;
+}
+
+Status Column::readImage(uint64_t index, Image &image) const {
+  const ImageShape shape = imageShape();
+  image.reshape(shape.channels, shape.height, shape.width, shape.floats);
+  return read(index, shape.floats ? reinterpret_cast<std::byte *>(image.values.data())
+                                  : reinterpret_cast<std::byte *>(image.bytes.data()));
+}
+
+Status MemoryColumn::read(uint64_t index, std::byte *destination) const {
   uint64_t size = sampleBytes();
   if (size != 0) // the source of no bytes may be a null pointer, which memcpy must not get
     std::memcpy(destination, bytes.data() + index * size, size);
-  return plan::Status();
+  return Status();
 }
 
 static plan::TensorType withSamples(plan::TensorType type, uint64_t samples) {
@@ -28,7 +43,12 @@ static plan::TensorType withSamples(plan::TensorType type, uint64_t samples) {
 SliceColumn::SliceColumn(std::unique_ptr<Column> whole, uint64_t begin, uint64_t end)
     : Column(whole->name(), withSamples(whole->type(), end - begin)), base(std::move(whole)), begin(begin) {}
 
+SliceColumn::SliceColumn(std::unique_ptr<Column> whole, uint64_t count)
+    : Column(whole->name(), withSamples(whole->type(), count)), base(std::move(whole)), spread(true) {}
+
 std::span<const std::byte> SliceColumn::contiguous() const {
+  if (spread)
+    return {};
   std::span<const std::byte> whole = base->contiguous();
   return whole.empty() ? whole : whole.subspan(begin * sampleBytes(), samples() * sampleBytes());
 }

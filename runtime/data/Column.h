@@ -7,8 +7,10 @@
 #ifndef TCC_RUNTIME_DATA_COLUMN_H
 #define TCC_RUNTIME_DATA_COLUMN_H
 
+#include "runtime/data/transforms/Image.h"
+#include "runtime/data/transforms/Random.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstddef>
 #include <memory>
@@ -34,23 +36,38 @@ public:
   virtual bool isText() const { return false; }
 
   /// Writes sample `index` (< samples()) to `destination`. Error: the sample cannot be read, e.g. a broken image.
-  virtual plan::Status read(uint64_t index, std::byte *destination) const = 0;
+  virtual Status read(uint64_t index, std::byte *destination) const = 0;
+
+  /// The same where random transforms belong to the column: what they draw follows from `draw` and `index`.
+  virtual Status draw(uint64_t index, const Draw &draw, std::byte *destination) const {
+    return (void)draw, read(index, destination);
+  }
+
+  /// True if samples can be given to transforms of images: the column is f32 or u8.
+  bool holdsImages() const { return tensorType.dtype() == plan::F32 || tensorType.dtype() == plan::U8; }
+  /// Of a sample as readImage gives it, or of the first one where sizes differ. Only where holdsImages().
+  virtual ImageShape imageShape() const;
+  /// The sample before any transform; stored bytes stay bytes. Only where holdsImages(). Error: as read().
+  virtual Status readImage(uint64_t index, Image &image) const;
 
   /// Where sample `index` comes from, if it has a file of its own; else empty.
   virtual std::string place(uint64_t index) const { return (void)index, ""; }
 
-  /// All samples where they lie one after the other in memory, else empty.
+  /// All samples if they are contiguous in memory, else empty.
   virtual std::span<const std::byte> contiguous() const { return {}; }
 
   /// Bytes that the column keeps in memory (mapped files not counted).
   virtual uint64_t hostBytes() const { return 0; }
+
+  /// True if reading a sample is work (decoding, transforms), not a copy.
+  virtual bool isComputed() const { return false; }
 
 private:
   std::string columnName;
   plan::TensorType tensorType;
 };
 
-/// A column that lies in memory or in a mapped file, kept alive by `owner`.
+/// A column in memory or in a mapped file, kept alive by `owner`.
 class MemoryColumn : public Column {
 public:
   MemoryColumn(std::string name, plan::TensorType type, std::span<const std::byte> bytes,
@@ -58,7 +75,7 @@ public:
       : Column(std::move(name), std::move(type)), bytes(bytes), owner(std::move(owner)), text(text), owned(owned) {}
 
   bool isText() const override { return text; }
-  plan::Status read(uint64_t index, std::byte *destination) const override;
+  Status read(uint64_t index, std::byte *destination) const override;
   std::span<const std::byte> contiguous() const override { return bytes; }
   uint64_t hostBytes() const override { return owned ? bytes.size() : 0; }
 
@@ -81,21 +98,34 @@ std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::ve
                                         owner, text, true);
 }
 
-/// Samples [begin, end) of another column: the parts of data.eval_split.
+/// Some samples of another column: [begin, end), or `count` that are spread evenly over all.
 class SliceColumn : public Column {
 public:
   SliceColumn(std::unique_ptr<Column> base, uint64_t begin, uint64_t end);
+  SliceColumn(std::unique_ptr<Column> base, uint64_t count);
   bool isText() const override { return base->isText(); }
-  plan::Status read(uint64_t index, std::byte *destination) const override {
-    return base->read(index + begin, destination);
+  Status read(uint64_t index, std::byte *destination) const override {
+    return base->read(of(index), destination);
   }
-  std::string place(uint64_t index) const override { return base->place(index + begin); }
+  Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
+    return base->draw(of(index), draw, destination);
+  }
+  bool isComputed() const override { return base->isComputed(); }
+  ImageShape imageShape() const override { return base->imageShape(); }
+  Status readImage(uint64_t index, Image &image) const override { return base->readImage(of(index), image); }
+  std::string place(uint64_t index) const override { return base->place(of(index)); }
   std::span<const std::byte> contiguous() const override;
   uint64_t hostBytes() const override { return base->hostBytes(); }
 
 private:
+  uint64_t of(uint64_t index) const {
+    return spread ? static_cast<uint64_t>(static_cast<unsigned __int128>(index) * base->samples() / samples())
+                  : index + begin;
+  }
+
   std::unique_ptr<Column> base;
-  uint64_t begin;
+  uint64_t begin = 0;
+  bool spread = false;
 };
 
 } // namespace tcc::runtime

@@ -89,32 +89,32 @@ struct Table {
   uint64_t rows = 0;
 };
 
-plan::Status addNames(const std::string &place, std::vector<std::string> fields, Table &table) {
+Status addNames(const std::string &place, std::vector<std::string> fields, Table &table) {
   std::set<std::string> seen;
   for (const std::string &name : fields)
     if (!seen.insert(name).second)
-      return plan::error("{}: two columns are called '{}'", place, shown(name));
+      return error("{}: two columns are called '{}'", place, shown(name));
   table.names = std::move(fields);
   table.columns.resize(table.names.size());
-  return plan::Status();
+  return Status();
 }
 
-plan::Status addRow(const std::string &place, const std::vector<std::string> &fields, Table &table) {
+Status addRow(const std::string &place, const std::vector<std::string> &fields, Table &table) {
   if (fields.size() != table.names.size())
-    return plan::error("{}: {} fields, the first line names {}", place, fields.size(), table.names.size());
+    return error("{}: {} fields, the first line names {}", place, fields.size(), table.names.size());
   for (size_t i = 0; i < fields.size(); ++i) {
     int64_t integer = 0;
     double real = 0;
     if (!parseWhole(fields[i], real))
-      return plan::error("{}: column '{}': '{}' is no number; encode categories as integers", place,
+      return error("{}: column '{}': '{}' is no number; encode categories as integers", place,
                          shown(table.names[i]), shown(fields[i]));
     table.columns[i].add(parseWhole(fields[i], integer) ? std::optional(integer) : std::nullopt, real);
   }
   ++table.rows;
-  return plan::Status();
+  return Status();
 }
 
-plan::Expected<Table> readTable(const std::string &path, std::string_view rest, limits::MemoryAllowance &memory) {
+Expected<Table> readTable(const std::string &path, std::string_view rest, limits::MemoryAllowance &memory) {
   Table table;
   if (rest.starts_with("\xef\xbb\xbf"))
     rest.remove_prefix(3);
@@ -129,22 +129,22 @@ plan::Expected<Table> readTable(const std::string &path, std::string_view rest, 
     std::string place = fmt::format("{}:{}", path, lineNumber);
     auto columns = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
     if (columns > limits::kMostCsvColumns)
-      return plan::error("{}: about {} columns, at most {} are read", place, columns, limits::kMostCsvColumns);
+      return error("{}: about {} columns, at most {} are read", place, columns, limits::kMostCsvColumns);
     bool first = table.names.empty();
     if (first) {
       // Each value is kept as 8 bytes, and again where columns form vectors; vectors double as they grow.
       auto values =
           static_cast<uint64_t>(std::count_if(rest.begin(), rest.end(), [](char c) { return c == ',' || c == '\n'; }));
-      if (plan::Status status = memory.take(path, 24 * values); !status.ok())
+      if (Status status = memory.take(path, 24 * values); !status.ok())
         return status;
     }
     std::vector<std::string> fields = splitLine(line);
-    if (plan::Status status = first ? addNames(place, std::move(fields), table) : addRow(place, fields, table);
+    if (Status status = first ? addNames(place, std::move(fields), table) : addRow(place, fields, table);
         !status.ok())
       return status;
   }
   if (table.rows == 0)
-    return plan::error(
+    return error(
         "{}: the data set is empty: it holds no rows; a CSV file needs a line of names and a line for each "
         "sample",
         path);
@@ -152,7 +152,7 @@ plan::Expected<Table> readTable(const std::string &path, std::string_view rest, 
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
+Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
   limits::MemoryAllowance memory(options.memoryBytes);
   auto table = readTable(path, file->text(), memory);
@@ -164,12 +164,12 @@ plan::Expected<Dataset> formats::openCsv(File file, const DatasetOptions &option
   for (size_t i = 0; i < table->names.size(); ++i)
     if (auto parts = splitName(table->names[i]))
       if (!vectors[parts->first].emplace(parts->second, i).second)
-        return plan::error("{}: two columns are element {} of '{}'", path, parts->second, shown(parts->first));
+        return error("{}: two columns are element {} of '{}'", path, parts->second, shown(parts->first));
   for (const auto &[name, parts] : vectors) {
     if (std::find(table->names.begin(), table->names.end(), name) != table->names.end())
       continue; // 'x' and 'x.1': not elements of one vector
     if (parts.rbegin()->first != parts.size() - 1)
-      return plan::error("{}: columns '{}.0' … '{}.{}' have gaps", path, name, name, parts.rbegin()->first);
+      return error("{}: columns '{}.0' … '{}.{}' have gaps", path, name, name, parts.rbegin()->first);
     bool real = false;
     for (const auto &[number, column] : parts)
       real |= table->columns[column].isReal;

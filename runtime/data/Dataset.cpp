@@ -1,4 +1,4 @@
-//===- Dataset.cpp - which format is it? ---------------------------------===//
+//===- Dataset.cpp - detect the format of a data set ----------------------===//
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Formats.h"
 
@@ -19,10 +19,10 @@ bool isIdxImages(const std::string &name) {
   return name.find("images-idx") != std::string::npos || name.find("images.idx") != std::string::npos;
 }
 
-plan::Expected<Dataset> openIdx(formats::File images, const std::string &labels, const DatasetOptions &options) {
+Expected<Dataset> openIdx(formats::File images, const std::string &labels, const DatasetOptions &options) {
   std::error_code code;
   if (!fs::exists(labels, code))
-    return plan::error("{}: no such file; it holds the labels of {}", labels, images->path());
+    return error("{}: no such file; it holds the labels of {}", labels, images->path());
   auto opened = MappedFile::open(labels);
   if (!opened)
     return opened.status();
@@ -47,14 +47,14 @@ bool isCifarName(const std::string &name) {
   return (name.starts_with("data_batch") || name.starts_with("test_batch")) && name.ends_with(".bin");
 }
 
-plan::Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
+Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
   const std::string path = file->path();
   std::string name = fs::path(path).filename().string(), extension = lower(fs::path(path).extension().string());
   std::string format = settingText(options.settings, "format");
   if (format == "cifar10" || format == "cifar100")
     return formats::openCifar({file}, format == "cifar100");
   if (!format.empty())
-    return plan::error("data.format = \"{}\" is unknown; it is only needed for cifar10 and cifar100", format);
+    return error("data.format = \"{}\" is unknown; it is only needed for cifar10 and cifar100", format);
   if (isIdxImages(name))
     return openIdx(file, labelsOf(path), options);
   if (isCifarName(name))
@@ -73,19 +73,19 @@ plan::Expected<Dataset> openFile(formats::File file, const DatasetOptions &optio
     return formats::openCsv(file, options);
   if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
     return formats::openImageTar(file, options);
-  return plan::error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
+  return error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
                      "CIFAR files, and folders",
                      path);
 }
 
-plan::Expected<Dataset> openPath(const std::string &path, const DatasetOptions &options) {
+Expected<Dataset> openPath(const std::string &path, const DatasetOptions &options) {
   auto file = MappedFile::open(path);
   if (!file)
     return file.status();
   return openFile(file.take(), options);
 }
 
-plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
+Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
   std::vector<std::string> npy, idx, cifar;
   bool folders = false;
   std::error_code code, ignored;
@@ -100,13 +100,13 @@ plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions
       cifar.push_back(file);
   }
   if (code)
-    return plan::error("{}: cannot read the folder: {}", path, code.message());
+    return error("{}: cannot read the folder: {}", path, code.message());
   for (auto *files : {&npy, &idx, &cifar})
     std::sort(files->begin(), files->end());
   if (!npy.empty())
     return formats::openNpyFolder(path, npy);
   if (idx.size() > 1)
-    return plan::error("{}: several IDX image files; name one of them, e.g. {}", path, idx.back());
+    return error("{}: several IDX image files; name one of them, e.g. {}", path, idx.back());
   if (idx.size() == 1)
     return openPath(idx.front(), options);
   if (!cifar.empty()) {
@@ -121,8 +121,8 @@ plan::Expected<Dataset> openFolder(const std::string &path, const DatasetOptions
   }
   if (folders)
     return formats::openImageFolder(path, options);
-  return plan::error("{}: the folder holds no data that is known: .npy files, IDX files, data_batch*.bin, or class "
-                     "folders of images",
+  return error("{}: the folder holds no known kind of data: .npy files, IDX files, data_batch*.bin, or class folders "
+               "of images",
                      path);
 }
 
@@ -136,34 +136,49 @@ std::optional<std::string> idxByPrefix(const std::string &path) {
   return std::nullopt;
 }
 
-plan::Status takePart(Dataset &dataset, const DatasetOptions &options) {
+Status takePart(Dataset &dataset, const DatasetOptions &options) {
   uint64_t samples = 0;
   for (const auto &column : dataset.columns)
     samples = std::max(samples, column->samples());
   if (samples == 0)
-    return plan::error("{}: the data set is empty: it holds no sample", dataset.path);
+    return error("{}: the data set is empty: it holds no sample", dataset.path);
   auto boundary = static_cast<uint64_t>(static_cast<double>(samples) * (1 - options.evalSplit));
   bool tail = options.part == DatasetOptions::Part::Tail;
   if (boundary == 0 || boundary == samples)
-    return plan::error("{}: data.eval_split = {} leaves no sample for {}", dataset.path, options.evalSplit,
+    return error("{}: data.eval_split = {} leaves no sample for {}", dataset.path, options.evalSplit,
                        boundary == 0 ? "training" : "evaluation");
   for (auto &column : dataset.columns)
     if (column->samples() == samples)
       column = std::make_unique<SliceColumn>(std::move(column), tail ? boundary : 0, tail ? samples : boundary);
-  return plan::Status();
+  return Status();
 }
-/// What is common to all formats: the asked part, and transforms.
-plan::Expected<Dataset> finish(plan::Expected<Dataset> dataset, const std::string &path,
+
+void takeFew(Dataset &dataset, uint64_t limit) {
+  uint64_t samples = 0;
+  for (const auto &column : dataset.columns)
+    samples = std::max(samples, column->samples());
+  if (limit >= samples)
+    return;
+  for (auto &column : dataset.columns)
+    if (column->samples() == samples)
+      column = std::make_unique<SliceColumn>(std::move(column), limit);
+  dataset.epochSamples = std::min(dataset.epochSamples, limit);
+}
+
+/// The steps common to all formats: the requested part, and transforms.
+Expected<Dataset> finish(Expected<Dataset> dataset, const std::string &path,
                                const DatasetOptions &options) {
   if (!dataset)
     return dataset;
   dataset->path = path;
   bool tokens = dataset->format == "token" || dataset->format == "text";
   if (options.part != DatasetOptions::Part::All && !tokens)
-    if (plan::Status status = takePart(*dataset, options); !status.ok())
+    if (Status status = takePart(*dataset, options); !status.ok())
       return status;
+  if (options.limit != 0)
+    takeFew(*dataset, options.limit);
   if (std::string transforms = settingText(options.settings, "transform"); !transforms.empty())
-    if (plan::Status status = formats::applyTransforms(*dataset, transforms); !status.ok())
+    if (Status status = formats::applyTransforms(*dataset, transforms, options.training); !status.ok())
       return status;
   return dataset;
 }
@@ -204,7 +219,7 @@ std::string tcc::runtime::settingText(const DataMap &settings, const std::string
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-plan::Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &options) {
+Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &options) {
   std::error_code code;
   if (fs::is_directory(path, code))
     return finish(openFolder(path, options), path, options);
@@ -212,10 +227,10 @@ plan::Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const
     return finish(openPath(path, options), path, options);
   if (auto images = idxByPrefix(path))
     return finish(openPath(*images, options), path, options);
-  return plan::error("{}: no such file or folder", path);
+  return error("{}: no such file or folder", path);
 }
 
-plan::Expected<Dataset> tcc::runtime::openDatasetBytes(const std::string &name, std::string bytes,
+Expected<Dataset> tcc::runtime::openDatasetBytes(const std::string &name, std::string bytes,
                                                        const DatasetOptions &options) {
   return finish(openFile(MappedFile::fromBytes(name, std::move(bytes)), options), name, options);
 }

@@ -8,6 +8,7 @@
 #define TCC_RUNTIME_DATA_DATASET_H
 
 #include "runtime/data/Column.h"
+#include "support/recipe/Transforms.h"
 
 #include <cstdint>
 #include <limits>
@@ -30,9 +31,13 @@ struct DatasetOptions {
   bool sameWindow = false;
   /// Windows start at every token, for random drawing; else one after the other.
   bool overlappingWindows = false;
+  /// The data is trained on: transforms of training apply, else those of evaluation.
+  bool training = false;
   /// Which part of the data: all, or what `data.eval_split` leaves to training, or its tail.
   enum class Part { All, Head, Tail } part = Part::All;
   double evalSplit = 0;
+  /// Samples that are used, spread evenly over the part; 0: all.
+  uint64_t limit = 0;
   /// Memory that the data may take; mapped files are not counted.
   uint64_t memoryBytes = std::numeric_limits<uint64_t>::max();
   /// The run's vocabulary (code points, sorted), for text read after the training data.
@@ -45,6 +50,8 @@ struct Dataset {
   std::vector<std::unique_ptr<Column>> columns = {};
   std::vector<uint32_t> vocabulary = {}; ///< of a character text: code point of token i
   std::vector<std::string> classes = {}; ///< of class folders: name of label i
+  /// Transforms of whole batches, in order.
+  std::vector<recipe::TransformSpec> batchTransforms = {};
   /// Samples that one epoch holds where that is not the number of samples: random windows.
   uint64_t epochSamples = 0;
 
@@ -54,12 +61,12 @@ struct Dataset {
   uint64_t hostBytes() const;
 };
 
-/// Errors: what is missing, truncated, or not what its name says, with file and place.
-plan::Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
+/// Errors: a missing or truncated file, or one of another format than its name says, with file and place.
+Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
 
 /// The same of one file's bytes in memory; `name` chooses the format, as a path's last part does. Files that belong to
 /// it (an IDX file's labels) are looked for where `name` says.
-plan::Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
+Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
 
 /// A setting's text without surrounding quotes; empty where it is absent.
 std::string settingText(const DataMap &settings, const std::string &key);

@@ -29,19 +29,34 @@ public:
       : Column(std::move(name), std::move(type)), parts(std::move(parts)), stride(stride), offset(offset),
         host(hostBytes) {}
 
-  plan::Status read(uint64_t index, std::byte *destination) const override {
-    const Part *part = parts.data();
-    for (; index >= part->bytes.size() / stride; ++part)
-      index -= part->bytes.size() / stride;
-    const auto *source = reinterpret_cast<const unsigned char *>(part->bytes.data()) + index * stride + offset;
+  Status read(uint64_t index, std::byte *destination) const override {
+    const unsigned char *source = pixels(index);
     auto *values = reinterpret_cast<float *>(destination);
     for (uint64_t i = 0, count = sampleBytes() / 4; i < count; ++i)
       values[i] = static_cast<float>(source[i]) / 255.0f;
-    return plan::Status();
+    return Status();
+  }
+  ImageShape imageShape() const override {
+    ImageShape shape = Column::imageShape();
+    shape.floats = false;
+    return shape;
+  }
+  Status readImage(uint64_t index, Image &image) const override {
+    const ImageShape shape = imageShape();
+    image.reshape(shape.channels, shape.height, shape.width, false);
+    std::memcpy(image.bytes.data(), pixels(index), image.bytes.size());
+    return Status();
   }
   uint64_t hostBytes() const override { return host; }
 
 private:
+  const unsigned char *pixels(uint64_t index) const {
+    const Part *part = parts.data();
+    for (; index >= part->bytes.size() / stride; ++part)
+      index -= part->bytes.size() / stride;
+    return reinterpret_cast<const unsigned char *>(part->bytes.data()) + index * stride + offset;
+  }
+
   std::vector<Part> parts;
   uint64_t stride, offset, host;
 };
@@ -69,7 +84,7 @@ public:
   const formats::File &source() const { return file; }
 
   /// Up to `size` bytes; fewer at the end alone.
-  plan::Expected<uint64_t> read(char *destination, uint64_t size) {
+  Expected<uint64_t> read(char *destination, uint64_t size) {
     if (!compressed) {
       uint64_t count = std::min<uint64_t>(size, file->text().size() - at);
       std::memcpy(destination, file->text().data() + at, count);
@@ -91,7 +106,7 @@ public:
       if (code == Z_STREAM_END)
         ended = remaining < 2 || next[0] != 0x1f || next[1] != 0x8b || inflateReset(&stream) != Z_OK;
       else if (code != Z_OK)
-        return plan::error("{}: damaged or truncated: {}", file->path(), stream.msg ? stream.msg : "it ends too early");
+        return error("{}: damaged or truncated: {}", file->path(), stream.msg ? stream.msg : "it ends too early");
     }
     return done;
   }
@@ -109,8 +124,8 @@ struct IdxContent {
   uint64_t hostBytes = 0;
 };
 
-/// Reads the header, checks what it claims, and only then the data. What is not compressed stays in the file.
-plan::Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance &memory) {
+/// Reads the header, checks its claims, and only then the data. Uncompressed data stays in the file.
+Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance &memory) {
   PlainOrGzip file(std::move(source));
   const std::string &path = file.source()->path();
   unsigned char head[4 + 4 * 4] = {};
@@ -118,14 +133,14 @@ plan::Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance
   if (!count)
     return count.status();
   if (*count < 4 || head[0] != 0 || head[1] != 0 || head[3] == 0 || head[3] > 4)
-    return plan::error("{}: not an IDX file: its first bytes are no IDX magic", path);
+    return error("{}: not an IDX file: its first bytes are no IDX magic", path);
   if (head[2] != 8)
-    return plan::error("{}: IDX element type 0x{:02x} is not supported, only unsigned bytes (0x08)", path, head[2]);
+    return error("{}: IDX element type 0x{:02x} is not supported, only unsigned bytes (0x08)", path, head[2]);
   count = file.read(reinterpret_cast<char *>(head) + 4, 4ull * head[3]);
   if (!count)
     return count.status();
   if (*count < 4ull * head[3])
-    return plan::error("{}: truncated in the header", path);
+    return error("{}: truncated in the header", path);
   IdxContent result;
   uint64_t expected = 1, extent = 1; // `extent` leaves zeros out: products of some of the sizes must not wrap
   for (size_t axis = 0; axis < head[3]; ++axis) {
@@ -134,13 +149,13 @@ plan::Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance
       size = size << 8 | head[4 + 4 * axis + i];
     result.dims.push_back(size);
     if (size != 0 && extent > (1ull << 60) / size)
-      return plan::error("{}: damaged: its sizes overflow", path);
+      return error("{}: damaged: its sizes overflow", path);
     extent *= std::max<uint64_t>(size, 1);
     expected *= size;
   }
   uint64_t start = 4 + 4ull * head[3];
   auto differs = [&](const std::string &holds, bool fewer) {
-    return plan::error("{}: {}: its header says {} bytes of data, the file holds {}", path,
+    return error("{}: {}: its header says {} bytes of data, the file holds {}", path,
                        fewer ? "truncated" : "damaged", expected, holds);
   };
   if (!file.isCompressed()) {
@@ -151,9 +166,9 @@ plan::Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance
     return result;
   }
   if (uint64_t most = limits::mostInflatedBytes(file.fileBytes()); expected > most)
-    return plan::error("{}: its header says {} bytes of data; the file has {}, which inflate to {} at most", path,
+    return error("{}: its header says {} bytes of data; the file has {}, which inflate to {} at most", path,
                        expected, file.fileBytes(), most);
-  if (plan::Status status = memory.take(path, expected); !status.ok())
+  if (Status status = memory.take(path, expected); !status.ok())
     return status;
   auto content = std::make_shared<std::vector<char>>(expected);
   count = file.read(content->data(), expected);
@@ -181,7 +196,7 @@ plan::TensorType imageType(int64_t samples, int64_t channels, int64_t height, in
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openIdx(File imageFile, File labelFile, const DatasetOptions &options) {
+Expected<Dataset> formats::openIdx(File imageFile, File labelFile, const DatasetOptions &options) {
   std::string imagePath = imageFile->path(), labelPath = labelFile->path();
   limits::MemoryAllowance memory(options.memoryBytes);
   auto images = readIdx(std::move(imageFile), memory);
@@ -189,18 +204,18 @@ plan::Expected<Dataset> formats::openIdx(File imageFile, File labelFile, const D
     return images.status();
   std::vector<int64_t> dims = images->dims;
   if (dims.size() != 3 && dims.size() != 4)
-    return plan::error("{}: images need rank 3 or 4, this file has rank {}", imagePath, dims.size());
+    return error("{}: images need rank 3 or 4, this file has rank {}", imagePath, dims.size());
   auto labels = readIdx(std::move(labelFile), memory);
   if (!labels)
     return labels.status();
   if (labels->dims.size() != 1 || labels->dims[0] != dims[0])
-    return plan::error("{}: {} labels for the {} images of {}", labelPath, labels->dims[0], dims[0], imagePath);
+    return error("{}: {} labels for the {} images of {}", labelPath, labels->dims[0], dims[0], imagePath);
   if (dims.size() == 3)
     dims.insert(dims.begin() + 1, 1);
   uint64_t pixels = static_cast<uint64_t>(dims[1] * dims[2] * dims[3]);
   if (pixels == 0)
-    return plan::error("{}: damaged: its images are {}x{}x{}", imagePath, dims[1], dims[2], dims[3]);
-  if (plan::Status status = memory.take(labelPath, 8 * labels->data.bytes.size()); !status.ok())
+    return error("{}: damaged: its images are {}x{}x{}", imagePath, dims[1], dims[2], dims[3]);
+  if (Status status = memory.take(labelPath, 8 * labels->data.bytes.size()); !status.ok())
     return status;
   Dataset dataset{.path = imagePath, .format = "IDX"};
   std::vector<int64_t> values;
@@ -213,7 +228,7 @@ plan::Expected<Dataset> formats::openIdx(File imageFile, File labelFile, const D
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openCifar(const std::vector<File> &files, bool hundred) {
+Expected<Dataset> formats::openCifar(const std::vector<File> &files, bool hundred) {
   constexpr uint64_t kPixels = 3 * 32 * 32;
   uint64_t record = kPixels + (hundred ? 2 : 1);
   std::vector<ByteImageColumn::Part> parts;
@@ -221,7 +236,7 @@ plan::Expected<Dataset> formats::openCifar(const std::vector<File> &files, bool 
   for (const File &file : files) {
     std::span<const std::byte> bytes = file->bytes();
     if (bytes.empty() || bytes.size() % record != 0)
-      return plan::error("{}: truncated, or not {}: {} bytes are no multiple of its records of {}", file->path(),
+      return error("{}: truncated, or not {}: {} bytes are no multiple of its records of {}", file->path(),
                          hundred ? "CIFAR-100" : "CIFAR-10", bytes.size(), record);
     for (uint64_t at = hundred ? 1 : 0; at < bytes.size(); at += record)
       labels.push_back(std::to_integer<int64_t>(bytes[at]));

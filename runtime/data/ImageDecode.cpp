@@ -116,36 +116,36 @@ bool readPng(std::string_view bytes, ImageSize &size, unsigned char *rgb, std::s
   return ok;
 }
 
-plan::Status read(const std::string &where, std::string_view bytes, ImageSize &size, unsigned char *rgb) {
+Status read(const std::string &where, std::string_view bytes, ImageSize &size, unsigned char *rgb) {
   switch (codecOf(bytes)) {
   case Codec::Jpeg: {
     JpegError error;
     const auto *data = reinterpret_cast<const unsigned char *>(bytes.data());
-    return readJpeg(data, bytes.size(), &size, rgb, &error) ? plan::Status()
-                                                            : plan::error("{}: damaged JPEG: {}", where, error.message);
+    return readJpeg(data, bytes.size(), &size, rgb, &error) ? Status()
+                                                            : tcc::error("{}: damaged JPEG: {}", where, error.message);
   }
   case Codec::Png: {
     std::string message;
-    return readPng(bytes, size, rgb, message) ? plan::Status() : plan::error("{}: damaged PNG: {}", where, message);
+    return readPng(bytes, size, rgb, message) ? Status() : error("{}: damaged PNG: {}", where, message);
   }
   case Codec::None:
     break;
   }
-  return plan::error("{}: neither JPEG nor PNG, whatever its name says", where);
+  return error("{}: neither JPEG nor PNG, whatever its name says", where);
 }
 } // namespace
 
-plan::Expected<ImageSize> tcc::runtime::imageSize(const std::string &where, std::string_view bytes) {
+Expected<ImageSize> tcc::runtime::imageSize(const std::string &where, std::string_view bytes) {
   ImageSize size;
-  if (plan::Status status = read(where, bytes, size, nullptr); !status.ok())
+  if (Status status = read(where, bytes, size, nullptr); !status.ok())
     return status;
   if (uint64_t(size.width) * size.height > limits::kMostImagePixels)
-    return plan::error("{}: its header says {}x{} pixels; an image may have {} pixels at most; make it smaller", where,
+    return error("{}: its header says {}x{} pixels; an image may have {} pixels at most; make it smaller", where,
                        size.width, size.height, limits::kMostImagePixels);
   return size;
 }
 
-plan::Status tcc::runtime::decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
+Status tcc::runtime::decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
                                        std::span<unsigned char> rgb) {
   assert(rgb.size() >= 3ull * size.width * size.height);
   return read(where, bytes, size, rgb.data());

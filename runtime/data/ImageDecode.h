@@ -2,7 +2,7 @@
 #ifndef TCC_RUNTIME_DATA_IMAGEDECODE_H
 #define TCC_RUNTIME_DATA_IMAGEDECODE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 #include <span>
@@ -18,10 +18,10 @@ struct ImageSize {
 
 /// The size that the header states; no pixel is decoded. Error: neither JPEG nor PNG, a damaged header, more pixels
 /// than limits::kMostImagePixels. `where` names the image.
-plan::Expected<ImageSize> imageSize(const std::string &where, std::string_view bytes);
+Expected<ImageSize> imageSize(const std::string &where, std::string_view bytes);
 
 /// Decodes to interleaved RGB. The image must have exactly `size`, for which `rgb` has room: 3 · width · height bytes.
-plan::Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
+Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
                          std::span<unsigned char> rgb);
 
 } // namespace tcc::runtime

@@ -1,8 +1,9 @@
 //===- Images.cpp - class folders of JPEG and PNG, plain or in a tar -----===//
 //
 // Every folder is a class, labels follow the sorted folder names, samples the sorted paths. Images stay compressed (on
-// the disk, or in memory for a tar) and are decoded when a batch needs them: RGB, CHW, f32 in [0, 1]. All have the size
-// of the first one whose header can be read; opening a data set reads headers alone.
+// the disk, or in memory for a tar) and are decoded when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for
+// transforms. The column's type has the size of the first one whose header can be read, and without transforms all must
+// have it; opening a data set reads headers alone.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Archive.h"
@@ -33,12 +34,12 @@ template <typename Use> auto withBytes(const ImageSource &source, Use use) -> de
   if (!file)
     return file.status();
   if ((*file)->bytes().size() > limits::kMostImageFileBytes)
-    return plan::error("{}: {}; a compressed image may have {} at most", source.name,
-                       plan::bytesText((*file)->bytes().size()), plan::bytesText(limits::kMostImageFileBytes));
+    return error("{}: {}; a compressed image may have {} at most", source.name,
+                       bytesText((*file)->bytes().size()), bytesText(limits::kMostImageFileBytes));
   return use((*file)->text());
 }
 
-plan::Expected<ImageSize> sizeOf(const ImageSource &source) {
+Expected<ImageSize> sizeOf(const ImageSource &source) {
   return withBytes(source, [&](std::string_view bytes) { return imageSize(source.name, bytes); });
 }
 
@@ -47,28 +48,24 @@ public:
   ImageColumn(plan::TensorType type, std::vector<ImageSource> sources)
       : Column("image", std::move(type)), sources(std::move(sources)) {}
 
-  plan::Status read(uint64_t index, std::byte *destination) const override {
-    const ImageSource &source = sources[index];
-    return withBytes(source, [&](std::string_view bytes) {
-      auto size = imageSize(source.name, bytes);
-      if (!size)
-        return size.status();
-      if (size->height != type().dims(2) || size->width != type().dims(3))
-        return plan::error("{}: the image has {}x{} pixels, the first one of the set {}x{}; bring all to one size",
-                           source.name, size->width, size->height, type().dims(3), type().dims(2));
-      uint64_t plane = uint64_t(size->width) * size->height;
-      std::vector<unsigned char> rgb(3 * plane);
-      if (plan::Status status = decodeImage(source.name, bytes, *size, rgb); !status.ok())
-        return status;
-      auto *values = reinterpret_cast<float *>(destination);
-      for (uint64_t i = 0; i < plane; ++i)
-        for (uint64_t channel = 0; channel < 3; ++channel)
-          values[channel * plane + i] = static_cast<float>(rgb[3 * i + channel]) / 255.0f;
-      return plan::Status();
-    });
+  Status read(uint64_t index, std::byte *destination) const override {
+    thread_local Image image;
+    if (Status status = decode(index, image, /*anySize=*/false); !status.ok())
+      return status;
+    auto *values = reinterpret_cast<float *>(destination);
+    for (uint64_t i = 0, count = image.elements(); i < count; ++i)
+      values[i] = static_cast<float>(image.bytes[i]) / 255.0f;
+    return Status();
   }
+  ImageShape imageShape() const override {
+    ImageShape shape = Column::imageShape();
+    shape.floats = false;
+    return shape;
+  }
+  Status readImage(uint64_t index, Image &image) const override { return decode(index, image, /*anySize=*/true); }
 
   std::string place(uint64_t index) const override { return sources[index].name; }
+  bool isComputed() const override { return true; }
 
   uint64_t hostBytes() const override {
     uint64_t bytes = sources.size() * sizeof(ImageSource);
@@ -78,6 +75,33 @@ public:
   }
 
 private:
+  /// A size that is none of the column's is refused before anything is decoded.
+  Status decode(uint64_t index, Image &image, bool anySize) const {
+    const ImageSource &source = sources[index];
+    return withBytes(source, [&](std::string_view bytes) {
+      auto size = imageSize(source.name, bytes);
+      if (!size)
+        return size.status();
+      if (!anySize && (size->height != type().dims(2) || size->width != type().dims(3)))
+        return error("{}: the image has {}x{} pixels, the first one of the set {}x{}; bring all to one size, with "
+                     "[[data.transform]] kind = \"resize\" or a crop",
+                     source.name, size->width, size->height, type().dims(3), type().dims(2));
+      thread_local std::vector<unsigned char> rgb;
+      image.reshape(3, size->height, size->width, false);
+      rgb.resize(image.elements());
+      if (Status status = decodeImage(source.name, bytes, *size, rgb); !status.ok())
+        return status;
+      const uint64_t plane = image.plane();
+      uint8_t *red = image.bytes.data(), *green = red + plane, *blue = green + plane;
+      for (uint64_t i = 0; i < plane; ++i) {
+        red[i] = rgb[3 * i];
+        green[i] = rgb[3 * i + 1];
+        blue[i] = rgb[3 * i + 2];
+      }
+      return Status();
+    });
+  }
+
   std::vector<ImageSource> sources;
 };
 
@@ -88,10 +112,10 @@ bool isImageName(const std::string &name) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-plan::Expected<Dataset> makeDataset(const std::string &path, const std::string &format,
+Expected<Dataset> makeDataset(const std::string &path, const std::string &format,
                                     std::vector<ImageSource> sources, limits::MemoryAllowance &memory) {
   if (sources.empty())
-    return plan::error("{}: no class folder in it holds a .jpg, .jpeg or .png file", path);
+    return error("{}: no class folder in it holds a .jpg, .jpeg or .png file", path);
   std::sort(sources.begin(), sources.end(), [](const ImageSource &a, const ImageSource &b) { return a.name < b.name; });
   Dataset dataset{.path = path, .format = format};
   std::set<std::string> classes;
@@ -110,7 +134,7 @@ plan::Expected<Dataset> makeDataset(const std::string &path, const std::string &
   if (!first)
     return first.status();
   // Decoding one takes its bytes, and the sample as f32.
-  if (plan::Status status = memory.take(path, (3 + 12) * uint64_t(first->width) * first->height); !status.ok())
+  if (Status status = memory.take(path, (3 + 12) * uint64_t(first->width) * first->height); !status.ok())
     return status;
   plan::TensorType type;
   type.set_dtype(plan::F32);
@@ -123,7 +147,7 @@ plan::Expected<Dataset> makeDataset(const std::string &path, const std::string &
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openImageFolder(const std::string &folder, const DatasetOptions &options) {
+Expected<Dataset> formats::openImageFolder(const std::string &folder, const DatasetOptions &options) {
   namespace fs = std::filesystem;
   std::vector<ImageSource> sources;
   std::error_code code, ignored; // a file whose kind cannot be told (a loop of links) is no image
@@ -137,12 +161,12 @@ plan::Expected<Dataset> formats::openImageFolder(const std::string &folder, cons
         sources.push_back({files->path().string(), "", name});
   }
   if (code)
-    return plan::error("{}: cannot read the folder: {}", folder, code.message());
+    return error("{}: cannot read the folder: {}", folder, code.message());
   limits::MemoryAllowance memory(options.memoryBytes);
   return makeDataset(folder, "image folder", std::move(sources), memory);
 }
 
-plan::Expected<Dataset> formats::openImageTar(std::shared_ptr<const MappedFile> file, const DatasetOptions &options) {
+Expected<Dataset> formats::openImageTar(std::shared_ptr<const MappedFile> file, const DatasetOptions &options) {
   const std::string &path = file->path();
   uint64_t fileBytes = file->bytes().size();
   auto archive = Archive::open(file, Archive::Kind::Tar);
@@ -161,21 +185,21 @@ plan::Expected<Dataset> formats::openImageTar(std::shared_ptr<const MappedFile> 
       continue;
     ImageSource source{fmt::format("{}: {}", path, member.string()), "", member.parent_path().filename().string()};
     if (source.folder.empty())
-      return plan::error("{}: an image outside a class folder", source.name);
+      return error("{}: an image outside a class folder", source.name);
     uint64_t size = archive->claimedBytes().value_or(0);
     uint64_t most = std::min(limits::kMostImageFileBytes, limits::mostInflatedBytes(fileBytes));
     if (size > most)
-      return plan::error(
+      return error(
           "{}: its header claims {} bytes; the archive has {}, and a compressed image may have {} at most", source.name,
-          size, fileBytes, plan::bytesText(limits::kMostImageFileBytes));
-    if (plan::Status status = memory.take(source.name, size + sizeof(ImageSource)); !status.ok())
+          size, fileBytes, bytesText(limits::kMostImageFileBytes));
+    if (Status status = memory.take(source.name, size + sizeof(ImageSource)); !status.ok())
       return status;
     source.bytes.resize(size);
     auto count = archive->read(reinterpret_cast<std::byte *>(source.bytes.data()), size);
     if (!count)
       return count.status();
     if (*count != size || size == 0)
-      return plan::error("{}: damaged or truncated", source.name);
+      return error("{}: damaged or truncated", source.name);
     sources.push_back(std::move(source));
   }
 }

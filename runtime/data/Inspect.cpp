@@ -1,4 +1,4 @@
-//===- Inspect.cpp - what a data set holds, and what is wrong with it ----===//
+//===- Inspect.cpp - trun data: contents and damaged samples --------------===//
 #include "runtime/data/Inspect.h"
 #include "runtime/data/Convert.h"
 
@@ -49,9 +49,9 @@ DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reade
       if (sample >= column.samples() || column.sampleBytes() == 0)
         continue;
       space.resize(column.sampleBytes());
-      plan::Status status = column.read(sample, space.data());
+      Status status = column.read(sample, space.data());
       if (status.ok() && addValues(result.columns[i], space))
-        status = plan::error("{}: column '{}', sample {}: NaN", dataset.path, column.name(), sample);
+        status = error("{}: column '{}', sample {}: NaN", dataset.path, column.name(), sample);
       if (problem.empty())
         problem = status.message();
     }

@@ -1,4 +1,4 @@
-//===- Inspect.h - what a data set holds, and what is wrong with it ------===//
+//===- Inspect.h - trun data: contents and damaged samples ----------------===//
 #ifndef TCC_RUNTIME_DATA_INSPECT_H
 #define TCC_RUNTIME_DATA_INSPECT_H
 
@@ -8,7 +8,7 @@
 
 namespace tcc::runtime {
 
-/// What was found in one column.
+/// The values of one column.
 struct ColumnSummary {
   std::string name;
   plan::TensorType type;

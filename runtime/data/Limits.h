@@ -1,14 +1,14 @@
-//===- Limits.h - what a data file may make the reader do ----------------===//
+//===- Limits.h - limits on data files ------------------------------------===//
 //
-// Headers are claims. Memory that a header asks for is first compared with the bytes that the file has, with what a
-// compressed file can inflate to, and with the memory that the caller allows. Messages name the limit.
+// Headers are claims. The memory that a header asks for is first compared with the size of the file, with the most that
+// a compressed file can inflate to, and with the memory that the caller allows. Messages name the limit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_LIMITS_H
 #define TCC_RUNTIME_DATA_LIMITS_H
 
-#include "runtime/plan/BytesText.h"
-#include "runtime/plan/Status.h"
+#include "support/BytesText.h"
+#include "support/Status.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -44,14 +44,14 @@ public:
   explicit MemoryAllowance(uint64_t bytes) : left(bytes), whole(bytes) {}
 
   /// Error: not that much is left. `where` names the file and its part.
-  plan::Status take(const std::string &where, uint64_t bytes) {
+  Status take(const std::string &where, uint64_t bytes) {
     if (bytes > left)
-      return plan::error(
+      return error(
           "{}: it takes {} in memory beside {} that are taken, {} are free; free memory, or store the data "
           "as .npy or .safetensors, which are read from the file as they are",
-          where, plan::bytesText(bytes), plan::bytesText(whole - left), plan::bytesText(left));
+          where, bytesText(bytes), bytesText(whole - left), bytesText(left));
     left -= bytes;
-    return plan::Status();
+    return Status();
   }
 
 private:

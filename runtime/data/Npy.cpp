@@ -44,35 +44,35 @@ struct NpyHeader {
 };
 
 /// Bytes before the header's text, and of it: from the first 12 bytes of the file (fewer where it has fewer).
-plan::Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std::string_view text) {
+Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std::string_view text) {
   if (text.size() < 10 || text.substr(0, 6) != kMagic)
-    return plan::error("{}: not an .npy file: it does not start with NumPy's magic", where);
+    return error("{}: not an .npy file: it does not start with NumPy's magic", where);
   size_t lengthBytes = text[6] == 1 ? 2 : 4, start = 8 + lengthBytes;
   uint32_t length = 0;
   if (text.size() < start)
-    return plan::error("{}: truncated in the header", where);
+    return error("{}: truncated in the header", where);
   std::memcpy(&length, text.data() + 8, lengthBytes);
   if (length > limits::kMostNpyHeaderBytes)
-    return plan::error("{}: damaged: its header takes {} bytes, at most {} are read", where, length,
+    return error("{}: damaged: its header takes {} bytes, at most {} are read", where, length,
                        limits::kMostNpyHeaderBytes);
   return std::pair(start, uint64_t(length));
 }
 
 /// The dictionary in front of an array; `where` names file and member.
-plan::Expected<NpyHeader> parseHeader(const std::string &where, std::string_view header) {
+Expected<NpyHeader> parseHeader(const std::string &where, std::string_view header) {
   std::string_view descriptor = valueOf(header, "descr"), order = valueOf(header, "fortran_order"),
                    shape = valueOf(header, "shape");
   if (descriptor.size() < 5 || descriptor[0] != '\'' || order.empty() || shape.empty() || shape[0] != '(')
-    return plan::error("{}: its header is no plain array: structured types are not supported; save the fields apart",
+    return error("{}: its header is no plain array: structured types are not supported; save the fields apart",
                        where);
   std::string_view element = descriptor.substr(1, descriptor.find('\'', 1) - 1);
   NpyHeader result;
   result.type.set_dtype(element.empty() ? plan::DTYPE_NONE : dtypeOfDescriptor(element.substr(1)));
   if (result.type.dtype() == plan::DTYPE_NONE || element[0] == '>')
-    return plan::error("{}: element type '{}' is not supported; convert it in NumPy, e.g. with astype('<f4')", where,
+    return error("{}: element type '{}' is not supported; convert it in NumPy, e.g. with astype('<f4')", where,
                        element.substr(0, 40));
   if (order.substr(0, 4) == "True")
-    return plan::error("{}: the array is in Fortran order; save numpy.ascontiguousarray(array)", where);
+    return error("{}: the array is in Fortran order; save numpy.ascontiguousarray(array)", where);
   size_t close = shape.find(')');
   bool good = order.substr(0, 5) == "False" && close != std::string_view::npos;
   for (size_t at = 1; good && at < close;) {
@@ -89,20 +89,20 @@ plan::Expected<NpyHeader> parseHeader(const std::string &where, std::string_view
   }
   auto bytes = good ? plan::tensorBytes(result.type) : std::nullopt;
   if (!bytes)
-    return plan::error("{}: damaged: its shape cannot be read: {}", where,
+    return error("{}: damaged: its shape cannot be read: {}", where,
                        shape.substr(0, std::min<size_t>(close, 80) + 1));
   result.bytes = *bytes;
   return result;
 }
 
-plan::Status truncated(const std::string &where, const NpyHeader &header, uint64_t bytes) {
-  return plan::error("{}: truncated: {} takes {} bytes, the file holds {}", where, plan::typeName(header.type),
+Status truncated(const std::string &where, const NpyHeader &header, uint64_t bytes) {
+  return error("{}: truncated: {} takes {} bytes, the file holds {}", where, plan::typeName(header.type),
                      header.bytes, bytes);
 }
 
 std::string stem(const std::string &path) { return std::filesystem::path(path).stem().string(); }
 
-plan::Status addFile(Dataset &dataset, const formats::File &file) {
+Status addFile(Dataset &dataset, const formats::File &file) {
   const std::string &path = file->path();
   std::string_view text = file->text();
   auto extent = headerExtent(path, text);
@@ -110,7 +110,7 @@ plan::Status addFile(Dataset &dataset, const formats::File &file) {
     return extent.status();
   auto [start, length] = *extent;
   if (length > text.size() - start)
-    return plan::error("{}: truncated in the header", path);
+    return error("{}: truncated in the header", path);
   auto header = parseHeader(path, text.substr(start, length));
   if (!header)
     return header.status();
@@ -118,15 +118,15 @@ plan::Status addFile(Dataset &dataset, const formats::File &file) {
   if (data.size() < header->bytes)
     return truncated(path, *header, data.size());
   dataset.columns.push_back(std::make_unique<MemoryColumn>(stem(path), header->type, data.first(header->bytes), file));
-  return plan::Status();
+  return Status();
 }
 
 /// One member of an .npz. Its memory is asked for once its header has been checked.
-plan::Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, limits::MemoryAllowance &memory) {
+Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, limits::MemoryAllowance &memory) {
   std::string where = fmt::format("{}: member {}", dataset.path, archive.member());
   std::string name = archive.member().substr(0, archive.member().size() - 4), text(12, 0);
   if (dataset.find(name))
-    return plan::error("{}: it is there twice", where);
+    return error("{}: it is there twice", where);
   auto readText = [&](size_t begin) {
     return archive.read(reinterpret_cast<std::byte *>(text.data()) + begin, text.size() - begin);
   };
@@ -144,14 +144,14 @@ plan::Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, l
   if (count = readText(ahead); !count)
     return count.status();
   if (*count != text.size() - ahead)
-    return plan::error("{}: truncated in the header", where);
+    return error("{}: truncated in the header", where);
   auto header = parseHeader(where, std::string_view(text).substr(start, length));
   if (!header)
     return header.status();
   if (header->bytes > limits::mostInflatedBytes(fileBytes))
-    return plan::error("{}: its header claims {} of {} bytes; the file has {}, which inflate to {} at most", where,
+    return error("{}: its header claims {} of {} bytes; the file has {}, which inflate to {} at most", where,
                        plan::typeName(header->type), header->bytes, fileBytes, limits::mostInflatedBytes(fileBytes));
-  if (plan::Status status = memory.take(where, header->bytes); !status.ok())
+  if (Status status = memory.take(where, header->bytes); !status.ok())
     return status;
   auto content = std::make_shared<std::vector<std::byte>>(header->bytes);
   count = archive.read(content->data(), content->size());
@@ -161,29 +161,29 @@ plan::Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, l
     return truncated(where, *header, *count);
   dataset.columns.push_back(
       std::make_unique<MemoryColumn>(std::move(name), header->type, *content, content, false, true));
-  return plan::Status();
+  return Status();
 }
 } // namespace
 
-plan::Expected<Dataset> formats::openNpy(File file) {
+Expected<Dataset> formats::openNpy(File file) {
   Dataset dataset{.path = file->path(), .format = "npy"};
-  if (plan::Status status = addFile(dataset, file); !status.ok())
+  if (Status status = addFile(dataset, file); !status.ok())
     return status;
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openNpyFolder(const std::string &folder, const std::vector<std::string> &files) {
+Expected<Dataset> formats::openNpyFolder(const std::string &folder, const std::vector<std::string> &files) {
   Dataset dataset{.path = folder, .format = "folder of npy"};
   for (const std::string &path : files) {
     auto file = MappedFile::open(path);
-    plan::Status status = file ? addFile(dataset, *file) : file.status();
+    Status status = file ? addFile(dataset, *file) : file.status();
     if (!status.ok())
       return status;
   }
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openNpz(File file, const DatasetOptions &options) {
+Expected<Dataset> formats::openNpz(File file, const DatasetOptions &options) {
   Dataset dataset{.path = file->path(), .format = "npz"};
   auto archive = Archive::open(file, Archive::Kind::Zip);
   if (!archive)
@@ -197,15 +197,15 @@ plan::Expected<Dataset> formats::openNpz(File file, const DatasetOptions &option
       break;
     if (!archive->member().ends_with(".npy"))
       continue;
-    if (plan::Status status = addMember(dataset, *archive, file->bytes().size(), memory); !status.ok())
+    if (Status status = addMember(dataset, *archive, file->bytes().size(), memory); !status.ok())
       return status;
   }
   if (dataset.columns.empty())
-    return plan::error("{}: it holds no .npy arrays; write it with numpy.savez", dataset.path);
+    return error("{}: it holds no .npy arrays; write it with numpy.savez", dataset.path);
   return dataset;
 }
 
-plan::Expected<Dataset> formats::openSafetensors(File mapped) {
+Expected<Dataset> formats::openSafetensors(File mapped) {
   auto file = SafetensorsFile::parse(std::move(mapped));
   if (!file)
     return file.status();

@@ -1,13 +1,24 @@
-//===- Sampler.cpp - which samples make which batch ----------------------===//
+//===- Sampler.cpp - the order of samples in batches ----------------------===//
 #include "runtime/data/Sampler.h"
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
+using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
+
+/// The sample whose share of [0, sum) holds the number that `bits` are.
+uint64_t drawn(const std::vector<double> &weights, uint64_t bits) {
+  const double place = static_cast<double>(bits >> 11) * 0x1p-53 * weights.back();
+  const auto found = std::upper_bound(weights.begin(), weights.end(), place);
+  // A product that rounds up to the sum is the last sample of positive weight.
+  const auto last = std::lower_bound(weights.begin(), weights.end(), weights.back());
+  return static_cast<uint64_t>(std::min(found, last) - weights.begin());
+}
 
 uint64_t keyOf(uint64_t seed, uint64_t epoch) { return mixBits(mixBits(seed + kGolden) + (epoch + 1) * kGolden); }
 } // namespace
@@ -16,6 +27,20 @@ uint64_t tcc::runtime::mixBits(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
   return value ^ (value >> 31);
+}
+
+Expected<std::vector<double>> tcc::runtime::cumulativeWeights(std::span<const double> weights) {
+  std::vector<double> sums;
+  sums.reserve(weights.size());
+  double sum = 0;
+  for (double weight : weights) {
+    if (!(weight >= 0) || std::isinf(weight))
+      return error("sample {} has weight {}: weights are finite and at least 0", sums.size(), weight);
+    sums.push_back(sum += weight);
+  }
+  if (!(sum > 0) || std::isinf(sum))
+    return error("the weights add up to {}: at least one must be above 0", sum);
+  return sums;
 }
 
 Permutation::Permutation(uint64_t count, uint64_t key) : count(count), key(key) {
@@ -37,9 +62,11 @@ uint64_t Permutation::operator()(uint64_t index) const {
   return index;
 }
 
-Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad)
+Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
+                 std::vector<double> weights)
     : samples(samples), epochSamples(epochSamples), batch(std::max<uint64_t>(batch, 1)),
-      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), order(order) {}
+      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), order(order),
+      weights(std::move(weights)) {}
 
 void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
   uint64_t begin = number * batch, end = std::min(begin + batch, epochSamples), key = keyOf(seed, epoch);
@@ -49,6 +76,8 @@ void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &in
     uint64_t index = i;
     if (order == SampleOrder::Shuffled)
       index = permutation(i);
+    else if (order == SampleOrder::Random && !weights.empty())
+      index = drawn(weights, mixBits(key + i * kGolden));
     else if (order == SampleOrder::Random)
       index = static_cast<uint64_t>(static_cast<unsigned __int128>(mixBits(key + i * kGolden)) * samples >> 64);
     indices.push_back(index);

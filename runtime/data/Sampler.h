@@ -1,4 +1,4 @@
-//===- Sampler.h - which samples make which batch ------------------------===//
+//===- Sampler.h - the order of samples in batches ------------------------===//
 //
 // The order of an epoch is a function of (seed, epoch): nothing is drawn from a stream, so any batch can be found from
 // its number, and a resumed run goes on where it stopped.
@@ -6,13 +6,17 @@
 //   holds
 //     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
 //     arbitrary finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
-//   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product.
+//   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product, or,
+//     with weights, to [0, sum) and looked up among their cumulative sums.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_SAMPLER_H
 #define TCC_RUNTIME_DATA_SAMPLER_H
 
+#include "support/Status.h"
+
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tcc::runtime {
@@ -34,11 +38,19 @@ private:
 
 enum class SampleOrder { Ordered, Shuffled, Random };
 
+/// Sums of weights up to and with each sample. Error: a negative or non-finite weight, or no positive one.
+Expected<std::vector<double>> cumulativeWeights(std::span<const double> weights);
+
 class Sampler {
 public:
   /// `samples` can be drawn, `epochSamples` make an epoch (the same but for random windows), `batch` a call. With `pad`
   /// a last, shorter batch counts, else it is dropped.
-  Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad);
+  /// With `weights`, which cumulativeWeights made, Random draws each sample as often as its weight says.
+  Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
+          std::vector<double> weights = {});
+
+  /// True if a sample may be drawn several times in an epoch.
+  bool repeats() const { return order == SampleOrder::Random; }
 
   uint64_t batchesPerEpoch() const { return batches; }
 
@@ -49,6 +61,7 @@ public:
 private:
   uint64_t samples, epochSamples, batch, batches, seed;
   SampleOrder order;
+  std::vector<double> weights; ///< cumulative; empty: all alike
 };
 
 } // namespace tcc::runtime

@@ -25,10 +25,10 @@ public:
       : Column(std::move(name), std::move(type)), tokens(tokens), owner(std::move(owner)), stride(stride), shift(shift),
         host(hostBytes) {}
 
-  plan::Status read(uint64_t index, std::byte *destination) const override {
+  Status read(uint64_t index, std::byte *destination) const override {
     uint64_t width = plan::dtypeBytes(type().dtype());
     std::memcpy(destination, tokens.data() + (index * stride + shift) * width, sampleBytes());
-    return plan::Status();
+    return Status();
   }
   uint64_t hostBytes() const override { return host; }
 
@@ -39,7 +39,7 @@ private:
 };
 
 /// Cuts `count` tokens into windows, after taking the asked part.
-plan::Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
+Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
                                     std::span<const std::byte> bytes, std::shared_ptr<const void> owner, bool owned) {
   uint64_t width = plan::dtypeBytes(dtype), count = bytes.size() / width;
   auto boundary = static_cast<uint64_t>(static_cast<double>(count) * (1 - options.evalSplit));
@@ -50,16 +50,16 @@ plan::Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &optio
     count -= boundary;
   }
   if (options.windowLength < 1)
-    return plan::error(
+    return error(
         "{}: a token file needs a model with an integer input of rank 2, [batch, sequence]: its sequence "
         "length is the window",
         dataset.path);
   if (bytes.empty())
-    return plan::error("{}: the data set is empty: {} no token", dataset.path,
+    return error("{}: the data set is empty: {} no token", dataset.path,
                        options.part == DatasetOptions::Part::All ? "the file holds" : "data.eval_split leaves");
   uint64_t length = static_cast<uint64_t>(options.windowLength), after = options.sameWindow ? 0 : 1;
   if (count < length + after)
-    return plan::error("{}: too few tokens: one window takes {}, {} holds {}", dataset.path, length + after,
+    return error("{}: too few tokens: one window takes {}, {} holds {}", dataset.path, length + after,
                        options.part == DatasetOptions::Part::All ? "the file" : "its part by data.eval_split", count);
   uint64_t consecutive = (count - after) / length;
   uint64_t windows = options.overlappingWindows ? count - after - length + 1 : consecutive;
@@ -112,10 +112,10 @@ template <typename Use> bool forEachPoint(std::span<const unsigned char> text, s
 
 /// Windows of characters as their ranks in the vocabulary; `characters` of them are in the text.
 template <typename Token>
-plan::Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
+Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
                                   std::span<const unsigned char> text, uint64_t characters) {
   limits::MemoryAllowance memory(options.memoryBytes);
-  if (plan::Status status = memory.take(dataset.path, characters * sizeof(Token)); !status.ok())
+  if (Status status = memory.take(dataset.path, characters * sizeof(Token)); !status.ok())
     return status;
   auto greatest = std::max_element(dataset.vocabulary.begin(), dataset.vocabulary.end());
   std::vector<Token> rankOf(greatest == dataset.vocabulary.end() ? 0 : *greatest + 1);
@@ -145,27 +145,27 @@ std::string tcc::runtime::encodeUtf8(uint32_t point) {
           byte(0x80 | (point & 0x3f))};
 }
 
-plan::Expected<Dataset> formats::openTokens(File file, const DatasetOptions &options) {
+Expected<Dataset> formats::openTokens(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
   std::string kind = settingText(options.settings, "tokens");
   if (kind.empty())
     kind = "uint16";
   if (kind != "uint16" && kind != "uint32")
-    return plan::error("{}: data.tokens = \"{}\" does not fit a .bin file; use \"uint16\" or \"uint32\"", path, kind);
+    return error("{}: data.tokens = \"{}\" does not fit a .bin file; use \"uint16\" or \"uint32\"", path, kind);
   plan::DType dtype = kind == "uint16" ? plan::U16 : plan::U32;
   std::span<const std::byte> bytes = file->bytes();
   if (bytes.size() % plan::dtypeBytes(dtype) != 0)
-    return plan::error("{}: truncated, or not of {} tokens: {} bytes", path, kind, bytes.size());
+    return error("{}: truncated, or not of {} tokens: {} bytes", path, kind, bytes.size());
   return makeWindows(Dataset{.path = path, .format = "token"}, options, dtype, bytes, file, false);
 }
 
-plan::Expected<Dataset> formats::openText(File file, const DatasetOptions &options) {
+Expected<Dataset> formats::openText(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
   std::string kind = settingText(options.settings, "tokens");
   if (kind.empty())
     kind = "chars";
   if (kind != "chars" && kind != "bytes")
-    return plan::error("{}: data.tokens = \"{}\" does not fit a .txt file; use \"chars\" or \"bytes\"", path, kind);
+    return error("{}: data.tokens = \"{}\" does not fit a .txt file; use \"chars\" or \"bytes\"", path, kind);
   Dataset dataset{.path = path, .format = "text"};
   std::span<const std::byte> bytes = file->bytes();
   if (kind == "bytes")
@@ -189,12 +189,12 @@ plan::Expected<Dataset> formats::openText(File file, const DatasetOptions &optio
     return !unknown;
   });
   if (unknown)
-    return plan::error(
+    return error(
         "{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or train "
         "on a text that has it",
         path, characters, encodeUtf8(*unknown), *unknown);
   if (!good)
-    return plan::error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
+    return error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
   if (options.vocabulary)
     dataset.vocabulary = *options.vocabulary;
   else

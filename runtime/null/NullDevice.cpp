@@ -5,10 +5,12 @@
 // act, by another way than the verifier's reasoning about live ranges.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/Device.h"
+#include "runtime/null/NullDevice.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Parallelism.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <map>
 #include <vector>
@@ -67,23 +69,33 @@ private:
 
 class NullDevice final : public Device {
 public:
-  explicit NullDevice(std::shared_ptr<const plan::Plan> sharedPlan) : plan(std::move(sharedPlan)) {}
+  explicit NullDevice(std::shared_ptr<const plan::Plan> sharedPlan) : Device(std::move(sharedPlan)) {
+    abilities.name = "null";
+    abilities.memory = DeviceMemory::None;
+    abilities.executes = false;
+  }
 
-  uint64_t residentBytes() const override { return plan->resident_bytes(); }
-  uint64_t transientBytes() const override { return plan->transient_bytes(); }
-  void *variableData(uint32_t) override { return nullptr; }
-  void *bufferData(const std::string &, uint32_t) override { return nullptr; }
-  plan::Status run(const std::string &entry) override { return runObserved(entry, {}); }
+  const DeviceCapabilities &capabilities() const override { return abilities; }
+  uint64_t residentBytes() const override { return plan().resident_bytes(); }
+  uint64_t transientBytes() const override { return plan::transientBytes(plan(), abilities.threads); }
 
-  plan::Status runObserved(const std::string &name, const InstructionObserver &after) override {
-    for (const plan::Entry &entry : plan->entries())
-      if (entry.name() == name)
-        return walk(entry, after);
-    return plan::error("the plan has no entry '{}'; compile it with tcc --entry", name);
+protected:
+  Status readBytes(Place, uint64_t, std::span<std::byte> to) override {
+    std::fill(to.begin(), to.end(), std::byte(0));
+    return Status();
+  }
+  Status writeBytes(Place, uint64_t, std::span<const std::byte>) override { return Status(); }
+  Expected<std::span<std::byte>> stageBytes(Place, uint64_t) override { return std::span<std::byte>(); }
+  Status commitBytes(const Staging &) override { return Status(); }
+  Status fillBytes(Place, uint64_t, std::byte) override { return Status(); }
+  Status copyBytes(Place, Place, uint64_t) override { return Status(); }
+  Status runEntry(uint32_t entry) override { return observeEntry(entry, {}); }
+  Status observeEntry(uint32_t entry, const InstructionObserver &after) override {
+    return walk(plan().entries(static_cast<int>(entry)), after);
   }
 
 private:
-  plan::Status walk(const plan::Entry &entry, const InstructionObserver &after) {
+  Status walk(const plan::Entry &entry, const InstructionObserver &after) {
     Ownership transient;
     std::vector<uint32_t> version(static_cast<size_t>(entry.buffers_size()), 0);
     for (int i = 0; i < entry.buffers_size(); ++i) {
@@ -102,19 +114,20 @@ private:
         if (!operand.read())
           continue;
         if (operand.version() != version[operand.buffer()])
-          return plan::error("{}: '{}' holds version {}, {} is read", where(), buffer.name(), version[operand.buffer()],
+          return error("{}: '{}' holds version {}, {} is read", where(), buffer.name(), version[operand.buffer()],
                              operand.version());
         uint64_t begin = buffer.offset() + operand.byte_offset(), end = buffer.offset() + buffer.bytes();
         if (buffer.arena() == plan::RESIDENT)
           continue;
         if (int owner = transient.intruder(begin, end, index); owner != index)
-          return plan::error("{}: '{}' is read, but its bytes {}", where(), buffer.name(),
-                             owner < 0 ? "were never written" : "hold '" + entry.buffers(owner).name() + "'");
+          return error("{}: '{}' is read, but its bytes {}", where(), buffer.name(),
+                       owner < 0                       ? std::string("were never written")
+                       : owner >= entry.buffers_size() ? "hold scratch of '" + entry.instructions(owner - entry.buffers_size()).node() + "'"
+                                                       : "hold '" + entry.buffers(owner).name() + "'");
       }
-      if (instruction.scratch() >= 0) {
-        const plan::Buffer &scratch = entry.buffers(instruction.scratch());
-        transient.write(scratch.offset(), scratch.offset() + scratch.bytes(), instruction.scratch());
-      }
+      // With enough workers it reaches as far as one likes.
+      if (plan::hasScratch(instruction))
+        transient.write(instruction.scratch_offset(), UINT64_MAX, entry.buffers_size() + at);
       for (const plan::Operand &operand : instruction.operands())
         if (operand.write()) {
           const plan::Buffer &buffer = entry.buffers(static_cast<int>(operand.buffer()));
@@ -128,17 +141,17 @@ private:
       if (after)
         after(static_cast<uint32_t>(at));
     }
-    return plan::Status::success();
+    return Status::success();
   }
 
-  std::shared_ptr<const plan::Plan> plan;
+  DeviceCapabilities abilities;
 };
 } // namespace
 
-plan::Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader) {
+Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &) {
   std::vector<std::string> problems = plan::verifyPlan(reader.plan(), 5);
   if (!problems.empty())
-    return plan::error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
+    return error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
   return std::unique_ptr<Device>(std::make_unique<NullDevice>(reader.sharedPlan()));
 }
 

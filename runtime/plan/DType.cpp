@@ -153,4 +153,29 @@ void fillElements(void *destination, DType dtype, uint64_t count, double value) 
   }
 }
 
+double floatElement(const void *elements, DType dtype, uint64_t index) {
+  auto load = [&](auto value) {
+    std::memcpy(&value, static_cast<const char *>(elements) + index * sizeof(value), sizeof(value));
+    return value;
+  };
+  switch (dtype) {
+  case F64:
+    return load(double());
+  case F32:
+    return load(float());
+  case BF16:
+    return std::bit_cast<float>(static_cast<uint32_t>(load(uint16_t())) << 16);
+  case F16: {
+    const uint16_t bits = load(uint16_t());
+    const int exponent = bits >> 10 & 31;
+    const double fraction = bits & 1023, sign = bits >> 15 ? -1 : 1;
+    if (exponent == 31)
+      return fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : sign * std::numeric_limits<double>::infinity();
+    return sign * (exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25));
+  }
+  default:
+    return std::numeric_limits<double>::quiet_NaN();
+  }
+}
+
 } // namespace tcc::plan

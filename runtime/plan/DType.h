@@ -33,6 +33,9 @@ std::string typeName(const TensorType &type);
 /// Writes `count` elements of value `value` (converted as a C cast does; round to nearest even for bf16 and f16).
 void fillElements(void *destination, DType dtype, uint64_t count, double value);
 
+/// Element `index` of floating-point elements, exactly; NaN for other types.
+double floatElement(const void *elements, DType dtype, uint64_t index);
+
 } // namespace tcc::plan
 
 #endif // TCC_RUNTIME_PLAN_DTYPE_H

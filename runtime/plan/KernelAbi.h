@@ -4,6 +4,11 @@
 // are compiled in; run-time scalars (learning rate, step) arrive in an ordinary buffer, so that a device program can be
 // captured once.
 //
+// A kernel in PTX (CodeObject::PTX) is an entry `symbol(pointer 0, pointer 1, ..., i64 tiles, pointer scratch)` of
+// global addresses. It runs on a one-dimensional grid whose size changes no result: groups of `tile_threads` threads
+// take tiles in strides of all groups. With scratch, thread t of the grid has the slot of that number, and a thread
+// without a tile touches none.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_KERNELABI_H
 #define TCC_RUNTIME_PLAN_KERNELABI_H
@@ -16,11 +21,18 @@ namespace tcc::plan {
 inline constexpr uint32_t kKernelAbiVersion = 1;
 
 /// Version of the plan file's format. Defined here and nowhere else.
-inline constexpr uint32_t kPlanFormatVersion = 8;
+inline constexpr uint32_t kPlanFormatVersion = 9;
 
 /// Runs tiles [tileBegin, tileEnd) of a kernel. `pointers` follow the instruction's operands in order; `scratch` is
 /// this worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.
 using KernelFunction = void (*)(void *const *pointers, int64_t tileBegin, int64_t tileEnd, void *scratch);
+
+/// Threads of a warp: a tile belongs to one warp, or to one thread.
+inline constexpr uint32_t kWarpThreads = 32;
+
+/// What CUDA allows on every architecture: threads of a block, blocks of a grid along x, parameters of a kernel.
+inline constexpr uint32_t kMostBlockThreads = 1024;
+inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.
 inline constexpr uint64_t kAlignmentBytes = 64;

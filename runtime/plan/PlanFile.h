@@ -9,7 +9,7 @@
 #define TCC_RUNTIME_PLAN_PLANFILE_H
 
 #include "runtime/plan/KernelAbi.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <cstddef>
@@ -106,9 +106,11 @@ public:
   /// Gives back the memory that the mapped file's pages take: they are read again from the file where they are asked for.
   void releasePages() const;
 
-  /// The file's path as given, and the folder that external weights are relative to ("." if there is none).
+  /// The file's path as given, and the folder that external weights are relative to: the file's ("." if it names none),
+  /// unless setFolder named another, which the plan was copied from.
   const std::string &path() const { return name; }
   std::string folder() const;
+  void setFolder(std::string path) { weightsFolder = std::move(path); }
   uint64_t fileBytes() const;
   std::span<const std::byte> bytes() const;
 
@@ -122,7 +124,7 @@ private:
 
   std::unique_ptr<Storage> storage;
   std::shared_ptr<const Plan> message;
-  std::string name;
+  std::string name, weightsFolder;
 };
 
 } // namespace tcc::plan

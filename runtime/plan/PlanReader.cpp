@@ -2,7 +2,7 @@
 #include "runtime/plan/PlanFile.h"
 
 #include "runtime/plan/Variants.h"
-#include "runtime/state/RegularFile.h"
+#include "support/RegularFile.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -48,8 +48,8 @@ PlanReader &PlanReader::operator=(PlanReader &&) = default;
 PlanReader::~PlanReader() = default;
 
 Expected<PlanReader> PlanReader::open(const std::string &path) {
-  Expected<runtime::RegularFile> file =
-      runtime::RegularFile::open(path, runtime::RegularFile::Accept::RegularFiles, "the plan");
+  Expected<tcc::RegularFile> file =
+      tcc::RegularFile::open(path, tcc::RegularFile::Accept::RegularFiles, "the plan");
   if (!file)
     return file.status();
   PlanReader reader;
@@ -161,6 +161,8 @@ std::span<const std::byte> PlanReader::payload(uint32_t index) const {
 }
 
 std::string PlanReader::folder() const {
+  if (!weightsFolder.empty())
+    return weightsFolder;
   size_t slash = name.rfind('/');
   return slash == std::string::npos ? "." : slash == 0 ? "/" : name.substr(0, slash);
 }

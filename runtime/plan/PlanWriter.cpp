@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/PlanFile.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -144,7 +144,7 @@ Status PlanWriter::write(const Plan &plan, const std::string &path) const {
 Status PlanWriter::writeBytes(std::string_view bytes, const std::string &path) { return writePieces({bytes}, path); }
 
 Status PlanWriter::writePieces(const std::vector<std::string_view> &pieces, const std::string &path) {
-  Expected<runtime::AtomicFile> file = runtime::AtomicFile::create(path);
+  Expected<tcc::AtomicFile> file = tcc::AtomicFile::create(path);
   if (!file)
     return file.status();
   for (std::string_view piece : pieces)

@@ -1,4 +1,4 @@
-//===- Signatures.cpp -----------------------------------------------------===//
+//===- Signatures.cpp - a hash of kernel signatures and code --------------===//
 #include "runtime/plan/Signatures.h"
 
 #include "runtime/plan/PlanFile.h"
@@ -30,6 +30,11 @@ uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t c
   bytes.number(codeBytes);
   bytes.number(codeHash);
   bytes.number(object.abi());
+  // Plans with objects in ELF keep the hash that they had before there were others.
+  if (object.format() != CodeObject::ELF) {
+    bytes.number(static_cast<uint64_t>(object.format()));
+    bytes.name(object.processor());
+  }
   bytes.number(static_cast<uint64_t>(object.kernels_size()));
   for (const KernelSignature &kernel : object.kernels()) {
     bytes.name(kernel.symbol());
@@ -49,6 +54,8 @@ uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t c
       bytes.number(pair.destination());
       bytes.number(pair.required());
     }
+    if (object.format() != CodeObject::ELF)
+      bytes.number(kernel.tile_threads());
   }
   return bytes.hash();
 }

@@ -1,25 +1,37 @@
-//===- Variants.cpp -------------------------------------------------------===//
+//===- Variants.cpp - choose one variant of a fat plan --------------------===//
 #include "runtime/plan/Variants.h"
+
+#include "runtime/plan/Parallelism.h"
+
+#include <algorithm>
 
 namespace tcc::plan {
 
-std::optional<uint32_t> fastestVariant(const Plan &plan, uint64_t bytes) {
+uint64_t variantBytes(const Plan &plan, uint32_t variant, uint32_t workers) {
+  uint64_t transient = 0;
+  for (const Entry &entry : plan.entries())
+    if (entry.variant() == variant)
+      transient = std::max(transient, transientBytes(entry, workers));
+  return transient > UINT64_MAX - plan.resident_bytes() ? UINT64_MAX : plan.resident_bytes() + transient;
+}
+
+std::optional<uint32_t> fastestVariant(const Plan &plan, uint64_t bytes, uint32_t workers) {
   if (plan.variants().empty())
-    return plan.resident_bytes() + plan.transient_bytes() <= bytes ? std::optional<uint32_t>(0) : std::nullopt;
+    return variantBytes(plan, 0, workers) <= bytes ? std::optional<uint32_t>(0) : std::nullopt;
   std::optional<uint32_t> best;
   for (int i = 0; i < plan.variants_size(); ++i)
-    if (plan.resident_bytes() + plan.variants(i).transient_bytes() <= bytes &&
+    if (variantBytes(plan, uint32_t(i), workers) <= bytes &&
         (!best || plan.variants(i).cost() < plan.variants(int(*best)).cost()))
       best = uint32_t(i);
   return best;
 }
 
-uint32_t smallestVariant(const Plan &plan) {
-  int least = 0;
-  for (int i = 1; i < plan.variants_size(); ++i)
-    if (plan.variants(i).transient_bytes() < plan.variants(least).transient_bytes())
+uint32_t smallestVariant(const Plan &plan, uint32_t workers) {
+  uint32_t least = 0;
+  for (uint32_t i = 1; i < uint32_t(plan.variants_size()); ++i)
+    if (variantBytes(plan, i, workers) < variantBytes(plan, least, workers))
       least = i;
-  return uint32_t(least);
+  return least;
 }
 
 Plan variantOf(const Plan &plan, uint32_t variant) {

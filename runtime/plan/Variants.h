@@ -14,11 +14,14 @@
 
 namespace tcc::plan {
 
-/// The fastest variant whose two arenas take at most `bytes`; none where none does. A plan without variants is its own.
-std::optional<uint32_t> fastestVariant(const Plan &plan, uint64_t bytes);
+/// Both arenas of a variant with so many workers. A plan without variants is its own.
+uint64_t variantBytes(const Plan &plan, uint32_t variant, uint32_t workers);
 
-/// The variant that takes the least memory.
-uint32_t smallestVariant(const Plan &plan);
+/// The fastest variant whose two arenas take at most `bytes` with so many workers; none where none does.
+std::optional<uint32_t> fastestVariant(const Plan &plan, uint64_t bytes, uint32_t workers);
+
+/// The variant that takes the least memory with so many workers.
+uint32_t smallestVariant(const Plan &plan, uint32_t workers);
 
 /// The plan with the entries of one variant alone.
 Plan variantOf(const Plan &plan, uint32_t variant);

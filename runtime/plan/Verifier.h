@@ -1,4 +1,4 @@
-//===- Verifier.h - is a plan safe to run? -------------------------------===//
+//===- Verifier.h - checks that a plan is safe to run ---------------------===//
 //
 // Checks everything that the executor trusts, from the plan alone and without any code of the planner's.
 //

@@ -1,4 +1,4 @@
-//===- VerifierCalls.cpp - does each call fit its operands? --------------===//
+//===- VerifierCalls.cpp - checks that each call fits its operands --------===//
 #include "runtime/plan/VerifierImpl.h"
 
 namespace tcc::plan::verifier {
@@ -125,16 +125,15 @@ void verifyAgainst(const Call &call, const KernelSignature &signature, int first
                   signature.symbol(), pair.source(), pair.destination());
 }
 
-void verifyKernel(const Call &call, const KernelCall &kernel) {
+void verifyKernel(const Context &context, const Call &call, const KernelCall &kernel) {
   const KernelSignature *signature = findSignature(call, kernel, call.instruction.operands_size());
   if (!signature)
     return;
   verifyAgainst(call, *signature, 0, 0);
-  if (signature->scratch_bytes() > 0 &&
-      (call.instruction.scratch() < 0 || call.instruction.scratch_slot_bytes() < signature->scratch_bytes()))
+  if (call.instruction.scratch_slot_bytes() < signature->scratch_bytes())
     call.report("{}: kernel '{}' needs {} bytes of scratch for each worker, the plan has {}", call.where(),
-                kernel.symbol(), signature->scratch_bytes(),
-                call.instruction.scratch() < 0 ? 0 : call.instruction.scratch_slot_bytes());
+                kernel.symbol(), signature->scratch_bytes(), call.instruction.scratch_slot_bytes());
+  verifyGrid(context, call.entry, call.index, kernel, *signature);
 }
 
 /// The kernel behind a product: its first operand is the product's rows in a worker's scratch, and it has none itself.
@@ -333,10 +332,12 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
   Call call{context.signatures, entry, index, instruction, report};
   switch (instruction.call_case()) {
   case Instruction::kKernel:
-    return verifyKernel(call, instruction.kernel());
+    return verifyKernel(context, call, instruction.kernel());
   case Instruction::kMatmul:
+    refuseCall(context, entry, index);
     return verifyMatmul(call, instruction.matmul());
   case Instruction::kConvolution:
+    refuseCall(context, entry, index);
     return verifyConvolution(call, instruction.convolution());
   case Instruction::kCopy:
     if (call.operandCount("copy", 2)) {
@@ -357,9 +358,9 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
   }
 }
 
-int64_t tilesOf(const Instruction &instruction) {
+int64_t leastTiles(const Instruction &instruction) {
   auto ceilDiv = [](int64_t size, int64_t tile) { return size > 0 && tile > 0 ? (size - 1) / tile + 1 : 1; };
-  Wide tiles = std::numeric_limits<int64_t>::max();
+  Wide tiles = 0;
   if (instruction.has_matmul()) {
     const MatmulCall &call = instruction.matmul();
     tiles = Wide(ceilDiv(call.batch(), call.tile_batch()));
@@ -367,8 +368,6 @@ int64_t tilesOf(const Instruction &instruction) {
          {ceilDiv(call.m(), call.tile_m()), ceilDiv(call.n(), call.tile_n()), ceilDiv(call.k(), call.chunk_k())})
       tiles = std::min<Wide>(tiles * Wide(pieces), std::numeric_limits<int64_t>::max());
   }
-  if (instruction.has_kernel())
-    tiles = Wide(std::max<int64_t>(instruction.kernel().tiles(), 0));
   if (instruction.has_convolution() && instruction.convolution().x_dims_size() > 0)
     tiles = ceilDiv(instruction.convolution().x_dims(0), instruction.convolution().tile_batch());
   return int64_t(std::clamp<Wide>(tiles, 0, std::numeric_limits<int64_t>::max()));

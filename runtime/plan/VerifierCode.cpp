@@ -59,6 +59,7 @@ SignatureIndex verifyCode(const Plan &plan, Reporter &report) {
              i);
       continue;
     }
+    verifyFormat(plan, i, report);
     for (const KernelSignature &signature : code.kernels())
       if (verifySignature(i, signature, report) &&
           !index[static_cast<size_t>(i)].emplace(signature.symbol(), &signature).second)

@@ -3,11 +3,16 @@
 // Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map
 // by offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
 //
+// Scratch grows with the number of workers. It begins above every buffer alive, and what has scratch runs beside nothing
+// else that has, so no number of workers makes two of them overlap.
+//
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/VerifierImpl.h"
+#include "runtime/plan/Parallelism.h"
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace tcc::plan::verifier {
@@ -26,6 +31,11 @@ public:
     for (int i = 0; i < entry.buffers_size(); ++i)
       usable[static_cast<size_t>(i)] = verifyBuffer(static_cast<uint32_t>(i));
     verifyOverlap();
+    findHighest();
+    if (std::find(usable.begin(), usable.end(), 0) == usable.end())
+      if (uint64_t needed = transientBytes(entry, plan.max_workers()); needed != entry.transient_bytes())
+        report("entry '{}': it states {} transient bytes, with {} workers it needs {}", entry.name(),
+               entry.transient_bytes(), plan.max_workers(), needed);
     version.assign(static_cast<size_t>(entry.buffers_size()), 0);
     writer.assign(static_cast<size_t>(entry.buffers_size()), -1);
     for (int i = 0; i < count && !report.full(); ++i)
@@ -182,6 +192,32 @@ private:
     }
   }
 
+  /// Of the buffers that live during each instruction, the one that ends highest.
+  void findHighest() {
+    std::vector<uint32_t> byEnd;
+    for (uint32_t i = 0; exists(i); ++i)
+      if (usable[i] && buffer(i).arena() == TRANSIENT)
+        byEnd.push_back(i);
+    std::stable_sort(byEnd.begin(), byEnd.end(), [&](uint32_t a, uint32_t b) { return endOf(a) > endOf(b); });
+    highest.assign(static_cast<size_t>(count), -1);
+    // From each instruction on, the first that has no buffer yet.
+    std::vector<size_t> open(static_cast<size_t>(count) + 1);
+    std::iota(open.begin(), open.end(), size_t(0));
+    auto firstOpen = [&](size_t at) {
+      while (open[at] != at)
+        at = open[at] = open[open[at]];
+      return at;
+    };
+    for (uint32_t i : byEnd)
+      for (size_t at = firstOpen(static_cast<size_t>(std::max(buffer(i).first(), 0)));
+           at < highest.size() && static_cast<int32_t>(at) <= buffer(i).last(); at = firstOpen(at)) {
+        highest[at] = static_cast<int32_t>(i);
+        open[at] = at + 1;
+      }
+  }
+
+  uint64_t endOf(uint32_t index) const { return buffer(index).offset() + buffer(index).bytes(); }
+
   void verifyOperand(int at, int position, std::set<uint32_t> &written) {
     const Instruction &instruction = entry.instructions(at);
     const Operand &operand = instruction.operands(position);
@@ -258,6 +294,8 @@ private:
              count - 1 - at);
       return;
     }
+    if (hasScratch(instruction))
+      report("{}: it has scratch, so it has no leave to run beside others", describeInstruction(entry, at));
     if (instruction.has_matmul() || instruction.has_convolution())
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
@@ -279,14 +317,12 @@ private:
     }
   }
 
-  /// Buffers of an instruction, scratch included, and whether it writes them.
+  /// Buffers of an instruction, and whether it writes them.
   std::vector<std::pair<uint32_t, bool>> touched(const Instruction &instruction) const {
     std::vector<std::pair<uint32_t, bool>> result;
     for (const Operand &operand : instruction.operands())
       if (exists(operand.buffer()))
         result.emplace_back(operand.buffer(), operand.write());
-    if (instruction.scratch() >= 0 && exists(static_cast<uint32_t>(instruction.scratch())))
-      result.emplace_back(static_cast<uint32_t>(instruction.scratch()), true);
     return result;
   }
 
@@ -299,49 +335,31 @@ private:
   }
 
   void verifyScratch(int at, const Instruction &instruction) {
-    uint64_t wanted = 0;
-    if (instruction.has_matmul())
-      for (const LibraryKernel &kernel : instruction.matmul().kernels())
-        wanted = std::max(wanted, kernel.scratch_bytes());
-    if (instruction.has_convolution())
-      for (const LibraryKernel &kernel : instruction.convolution().kernels())
-        wanted = std::max(wanted, kernel.scratch_bytes());
-    if (instruction.scratch() < 0) {
-      if (wanted > 0 || instruction.scratch_slot_bytes() > 0)
-        report("{}: it needs {} bytes of scratch for each worker and has no buffer for them",
-               describeInstruction(entry, at), std::max(wanted, instruction.scratch_slot_bytes()));
-      return;
-    }
-    auto index = static_cast<uint32_t>(instruction.scratch());
-    if (!exists(index)) {
-      report("{}: its scratch is buffer {}, the entry has {}", describeInstruction(entry, at), index,
-             entry.buffers_size());
-      return;
-    }
-    const Buffer &b = buffer(index);
-    uint64_t slot = instruction.scratch_slot_bytes();
-    if (at < b.first() || at > b.last())
-      report("{}: its scratch, {}, is used outside its life from {} to {}", describeInstruction(entry, at),
-             describe(entry, index), b.first(), b.last());
+    uint64_t wanted = instruction.has_matmul()        ? instruction.matmul().library_scratch_bytes()
+                      : instruction.has_convolution() ? instruction.convolution().slot_bytes()
+                                                      : 0;
+    uint64_t slot = instruction.scratch_slot_bytes(), shared = instruction.scratch_shared_bytes(),
+             offset = instruction.scratch_offset();
+    if (int64_t least = leastTiles(instruction); (instruction.has_matmul() || instruction.has_convolution()) &&
+                                                 instruction.tiles() < std::max<int64_t>(least, 1))
+      report("{}: it states {} tiles, and has at least {}", describeInstruction(entry, at), instruction.tiles(), least);
     if (slot % kAlignmentBytes != 0 || slot < wanted)
       report("{}: scratch slots of {} bytes, {} are needed in multiples of {}", describeInstruction(entry, at), slot,
              wanted, kAlignmentBytes);
-    uint64_t shared = instruction.scratch_shared_bytes();
-    uint32_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan.max_workers();
-    if (slots < plan.max_workers() && static_cast<int64_t>(slots) < tilesOf(instruction))
-      report("{}: {} slots of scratch are too few for {} workers", describeInstruction(entry, at), slots,
-             plan.max_workers());
+    if (!hasScratch(instruction))
+      return;
+    if (!instruction.has_kernel() && !instruction.has_matmul() && !instruction.has_convolution())
+      report("{}: it has scratch, which a copy or fill does not use", describeInstruction(entry, at));
     if (shared % kAlignmentBytes != 0)
       report("{}: shared scratch of {} bytes, no multiple of {}", describeInstruction(entry, at), shared,
              kAlignmentBytes);
-    if (b.kind() != Buffer::SCRATCH)
-      report("{}: its scratch, {}, is not of kind SCRATCH", describeInstruction(entry, at), describe(entry, index));
-    if (b.variable() >= 0 || Wide(slot) * slots + shared > b.bytes())
-      report("{}: its scratch, {}, has {} bytes, {} workers need {} each, and {} together",
-             describeInstruction(entry, at), describe(entry, index), b.bytes(), slots, slot, shared);
-    for (const Operand &operand : instruction.operands())
-      if (operand.buffer() == index)
-        report("{}: {} is both scratch and operand", describeInstruction(entry, at), describe(entry, index));
+    if (offset % kAlignmentBytes != 0)
+      report("{}: its scratch at offset {}, no multiple of {}", describeInstruction(entry, at), offset,
+             kAlignmentBytes);
+    if (int32_t index = highest[static_cast<size_t>(at)]; index >= 0 && endOf(static_cast<uint32_t>(index)) > offset)
+      report("{}: its scratch at offset {} lies below the end of {} at {}, which lives there",
+             describeInstruction(entry, at), offset, describe(entry, static_cast<uint32_t>(index)),
+             endOf(static_cast<uint32_t>(index)));
   }
 
   const Context &context;
@@ -350,6 +368,7 @@ private:
   Reporter &report;
   int32_t count;
   std::vector<char> usable;
+  std::vector<int32_t> highest; // buffer at each instruction; -1: none
   std::set<int32_t> variables;
   std::vector<uint32_t> version;
   std::vector<int> writer;

@@ -54,9 +54,8 @@ std::string describe(const Entry &entry, uint32_t buffer);
 /// "entry 'step', instruction 12 (node 'MatMul_4')".
 std::string describeInstruction(const Entry &entry, int index);
 
-/// Slots of scratch beyond which no worker has use for one: tiles, at least so many for a convolution, which may also
-/// be cut by groups; no end for a generated kernel, where each worker has its own.
-int64_t tilesOf(const Instruction &instruction);
+/// Tiles that a matmul or convolution has at least: a convolution may also be cut by groups.
+int64_t leastTiles(const Instruction &instruction);
 
 /// Bytes that operand `index` of an instruction can reach: its buffer's size less the byte offset.
 uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int index);
@@ -67,12 +66,22 @@ using SignatureIndex = std::vector<std::map<std::string_view, const KernelSignat
 /// Code objects and their signatures.
 SignatureIndex verifyCode(const Plan &plan, Reporter &report);
 
+/// Is a code object of the format that the plan's target runs?
+void verifyFormat(const Plan &plan, int index, Reporter &report);
+
 /// A plan under examination.
 struct Context {
   const Plan &plan;
   const SignatureIndex &signatures;
   Reporter &report;
 };
+
+/// The launch of a kernel on a GPU: its grid, and scratch for every thread that takes a tile.
+void verifyGrid(const Context &context, const Entry &entry, int index, const KernelCall &kernel,
+                const KernelSignature &signature);
+
+/// Reports a matmul or convolution in a plan whose target has none.
+void refuseCall(const Context &context, const Entry &entry, int index);
 
 /// Operand counts, shapes against buffer sizes, tiles and signatures of one instruction, whose operands are in bounds.
 void verifyCall(const Context &context, const Entry &entry, int index);

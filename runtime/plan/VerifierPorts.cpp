@@ -1,5 +1,6 @@
-//===- VerifierPorts.cpp - what the runtime puts into an entry and takes out -===//
+//===- VerifierPorts.cpp - checks inputs, outputs, scalars and counters ---===//
 #include "runtime/plan/VerifierImpl.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <array>
@@ -8,12 +9,13 @@
 namespace tcc::plan::verifier {
 
 namespace {
-/// Outputs of which the runtime reads the first element (docs/plan-format.md).
-constexpr std::array<std::string_view, 5> kNumbers = {"loss_sum", "loss_weight", "grad_norm", "correct", "counted"};
+/// Outputs of which the runtime reads the first element (docs/design/plan-format.md).
+constexpr std::array<std::string_view, 5> kNumbers = {outputs::kLossSum, outputs::kLossWeight, outputs::kGradNorm,
+                                                      outputs::kCorrect, outputs::kCounted};
 
 bool isNumberOfTraining(const Entry &entry, const std::string &output) {
-  return entry.name() != "predict" && entry.name() != "predict_inference" && entry.name() != "gradients" &&
-         std::find(kNumbers.begin(), kNumbers.end(), output) != kNumbers.end();
+  return entry.name() != entries::kPredict && entry.name() != entries::kPredictInference &&
+         entry.name() != entries::kGradients && std::find(kNumbers.begin(), kNumbers.end(), output) != kNumbers.end();
 }
 
 class PortVerifier {

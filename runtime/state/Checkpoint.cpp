@@ -1,7 +1,8 @@
-//===- Checkpoint.cpp - a run's state on the disk ------------------------===//
+//===- Checkpoint.cpp - read and write the checkpoints of a run -----------===//
 #include "runtime/state/Checkpoint.h"
-#include "runtime/plan/BytesText.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/BytesText.h"
+#include "support/AtomicFile.h"
+#include "support/PlanNames.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
@@ -66,17 +67,17 @@ std::vector<uint64_t> tcc::runtime::checkpointSteps(const std::string &run) {
   return steps;
 }
 
-plan::Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference) {
+Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference) {
   std::error_code code;
   if (!fs::is_directory(reference.run, code))
-    return plan::error("{}: no such run folder", reference.run);
+    return error("{}: no such run folder", reference.run);
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
   if (steps.empty())
-    return plan::error("{}: the run has no checkpoint", reference.run);
+    return error("{}: the run has no checkpoint", reference.run);
   uint64_t step = steps.back();
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run), code))
-      return plan::error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
+      return error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
                          "--eval-data",
                          reference.run);
     auto best = readBest(reference.run);
@@ -87,11 +88,11 @@ plan::Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &ref
     parseNumber(reference.selector, step);
   }
   if (std::find(steps.begin(), steps.end(), step) == steps.end())
-    return plan::error("{}: no checkpoint of step {}; there are {}", reference.run, step, fmt::join(steps, ", "));
+    return error("{}: no checkpoint of step {}; there are {}", reference.run, step, fmt::join(steps, ", "));
   return placeOf(reference.run, step);
 }
 
-plan::Expected<Manifest> tcc::runtime::readManifest(const std::string &folder) {
+Expected<Manifest> tcc::runtime::readManifest(const std::string &folder) {
   std::string path = folder + "/" + kManifest;
   auto text = readJsonText(path);
   if (!text)
@@ -101,35 +102,35 @@ plan::Expected<Manifest> tcc::runtime::readManifest(const std::string &folder) {
     return manifest.status();
   uint64_t step = 0;
   if (stepOf(fs::path(folder).filename().string(), step) && step != manifest->position.step)
-    return plan::error("{}: damaged: it is of step {}, its folder of step {}; give the folder its old name back", path,
+    return error("{}: damaged: it is of step {}, its folder of step {}; give the folder its old name back", path,
                        manifest->position.step, step);
   return manifest;
 }
 
-plan::Expected<Checkpoint> tcc::runtime::Checkpoint::open(const std::string &folder) {
+Expected<Checkpoint> tcc::runtime::Checkpoint::open(const std::string &folder) {
   Checkpoint checkpoint;
   checkpoint.place = folder;
   std::string path = folder + "/" + kManifest;
   auto text = readJsonText(path);
-  auto read = [&]() -> plan::Status {
+  auto read = [&]() -> Status {
     auto manifest = readManifest(folder);
     if (!manifest)
       return manifest.status();
     checkpoint.contents = manifest.take();
     return checkpoint.openShards();
   };
-  plan::Status status = read();
+  Status status = read();
   if (status.ok())
     return checkpoint;
   // Another process may have written or removed the checkpoint meanwhile: then it is not damaged.
   auto again = readJsonText(path);
   if (text.ok() != again.ok() || (text.ok() && *text != *again))
-    return plan::error("{}: another process {} it while it was read; {}", folder, again ? "replaced" : "removed",
+    return error("{}: another process {} it while it was read; {}", folder, again ? "replaced" : "removed",
                        again ? "try again" : "choose another checkpoint");
   return status;
 }
 
-plan::Status tcc::runtime::Checkpoint::openShards() {
+Status tcc::runtime::Checkpoint::openShards() {
   for (const ManifestShard &shard : contents.shards) {
     std::string path = place + "/" + shard.file;
     auto file = SafetensorsFile::open(path);
@@ -137,39 +138,39 @@ plan::Status tcc::runtime::Checkpoint::openShards() {
       return file.status();
     std::span<const std::byte> bytes = file->file()->bytes();
     if (contents.version > 1 && bytes.size() != shard.bytes)
-      return plan::error("{}: damaged: it holds {} bytes, the manifest says {}; use an earlier checkpoint", path,
+      return error("{}: damaged: it holds {} bytes, the manifest says {}; use an earlier checkpoint", path,
                          bytes.size(), shard.bytes);
     if (plan::hashBytes(bytes.data(), bytes.size()) != shard.hash)
-      return plan::error("{}: damaged: its checksum is not the manifest's; use an earlier checkpoint", path);
+      return error("{}: damaged: its checksum is not the manifest's; use an earlier checkpoint", path);
     shards.push_back(file.take());
   }
-  plan::Status status = contents.version == 1 ? takeTensorsOfHeader() : checkSlices();
+  Status status = contents.version == 1 ? takeTensorsOfHeader() : checkSlices();
   for (size_t i = 0; i < contents.tensors.size(); ++i)
     byName[contents.tensors[i].name] = i;
   return status;
 }
 
-plan::Status tcc::runtime::Checkpoint::takeTensorsOfHeader() {
+Status tcc::runtime::Checkpoint::takeTensorsOfHeader() {
   for (const Tensor &tensor : shards.front().tensors()) {
     std::vector<uint64_t> shape(tensor.type.dims().begin(), tensor.type.dims().end());
     std::vector<uint64_t> start(shape.size(), 0);
     contents.tensors.push_back({tensor.name, tensor.type, std::nullopt, {{0, tensor.name, start, shape}}});
   }
-  return plan::Status();
+  return Status();
 }
 
-plan::Status tcc::runtime::Checkpoint::checkSlices() {
+Status tcc::runtime::Checkpoint::checkSlices() {
   for (const ManifestTensor &tensor : contents.tensors)
     for (const TensorSlice &slice : tensor.slices) {
       std::string path = place + "/" + contents.shards[slice.shard].file;
       const Tensor *stored = shards[slice.shard].find(slice.key);
       if (!stored)
-        return plan::error("{}: damaged: it has no '{}', which the manifest says", path, slice.key);
+        return error("{}: damaged: it has no '{}', which the manifest says", path, slice.key);
       if (std::string wanted = plan::typeName(sliceType(tensor.type, slice)); plan::typeName(stored->type) != wanted)
-        return plan::error("{}: damaged: '{}' is {}, the manifest says {}", path, slice.key,
+        return error("{}: damaged: '{}' is {}, the manifest says {}", path, slice.key,
                            plan::typeName(stored->type), wanted);
     }
-  return plan::Status();
+  return Status();
 }
 
 const ManifestTensor *tcc::runtime::Checkpoint::find(std::string_view name) const {
@@ -204,84 +205,109 @@ std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan
       result.push_back({i, TensorRole::Parameter});
     else if (role == plan::OPTIMIZER)
       result.push_back({i, TensorRole::Optimizer});
+    else if (role == plan::EMA)
+      result.push_back({i, TensorRole::Ema});
     else if (role != plan::ACCUMULATOR && written[static_cast<size_t>(i)])
       result.push_back({i, TensorRole::Buffer});
   }
   return result;
 }
 
-plan::Status tcc::runtime::writeCheckpoint(const std::string &run, const RunRecord &record, const plan::Plan &plan,
-                                           Device &device, const TrainingPosition &position) {
+/// A tensor that is one slice of the first shard.
+static ManifestTensor wholeTensor(const std::string &name, const plan::TensorType &type, TensorRole role) {
+  std::vector<uint64_t> shape(type.dims().begin(), type.dims().end());
+  return {name, type, role, {{0, name, std::vector<uint64_t>(shape.size(), 0), shape}}};
+}
+
+std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &plan, Device &device,
+                                                               std::span<const HostState> hostState) {
+  std::vector<CheckpointTensor> tensors;
+  for (auto [index, role] : checkpointedVariables(plan)) {
+    Place place = Place::variable(static_cast<uint32_t>(index));
+    tensors.push_back({{plan.variables(index).name(), plan.variables(index).type(),
+                        [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
+                       role});
+  }
+  for (const HostState &one : hostState)
+    tensors.push_back({{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
+  std::sort(tensors.begin(), tensors.end(), comesBefore);
+  return tensors;
+}
+
+Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const RunRecord &record,
+                                                 const TrainingPosition &position,
+                                                 std::vector<CheckpointTensor> given) {
   Manifest manifest;
   manifest.run = record;
   manifest.position = position;
-  std::vector<Tensor> tensors;
-  for (auto [index, role] : checkpointedVariables(plan)) {
-    const plan::Variable &variable = plan.variables(index);
-    const auto *data = static_cast<const std::byte *>(device.variableData(static_cast<uint32_t>(index)));
-    if (!data)
-      continue;
-    tensors.push_back({variable.name(), variable.type(), {data, plan::tensorBytes(variable.type()).value_or(0)}});
-    std::vector<uint64_t> shape(variable.type().dims().begin(), variable.type().dims().end());
-    std::vector<uint64_t> start(shape.size(), 0);
-    manifest.tensors.push_back({variable.name(), variable.type(), role, {{0, variable.name(), start, shape}}});
+  std::vector<StreamedValue> tensors;
+  for (CheckpointTensor &tensor : given) {
+    manifest.tensors.push_back(wholeTensor(tensor.name, tensor.type, tensor.role));
+    tensors.push_back(std::move(tensor));
   }
+  uint64_t bytes = 0;
   std::string place = placeOf(run, position.step), temporary = hiddenPlaceOf(run, position.step, "tmp");
   std::error_code code;
   fs::remove_all(temporary, code);
-  auto finish = [&]() -> plan::Status {
-    if (plan::Status status = makeFolders(temporary); !status.ok())
+  auto finish = [&]() -> Status {
+    if (Status status = makeFolders(temporary); !status.ok())
       return status;
     std::string state = temporary + "/" + kState;
     auto hash = writeSafetensors(state, tensors);
     if (!hash)
       return hash.status();
     manifest.shards.push_back({kState, fs::file_size(state, code), *hash});
-    if (plan::Status status = writeFileAtomically(temporary + "/" + kManifest, manifestText(manifest)); !status.ok())
+    std::string text = manifestText(manifest);
+    bytes = manifest.shards.front().bytes + text.size();
+    if (Status status = writeFileAtomically(temporary + "/" + kManifest, text); !status.ok())
       return status;
     // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step.
     if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
       fs::remove_all(temporary, code);
     } else {
-      if (plan::Status status = removeCheckpoint(run, position.step); !status.ok())
+      if (Status status = removeCheckpoint(run, position.step); !status.ok())
         return status;
       if (std::rename(temporary.c_str(), place.c_str()) != 0)
-        return plan::error("{}: cannot write: {}", place, std::strerror(errno));
+        return error("{}: cannot write: {}", place, std::strerror(errno));
     }
     syncFolder(folderOf(run));
-    return plan::Status();
+    return Status();
   };
-  plan::Status status = finish();
+  Status status = finish();
   if (!status.ok())
     fs::remove_all(temporary, code);
-  return status.withContext(fmt::format("checkpoint of step {}", position.step));
+  if (!status.ok())
+    return status.exitCode() == kExitFault ? status.withContext(fmt::format("checkpoint of step {}", position.step))
+                                           : status;
+  return bytes;
 }
 
-plan::Status tcc::runtime::markBest(const std::string &run, uint64_t step, double loss) {
-  return writeFileAtomically(bestFileOf(run), sealObject({{"step", step}, {"eval_loss", loss}}));
+Status tcc::runtime::markBest(const std::string &run, const BestCheckpoint &best) {
+  return writeFileAtomically(bestFileOf(run), sealObject({{"step", best.step}, {best.metric, best.value}}));
 }
 
-plan::Expected<BestCheckpoint> tcc::runtime::readBest(const std::string &run) {
+Expected<BestCheckpoint> tcc::runtime::readBest(const std::string &run) {
   std::string path = bestFileOf(run);
   auto best = readSealed(path, /*allowUnsealed=*/true);
   if (!best)
     return best.status();
-  auto step = best->find("step"), loss = best->find("eval_loss");
-  if (step == best->end() || !step->is_number_unsigned() || loss == best->end() || !loss->is_number())
-    return plan::error("{}: damaged: it names no step and eval_loss; use @last, or @STEP", path);
-  return BestCheckpoint{step->get<uint64_t>(), loss->get<double>()};
+  auto step = best->find("step");
+  for (const auto &[key, value] : best->items())
+    if (step != best->end() && step->is_number_unsigned() && key.find("eval_") != std::string::npos && value.is_number())
+      return BestCheckpoint{step->get<uint64_t>(), value.get<double>(), key};
+  return error("{}: damaged: it names no step and metric; use @last, or @STEP", path);
 }
 
-plan::Status tcc::runtime::removeCheckpoint(const std::string &run, uint64_t step) {
+Status tcc::runtime::removeCheckpoint(const std::string &run, uint64_t step) {
   std::string place = placeOf(run, step), hidden = hiddenPlaceOf(run, step, "removed");
   std::error_code code;
   if (!fs::exists(fs::symlink_status(place, code)))
-    return plan::Status();
+    return Status();
   fs::remove_all(hidden, code);
   fs::rename(place, hidden, code);
   if (!code)
     fs::remove_all(hidden, code);
-  return code ? plan::error("{}: cannot remove: {}", place, code.message()) : plan::Status();
+  return code ? error("{}: cannot remove: {}", place, code.message()) : Status();
 }
 
 void tcc::runtime::removeUnfinished(const std::string &run) {
@@ -296,11 +322,73 @@ void tcc::runtime::removeUnfinished(const std::string &run) {
     fs::remove_all(path, code);
 }
 
-plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device) {
+const ManifestTensor *tcc::runtime::findValue(const Checkpoint &checkpoint, const std::string &name, WeightSet set) {
+  if (set == WeightSet::Averages)
+    if (const ManifestTensor *average = checkpoint.find(name + std::string(states::kEmaSuffix));
+        average && average->role == TensorRole::Ema)
+      return average;
+  return checkpoint.find(name);
+}
+
+Status tcc::runtime::requireAverages(const Checkpoint &checkpoint) {
+  for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
+    if (tensor.role == TensorRole::Ema)
+      return Status();
+  return error("{}: the run keeps no averaged weights; leave --ema out, or train with --set train.ema.decay=0.999",
+               checkpoint.folder());
+}
+
+/// True where an average of type `from` is a value of type `to`, rounded: the shapes are one, the elements may be wider.
+static bool isRoundedTo(const ManifestTensor &from, const plan::TensorType &to) {
+  plan::TensorType widened = to;
+  widened.set_dtype(from.type.dtype());
+  return from.role == TensorRole::Ema && from.type.dtype() == plan::F32 && plan::isFloatingPoint(to.dtype()) &&
+         plan::typeName(widened) == plan::typeName(from.type);
+}
+
+std::vector<std::byte> tcc::runtime::roundedBytes(const Checkpoint &checkpoint, const ManifestTensor &tensor,
+                                                  plan::DType dtype) {
+  std::vector<std::byte> wide(plan::tensorBytes(tensor.type).value_or(0));
+  checkpoint.copyTo(tensor, wide.data());
+  if (dtype == tensor.type.dtype())
+    return wide;
+  const uint64_t count = plan::elementCount(tensor.type).value_or(0), size = plan::dtypeBytes(dtype);
+  std::vector<std::byte> narrow(count * size);
+  for (uint64_t i = 0; i < count; ++i)
+    plan::fillElements(narrow.data() + i * size, dtype, 1, plan::floatElement(wide.data(), tensor.type.dtype(), i));
+  return narrow;
+}
+
+/// Copies the checkpoint's tensors into variables, by index.
+static Status copyToDevice(const Checkpoint &checkpoint, const plan::Plan &plan,
+                           const std::vector<std::pair<int, const ManifestTensor *>> &tensors, Device &device) {
+  for (const auto &[variable, tensor] : tensors) {
+    if (plan::DType dtype = plan.variables(variable).type().dtype(); dtype != tensor->type.dtype()) {
+      Status status = device.write(Place::variable(static_cast<uint32_t>(variable)), 0,
+                                   roundedBytes(checkpoint, *tensor, dtype));
+      if (!status.ok())
+        return status;
+      continue;
+    }
+    Expected<Staging> staging = device.stage(Place::variable(static_cast<uint32_t>(variable)));
+    if (!staging)
+      return staging.status();
+    if (staging->bytes.empty())
+      continue;
+    checkpoint.copyTo(*tensor, staging->bytes.data());
+    if (Status status = device.commit(*staging); !status.ok())
+      return status;
+  }
+  return Status();
+}
+
+Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device) {
   NameList missing, unexpected, different;
   std::vector<std::pair<int, const ManifestTensor *>> found;
   std::map<std::string, TensorRole> wanted;
   for (auto [index, role] : checkpointedVariables(plan)) {
+    if (role == TensorRole::Ema)
+      continue;
     const plan::Variable &variable = plan.variables(index);
     wanted[variable.name()] = role;
     const ManifestTensor *tensor = checkpoint.find(variable.name());
@@ -315,7 +403,7 @@ plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &p
     found.emplace_back(index, tensor);
   }
   for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
-    if (!wanted.count(tensor.name))
+    if (tensor.role != TensorRole::Ema && !wanted.count(tensor.name))
       unexpected.add(tensor.name);
   std::string problems;
   for (auto [list, text] : {std::pair(&missing, "the checkpoint lacks"), std::pair(&unexpected, "the plan lacks"),
@@ -323,18 +411,18 @@ plan::Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &p
     if (!list->empty())
       problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
   if (!problems.empty())
-    return plan::error(
+    return error(
         "{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
         "new run from its weights with --init",
         checkpoint.folder(), problems);
-  for (const auto &[variable, tensor] : found)
-    if (void *destination = device.variableData(static_cast<uint32_t>(variable)))
-      checkpoint.copyTo(*tensor, static_cast<std::byte *>(destination));
-  return plan::Status();
+  return copyToDevice(checkpoint, plan, found, device);
 }
 
-plan::Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
-                                           NameList &unused) {
+Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
+                                           NameList &unused, WeightSet set) {
+  if (set == WeightSet::Averages)
+    if (Status status = requireAverages(checkpoint); !status.ok())
+      return status;
   std::vector<bool> written = writtenVariables(plan);
   NameList missing;
   std::vector<std::pair<int, const ManifestTensor *>> found;
@@ -344,14 +432,14 @@ plan::Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::P
     known.insert(variable.name());
     if (!isModelValue(variable))
       continue;
-    const ManifestTensor *tensor = checkpoint.find(variable.name());
+    const ManifestTensor *tensor = findValue(checkpoint, variable.name(), set);
     // A plan without training entries has no parameters: what the run did not train keeps its initial value.
     if (!tensor && (variable.role() == plan::PARAMETER || written[static_cast<size_t>(i)]))
       missing.add(variable.name());
     if (!tensor)
       continue;
-    if (plan::typeName(tensor->type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with",
+    if (plan::typeName(tensor->type) != plan::typeName(variable.type()) && !isRoundedTo(*tensor, variable.type()))
+      return error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with",
                          checkpoint.folder(), variable.name(), plan::typeName(tensor->type),
                          plan::typeName(variable.type()));
     found.emplace_back(i, tensor);
@@ -364,12 +452,9 @@ plan::Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::P
       unused.add(tensor.name);
   }
   if (found.empty() && hasModelValues)
-    return plan::error("{}: none of its values belongs to the plan's model '{}'", checkpoint.folder(), plan.model());
+    return error("{}: none of its values belongs to the plan's model '{}'", checkpoint.folder(), plan.model());
   if (!missing.empty())
-    return plan::error("{}: it lacks values of the plan's model '{}': {}; use the plan that the run was made with",
+    return error("{}: it lacks values of the plan's model '{}': {}; use the plan that the run was made with",
                        checkpoint.folder(), plan.model(), missing.text());
-  for (const auto &[variable, tensor] : found)
-    if (void *destination = device.variableData(static_cast<uint32_t>(variable)))
-      checkpoint.copyTo(*tensor, static_cast<std::byte *>(destination));
-  return plan::Status();
+  return copyToDevice(checkpoint, plan, found, device);
 }

@@ -1,7 +1,7 @@
-//===- Checkpoint.h - a run's state on the disk --------------------------===//
+//===- Checkpoint.h - read and write the checkpoints of a run -------------===//
 //
 // A run folder holds `checkpoints/step-N/` with a manifest (Manifest.h) and the shards that it names. A checkpoint is
-// written beside its place and renamed: it is there whole, or not at all. docs/checkpoints.md describes the files.
+// written beside its place and renamed: it is there whole, or not at all. docs/guide/checkpoints.md describes the files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_CHECKPOINT_H
@@ -28,7 +28,7 @@ RunReference parseRunReference(const std::string &text);
 
 /// The folder of the checkpoint, e.g. "RUN/checkpoints/step-120". Error: no such run or checkpoint; those that are
 /// there are listed.
-plan::Expected<std::string> findCheckpoint(const RunReference &reference);
+Expected<std::string> findCheckpoint(const RunReference &reference);
 
 /// Steps of the run's checkpoints, ascending.
 std::vector<uint64_t> checkpointSteps(const std::string &run);
@@ -37,7 +37,7 @@ std::vector<uint64_t> checkpointSteps(const std::string &run);
 class Checkpoint {
 public:
   /// Error: missing, damaged, of another step than its folder's name says, or replaced while it was read.
-  static plan::Expected<Checkpoint> open(const std::string &folder);
+  static Expected<Checkpoint> open(const std::string &folder);
 
   const std::string &folder() const { return place; }
   const Manifest &manifest() const { return contents; }
@@ -50,9 +50,9 @@ public:
   void copyTo(const ManifestTensor &tensor, std::byte *destination) const;
 
 private:
-  plan::Status openShards();
-  plan::Status takeTensorsOfHeader();
-  plan::Status checkSlices();
+  Status openShards();
+  Status takeTensorsOfHeader();
+  Status checkSlices();
 
   std::string place;
   Manifest contents;
@@ -62,27 +62,45 @@ private:
 };
 
 /// Reads and checks the manifest alone.
-plan::Expected<Manifest> readManifest(const std::string &folder);
+Expected<Manifest> readManifest(const std::string &folder);
 
-/// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step.
-plan::Status writeCheckpoint(const std::string &run, const RunRecord &record, const plan::Plan &plan, Device &device,
-                             const TrainingPosition &position);
+/// State of a run that the host keeps beside the plan's variables.
+struct HostState {
+  std::string name;
+  plan::TensorType type;
+  TensorRole role;
+  std::span<const std::byte> bytes; ///< valid as long as the run's
+};
 
-/// Makes the checkpoint of `step` what RUN@best means, and reads it back. Error: missing or damaged.
-plan::Status markBest(const std::string &run, uint64_t step, double loss);
+/// A tensor of a checkpoint that is to be written.
+struct CheckpointTensor : StreamedValue {
+  TensorRole role;
+};
+/// All state, in the order of the file.
+std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &device,
+                                                std::span<const HostState> hostState = {});
+
+/// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step. Returns the
+/// bytes of its files. Error: with the exit status of the tensor whose stream failed.
+Expected<uint64_t> writeCheckpoint(const std::string &run, const RunRecord &record, const TrainingPosition &position,
+                                   std::vector<CheckpointTensor> tensors);
+
+/// RUN@best, which markBest sets and readBest reads back. Error: missing or damaged.
 struct BestCheckpoint {
   uint64_t step = 0;
-  double loss = 0;
+  double value = 0;
+  std::string metric = "eval_loss"; ///< a key of metrics.jsonl
 };
-plan::Expected<BestCheckpoint> readBest(const std::string &run);
+Status markBest(const std::string &run, const BestCheckpoint &best);
+Expected<BestCheckpoint> readBest(const std::string &run);
 
 /// Removes a checkpoint; a reader sees all of it or nothing. Does nothing where there is none.
-plan::Status removeCheckpoint(const std::string &run, uint64_t step);
+Status removeCheckpoint(const std::string &run, uint64_t step);
 
-/// Removes what processes that died left in the run's checkpoints. Only for the holder of the run's lock.
+/// Removes temporary files of dead processes from the run's checkpoints. Only for the holder of the run's lock.
 void removeUnfinished(const std::string &run);
 
-/// The tensors that a checkpoint of the plan holds, and their roles: what training changes and a resumed run needs.
+/// The tensors of a checkpoint of the plan, and their roles: those that training changes and a resumed run needs.
 /// Gradient accumulators start anew with each window.
 struct CheckpointedVariable {
   int variable; ///< index into Plan.variables
@@ -90,13 +108,27 @@ struct CheckpointedVariable {
 };
 std::vector<CheckpointedVariable> checkpointedVariables(const plan::Plan &plan);
 
-/// Copies all state into the device's variables. Error: the checkpoint lacks a tensor of the plan, has one that the
+/// Copies all state but averages (WeightAverages.h) into the device's variables. Error: the checkpoint lacks a tensor of the plan, has one that the
 /// plan lacks, or one has another type or role; all of them are listed, and nothing is copied.
-plan::Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device);
+Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device);
+
+/// The values of trained parameters: as the last update left them, or their averages.
+enum class WeightSet { Last, Averages };
+
+/// The tensor with a parameter's value in that set; the others' value is the same in both. Null where there is none.
+const ManifestTensor *findValue(const Checkpoint &checkpoint, const std::string &name, WeightSet set);
+
+/// The tensor's bytes, its elements rounded to `dtype`.
+std::vector<std::byte> roundedBytes(const Checkpoint &checkpoint, const ManifestTensor &tensor, plan::DType dtype);
+
+/// Error: the checkpoint holds no averages.
+Status requireAverages(const Checkpoint &checkpoint);
 
 /// Copies the model's values (parameters, running statistics) into variables of the same names. Error: a parameter of
-/// the plan is missing, another type. `unused` gets the values that the plan has no variable for.
-plan::Status loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, NameList &unused);
+/// the plan is missing, another type; no averages where they are asked for. `unused` gets the values that the plan has no
+/// variable for.
+Status loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, NameList &unused,
+                       WeightSet set = WeightSet::Last);
 
 } // namespace tcc::runtime
 

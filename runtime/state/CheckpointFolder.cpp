@@ -1,4 +1,4 @@
-//===- CheckpointFolder.cpp - which checkpoints are the run's own --------===//
+//===- CheckpointFolder.cpp - find the checkpoints that a run wrote -------===//
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/state/Checkpoint.h"
 

@@ -1,4 +1,4 @@
-//===- CheckpointFolder.h - which checkpoints are the run's own ----------===//
+//===- CheckpointFolder.h - find the checkpoints that a run wrote ---------===//
 #ifndef TCC_RUNTIME_STATE_CHECKPOINTFOLDER_H
 #define TCC_RUNTIME_STATE_CHECKPOINTFOLDER_H
 

@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/plan/ModelNotes.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 #include "runtime/state/OnnxStream.h"
 #include "runtime/state/Quantization.h"
 #include "runtime/state/Weights.h"
@@ -117,7 +117,7 @@ void forEachGraph(onnx::GraphProto &graph, const std::function<void(onnx::GraphP
 
 bool isStandard(const onnx::NodeProto &node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// The statistics of a BatchNormalization in inference mode are its inputs: what reads them reads those.
+/// The statistics of a BatchNormalization in inference mode are its inputs: their readers read those.
 void passStatistics(onnx::GraphProto &graph, const onnx::NodeProto &node) {
   for (int i = 1; i < node.output_size(); ++i) {
     if (node.output(i).empty() || node.input_size() < 5)
@@ -177,26 +177,24 @@ public:
   Values(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder)
       : trained(trained), initial(reader, folder) {}
 
-  bool isTrained(const plan::Variable &variable) const { return !trained(variable).empty(); }
-  plan::Expected<std::span<const std::byte>> of(const plan::Variable &variable) {
-    std::span<const std::byte> bytes = trained(variable);
-    if (!bytes.empty())
-      return bytes;
-    return initial.bytes(variable);
+  bool isTrained(const plan::Variable &variable) const { return trained.has(variable); }
+  Status stream(const plan::Variable &variable, const ByteSink &sink) {
+    return isTrained(variable) ? trained.stream(variable, sink) : initial.stream(variable, sink);
   }
-  plan::Status stream(const plan::Variable &variable, const ByteSink &sink) {
-    std::span<const std::byte> bytes = trained(variable);
-    return bytes.empty() ? initial.stream(variable, sink) : sink(bytes);
-  }
-  plan::Expected<std::vector<std::byte>> ofTie(const plan::Plan &plan, const plan::Tie &tie) {
+  Expected<std::vector<std::byte>> ofTie(const plan::Plan &plan, const plan::Tie &tie) {
     for (const plan::Variable &variable : plan.variables())
       if (variable.name() == tie.of()) {
-        auto bytes = of(variable);
-        if (!bytes)
-          return bytes.status();
-        return tiedBytes(tie, variable, *bytes);
+        std::vector<std::byte> bytes;
+        bytes.reserve(plan::tensorBytes(variable.type()).value_or(0));
+        Status status = stream(variable, [&](std::span<const std::byte> piece) {
+          bytes.insert(bytes.end(), piece.begin(), piece.end());
+          return Status();
+        });
+        if (!status.ok())
+          return status;
+        return tiedBytes(tie, variable, bytes);
       }
-    return plan::error("the plan's '{}' copies '{}', which it does not have; compile the model again", tie.name(), tie.of());
+    return error("the plan's '{}' copies '{}', which it does not have; compile the model again", tie.name(), tie.of());
   }
 
 private:
@@ -204,55 +202,48 @@ private:
   InitialWeights initial;
 };
 
-plan::Status exportSafetensors(const plan::Plan &plan, Values &values, const std::string &path) {
-  std::vector<Tensor> tensors;
-  for (const plan::Variable &variable : plan.variables()) {
-    if (!isModelValue(variable))
-      continue;
-    auto bytes = values.of(variable);
-    if (!bytes)
-      return bytes.status();
-    tensors.push_back({variable.name(), variable.type(), *bytes});
-  }
-  std::vector<std::vector<std::byte>> copies;
-  for (const plan::Tie &tie : plan.ties()) {
-    auto bytes = values.ofTie(plan, tie);
-    if (!bytes)
-      return bytes.status();
-    copies.push_back(bytes.take());
-    tensors.push_back({tie.name(), tie.type(), copies.back()});
-  }
+Status exportSafetensors(const plan::Plan &plan, Values &values, const std::string &path) {
+  std::vector<StreamedValue> tensors;
+  for (const plan::Variable &variable : plan.variables())
+    if (isModelValue(variable))
+      tensors.push_back({variable.name(), variable.type(),
+                         [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
+  for (const plan::Tie &tie : plan.ties())
+    tensors.push_back({tie.name(), tie.type(), [&values, &plan, &tie](const ByteSink &sink) {
+                         auto bytes = values.ofTie(plan, tie);
+                         return bytes ? sink(*bytes) : bytes.status();
+                       }});
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
 }
 
-plan::Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
+Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
   const plan::Plan &plan = reader.plan();
   if (plan.model_payload() < 0 || plan.payloads_size() == 0)
-    return plan::error("{}: the plan holds no model to export; export to .safetensors instead", reader.path());
+    return error("{}: the plan holds no model to export; export to .safetensors instead", reader.path());
   std::span<const std::byte> bytes = reader.payload(static_cast<uint32_t>(plan.model_payload()));
   google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
   google::protobuf::io::CodedInputStream coded(&stream);
   coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
   onnx::ModelProto model;
   if (!model.ParseFromCodedStream(&coded) || !model.has_graph())
-    return plan::error("{}: the model inside the plan cannot be read; compile it again", reader.path());
+    return error("{}: the model inside the plan cannot be read; compile it again", reader.path());
   return model;
 }
 
-plan::Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable,
+Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable,
                               const std::string &path) {
   plan::TensorType type;
   type.set_dtype(dtypeOf(tensor.data_type()));
   for (int64_t dim : tensor.dims())
     type.add_dims(dim);
   if (plan::typeName(type) != plan::typeName(variable.type()))
-    return plan::error("{}: initializer '{}' is {} in the model, but {} in the plan; compile the model again", path,
+    return error("{}: initializer '{}' is {} in the model, but {} in the plan; compile the model again", path,
                        tensor.name(), plan::typeName(type), plan::typeName(variable.type()));
-  return plan::Status();
+  return Status();
 }
 
-plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::string &path,
+Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::string &path,
                         const ExportOptions &options) {
   const plan::Plan &plan = reader.plan();
   auto model = readModel(reader);
@@ -277,36 +268,36 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
       return created.status();
     data.emplace(created.take());
   }
-  Requantization integers(plan, model->graph(), [&](const std::string &name) -> plan::Expected<std::span<const std::byte>> {
+  Requantization integers(plan, model->graph(), [&](const std::string &name, const ByteSink &sink) {
     auto found = byName.find(name);
-    return found == byName.end() ? plan::error("the plan has no variable '{}'; compile the model again", name)
-                                 : values.of(*found->second);
+    return found == byName.end() ? error("the plan has no variable '{}'; compile the model again", name)
+                                 : values.stream(*found->second, sink);
   });
-  if (plan::Status prepared = integers.prepare(); !prepared.ok())
+  if (Status prepared = integers.prepare(); !prepared.ok())
     return prepared.withContext(path);
   std::set<std::string> exported;
   std::map<int, StreamedTensor> streamed;
-  plan::Status status;
+  Status status;
   // `place` is the initializer's number in the model's graph; kInner: it belongs to the graph of a node; kInNode: it is
   // the value of a Constant node, whose bytes are always inside the model.
   constexpr int kInner = -1, kInNode = -2;
-  auto store = [&](onnx::TensorProto &tensor, int place, StreamedTensor source) -> plan::Status {
+  auto store = [&](onnx::TensorProto &tensor, int place, StreamedTensor source) -> Status {
     clearBytes(tensor);
     constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
     if (!data && place >= 0) {
       streamed[place] = std::move(source);
-      return plan::Status();
+      return Status();
     }
     if (!data || source.bytes <= kSmall || place == kInNode) {
       std::string &bytes = *tensor.mutable_raw_data();
       return source.make([&](std::span<const std::byte> piece) {
         bytes.append(reinterpret_cast<const char *>(piece.data()), piece.size());
-        return plan::Status();
+        return Status();
       });
     }
     static constexpr char kZeros[4096] = {};
     if (uint64_t rest = data->bytesWritten() % sizeof(kZeros))
-      if (plan::Status padded = data->write(kZeros, sizeof(kZeros) - rest); !padded.ok())
+      if (Status padded = data->write(kZeros, sizeof(kZeros) - rest); !padded.ok())
         return padded;
     tensor.set_data_location(onnx::TensorProto::EXTERNAL);
     auto note = [&](const char *key, const std::string &value) {
@@ -319,7 +310,7 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     note("length", std::to_string(source.bytes));
     return source.make([&](std::span<const std::byte> piece) { return data->write(piece.data(), piece.size()); });
   };
-  auto put = [&](onnx::TensorProto &tensor, int place, const std::string &name) -> plan::Status {
+  auto put = [&](onnx::TensorProto &tensor, int place, const std::string &name) -> Status {
     auto found = byName.find(name);
     if (auto tie = ties.find(name); tie != ties.end()) {
       const plan::Tie &copy = *tie->second;
@@ -344,15 +335,15 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
                                    }});
     }
     if (found == byName.end())
-      return hasBytes(tensor) ? plan::Status()
-                              : plan::error("{}: the plan has no value for the model's initializer '{}'; compile the "
+      return hasBytes(tensor) ? Status()
+                              : error("{}: the plan has no value for the model's initializer '{}'; compile the "
                                             "model again",
                                             path, name);
     const plan::Variable &variable = *found->second;
     exported.insert(variable.name());
     if (hasBytes(tensor) && !values.isTrained(variable))
-      return plan::Status();
-    if (plan::Status checked = checkInitializer(tensor, variable, path); !checked.ok())
+      return Status();
+    if (Status checked = checkInitializer(tensor, variable, path); !checked.ok())
       return checked;
     return store(tensor, place, {plan::tensorBytes(variable.type()).value_or(0),
                                  [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
@@ -372,7 +363,7 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
     return status;
   for (const auto &[name, variable] : byName)
     if (variable->role() == plan::PARAMETER && !exported.count(name))
-      return plan::error("{}: parameter '{}' is no initializer of the model inside the plan; export to .safetensors "
+      return error("{}: parameter '{}' is no initializer of the model inside the plan; export to .safetensors "
                          "instead",
                          path, name);
   if (!options.keepMode)
@@ -389,12 +380,12 @@ plan::Status exportOnnx(const plan::PlanReader &reader, Values &values, const st
 }
 } // namespace
 
-plan::Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const TrainedValues &trained,
+Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const TrainedValues &trained,
                                          const std::string &path, const ExportOptions &options) {
   Values values(reader, trained, options.planFolder);
   if (path.ends_with(".safetensors"))
     return exportSafetensors(reader.plan(), values, path);
   if (path.ends_with(".onnx"))
     return exportOnnx(reader, values, path, options);
-  return plan::Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), plan::kExitUsage);
+  return Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), kExitUsage);
 }

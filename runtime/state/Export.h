@@ -9,8 +9,12 @@
 
 namespace tcc::runtime {
 
-/// Looks up the trained bytes of a variable; an empty span: it has its initial value.
-using TrainedValues = std::function<std::span<const std::byte>(const plan::Variable &)>;
+/// Values that differ from those that the plan starts with. By default there are none.
+struct TrainedValues {
+  std::function<bool(const plan::Variable &)> has = [](const plan::Variable &) { return false; };
+  /// Hands over all bytes of a variable that `has` is true of.
+  std::function<Status(const plan::Variable &, const ByteSink &)> stream = nullptr;
+};
 
 struct ExportOptions {
   std::string planFolder; ///< where the plan was compiled: external weights are relative to it
@@ -22,7 +26,7 @@ struct ExportOptions {
 /// the trained values in it; above `externalAbove` bytes they lie beside it in `<path>.data`. Errors: another
 /// extension, a plan without a model inside, a parameter that is no initializer of the model, external weights that are
 /// gone.
-plan::Status exportWeights(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &path,
+Status exportWeights(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &path,
                            const ExportOptions &options);
 
 } // namespace tcc::runtime

@@ -1,4 +1,4 @@
-//===- Manifest.cpp - what a checkpoint says about itself ----------------===//
+//===- Manifest.cpp - the manifest of a checkpoint ------------------------===//
 //
 // Members are read through `Reader`, which keeps the first error and the member's path ("tensors[3].shape"), so that a
 // list of reads needs one check at its end.
@@ -100,7 +100,7 @@ public:
 
   void fail(const std::string &path, const std::string &problem) {
     if (status.ok())
-      status = plan::error("{}: damaged: {} {}", name, path, problem);
+      status = error("{}: damaged: {} {}", name, path, problem);
   }
   static std::string join(const std::string &path, const std::string &key) {
     return path.empty() ? key : path + "." + key;
@@ -113,7 +113,7 @@ public:
   }
 
   const std::string &name;
-  plan::Status status;
+  Status status;
 
 private:
   const json kNothing = json::object();
@@ -139,7 +139,10 @@ void readPosition(Reader &reader, const json &root, TrainingPosition &position) 
   if (!best->is_object())
     return;
   position.bestStep = reader.count(*best, "best", "step");
-  position.bestLoss = reader.number(*best, "best", "eval_loss");
+  for (const auto &[key, value] : best->items())
+    if (key != "step")
+      position.bestMetric = key;
+  position.bestValue = reader.number(*best, "best", position.bestMetric.c_str());
   if (position.bestStep == 0 || position.bestStep > position.step)
     reader.fail("best.step", fmt::format("is {}; the checkpoint is of step {}", position.bestStep, position.step));
 }
@@ -269,14 +272,14 @@ void readTensors(Reader &reader, const json &root, Manifest &manifest) {
     readSlices(reader, from, path, manifest.shards.size(), tensor, keys);
     if (!reader.status.ok())
       return;
-    if (plan::Status covered = checkCoverage(shape, tensor.slices); !covered.ok())
+    if (Status covered = checkCoverage(shape, tensor.slices); !covered.ok())
       reader.fail(fmt::format("{}.slices of '{}'", path, tensor.name), covered.message());
     manifest.tensors.push_back(std::move(tensor));
   }
 }
 
 /// Version 1: no seal, no tensors, one shard.
-plan::Expected<Manifest> parseFirstVersion(const json &root, const std::string &name) {
+Expected<Manifest> parseFirstVersion(const json &root, const std::string &name) {
   Reader reader(name);
   Manifest manifest;
   manifest.version = 1;
@@ -288,7 +291,7 @@ plan::Expected<Manifest> parseFirstVersion(const json &root, const std::string &
   position.shuffle = !root.contains("shuffle") || reader.boolean(root, "", "shuffle");
   position.scheduleTotal = root.contains("schedule_total") ? reader.number(root, "", "schedule_total") : 0;
   position.bestStep = root.contains("best_step") ? reader.count(root, "", "best_step") : 0;
-  position.bestLoss = root.contains("best_loss") ? reader.number(root, "", "best_loss") : 0;
+  position.bestValue = root.contains("best_loss") ? reader.number(root, "", "best_loss") : 0;
   if (position.scheduleTotal < 0 || position.bestStep > position.step)
     reader.fail(position.scheduleTotal < 0 ? "schedule_total" : "best_step", "is out of range");
   readSettings(reader, root, position);
@@ -305,16 +308,16 @@ plan::Expected<Manifest> parseFirstVersion(const json &root, const std::string &
   return manifest;
 }
 
-plan::Expected<Manifest> parseRoot(const json &root, const std::string &name) {
+Expected<Manifest> parseRoot(const json &root, const std::string &name) {
   Reader reader(name);
   uint64_t version = reader.count(root, "", "version");
   if (!reader.status.ok())
     return reader.status;
   if (version > kManifestVersion)
-    return plan::error("{}: checkpoint version {} is newer than {}, the newest that this program reads; update it",
+    return error("{}: checkpoint version {} is newer than {}, the newest that this program reads; update it",
                        name, version, kManifestVersion);
   if (version == 0)
-    return plan::error("{}: damaged: version is 0; this program reads 1 to {}", name, kManifestVersion);
+    return error("{}: damaged: version is 0; this program reads 1 to {}", name, kManifestVersion);
   if (version == 1 && !root.contains("format"))
     return parseFirstVersion(root, name);
   if (version == 1 || reader.text(root, "", "format") != kFormat)
@@ -323,7 +326,7 @@ plan::Expected<Manifest> parseRoot(const json &root, const std::string &name) {
   const json &required = reader.list(root, "", "requires");
   for (size_t i = 0; i < required.size(); ++i)
     if (std::string feature = reader.text(required[i], fmt::format("requires[{}]", i)); reader.status.ok())
-      return plan::error("{}: the checkpoint requires '{}', which this program does not know; update it", name,
+      return error("{}: the checkpoint requires '{}', which this program does not know; update it", name,
                          feature);
   Manifest manifest;
   manifest.version = static_cast<int>(version);
@@ -354,7 +357,7 @@ std::string_view tcc::runtime::roleName(TensorRole role) {
   return "";
 }
 
-plan::Expected<Manifest> tcc::runtime::parseManifest(std::string_view text, const std::string &name) {
+Expected<Manifest> tcc::runtime::parseManifest(std::string_view text, const std::string &name) {
   auto root = openSealed(text, name, /*allowUnsealed=*/true);
   if (!root)
     return root.status();
@@ -362,11 +365,11 @@ plan::Expected<Manifest> tcc::runtime::parseManifest(std::string_view text, cons
   bool first = version != root->end() && *version == 1 && !root->contains("format");
   bool newer = version != root->end() && version->is_number_unsigned() && *version > kManifestVersion;
   if (!root->contains("xxh3") && !first && !newer)
-    return plan::error("{}: damaged or edited: it does not end with its checksum", name);
+    return error("{}: damaged or edited: it does not end with its checksum", name);
   return parseRoot(*root, name);
 }
 
-plan::Expected<Manifest> tcc::runtime::parseManifestBody(std::string_view text, const std::string &name) {
+Expected<Manifest> tcc::runtime::parseManifestBody(std::string_view text, const std::string &name) {
   auto root = parseObject(text, name);
   return root ? parseRoot(*root, name) : root.status();
 }
@@ -383,7 +386,7 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
             {"batch", run.data->batch},     {"epoch_batches", run.data->epochBatches},
             {"columns", run.data->columns}, {"fingerprint", checksumText(run.data->fingerprint)}};
   if (position.bestStep != 0)
-    best = {{"step", position.bestStep}, {"eval_loss", position.bestLoss}};
+    best = {{"step", position.bestStep}, {position.bestMetric, position.bestValue}};
   for (const ManifestShard &shard : manifest.shards)
     shards.push_back({{"file", shard.file}, {"bytes", shard.bytes}, {"xxh3", checksumText(shard.hash)}});
   for (const ManifestTensor &tensor : manifest.tensors) {

@@ -1,7 +1,7 @@
-//===- Manifest.h - what a checkpoint says about itself ------------------===//
+//===- Manifest.h - the manifest of a checkpoint --------------------------===//
 //
 // `manifest.json` names the logical tensors of a checkpoint, the shard files that hold slices of them, where training
-// stood, and the settings that the run was made with. docs/checkpoints.md describes every member. Readers ignore
+// stood, and the settings that the run was made with. docs/guide/checkpoints.md describes every member. Readers ignore
 // members that they do not know, unless "requires" lists them: so a later version adds what it needs without a new
 // version number, and an earlier one never reads a checkpoint wrongly.
 //
@@ -10,7 +10,7 @@
 #define TCC_RUNTIME_STATE_MANIFEST_H
 
 #include "runtime/plan/DType.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 #include <map>
@@ -23,7 +23,7 @@ namespace tcc::runtime {
 
 constexpr int kManifestVersion = 2;
 
-/// Where training stands between two updates.
+/// The position of training between two updates.
 struct TrainingPosition {
   uint64_t step = 0;  ///< updates done
   uint64_t epoch = 0; ///< the epoch that the next batch belongs to, from 0
@@ -33,7 +33,8 @@ struct TrainingPosition {
   double scheduleTotal = 0;          ///< the schedule's total_steps, fixed when the run started (in its own unit)
   std::vector<std::string> settings; ///< --set KEY=VALUE of the run
   uint64_t bestStep = 0;             ///< 0: no evaluation yet
-  double bestLoss = 0;
+  double bestValue = 0;
+  std::string bestMetric = "eval_loss"; ///< the key of metrics.jsonl that bestValue is of
   std::vector<uint64_t> damagedSamples; ///< of the training data, left out by data.max_bad
 };
 
@@ -46,7 +47,7 @@ struct DataRecord {
   uint64_t fingerprint = 0;                   ///< of a few samples
 };
 
-/// What stays the same from one checkpoint of a run to the next.
+/// The part that all checkpoints of a run share.
 struct RunRecord {
   std::string producer;                        ///< "trun 0.1.0"
   std::string model;                           ///< file name without folder
@@ -99,16 +100,16 @@ struct Manifest {
 /// Parses and checks a manifest: seal, version, every member's type and range, unique names, shard files inside the
 /// folder, slices that cover each tensor exactly once. `name` starts every message. Never allocates more than a small
 /// multiple of the text. Version 1, which has no seal, is read as far as it goes.
-plan::Expected<Manifest> parseManifest(std::string_view text, const std::string &name);
+Expected<Manifest> parseManifest(std::string_view text, const std::string &name);
 
 /// The same for a text whose seal was checked, or does not matter: fuzzers cannot guess checksums.
-plan::Expected<Manifest> parseManifestBody(std::string_view text, const std::string &name);
+Expected<Manifest> parseManifestBody(std::string_view text, const std::string &name);
 
 /// The text of a manifest, which parseManifest gives back.
 std::string manifestText(const Manifest &manifest);
 
 /// Do the slices cover every element of a tensor of that shape exactly once? Error: says how not.
-plan::Status checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices);
+Status checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices);
 
 } // namespace tcc::runtime
 

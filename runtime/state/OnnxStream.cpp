@@ -1,6 +1,6 @@
 //===- OnnxStream.cpp - ONNX files written tensor by tensor --------------===//
 #include "runtime/state/OnnxStream.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
@@ -22,15 +22,15 @@ std::string head(int field, uint64_t bytes) {
   return {reinterpret_cast<char *>(text), reinterpret_cast<char *>(end)};
 }
 
-plan::Status writeMessage(const google::protobuf::MessageLite &message, AtomicFile &file) {
+Status writeMessage(const google::protobuf::MessageLite &message, AtomicFile &file) {
   std::string bytes;
   if (!message.SerializePartialToString(&bytes))
-    return plan::error("the model is too large for one file");
+    return error("the model is too large for one file");
   return file.write(bytes);
 }
 } // namespace
 
-plan::Status tcc::runtime::writeOnnx(onnx::ModelProto &model, const std::map<int, StreamedTensor> &tensors,
+Status tcc::runtime::writeOnnx(onnx::ModelProto &model, const std::map<int, StreamedTensor> &tensors,
                                      AtomicFile &file) {
   onnx::GraphProto graph;
   graph.Swap(model.mutable_graph());
@@ -54,9 +54,9 @@ plan::Status tcc::runtime::writeOnnx(onnx::ModelProto &model, const std::map<int
     graphBytes += head(onnx::GraphProto::kInitializerFieldNumber, bytes).size() + bytes;
   }
   if (model.ByteSizeLong() + graphBytes + 16 > uint64_t(std::numeric_limits<int32_t>::max()))
-    return plan::error("the model is too large for one file of 2 GiB, protobuf's limit");
+    return error("the model is too large for one file of 2 GiB, protobuf's limit");
 
-  plan::Status status = writeMessage(model, file);
+  Status status = writeMessage(model, file);
   if (status.ok())
     status = file.write(head(onnx::ModelProto::kGraphFieldNumber, graphBytes));
   if (status.ok())
@@ -76,7 +76,7 @@ plan::Status tcc::runtime::writeOnnx(onnx::ModelProto &model, const std::map<int
         return file.write(piece.data(), piece.size());
       });
     if (status.ok() && written != source->bytes)
-      status = plan::error("internal error: initializer '{}' has {} bytes, not {}", initializers.Get(i).name(), written,
+      status = error("internal error: initializer '{}' has {} bytes, not {}", initializers.Get(i).name(), written,
                            source->bytes);
   }
   return status;

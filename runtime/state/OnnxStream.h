@@ -17,20 +17,23 @@ namespace onnx {
 class ModelProto;
 }
 
+namespace tcc {
+class AtomicFile;
+}
+
 namespace tcc::runtime {
 
-class AtomicFile;
 
 /// The raw bytes of one initializer, handed over piece by piece when it is its turn.
 struct StreamedTensor {
   uint64_t bytes = 0;
   /// Calls its argument with one piece after the other, `bytes` in all; a piece needs to be valid during that call alone.
-  std::function<plan::Status(const ByteSink &)> make;
+  std::function<Status(const ByteSink &)> make;
 };
 
 /// Writes `model` to `file` (not committed yet); initializer number i of its graph gets the bytes of `tensors[i]`. Takes
 /// memory for the model without these. Empties `model`. Error: a source's, a full disk, 2 GiB or more (protobuf's limit).
-plan::Status writeOnnx(onnx::ModelProto &model, const std::map<int, StreamedTensor> &tensors, AtomicFile &file);
+Status writeOnnx(onnx::ModelProto &model, const std::map<int, StreamedTensor> &tensors, AtomicFile &file);
 
 } // namespace tcc::runtime
 

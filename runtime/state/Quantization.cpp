@@ -59,7 +59,7 @@ template <typename T> void append(std::vector<std::byte> &bytes, double value) {
   bytes.insert(bytes.end(), from, from + sizeof stored);
 }
 
-plan::Status appendInteger(std::vector<std::byte> &bytes, int onnxType, double value) {
+Status appendInteger(std::vector<std::byte> &bytes, int onnxType, double value) {
   switch (onnxType) {
   case onnx::TensorProto::INT8:
     append<int8_t>(bytes, value);
@@ -77,9 +77,9 @@ plan::Status appendInteger(std::vector<std::byte> &bytes, int onnxType, double v
     append<int32_t>(bytes, value);
     break;
   default:
-    return plan::error("its type is {} in the model, no type of quantised values; compile the model again", onnxType);
+    return error("its type is {} in the model, no type of quantised values; compile the model again", onnxType);
   }
-  return plan::Status();
+  return Status();
 }
 
 struct OneStep {
@@ -115,35 +115,39 @@ Requantization::Requantization(const plan::Plan &plan, const onnx::GraphProto &g
       quantized[one->name()] = one;
 }
 
-plan::Expected<std::vector<float>> Requantization::valuesOf(const std::string &variable) const {
-  auto bytes = values(variable);
-  if (!bytes)
-    return bytes.status();
-  std::vector<float> out(bytes->size() / sizeof(float));
-  std::memcpy(out.data(), bytes->data(), out.size() * sizeof(float));
+Expected<std::vector<float>> Requantization::valuesOf(const std::string &variable) const {
+  std::vector<std::byte> bytes;
+  Status status = values(variable, [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return Status();
+  });
+  if (!status.ok())
+    return status;
+  std::vector<float> out(bytes.size() / sizeof(float));
+  std::memcpy(out.data(), bytes.data(), out.size() * sizeof(float));
   return out;
 }
 
 /// Observed scales, else those that the model holds.
-plan::Expected<std::vector<float>> Requantization::scaleOf(const std::string &name) const {
+Expected<std::vector<float>> Requantization::scaleOf(const std::string &name) const {
   if (auto found = scales.find(name); found != scales.end())
     return found->second;
   auto found = tensors.find(name);
   if (found == tensors.end() || found->second->data_type() != onnx::TensorProto::FLOAT ||
       found->second->raw_data().size() != elementsOf(*found->second) * sizeof(float))
-    return plan::error("the model inside the plan does not hold the scale '{}'; compile the model again", name);
+    return error("the model inside the plan does not hold the scale '{}'; compile the model again", name);
   std::vector<float> out(elementsOf(*found->second));
   std::memcpy(out.data(), found->second->raw_data().data(), out.size() * sizeof(float));
   return out;
 }
 
-plan::Expected<Requantization::Steps> Requantization::stepsOfValues(const plan::Quantized &one) const {
+Expected<Requantization::Steps> Requantization::stepsOfValues(const plan::Quantized &one) const {
   auto x = valuesOf(one.name());
   if (!x)
     return x.status();
   auto tensor = tensors.find(one.scale_name());
   if (tensor == tensors.end())
-    return plan::error("the model inside the plan has no scale '{}'; compile the model again", one.scale_name());
+    return error("the model inside the plan has no scale '{}'; compile the model again", one.scale_name());
   const size_t count = elementsOf(*tensor->second);
   size_t inner = 1;
   for (int d = int(one.axis()) + 1; count > 1 && d < one.type().dims_size(); ++d)
@@ -165,8 +169,8 @@ plan::Expected<Requantization::Steps> Requantization::stepsOfValues(const plan::
   return made;
 }
 
-plan::Status Requantization::prepare() {
-  auto scalar = [&](const std::string &name) -> plan::Expected<float> {
+Status Requantization::prepare() {
+  auto scalar = [&](const std::string &name) -> Expected<float> {
     if (name.empty())
       return 0.0f;
     auto x = valuesOf(name);
@@ -210,7 +214,7 @@ plan::Status Requantization::prepare() {
       if (!factor)
         return factor.status();
       if (factor->empty() || (factor->size() != 1 && product.size() != 1 && factor->size() != product.size()))
-        return plan::error("the scale '{}' of the bias '{}' has {} elements; compile the model again", name, one.name(),
+        return error("the scale '{}' of the bias '{}' has {} elements; compile the model again", name, one.name(),
                            factor->size());
       product.resize(std::max(product.size(), factor->size()), float(product[0]));
       for (size_t i = 0; i < product.size(); ++i)
@@ -219,18 +223,18 @@ plan::Status Requantization::prepare() {
     scales[one.scale_name()] = product;
     steps[one.name()] = {product, std::vector<int64_t>(product.size(), 0)};
   }
-  return plan::Status();
+  return Status();
 }
 
 bool Requantization::makes(const std::string &name) const {
   return quantized.count(name) || scales.count(name) || zeroPoints.count(name);
 }
 
-plan::Expected<std::vector<std::byte>> Requantization::bytesOf(const onnx::TensorProto &tensor) const {
+Expected<std::vector<std::byte>> Requantization::bytesOf(const onnx::TensorProto &tensor) const {
   const size_t count = elementsOf(tensor);
   std::vector<std::byte> bytes;
   auto wrong = [&](size_t found) {
-    return plan::error("initializer '{}' has {} elements in the model, {} in the plan; compile the model again",
+    return error("initializer '{}' has {} elements in the model, {} in the plan; compile the model again",
                        tensor.name(), count, found);
   };
   if (auto found = scales.find(tensor.name()); found != scales.end()) {
@@ -244,7 +248,7 @@ plan::Expected<std::vector<std::byte>> Requantization::bytesOf(const onnx::Tenso
     if (found->second.size() != count && found->second.size() != 1)
       return wrong(found->second.size());
     for (size_t i = 0; i < count; ++i)
-      if (plan::Status status =
+      if (Status status =
               appendInteger(bytes, tensor.data_type(), double(found->second[found->second.size() == 1 ? 0 : i]));
           !status.ok())
         return status.withContext(tensor.name());
@@ -264,7 +268,7 @@ plan::Expected<std::vector<std::byte>> Requantization::bytesOf(const onnx::Tenso
   for (size_t i = 0; i < count; ++i) {
     const size_t channel = i / inner % by.scale.size();
     const double q = double(std::nearbyint((*x)[i] / by.scale[channel])) + double(by.zeroPoint[channel]);
-    if (plan::Status status = appendInteger(bytes, tensor.data_type(), std::clamp(q, range.low, range.high));
+    if (Status status = appendInteger(bytes, tensor.data_type(), std::clamp(q, range.low, range.high));
         !status.ok())
       return status.withContext(tensor.name());
   }

@@ -7,11 +7,10 @@
 #ifndef TCC_RUNTIME_STATE_QUANTIZATION_H
 #define TCC_RUNTIME_STATE_QUANTIZATION_H
 
-#include "runtime/plan/Status.h"
 #include "runtime/plan/plan.pb.h"
+#include "support/ByteSink.h"
 
 #include <cstddef>
-#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -26,28 +25,28 @@ namespace tcc::runtime {
 
 class Requantization {
 public:
-  /// The value of a variable, by name.
-  using Values = std::function<plan::Expected<std::span<const std::byte>>(const std::string &)>;
+  /// Hands over the value of a variable, by name.
+  using Values = std::function<Status(const std::string &, const ByteSink &)>;
 
   /// All of these outlive this object.
   Requantization(const plan::Plan &plan, const onnx::GraphProto &graph, Values values);
 
   /// Computes all scales and zero points that are observed. Error: a scale or a variable is missing, or of another
   /// type.
-  plan::Status prepare();
+  Status prepare();
   /// True for an initializer of the model that does not hold its variable's bytes: integers, a scale, a zero point.
   bool makes(const std::string &name) const;
   /// The bytes of such an initializer.
-  plan::Expected<std::vector<std::byte>> bytesOf(const onnx::TensorProto &tensor) const;
+  Expected<std::vector<std::byte>> bytesOf(const onnx::TensorProto &tensor) const;
 
 private:
   struct Steps {
     std::vector<float> scale;
     std::vector<int64_t> zeroPoint;
   };
-  plan::Expected<std::vector<float>> valuesOf(const std::string &variable) const;
-  plan::Expected<Steps> stepsOfValues(const plan::Quantized &quantized) const;
-  plan::Expected<std::vector<float>> scaleOf(const std::string &name) const;
+  Expected<std::vector<float>> valuesOf(const std::string &variable) const;
+  Expected<Steps> stepsOfValues(const plan::Quantized &quantized) const;
+  Expected<std::vector<float>> scaleOf(const std::string &name) const;
 
   const plan::Plan &plan;
   Values values;

@@ -26,24 +26,24 @@ std::string holderOf(int descriptor) {
 }
 } // namespace
 
-plan::Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
+Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
   std::string path = run + "/lock";
   RunLock lock;
   lock.descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (lock.descriptor < 0)
-    return plan::error("{}: cannot write: {}", path, std::strerror(errno));
+    return error("{}: cannot write: {}", path, std::strerror(errno));
   struct stat information {};
   if (::fstat(lock.descriptor, &information) != 0 || !S_ISREG(information.st_mode))
-    return plan::error("{}: it is no regular file; remove it", path);
+    return error("{}: it is not a regular file; remove it", path);
   int result = 0;
   do
     result = ::flock(lock.descriptor, LOCK_EX | LOCK_NB);
   while (result != 0 && errno == EINTR);
   if (result != 0 && errno == EWOULDBLOCK)
-    return plan::error("{}: {} is training in this run; wait for its end, or write another run with --out", run,
+    return error("{}: {} is training in this run; wait for its end, or write another run with --out", run,
                        holderOf(lock.descriptor));
   if (result != 0 && errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP && errno != EINVAL)
-    return plan::error("{}: cannot lock: {}", path, std::strerror(errno));
+    return error("{}: cannot lock: {}", path, std::strerror(errno));
   lock.locked = result == 0;
   char host[256] = {};
   if (::gethostname(host, sizeof(host) - 1) != 0)

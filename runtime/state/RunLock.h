@@ -7,7 +7,7 @@
 #ifndef TCC_RUNTIME_STATE_RUNLOCK_H
 #define TCC_RUNTIME_STATE_RUNLOCK_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <string>
 
@@ -17,7 +17,7 @@ class RunLock {
 public:
   /// Takes the lock of a run folder, which must exist. Error: another process holds it (named with host and process
   /// number), or the lock file cannot be made. On a file system without locks it succeeds, and `held` says no.
-  static plan::Expected<RunLock> acquire(const std::string &run);
+  static Expected<RunLock> acquire(const std::string &run);
 
   RunLock(RunLock &&other) noexcept;
   RunLock &operator=(RunLock &&other) noexcept;

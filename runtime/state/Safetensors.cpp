@@ -1,6 +1,6 @@
 //===- Safetensors.cpp - the tensor format of data, weights and checkpoints -===//
 #include "runtime/state/Safetensors.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 
 #include <algorithm>
 #include <array>
@@ -192,33 +192,33 @@ private:
 };
 
 /// One entry of the header. `data` are the bytes after the header.
-plan::Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &entry,
+Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &entry,
                                   std::span<const std::byte> data) {
   Tensor tensor;
   tensor.name = entry.name;
   auto dtype = dtypeOf(entry.dtype);
   if (!dtype)
-    return plan::error("{}: tensor '{}': element type {} is not supported; convert it, e.g. to F32", path, entry.name,
+    return error("{}: tensor '{}': element type {} is not supported; convert it, e.g. to F32", path, entry.name,
                        entry.dtype);
   tensor.type.set_dtype(*dtype);
   for (uint64_t size : entry.dims) {
     if (size > (1ull << 62))
-      return plan::error("{}: tensor '{}': a dimension of its shape is no size", path, entry.name);
+      return error("{}: tensor '{}': a dimension of its shape is no size", path, entry.name);
     tensor.type.add_dims(static_cast<int64_t>(size));
   }
   auto bytes = plan::tensorBytes(tensor.type);
   uint64_t begin = entry.offsets[0], end = entry.offsets[1];
   if (!bytes || begin > end || end - begin != *bytes)
-    return plan::error("{}: tensor '{}': data_offsets do not match {}", path, entry.name, plan::typeName(tensor.type));
+    return error("{}: tensor '{}': data_offsets do not match {}", path, entry.name, plan::typeName(tensor.type));
   if (end > data.size())
-    return plan::error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, entry.name,
+    return error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, entry.name,
                        end, data.size());
   tensor.bytes = data.subspan(begin, *bytes);
   return tensor;
 }
 
-/// Tensors must lie one after the other, without gaps: else two could share bytes, or bytes could be hidden.
-plan::Status checkCover(const std::string &path, const std::vector<Tensor> &tensors, std::span<const std::byte> data) {
+/// Tensors must follow one another without gaps: else two could share bytes, or bytes could be hidden.
+Status checkCover(const std::string &path, const std::vector<Tensor> &tensors, std::span<const std::byte> data) {
   std::vector<const Tensor *> order;
   for (const Tensor &tensor : tensors)
     order.push_back(&tensor);
@@ -229,46 +229,46 @@ plan::Status checkCover(const std::string &path, const std::vector<Tensor> &tens
   for (size_t i = 0; i < order.size(); ++i) {
     const Tensor &tensor = *order[i];
     if (tensor.bytes.data() < at)
-      return plan::error("{}: damaged: tensors '{}' and '{}' share bytes, at offset {} of the data", path, order[i - 1]->name,
+      return error("{}: damaged: tensors '{}' and '{}' share bytes, at offset {} of the data", path, order[i - 1]->name,
                          tensor.name, tensor.bytes.data() - data.data());
     if (tensor.bytes.data() > at)
-      return plan::error("{}: damaged: no tensor has the {} bytes at offset {} of the data", path, tensor.bytes.data() - at,
+      return error("{}: damaged: no tensor has the {} bytes at offset {} of the data", path, tensor.bytes.data() - at,
                          at - data.data());
     at += tensor.bytes.size();
   }
   uint64_t covered = static_cast<uint64_t>(at - data.data());
   if (covered != data.size())
-    return plan::error("{}: damaged: the tensors take {} bytes, the file holds {}", path, covered, data.size());
-  return plan::Status();
+    return error("{}: damaged: the tensors take {} bytes, the file holds {}", path, covered, data.size());
+  return Status();
 }
 } // namespace
 
-plan::Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
+Expected<SafetensorsFile> SafetensorsFile::open(const std::string &path) {
   auto mapped = MappedFile::open(path);
   if (!mapped)
     return mapped.status();
   return parse(mapped.take());
 }
 
-plan::Expected<SafetensorsFile> SafetensorsFile::parse(std::shared_ptr<const MappedFile> mapped) {
+Expected<SafetensorsFile> SafetensorsFile::parse(std::shared_ptr<const MappedFile> mapped) {
   SafetensorsFile file;
   file.mapped = std::move(mapped);
   const std::string &path = file.mapped->path();
   std::span<const std::byte> bytes = file.mapped->bytes();
   uint64_t headerBytes = 0;
   if (bytes.size() < 8)
-    return plan::error("{}: not a safetensors file, or truncated: {} bytes", path, bytes.size());
+    return error("{}: not a safetensors file, or truncated: {} bytes", path, bytes.size());
   std::memcpy(&headerBytes, bytes.data(), 8);
   const char *text = reinterpret_cast<const char *>(bytes.data()) + 8;
   if (headerBytes > kMostHeaderBytes || headerBytes < 2 || (bytes.size() > 8 && text[0] != '{'))
-    return plan::error("{}: not a safetensors file: it does not start with a JSON header of at most {} bytes", path,
+    return error("{}: not a safetensors file: it does not start with a JSON header of at most {} bytes", path,
                        kMostHeaderBytes);
   if (headerBytes > bytes.size() - 8)
-    return plan::error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes,
+    return error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes,
                        bytes.size() - 8);
   HeaderReader header;
   if (!json::sax_parse(text, text + headerBytes, &header) || !header.problem.empty())
-    return plan::error("{}: {}", path,
+    return error("{}: {}", path,
                        header.problem.empty() ? "not a safetensors file: its header is no JSON object"
                                               : header.problem);
   file.notes = std::move(header.notes);
@@ -280,7 +280,7 @@ plan::Expected<SafetensorsFile> SafetensorsFile::parse(std::shared_ptr<const Map
       return tensor.status();
     file.all.push_back(tensor.take());
   }
-  if (plan::Status status = checkCover(path, file.all, data); !status.ok())
+  if (Status status = checkCover(path, file.all, data); !status.ok())
     return status;
   std::sort(file.all.begin(), file.all.end(), [](const Tensor &a, const Tensor &b) { return a.name < b.name; });
   return file;
@@ -292,23 +292,24 @@ const Tensor *SafetensorsFile::find(std::string_view name) const {
   return found != all.end() && found->name == name ? &*found : nullptr;
 }
 
-plan::Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::vector<Tensor> tensors,
-                                                        const std::map<std::string, std::string> &metadata) {
-  std::sort(tensors.begin(), tensors.end(), [](const Tensor &a, const Tensor &b) {
-    uint64_t widthA = plan::dtypeBytes(a.type.dtype()), widthB = plan::dtypeBytes(b.type.dtype());
-    return widthA != widthB ? widthA > widthB : a.name < b.name;
-  });
+bool tcc::runtime::comesBefore(const StreamedValue &a, const StreamedValue &b) {
+  uint64_t widthA = plan::dtypeBytes(a.type.dtype()), widthB = plan::dtypeBytes(b.type.dtype());
+  return widthA != widthB ? widthA > widthB : a.name < b.name;
+}
+
+Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
+                                                  const std::map<std::string, std::string> &metadata) {
+  std::sort(tensors.begin(), tensors.end(), comesBefore);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty())
     header["__metadata__"] = metadata;
   uint64_t offset = 0;
-  for (const Tensor &tensor : tensors) {
+  for (const StreamedValue &tensor : tensors) {
     auto bytes = plan::tensorBytes(tensor.type);
-    if (!bytes || *bytes != tensor.bytes.size() || nameOf(tensor.type.dtype()).empty())
-      return plan::error("{}: tensor '{}' of type {} has {} bytes", path, tensor.name, plan::typeName(tensor.type),
-                         tensor.bytes.size());
+    if (!bytes || nameOf(tensor.type.dtype()).empty())
+      return error("{}: tensor '{}': {} has no name in this format", path, tensor.name, plan::typeName(tensor.type));
     if (header.contains(tensor.name))
-      return plan::error("{}: two tensors are called '{}'", path, tensor.name);
+      return error("{}: two tensors are called '{}'", path, tensor.name);
     std::vector<int64_t> dims(tensor.type.dims().begin(), tensor.type.dims().end());
     header[tensor.name] = {
         {"dtype", nameOf(tensor.type.dtype())}, {"shape", dims}, {"data_offsets", {offset, offset + *bytes}}};
@@ -320,16 +321,31 @@ plan::Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path,
   auto file = AtomicFile::create(path);
   if (!file)
     return file.status();
-  plan::Status status = file->write(&headerBytes, 8);
+  Status status = file->write(&headerBytes, 8);
   if (status.ok())
     status = file->write(text);
-  for (const Tensor &tensor : tensors)
+  for (const StreamedValue &tensor : tensors) {
+    uint64_t bytes = 0;
     if (status.ok())
-      status = file->write(tensor.bytes.data(), tensor.bytes.size());
+      status = tensor.stream([&](std::span<const std::byte> piece) {
+        bytes += piece.size();
+        return file->write(piece.data(), piece.size());
+      });
+    if (status.ok() && bytes != plan::tensorBytes(tensor.type))
+      status = error("{}: tensor '{}' of type {} has {} bytes", path, tensor.name, plan::typeName(tensor.type), bytes);
+  }
   if (!status.ok())
     return status;
   uint64_t hash = file->hash();
   if (status = file->commit(); !status.ok())
     return status;
   return hash;
+}
+
+Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, const std::vector<Tensor> &tensors,
+                                                  const std::map<std::string, std::string> &metadata) {
+  std::vector<StreamedValue> values;
+  for (const Tensor &tensor : tensors)
+    values.push_back({tensor.name, tensor.type, [&tensor](const ByteSink &sink) { return sink(tensor.bytes); }});
+  return writeSafetensors(path, std::move(values), metadata);
 }

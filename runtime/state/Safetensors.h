@@ -8,8 +8,8 @@
 #define TCC_RUNTIME_STATE_SAFETENSORS_H
 
 #include "runtime/plan/DType.h"
-#include "runtime/plan/Status.h"
-#include "runtime/state/MappedFile.h"
+#include "support/ByteSink.h"
+#include "support/MappedFile.h"
 
 #include <map>
 #include <span>
@@ -29,8 +29,8 @@ struct Tensor {
 class SafetensorsFile {
 public:
   /// Checks the header against the file: every error says what is wrong and with which tensor.
-  static plan::Expected<SafetensorsFile> open(const std::string &path);
-  static plan::Expected<SafetensorsFile> parse(std::shared_ptr<const MappedFile> file);
+  static Expected<SafetensorsFile> open(const std::string &path);
+  static Expected<SafetensorsFile> parse(std::shared_ptr<const MappedFile> file);
 
   const std::vector<Tensor> &tensors() const { return all; }
   const Tensor *find(std::string_view name) const;
@@ -43,10 +43,22 @@ private:
   std::map<std::string, std::string> notes;
 };
 
-/// Writes the file atomically; wide elements come first so that every tensor stays aligned, then by name. The order and
+/// A tensor whose bytes are handed over piece by piece when it is its turn to be written.
+struct StreamedValue {
+  std::string name;
+  plan::TensorType type;
+  std::function<Status(const ByteSink &)> stream;
+};
+
+/// The order of tensors in a file: wide elements come first so that every tensor stays aligned, then by name.
+bool comesBefore(const StreamedValue &a, const StreamedValue &b);
+
+/// Writes the file atomically, tensors in their order (comesBefore). The order and
 /// bytes follow from the content alone. Returns the XXH3-64 of the file.
-plan::Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<Tensor> tensors,
-                                          const std::map<std::string, std::string> &metadata = {});
+Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
+                                    const std::map<std::string, std::string> &metadata = {});
+Expected<uint64_t> writeSafetensors(const std::string &path, const std::vector<Tensor> &tensors,
+                                    const std::map<std::string, std::string> &metadata = {});
 
 } // namespace tcc::runtime
 

@@ -1,8 +1,8 @@
 //===- SealedJson.cpp - JSON files that carry their own checksum ---------===//
 #include "runtime/state/SealedJson.h"
-#include "runtime/plan/BytesText.h"
+#include "support/BytesText.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/state/MappedFile.h"
+#include "support/MappedFile.h"
 
 #include <algorithm>
 #include <charconv>
@@ -41,7 +41,7 @@ std::optional<uint64_t> tcc::runtime::parseChecksum(std::string_view text) {
   return hash;
 }
 
-plan::Expected<json> tcc::runtime::parseObject(std::string_view text, const std::string &name) {
+Expected<json> tcc::runtime::parseObject(std::string_view text, const std::string &name) {
   std::vector<std::set<std::string>> open;
   std::string twice;
   bool deep = false;
@@ -59,11 +59,11 @@ plan::Expected<json> tcc::runtime::parseObject(std::string_view text, const std:
   };
   json value = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
   if (deep)
-    return plan::error("{}: damaged: nested deeper than {} levels", name, kMostDepth);
+    return error("{}: damaged: nested deeper than {} levels", name, kMostDepth);
   if (!value.is_object())
-    return plan::error("{}: damaged: no JSON object", name);
+    return error("{}: damaged: no JSON object", name);
   if (!twice.empty())
-    return plan::error("{}: damaged: the key '{}' occurs twice in one object", name, twice);
+    return error("{}: damaged: the key '{}' occurs twice in one object", name, twice);
   return value;
 }
 
@@ -87,32 +87,32 @@ std::string tcc::runtime::sealObject(const nlohmann::ordered_json &object, const
   return text.append(kKey).append(checksumText(hash)).append(kEnd);
 }
 
-plan::Expected<json> tcc::runtime::openSealed(std::string_view text, const std::string &name, bool allowUnsealed) {
+Expected<json> tcc::runtime::openSealed(std::string_view text, const std::string &name, bool allowUnsealed) {
   auto value = parseObject(text, name);
   if (!value || (allowUnsealed && !value->contains("xxh3") && !endsInChecksum(text)))
     return value;
   if (!hasTail(text))
-    return plan::error("{}: damaged or edited: it does not end with its checksum", name);
+    return error("{}: damaged or edited: it does not end with its checksum", name);
   std::string_view sealed = text.substr(0, text.size() - kTail);
   auto stored = parseChecksum(text.substr(sealed.size() + kKey.size(), kDigits));
   if (!stored || *stored != plan::hashBytes(sealed.data(), sealed.size()))
-    return plan::error("{}: damaged or edited: its checksum does not match", name);
+    return error("{}: damaged or edited: its checksum does not match", name);
   return value;
 }
 
-plan::Expected<std::string> tcc::runtime::readJsonText(const std::string &path) {
+Expected<std::string> tcc::runtime::readJsonText(const std::string &path) {
   std::error_code code;
   auto status = std::filesystem::status(path, code);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    return plan::error("{}: cannot read: it is no regular file", path);
+    return error("{}: cannot read: it is not a regular file", path);
   uint64_t bytes = std::filesystem::file_size(path, code);
   if (!code && bytes > kMostJsonBytes)
-    return plan::error("{}: damaged: it holds {}, more than the {} that such a file may have", path,
-                       plan::bytesText(bytes), plan::bytesText(kMostJsonBytes));
+    return error("{}: damaged: it holds {}, more than the {} that such a file may have", path,
+                       bytesText(bytes), bytesText(kMostJsonBytes));
   return readFile(path);
 }
 
-plan::Expected<json> tcc::runtime::readSealed(const std::string &path, bool allowUnsealed) {
+Expected<json> tcc::runtime::readSealed(const std::string &path, bool allowUnsealed) {
   auto text = readJsonText(path);
   return text ? openSealed(*text, path, allowUnsealed) : text.status();
 }

@@ -8,7 +8,7 @@
 #ifndef TCC_RUNTIME_STATE_SEALEDJSON_H
 #define TCC_RUNTIME_STATE_SEALEDJSON_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,19 +23,19 @@ std::optional<uint64_t> parseChecksum(std::string_view text);
 
 /// Parses a JSON object. Error (prefixed with `name`): not JSON, not an object, nested too deep, or a key that occurs
 /// twice in one object.
-plan::Expected<nlohmann::json> parseObject(std::string_view text, const std::string &name);
+Expected<nlohmann::json> parseObject(std::string_view text, const std::string &name);
 
 /// The sealed text of an object: one member a line, elements of the arrays called in `linewise` one a line.
 std::string sealObject(const nlohmann::ordered_json &object, const std::vector<std::string> &linewise = {});
 
 /// Checks the seal, and parses. With `allowUnsealed` a text that neither has an "xxh3" member nor ends in a checksum
 /// is accepted: files of earlier versions. Error: as parseObject, or a missing or wrong checksum.
-plan::Expected<nlohmann::json> openSealed(std::string_view text, const std::string &name, bool allowUnsealed = false);
+Expected<nlohmann::json> openSealed(std::string_view text, const std::string &name, bool allowUnsealed = false);
 
-/// Reads a small file and opens it. Error: it is no regular file, larger than `kMostJsonBytes`, or as above.
+/// Reads a small file and opens it. Error: it is not a regular file, larger than `kMostJsonBytes`, or as above.
 constexpr uint64_t kMostJsonBytes = 64ull << 20;
-plan::Expected<std::string> readJsonText(const std::string &path);
-plan::Expected<nlohmann::json> readSealed(const std::string &path, bool allowUnsealed = false);
+Expected<std::string> readJsonText(const std::string &path);
+Expected<nlohmann::json> readSealed(const std::string &path, bool allowUnsealed = false);
 
 } // namespace tcc::runtime
 

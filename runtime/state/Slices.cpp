@@ -15,26 +15,26 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-plan::Status tcc::runtime::checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices) {
+Status tcc::runtime::checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices) {
   constexpr size_t kMostSplitAxes = 4;
   std::vector<size_t> split; // axes along which some slice is not whole
   for (size_t i = 0; i < slices.size(); ++i) {
     const TensorSlice &slice = slices[i];
     if (slice.start.size() != shape.size() || slice.shape.size() != shape.size())
-      return plan::error("are wrong: slice {} has {} axes, the tensor {}", i,
+      return error("are wrong: slice {} has {} axes, the tensor {}", i,
                          std::max(slice.start.size(), slice.shape.size()), shape.size());
     for (size_t d = 0; d < shape.size(); ++d) {
       if (slice.start[d] > shape[d] || slice.shape[d] > shape[d] - slice.start[d])
-        return plan::error("are wrong: slice {} takes {} elements from {} on of axis {}, which has {}", i,
+        return error("are wrong: slice {} takes {} elements from {} on of axis {}, which has {}", i,
                            slice.shape[d], slice.start[d], d, shape[d]);
       if (slice.shape[d] != shape[d] && std::find(split.begin(), split.end(), d) == split.end())
         split.push_back(d);
     }
   }
   if (std::find(shape.begin(), shape.end(), 0) != shape.end())
-    return plan::Status();
+    return Status();
   if (split.size() > kMostSplitAxes)
-    return plan::error("cut it along {} axes; this program reads cuts along {}", split.size(), kMostSplitAxes);
+    return error("cut it along {} axes; this program reads cuts along {}", split.size(), kMostSplitAxes);
   struct Corner {
     std::array<uint64_t, kMostSplitAxes> at{};
     int sign = 1;
@@ -63,9 +63,9 @@ plan::Status tcc::runtime::checkCoverage(const std::vector<uint64_t> &shape, con
     for (; i < corners.size() && corners[i].at == corners[first].at; ++i)
       sum += corners[i].sign;
     if (sum != 0)
-      return plan::error("are wrong: they do not cover every element of [{}] exactly once", fmt::join(shape, ", "));
+      return error("are wrong: they do not cover every element of [{}] exactly once", fmt::join(shape, ", "));
   }
-  return plan::Status();
+  return Status();
 }
 
 plan::TensorType tcc::runtime::sliceType(const plan::TensorType &whole, const TensorSlice &slice) {

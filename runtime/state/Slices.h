@@ -8,7 +8,7 @@
 
 namespace tcc::runtime {
 
-/// Copies a slice's elements, which lie dense and row-major in `from`, to their places in a tensor of `shape`.
+/// Copies a slice's elements, dense and row-major in `from`, to their places in a tensor of `shape`.
 void copySlice(const TensorSlice &slice, std::span<const std::byte> from, const std::vector<uint64_t> &shape,
                uint64_t elementBytes, std::byte *to);
 

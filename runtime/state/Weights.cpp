@@ -1,6 +1,6 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 #include "runtime/state/Checkpoint.h"
 
 #include <algorithm>
@@ -24,12 +24,12 @@ std::vector<bool> tcc::runtime::writtenVariables(const plan::Plan &plan) {
   return written;
 }
 
-static plan::Status otherBytes(const MappedFile &file, const plan::Variable &variable) {
-  return plan::error("{}: the bytes of '{}' are not those the plan was compiled with; bring the file back", file.path(),
+static Status otherBytes(const MappedFile &file, const plan::Variable &variable) {
+  return error("{}: the bytes of '{}' are not those the plan was compiled with; bring the file back", file.path(),
                      variable.name());
 }
 
-plan::Expected<std::pair<const MappedFile *, std::span<const std::byte>>>
+Expected<std::pair<const MappedFile *, std::span<const std::byte>>>
 InitialWeights::external(const plan::Variable &variable) {
   std::string path = variable.external().path();
   if (!path.starts_with('/'))
@@ -44,12 +44,12 @@ InitialWeights::external(const plan::Variable &variable) {
   std::span<const std::byte> whole = file->bytes();
   const uint64_t offset = variable.external().offset(), size = plan::tensorBytes(variable.type()).value_or(0);
   if (offset > whole.size() || size > whole.size() - offset)
-    return plan::error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(),
+    return error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(),
                        size, offset, whole.size());
   return std::pair(static_cast<const MappedFile *>(file.get()), whole.subspan(offset, size));
 }
 
-plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSink &sink) {
+Status InitialWeights::stream(const plan::Variable &variable, const ByteSink &sink) {
   constexpr size_t kPiece = size_t(1) << 19;
   const MappedFile *file = nullptr;
   std::span<const std::byte> rest;
@@ -69,7 +69,7 @@ plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSi
     std::span<const std::byte> piece = rest.first(std::min(rest.size(), kPiece));
     if (file)
       hash.add(piece.data(), piece.size());
-    if (plan::Status status = sink(piece); !status.ok())
+    if (Status status = sink(piece); !status.ok())
       return status;
     rest = rest.subspan(piece.size());
     if (file)
@@ -78,10 +78,10 @@ plan::Status InitialWeights::stream(const plan::Variable &variable, const ByteSi
       reader.releasePages();
   }
   filled.erase(variable.name());
-  return file && hash.value() != variable.external().xxh3() ? otherBytes(*file, variable) : plan::Status();
+  return file && hash.value() != variable.external().xxh3() ? otherBytes(*file, variable) : Status();
 }
 
-plan::Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable &variable) {
+Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable &variable) {
   uint64_t size = plan::tensorBytes(variable.type()).value_or(0);
   if (variable.has_payload())
     return reader.payload(variable.payload());
@@ -118,7 +118,7 @@ struct GivenWeights {
   bool ofRun() const { return checkpoint.has_value(); }
 };
 
-plan::Expected<GivenWeights> openWeights(const std::string &from) {
+Expected<GivenWeights> openWeights(const std::string &from) {
   GivenWeights given;
   std::error_code code;
   if (!std::filesystem::is_directory(parseRunReference(from).run, code)) {
@@ -156,7 +156,7 @@ std::string WeightsFit::text() const {
   return text;
 }
 
-plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
+Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
                                                      WeightsRule rule) {
   auto given = openWeights(from);
   if (!given)
@@ -183,7 +183,7 @@ plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Dev
       // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
       if (copies.count(tensor.name) || (given->ofRun() && given->checkpoint->manifest().version == 1))
         continue;
-      std::string nearest = fit.unexpected.room() ? plan::nearestName(tensor.name, names) : "";
+      std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, names) : "";
       fit.unexpected.add(tensor.name, nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
       continue;
     }
@@ -214,18 +214,18 @@ plan::Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Dev
   fit.loaded = found.size();
   bool foreign = !fit.unexpected.empty() || !fit.different.empty();
   if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
-    return plan::error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
+    return error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
                        rule == WeightsRule::Strict ? "; --init-partial takes what fits" : "");
   if (found.empty() && !names.empty())
-    return plan::error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
+    return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                        fit.complete() ? "" : ": " + fit.text());
   for (auto [index, tensor] : found)
-    if (void *destination = device.variableData(static_cast<uint32_t>(index)))
-      std::memcpy(destination, tensor->bytes.data(), tensor->bytes.size());
+    if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, tensor->bytes); !status.ok())
+      return status;
   return fit;
 }
 
-plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,
+Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,
                                                                std::span<const std::byte> elements) {
   std::vector<std::byte> out(elements.begin(), elements.end());
   const size_t rank = static_cast<size_t>(tie.permutation_size());
@@ -244,7 +244,7 @@ plan::Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &
     sound =
         tie.type().dims(static_cast<int>(d)) == of.type().dims(static_cast<int>(tie.permutation(static_cast<int>(d))));
   if (!sound)
-    return plan::error("the plan's '{}' is no copy of '{}'; compile the model again", tie.name(), of.name());
+    return error("the plan's '{}' is no copy of '{}'; compile the model again", tie.name(), of.name());
   if (rank == 0 || count == 0)
     return out;
   const size_t size = elements.size() / count;

@@ -6,7 +6,6 @@
 #include "runtime/state/NameList.h"
 #include "runtime/state/Safetensors.h"
 
-#include <functional>
 #include <map>
 #include <optional>
 
@@ -20,25 +19,22 @@ inline bool isModelValue(const plan::Variable &variable) {
   return variable.role() == plan::PARAMETER || variable.role() == plan::FROZEN;
 }
 
-/// Takes one piece after the other of something that is too large to lie in memory as a whole.
-using ByteSink = std::function<plan::Status(std::span<const std::byte>)>;
-
-/// What the variables hold before training, read from the plan's payloads and external files, which lie in `folder`
-/// (the one of the plan as it was compiled).
+/// The variables' values before training, read from the plan's payloads and external files. These are in `folder`, the
+/// one of the plan as it was compiled.
 class InitialWeights {
 public:
   InitialWeights(const plan::PlanReader &reader, std::string folder) : reader(reader), folder(std::move(folder)) {}
 
   /// The variable's bytes, valid as long as this object lives. Error: the external file is missing or too short.
-  plan::Expected<std::span<const std::byte>> bytes(const plan::Variable &variable);
+  Expected<std::span<const std::byte>> bytes(const plan::Variable &variable);
 
   /// Hands the same bytes over piece by piece, and gives each piece's pages back to the system: a file that is read so takes
   /// no memory. Error: as `bytes`, perhaps after the last piece, or the sink's.
-  plan::Status stream(const plan::Variable &variable, const ByteSink &sink);
+  Status stream(const plan::Variable &variable, const ByteSink &sink);
 
 private:
-  /// Where an external value lies: the file, and its part of it, not hashed yet.
-  plan::Expected<std::pair<const MappedFile *, std::span<const std::byte>>> external(const plan::Variable &variable);
+  /// The file of an external value and its bytes in it, not hashed yet.
+  Expected<std::pair<const MappedFile *, std::span<const std::byte>>> external(const plan::Variable &variable);
 
   const plan::PlanReader &reader;
   std::string folder;
@@ -62,16 +58,16 @@ struct WeightsFit {
   std::string text() const;
 };
 
-/// Which weights are accepted: all that is expected and nothing else; the same, but any may be missing; what fits.
+/// The accepted weights: exactly the expected ones; the same, but any may be missing; those that fit.
 enum class WeightsRule { Strict, MayBeMissing, WhatFits };
 
 /// Copies weights into the variables of the same names: those of a safetensors file, or of a run (RUN[@STEP|@last|
 /// @best]). Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
-/// there or not. Error: what the rule does not accept, all of it listed; nothing fits. Nothing is copied on an error.
-plan::Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule);
+/// there or not. Error: the weights that the rule does not accept, all of them listed; nothing fits. Nothing is copied on an error.
+Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule);
 
-/// The elements of what `tie` copies, in its own order of axes.
-plan::Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,
+/// The elements of the original of `tie`, in the copy's order of axes.
+Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,
                                                  std::span<const std::byte> elements);
 
 } // namespace tcc::runtime

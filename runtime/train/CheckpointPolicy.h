@@ -17,7 +17,8 @@ struct CheckpointRules {
   double everyMinutes = 15; ///< 0: not by the clock
   uint64_t everySteps = 0;  ///< 0: not by the number of updates
   uint64_t keep = 3;        ///< the newest that stay; 0: all
-  bool keepBest = true;     ///< the one of the lowest evaluation loss stays besides
+  bool keepBest = true;     ///< the best by evaluate.best stays besides
+  uint64_t stagingBytes = 0; ///< memory for copies of the state that are written while training goes on
 };
 
 class CheckpointPolicy {
@@ -27,10 +28,9 @@ public:
 
   /// True if the state after update `step` should be written.
   bool isDue(uint64_t step, double now) const;
-  void written(double now) {
-    last = now;
-    failure.reset();
-  }
+  /// The clock starts anew with a checkpoint's begin.
+  void begun(double now) { last = now; }
+  void written() { failure.reset(); }
   void failed(double now) { failure = now; }
 
   /// Of the checkpoints on the disk, those to remove now that `newest` is durable. Checkpoints of later updates belong to

@@ -6,50 +6,76 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device, SignalWatch &signals,
-                           const CheckpointRules &rules, double now, std::function<void(const std::string &)> warn)
-    : run(std::move(run)), record(record), plan(plan), device(device), signals(signals), policy(rules, now), finite(plan, device),
-      warn(std::move(warn)) {}
+Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
+                           const WeightAverages *averages, SignalWatch &signals, const CheckpointRules &rules,
+                           double now, CheckpointHearers hearers)
+    : run(std::move(run)), record(record), plan(plan), device(device), averages(averages), signals(signals),
+      policy(rules, now), finite(plan, device), hearers(std::move(hearers)), writer(rules.stagingBytes) {}
 
 std::string Checkpointer::pathOf(uint64_t step) const { return fmt::format("{}/checkpoints/step-{}", run, step); }
 
+std::string Checkpointer::wordsOf(uint64_t step) const {
+  return fmt::format("the last checkpoint is {}", pathOf(step));
+}
+
 void Checkpointer::resumedFrom(uint64_t step) {
   newest = step;
-  signals.setLastWords(fmt::format("the last checkpoint is {}", pathOf(step)));
+  signals.setLastWords(wordsOf(step));
 }
 
-plan::Status Checkpointer::write(const TrainingPosition &position) {
-  if (newest == position.step)
-    return plan::Status();
-  if (auto bad = finite.firstBad())
-    return plan::Status(fmt::format("the state after update {} is not finite ('{}'), so it is not kept", position.step,
-                                    *bad),
-                        plan::kExitNonFinite);
-  {
-    SignalWatch::Uninterrupted writing;
-    if (plan::Status status = writeCheckpoint(run, record, plan, device, position); !status.ok()) {
-      policy.failed(monotonicSeconds());
+Status Checkpointer::begin(const TrainingPosition &position) {
+  if (Status status = finish(); !status.ok()) {
+    if (status.exitCode() == kExitNonFinite)
       return status;
-    }
-    resumedFrom(position.step);
+    hearers.warn(status.message());
   }
-  policy.written(monotonicSeconds());
-  prune(position);
-  return plan::Status();
-}
-
-plan::Status Checkpointer::markBest(const TrainingPosition &position) {
-  if (plan::Status status = runtime::markBest(run, position.bestStep, position.bestLoss); !status.ok())
-    return status;
-  prune(position);
-  return plan::Status();
-}
-
-void Checkpointer::prune(const TrainingPosition &position) {
-  std::optional<uint64_t> best;
+  if (newest == position.step)
+    return Status();
   if (position.bestStep != 0)
     best = position.bestStep;
-  for (uint64_t step : policy.expired(ownCheckpointSteps(run), position.step, best))
-    if (plan::Status status = removeCheckpoint(run, step); !status.ok())
-      warn(status.message());
+  auto write = [this, position, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
+    SignalWatch::Uninterrupted writing;
+    finite.guard(tensors, position.step);
+    auto bytes = writeCheckpoint(run, record, position, std::move(tensors));
+    if (bytes)
+      signals.setLastWords(words);
+    return bytes;
+  };
+  policy.begun(monotonicSeconds());
+  writer.start(position.step,
+               checkpointTensors(plan, device, averages ? std::span(averages->hostState()) : std::span<const HostState>()),
+               std::move(write));
+  return poll();
+}
+
+Status Checkpointer::collect(const std::optional<CheckpointWriter::Result> &result) {
+  if (!result)
+    return Status();
+  if (!result->status.ok()) {
+    policy.failed(monotonicSeconds());
+    return result->status;
+  }
+  newest = result->step;
+  policy.written();
+  hearers.written(*result);
+  prune(result->step);
+  return Status();
+}
+
+Status Checkpointer::poll() { return collect(writer.poll()); }
+Status Checkpointer::finish() { return collect(writer.wait()); }
+
+Status Checkpointer::markBest(const TrainingPosition &position) {
+  if (Status status = runtime::markBest(run, {position.bestStep, position.bestValue, position.bestMetric});
+      !status.ok())
+    return status;
+  best = position.bestStep;
+  prune(position.step);
+  return Status();
+}
+
+void Checkpointer::prune(uint64_t step) {
+  for (uint64_t old : policy.expired(ownCheckpointSteps(run), step, best))
+    if (Status status = removeCheckpoint(run, old); !status.ok())
+      hearers.warn(status.message());
 }

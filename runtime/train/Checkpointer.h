@@ -1,7 +1,7 @@
 //===- Checkpointer.h - the checkpoints of one run -----------------------===//
 //
 // Writes a checkpoint where the state is finite, then removes those that the rules no longer keep: the new one is durable
-// before an old one goes.
+// before an old one goes. With staging memory (checkpoint.staging_bytes) training goes on while it is written.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_CHECKPOINTER_H
@@ -9,45 +9,67 @@
 
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/CheckpointPolicy.h"
+#include "runtime/train/CheckpointWriter.h"
 #include "runtime/train/FiniteState.h"
 #include "runtime/train/Signals.h"
+#include "runtime/train/WeightAverages.h"
 
 #include <functional>
 
 namespace tcc::runtime {
 
+/// Who hears of what happens to checkpoints.
+struct CheckpointHearers {
+  std::function<void(const std::string &)> warn;                     ///< an old one cannot be removed
+  std::function<void(const CheckpointWriter::Result &)> written;     ///< one is durable
+};
+
 class Checkpointer {
 public:
-  /// `warn` hears of old checkpoints that cannot be removed.
-  Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device, SignalWatch &signals,
-               const CheckpointRules &rules, double now, std::function<void(const std::string &)> warn);
+  /// `averages`: of train.ema, or null.
+  Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
+               const WeightAverages *averages, SignalWatch &signals, const CheckpointRules &rules, double now,
+               CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
 
-  /// Writes the state after update `position.step`, if its checkpoint is not there yet. Error: it is not finite (exit
-  /// status 4), or cannot be written; then the earlier checkpoints stand.
-  plan::Status write(const TrainingPosition &position);
+  /// Begins the checkpoint of the state after update `position.step`, unless it is there or under way; returns when
+  /// training may go on. Waits for one that is under way. Error, here and below: a state is not finite (exit status 4),
+  /// or a checkpoint cannot be written; then the earlier ones stand.
+  Status begin(const TrainingPosition &position);
+  /// Takes note of one that was completed meanwhile.
+  Status poll();
+  /// Waits for the one that is under way.
+  Status finish();
+  Status write(const TrainingPosition &position) {
+    Status status = begin(position);
+    return status.ok() ? finish() : status;
+  }
 
   /// Makes the checkpoint of position.bestStep, which is written, the best.
-  plan::Status markBest(const TrainingPosition &position);
+  Status markBest(const TrainingPosition &position);
 
-  /// The newest checkpoint: the last one written, or the one that the run was resumed from.
+  /// The newest checkpoint that is durable: the last one written, or the one that the run was resumed from.
   std::optional<uint64_t> last() const { return newest; }
   void resumedFrom(uint64_t step);
   std::string pathOf(uint64_t step) const;
 
 private:
-  void prune(const TrainingPosition &position);
+  Status collect(const std::optional<CheckpointWriter::Result> &result);
+  void prune(uint64_t step);
+  std::string wordsOf(uint64_t step) const;
 
   std::string run;
   RunRecord record;
   const plan::Plan &plan;
   Device &device;
+  const WeightAverages *averages;
   SignalWatch &signals;
   CheckpointPolicy policy;
   FiniteState finite;
-  std::function<void(const std::string &)> warn;
-  std::optional<uint64_t> newest;
+  CheckpointHearers hearers;
+  std::optional<uint64_t> newest, best;
+  CheckpointWriter writer; ///< last: its thread uses the members above
 };
 
 } // namespace tcc::runtime

@@ -2,6 +2,7 @@
 #include "runtime/train/EntryRunner.h"
 #include "runtime/plan/DType.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -16,7 +17,7 @@ template <typename T> T load(const void *data, uint64_t index) {
   return value;
 }
 
-double loadElement(const void *data, plan::DType dtype, uint64_t index) {
+double loadElement(const void *data, plan::DType dtype, uint64_t index = 0) {
   switch (dtype) {
   case plan::F64:
     return load<double>(data, index);
@@ -51,28 +52,61 @@ const plan::Entry *tcc::runtime::findEntry(const plan::Plan &plan, const std::st
   return nullptr;
 }
 
-EntryRunner::EntryRunner(Device &device, const plan::Entry &entry)
-    : device(&device), program(&entry), name(entry.name()) {
-  for (const plan::Port &port : entry.inputs())
-    inputBuffers.push_back(device.bufferData(name, port.buffer()));
-  for (const plan::Port &port : entry.outputs())
-    outputBuffers.push_back(device.bufferData(name, port.buffer()));
-  if (entry.scalars() >= 0)
-    if (void *data = device.bufferData(name, static_cast<uint32_t>(entry.scalars())))
-      scalarBlock = {static_cast<float *>(data), entry.buffers(entry.scalars()).bytes() / sizeof(float)};
-  if (entry.has_counters())
-    counters = static_cast<uint32_t *>(device.bufferData(name, static_cast<uint32_t>(entry.counters())));
-  device.touch(name);
+EntryRunner::EntryRunner(Device &device, const plan::Entry &entry) : device(&device), program(&entry) {
+  if (Expected<uint32_t> found = device.findEntry(entry.name()))
+    number = *found;
+  staged.resize(static_cast<size_t>(entry.inputs_size()));
+  inputBytes.resize(staged.size());
+  (void)device.touch(number);
 }
 
-/// Before each run: the buffer lies in memory that other values use again.
-void EntryRunner::fillCounters() {
-  if (!counters)
-    return;
-  counters[0] = static_cast<uint32_t>(seed);
-  counters[1] = static_cast<uint32_t>(seed >> 32);
-  counters[2] = static_cast<uint32_t>(update);
-  counters[3] = static_cast<uint32_t>(microBatch);
+Status EntryRunner::stageInputs() {
+  for (size_t i = 0; i < staged.size(); ++i) {
+    Expected<Staging> staging = device->stage(Place::buffer(number, program->inputs(static_cast<int>(i)).buffer()));
+    if (!staging)
+      return staging.status();
+    staged[i] = *staging;
+    inputBytes[i] = staged[i].bytes;
+  }
+  return Status();
+}
+
+Status EntryRunner::commitInputs() {
+  for (const Staging &staging : staged)
+    if (Status status = device->commit(staging); !status.ok())
+      return status;
+  return Status();
+}
+
+Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count) {
+  if (program->scalars() < 0)
+    return Status();
+  Expected<Staging> staging = device->stage(Place::buffer(number, static_cast<uint32_t>(program->scalars())));
+  if (!staging || staging->bytes.empty())
+    return staging.status();
+  block.compute(updateNumber, count,
+                {reinterpret_cast<float *>(staging->bytes.data()), staging->bytes.size() / sizeof(float)});
+  return device->commit(*staging);
+}
+
+/// Before each run: the buffer's memory is used again by other values.
+Status EntryRunner::writeCounters() {
+  if (!program->has_counters())
+    return Status();
+  const uint32_t counters[] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
+                               static_cast<uint32_t>(update), static_cast<uint32_t>(microBatch)};
+  return device->write(Place::buffer(number, static_cast<uint32_t>(program->counters())), 0,
+                       std::as_bytes(std::span(counters)));
+}
+
+Status EntryRunner::run() {
+  Status status = writeCounters();
+  return status.ok() ? device->run(number) : status;
+}
+
+Status EntryRunner::runTimed(const LaunchObserver &after) {
+  Status status = writeCounters();
+  return status.ok() ? device->runTimed(number, after) : status;
 }
 
 int EntryRunner::outputIndex(const std::string &output) const {
@@ -82,40 +116,64 @@ int EntryRunner::outputIndex(const std::string &output) const {
   return -1;
 }
 
-double EntryRunner::scalarOutput(int index) const {
-  if (index < 0)
-    return 0;
-  const void *data = outputBuffers[static_cast<size_t>(index)];
-  const plan::TensorType &type = program->buffers(static_cast<int>(program->outputs(index).buffer())).type();
-  return data && plan::elementCount(type).value_or(0) > 0 ? loadElement(data, type.dtype(), 0)
-                                                          : std::numeric_limits<double>::quiet_NaN();
+const plan::TensorType &EntryRunner::outputType(int index) const {
+  return program->buffers(static_cast<int>(program->outputs(index).buffer())).type();
 }
 
-std::span<const std::byte> EntryRunner::outputBytes(int index) const {
-  const void *data = outputBuffers[static_cast<size_t>(index)];
-  const plan::TensorType &type = program->buffers(static_cast<int>(program->outputs(index).buffer())).type();
-  return {static_cast<const std::byte *>(data), data ? plan::tensorBytes(type).value_or(0) : 0};
+Place EntryRunner::outputPlace(int index) const { return Place::buffer(number, program->outputs(index).buffer()); }
+
+Expected<double> EntryRunner::scalarOutput(int index) const {
+  if (index < 0)
+    return 0.0;
+  const plan::TensorType &type = outputType(index);
+  if (!device->capabilities().executes || plan::elementCount(type).value_or(0) == 0)
+    return std::numeric_limits<double>::quiet_NaN();
+  std::byte value[sizeof(double)];
+  if (Status status = device->read(outputPlace(index), 0, std::span(value).first(plan::dtypeBytes(type.dtype())));
+      !status.ok())
+    return status;
+  return loadElement(value, type.dtype());
+}
+
+Status EntryRunner::addScalar(int index, double &sum) const {
+  Expected<double> value = scalarOutput(index);
+  if (value)
+    sum += *value;
+  return value.status();
+}
+
+Status EntryRunner::readOutput(int index, uint64_t offset, std::span<std::byte> to) const {
+  return device->read(outputPlace(index), offset, to);
+}
+
+Status EntryRunner::streamOutput(int index, const ByteSink &sink) const {
+  return device->readPieces(outputPlace(index), sink);
 }
 
 std::string EntryRunner::findNonFinite() {
   std::string firstNan, firstInfinity;
-  fillCounters();
-  plan::Status status = device->runObserved(name, [&](uint32_t index) {
+  auto look = [&](uint32_t index) {
     if (!firstNan.empty())
       return;
     const plan::Instruction &instruction = program->instructions(static_cast<int>(index));
     for (const plan::Operand &operand : instruction.operands()) {
       const plan::Buffer &buffer = program->buffers(static_cast<int>(operand.buffer()));
-      const void *data = operand.write() ? device->bufferData(name, operand.buffer()) : nullptr;
-      int worst = data ? worstOf(data, buffer.type().dtype(), plan::elementCount(buffer.type()).value_or(0)) : 0;
+      uint64_t width = plan::dtypeBytes(buffer.type().dtype());
+      if (!operand.write() || width == 0)
+        continue;
+      int worst = 0;
+      (void)device->readPieces(Place::buffer(number, operand.buffer()), [&](std::span<const std::byte> piece) {
+        worst = std::max(worst, worstOf(piece.data(), buffer.type().dtype(), piece.size() / width));
+        return Status();
+      });
       std::string node = !instruction.node().empty() ? instruction.node() : buffer.name();
       if (worst == 2)
         firstNan = node;
       else if (worst == 1 && firstInfinity.empty())
         firstInfinity = node;
     }
-  });
-  if (!status.ok())
+  };
+  if (!writeCounters().ok() || !device->runObserved(number, look).ok())
     return "";
   return firstNan.empty() ? firstInfinity : firstNan;
 }

@@ -1,15 +1,16 @@
 //===- EntryRunner.h - one entry of a plan on a device -------------------===//
 //
-// Keeps the addresses of an entry's inputs, scalars, counters and outputs, found once, so that a call costs no look-up.
-// The memory that the entry uses is made present at once: the first run is as fast as the others.
+// Gives an entry its inputs, scalars and counters, runs it, and reads its outputs. All places are found once, so that a
+// run costs no look-up and allocates nothing. The memory that the entry uses is made present at once: the first run is
+// as fast as the others.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
 #define TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
 
 #include "runtime/Device.h"
+#include "runtime/train/Scalars.h"
 
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,53 +22,62 @@ const plan::Entry *findEntry(const plan::Plan &plan, const std::string &name);
 
 class EntryRunner {
 public:
+  /// `entry` is one of the device's plan.
   EntryRunner(Device &device, const plan::Entry &entry);
 
   const plan::Entry &entry() const { return *program; }
-  /// Addresses of the inputs, in the order of entry().inputs(); null where the device has no memory.
-  std::span<void *const> inputs() const { return inputBuffers; }
-  /// The scalar block; empty where the entry has none.
-  std::span<float> scalars() const { return scalarBlock; }
 
-  /// What random numbers are drawn with from the next run on; update and micro-batch of the update count from 0.
+  /// Calls `fill(inputs)`, a Status, to write the inputs of the next run: host memory for each, in the order of
+  /// entry().inputs(), empty where the device computes nothing. Error: fill's, or the device's.
+  template <typename Fill> Status giveInputs(Fill &&fill) {
+    Status status = stageInputs();
+    if (status.ok())
+      status = fill(std::span<const std::span<std::byte>>(inputBytes));
+    return status.ok() ? commitInputs() : status;
+  }
+
+  /// Computes the entry's scalars (Scalars.h) for the next run; does nothing where the entry reads none.
+  Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count);
+
+  /// Seed and counters of the random numbers from the next run on; update and micro-batch count from 0.
   void setSeed(uint64_t value) { seed = value; }
   void setCounters(uint64_t updateNumber, uint64_t microBatchNumber) {
     update = updateNumber;
     microBatch = microBatchNumber;
   }
 
-  plan::Status run() {
-    fillCounters();
-    return device->run(name);
-  }
+  Status run();
   /// The same with a call after each launch.
-  plan::Status runTimed(const LaunchObserver &after) {
-    fillCounters();
-    return device->runTimed(name, after);
-  }
+  Status runTimed(const LaunchObserver &after);
 
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
   /// Index of an output, or -1.
   int outputIndex(const std::string &output) const;
-  /// The first element of an output as a double; NaN where the device has no memory, 0 for index -1.
-  double scalarOutput(int index) const;
-  /// An output's bytes, valid until another entry runs.
-  std::span<const std::byte> outputBytes(int index) const;
+  /// The first element of an output as a double; NaN where the device computes nothing, 0 for index -1.
+  Expected<double> scalarOutput(int index) const;
+  /// Adds it to `sum`.
+  Status addScalar(int index, double &sum) const;
+  /// Copies bytes of an output, until another entry runs.
+  Status readOutput(int index, uint64_t offset, std::span<std::byte> to) const;
+  /// Hands an output's bytes to `sink`, until another entry runs.
+  Status streamOutput(int index, const ByteSink &sink) const;
+  const plan::TensorType &outputType(int index) const;
 
   /// Runs again, and names the ONNX node of the first instruction that writes a NaN, or else an infinity; empty where
   /// none does. For diagnosis: it allocates and is slow.
   std::string findNonFinite();
 
 private:
-  void fillCounters();
+  Status stageInputs();
+  Status commitInputs();
+  Status writeCounters();
+  Place outputPlace(int index) const;
 
   Device *device;
   const plan::Entry *program;
-  std::string name;
-  std::vector<void *> inputBuffers;
-  std::vector<const void *> outputBuffers;
-  std::span<float> scalarBlock;
-  uint32_t *counters = nullptr; ///< null where the entry has none, or the device has no memory
+  uint32_t number = 0; ///< of the entry in the plan
+  std::vector<Staging> staged;
+  std::vector<std::span<std::byte>> inputBytes; ///< of `staged`
   uint64_t seed = 0, update = 0, microBatch = 0;
 };
 

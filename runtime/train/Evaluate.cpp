@@ -1,8 +1,15 @@
 //===- Evaluate.cpp - loss and accuracy over a whole data set ------------===//
 #include "runtime/train/Evaluate.h"
 #include "runtime/state/Safetensors.h"
+#include "runtime/plan/DType.h"
+#include "runtime/train/EvalMetrics.h"
+#include "runtime/train/Settings.h"
+#include "support/PlanNames.h"
+#include "support/recipe/Kinds.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -12,7 +19,8 @@ using namespace tcc::runtime;
 namespace {
 /// The sums that an evaluation adds up: loss, weight, correct, counted.
 using Sums = std::array<double, 4>;
-constexpr std::array<const char *, 4> kSumNames = {"loss_sum", "loss_weight", "correct", "counted"};
+constexpr std::array<const char *, 4> kSumNames = {outputs::kLossSum, outputs::kLossWeight, outputs::kCorrect,
+                                                   outputs::kCounted};
 
 std::vector<uint64_t> indicesOf(uint64_t begin, uint64_t end) {
   std::vector<uint64_t> indices(end - begin);
@@ -21,62 +29,169 @@ std::vector<uint64_t> indicesOf(uint64_t begin, uint64_t end) {
 }
 } // namespace
 
-plan::Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader,
-                                                  const std::function<bool()> &stop) {
-  std::array<int, 4> outputs;
-  for (size_t i = 0; i < outputs.size(); ++i)
-    outputs[i] = runner.outputIndex(kSumNames[i]);
-  if (outputs[0] < 0 || outputs[1] < 0)
-    return plan::error("the plan's entry 'evaluate' gives no loss; compile again");
-  uint64_t samples = reader.samples(), batch = reader.batch();
-  // Leaves damaged samples out of `indices`.
-  auto call = [&](std::vector<uint64_t> &indices, bool mask) -> plan::Expected<Sums> {
+namespace {
+/// A graph output that is averaged over the samples.
+struct Averaged {
+  std::string name;
+  int output = -1;
+  bool sampled = false;
+  double sum = 0;
+};
+
+/// One pass over a data set.
+class Pass {
+public:
+  Pass(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options)
+      : runner(runner), reader(reader), options(options), batch(reader.batch()) {}
+
+  Expected<Evaluation> run() {
+    for (size_t i = 0; i < outputs.size(); ++i)
+      outputs[i] = runner.outputIndex(kSumNames[i]);
+    if (outputs[0] < 0 || outputs[1] < 0)
+      return error("the plan's entry 'evaluate' gives no loss; compile again");
+    auto made = EvalMetrics::create(runner, options.metrics, options.lossKind, options.ignoreIndex);
+    if (!made)
+      return made.status();
+    metrics = made.take();
+    for (const std::string &name : options.metrics)
+      if (!findMetricKind(name))
+        averages.push_back(findAveraged(name));
+    Evaluation result;
+    for (uint64_t begin = 0, samples = reader.samples(); begin < samples; begin += batch) {
+      if (options.goesOn && !options.goesOn(begin)) {
+        result.complete = false;
+        return result;
+      }
+      std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
+      if (Status status = addBatch(indices); !status.ok())
+        return status;
+    }
+    result.loss = total[0] / total[1];
+    if (outputs[2] >= 0 && outputs[3] >= 0)
+      result.accuracy = total[2] / total[3];
+    result.samples = counted;
+    for (const std::string &name : options.metrics)
+      addValue(name, result);
+    return result;
+  }
+
+private:
+  Averaged findAveraged(const std::string &name) const {
+    Averaged made{name, runner.outputIndex(std::string(outputs::kAveragedPrefix) + name)};
+    if (made.output >= 0)
+      made.sampled = runner.entry().outputs(made.output).sample_axis() == 0;
+    return made;
+  }
+
+  /// Runs the samples; leaves damaged ones out of `indices`.
+  Status call(std::vector<uint64_t> &indices, bool mask, Sums &sums) {
+    sums = {};
     runner.setCounters(0, indices.front() / batch);
-    plan::Status status = reader.fillSound(indices, BatchReader::Damaged::Drop, mask, runner.inputs());
+    Status status = runner.giveInputs(
+        [&](auto inputs) { return reader.fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
     if (status.ok() && indices.empty())
-      return Sums{};
+      return status;
     if (status.ok())
       status = runner.run();
-    if (!status.ok())
-      return status;
+    for (size_t i = 0; i < sums.size() && status.ok(); ++i)
+      status = runner.addScalar(outputs[i], sums[i]);
+    return status;
+  }
+
+  Status addBatch(std::vector<uint64_t> &indices) {
     Sums sums;
-    for (size_t i = 0; i < sums.size(); ++i)
-      sums[i] = runner.scalarOutput(outputs[i]);
-    return sums;
-  };
-  Sums total{};
-  uint64_t counted = 0;
-  Evaluation result;
-  for (uint64_t begin = 0; begin < samples; begin += batch) {
-    if (stop && stop()) {
-      result.complete = false;
-      return result;
-    }
-    std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
-    auto sums = call(indices, reader.maskable());
-    if (!sums)
-      return sums.status();
+    Status status = call(indices, reader.maskable(), sums);
     counted += indices.size();
-    if (!indices.empty() && indices.size() < batch && !reader.maskable()) {
+    if (!status.ok() || indices.empty())
+      return status;
+    if (status = metrics.add(runner, indices.size()); !status.ok())
+      return status;
+    bool padded = indices.size() < batch, unsampled = false;
+    for (Averaged &one : averages) {
+      if (status = addAverage(one, one.sampled ? indices.size() : batch, static_cast<double>(batch)); !status.ok())
+        return status;
+      unsampled |= !one.sampled;
+    }
+    if (padded && (!reader.maskable() || unsampled)) {
       std::vector<uint64_t> last = {indices.back()};
-      auto copies = call(last, false);
-      if (!copies)
-        return copies.status();
-      double share = static_cast<double>(batch - indices.size()) / static_cast<double>(batch);
-      for (size_t i = 0; i < sums->size(); ++i)
-        (*sums)[i] -= share * (*copies)[i];
+      Sums copies;
+      if (status = call(last, false, copies); !status.ok())
+        return status;
+      auto padding = static_cast<double>(batch - indices.size());
+      for (size_t i = 0; i < sums.size() && !reader.maskable(); ++i)
+        sums[i] -= padding / static_cast<double>(batch) * copies[i];
+      for (Averaged &one : averages)
+        if (!one.sampled)
+          if (status = addAverage(one, batch, -padding); !status.ok())
+            return status;
     }
     for (size_t i = 0; i < total.size(); ++i)
-      total[i] += (*sums)[i];
+      total[i] += sums[i];
+    return status;
   }
-  result.loss = total[0] / total[1];
-  if (outputs[2] >= 0 && outputs[3] >= 0)
-    result.accuracy = total[2] / total[3];
-  result.samples = counted;
-  return result;
+
+  /// Adds `weight` times the mean of an output, or of a sampled one the sum of its samples' means.
+  Status addAverage(Averaged &one, uint64_t samples, double weight) {
+    if (one.output < 0)
+      return error("the plan's entry 'evaluate' gives no output '{}', which evaluate.metrics names; compile again",
+                   one.name);
+    std::vector<float> values(plan::elementCount(runner.outputType(one.output)).value_or(0));
+    if (Status status = runner.readOutput(one.output, 0, std::as_writable_bytes(std::span(values))); !status.ok())
+      return status;
+    const size_t perSample = values.size() / (one.sampled ? batch : 1), count = one.sampled ? perSample * samples : perSample;
+    double sum = 0;
+    for (size_t i = 0; i < count; ++i)
+      sum += values[i];
+    one.sum += sum / static_cast<double>(perSample) * (one.sampled ? 1 : weight);
+    return Status();
+  }
+
+  /// What the loss gives has its own members; perplexity is a function of it.
+  void addValue(const std::string &name, Evaluation &result) const {
+    if (name == "perplexity")
+      result.others.emplace_back(name, std::exp(result.loss));
+    for (const auto &[known, value] : metrics.values())
+      if (known == name)
+        result.others.emplace_back(name, value);
+    for (const Averaged &one : averages)
+      if (one.name == name)
+        result.others.emplace_back(name, one.sum / static_cast<double>(counted));
+  }
+
+  EntryRunner &runner;
+  BatchReader &reader;
+  const EvaluateOptions &options;
+  uint64_t batch, counted = 0;
+  std::array<int, 4> outputs{};
+  Sums total{};
+  EvalMetrics metrics;
+  std::vector<Averaged> averages;
+};
+} // namespace
+
+EvaluateOptions tcc::runtime::evaluateOptionsOf(const Session &session) {
+  const auto &metrics = session.training.evaluation().metrics();
+  return {{metrics.begin(), metrics.end()}, session.training.loss_kind(), ignoreIndexOf(session.plan())};
 }
 
-plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
+std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
+  std::vector<std::string> keys = {"eval_loss"};
+  if (isClassification(session.training.loss_kind()))
+    keys.push_back("eval_accuracy");
+  for (const std::string &name : session.training.evaluation().metrics())
+    if (std::string key = "eval_" + name; std::find(keys.begin(), keys.end(), key) == keys.end())
+      keys.push_back(key);
+  if (session.training.has_ema())
+    for (size_t i = 0, count = keys.size(); i < count; ++i)
+      keys.push_back("ema_" + keys[i]);
+  return keys;
+}
+
+Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options) {
+  return Pass(runner, reader, options).run();
+}
+
+Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
   const plan::Entry &entry = runner.entry();
   uint64_t samples = reader.samples(), batch = reader.batch();
   bool single = samples == batch;
@@ -87,7 +202,7 @@ plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, con
     int axis = entry.outputs(i).sample_axis();
     if (!single) {
       if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != static_cast<int64_t>(batch))
-        return plan::error(
+        return error(
             "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}",
             entry.outputs(i).name(), plan::typeName(type), batch, samples);
       type.set_dims(axis, static_cast<int64_t>(samples));
@@ -95,21 +210,20 @@ plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, con
     values[static_cast<size_t>(i)].resize(plan::tensorBytes(type).value_or(0));
     types.push_back(type);
   }
+  std::vector<std::byte> call; // one output of one call
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
     runner.setCounters(0, begin / batch);
-    plan::Status status = reader.fill(indices, false, runner.inputs());
+    Status status = runner.giveInputs([&](auto inputs) { return reader.fill(indices, false, inputs); });
     if (status.ok())
       status = runner.run();
     if (!status.ok())
       return status;
     for (int i = 0; i < entry.outputs_size(); ++i) {
-      std::span<const std::byte> bytes = runner.outputBytes(i);
       std::vector<std::byte> &whole = values[static_cast<size_t>(i)];
-      if (bytes.empty())
-        continue;
       if (single) {
-        std::memcpy(whole.data(), bytes.data(), bytes.size());
+        if (status = runner.readOutput(i, 0, whole); !status.ok())
+          return status;
         continue;
       }
       const plan::TensorType &type = types[static_cast<size_t>(i)];
@@ -118,36 +232,44 @@ plan::Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, con
       for (int k = 0; k < type.dims_size(); ++k)
         if (k != axis)
           (k < axis ? outer : inner) *= static_cast<uint64_t>(type.dims(k));
-      for (uint64_t block = 0; block < outer; ++block)
-        std::memcpy(whole.data() + (block * samples + begin) * inner, bytes.data() + block * batch * inner,
+      if (outer == 1) {
+        std::span<std::byte> part = std::span(whole).subspan(begin * inner, indices.size() * inner);
+        if (status = runner.readOutput(i, 0, part); !status.ok())
+          return status;
+        continue;
+      }
+      call.resize(outer * batch * inner);
+      if (status = runner.readOutput(i, 0, call); !status.ok())
+        return status;
+      for (uint64_t block = 0; inner > 0 && block < outer; ++block)
+        std::memcpy(whole.data() + (block * samples + begin) * inner, call.data() + block * batch * inner,
                     indices.size() * inner);
     }
   }
   std::vector<Tensor> tensors;
   for (int i = 0; i < entry.outputs_size(); ++i)
     tensors.push_back({entry.outputs(i).name(), types[static_cast<size_t>(i)], values[static_cast<size_t>(i)]});
-  return writeSafetensors(outputPath, std::move(tensors)).status();
+  return writeSafetensors(outputPath, tensors).status();
 }
 
-plan::Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
+Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
   if (reader.samples() != reader.batch())
-    return plan::error("--inputs holds {} samples; gradients are of one batch: give exactly {}", reader.samples(),
+    return error("--inputs holds {} samples; gradients are of one batch: give exactly {}", reader.samples(),
                        reader.batch());
-  plan::Status status = reader.fill(indicesOf(0, reader.batch()), false, runner.inputs());
+  Status status =
+      runner.giveInputs([&](auto inputs) { return reader.fill(indicesOf(0, reader.batch()), false, inputs); });
   if (status.ok())
     status = runner.run();
   if (!status.ok())
     return status;
   const plan::Entry &entry = runner.entry();
-  constexpr std::string_view kPrefix = "gradient:";
-  std::vector<Tensor> tensors;
+  std::vector<StreamedValue> tensors;
   for (int i = 0; i < entry.outputs_size(); ++i) {
     std::string name = entry.outputs(i).name();
-    if (name.starts_with(kPrefix))
-      name = name.substr(kPrefix.size());
-    std::span<const std::byte> bytes = runner.outputBytes(i);
-    if (!bytes.empty() || reader.batch() == 0)
-      tensors.push_back({name, entry.buffers(static_cast<int>(entry.outputs(i).buffer())).type(), bytes});
+    if (name.starts_with(outputs::kGradientPrefix))
+      name = name.substr(outputs::kGradientPrefix.size());
+    tensors.push_back(
+        {name, runner.outputType(i), [&runner, i](const ByteSink &sink) { return runner.streamOutput(i, sink); }});
   }
   return writeSafetensors(outputPath, std::move(tensors)).status();
 }

@@ -11,27 +11,34 @@
 
 #include "runtime/data/BatchReader.h"
 #include "runtime/train/EntryRunner.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/Session.h"
 
 #include <functional>
 
 namespace tcc::runtime {
 
-struct Evaluation {
-  double loss = 0;
-  std::optional<double> accuracy; ///< of counted targets, where the loss is a classification
-  uint64_t samples = 0;
-  bool complete = true; ///< false: `stop` ended it, and the numbers mean nothing
+struct EvaluateOptions {
+  std::vector<std::string> metrics; ///< evaluate.metrics
+  std::string lossKind;
+  std::optional<int64_t> ignoreIndex; ///< the target that does not count
+  /// Asked before each batch, with the samples that are done; false ends the evaluation.
+  std::function<bool(uint64_t done)> goesOn = nullptr;
 };
+/// The settings of the session; nobody ends the evaluation.
+EvaluateOptions evaluateOptionsOf(const Session &session);
 
-/// Runs the entry over all samples in order; asks `stop`, if there is one, before each batch.
-plan::Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader,
-                                    const std::function<bool()> &stop = nullptr);
+/// The keys of metrics.jsonl that an evaluation of the session has; with those of averages, if it keeps any.
+std::vector<std::string> evaluationKeys(const Session &session);
+
+/// Runs the entry over all samples in order.
+Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
 /// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.
-plan::Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
+Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
 
 /// Runs `gradients` on exactly one batch and writes loss and gradients ("gradient:X" as X).
-plan::Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
+Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
 
 } // namespace tcc::runtime
 

@@ -1,4 +1,4 @@
-//===- FiniteState.cpp - is what a checkpoint would hold worth keeping? --===//
+//===- FiniteState.cpp - check that all state is finite -------------------===//
 #include "runtime/train/FiniteState.h"
 #include "runtime/plan/DType.h"
 #include "runtime/state/Weights.h"
@@ -9,46 +9,66 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 /// Every bit of the exponent is set in infinities and NaNs alone. The loop has no exit, so that it becomes vectors.
-template <typename T> static bool allFinite(const void *data, uint64_t count, T exponent) {
+template <typename T> static bool allFinite(std::span<const std::byte> bytes, T exponent) {
   bool bad = false;
-  for (uint64_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
     T bits;
-    std::memcpy(&bits, static_cast<const char *>(data) + i * sizeof(T), sizeof(T));
+    std::memcpy(&bits, bytes.data() + i * sizeof(T), sizeof(T));
     bad |= (bits & exponent) == exponent;
   }
   return !bad;
 }
 
-FiniteState::FiniteState(const plan::Plan &plan, Device &device) : plan(plan), device(device) {
-  std::vector<bool> written = writtenVariables(plan);
-  for (int i = 0; i < plan.variables_size(); ++i)
-    if (written[static_cast<size_t>(i)] && plan.variables(i).role() != plan::ACCUMULATOR && isFinite(i))
-      checked.push_back(i);
-}
-
-bool FiniteState::isFinite(int variable) const {
-  const plan::TensorType &type = plan.variables(variable).type();
-  const void *data = device.variableData(static_cast<uint32_t>(variable));
-  uint64_t count = plan::elementCount(type).value_or(0);
-  if (!data)
-    return true;
-  switch (type.dtype()) {
+static bool allFinite(std::span<const std::byte> bytes, plan::DType dtype) {
+  switch (dtype) {
   case plan::F64:
-    return allFinite<uint64_t>(data, count, 0x7ff0000000000000);
+    return allFinite<uint64_t>(bytes, 0x7ff0000000000000);
   case plan::F32:
-    return allFinite<uint32_t>(data, count, 0x7f800000);
+    return allFinite<uint32_t>(bytes, 0x7f800000);
   case plan::F16:
-    return allFinite<uint16_t>(data, count, 0x7c00);
+    return allFinite<uint16_t>(bytes, 0x7c00);
   case plan::BF16:
-    return allFinite<uint16_t>(data, count, 0x7f80);
+    return allFinite<uint16_t>(bytes, 0x7f80);
   default:
     return true;
   }
 }
 
-std::optional<std::string> FiniteState::firstBad() const {
-  for (int variable : checked)
-    if (!isFinite(variable))
-      return plan.variables(variable).name();
-  return std::nullopt;
+FiniteState::FiniteState(const plan::Plan &plan, Device &device) : plan(plan), device(device) {
+  std::vector<bool> written = writtenVariables(plan);
+  for (int i = 0; i < plan.variables_size(); ++i) {
+    if (!written[static_cast<size_t>(i)] || plan.variables(i).role() == plan::ACCUMULATOR)
+      continue;
+    Expected<bool> finite = isFinite(i);
+    if (!finite || *finite) // an error comes again at the first checkpoint
+      checked.insert(plan.variables(i).name());
+  }
+}
+
+Expected<bool> FiniteState::isFinite(int variable) const {
+  plan::DType dtype = plan.variables(variable).type().dtype();
+  if (!plan::isFloatingPoint(dtype))
+    return true;
+  bool finite = true;
+  Status status = device.readPieces(Place::variable(static_cast<uint32_t>(variable)), [&](auto piece) {
+    finite = finite && allFinite(piece, dtype);
+    return Status();
+  });
+  return status.ok() ? Expected<bool>(finite) : status;
+}
+
+void FiniteState::guard(std::vector<CheckpointTensor> &tensors, uint64_t step) const {
+  for (CheckpointTensor &tensor : tensors) {
+    plan::DType dtype = tensor.type.dtype();
+    if (!plan::isFloatingPoint(dtype) || !checked.contains(tensor.name))
+      continue;
+    tensor.stream = [inner = std::move(tensor.stream), dtype, name = tensor.name, step](const ByteSink &sink) {
+      return inner([&](std::span<const std::byte> piece) {
+        if (!allFinite(piece, dtype))
+          return Status(fmt::format("the state after update {} is not finite ('{}'), so it is not kept", step, name),
+                        kExitNonFinite);
+        return sink(piece);
+      });
+    };
+  }
 }

@@ -1,12 +1,11 @@
-//===- FiniteState.h - is what a checkpoint would hold worth keeping? ----===//
+//===- FiniteState.h - check that all state is finite ---------------------===//
 #ifndef TCC_RUNTIME_TRAIN_FINITESTATE_H
 #define TCC_RUNTIME_TRAIN_FINITESTATE_H
 
-#include "runtime/Device.h"
+#include "runtime/state/Checkpoint.h"
 
-#include <optional>
+#include <set>
 #include <string>
-#include <vector>
 
 namespace tcc::runtime {
 
@@ -16,14 +15,15 @@ class FiniteState {
 public:
   FiniteState(const plan::Plan &plan, Device &device);
 
-  /// The name of the first such variable, or nothing. Reads all state once.
-  std::optional<std::string> firstBad() const;
+  /// Lets the stream of each checked variable fail (exit status 4) at a piece that is not finite. `step` is for the
+  /// message.
+  void guard(std::vector<CheckpointTensor> &tensors, uint64_t step) const;
 
 private:
-  bool isFinite(int variable) const;
+  Expected<bool> isFinite(int variable) const;
   const plan::Plan &plan;
   Device &device;
-  std::vector<int> checked; ///< trained variables that were finite at the start
+  std::set<std::string> checked; ///< trained variables that were finite at the start
 };
 
 } // namespace tcc::runtime

@@ -1,6 +1,6 @@
-//===- Metrics.cpp - what a run says while it goes on --------------------===//
+//===- Metrics.cpp - metrics and progress of a run ------------------------===//
 #include "runtime/train/Metrics.h"
-#include "runtime/state/MappedFile.h"
+#include "support/MappedFile.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -50,8 +50,38 @@ double tcc::runtime::monotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-plan::Expected<MetricsFile> MetricsFile::open(const std::string &path) {
-  std::optional<uint64_t> evaluated;
+std::optional<double> EvaluationRecord::find(std::string_view key) const {
+  for (const auto &[name, value] : values)
+    if (name == key)
+      return value;
+  return std::nullopt;
+}
+
+EvaluationRecord tcc::runtime::recordOf(const Evaluation &evaluation, const Evaluation *averaged) {
+  EvaluationRecord record;
+  for (auto [one, prefix] : {std::pair(&evaluation, ""), std::pair(averaged, "ema_")}) {
+    if (!one)
+      continue;
+    record.values.emplace_back(prefix + std::string("eval_loss"), one->loss);
+    if (one->accuracy)
+      record.values.emplace_back(prefix + std::string("eval_accuracy"), *one->accuracy);
+    for (const auto &[name, value] : one->others)
+      record.values.emplace_back(fmt::format("{}eval_{}", prefix, name), value);
+  }
+  return record;
+}
+
+/// A line of metrics.jsonl; null is a number that was not finite.
+static EvaluationRecord recordOfLine(const nlohmann::json &line) {
+  EvaluationRecord record;
+  for (const auto &[key, value] : line.items())
+    if ((key.starts_with("eval_") || key.starts_with("ema_eval_")) && (value.is_number() || value.is_null()))
+      record.values.emplace_back(key, value.is_number() ? value.get<double>() : NAN);
+  return record;
+}
+
+Expected<MetricsFile> MetricsFile::open(const std::string &path) {
+  std::vector<std::pair<uint64_t, EvaluationRecord>> past;
   if (std::filesystem::exists(path)) {
     auto text = readFile(path);
     if (!text)
@@ -61,14 +91,14 @@ plan::Expected<MetricsFile> MetricsFile::open(const std::string &path) {
       nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
       if (entry.is_object() && entry.contains("eval_loss") && entry.contains("step") &&
           entry["step"].is_number_unsigned())
-        evaluated = entry["step"].get<uint64_t>();
+        past.emplace_back(entry["step"].get<uint64_t>(), recordOfLine(entry));
     }
   }
   auto records = RecordFile::open(path, /*append=*/true);
   if (!records)
     return records.status();
   MetricsFile metrics(records.take());
-  metrics.evaluated = evaluated;
+  metrics.past = std::move(past);
   return metrics;
 }
 
@@ -87,15 +117,20 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   records.add(line.view());
 }
 
-void MetricsFile::evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy,
-                             double seconds) {
-  Line line;
-  line.add("{{\"step\":{},\"epoch\":{}", step, epoch);
-  line.number("eval_loss", loss);
-  line.number("eval_accuracy", accuracy.value_or(NAN));
-  line.number("seconds", seconds);
-  line.add("}}\n");
-  records.add(line.view());
+void MetricsFile::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds) {
+  // Names of metrics are those of graph outputs, too: of any length, with any characters.
+  std::string text = fmt::format("{{\"step\":{},\"epoch\":{}", step, epoch);
+  auto add = [&](const std::string &key, double value) {
+    nlohmann::json name = key;
+    text += fmt::format(",{}:{}", name.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
+                        std::isfinite(value) ? fmt::format("{}", value) : "null");
+  };
+  for (const auto &[key, value] : evaluation.values)
+    add(key, value);
+  if (!evaluation.find("eval_accuracy"))
+    add("eval_accuracy", NAN);
+  add("seconds", seconds);
+  records.add(text + "}\n");
 }
 
 Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out)
@@ -104,12 +139,12 @@ Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool
     this->every = std::max<uint64_t>(1, (totalSteps - std::min(firstStep, totalSteps)) / 20);
 }
 
-plan::Status Progress::openLog(const std::string &path) {
+Status Progress::openLog(const std::string &path) {
   auto opened = RecordFile::open(path, /*append=*/true);
   if (!opened)
     return opened.status();
   log.emplace(opened.take());
-  return plan::Status();
+  return Status();
 }
 
 void Progress::show(std::string_view text) {
@@ -153,6 +188,21 @@ void Progress::update(const UpdateMetrics &metrics) {
     log->add(line.view());
     (void)log->flush();
   }
+}
+
+void Progress::evaluating(uint64_t done, uint64_t samples) {
+  double now = monotonicSeconds();
+  if (!terminal || now - lastShown < 0.1)
+    return;
+  lastShown = now;
+  lineOpen = true;
+  show(fmt::format("\r\033[Kevaluating: {} of {} samples", done, samples));
+}
+
+void Progress::clear() {
+  if (lineOpen)
+    show("\r\033[K");
+  lineOpen = false;
 }
 
 void Progress::noteInLog(const std::string &text) {

@@ -1,4 +1,4 @@
-//===- Metrics.h - what a run says while it goes on ----------------------===//
+//===- Metrics.h - metrics and progress of a run --------------------------===//
 //
 // One line of JSON an update, a progress line for people, a log. Lines are made in a fixed buffer: an update allocates
 // nothing.
@@ -7,16 +7,37 @@
 #ifndef TCC_RUNTIME_TRAIN_METRICS_H
 #define TCC_RUNTIME_TRAIN_METRICS_H
 
-#include "runtime/plan/BytesText.h"
-#include "runtime/plan/Status.h"
+#include "support/BytesText.h"
+#include "support/Status.h"
 #include "runtime/train/RecordFile.h"
 
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace tcc::runtime {
+
+/// What one pass over a data set found.
+struct Evaluation {
+  double loss = 0;
+  std::optional<double> accuracy; ///< of counted targets, where the loss is a classification
+  std::vector<std::pair<std::string, double>> others = {}; ///< evaluate.metrics, by name
+  uint64_t samples = 0;
+  bool complete = true; ///< false: it was ended early, and the numbers mean nothing
+};
+
+/// The numbers of an evaluation under their keys in metrics.jsonl, in the order of the file.
+struct EvaluationRecord {
+  std::vector<std::pair<std::string, double>> values;
+  /// The value under that key, if there is one.
+  std::optional<double> find(std::string_view key) const;
+};
+/// `averaged`: of the averaged weights, or null; its keys begin with "ema_".
+EvaluationRecord recordOf(const Evaluation &evaluation, const Evaluation *averaged);
 
 struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
@@ -30,31 +51,35 @@ struct UpdateMetrics {
 class MetricsFile {
 public:
   /// Opens for appending.
-  static plan::Expected<MetricsFile> open(const std::string &path);
+  static Expected<MetricsFile> open(const std::string &path);
 
-  /// Numbers are written so that they read back the same; what is not finite is null.
+  /// Numbers are written so that they read back the same; a number that is not finite is null.
   void update(const UpdateMetrics &metrics);
-  void evaluation(uint64_t step, uint64_t epoch, double loss, std::optional<double> accuracy, double seconds);
+  void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
 
-  /// The last step that the lines kept by open() have an evaluation of.
-  std::optional<uint64_t> lastEvaluation() const { return evaluated; }
+  /// The evaluations in the lines that open() kept, each with its step.
+  const std::vector<std::pair<uint64_t, EvaluationRecord>> &evaluations() const { return past; }
   RecordFile &file() { return records; }
 
 private:
   explicit MetricsFile(RecordFile records) : records(std::move(records)) {}
   RecordFile records;
-  std::optional<uint64_t> evaluated;
+  std::vector<std::pair<uint64_t, EvaluationRecord>> past;
 };
 
-/// What people read: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt. A
+/// Progress for people: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt. A
 /// broken pipe or a terminal that is gone ends the output, not the run; neither does a full disk.
 class Progress {
 public:
   /// `every`: updates between lines; 0: ten lines a second at most on a terminal, else about twenty lines a run.
   Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out);
-  plan::Status openLog(const std::string &path);
+  Status openLog(const std::string &path);
 
   void update(const UpdateMetrics &metrics);
+  /// On a terminal: the rewritten line says how far an evaluation is. Ten times a second at most.
+  void evaluating(uint64_t done, uint64_t samples);
+  /// Wipes the rewritten line.
+  void clear();
   /// A message on a line of its own.
   void note(const std::string &text);
   /// The same for the log alone.
@@ -74,7 +99,7 @@ private:
 /// Seconds of a clock that never goes back.
 double monotonicSeconds();
 
-inline std::string formatBytes(uint64_t bytes) { return plan::bytesText(bytes); }
+inline std::string formatBytes(uint64_t bytes) { return bytesText(bytes); }
 
 } // namespace tcc::runtime
 

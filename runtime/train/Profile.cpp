@@ -4,6 +4,7 @@
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Scalars.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,7 +13,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// What one step runs: entries with how often each.
+/// The entries that one step runs, each with its number of calls.
 struct Call {
   std::unique_ptr<EntryRunner> runner;
   uint64_t times = 1;
@@ -23,43 +24,46 @@ class Profiler {
 public:
   Profiler(Session &session, const ProfileOptions &options) : session(session), options(options) {}
 
-  plan::Expected<Profile> run() {
+  Expected<Profile> run() {
     for (auto stage : {&Profiler::findEntries, &Profiler::openData})
-      if (plan::Status status = (this->*stage)(); !status.ok())
+      if (Status status = (this->*stage)(); !status.ok())
         return status;
     for (uint64_t i = 0; i < options.warmup + options.steps; ++i)
-      if (plan::Status status = step(i, i >= options.warmup); !status.ok())
+      if (Status status = step(i, i >= options.warmup); !status.ok())
         return status.withContext(fmt::format("step {}", i + 1));
     return std::move(result);
   }
 
 private:
-  plan::Status findEntries() {
+  Status findEntries() {
     const plan::Plan &plan = session.plan();
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
     if (options.entry.empty() && window == 1)
-      wanted = {{"step", 1}};
-    else if (options.entry.empty())
-      wanted = {{"accumulate_first", 1}, {"accumulate_next", window - 1}, {"update", 1}};
+      wanted = {{entries::kStep, 1}};
+    else if (options.entry.empty()) {
+      wanted.clear();
+      for (const char *name : {entries::kAccumulateFirst, entries::kAccumulateNext, entries::kUpdate})
+        wanted.emplace_back(name, entries::runsPerUpdate(name, static_cast<int64_t>(window)));
+    }
     for (const auto &[name, times] : wanted) {
       const plan::Entry *entry = findEntry(plan, name);
       if (!entry && options.entry.empty())
-        return plan::error(
+        return error(
             "{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train, or give "
             "one of its entries: --entry {}",
             session.reader.path(), name, entryNames());
       if (!entry)
-        return plan::Status(
+        return Status(
             fmt::format("--entry {}: {} has no such entry; it has {}", name, session.reader.path(), entryNames()),
-            plan::kExitUsage);
+            kExitUsage);
       Call call{std::make_unique<EntryRunner>(*session.device, *entry), times, -1};
-      call.loss = call.runner->outputIndex("loss_sum");
+      call.loss = call.runner->outputIndex(outputs::kLossSum);
       call.runner->setSeed(session.training.seed());
       calls.push_back(std::move(call));
       result.entries.push_back(entry);
     }
-    return plan::Status();
+    return Status();
   }
 
   std::string entryNames() const {
@@ -69,7 +73,7 @@ private:
     return names;
   }
 
-  plan::Status openData() {
+  Status openData() {
     // All entries of an update that read data read the same inputs.
     for (const Call &call : calls)
       if (!data.reader && call.runner->entry().inputs_size()) {
@@ -80,7 +84,7 @@ private:
         sampler.emplace(data.reader->samples(), data.reader->samples(), data.reader->batch(), SampleOrder::Ordered, 0,
                         false);
         if (sampler->batchesPerEpoch() == 0)
-          return plan::error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller "
+          return error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller "
                              "batch",
                              options.data, data.reader->samples(), data.reader->batch());
       }
@@ -92,13 +96,10 @@ private:
     if (!block)
       return block.status();
     scalars.emplace(block.take());
-    for (const Call &call : calls)
-      if (std::span<float> values = call.runner->scalars(); !values.empty() && values.size() < scalars->size())
-        return plan::error("{}: the plan's scalar block is too small; compile again", session.reader.path());
-    return plan::Status();
+    return Status();
   }
 
-  plan::Status step(uint64_t number, bool measured) {
+  Status step(uint64_t number, bool measured) {
     StepTimes times;
     uint64_t inWindow = 0, samples = 0, tokens = 0;
     times.begin = monotonicSeconds();
@@ -109,22 +110,25 @@ private:
         run.entry = i;
         run.pieces.reserve(static_cast<size_t>(2 * runner.entry().instructions_size()));
         runner.setCounters(number, inWindow);
-        if (!runner.scalars().empty())
-          scalars->compute(number + 1, number, runner.scalars());
+        if (Status status = runner.giveScalars(*scalars, number + 1, number); !status.ok())
+          return status;
         if (runner.entry().inputs_size()) {
           sampler->batchOf(0, batch++ % sampler->batchesPerEpoch(), indices);
-          if (plan::Status status = data.reader->fill(indices, false, runner.inputs()); !status.ok())
+          Status status = runner.giveInputs([&](auto inputs) { return data.reader->fill(indices, false, inputs); });
+          if (!status.ok())
             return status;
           ++inWindow;
           samples += indices.size();
           tokens += indices.size() * data.reader->tokensPerSample();
         }
         run.begin = monotonicSeconds();
-        plan::Status status = runner.runTimed([&run](std::span<const LaunchPart> parts) { addPieces(run, parts); });
+        Status status = runner.runTimed([&run](std::span<const LaunchPart> parts) { addPieces(run, parts); });
         if (!status.ok())
           return status;
-        if (calls[i].loss >= 0)
-          result.finite &= std::isfinite(runner.scalarOutput(calls[i].loss));
+        Expected<double> loss = runner.scalarOutput(calls[i].loss);
+        if (!loss)
+          return loss.status();
+        result.finite &= std::isfinite(*loss);
         times.runs.push_back(std::move(run));
       }
     times.end = monotonicSeconds();
@@ -132,7 +136,7 @@ private:
     result.tokens = tokens;
     if (measured)
       result.steps.push_back(std::move(times));
-    return plan::Status();
+    return Status();
   }
 
   static void addPieces(EntryTimes &run, std::span<const LaunchPart> parts) {
@@ -157,6 +161,6 @@ private:
 };
 } // namespace
 
-plan::Expected<Profile> tcc::runtime::profile(Session &session, const ProfileOptions &options) {
+Expected<Profile> tcc::runtime::profile(Session &session, const ProfileOptions &options) {
   return Profiler(session, options).run();
 }

@@ -45,7 +45,7 @@ struct Profile {
 
 /// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. Errors: no such entry, data
 /// that does not fit, a failed call.
-plan::Expected<Profile> profile(Session &session, const ProfileOptions &options);
+Expected<Profile> profile(Session &session, const ProfileOptions &options);
 
 } // namespace tcc::runtime
 

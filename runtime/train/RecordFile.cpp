@@ -9,13 +9,13 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-plan::Expected<RecordFile> RecordFile::open(const std::string &path, bool append, size_t capacity) {
+Expected<RecordFile> RecordFile::open(const std::string &path, bool append, size_t capacity) {
   RecordFile file;
   file.name = path;
   file.capacity = capacity;
   file.descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
   if (file.descriptor < 0)
-    return plan::error("{}: cannot write: {}", path, std::strerror(errno));
+    return error("{}: cannot write: {}", path, std::strerror(errno));
   file.waiting = std::make_unique_for_overwrite<char[]>(capacity);
   return file;
 }
@@ -45,7 +45,7 @@ void RecordFile::add(std::string_view record) {
   used += record.size();
 }
 
-plan::Status RecordFile::flush() {
+Status RecordFile::flush() {
   size_t begin = 0;
   int reason = 0;
   while (begin < used && reason == 0) {
@@ -60,5 +60,5 @@ plan::Status RecordFile::flush() {
   used -= begin;
   if (begin != 0 && used != 0)
     std::memmove(waiting.get(), waiting.get() + begin, used);
-  return reason == 0 ? plan::Status() : plan::error("{}: cannot write: {}", name, std::strerror(reason));
+  return reason == 0 ? Status() : error("{}: cannot write: {}", name, std::strerror(reason));
 }

@@ -8,7 +8,7 @@
 #ifndef TCC_RUNTIME_TRAIN_RECORDFILE_H
 #define TCC_RUNTIME_TRAIN_RECORDFILE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 #include <memory>
@@ -20,17 +20,17 @@ namespace tcc::runtime {
 class RecordFile {
 public:
   /// `capacity`: bytes that may wait. Error: the file cannot be opened.
-  static plan::Expected<RecordFile> open(const std::string &path, bool append, size_t capacity = 256 << 10);
+  static Expected<RecordFile> open(const std::string &path, bool append, size_t capacity = 256 << 10);
 
   RecordFile(RecordFile &&other) noexcept;
   RecordFile &operator=(RecordFile &&other) = delete;
-  /// Offers what waits a last time.
+  /// Writes the pending records; a failure is ignored.
   ~RecordFile();
 
   /// Adds a record; allocates nothing.
   void add(std::string_view record);
-  /// Hands what waits to the system. Error: it does not take all; calling again is safe.
-  plan::Status flush();
+  /// Hands the pending records to the system. Error: it does not take all; calling again is safe.
+  Status flush();
 
   /// Records that found no room.
   uint64_t lost() const { return lostRecords; }

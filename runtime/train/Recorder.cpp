@@ -6,14 +6,14 @@ using namespace tcc::runtime;
 
 static constexpr double kFlushSeconds = 0.1;
 
-plan::Expected<Recorder> Recorder::open(const std::string &run, Progress progress) {
+Expected<Recorder> Recorder::open(const std::string &run, Progress progress) {
   auto metrics = MetricsFile::open(run + "/metrics.jsonl");
   if (!metrics)
     return metrics.status();
   auto events = TensorBoardFile::create(run);
   if (!events)
     return events.status();
-  if (plan::Status status = progress.openLog(run + "/log.txt"); !status.ok())
+  if (Status status = progress.openLog(run + "/log.txt"); !status.ok())
     return status;
   return Recorder(std::move(progress), metrics.take(), events.take());
 }
@@ -28,32 +28,42 @@ void Recorder::update(const UpdateMetrics &update, double now) {
   screen.update(update);
 }
 
-void Recorder::evaluation(uint64_t step, uint64_t epoch, const Evaluation &evaluation, double seconds) {
-  metrics.evaluation(step, epoch, evaluation.loss, evaluation.accuracy, seconds);
-  events.scalar("eval/loss", step, evaluation.loss);
-  if (evaluation.accuracy)
-    events.scalar("eval/accuracy", step, *evaluation.accuracy);
+void Recorder::checkpoint(const CheckpointWriter::Result &result) {
+  screen.noteInLog(fmt::format("checkpoint of update {}: {}, training waited {:.3f} s, durable after {:.3f} s",
+                               result.step, formatBytes(result.bytes), result.blockedSeconds, result.writingSeconds));
+  events.scalar("checkpoint/bytes", result.step, static_cast<double>(result.bytes));
+  events.scalar("checkpoint/waited_seconds", result.step, result.blockedSeconds);
+  events.scalar("checkpoint/seconds", result.step, result.writingSeconds);
+}
+
+void Recorder::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds) {
+  metrics.evaluation(step, epoch, evaluation, seconds);
+  // "eval_loss" → "eval/loss", "ema_eval_loss" → "eval/ema_loss".
+  for (const auto &[key, value] : evaluation.values) {
+    bool averaged = key.starts_with("ema_");
+    events.scalar((averaged ? "eval/ema_" : "eval/") + key.substr(averaged ? 9 : 5), step, value);
+  }
   flush();
 }
 
-plan::Status Recorder::tryFlush() {
+Status Recorder::tryFlush() {
   flushed = monotonicSeconds();
-  plan::Status status = metrics.file().flush(), others = events.file().flush();
+  Status status = metrics.file().flush(), others = events.file().flush();
   return status.ok() ? others : status;
 }
 
 void Recorder::flush() {
-  plan::Status status = tryFlush();
+  Status status = tryFlush();
   if (!status.ok() && !failing)
     screen.note(fmt::format("warning: {}; training goes on, and lines wait until there is space", status.message()));
   failing = !status.ok();
 }
 
-plan::Status Recorder::finish() {
-  plan::Status status = tryFlush();
+Status Recorder::finish() {
+  Status status = tryFlush();
   for (RecordFile *file : {&metrics.file(), &events.file()})
     if (status.ok() && file->lost() != 0)
-      status = plan::error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(),
+      status = error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(),
                            file->lost());
   return status;
 }

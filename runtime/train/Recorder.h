@@ -7,6 +7,7 @@
 #ifndef TCC_RUNTIME_TRAIN_RECORDER_H
 #define TCC_RUNTIME_TRAIN_RECORDER_H
 
+#include "runtime/train/CheckpointWriter.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/TensorBoard.h"
@@ -16,25 +17,28 @@ namespace tcc::runtime {
 class Recorder {
 public:
   /// Opens the files of `run`.
-  static plan::Expected<Recorder> open(const std::string &run, Progress progress);
+  static Expected<Recorder> open(const std::string &run, Progress progress);
 
   Progress &progress() { return screen; }
-  std::optional<uint64_t> lastEvaluation() const { return metrics.lastEvaluation(); }
+  /// Evaluations that the run's file held when it was opened, each with its step.
+  const std::vector<std::pair<uint64_t, EvaluationRecord>> &evaluations() const { return metrics.evaluations(); }
 
   /// Allocates nothing. Steps of less than a tenth of a second share a system call.
   void update(const UpdateMetrics &update, double now);
-  void evaluation(uint64_t step, uint64_t epoch, const Evaluation &evaluation, double seconds);
+  /// For the log and TensorBoard: bytes, seconds that training waited, seconds until it was durable.
+  void checkpoint(const CheckpointWriter::Result &result);
+  void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
 
   /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does. The first time
   /// that this fails is told at once.
   void flush();
   /// A last flush. Error: something is missing.
-  plan::Status finish();
+  Status finish();
 
 private:
   Recorder(Progress progress, MetricsFile metrics, TensorBoardFile events)
       : screen(std::move(progress)), metrics(std::move(metrics)), events(std::move(events)) {}
-  plan::Status tryFlush();
+  Status tryFlush();
 
   Progress screen;
   MetricsFile metrics;

@@ -1,6 +1,6 @@
-//===- Resume.cpp - what a run was made with, and what goes on with it ---===//
+//===- Resume.cpp - compare a resumed run with its checkpoint -------------===//
 #include "runtime/train/Resume.h"
-#include "runtime/plan/Toml.h"
+#include "support/Toml.h"
 #include "runtime/state/Weights.h"
 
 #include <algorithm>
@@ -41,9 +41,9 @@ void flatten(const toml::table &table, const std::string &prefix, Settings &out)
   }
 }
 
-/// Of the recipe, what is compiled into the plan and shapes training, but has no number in plan.Training.
+/// The recipe's keys that are compiled into the plan and shape training, but have no number in plan.Training.
 void addCompiledKeys(const plan::Plan &plan, Settings &out) {
-  auto recipe = plan::parseToml(plan.recipe());
+  auto recipe = parseToml(plan.recipe());
   if (!recipe)
     return;
   Settings all;
@@ -90,6 +90,12 @@ Settings settingsOf(const Session &session) {
   out["train.clip_norm"] = training.has_clip_norm() ? text(training.clip_norm()) : text(nullptr);
   out["train.seed"] = text(training.seed());
   out["train.precision"] = text(session.plan().precision());
+  if (training.has_ema()) {
+    out["train.ema.decay"] = text(training.ema().decay());
+    out["train.ema.every"] = text(std::max<uint64_t>(training.ema().every(), 1));
+    out["train.ema.warmup"] = text(training.ema().warmup());
+    out["train.ema.on"] = text(training.ema().on_device() ? "device" : "host");
+  }
   out["loss.kind"] = text(training.loss_kind());
   out["loss.output"] = text(training.loss_output());
   out["loss.target"] = text(training.target());
@@ -121,7 +127,7 @@ std::string shown(const Settings &settings, const std::string &name) {
   return result.size() <= kMost ? result : result.substr(0, kMost) + "…";
 }
 
-plan::Status compareSettings(const RunReference &run, const Manifest &stored, const RunRecord &now,
+Status compareSettings(const RunReference &run, const Manifest &stored, const RunRecord &now,
                              std::vector<std::string> &notes) {
   std::set<std::string> names;
   for (const Settings *settings : {&stored.run.training, &now.training})
@@ -136,10 +142,10 @@ plan::Status compareSettings(const RunReference &run, const Manifest &stored, co
       continue;
     std::string change = fmt::format("{} {} → {}", name, shown(stored.run.training, name), shown(now.training, name));
     if (isRefused(name))
-      return plan::error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
+      return error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
                          wayOut(run));
     if (name == "train.seed")
-      return plan::error(
+      return error(
           "train.seed {} → {}: the run that is resumed goes on with seed {}; leave it out, or give --set "
           "train.seed={}",
           shown(stored.run.training, name), shown(now.training, name), stored.position.seed,
@@ -151,47 +157,47 @@ plan::Status compareSettings(const RunReference &run, const Manifest &stored, co
     differences += fmt::format(" and {} more", count - kShown);
   if (count != 0)
     notes.push_back(fmt::format("note: settings differ from the run's: {}", differences));
-  return plan::Status();
+  return Status();
 }
 
-plan::Status compareFrozen(const RunReference &run, const Manifest &stored, const RunRecord &now) {
+Status compareFrozen(const RunReference &run, const Manifest &stored, const RunRecord &now) {
   NameList different;
   for (const auto &[name, identity] : now.frozen)
     if (auto before = stored.run.frozen.find(name); before != stored.run.frozen.end() && before->second != identity)
       different.add(name);
   if (different.empty())
-    return plan::Status();
-  return plan::error("the plan's frozen values are not those that the run was trained with: {}; compile the model that "
+    return Status();
+  return error("the plan's frozen values are not those that the run was trained with: {}; compile the model that "
                      "the run started from, or {}",
                      different.text(), wayOut(run));
 }
 
 /// Micro-batches of the epoch that are done, counted in the new batch size.
-plan::Status convertBatches(const RunReference &run, const DataRecord &before, const DataRecord &now,
+Status convertBatches(const RunReference &run, const DataRecord &before, const DataRecord &now,
                             TrainingPosition &position) {
   if (position.batch >= before.epochBatches) {
     position.batch = now.epochBatches;
-    return plan::Status();
+    return Status();
   }
   uint64_t samples = position.batch * before.batch;
   if (samples % now.batch != 0)
-    return plan::error(
+    return error(
         "the run had done {} samples of epoch {} in batches of {}; batches of {} cannot go on from there; "
         "compile with a batch that divides {}, or {}",
         samples, position.epoch + 1, before.batch, now.batch, samples, wayOut(run));
   position.batch = std::min(samples / now.batch, now.epochBatches);
-  return plan::Status();
+  return Status();
 }
 
-plan::Status compareData(const RunReference &run, const Manifest &stored, const RunRecord &now,
+Status compareData(const RunReference &run, const Manifest &stored, const RunRecord &now,
                          TrainingPosition &position, std::vector<std::string> &notes) {
   if (!stored.run.data || !now.data)
-    return plan::Status();
+    return Status();
   const DataRecord &before = *stored.run.data, &after = *now.data;
   bool middle = position.batch != 0 && position.batch < before.epochBatches;
   if (before.batch != after.batch || (before.epochBatches != after.epochBatches && !middle)) {
     uint64_t was = position.batch;
-    if (plan::Status status = convertBatches(run, before, after, position); !status.ok())
+    if (Status status = convertBatches(run, before, after, position); !status.ok())
       return status;
     if (before.batch != after.batch)
       notes.push_back(fmt::format("note: the batch differs from the run's: {} → {} samples; epoch {} goes on after "
@@ -207,7 +213,7 @@ plan::Status compareData(const RunReference &run, const Manifest &stored, const 
                                        : ""));
   else if (before.fingerprint != after.fingerprint)
     notes.push_back("note: the data differ from the run's: as many samples, but other values");
-  return plan::Status();
+  return Status();
 }
 } // namespace
 
@@ -249,7 +255,7 @@ DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSam
   return record;
 }
 
-plan::Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
+Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
                                                                       const RunRecord &now,
                                                                       TrainingPosition &position) {
   std::vector<std::string> notes;
@@ -258,7 +264,7 @@ plan::Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunR
                     "known");
     return notes;
   }
-  plan::Status status = compareSettings(run, stored, now, notes);
+  Status status = compareSettings(run, stored, now, notes);
   if (status.ok())
     status = compareFrozen(run, stored, now);
   if (status.ok())

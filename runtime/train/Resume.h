@@ -1,4 +1,4 @@
-//===- Resume.h - what a run was made with, and what goes on with it -----===//
+//===- Resume.h - compare a resumed run with its checkpoint ---------------===//
 //
 // Every checkpoint records the settings, the data and the plan of its run. A resume compares them with its own: state
 // that would mean something else is refused, everything else that differs is named.
@@ -21,7 +21,7 @@ DataRecord makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t
 /// Differences that a resume goes on with, one message each; `position.batch` is converted where the batch size or the
 /// number of samples differs. Errors, with a way out: another optimizer or loss, other frozen values, another seed, an
 /// epoch that cannot go on with the new batch size. `run` is for messages.
-plan::Expected<std::vector<std::string>> compareWithRun(const RunReference &run, const Manifest &stored,
+Expected<std::vector<std::string>> compareWithRun(const RunReference &run, const Manifest &stored,
                                                         const RunRecord &now, TrainingPosition &position);
 
 } // namespace tcc::runtime

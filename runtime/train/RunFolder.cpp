@@ -1,8 +1,8 @@
 //===- RunFolder.cpp - the folder that a training run leaves -------------===//
 #include "runtime/train/RunFolder.h"
 #include "runtime/plan/Verifier.h"
-#include "runtime/state/AtomicFile.h"
-#include "runtime/state/CopyFile.h"
+#include "support/AtomicFile.h"
+#include "support/CopyFile.h"
 #include "runtime/state/SealedJson.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::string sourcePathOf(const std::string &run, const std::string &planPath) {
   return fmt::format("{}/source{}.json", run, fs::path(planPath).stem().string().substr(4));
 }
 
-plan::Status writeSource(const std::string &run, const std::string &path, const std::string &folder,
+Status writeSource(const std::string &run, const std::string &path, const std::string &folder,
                          const std::string &plan) {
   std::error_code code;
   return writeFileAtomically(
@@ -37,7 +37,7 @@ plan::Status writeSource(const std::string &run, const std::string &path, const 
 }
 
 /// The text of a file that a checkpoint names with its checksum; nothing where it names none and there is none.
-plan::Expected<std::optional<std::string>> readNamed(const std::string &run, const char *name,
+Expected<std::optional<std::string>> readNamed(const std::string &run, const char *name,
                                                      const std::map<std::string, uint64_t> &files) {
   std::string path = fmt::format("{}/{}", run, name);
   auto wanted = files.find(name);
@@ -48,45 +48,45 @@ plan::Expected<std::optional<std::string>> readNamed(const std::string &run, con
   if (!text)
     return text.status();
   if (wanted != files.end() && plan::hashBytes(text->data(), text->size()) != wanted->second)
-    return plan::error("{}: damaged or edited: its checksum is not the checkpoint's; bring the run's file back", path);
+    return error("{}: damaged or edited: its checksum is not the checkpoint's; bring the run's file back", path);
   return std::optional<std::string>(text.take());
 }
 } // namespace
 
-plan::Status tcc::runtime::createRunFolder(const std::string &run) {
+Status tcc::runtime::createRunFolder(const std::string &run) {
   fs::path folder(run);
   if (!folder.has_filename())
     folder = folder.parent_path();
   if (folder.has_parent_path())
-    if (plan::Status status = makeFolders(folder.parent_path().string()); !status.ok())
+    if (Status status = makeFolders(folder.parent_path().string()); !status.ok())
       return status.withContext(run);
   // mkdir decides between two processes that make the same run.
   if (::mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST)
-    return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
+    return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
   return makeFolders(run + "/checkpoints");
 }
 
-plan::Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &reader) {
+Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &reader) {
   std::string path = planPathOf(run);
   std::error_code code;
   if (fs::exists(path, code)) {
     auto old = plan::PlanReader::open(path);
     if (old && old->checksum() == reader.checksum())
-      return plan::Status();
+      return Status();
     if (old) {
       std::string older = olderPlanPathOf(run, old->checksum());
       fs::rename(sourcePathOf(run, path), sourcePathOf(run, older), code);
       fs::rename(path, older, code);
       if (code)
-        return plan::error("{}: cannot rename to {}: {}", path, older, code.message());
+        return error("{}: cannot rename to {}: {}", path, older, code.message());
     }
   }
-  if (plan::Status status = copyFile(reader.path(), path); !status.ok())
+  if (Status status = copyFile(reader.path(), path); !status.ok())
     return status;
-  // The file may have been replaced since the plan was opened: what is kept is what was opened.
+  // The file may have been replaced since the plan was opened: the run keeps the opened bytes.
   if (auto copy = plan::PlanReader::open(path); !copy || copy->checksum() != reader.checksum()) {
     std::span<const std::byte> bytes = reader.bytes();
-    if (plan::Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    if (Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
         !status.ok())
       return status;
   }
@@ -94,7 +94,7 @@ plan::Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanRead
                      fs::path(reader.path()).filename().string());
 }
 
-plan::Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, const Manifest &manifest) {
+Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, const Manifest &manifest) {
   std::string path = planPathOf(run);
   auto reader = plan::PlanReader::open(path);
   if (!manifest.run.plan || (reader && reader->checksum() == *manifest.run.plan))
@@ -104,12 +104,12 @@ plan::Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run
     return older;
   if (!reader)
     return reader;
-  return plan::error("{}: it is not the plan that the checkpoint of step {} was made with (its checksum is {}, the "
+  return error("{}: it is not the plan that the checkpoint of step {} was made with (its checksum is {}, the "
                      "checkpoint says {}); bring that plan back",
                      path, manifest.position.step, checksumText(reader->checksum()), checksumText(*manifest.run.plan));
 }
 
-plan::Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std::string &run,
+Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std::string &run,
                                                                              const Dataset &dataset) {
   std::map<std::string, uint64_t> checksums;
   auto keep = [&](const char *name, const std::string &text) {
@@ -121,19 +121,19 @@ plan::Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(con
     for (uint32_t point : dataset.vocabulary)
       characters.push_back(encodeUtf8(point));
     json notes = {{"tokens", "chars"}, {"characters", characters}, {"code_points", dataset.vocabulary}};
-    if (plan::Status status = keep(kVocabulary, notes.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    if (Status status = keep(kVocabulary, notes.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
         !status.ok())
       return status;
   }
   if (!dataset.classes.empty())
-    if (plan::Status status =
+    if (Status status =
             keep(kClasses, json(dataset.classes).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
         !status.ok())
       return status;
   return checksums;
 }
 
-plan::Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
+Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
                                                       const std::map<std::string, uint64_t> &files) {
   DataNotes notes;
   auto vocabulary = readNamed(run, kVocabulary, files);
@@ -156,7 +156,7 @@ plan::Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
         notes.vocabulary->push_back(point.get<uint32_t>());
     }
     if (!good)
-      return plan::error("{}: damaged: code_points is no ascending list of code points", path);
+      return error("{}: damaged: code_points is no ascending list of code points", path);
   }
   auto classes = readNamed(run, kClasses, files);
   if (!classes)
@@ -169,14 +169,14 @@ plan::Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
         if (name.is_string())
           notes.classes->push_back(name.get<std::string>());
     if (!parsed.is_array() || notes.classes->size() != parsed.size())
-      return plan::error("{}/{}: damaged: no list of class names", run, kClasses);
+      return error("{}/{}: damaged: no list of class names", run, kClasses);
   }
   return notes;
 }
 
-plan::Status tcc::runtime::checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run) {
+Status tcc::runtime::checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run) {
   if (!notes.classes || dataset.classes.empty() || *notes.classes == dataset.classes)
-    return plan::Status();
+    return Status();
   NameList missing, unexpected;
   auto in = [](const std::vector<std::string> &names, const std::string &name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -187,14 +187,14 @@ plan::Status tcc::runtime::checkClasses(const DataNotes &notes, const Dataset &d
   for (const std::string &name : dataset.classes)
     if (!in(*notes.classes, name))
       unexpected.add(name);
-  return plan::error("{}: its class folders are not those of {} ({} there, {} here){}{}, so labels would mean other "
+  return error("{}: its class folders are not those of {} ({} there, {} here){}{}, so labels would mean other "
                      "things; give it the same folders, empty ones where there are no images",
                      dataset.path, run, notes.classes->size(), dataset.classes.size(),
                      missing.empty() ? "" : "; missing are " + missing.text(),
                      unexpected.empty() ? "" : "; the run has no " + unexpected.text());
 }
 
-plan::Expected<std::string> tcc::runtime::planFolderOf(const std::string &run, const std::string &planPath) {
+Expected<std::string> tcc::runtime::planFolderOf(const std::string &run, const std::string &planPath) {
   std::string path = sourcePathOf(run, planPath);
   std::error_code code;
   if (!fs::exists(path, code))
@@ -213,7 +213,7 @@ plan::Expected<std::string> tcc::runtime::planFolderOf(const std::string &run, c
   return absolute.empty() ? run : absolute;
 }
 
-plan::Status tcc::runtime::copySources(const std::string &run, const std::string &folder) {
+Status tcc::runtime::copySources(const std::string &run, const std::string &folder) {
   std::error_code code;
   for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code)) {
     std::string name = entry->path().filename().string();
@@ -223,13 +223,14 @@ plan::Status tcc::runtime::copySources(const std::string &run, const std::string
     if (!planFolder)
       return planFolder.status();
     std::string absolute = fs::absolute(*planFolder).lexically_normal().string();
-    if (plan::Status status = writeSource(folder, sourcePathOf(folder, name), absolute, name); !status.ok())
+    if (Status status = writeSource(folder, sourcePathOf(folder, name), absolute, name); !status.ok())
       return status;
   }
-  return plan::Status();
+  return Status();
 }
 
-plan::Status tcc::runtime::exportRun(const std::string &text, const std::string &path, bool keepMode) {
+Status tcc::runtime::exportRun(const std::string &text, const std::string &path, bool keepMode,
+                                WeightSet set) {
   RunReference reference = parseRunReference(text);
   auto folder = findCheckpoint(reference);
   if (!folder)
@@ -241,24 +242,31 @@ plan::Status tcc::runtime::exportRun(const std::string &text, const std::string 
   if (!reader)
     return reader.status();
   if (auto problems = plan::verifyPlan(reader->plan(), 1); !problems.empty())
-    return plan::error("{}: the plan is not sound: {}", reader->path(), problems.front());
+    return error("{}: the plan is not sound: {}", reader->path(), problems.front());
   ExportOptions options;
   auto planFolder = planFolderOf(reference.run, reader->path());
   if (!planFolder)
     return planFolder.status();
   options.planFolder = *planFolder;
   options.keepMode = keepMode;
+  if (set == WeightSet::Averages)
+    if (Status status = requireAverages(*checkpoint); !status.ok())
+      return status;
   for (const plan::Variable &variable : reader->plan().variables()) {
     const ManifestTensor *tensor = checkpoint->find(variable.name());
     if (variable.role() == plan::PARAMETER && !tensor)
-      return plan::error("{}: damaged: parameter '{}' is missing", *folder, variable.name());
+      return error("{}: damaged: parameter '{}' is missing", *folder, variable.name());
     if (tensor && plan::typeName(tensor->type) != plan::typeName(variable.type()))
-      return plan::error("{}: '{}' is {}, the run's plan says {}", *folder, variable.name(),
+      return error("{}: '{}' is {}, the run's plan says {}", *folder, variable.name(),
                          plan::typeName(tensor->type), plan::typeName(variable.type()));
   }
-  auto trained = [&](const plan::Variable &variable) {
-    const ManifestTensor *tensor = checkpoint->find(variable.name());
-    return tensor ? checkpoint->bytes(*tensor) : std::span<const std::byte>();
+  TrainedValues trained;
+  trained.has = [&](const plan::Variable &variable) { return checkpoint->find(variable.name()) != nullptr; };
+  trained.stream = [&](const plan::Variable &variable, const ByteSink &sink) {
+    const ManifestTensor &tensor = *findValue(*checkpoint, variable.name(), set);
+    if (tensor.type.dtype() != variable.type().dtype())
+      return sink(roundedBytes(*checkpoint, tensor, variable.type().dtype()));
+    return sink(checkpoint->bytes(tensor));
   };
   return exportWeights(*reader, trained, path, options);
 }

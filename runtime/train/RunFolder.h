@@ -1,8 +1,8 @@
 //===- RunFolder.h - the folder that a training run leaves ---------------===//
 //
 // RUN/plan.tplan (a copy of the plan), source.json (where the plan was compiled, so that external weights are found),
-// vocabulary.json or classes.json (what the data's numbers mean), metrics.jsonl, log.txt, lock, checkpoints/,
-// superseded/ (what a resume from an earlier checkpoint replaced), model.onnx. docs/checkpoints.md has the whole list.
+// vocabulary.json or classes.json (the meaning of the data's numbers), run.json (the options), metrics.jsonl, log.txt, lock, checkpoints/,
+// superseded/ (files that a resume from an earlier checkpoint replaced), model.onnx. docs/guide/checkpoints.md has the whole list.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RUNFOLDER_H
@@ -12,6 +12,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
+#include "runtime/train/Goal.h"
 
 #include <map>
 #include <optional>
@@ -21,18 +22,18 @@
 namespace tcc::runtime {
 
 /// Makes the folder of a new run. Error: it exists, or cannot be written.
-plan::Status createRunFolder(const std::string &run);
+Status createRunFolder(const std::string &run);
 
 /// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the
 /// checkpoints that were made with it.
-plan::Status keepPlan(const std::string &run, const plan::PlanReader &reader);
+Status keepPlan(const std::string &run, const plan::PlanReader &reader);
 
 /// Opens the plan that a checkpoint of the run was made with. Error: it is gone, or was replaced by another.
-plan::Expected<plan::PlanReader> openPlanOf(const std::string &run, const Manifest &manifest);
+Expected<plan::PlanReader> openPlanOf(const std::string &run, const Manifest &manifest);
 
-/// Keeps what the data's numbers mean: the text's vocabulary, the images' classes. Returns the files' checksums by
+/// Keeps the meaning of the data's numbers: the text's vocabulary, the images' classes. Returns the files' checksums by
 /// name.
-plan::Expected<std::map<std::string, uint64_t>> writeDataNotes(const std::string &run, const Dataset &dataset);
+Expected<std::map<std::string, uint64_t>> writeDataNotes(const std::string &run, const Dataset &dataset);
 
 /// The vocabulary of the run's training text, and the classes of its images, if it has them. `files` are the checksums
 /// that a checkpoint holds (RunRecord::files). Error: missing, damaged, or not the file that the checkpoint names.
@@ -40,24 +41,25 @@ struct DataNotes {
   std::optional<std::vector<uint32_t>> vocabulary;
   std::optional<std::vector<std::string>> classes;
 };
-plan::Expected<DataNotes> readDataNotes(const std::string &run, const std::map<std::string, uint64_t> &files);
+Expected<DataNotes> readDataNotes(const std::string &run, const std::map<std::string, uint64_t> &files);
 
-/// Do labels of the data set mean what they meant in the run? Error: its class folders differ.
-plan::Status checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run);
+/// Checks that labels of the data set mean the same as in the run. Error: its class folders differ.
+Status checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run);
 
 /// The folder that the plan of a run, as openPlanOf gave it, was compiled in.
-plan::Expected<std::string> planFolderOf(const std::string &run, const std::string &planPath);
+Expected<std::string> planFolderOf(const std::string &run, const std::string &planPath);
 
 /// Writes the source files of the run's plans for a folder inside it that holds the same plans.
-plan::Status copySources(const std::string &run, const std::string &folder);
+Status copySources(const std::string &run, const std::string &folder);
 
 /// Moves what the run holds of updates after `position` to RUN/superseded/N: lines of metrics.jsonl, checkpoints, and
-/// the best one if it is among them. Returns a message about it, empty where there was nothing. Only for the holder of
+/// the best one, by the metric `best`, if it is among them. Returns a message about it, empty where there was nothing. Only for the holder of
 /// the run's lock.
-plan::Expected<std::string> supersedeAfter(const std::string &run, TrainingPosition &position);
+Expected<std::string> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
 
 /// Writes the weights of RUN[@…] as `path` (`trun export`).
-plan::Status exportRun(const std::string &reference, const std::string &path, bool keepMode);
+Status exportRun(const std::string &reference, const std::string &path, bool keepMode,
+                 WeightSet set = WeightSet::Last);
 
 /// A free name for a run of that plan in the current folder: "model.run", "model.run-2", ….
 std::string freeRunName(const std::string &planPath);

@@ -8,7 +8,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, LearningSchedule schedule) {
+Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, LearningSchedule schedule) {
   ScalarBlock block(std::move(schedule));
   const auto &numbers = training.optimizer().numbers();
   auto number = [&](const char *name) {
@@ -24,6 +24,7 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
   block.alpha = number("alpha");
   block.rateDecay = number("lr_decay");
   block.clipNorm = training.clip_norm();
+  block.average = AverageRule(training.ema());
   static constexpr std::pair<std::string_view, Name> kGlobal[] = {{"beta1", Name::Beta1},
                                                                   {"one_minus_beta1", Name::OneMinusBeta1},
                                                                   {"beta2", Name::Beta2},
@@ -37,7 +38,9 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
                                                                   {"alpha", Name::Alpha},
                                                                   {"one_minus_alpha", Name::OneMinusAlpha},
                                                                   {"one_minus_momentum", Name::OneMinusMomentum},
-                                                                  {"bias_correction1", Name::BiasCorrection1}};
+                                                                  {"bias_correction1", Name::BiasCorrection1},
+                                                                  {"ema_decay", Name::EmaDecay},
+                                                                  {"ema_rest", Name::EmaRest}};
   static constexpr std::pair<std::string_view, Name> kGroup[] = {{"lr", Name::GroupRate},
                                                                  {"weight_decay", Name::GroupWeightDecay},
                                                                  {"decay", Name::GroupDecay},
@@ -63,7 +66,7 @@ plan::Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, 
           known = true;
         }
     if (!known)
-      return plan::error(
+      return error(
           "the plan reads a run-time scalar '{}' that this program does not know; use the trun that came "
           "with the compiler, or compile the model again",
           text);
@@ -137,6 +140,12 @@ void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out)
       break;
     case Name::BiasCorrection1:
       value = 1 - std::pow(firstBeta, t);
+      break;
+    case Name::EmaDecay:
+      value = average.decayAt(update).value_or(1);
+      break;
+    case Name::EmaRest:
+      value = 1 - average.decayAt(update).value_or(1);
       break;
     }
     out[i] = static_cast<float>(value);

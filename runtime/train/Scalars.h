@@ -1,12 +1,13 @@
 //===- Scalars.h - the numbers that change from update to update ---------===//
 //
-// A plan lists by name the scalars that its optimizer reads (docs/plan-format.md, "Entries and scalars"). They are
+// A plan lists by name the scalars that its optimizer reads (docs/design/plan-format.md, "Entries and scalars"). They are
 // computed here in double, the way PyTorch does in Python, and rounded once to f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SCALARS_H
 #define TCC_RUNTIME_TRAIN_SCALARS_H
 
+#include "runtime/train/AverageRule.h"
 #include "runtime/train/Schedule.h"
 
 #include <span>
@@ -16,7 +17,7 @@ namespace tcc::runtime {
 class ScalarBlock {
 public:
   /// Error: a name that this version does not know, or of a group that is not there.
-  static plan::Expected<ScalarBlock> create(const plan::Training &training, LearningSchedule schedule);
+  static Expected<ScalarBlock> create(const plan::Training &training, LearningSchedule schedule);
 
   size_t size() const { return items.size(); }
 
@@ -47,7 +48,9 @@ private:
     Alpha,
     OneMinusAlpha,
     OneMinusMomentum,
-    BiasCorrection1
+    BiasCorrection1,
+    EmaDecay,
+    EmaRest
   };
   struct Item {
     Name name;
@@ -60,6 +63,7 @@ private:
   std::vector<Item> items;
   double rate = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, clipNorm = 0;
   double alpha = 0, rateDecay = 0;
+  AverageRule average;
 };
 
 } // namespace tcc::runtime

@@ -1,5 +1,6 @@
 //===- Schedule.cpp - the learning rate as a function of the update ------===//
 #include "runtime/train/Schedule.h"
+#include "support/recipe/Kinds.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,19 +10,14 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-const std::vector<std::string> &LearningSchedule::kinds() {
-  static const std::vector<std::string> names = {"constant",   "linear",      "cosine",     "one_cycle",   "step",
-                                                 "multi_step", "exponential", "polynomial", "inverse_sqrt"};
-  return names;
-}
-
-plan::Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedule, double runTotal) {
+Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedule, double runTotal) {
   LearningSchedule result;
   std::string kindName = schedule.kind().empty() ? "constant" : schedule.kind();
-  auto found = std::find(kinds().begin(), kinds().end(), kindName);
-  if (found == kinds().end())
-    return plan::error("schedule.kind = \"{}\" is unknown; known are {}", kindName, fmt::join(kinds(), ", "));
-  result.kind = static_cast<Kind>(found - kinds().begin());
+  const std::vector<std::string> &kinds = scheduleKinds();
+  auto found = std::find(kinds.begin(), kinds.end(), kindName);
+  if (found == kinds.end())
+    return error("schedule.kind = \"{}\" is unknown; known are {}", kindName, fmt::join(kinds, ", "));
+  result.kind = static_cast<Kind>(found - kinds.begin());
   const auto &numbers = schedule.numbers();
   auto number = [&](const char *name, double fallback) {
     auto entry = numbers.find(name);
@@ -45,15 +41,15 @@ plan::Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &
   for (int i = 0; numbers.contains(fmt::format("milestone.{}", i)); ++i)
     result.milestones.push_back(numbers.at(fmt::format("milestone.{}", i)));
   if (result.kind == Kind::Exponential && !std::isfinite(result.gamma))
-    return plan::error("schedule.kind = \"exponential\" needs schedule.gamma");
+    return error("schedule.kind = \"exponential\" needs schedule.gamma");
   if (result.kind == Kind::Step && !(result.stepSize >= 1))
-    return plan::error("schedule.kind = \"step\" needs schedule.step_size of at least 1");
+    return error("schedule.kind = \"step\" needs schedule.step_size of at least 1");
   if (result.kind == Kind::MultiStep && result.milestones.empty())
-    return plan::error("schedule.kind = \"multi_step\" needs schedule.milestones");
+    return error("schedule.kind = \"multi_step\" needs schedule.milestones");
   if (result.kind == Kind::OneCycle && result.warmup != 0)
-    return plan::error("schedule.kind = \"one_cycle\" warms up by itself; remove schedule.warmup_steps");
+    return error("schedule.kind = \"one_cycle\" warms up by itself; remove schedule.warmup_steps");
   if (!(result.warmup >= 0) || !(result.total >= 0))
-    return plan::error("schedule: warmup_steps and total_steps must not be negative");
+    return error("schedule: warmup_steps and total_steps must not be negative");
   return result;
 }
 

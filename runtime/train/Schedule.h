@@ -7,7 +7,7 @@
 #ifndef TCC_RUNTIME_TRAIN_SCHEDULE_H
 #define TCC_RUNTIME_TRAIN_SCHEDULE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <cstdint>
@@ -22,7 +22,7 @@ public:
   /// `runTotal` is the run's length in the schedule's unit (updates, or epochs where per is "epoch"); it counts where
   /// the schedule names no total_steps of its own. Milestones are the numbers `milestone.0`, `milestone.1`, …; floor =
   /// "clamp" is the number floor_clamp = 1. Errors: unknown kind; a number that the kind needs is missing or senseless.
-  static plan::Expected<LearningSchedule> create(const plan::Schedule &schedule, double runTotal);
+  static Expected<LearningSchedule> create(const plan::Schedule &schedule, double runTotal);
 
   /// Factor of the learning rate at count t (updates, or epochs, from 0).
   double factor(uint64_t t) const;
@@ -32,8 +32,6 @@ public:
 
   bool perEpoch() const { return epochs; }
   double totalSteps() const { return total; }
-
-  static const std::vector<std::string> &kinds();
 
 private:
   enum class Kind { Constant, Linear, Cosine, OneCycle, Step, MultiStep, Exponential, Polynomial, InverseSqrt };

@@ -1,68 +1,104 @@
 //===- Session.cpp - an open plan, its settings and its device -----------===//
 #include "runtime/train/Session.h"
-#include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/Variants.h"
+#include "runtime/plan/Parallelism.h"
+#include "runtime/registry/DeviceRegistry.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
+#include "support/MachineMemory.h"
+#include "support/Processors.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
-bool Session::hasMemory() const {
-  return plan().resident_bytes() == 0 || plan().variables_size() == 0 || device->variableData(0) != nullptr;
-}
-
 /// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
-static plan::Status chooseVariant(Session &session, const SessionOptions &options) {
+static Status chooseVariant(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
+  // More workers than the plan was made for are no reason for a slower variant: a budget may limit them later.
+  const uint32_t workers = options.threads ? options.threads : std::min(usableProcessors(), plan.max_workers());
   uint64_t limit = options.budgetBytes ? options.budgetBytes : freeMemoryBytes();
-  std::optional<uint32_t> variant = plan::fastestVariant(plan, limit);
-  uint32_t smallest = plan::smallestVariant(plan);
-  auto bytesOf = [&](uint32_t index) {
-    return plan.resident_bytes() +
-           (plan.variants().empty() ? plan.transient_bytes() : plan.variants(int(index)).transient_bytes());
-  };
-  if (!variant && options.budgetBytes)
-    return plan::Status(fmt::format("{}: the plan takes at least {} ({} bytes), --memory-budget allows {}; compile with "
-                                    "tcc --memory-budget, or with more --variants",
-                                    options.planPath, formatBytes(bytesOf(smallest)), bytesOf(smallest),
-                                    formatBytes(limit)),
-                        plan::kExitOverBudget);
+  std::optional<uint32_t> variant = plan::fastestVariant(plan, limit, workers);
+  if (!variant && options.budgetBytes && !options.threads)
+    variant = plan::fastestVariant(plan, limit, 1);
+  if (!variant && options.budgetBytes) {
+    const uint32_t fewest = options.threads ? options.threads : 1;
+    const uint64_t least = plan::variantBytes(plan, plan::smallestVariant(plan, fewest), fewest),
+                   leastOfOne = plan::variantBytes(plan, plan::smallestVariant(plan, 1), 1);
+    // With fewer workers it may fit: chooseWorkers says with how many.
+    if (leastOfOne > limit || !plan.variants().empty())
+      return Status(fmt::format("{}: the plan takes at least {} ({} bytes){}, --memory-budget allows {}; compile with "
+                                "tcc --memory-budget, or with more --variants",
+                                options.planPath, formatBytes(least), least,
+                                options.threads ? fmt::format(" with --threads {}", options.threads) : "",
+                                formatBytes(limit)),
+                    kExitOverBudget);
+  }
   if (plan.variants().empty())
-    return plan::Status();
-  uint32_t chosen = variant.value_or(smallest);
-  session.note = fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
-                             formatBytes(bytesOf(chosen)), formatBytes(limit),
-                             options.budgetBytes ? "allowed" : "free on this machine",
-                             variant ? "" : ", less than the smallest variant takes");
+    return Status();
+  uint32_t chosen = variant.value_or(plan::smallestVariant(plan, workers));
+  session.notes.push_back(
+      fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
+                  formatBytes(plan::variantBytes(plan, chosen, workers)), formatBytes(limit),
+                  options.budgetBytes ? "allowed" : "free on this machine",
+                  variant ? "" : ", less than the smallest variant takes"));
   session.reader.selectVariant(chosen);
-  return plan::Status();
+  return Status();
 }
 
-plan::Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
+/// As many workers as were asked for, or as there are processors for and the budget has room for. Without a budget any
+/// number. Error: the budget has no room for the number that was asked for.
+static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &options) {
+  const plan::Plan &plan = session.plan();
+  const bool fixed = plan::hasFixedSlots(plan);
+  if (fixed && options.threads)
+    return Status(fmt::format("{}: --threads {}: the plan is for {}, whose number of threads it sets; leave --threads out",
+                              options.planPath, options.threads, plan.target()),
+                  kExitUsage);
+  const uint32_t wanted = fixed             ? plan.max_workers()
+                          : options.threads ? options.threads
+                                            : usableProcessors();
+  const uint64_t budget = options.budgetBytes ? options.budgetBytes : plan.budget_bytes();
+  const uint32_t fit = budget ? plan::workersWithin(plan, budget, wanted) : wanted;
+  if (fit == wanted)
+    return wanted;
+  const uint64_t needed = plan::variantBytes(plan, 0, wanted);
+  if (fixed)
+    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the card, the memory budget is {}; compile with that "
+                              "tcc --memory-budget",
+                              options.planPath, formatBytes(needed), needed, formatBytes(budget)),
+                  kExitOverBudget);
+  if (options.threads)
+    return Status(fmt::format("{}: --threads {} takes {} ({} bytes), the memory budget is {}; use --threads {}, or a "
+                              "larger budget",
+                              options.planPath, wanted, formatBytes(needed), needed, formatBytes(budget), fit),
+                  kExitOverBudget);
+  session.notes.push_back(fmt::format("{} of {} processors: with all the plan would take {}, the memory budget is {}",
+                                      fit, wanted, formatBytes(needed), formatBytes(budget)));
+  return fit;
+}
+
+Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   auto reader = plan::PlanReader::open(options.planPath);
   if (!reader)
     return reader.status();
   Session session{reader.take(), {}, {}, nullptr, {}};
-  if (plan::Status status = chooseVariant(session, options); !status.ok())
+  session.reader.setFolder(options.planFolder);
+  if (Status status = chooseVariant(session, options); !status.ok())
     return status;
   session.training = session.plan().training();
   session.data = session.plan().data();
-  if (plan::Status status = applySettings(options.settings, session.training, session.data); !status.ok())
+  if (Status status = applySettings(options.settings, session.training, session.data); !status.ok())
     return status;
-  std::string kind = options.device.empty() ? "cpu" : options.device;
-  plan::Expected<std::unique_ptr<Device>> device = plan::Status("", plan::kExitUsage);
-  if (kind == "cpu")
-    device = createCpuDevice(session.reader, options.threads);
-  else if (kind == "null")
-    device = createNullDevice(session.reader);
-  else if (kind.starts_with("cuda"))
-    return plan::error("--device {}: the plan is for {}; compile for it with tcc --target cuda:sm_90", kind,
-                       session.plan().target());
-  else
-    return plan::Status(fmt::format("--device {}: unknown; use cpu or null", kind), plan::kExitUsage);
+  Expected<unsigned> workers = chooseWorkers(session, options);
+  if (!workers)
+    return workers.status();
+  DeviceOptions deviceOptions;
+  deviceOptions.name = options.device;
+  deviceOptions.threads = *workers;
+  auto device = createDevice(session.reader, deviceOptions);
   if (!device)
     return device.status();
   session.device = device.take();
@@ -80,11 +116,23 @@ uint64_t tcc::runtime::maxBadOf(const Session &session) {
   return std::strtoull(settingText(settings, "max_bad").c_str(), nullptr, 10);
 }
 
-plan::Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
+unsigned tcc::runtime::workersOf(const Session &session, const EntryData &data) {
+  DataMap settings(session.data.settings().begin(), session.data.settings().end());
+  if (std::string text = settingText(settings, "workers"); !text.empty())
+    return static_cast<unsigned>(std::strtoul(text.c_str(), nullptr, 10));
+  for (const auto &[input, column] : data.reader->columns())
+    if (column->isComputed())
+      return usableProcessors();
+  return 0;
+}
+
+Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                       const std::string &path, const EntryDataOptions &options) {
   DatasetOptions dataOptions;
   dataOptions.settings.insert(session.data.settings().begin(), session.data.settings().end());
   dataOptions.part = options.part;
+  dataOptions.training = options.training;
+  dataOptions.limit = std::strtoull(settingText(dataOptions.settings, "limit").c_str(), nullptr, 10);
   dataOptions.evalSplit = evalSplitOf(session);
   dataOptions.sameWindow = session.training.shift();
   dataOptions.overlappingWindows = options.training && settingText(dataOptions.settings, "windows") == "random";

@@ -14,27 +14,28 @@ namespace tcc::runtime {
 
 struct SessionOptions {
   std::string planPath;
-  std::string device;                ///< "cpu", "null"; empty: cpu
-  unsigned threads = 0;              ///< 0: as many as the process may use
+  std::string device;                ///< a registered name; empty: the one of the plan's target
+  unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
   std::vector<std::string> settings; ///< --set KEY=VALUE
-  uint64_t budgetBytes = 0; ///< --memory-budget: what the arenas may take; 0: what is free on the machine
+  std::string planFolder; ///< of external weights; empty: the plan's
+  uint64_t budgetBytes = 0; ///< --memory-budget: limit on the arenas; 0: the plan's own, if it has one
 };
 
-/// What a command works with. The plan stays as it was compiled; `training` and `data` carry the settings.
+/// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.
 struct Session {
   plan::PlanReader reader;
   plan::Training training;
   plan::DataSettings data;
   std::unique_ptr<Device> device;
-  std::string note; ///< which variant of a fat plan was taken, and why; empty for others
+  std::vector<std::string> notes; ///< which variant of a fat plan was taken; why fewer workers run than might
 
   const plan::Plan &plan() const { return reader.plan(); }
-  /// Memory that has no device: the null device reads and writes nothing.
-  bool hasMemory() const;
+  /// False: the device checks entries without running them, so that no number means anything.
+  bool computes() const { return device->capabilities().executes; }
 };
 
 /// Opens and checks the plan, applies settings, makes the device with the initial weights.
-plan::Expected<Session> openSession(const SessionOptions &options);
+Expected<Session> openSession(const SessionOptions &options);
 
 /// A data set as one entry reads it.
 struct EntryData {
@@ -49,11 +50,15 @@ struct EntryDataOptions {
 };
 
 /// Opens `path` with the settings of the session and binds its columns to the entry's inputs.
-plan::Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
+Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
                                         const EntryDataOptions &options);
 
 /// Damaged samples that data.max_bad allows; 0: none.
 uint64_t maxBadOf(const Session &session);
+
+/// Threads that read batches of `data` ahead: data.workers, else as many as the process may use where samples are decoded
+/// or transformed.
+unsigned workersOf(const Session &session, const EntryData &data);
 
 /// The share of the data that data.eval_split keeps for evaluation; 0: none.
 double evalSplitOf(const Session &session);

@@ -1,116 +1,23 @@
-//===- Settings.cpp - what --set may change without compiling ------------===//
+//===- Settings.cpp - settings that need no compilation -------------------===//
 #include "runtime/train/Settings.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/NearestName.h"
-#include "runtime/plan/Toml.h"
-#include "runtime/train/Schedule.h"
+#include "support/PlanNames.h"
+#include "support/recipe/Keys.h"
+#include "support/recipe/Kinds.h"
+#include "support/recipe/Transforms.h"
 
 #include <algorithm>
-#include <cmath>
-#include <fmt/ranges.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-const std::vector<std::string> kRunTime = {"optimizer.lr",
-                                           "optimizer.betas",
-                                           "optimizer.eps",
-                                           "optimizer.weight_decay",
-                                           "optimizer.momentum",
-                                           "optimizer.dampening",
-                                           "optimizer.alpha",
-                                           "optimizer.lr_decay",
-                                           "schedule.kind",
-                                           "schedule.warmup_steps",
-                                           "schedule.total_steps",
-                                           "schedule.min_lr_scale",
-                                           "schedule.per",
-                                           "schedule.warmup_from",
-                                           "schedule.floor",
-                                           "schedule.step_size",
-                                           "schedule.milestones",
-                                           "schedule.gamma",
-                                           "schedule.power",
-                                           "schedule.pct_start",
-                                           "schedule.div_factor",
-                                           "schedule.final_div_factor",
-                                           "schedule.base_momentum",
-                                           "schedule.max_momentum",
-                                           "train.seed",
-                                           "train.clip_norm",
-                                           "checkpoint.every_minutes",
-                                           "checkpoint.keep",
-                                           "checkpoint.keep_best",
-                                           "data.tokens",
-                                           "data.windows",
-                                           "data.last",
-                                           "data.eval_split",
-                                           "data.format",
-                                           "data.max_bad",
-                                           "data.transform"};
-const std::vector<std::string> kCompiled = {"model.dims",
-                                            "model.trainable",
-                                            "model.frozen",
-                                            "model.tie",
-                                            "model.merged",
-                                            "model.batch_norm",
-                                            "model.quantize",
-                                            "model.dropout",
-                                            "evaluate.dims",
-                                            "predict.dims",
-                                            "loss.output",
-                                            "loss.kind",
-                                            "loss.of",
-                                            "loss.target",
-                                            "loss.class_axis",
-                                            "loss.shift",
-                                            "loss.ignore_index",
-                                            "loss.label_smoothing",
-                                            "loss.weight",
-                                            "loss.pos_weight",
-                                            "loss.reduction",
-                                            "loss.delta",
-                                            "loss.beta",
-                                            "loss.log_target",
-                                            "loss.margin",
-                                            "loss.eps",
-                                            "loss.p",
-                                            "loss.swap",
-                                            "loss.full",
-                                            "loss.log_input",
-                                            "loss.alpha",
-                                            "loss.gamma",
-                                            "loss.smooth",
-                                            "loss.input",
-                                            "loss.time_axis",
-                                            "loss.blank",
-                                            "loss.zero_infinity",
-                                            "loss.input_lengths",
-                                            "loss.target_lengths",
-                                            "loss.max_target_length",
-                                            "optimizer.kind",
-                                            "optimizer.nesterov",
-                                            "optimizer.centered",
-                                            "optimizer.initial_accumulator_value",
-                                            "optimizer.amsgrad",
-                                            "optimizer.maximize",
-                                            "optimizer.ns_steps",
-                                            "optimizer.ns_coefficients",
-                                            "optimizer.adjust_lr_fn",
-                                            "optimizer.decay_exempt",
-                                            "optimizer.group",
-                                            "optimizer.layer_decay",
-                                            "train.accumulate",
-                                            "train.clip_value",
-                                            "train.precision",
-                                            "train.ema",
-                                            "compiler.fuse",
-                                            "compiler.attention"};
+Status usage(std::string text) { return Status(std::move(text), kExitUsage); }
 
-plan::Status usage(std::string text) { return plan::Status(std::move(text), plan::kExitUsage); }
-
-plan::Status recompile(const std::string &setting, const std::string &why) {
+Status recompile(const std::string &setting, const std::string &why) {
   return usage(fmt::format("--set {}: {}; recompile with tcc --set {}", setting, why, setting));
 }
 
@@ -120,50 +27,21 @@ bool listed(const plan::Training &training, const std::string &suffix) {
   });
 }
 
-struct Value {
-  std::string text; ///< a word or a quoted string
-  std::optional<double> number;
-  std::vector<double> list;
-};
-
-Value parseValue(const std::string &text) {
-  Value value{text, std::nullopt, {}};
-  auto parsed = plan::parseToml("v = " + text);
-  if (!parsed)
-    return value;
-  const toml::table &table = *parsed;
-  const toml::node *node = table.get("v");
-  if (!node)
-    return value;
-  if (auto word = node->value<std::string>())
-    value.text = *word;
-  if (node->is_integer() || node->is_floating_point())
-    value.number = node->value<double>();
-  if (const toml::array *array = node->as_array())
-    for (const toml::node &item : *array)
-      if (auto number = item.value<double>())
-        value.list.push_back(*number);
-  return value;
-}
-
-plan::Status setOptimizer(const std::string &setting, const std::string &name, const Value &value,
-                          plan::Training &training) {
+Status setOptimizer(const std::string &setting, const std::string &name, const toml::node &node,
+                    plan::Training &training) {
   auto &numbers = *training.mutable_optimizer()->mutable_numbers();
   if (name == "betas") {
-    if (value.list.size() != 2)
-      return usage(fmt::format("--set {}: betas are two numbers, e.g. [0.9, 0.999]", setting));
     if (!listed(training, "beta1"))
       return recompile(setting, "the plan's optimizer has no betas");
-    numbers["beta1"] = value.list[0];
-    numbers["beta2"] = value.list[1];
-    return plan::Status();
+    numbers["beta1"] = *(*node.as_array())[0].value<double>();
+    numbers["beta2"] = *(*node.as_array())[1].value<double>();
+    return Status();
   }
-  if (!value.number || !std::isfinite(*value.number))
-    return usage(fmt::format("--set {}: a number is needed", setting));
+  const double value = *node.value<double>();
   if (name == "weight_decay") {
     double old = numbers.contains(name) ? numbers[name] : 0;
     bool any = listed(training, "weight_decay") || listed(training, "decay");
-    if (!any && *value.number != 0)
+    if (!any && value != 0)
       return recompile(setting, "the plan was compiled without weight decay");
     // Groups with a decay of their own (exempt ones: 0) keep it.
     for (int g = 0; g < training.optimizer().groups_size(); ++g) {
@@ -171,13 +49,13 @@ plan::Status setOptimizer(const std::string &setting, const std::string &name, c
       if (group.weight_decay() != old || (old == 0 && group.name() != "default"))
         continue;
       std::string prefix = fmt::format("g{}.", g);
-      if (!listed(training, prefix + "weight_decay") && !listed(training, prefix + "decay") && *value.number != 0)
+      if (!listed(training, prefix + "weight_decay") && !listed(training, prefix + "decay") && value != 0)
         return recompile(setting, fmt::format("group '{}' was compiled without weight decay", group.name()));
-      group.set_weight_decay(*value.number);
+      group.set_weight_decay(value);
     }
-  } else if (name == "momentum" && !listed(training, "momentum") && *value.number != numbers["momentum"]) {
+  } else if (name == "momentum" && !listed(training, "momentum") && value != numbers["momentum"]) {
     return recompile(setting, "the plan was compiled without momentum");
-  } else if (name == "dampening" && !listed(training, "one_minus_dampening") && *value.number != numbers["dampening"]) {
+  } else if (name == "dampening" && !listed(training, "one_minus_dampening") && value != numbers["dampening"]) {
     return recompile(setting, "the plan was compiled without dampening");
   } else if (name == "eps" && !listed(training, "eps")) {
     return recompile(setting, "the plan's optimizer has no eps, or has it compiled in");
@@ -186,145 +64,220 @@ plan::Status setOptimizer(const std::string &setting, const std::string &name, c
   } else if (name == "lr_decay" && !listed(training, "decayed_lr")) {
     return recompile(setting, "the plan's optimizer has no lr_decay");
   }
-  numbers[name] = *value.number;
-  return plan::Status();
+  numbers[name] = value;
+  return Status();
 }
 
-plan::Status setSchedule(const std::string &setting, const std::string &name, const Value &value,
-                         plan::Training &training) {
+Status setSchedule(const std::string &setting, const std::string &name, const toml::node &node,
+                   plan::Training &training) {
   plan::Schedule &schedule = *training.mutable_schedule();
-  auto oneOf = [&](std::vector<std::string> words) {
-    return std::find(words.begin(), words.end(), value.text) != words.end()
-               ? plan::Status()
-               : usage(fmt::format("--set {}: use one of {}", setting, fmt::join(words, ", ")));
-  };
-  plan::Status status;
+  auto &numbers = *schedule.mutable_numbers();
+  const std::string word = node.value_or(std::string());
   if (name == "kind") {
-    if (status = oneOf(LearningSchedule::kinds()); !status.ok())
-      return status;
-    if (value.text == "one_cycle" && !listed(training, "momentum") && !listed(training, "beta1"))
+    if (word == "one_cycle" && !listed(training, "momentum") && !listed(training, "beta1"))
       return recompile(setting, "one_cycle cycles momentum, which the plan was compiled without");
-    schedule.set_kind(value.text);
+    schedule.set_kind(word);
   } else if (name == "per") {
-    if (status = oneOf({"step", "epoch"}); status.ok())
-      schedule.set_per(value.text);
+    schedule.set_per(word);
   } else if (name == "warmup_from") {
-    if (status = oneOf({"first", "zero"}); status.ok())
-      schedule.set_warmup_from(value.text);
+    schedule.set_warmup_from(word);
   } else if (name == "floor") {
-    if (status = oneOf({"rescale", "clamp"}); status.ok())
-      (*schedule.mutable_numbers())["floor_clamp"] = value.text == "clamp";
+    numbers["floor_clamp"] = word == "clamp";
   } else if (name == "milestones") {
-    if (value.list.empty())
-      return usage(fmt::format("--set {}: milestones are a list of numbers", setting));
-    for (int i = 0; schedule.mutable_numbers()->erase(fmt::format("milestone.{}", i)); ++i)
+    for (int i = 0; numbers.erase(fmt::format("milestone.{}", i)); ++i)
       ;
-    for (size_t i = 0; i < value.list.size(); ++i)
-      (*schedule.mutable_numbers())[fmt::format("milestone.{}", i)] = value.list[i];
+    for (size_t i = 0; i < node.as_array()->size(); ++i)
+      numbers[fmt::format("milestone.{}", i)] = *(*node.as_array())[i].value<double>();
   } else {
-    if (!value.number || !std::isfinite(*value.number))
-      return usage(fmt::format("--set {}: a number is needed", setting));
-    (*schedule.mutable_numbers())[name] = *value.number;
+    numbers[name] = *node.value<double>();
   }
-  return status;
+  return Status();
 }
 
-plan::Status setCheckpoints(const std::string &setting, const std::string &name, const Value &value,
-                            plan::Checkpoints &checkpoints) {
-  if (name == "keep_best") {
-    if (value.text != "true" && value.text != "false")
-      return usage(fmt::format("--set {}: use true or false", setting));
-    checkpoints.set_keep_best(value.text == "true");
-    return plan::Status();
-  }
-  if (!value.number || !(*value.number >= 0))
-    return usage(fmt::format("--set {}: a number from 0 is needed", setting));
-  if (name == "every_minutes") {
-    checkpoints.set_every_minutes(*value.number);
-    return plan::Status();
-  }
-  if (*value.number != std::floor(*value.number) || *value.number > double(1 << 30))
-    return usage(fmt::format("--set {}: a number of checkpoints is needed; 0 keeps all", setting));
-  checkpoints.set_keep(static_cast<uint64_t>(*value.number));
-  return plan::Status();
+void setCheckpoints(const std::string &name, const toml::node &node, plan::Checkpoints &checkpoints) {
+  if (name == "keep_best")
+    checkpoints.set_keep_best(*node.value<bool>());
+  else if (name == "staging_bytes")
+    checkpoints.set_staging_bytes(node.is_string() ? ~uint64_t(0) : static_cast<uint64_t>(*node.value<double>()));
+  else if (name == "every_minutes")
+    checkpoints.set_every_minutes(*node.value<double>());
+  else
+    checkpoints.set_keep(static_cast<uint64_t>(*node.value<int64_t>()));
 }
 
-plan::Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data) {
+/// JSON's values are TOML's, but for null.
+void appendJson(toml::array &array, const nlohmann::json &value);
+void insertJson(toml::table &table, const std::string &key, const nlohmann::json &value);
+template <typename Add> void addJson(const nlohmann::json &value, Add add) {
+  if (value.is_object()) {
+    toml::table inner;
+    for (const auto &[key, element] : value.items())
+      insertJson(inner, key, element);
+    add(std::move(inner));
+  } else if (value.is_array()) {
+    toml::array inner;
+    for (const nlohmann::json &element : value)
+      appendJson(inner, element);
+    add(std::move(inner));
+  } else if (value.is_boolean()) {
+    add(value.get<bool>());
+  } else if (value.is_number_integer()) {
+    add(value.get<int64_t>());
+  } else if (value.is_number()) {
+    add(value.get<double>());
+  } else {
+    add(value.is_string() ? value.get<std::string>() : value.dump());
+  }
+}
+void appendJson(toml::array &array, const nlohmann::json &value) {
+  addJson(value, [&](auto &&element) { array.push_back(std::forward<decltype(element)>(element)); });
+}
+void insertJson(toml::table &table, const std::string &key, const nlohmann::json &value) {
+  addJson(value, [&](auto &&element) { table.insert_or_assign(key, std::forward<decltype(element)>(element)); });
+}
+
+/// A list of tables, in TOML or in JSON.
+Status setTransforms(const std::string &setting, const std::string &text, plan::DataSettings &data) {
+  toml::table table;
+  if (auto parsed = parseToml("v = " + text)) {
+    table = parsed.take();
+  } else {
+    const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_array())
+      return usage(fmt::format("--set {}: neither TOML ({}) nor JSON; such as data.transform='[{{ kind = "
+                               "\"horizontal_flip\" }}]'",
+                               setting, parsed.message()));
+    insertJson(table, "v", json);
+  }
+  const toml::node &tables = *table.get("v");
+  if (auto transforms = recipe::readTransforms(tables); !transforms)
+    return usage(fmt::format("--set {}: {}", setting, transforms.message()));
+  (*data.mutable_settings())["transform"] = recipe::transformsText(tables);
+  return Status();
+}
+
+Status setEma(const std::string &setting, const std::string &name, const toml::node &node, plan::Training &training) {
+  plan::Ema &ema = *training.mutable_ema();
+  if (name == "decay")
+    ema.set_decay(*node.value<double>());
+  else if (name == "every")
+    ema.set_every(static_cast<uint64_t>(*node.value<int64_t>()));
+  else if (name == "warmup")
+    ema.set_warmup(static_cast<uint64_t>(*node.value<int64_t>()));
+  else if (ema.on_device() != (*node.value<std::string>() == "device"))
+    return recompile(setting, ema.on_device() ? "the plan's kernels average, on the device"
+                                              : "the plan was compiled without averages on the device");
+  return Status();
+}
+
+void setEvaluation(const std::string &name, const toml::node &node, plan::Evaluation &evaluation) {
+  if (name == "best")
+    evaluation.set_best(*node.value<std::string>());
+  else if (name == "stop.metric")
+    evaluation.set_stop_metric(*node.value<std::string>());
+  else if (name == "stop.patience")
+    evaluation.set_stop_patience(static_cast<uint64_t>(*node.value<int64_t>()));
+  else
+    evaluation.set_stop_min_change(*node.value<double>());
+}
+
+Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data);
+
+/// `TABLE={key=value}` is a setting for each of the table's keys.
+Status applyTable(const std::string &name, const toml::table &table, plan::Training &training,
+                  plan::DataSettings &data) {
+  for (const auto &[key, value] : table) {
+    std::ostringstream text;
+    value.visit([&](const auto &one) { text << one; });
+    if (Status status = applyOne(fmt::format("{}.{}={}", name, key.str(), text.str()), training, data); !status.ok())
+      return status;
+  }
+  return Status();
+}
+
+Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data) {
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
-    return usage(fmt::format("--set {}: it must be KEY=VALUE", setting));
-  std::string key = setting.substr(0, equals);
-  key.erase(key.find_last_not_of(' ') + 1);
+    return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
+  std::string name = setting.substr(0, equals);
+  name.erase(name.find_last_not_of(' ') + 1);
   std::string text = setting.substr(std::min(setting.find_first_not_of(' ', equals + 1), setting.size()));
-  Value value = parseValue(text);
-  if (key.starts_with("data.map.")) {
-    (*data.mutable_map())[key.substr(9)] = value.text;
-    return plan::Status();
+  // Names of inputs may hold dots and other characters that TOML wants in quotes.
+  if (constexpr std::string_view kMap = "data.map."; name.starts_with(kMap)) {
+    auto quoted = parseToml("v = " + text);
+    (*data.mutable_map())[name.substr(kMap.size())] = quoted ? (*quoted)["v"].value_or(text) : text;
+    return Status();
   }
-  for (const std::string &compiled : kCompiled)
-    if (key == compiled || key.starts_with(compiled + ".") || key.starts_with("data.batch_axis."))
-      return recompile(setting, "it is compiled into the plan");
-  if (std::find(kRunTime.begin(), kRunTime.end(), key) == kRunTime.end()) {
-    std::vector<std::string> known = kRunTime;
-    known.insert(known.end(), kCompiled.begin(), kCompiled.end());
-    std::string nearest = plan::nearestName(key, known);
-    return usage(fmt::format("--set {}: unknown key '{}'; {}", setting, key,
-                             nearest.empty() ? fmt::format("a run takes {}", fmt::join(kRunTime, ", "))
-                                             : fmt::format("did you mean '{}'?", nearest)));
+  const recipe::Key *key = recipe::findKey(name);
+  if (!key)
+    if (const recipe::Key *table = recipe::findTableOf(name))
+      return recompile(setting, fmt::format("{} is compiled into the plan", table->name));
+  if (!key && recipe::isSection(name)) {
+    auto parsed = recipe::parseSetting(setting);
+    if (!parsed)
+      return usage(parsed.message());
+    const toml::node *node = parsed->at_path(name).node();
+    if (!node || !node->is_table())
+      return usage(fmt::format("--set {}: {} is a table, such as {}={{ KEY = VALUE }}", setting, name, name));
+    return applyTable(name, *node->as_table(), training, data);
   }
-  std::string name = key.substr(key.find('.') + 1);
-  if (key.starts_with("optimizer."))
-    return setOptimizer(setting, name, value, training);
-  if (key.starts_with("schedule."))
-    return setSchedule(setting, name, value, training);
-  if (key.starts_with("checkpoint."))
-    return setCheckpoints(setting, name, value, *training.mutable_checkpoints());
-  if (key == "train.seed") {
-    if (!value.number || *value.number < 0 || *value.number != std::floor(*value.number))
-      return usage(fmt::format("--set {}: a seed is an integer from 0", setting));
-    training.set_seed(static_cast<uint64_t>(*value.number));
-    return plan::Status();
+  if (!key)
+    return usage(fmt::format("--set {}: unknown key {}; {}", setting, name, recipe::hintFor(name)));
+  if (key->change == recipe::Change::Later)
+    return usage(fmt::format("--set {}: {} is not supported by this version yet", setting, name));
+  std::string part = name.substr(name.find('.') + 1);
+  if (name == "data.transform")
+    return setTransforms(setting, text, data);
+  auto parsed = recipe::parseSetting(setting);
+  if (!parsed)
+    return usage(parsed.message());
+  const toml::node *node = parsed->at_path(name).node();
+  if (!node)
+    return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
+  if (Status status = recipe::check(key->values, *node); !status.ok())
+    return usage(fmt::format("--set {}: {}", setting, status.message()));
+  if (name == "train.ema.on")
+    return setEma(setting, "on", *node, training);
+  if (key->change == recipe::Change::Recompile)
+    return recompile(setting, fmt::format("{} is compiled into the plan", name));
+  if (name.starts_with("optimizer."))
+    return setOptimizer(setting, part, *node, training);
+  if (name.starts_with("schedule."))
+    return setSchedule(setting, part, *node, training);
+  if (constexpr std::string_view kEma = "train.ema."; name.starts_with(kEma))
+    return setEma(setting, name.substr(kEma.size()), *node, training);
+  if (constexpr std::string_view kEvaluate = "evaluate."; name.starts_with(kEvaluate)) {
+    setEvaluation(name.substr(kEvaluate.size()), *node, *training.mutable_evaluation());
+    return Status();
   }
-  if (key == "train.clip_norm") {
+  if (name.starts_with("checkpoint.")) {
+    setCheckpoints(part, *node, *training.mutable_checkpoints());
+  } else if (name == "train.seed") {
+    training.set_seed(static_cast<uint64_t>(*node->value<int64_t>()));
+  } else if (name == "train.clip_norm") {
     if (!listed(training, "clip_norm"))
       return recompile(setting, "the plan was compiled without clipping");
-    if (!value.number || !(*value.number > 0))
-      return usage(fmt::format("--set {}: a positive number is needed", setting));
-    training.set_clip_norm(*value.number);
-    return plan::Status();
+    training.set_clip_norm(*node->value<double>());
+  } else if (const toml::table *columns = node->as_table()) {
+    for (const auto &[input, column] : *columns)
+      (*data.mutable_map())[std::string(input.str())] = column.value_or(std::string());
+  } else {
+    (*data.mutable_settings())[part] = node->is_string()    ? *node->value<std::string>()
+                                       : node->is_integer() ? fmt::format("{}", *node->value<int64_t>())
+                                                            : fmt::format("{}", *node->value<double>());
   }
-  auto oneOf = [&](std::vector<std::string> words) {
-    return std::find(words.begin(), words.end(), value.text) != words.end()
-               ? plan::Status()
-               : usage(fmt::format("--set {}: use one of {}", setting, fmt::join(words, ", ")));
-  };
-  plan::Status status;
-  if (name == "tokens")
-    status = oneOf({"bytes", "chars", "uint16", "uint32"});
-  else if (name == "windows")
-    status = oneOf({"consecutive", "random"});
-  else if (name == "last")
-    status = oneOf({"drop", "pad"});
-  else if (name == "eval_split" && (!value.number || !(*value.number > 0) || !(*value.number < 1)))
-    status = usage(fmt::format("--set {}: the share of the data kept for evaluation lies between 0 and 1", setting));
-  else if (name == "max_bad" &&
-           (!value.number || *value.number < 0 || *value.number > 1e9 || *value.number != std::floor(*value.number)))
-    status = usage(
-        fmt::format("--set {}: the damaged samples that may be left out are a number from 0 to 1000000000", setting));
-  if (status.ok() && name == "max_bad")
-    (*data.mutable_settings())[name] = fmt::format("{:.0f}", *value.number);
-  else if (status.ok())
-    (*data.mutable_settings())[name] = name == "eval_split" || name == "transform" ? text : value.text;
-  return status;
+  return Status();
 }
 } // namespace
 
-plan::Status tcc::runtime::applySettings(const std::vector<std::string> &settings, plan::Training &training,
+Status tcc::runtime::applySettings(const std::vector<std::string> &settings, plan::Training &training,
                                          plan::DataSettings &data) {
   for (const std::string &setting : settings)
-    if (plan::Status status = applyOne(setting, training, data); !status.ok())
+    if (Status status = applyOne(setting, training, data); !status.ok())
       return status;
-  return plan::Status();
+  if (training.has_ema() && !training.ema().has_decay())
+    return usage("--set train.ema: it has no decay; give train.ema.decay, such as 0.999");
+  return Status();
 }
 
 std::vector<std::string> tcc::runtime::mergeSettings(const std::vector<std::string> &run,
@@ -344,9 +297,6 @@ std::vector<std::string> tcc::runtime::mergeSettings(const std::vector<std::stri
 }
 
 namespace {
-bool isClassification(const plan::Plan &plan) {
-  return plan.training().loss_kind() == "cross_entropy" || plan.training().loss_kind() == "nll";
-}
 /// Is the target of some entry shaped as the scores without their class axis? (Entries may have other dimensions.)
 bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int classAxis) {
   std::vector<int64_t> dims(scores.dims().begin(), scores.dims().end());
@@ -362,14 +312,14 @@ bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int
 } // namespace
 
 std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
-  auto recipe = plan::parseToml(plan.recipe());
-  if (!isClassification(plan) || !recipe)
+  auto recipe = parseToml(plan.recipe());
+  if (!isClassification(plan.training().loss_kind()) || !recipe)
     return std::nullopt;
   auto given = recipe->at_path("loss.of");
   std::string of = (given.is_array() ? given[0] : given).value_or(std::string());
   int64_t axis = recipe->at_path("loss.class_axis").value_or(int64_t(1));
   for (const plan::Entry &entry : plan.entries()) {
-    if (entry.name() != "predict")
+    if (entry.name() != entries::kPredict)
       continue;
     const plan::TensorType *scores = nullptr;
     int candidates = 0;
@@ -390,9 +340,9 @@ std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
 }
 
 std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
-  if (!isClassification(plan))
+  if (!isClassification(plan.training().loss_kind()))
     return std::nullopt;
-  auto recipe = plan::parseToml(plan.recipe());
+  auto recipe = parseToml(plan.recipe());
   if (recipe)
     if (auto value = recipe->at_path("loss.ignore_index").value<int64_t>())
       return *value;

@@ -1,8 +1,8 @@
-//===- Settings.h - what --set may change without compiling --------------===//
+//===- Settings.h - settings that need no compilation ---------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SETTINGS_H
 #define TCC_RUNTIME_TRAIN_SETTINGS_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace tcc::runtime {
 
 /// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. What is compiled in
 /// is refused with "recompile with tcc --set …", an unknown key with the nearest known one; both are wrong usage.
-plan::Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
+Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
                            plan::DataSettings &data);
 
 /// A run's settings, then those given now; a key that is given now replaces the run's. With `prefix`, only the run's

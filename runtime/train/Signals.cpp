@@ -1,4 +1,4 @@
-//===- Signals.cpp - signals ask, the loop answers -----------------------===//
+//===- Signals.cpp - signals that end or checkpoint a run -----------------===//
 #include "runtime/train/Signals.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 // timeout(1), a closing terminal and some schedulers send the same signal twice within milliseconds; people do not.
 constexpr double kSameSignalSeconds = 1;
 
-// What the handlers share with the loop: lock-free atomics alone may be used there.
+// State shared by the handlers and the loop: handlers may only use lock-free atomics.
 std::atomic<int> first{0}, pending{0}, uninterrupted{0}, requests{0}, descriptor{-1};
 std::atomic<double> firstSeconds{0};
 /// Two texts take turns, so that a handler never reads one that is being written.

@@ -1,4 +1,4 @@
-//===- Signals.h - signals ask, the loop answers -------------------------===//
+//===- Signals.h - signals that end or checkpoint a run -------------------===//
 //
 // SIGINT, SIGTERM, SIGHUP, SIGXCPU and SIGPWR ask the loop to finish its update and to write a checkpoint. A second SIGINT
 // or SIGTERM ends the process at once, but for a file that is being written: that is completed. SIGUSR1 asks for a
@@ -32,10 +32,10 @@ public:
   int received() const;
   /// True once after each SIGUSR1.
   bool takeRequest();
-  /// What a second signal says before it ends the process, such as where the last checkpoint is.
+  /// The message of a second signal before it ends the process, such as the path of the last checkpoint.
   void setLastWords(const std::string &text);
 
-  /// While it lives a second signal waits. For what is written in several steps.
+  /// While it lives a second signal waits. For files that are written in several steps.
   class Uninterrupted {
   public:
     Uninterrupted();

@@ -1,4 +1,4 @@
-//===- Supersede.cpp - what a resume replaces stays beside it ------------===//
+//===- Supersede.cpp - move superseded metrics and checkpoints aside ------===//
 //
 // A run that goes on from an earlier checkpoint, or from the last one after a crash, makes its later updates anew.
 // What it holds of them moves to RUN/superseded/N: the run itself is one line of updates again, so that RUN@last and
@@ -6,7 +6,7 @@
 // exported and resumed.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/train/RunFolder.h"
 
@@ -26,7 +26,7 @@ struct MetricsLines {
   std::vector<BestCheckpoint> evaluations; ///< of those that are kept
 };
 
-MetricsLines splitLines(const std::string &text, uint64_t step) {
+MetricsLines splitLines(const std::string &text, uint64_t step, const std::string &metric) {
   MetricsLines lines;
   for (size_t at = 0; at < text.size();) {
     size_t end = text.find('\n', at);
@@ -37,8 +37,8 @@ MetricsLines splitLines(const std::string &text, uint64_t step) {
     auto number = entry.is_object() ? entry.find("step") : entry.end();
     bool keep = whole && entry.is_object() && number != entry.end() && number->is_number_unsigned() &&
                 number->get<uint64_t>() <= step;
-    if (keep && entry.contains("eval_loss") && entry["eval_loss"].is_number())
-      lines.evaluations.push_back({number->get<uint64_t>(), entry["eval_loss"].get<double>()});
+    if (keep && entry.contains(metric) && entry[metric].is_number())
+      lines.evaluations.push_back({number->get<uint64_t>(), entry[metric].get<double>(), metric});
     (keep ? lines.kept : lines.later) += line;
     lines.count += !keep;
   }
@@ -53,12 +53,13 @@ std::string freeFolder(const std::string &run) {
 }
 
 /// Gives the folder the run's own files, under their names. Links: nobody writes into them, they are only replaced.
-plan::Status linkFiles(const std::string &run, const std::string &folder) {
+Status linkFiles(const std::string &run, const std::string &folder) {
   std::error_code code;
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code)) {
     std::string name = entry->path().filename().string();
-    if (name.ends_with(".tplan") || name == "vocabulary.json" || name == "classes.json")
+    if (name.ends_with(".tplan") || name == "vocabulary.json" || name == "classes.json" ||
+        name == "run.json")
       files.push_back(entry->path());
   }
   for (const fs::path &file : files) {
@@ -67,31 +68,31 @@ plan::Status linkFiles(const std::string &run, const std::string &folder) {
     if (code)
       fs::copy_file(file, to, code);
     if (code)
-      return plan::error("{}: cannot write: {}", to.string(), code.message());
+      return error("{}: cannot write: {}", to.string(), code.message());
   }
   return copySources(run, folder);
 }
 
-plan::Status moveCheckpoints(const std::string &run, const std::string &folder, const std::vector<uint64_t> &steps) {
-  if (plan::Status status = makeFolders(folder + "/checkpoints"); !status.ok())
+Status moveCheckpoints(const std::string &run, const std::string &folder, const std::vector<uint64_t> &steps) {
+  if (Status status = makeFolders(folder + "/checkpoints"); !status.ok())
     return status;
-  if (plan::Status status = linkFiles(run, folder); !status.ok())
+  if (Status status = linkFiles(run, folder); !status.ok())
     return status;
   for (uint64_t step : steps) {
     std::error_code code;
     std::string from = fmt::format("{}/checkpoints/step-{}", run, step);
     fs::rename(from, fmt::format("{}/checkpoints/step-{}", folder, step), code);
     if (code)
-      return plan::error("{}: cannot move it to {}: {}", from, folder, code.message());
+      return error("{}: cannot move it to {}: {}", from, folder, code.message());
   }
   syncFolder(run + "/checkpoints");
-  return plan::Status();
+  return Status();
 }
 
 /// RUN@best is the best up to the position, of those whose checkpoints are still there. A checkpoint comes before its
 /// own evaluation and does not know it: best.json may, and the lines of metrics do.
-plan::Status restoreBest(const std::string &run, const std::string &folder, std::vector<BestCheckpoint> evaluations,
-                         TrainingPosition &position) {
+Status restoreBest(const std::string &run, const std::string &folder, const MetricGoal &goal,
+                   std::vector<BestCheckpoint> evaluations, TrainingPosition &position) {
   std::string path = run + "/checkpoints/best.json";
   std::error_code code;
   std::optional<BestCheckpoint> noted;
@@ -102,28 +103,31 @@ plan::Status restoreBest(const std::string &run, const std::string &folder, std:
     noted = *best;
   }
   if (position.bestStep != 0)
-    evaluations.push_back({position.bestStep, position.bestLoss});
+    evaluations.push_back({position.bestStep, position.bestValue, position.bestMetric});
   if (noted)
     evaluations.push_back(*noted);
   std::vector<uint64_t> left = checkpointSteps(run);
   position.bestStep = 0;
+  position.bestMetric = goal.name;
   for (const BestCheckpoint &one : evaluations)
-    if (one.step != 0 && one.step <= position.step && std::find(left.begin(), left.end(), one.step) != left.end() &&
-        (position.bestStep == 0 || one.loss < position.bestLoss)) {
+    if (one.metric == goal.name && one.step != 0 && one.step <= position.step &&
+        std::find(left.begin(), left.end(), one.step) != left.end() &&
+        (position.bestStep == 0 || goal.isBetter(one.value, position.bestValue))) {
       position.bestStep = one.step;
-      position.bestLoss = one.loss;
+      position.bestValue = one.value;
     }
   if (noted && noted->step > position.step && fs::exists(folder + "/checkpoints", code))
-    if (plan::Status status = markBest(folder, noted->step, noted->loss); !status.ok())
+    if (Status status = markBest(folder, *noted); !status.ok())
       return status;
   if (position.bestStep != 0)
-    return markBest(run, position.bestStep, position.bestLoss);
+    return markBest(run, {position.bestStep, position.bestValue, position.bestMetric});
   fs::remove(path, code);
-  return plan::Status();
+  return Status();
 }
 } // namespace
 
-plan::Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, TrainingPosition &position) {
+Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const MetricGoal &best,
+                                                    TrainingPosition &position) {
   std::string metrics = run + "/metrics.jsonl";
   std::error_code code;
   MetricsLines lines;
@@ -131,13 +135,13 @@ plan::Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run,
     auto text = readFile(metrics);
     if (!text)
       return text.status();
-    lines = splitLines(*text, position.step);
+    lines = splitLines(*text, position.step, best.name);
   }
   std::vector<uint64_t> later = checkpointSteps(run);
   std::erase_if(later, [&](uint64_t step) { return step <= position.step; });
   std::string folder = freeFolder(run);
   // The copies come first: a crash in between leaves a line twice, never none.
-  plan::Status status;
+  Status status;
   if (!lines.later.empty() || !later.empty())
     status = makeFolders(folder);
   if (status.ok() && !lines.later.empty())
@@ -145,7 +149,7 @@ plan::Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run,
   if (status.ok() && !later.empty())
     status = moveCheckpoints(run, folder, later);
   if (status.ok())
-    status = restoreBest(run, folder, lines.evaluations, position);
+    status = restoreBest(run, folder, best, lines.evaluations, position);
   if (status.ok() && !lines.later.empty())
     status = writeFileAtomically(metrics, lines.kept);
   if (!status.ok())

@@ -70,7 +70,7 @@ uint32_t tcc::runtime::crc32c(const void *data, size_t length) {
   return ~crc;
 }
 
-plan::Expected<TensorBoardFile> TensorBoardFile::create(const std::string &folder) {
+Expected<TensorBoardFile> TensorBoardFile::create(const std::string &folder) {
   auto second = static_cast<uint64_t>(wallSeconds());
   std::string path;
   do

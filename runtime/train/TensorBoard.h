@@ -8,7 +8,7 @@
 #ifndef TCC_RUNTIME_TRAIN_TENSORBOARD_H
 #define TCC_RUNTIME_TRAIN_TENSORBOARD_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/train/RecordFile.h"
 
 #include <cstdint>
@@ -20,9 +20,9 @@ namespace tcc::runtime {
 class TensorBoardFile {
 public:
   /// Makes `folder`/events.out.tfevents.SECONDS.tcc; each start or resume of a run has a file of its own.
-  static plan::Expected<TensorBoardFile> create(const std::string &folder);
+  static Expected<TensorBoardFile> create(const std::string &folder);
 
-  /// Adds one value; what is not finite is written as it is. Allocates nothing.
+  /// Adds one value, finite or not. Allocates nothing.
   void scalar(std::string_view tag, uint64_t step, double value);
   RecordFile &file() { return records; }
 

@@ -1,193 +1,242 @@
 //===- Train.cpp - the training loop -------------------------------------===//
 //
-// An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
-// `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights. Where
-// training stands is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
+// The position of training is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
 #include "runtime/train/Trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <new>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// Fills the entry's inputs with the samples of `indices`, and says which damaged ones it left out.
-plan::Status Trainer::fillBatch(LossRunner &entry) {
-  size_t before = data.reader->damagedSamples().size();
-  plan::Status status =
-      data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), entry.runner.inputs());
-  if (data.reader->damagedSamples().size() == before)
-    return status;
-  for (const auto &[sample, text] : data.reader->damagedSamples())
-    if (std::find(position.damagedSamples.begin(), position.damagedSamples.end(), sample) ==
-        position.damagedSamples.end()) {
-      position.damagedSamples.push_back(sample);
-      progress().note(fmt::format("warning: damaged sample {} is left out ({} of data.max_bad = {}): {}", sample,
-                                 position.damagedSamples.size(), maxBadOf(session), text));
+static CheckpointRules rulesOf(const plan::Checkpoints &given, std::optional<uint64_t> everySteps,
+                               uint64_t stagingBytes) {
+  CheckpointRules rules;
+  if (given.has_every_minutes())
+    rules.everyMinutes = given.every_minutes();
+  if (given.has_keep())
+    rules.keep = given.keep();
+  if (given.has_keep_best())
+    rules.keepBest = given.keep_best();
+  if (everySteps)
+    rules.everySteps = *everySteps;
+  if (everySteps == 0u)
+    rules.everyMinutes = 0;
+  rules.stagingBytes = stagingBytes;
+  return rules;
+}
+
+Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prepared, SignalWatch &signals,
+                 Recorder opened)
+    : session(session), options(options), run(std::move(prepared)), signals(signals), recorder(std::move(opened)),
+      checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), signals,
+                  rulesOf(session.training.checkpoints(), options.checkpointEvery,
+                          session.computes() ? hostMemoryOf(session.plan(), session.training).staging : 0),
+                  monotonicSeconds(),
+                  {[this](const std::string &text) { progress().note("warning: " + text); },
+                   [this](const CheckpointWriter::Result &result) {
+                     warned = false;
+                     recorder.checkpoint(result);
+                   }}) {
+  run.batches->onDamaged([this](const std::string &text) { progress().note("warning: " + text); });
+  if (run.goesOn()) {
+    checkpoints.resumedFrom(run.position.step);
+    for (const auto &[step, record] : recorder.evaluations()) {
+      evaluated = step;
+      if (run.stop)
+        run.stop->hear(step, record);
     }
-  return status;
-}
-
-plan::Status Trainer::microBatch(LossRunner &entry, uint64_t number, uint64_t inWindow, UpdateMetrics &metrics,
-                                 double &sum, double &weight) {
-  sampler->batchOf(position.epoch, number, indices);
-  entry.runner.setCounters(position.step, inWindow);
-  plan::Status status = fillBatch(entry);
-  if (!status.ok())
-    return status;
-  state = step ? State::Partial : State::Window;
-  status = entry.runner.run();
-  sum += entry.runner.scalarOutput(entry.sum);
-  weight += entry.runner.scalarOutput(entry.weight);
-  metrics.damaged = position.damagedSamples.size();
-  metrics.samples += indices.size();
-  metrics.tokens += indices.size() * data.reader->tokensPerSample();
-  return status;
-}
-
-plan::Status Trainer::update(UpdateMetrics &metrics, bool &finite) {
-  uint64_t count = schedule->perEpoch() ? position.epoch : position.step;
-  metrics = {};
-  metrics.step = position.step + 1;
-  metrics.epoch = position.epoch + 1;
-  metrics.learningRate = scalars->learningRate(count);
-  double sum = 0, weight = 0;
-  plan::Status status;
-  // A device without memory computes nothing that could be finite or not.
-  auto good = [&](double value) { return std::isfinite(value) || !session.hasMemory(); };
-  if (step) {
-    lastWindow = 1;
-    if (!step->runner.scalars().empty())
-      scalars->compute(metrics.step, count, step->runner.scalars());
-    status = microBatch(*step, position.batch, 0, metrics, sum, weight);
-    metrics.gradientNorm = step->runner.scalarOutput(step->norm);
-    metrics.loss = sum / weight;
-    finite = good(metrics.loss) && good(metrics.gradientNorm);
-    if (status.ok())
-      state = State::Whole;
-    return status;
   }
-  lastWindow = std::min(accumulate, sampler->batchesPerEpoch() - position.batch);
-  window->save();
-  for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
-    status = microBatch(i == 0 ? *first : *next, position.batch + i, i, metrics, sum, weight);
-  metrics.loss = sum / weight;
-  finite = good(metrics.loss);
-  if (!status.ok() || !finite)
-    return status;
-  if (!updateEntry->scalars().empty())
-    scalars->compute(metrics.step, count, updateEntry->scalars());
-  state = State::Partial;
-  status = updateEntry->run();
-  metrics.gradientNorm = updateEntry->scalarOutput(updateEntry->outputIndex("grad_norm"));
-  finite = good(metrics.gradientNorm);
-  // With accumulation a norm that is not finite changes no state.
-  state = !status.ok() ? State::Partial : finite ? State::Whole : State::Window;
-  return status;
 }
 
-plan::Status Trainer::evaluateNow() {
-  if (!evaluateEntry || !session.hasMemory() || evaluated == position.step)
-    return plan::Status();
-  recorder->flush();
+Expected<Evaluation> Trainer::evaluateWith(bool averages) {
+  EvaluateOptions with = evaluateOptionsOf(session);
+  BatchReader &reader = *run.evaluation->data.reader;
+  with.goesOn = [&](uint64_t done) {
+    progress().evaluating(done, reader.samples());
+    return !endRequested();
+  };
+  if (!averages)
+    return evaluate(run.evaluation->runner, reader, with);
+  if (Status status = run.averages->exchange(); !status.ok())
+    return status;
+  auto result = evaluate(run.evaluation->runner, reader, with);
+  // Training goes on from the weights, whatever became of the evaluation.
+  Status back = run.averages->exchange();
+  return back.ok() ? std::move(result) : Expected<Evaluation>(back);
+}
+
+Status Trainer::evaluateNow() {
+  if (!run.evaluation || !session.computes() || evaluated == run.position.step)
+    return Status();
+  recorder.flush();
   double start = monotonicSeconds();
-  auto result = evaluate(*evaluateEntry, *evalData.reader, [&] { return signals->received() != 0; });
+  auto result = evaluateWith(/*averages=*/false);
   if (!result)
     return result.status().withContext("evaluation");
-  if (!result->complete)
-    return plan::Status();
-  evaluated = position.step;
-  recorder->evaluation(position.step, position.epoch + (position.batch ? 1 : 0), *result, monotonicSeconds() - start);
-  progress().note(fmt::format("step {}/{}  eval_loss {:.6g}{}", position.step, totalSteps, result->loss,
-                              result->accuracy ? fmt::format("  eval_accuracy {:.4f}", *result->accuracy) : ""));
-  bool better = std::isfinite(result->loss) && (position.bestStep == 0 || result->loss < position.bestLoss);
-  // Without its checkpoint (the disk was full) it cannot be the best.
-  if (!better || checkpoints->last() != position.step)
-    return plan::Status();
-  position.bestStep = position.step;
-  position.bestLoss = result->loss;
-  if (plan::Status status = checkpoints->markBest(position); !status.ok())
-    progress().note(fmt::format("warning: {}; training goes on", status.message()));
-  return plan::Status();
+  std::optional<Evaluation> averaged;
+  if (result->complete && run.averages) {
+    auto second = evaluateWith(/*averages=*/true);
+    if (!second)
+      return second.status().withContext("evaluation of the averaged weights");
+    averaged = *second;
+  }
+  if (!result->complete || (averaged && !averaged->complete))
+    return Status();
+  evaluated = run.position.step;
+  EvaluationRecord record = recordOf(*result, averaged ? &*averaged : nullptr);
+  recorder.evaluation(run.position.step, run.position.epoch + (run.position.batch ? 1 : 0), record,
+                      monotonicSeconds() - start);
+  progress().clear();
+  std::string text = fmt::format("step {}/{}", run.position.step, run.totalSteps);
+  for (const auto &[key, value] : record.values)
+    text += key.ends_with("eval_accuracy") ? fmt::format("  {} {:.4f}", key, value) : fmt::format("  {} {:.6g}", key, value);
+  progress().note(text);
+  if (run.stop)
+    run.stop->hear(run.position.step, record);
+  return keepBest(record);
 }
 
-plan::Status Trainer::steps() {
+Status Trainer::keepBest(const EvaluationRecord &record) {
+  TrainingPosition &position = run.position;
+  double value = record.find(run.best.name).value_or(NAN);
+  bool better = std::isfinite(value) && (position.bestStep == 0 || run.best.isBetter(value, position.bestValue));
+  // Without its checkpoint (the disk was full) it cannot be the best.
+  if (!better)
+    return Status();
+  if (Status status = warnOf(checkpoints.finish()); !status.ok() || checkpoints.last() != position.step)
+    return status;
+  position.bestStep = position.step;
+  position.bestValue = value;
+  position.bestMetric = run.best.name;
+  if (Status status = checkpoints.markBest(position); !status.ok())
+    progress().note(fmt::format("warning: {}; training goes on", status.message()));
+  return Status();
+}
+
+bool Trainer::endRequested() const {
+  return signals.received() != 0 || (options.maxSeconds > 0 && monotonicSeconds() - begun >= options.maxSeconds);
+}
+
+Status Trainer::steps() {
   UpdateMetrics metrics;
-  uint64_t batches = sampler->batchesPerEpoch();
+  uint64_t batches = run.batches->perEpoch();
   double start = monotonicSeconds(), before = start;
-  auto isEvaluated = [&] { return options.evalEvery != 0 && position.step % options.evalEvery == 0; };
+  auto isEvaluated = [&] { return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0; };
   // An evaluation that a signal or a crash cut short.
-  if (resuming && position.step != 0 && position.step < totalSteps && isEvaluated())
-    if (plan::Status status = evaluateNow(); !status.ok())
+  if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
+    if (Status status = evaluateNow(); !status.ok())
       return status;
-  while (position.step < totalSteps && signals->received() == 0) {
-    if (position.batch >= batches) {
-      position.batch = 0;
-      ++position.epoch;
+  while (run.position.step < run.totalSteps && !endRequested() && !isStopped()) {
+    if (run.position.batch >= batches) {
+      run.position.batch = 0;
+      ++run.position.epoch;
     }
     bool finite = true;
-    if (plan::Status status = update(metrics, finite); !status.ok())
+    if (Status status = run.updates->run(run.position, *run.batches, metrics, finite); !status.ok())
       return status.withContext(fmt::format("step {}", metrics.step));
     if (!finite)
       return stopNonFinite(metrics);
-    ++position.step;
-    position.batch += lastWindow;
+    ++run.position.step;
+    run.position.batch += run.updates->taken();
+    if (run.averages)
+      if (Status status = run.averages->update(run.position.step); !status.ok())
+        return status.withContext(fmt::format("step {}: train.ema", run.position.step));
     double now = monotonicSeconds();
     metrics.seconds = now - before;
     before = now;
-    recorder->update(metrics, now);
-    bool evaluating = evaluateEntry && isEvaluated(), asked = signals->takeRequest();
-    if (!evaluating && !asked && !checkpoints->isDue(position.step, now))
-      continue;
-    if (plan::Status status = checkpointOrWarn(); !status.ok())
+    recorder.update(metrics, now);
+    if (Status status = warnOf(checkpoints.poll()); !status.ok())
       return status;
-    if (asked && checkpoints->last() == position.step)
-      progress().note("checkpoint: " + checkpoints->pathOf(position.step));
-    if (evaluating && signals->received() == 0)
-      if (plan::Status status = evaluateNow(); !status.ok())
+    bool evaluating = run.evaluation && isEvaluated(), asked = signals.takeRequest();
+    if (!evaluating && !asked && !checkpoints.isDue(run.position.step, now))
+      continue;
+    if (Status status = checkpointOrWarn(/*wait=*/asked); !status.ok())
+      return status;
+    if (asked && checkpoints.last() == run.position.step)
+      progress().note("checkpoint: " + checkpoints.pathOf(run.position.step));
+    if (evaluating && !endRequested())
+      if (Status status = evaluateNow(); !status.ok())
         return status;
     before = monotonicSeconds();
   }
-  if (signals->received() != 0)
-    return stopOnSignal();
-  if (plan::Status status = finish(); !status.ok())
+  if (endRequested() && run.position.step < run.totalSteps && !isStopped())
+    return stopOnRequest();
+  if (isStopped())
+    progress().note(fmt::format("stopped early after update {}: {}; --set evaluate.stop.patience=N goes on",
+                                run.position.step, run.stop->text()));
+  if (Status status = finish(); !status.ok())
     return status;
-  progress().note(fmt::format("{} updates in {:.1f} s; {}", position.step, monotonicSeconds() - start, run_));
-  return plan::Status();
+  double waited = run.batches->waitedSeconds();
+  progress().note(fmt::format("{} updates in {:.1f} s{}; {}", run.position.step, monotonicSeconds() - start,
+                              waited >= 0.1 ? fmt::format(", {:.1f} s of them waiting for data", waited) : "",
+                              run.folder));
+  return Status();
 }
 
-plan::Status Trainer::loop() {
-  plan::Status status;
+void Trainer::report() {
+  for (const std::string &note : run.notes)
+    progress().note(note);
+  const Dataset &dataset = run.batches->dataset();
+  const BatchReader &reader = run.batches->reader();
+  uint64_t window = run.updates->window(), dataBytes = dataset.hostBytes() + run.batches->hostBytes();
+  if (run.evaluation)
+    dataBytes += run.evaluation->data.dataset->hostBytes();
+  progress().note(fmt::format("{}: {} samples, {} a batch{}, {} updates{}, seed {}{}", session.plan().model(),
+                              reader.samples(), reader.batch(),
+                              window > 1 ? fmt::format(" x {} accumulated", window) : "", run.totalSteps,
+                              run.resumed ? fmt::format(" of which {} are done", run.position.step) : "",
+                              run.position.seed, run.position.shuffle ? "" : ", not shuffled"));
+  if (!dataset.vocabulary.empty())
+    progress().note(fmt::format("vocabulary: {} characters", dataset.vocabulary.size()));
+  if (!dataset.classes.empty())
+    progress().note(fmt::format("classes: {}", dataset.classes.size()));
+  for (const std::string &note : session.notes)
+    progress().note(note);
+  uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();
+  unsigned workers = session.device->capabilities().threads;
+  HostMemory host = hostMemoryOf(session.plan(), session.training);
+  progress().note(fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}; host: data "
+                              "{}, plan {} (mapped){}{}",
+                              formatBytes(resident), formatBytes(transient), formatBytes(resident + transient), workers,
+                              workers == 1 ? "" : "s", formatBytes(dataBytes),
+                              formatBytes(session.reader.fileBytes()),
+                              host.averages ? ", averages " + formatBytes(host.averages) : "",
+                              host.staging ? ", checkpoints " + formatBytes(host.staging) : ""));
+}
+
+Status Trainer::train() {
+  report();
+  Status status;
   try {
     status = steps();
-    if (!status.ok() && status.exitCode() != plan::kExitNonFinite)
+    if (!status.ok() && status.exitCode() != kExitNonFinite)
       status = stopOnError(status);
   } catch (const std::bad_alloc &) {
-    status = stopOnError(plan::error("out of memory"));
+    status = stopOnError(error("out of memory"));
   }
   if (!status.ok())
     progress().noteInLog("error: " + status.message());
   return status;
 }
 
-plan::Status Trainer::run() {
-  for (auto stage : {&Trainer::findEntries, &Trainer::openCheckpoint, &Trainer::openData, &Trainer::initialize,
-                     &Trainer::planRun})
-    if (plan::Status status = (this->*stage)(); !status.ok())
-      return status;
-  signals.emplace(fileno(options.messages));
-  if (plan::Status status = openRun(); !status.ok())
+Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *complete) {
+  auto prepared = prepareRun(session, options);
+  if (!prepared)
+    return prepared.status();
+  SignalWatch signals(fileno(options.messages));
+  if (Status status = openRunFolder(session, options, *prepared); !status.ok())
     return status;
-  if (accumulate > 1)
-    window.emplace(session.plan(), *session.device);
-  report();
-  return loop();
-}
-
-plan::Status tcc::runtime::train(Session &session, const TrainOptions &options) {
-  return Trainer(session, options).run();
+  auto recorder = Recorder::open(prepared->folder, Progress(prepared->totalSteps, prepared->position.step,
+                                                            options.logEvery.value_or(0), options.terminal, options.messages));
+  if (!recorder)
+    return recorder.status();
+  Trainer trainer(session, options, prepared.take(), signals, recorder.take());
+  Status status = trainer.train();
+  if (complete)
+    *complete = trainer.isComplete();
+  return status;
 }

@@ -1,4 +1,4 @@
-//===- TrainEnds.cpp - how a training run ends, and what it leaves --------===//
+//===- TrainEnds.cpp - ways in which a training run ends ------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/RunFolder.h"
@@ -9,148 +9,124 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-plan::Status Trainer::checkpointAtEnd() {
-  if (!session.hasMemory())
-    return plan::Status();
+Status Trainer::checkpointAtEnd() {
+  if (!session.computes())
+    return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
-  recorder->flush();
-  return checkpoints->write(position);
+  recorder.flush();
+  return checkpoints.write(run.position);
 }
 
-plan::Status Trainer::checkpointOrWarn() {
-  plan::Status status = checkpointAtEnd();
-  if (!status.ok() && status.exitCode() != plan::kExitNonFinite && !warned)
-    progress().note(fmt::format("warning: {}; training goes on and tries again{}", status.message(),
-                                checkpoints->last() ? "; until then the last one is " +
-                                                          checkpoints->pathOf(*checkpoints->last())
-                                                    : ""));
-  warned = !status.ok();
-  return status.exitCode() == plan::kExitNonFinite ? status : plan::Status();
+Status Trainer::checkpointOrWarn(bool wait) {
+  if (!session.computes())
+    return Status();
+  // A checkpoint stands for the updates before it, so their lines must be there too.
+  recorder.flush();
+  Status status = checkpoints.begin(run.position);
+  if (status.ok() && wait)
+    status = checkpoints.finish();
+  return warnOf(status);
+}
+
+Status Trainer::warnOf(const Status &status) {
+  if (!status.ok() && status.exitCode() != kExitNonFinite && !warned)
+    progress().note(fmt::format(
+        "warning: {}; training goes on and tries again{}", status.message(),
+        checkpoints.last() ? "; until then the last one is " + checkpoints.pathOf(*checkpoints.last()) : ""));
+  warned |= !status.ok();
+  return status.exitCode() == kExitNonFinite ? status : Status();
 }
 
 std::string Trainer::kept() const {
-  if (!checkpoints->last())
+  if (!checkpoints.last())
     return "no checkpoint had been written";
-  return fmt::format("{} holds the state after update {}; go on with: {}", checkpoints->pathOf(*checkpoints->last()),
-                     *checkpoints->last(), options.resumeCommand(run_));
+  return fmt::format("{} holds the state after update {}; go on with: {}", checkpoints.pathOf(*checkpoints.last()),
+                     *checkpoints.last(), options.resumeCommand(run.folder));
 }
 
-Trainer::Diagnosis Trainer::findNonFinite(const UpdateMetrics &metrics) {
-  // The same micro-batches again. A NaN in the data is to blame before any node that reads it; an infinity may be meant
-  // (a mask) and is named beside the node.
-  std::string node, input, infinite;
-  uint64_t begin = position.batch, end = begin + lastWindow;
-  for (uint64_t number = begin; number < end && node.empty() && input.empty(); ++number) {
-    LossRunner &entry = step ? *step : number == begin ? *first : *next;
-    sampler->batchOf(position.epoch, number, indices);
-    if (step && !step->runner.scalars().empty())
-      scalars->compute(metrics.step, schedule->perEpoch() ? position.epoch : position.step, step->runner.scalars());
-    entry.runner.setCounters(position.step, number - begin);
-    if (!data.reader
-             ->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), entry.runner.inputs())
-             .ok())
-      continue;
-    input = data.reader->describeNonFinite(indices, /*infinities=*/false);
-    if (input.empty() && infinite.empty())
-      infinite = data.reader->describeNonFinite(indices, /*infinities=*/true);
-    if (input.empty())
-      node = entry.runner.findNonFinite();
-  }
-  return {node, input, infinite};
-}
-
-void Trainer::settleWindow() {
-  if (state != State::Window)
-    return;
-  window->restore();
-  state = State::Whole;
-}
-
-plan::Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
-  settleWindow();
-  // The plan leaves the state alone where the loss is not finite, or the norm where it waits for it (clipping, accumulation):
-  // then this is the state of the last good update. Otherwise only the last checkpoint is.
-  bool unchanged = !std::isfinite(metrics.loss) || session.training.has_clip_norm() || !step;
-  plan::Status status = unchanged ? checkpointAtEnd() : plan::Status();
-  Diagnosis found = findNonFinite(metrics);
+Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
+  run.updates->settle();
+  // Where the plan left the state alone, it is that of the last good update. Otherwise only the last checkpoint is.
+  Status status = run.updates->keepsState(metrics) ? checkpointAtEnd() : Status();
+  UpdateRunner::Cause found = run.updates->findNonFinite(run.position, *run.batches);
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
                                                  : fmt::format("the loss is {}", metrics.loss);
   std::string kept = "training stopped; no checkpoint had been written, --checkpoint-every N keeps some";
-  if (checkpoints->last() == position.step)
+  if (checkpoints.last() == run.position.step)
     kept = fmt::format("training stopped before the update; {} holds the weights before it",
-                       checkpoints->pathOf(position.step));
-  else if (checkpoints->last())
-    kept = fmt::format("training stopped; the last checkpoint is {}", checkpoints->pathOf(*checkpoints->last()));
+                       checkpoints.pathOf(run.position.step));
+  else if (checkpoints.last())
+    kept = fmt::format("training stopped; the last checkpoint is {}", checkpoints.pathOf(*checkpoints.last()));
   if (!status.ok())
     kept += fmt::format(" ({})", status.message());
   std::string seen = found.node.empty() ? "" : fmt::format(", first seen at node '{}'", found.node);
   std::string advice = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
-  if (!found.input.empty()) {
-    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, found.input);
+  if (!found.nanInput.empty()) {
+    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, found.nanInput);
     advice = "correct the data (`trun data` lists every such sample), or leave it out with --set data.max_bad=N";
-  } else if (!found.infinite.empty()) {
+  } else if (!found.infiniteInput.empty()) {
     advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
-                         found.infinite, advice);
+                         found.infiniteInput, advice);
   }
   std::string text = fmt::format("step {}: {}{}; {}; {}", metrics.step, what, seen, kept, advice);
-  return plan::Status(text, plan::kExitNonFinite);
+  return Status(text, kExitNonFinite);
 }
 
-plan::Status Trainer::stopOnError(const plan::Status &problem) {
-  settleWindow();
-  plan::Status written = state == State::Whole ? checkpointAtEnd() : plan::error("an update was interrupted");
+Status Trainer::stopOnError(const Status &problem) {
+  Status written = run.updates->settle() ? checkpointAtEnd() : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());
-  return plan::Status(fmt::format("{}; training stopped{}; {}", problem.message(),
+  return Status(fmt::format("{}; training stopped{}; {}", problem.message(),
                                   told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept()),
                       problem.exitCode());
 }
 
-plan::Status Trainer::release() {
+Status Trainer::release() {
   std::map<std::string, int> byName;
   for (int i = 0; i < session.plan().variables_size(); ++i)
     byName[session.plan().variables(i).name()] = i;
   std::vector<bool> written = writtenVariables(session.plan());
-  auto trained = [&](const plan::Variable &variable) -> std::span<const std::byte> {
-    int index = byName[variable.name()];
-    if (variable.role() != plan::PARAMETER && !written[static_cast<size_t>(index)])
-      return {};
-    const auto *bytes = static_cast<const std::byte *>(session.device->variableData(static_cast<uint32_t>(index)));
-    return {bytes, plan::tensorBytes(variable.type()).value_or(0)};
+  TrainedValues trained;
+  trained.has = [&](const plan::Variable &variable) {
+    return variable.role() == plan::PARAMETER || written[static_cast<size_t>(byName[variable.name()])];
+  };
+  trained.stream = [&](const plan::Variable &variable, const ByteSink &sink) {
+    return session.device->readPieces(Place::variable(static_cast<uint32_t>(byName[variable.name()])), sink);
   };
   // The user's plan may have been overwritten since the start; the run's copy is checked.
-  Manifest kept;
-  kept.run.plan = record_.plan;
-  kept.position = position;
-  auto reader = openPlanOf(run_, kept);
+  Manifest stored;
+  stored.run.plan = run.record.plan;
+  stored.position = run.position;
+  auto reader = openPlanOf(run.folder, stored);
   if (!reader)
     return reader.status();
   ExportOptions exportOptions;
   exportOptions.planFolder = session.reader.folder();
-  return exportWeights(*reader, trained, run_ + "/model.onnx", exportOptions);
+  return exportWeights(*reader, trained, run.folder + "/model.onnx", exportOptions);
 }
 
-plan::Status Trainer::stopOnSignal() {
-  int number = signals->received();
-  if (plan::Status status = checkpointAtEnd(); !status.ok())
-    return status.withContext(fmt::format("stopped by {} after update {}", signalName(number), position.step));
-  progress().note(fmt::format("stopped by {} after update {}{}", signalName(number), position.step,
-                              session.hasMemory() ? "; " + kept() : ""));
-  return recorder->finish();
+Status Trainer::stopOnRequest() {
+  std::string by = signals.received() != 0 ? signalName(signals.received()) : "--max-time";
+  if (Status status = checkpointAtEnd(); !status.ok())
+    return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
+  progress().note(fmt::format("stopped by {} after update {}{}", by, run.position.step,
+                              session.computes() ? "; " + kept() : ""));
+  return recorder.finish();
 }
 
 /// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
 /// weights alone still may be.
-plan::Status Trainer::finish() {
-  plan::Status written = checkpointAtEnd();
-  if (signals->received() == 0)
-    if (plan::Status status = evaluateNow(); !status.ok())
+Status Trainer::finish() {
+  Status written = checkpointAtEnd();
+  if (!endRequested())
+    if (Status status = evaluateNow(); !status.ok())
       return status;
-  if (signals->received() != 0)
-    return stopOnSignal();
-  bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.hasMemory();
-  plan::Status released = options.release && hasModel ? release() : plan::Status();
-  for (const plan::Status &status : {written, released})
+  if (endRequested())
+    return stopOnRequest();
+  bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.computes();
+  Status released = options.release.value_or(true) && hasModel ? release() : Status();
+  for (const Status &status : {written, released})
     if (!status.ok())
       return status;
-  return recorder->finish();
+  complete = true;
+  return recorder.finish();
 }

@@ -1,4 +1,4 @@
-//===- WindowState.h - what micro-batches change before the update -------===//
+//===- WindowState.h - state that micro-batches change before the update --===//
 //
 // With accumulation the forward passes of a window advance running statistics before the update happens. A window that
 // ends early, by bad data or a loss that is not finite, must not leave half of that in a checkpoint.
@@ -17,16 +17,17 @@ class WindowState {
 public:
   WindowState(const plan::Plan &plan, Device &device);
 
-  /// Keeps the values at the start of a window. Allocates nothing.
-  void save();
+  /// Keeps the values at the start of a window. Allocates nothing. Error, here and below: the device's.
+  Status save();
   /// Puts them back.
-  void restore();
+  Status restore();
 
 private:
   struct Kept {
-    std::byte *data;
+    Place place;
     std::vector<std::byte> copy;
   };
+  Device &device;
   std::vector<Kept> kept;
 };
 

@@ -29,6 +29,7 @@ WORKLOADS = {"gpt2-4x256": ("gpt2-124m", 4, 256, "GPT-2 124M, 4 × 256 tokens"),
 PEERS = {"PyTorch eager": [], "PyTorch, checkpointing": ["--checkpoint"], "torch.compile": ["--compile"],
          "torch.compile, activation budget 0.5": ["--compile", "--activation-memory-budget", 0.5]}
 NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
+COMMAND = ["```sh", "python test/bench/memory.py --bin build/bin --budget 0.8 --budget 0.65 --write docs/measurements/memory.md", "```"]
 MIB = 2 ** 20
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -147,7 +148,7 @@ def measure(options, workload, kept):
         if reference:
             rows[name]["loss_difference"] = max(abs(a - b) / abs(b) for a, b in zip(rows[name]["losses"], reference))
     return {"state_bytes": state, "losses": reference, "rows": rows, "library": memory["tcc"]["library"], "threads": options.threads,
-            "in_turn": not kept}
+            "in_turn": not kept, "when": time.strftime("%Y-%m-%d")}
 
 
 def machine():
@@ -188,7 +189,10 @@ def table(workload, result):
 
 
 def page(results, about, notes):
-    lines = ["# Memory beside PyTorch", "", "Written by `test/bench/memory.py`, whose head says what is measured and how.", "",
+    days = sorted({result.get("when", "") for result in results.values()} - {""}) or ["on an unknown day"]
+    lines = ["# Memory beside PyTorch", "",
+             f"Measured {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'} by `test/bench/memory.py`; its head says what is "
+             "measured and how.", "", *COMMAND, "",
              f"Machine: {about}; {next(iter(results.values()))['library']}, AdamW, f32, "
              f"{next(iter(results.values()))['threads']} threads.", "",
              "*Total* is the peak of resident bytes above the process before the model is there; *without state* leaves out parameters "

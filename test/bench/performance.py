@@ -202,7 +202,7 @@ def main():
     parser.add_argument("--slow", type=float, default=15.0, help="seconds of a step from which a peer has a single turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tcc-performance")
-    parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs", help="folder of performance.md and images/")
+    parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs" / "measurements", help="folder of performance.md and images/")
     parser.add_argument("--render", action="store_true")
     options = parser.parse_args()
     options.work = options.work.resolve()

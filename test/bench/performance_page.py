@@ -1,4 +1,4 @@
-"""The page of test/bench/performance.py: docs/performance.md with its tables and docs/images/performance.svg, from saved results."""
+"""The page of test/bench/performance.py: docs/measurements/performance.md with its tables and docs/measurements/images/performance.svg, from saved results."""
 import statistics
 from pathlib import Path
 
@@ -9,6 +9,8 @@ DISTURBED = 0.1
 ADAMW_BYTES = 28                          # a parameter, its gradient and two moments read; all but the gradient written
 PRODUCT_INTENSITY = 20                    # flop a byte from which a generated kernel multiplies matrices, as fused attention does
 NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
+
+COMMAND = ["```sh", "python test/bench/performance.py --bin build/bin --torch PYTHON --jax PYTHON --ort PYTHON --llmc FOLDER", "```"]
 
 # (workloads, precision, contenders compared with (best of), at most). A dictionary: by the machine's features.
 STEP_GOALS = [
@@ -228,11 +230,18 @@ def versions(results):
     return ", ".join(sorted(names - {"", "tcc"}))
 
 
+def dates(results):
+    """The days of the first and of the last measurement."""
+    days = sorted({result["when"] for name, parts in results.items() if name != "machine" for result in parts.values()})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+
+
 def write(docs, results, titles):
     docs, path = Path(docs), Path(docs) / "performance.md"
     rates, copy = machine_rates(results)
     about = results["machine"]
-    lines = ["# Speed beside others", "", "Written by `test/bench/performance.py`, whose head says what is measured and how.", "",
+    lines = ["# Speed beside others", "", f"Measured {dates(results)} by `test/bench/performance.py`; its head says what is measured and how.", "",
+             *COMMAND, "",
              f"Machine: {about['cpu']} (family {about['family']}, model {about['model']}), {about['cores']} cores with "
              f"{', '.join(about['features'])}, {about['l3']} of L3, {about['memory_gib']} GiB, Linux {about['linux']}; {about['threads']} threads. "
              f"{versions(results)}.", "",

@@ -1,4 +1,4 @@
-"""The plot of docs/performance.md: our step over the fastest peer's, one bar a workload, as an SVG that light and dark pages show well."""
+"""The plot of docs/measurements/performance.md: our step over the fastest peer's, one bar a workload, as an SVG that light and dark pages show well."""
 from xml.sax.saxutils import escape
 
 STYLE = """

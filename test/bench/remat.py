@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recomputation on graphs: ours, its lower bounds, and checkpointing in segments, as a table for docs/planning.md.
+"""Recomputation on graphs: ours, its lower bounds, and checkpointing in segments, as a table for docs/measurements/recomputation.md.
 
     remat.py [--budgets 90,80,...] GRAPH.json...
 

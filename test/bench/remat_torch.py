@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PyTorch's memory budget beside tcc-plan on the graphs that PyTorch itself traces, as a table for docs/planning.md.
+"""PyTorch's memory budget beside tcc-plan on the graphs that PyTorch itself traces, as a table for docs/measurements/recomputation.md.
 
     remat_torch.py WORKLOAD [--batch N] [--seq N] [--fractions 0.9,0.7,...] [--work N]      (workloads of torch_step.py)
 

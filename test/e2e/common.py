@@ -15,7 +15,7 @@ BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
 ZOO = Path(__file__).resolve().parent / "zoo"
 os.environ["TCC_CACHE_DIR"] = ""         # no cache: what is tested is the compiler, not what an earlier one left behind
 # KEY=VALUE by spaces: recipe keys that every compile of the suite gets, unless the test itself sets them. So the whole suite
-# can be asked whether it holds with `TCC_TEST_SETTINGS=compiler.fuse=false` (docs/testing.md).
+# can be asked whether it holds with `TCC_TEST_SETTINGS=compiler.fuse=false` (docs/design/testing.md).
 SETTINGS = os.environ.get("TCC_TEST_SETTINGS", "").split()
 SECONDS = 240                            # no command of these tests takes a tenth of it; a hang must end
 
@@ -37,6 +37,11 @@ class Result:
 
     def __str__(self):
         return f"$ {' '.join(self.command)}\nexit status {self.status}\n--- stdout\n{self.out[-2000:]}\n--- stderr\n{self.err[-4000:]}"
+
+
+def arena_by_workers(report, program=0):
+    """Bytes by number of workers, powers of two."""
+    return {count["workers"]: count["arena_bytes"] for count in report["workers"]["programs"][program]["counts"]}
 
 
 class EndToEnd(unittest.TestCase):
@@ -75,6 +80,17 @@ class EndToEnd(unittest.TestCase):
         self.succeed("tcc", model, "-o", plan, *arguments, **options)
         return self.folder / plan
 
+    def case_that_grows(self, *arguments):
+        """A case of the zoo whose arena is larger for two workers than for one, and its report: where workers' scratch lifts the
+        peak depends on the machine level's kernels."""
+        for name in ("small-cnn", "nano-gpt"):
+            model, recipe, _, _ = case(name)
+            report = self.report(self.compile(model, "--recipe", recipe, *arguments))
+            arena = arena_by_workers(report)
+            if arena[1] < arena[2]:
+                return name, report
+        self.fail("no case takes more memory with two workers")
+
     def train(self, plan, data, *arguments, out="run", steps=3, **options):
         self.succeed("trun", plan, "--data", data, "--no-shuffle", "--steps", steps, "--out", out, *arguments, **options)
         return self.folder / out
@@ -102,6 +118,12 @@ def metrics(run):
     """(lines of updates, lines of evaluations) of a run folder."""
     lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
     return [v for v in lines if "loss" in v], [v for v in lines if "eval_loss" in v]
+
+
+def checkpoints(run):
+    """Steps of the run's checkpoints, ascending; those of a run that still trains come and go."""
+    folder = Path(run) / "checkpoints"
+    return sorted(int(p.name[5:]) for p in folder.glob("step-*")) if folder.is_dir() else []
 
 
 def case(name):

@@ -2,7 +2,7 @@
 
     compare_judges.py
 
-prints the cases whose results differ. docs/ops-differences.md says which of the two is followed, and why.
+prints the cases whose results differ. docs/guide/ops-differences.md says which of the two is followed, and why.
 """
 import sys
 import warnings

@@ -17,7 +17,7 @@ ROUNDING = {
     r"test_dft_inverse(_opset19)?$":
         "expects 1.9e-7, the rounding of single precision, where the result is 0, and allows 1e-7 beside it",
 }
-# Cases whose numbers only ONNX's reference gives, by pattern, with the reason: docs/ops.md lists what onnxruntime and torch do.
+# Cases whose numbers only ONNX's reference gives, by pattern, with the reason: docs/guide/ops.md lists what onnxruntime and torch do.
 REFERENCE_ALONE = {
     r"test_resize_downsample_scales_(linear|cubic)_align_corners$":
         "corners aligned with a fractional length, where onnxruntime and torch align them with the last element",

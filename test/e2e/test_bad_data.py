@@ -92,6 +92,9 @@ class BadSettings(Trained):
     def test_settings_that_need_compilation(self):
         self.rejected(self.data, "loss.kind", r"recompile with tcc --set loss\.kind=l1", status=2,
                       arguments=["--set", "loss.kind=l1"])
+        self.rejected(self.data, r"compiler\.fuse_updates is compiled into the plan",
+                      r"recompile with tcc --set compiler\.fuse_updates=false", status=2,
+                      arguments=["--set", "compiler.fuse_updates=false"])
 
     def test_unknown_setting_names_the_nearest(self):
         self.rejected(self.data, r"optimizer\.lrr", r"optimizer\.lr\b", status=2, arguments=["--set", "optimizer.lrr=1"])

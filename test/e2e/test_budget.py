@@ -1,9 +1,10 @@
 """A memory budget is obeyed, the smaller one never gives a larger or cheaper plan, and no bit of a result depends on it.
 
 `test_budget.py --all` takes eight models and twenty budgets each, measures steps of the different plans in turn, and prints a
-table; with `--write` it goes into docs/budget.md.
+table; with `--write` it goes into docs/measurements/budgets.md.
 """
 import json
+import os
 import re
 import statistics
 import sys
@@ -13,7 +14,7 @@ import numpy as np
 import safetensors.numpy
 
 import models
-from common import ROOT, EndToEnd, case, metrics
+from common import ROOT, EndToEnd, arena_by_workers, case, metrics
 
 # The plain test takes three of these, with six budgets.
 CASES = ("resnet-tiny", "nano-gpt", "lstm-lm", "cnn-bn", "unet-tiny", "vit-tiny", "hf-bert-tiny", "hf-llama-tiny")
@@ -107,6 +108,32 @@ class Budget(EndToEnd):
         self.assertFalse((self.folder / "p").exists())
         self.succeed("tcc", model, "--recipe", recipe, "--entry", "train", "--memory-budget", least, "-o", "p.tplan")
 
+    def test_no_more_workers_run_than_fit(self):
+        name, report = self.case_that_grows("--entry", "train")
+        model, recipe, data, _ = case(name)
+        plan = self.compile(model, "--recipe", recipe, "--entry", "train")
+        resident, arena = report["memory"]["resident_bytes"], arena_by_workers(report)
+        run = lambda out, *words: self.train(plan, data, "--no-release", *words, out=out, steps=2)
+        expected = metrics(run("free", "--threads", 8))[0][-1]["loss"]          # no budget: any number
+        # What was asked for does not fit: the message says what would, and that works.
+        budget = resident + arena[1]
+        refused = self.refuse(3, ["--threads 2 takes", "use --threads 1"], "trun", plan, "--data", data, "--steps", 2,
+                              "--threads", 2, "--memory-budget", budget, "--out", "no")
+        words = re.search(r"use (--threads \d+)", refused.err)[1].split()
+        self.assertEqual(metrics(run("one", *words, "--memory-budget", budget))[0][-1]["loss"], expected)
+        # Nothing was asked for: as many processors as fit, and a line that says so.
+        run("limited", "--memory-budget", budget)
+        log = (self.folder / "limited" / "log.txt").read_text()
+        processors = len(os.sched_getaffinity(0))
+        self.assertIn("with 1 worker;", log)
+        self.assertEqual(f"1 of {processors} processors" in log, processors > 1, log)
+        # The plan's own budget is for the workers that it was compiled for.
+        own = self.compile(model, "--recipe", recipe, "--entry", "train", "--threads", 1, "--memory-budget", budget,
+                           plan="own.tplan")
+        self.refuse(3, ["--threads 2 takes", "use --threads 1"], "trun", own, "--data", data, "--steps", 2, "--threads", 2,
+                    "--out", "no")
+        self.succeed("trun", own, "--data", data, "--steps", 2, "--threads", 2, "--memory-budget", "1GiB", "--out", "more")
+
     def test_sizes_as_people_type_them(self):
         model, recipe, _, _ = case("mlp")
         for size in ("1GiB", "1024 MiB", "1073741824", "100%"):
@@ -182,7 +209,7 @@ if __name__ == "__main__":
     if ALL:
         print(table())
     if ALL and "--write" in sys.argv:
-        page = ROOT / "docs" / "budget.md"
+        page = ROOT / "docs" / "measurements" / "budgets.md"
         begin, end = "<!-- twenty budgets -->\n", "<!-- end of twenty budgets -->"
         before, rest = page.read_text().split(begin)
         page.write_text(before + begin + table() + "\n" + rest[rest.index(end):])

@@ -177,7 +177,7 @@ class Places(EndToEnd):
                       ("eval", plan, "--data", data, "--from", "f.safetensors"), ("verify", "f.tplan"), ("data", "f.tar"),
                       ("predict", plan, "--inputs", "f.safetensors", "--outputs", "o.safetensors")):
             with self.subTest(words=words):
-                self.refuse(1, [r"f\.\w+: cannot read: it is no regular file but a FIFO"], "trun", *words)
+                self.refuse(1, [r"f\.\w+: cannot read: it is not a regular file but a FIFO"], "trun", *words)
 
 
 if __name__ == "__main__":

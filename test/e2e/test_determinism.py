@@ -10,6 +10,8 @@ SETTINGS = {                                     # what may differ between two r
     "2 threads": dict(arguments=["--threads", 2]),
     "3 threads": dict(arguments=["--threads", 3]),
     "8 threads": dict(arguments=["--threads", 8]),
+    "16 threads": dict(arguments=["--threads", 16]),    # more than memory was planned for
+    "64 threads": dict(arguments=["--threads", 64]),
     "8 threads again": dict(arguments=["--threads", 8]),
     "OMP_THREAD_LIMIT=1": dict(env={"OMP_THREAD_LIMIT": "1"}),
     "OMP_NUM_THREADS=3": dict(env={"OMP_NUM_THREADS": "3"}),

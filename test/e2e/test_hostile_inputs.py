@@ -83,10 +83,10 @@ class HostileInputs(EndToEnd):
         fifo = self.folder / "fifo"
         os.mkfifo(fifo)
         with self.subTest("as the model"):
-            self.refuse(1, ["fifo", "no regular file"], "tcc", fifo, "-o", "out.tplan")
-            self.refuse(1, ["fifo", "no regular file"], "tcc", "inspect", fifo)
+            self.refuse(1, ["fifo", "not a regular file"], "tcc", fifo, "-o", "out.tplan")
+            self.refuse(1, ["fifo", "not a regular file"], "tcc", "inspect", fifo)
         with self.subTest("as the recipe"):
-            self.refuse(1, ["fifo", "no regular file"], "tcc", model, "--recipe", fifo, "-o", "out.tplan")
+            self.refuse(1, ["fifo", "not a regular file"], "tcc", model, "--recipe", fifo, "-o", "out.tplan")
         with self.subTest("as external data"):
             loaded = onnx.load(model)
             weight = next(i for i in loaded.graph.initializer if i.name == "w1")
@@ -94,7 +94,7 @@ class HostileInputs(EndToEnd):
             weight.data_location = TensorProto.EXTERNAL
             weight.external_data.add(key="location", value="fifo")
             (self.folder / "external.onnx").write_bytes(loaded.SerializeToString())
-            self.refuse(1, ["fifo", "no regular file"], "tcc", "external.onnx", "-o", "out.tplan")
+            self.refuse(1, ["fifo", "not a regular file"], "tcc", "external.onnx", "-o", "out.tplan")
 
     def test_names_do_not_reach_the_terminal_as_they_are(self):
         node = helper.make_node
@@ -118,7 +118,7 @@ class HostileInputs(EndToEnd):
         """A plan's strings are UTF-8, so that no such name can stand in it."""
         model = self.model([helper.make_node("Relu", ["AA"], ["y"])], [("AA", [2, 4])])
         model.write_bytes(model.read_bytes().replace(b"AA", b"A\xff"))
-        result = self.refuse(1, [r"A\\xff.*no UTF-8"], "tcc", model, "--entry", "predict", "-o", "out.tplan")
+        result = self.refuse(1, [r"A\\xff.*not UTF-8"], "tcc", model, "--entry", "predict", "-o", "out.tplan")
         self.assertEqual(len(result.err.strip().splitlines()), 1, str(result))
 
     def test_a_recipe_that_is_no_text(self):

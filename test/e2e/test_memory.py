@@ -42,24 +42,30 @@ class Memory(EndToEnd):
         self.succeed("trun", *arguments, env={"LD_PRELOAD": str(watcher), "TCC_MAPPINGS": str(log)})
         return kept_mappings(log)
 
+    @staticmethod
+    def arena(report, workers):
+        """Of the largest program with so many workers, a power of two."""
+        return max(count["arena_bytes"] for program in report["workers"]["programs"] for count in program["counts"]
+                   if count["workers"] == workers)
+
     def check(self, name):
         model, recipe, data, _ = case(name)
         plan = self.compile(model, "--recipe", recipe)
-        memory = self.report(plan)["memory"]
-        mapped = self.mapped(plan, plan, "--data", data, "--steps", 3, "--eval-data", data, "--out", f"run-{name}")
-        self.assertEqual(mapped, sorted([pages(memory["arena_bytes"]), pages(memory["resident_bytes"])]))
+        report = self.report(plan)
+        self.assertEqual(self.arena(report, 8), report["memory"]["arena_bytes"])
+        for threads in (1, 8, 16):     # fewer than memory was planned for, as many, more
+            mapped = self.mapped(plan, plan, "--data", data, "--steps", 3, "--eval-data", data, "--threads", threads,
+                                 "--out", f"run-{name}-{threads}")
+            self.assertEqual(mapped, sorted([pages(self.arena(report, threads)), pages(report["memory"]["resident_bytes"])]))
 
     def test_mapped_as_reported(self):
         for name in ("mlp", "small-cnn", "nano-gpt", "in-graph-loss"):
             with self.subTest(case=name):
                 self.check(name)
 
-    def test_threads_change_nothing(self):
-        model, recipe, data, _ = case("small-cnn")
-        plan = self.compile(model, "--recipe", recipe, "--threads", 8)
-        sizes = [self.mapped(plan, plan, "--data", data, "--steps", 1, "--threads", threads, "--out", f"run{threads}")
-                 for threads in (1, 8)]
-        self.assertEqual(sizes[0], sizes[1])
+    def test_fewer_threads_take_less(self):
+        _, report = self.case_that_grows()
+        self.assertLess(self.arena(report, 1), self.arena(report, 8))
 
     def peak_resident(self, plan, data, out):
         """Largest resident size of a run, in bytes."""
@@ -104,8 +110,11 @@ class Memory(EndToEnd):
         recipe = self.write("r.toml", models.SQUARES + models.SGD)
         data = self.save("d.safetensors", **models.mlp_data(4096))
         plan = self.compile(models.mlp(self.folder / "m.onnx", batch=4096, width=4096), "--recipe", recipe, "--entry", "train")
-        self.assertGreater(self.report(plan)["memory"]["library_bytes"], 0)
         self.check_explained(self.peak_resident(plan, data, "run"), plan, data)
+
+    def test_what_the_library_takes_is_reported(self):
+        model, recipe, _, _ = case("resnet-tiny")
+        self.assertGreater(self.report(self.compile(model, "--recipe", recipe))["memory"]["library_bytes"], 0)
 
     def test_weights_lie_in_memory_once(self):
         """Also while they are read from the plan: a run starts with no more than it goes on with."""

@@ -1,4 +1,4 @@
-"""Nothing is missing by accident: each op of ONNX is read or listed with a reason, has cases, and stands in docs/ops.md."""
+"""Nothing is missing by accident: each op of ONNX is read or listed with a reason, has cases, and stands in docs/guide/ops.md."""
 import json
 import re
 import unittest
@@ -55,8 +55,8 @@ class Ops(EndToEnd):
         self.assertEqual(sorted(op for op in flat - values if "preview.training" not in op), [], "no case of its value")
 
     def test_the_page_is_of_this_version(self):
-        """docs/ops.md lists the ops and versions that tcc reads."""
-        page, _, _ = (ROOT / "docs" / "ops.md").read_text().partition("## Not read")
+        """docs/guide/ops.md lists the ops and versions that tcc reads."""
+        page, _, _ = (ROOT / "docs" / "guide" / "ops.md").read_text().partition("## Not read")
         rows = re.findall(r"^\| `([^`]+)` \| ([^|]*) \|", page, re.MULTILINE)
         versions = {}
         for op in self.known():
@@ -66,8 +66,8 @@ class Ops(EndToEnd):
                          "tools/ops_page.py --bin build/bin writes it anew")
 
     def test_differences_of_the_judges_are_documented(self):
-        """docs/ops-differences.md has a row for each op of a case on which ONNX's reference and onnxruntime differ."""
-        page, _, _ = (ROOT / "docs" / "ops-differences.md").read_text().partition("## Scalars")
+        """docs/guide/ops-differences.md has a row for each op of a case on which ONNX's reference and onnxruntime differ."""
+        page, _, _ = (ROOT / "docs" / "guide" / "ops-differences.md").read_text().partition("## Scalars")
         rows = {op for cell in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for op in re.findall(r"`(\w+)`", cell)}
         self.assertEqual(sorted({case.op for case, _ in differing()} - rows), [])
 

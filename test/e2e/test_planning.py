@@ -119,7 +119,7 @@ class Remat(EndToEnd):
         self.solve("vgg16", "13153337344B")
 
     def measured(self, name, answer, link):
-        """Cost and peak of an answer with fetches, by the words of docs/planning.md."""
+        """Cost and peak of an answer with fetches, by the words of docs/design/planning.md."""
         graph = json.loads((INSTANCES / f"{name}.json").read_text())
         nodes, schedule, fetched = graph["nodes"], answer["schedule"], set(answer["fetched"])
         inputs = [[] for _ in nodes]

@@ -9,7 +9,6 @@ import models
 from common import EndToEnd, metrics
 
 RECIPE = models.CLASSES + '[optimizer]\nkind = "adamw"\nlr = 0.001\n'
-WIDE = open("/proc/cpuinfo").read().count("avx512dq") > 0
 
 
 class PointwiseConvolutions(EndToEnd):
@@ -42,7 +41,7 @@ class PointwiseConvolutions(EndToEnd):
         for products in ("true", "false"):
             name = f"{precision}-{products}"
             plan, ir = self.compiled(name, products, "--precision", precision)
-            self.assertEqual("train.matmul" in ir, products == "true" and (WIDE or precision == "f32"))
+            self.assertEqual("train.matmul" in ir, products == "true")
             runs = [self.trained(plan, f"{name}-{threads}", threads) for threads in (1, 2, 3, 8)]
             self.assertEqual(len({(weights.read_bytes(), updates) for weights, updates in runs}), 1, name)
             results[products] = runs[0]
@@ -78,7 +77,7 @@ class PointwiseConvolutions(EndToEnd):
 
     def test_updates_by_rows(self):
         """Pixels are fewer than features: a gradient goes to its update by rows, and its norm is summed on the way."""
-        self.assertEqual("train.rowwise" in self.compiled("rows", "true", "--entry", "train", "--set", "compiler.fuse=true")[1], WIDE)
+        self.assertIn("train.rowwise", self.compiled("rows", "true", "--entry", "train", "--set", "compiler.fuse=true")[1])
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from common import EndToEnd
 
 MEMORY = 4 << 30                       # of addresses: LLVM's libraries and the threads' stacks take a good part
-LARGEST_KERNEL = 256                   # ops of a generated kernel (passes/FuseKernels.cpp)
+LARGEST_KERNEL = 256                   # ops of a generated kernel (passes/fusion/FuseKernels.cpp)
 OPS = ["Tanh", "Sigmoid", "Neg", "Abs"]
 NUMPY = [np.tanh, lambda x: 1 / (1 + np.exp(-x)), np.negative, np.abs]
 

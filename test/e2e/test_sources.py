@@ -1,7 +1,9 @@
 """Rules of the source tree that a build cannot state: `test_sources.py BUILD`.
 
 A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most LIMIT.
-Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name. Every package that is installed is explained in DEPENDENCIES.md.
+Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
+Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's rooms name its library, its
+instructions or its workers. Every package that is installed is explained in DEPENDENCIES.md.
 """
 import re
 import subprocess
@@ -26,6 +28,45 @@ def headers_of_objects():
     return objects
 
 
+PRODUCT = ("support", "frontend", "compiler", "passes", "runtime", "tools")
+
+# Where knowledge of one machine may stand; tools and trun's devices speak of threads and libraries to their users.
+CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
+CPU_WORDS = re.compile(r"onednn|dnnl|\bworkers?\b|avx|\bamx\b|cache line", re.IGNORECASE)
+
+
+def layers():
+    """folder → folders of the product whose headers it includes."""
+    found = {}
+    for root in PRODUCT:
+        for path in sorted([*(ROOT / root).rglob("*.cpp"), *(ROOT / root).rglob("*.h")]):
+            folder = str(path.parent.relative_to(ROOT))
+            included = found.setdefault(folder, set())
+            for header in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE):
+                other = header.rpartition("/")[0]
+                if other and other != folder and other.split("/")[0] in PRODUCT:
+                    included.add(other)
+    return found
+
+
+def find_cycle(graph):
+    """Folders along a cycle, or nothing."""
+    done = set()
+
+    def walk(folder, path):
+        if folder in path:
+            return path[path.index(folder):] + [folder]
+        if folder in done:
+            return None
+        for other in sorted(graph.get(folder, ())):
+            if cycle := walk(other, path + [folder]):
+                return cycle
+        done.add(folder)
+        return None
+
+    return next((cycle for folder in sorted(graph) if (cycle := walk(folder, []))), None)
+
+
 class Sources(unittest.TestCase):
     def test_units_that_include_mlir(self):
         units = [o for o, headers in headers_of_objects().items() if any("/include/mlir/" in h for h in headers)]
@@ -46,11 +87,34 @@ class Sources(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_every_pass_has_a_file_and_a_test_of_its_name(self):
-        passes = [n for f in (ROOT / "passes").glob("*.td") for n in re.findall(r'Pass<"([a-z0-9-]+)"', f.read_text())]
+        passes = [n for f in [*(ROOT / "passes").glob("*.td"), *(ROOT / "compiler/target").glob("*/passes/*.td")] for n in re.findall(r'Pass<"([a-z0-9-]+)"', f.read_text())]
         self.assertGreater(len(passes), 0)
         for name in passes:
-            self.assertTrue((ROOT / "passes" / ("".join(map(str.title, name.split("-"))) + ".cpp")).is_file(), name)
+            file = "".join(map(str.title, name.split("-"))) + ".cpp"
+            found = [*(ROOT / "passes").rglob(file), *(ROOT / "compiler/target").rglob(file)]
+            self.assertEqual(len(found), 1, name)
             self.assertTrue((ROOT / "test" / "lit" / "passes" / f"{name}.mlir").is_file(), f"no test of --{name}")
+
+    def test_no_folders_include_each_other_in_a_circle(self):
+        self.assertIsNone(find_cycle(layers()))
+        self.assertEqual(find_cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}), ["b", "c", "b"])
+
+    def test_the_table_of_layers_is_what_the_folders_include(self):
+        table = "".join(f"| `{folder}` | {', '.join(f'`{other}`' for other in sorted(others))} |\n"
+                        for folder, others in sorted(layers().items()))
+        page = (ROOT / "docs/design/layers.md").read_text()
+        self.assertIn(table, page, f"docs/design/layers.md differs from the includes; its rows should be\n{table}")
+
+    def test_only_the_cpus_rooms_speak_of_the_cpu(self):
+        wrong = []
+        for root in ("compiler", "passes", "frontend"):
+            for path in (ROOT / root).rglob("*"):
+                name = str(path.relative_to(ROOT))
+                if path.suffix not in (".cpp", ".h", ".td") or name.startswith(CPU_ROOMS):
+                    continue
+                wrong += [f"{name}:{number}: {line.strip()}" for number, line in enumerate(path.read_text().splitlines(), 1)
+                          if CPU_WORDS.search(line) and not line.startswith("#include")]
+        self.assertEqual(wrong, [], "\n".join(wrong))
 
     def test_every_package_is_explained(self):
         text = (ROOT / "DEPENDENCIES.md").read_text()

@@ -52,12 +52,12 @@ class Stops(EndToEnd):
         self.wait_for(lambda: path.exists() and path.stat().st_size, process)
 
     def follow(self, message, **replaced):
-        """Runs the command that the message gives, with other values for some options."""
+        """Runs the command that the message gives, with values of its own for some options."""
         command = re.search(r"go on with: (\S*trun .*)", message)
         self.assertTrue(command, message)
         text = command[1]
         for option, value in replaced.items():
-            text = re.sub(rf"--{option} \S+", f"--{option} {value}", text)
+            text += f" --{option} {value}"
         done = subprocess.run(text, shell=True, cwd=self.folder, capture_output=True, text=True, timeout=240,
                               env=os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"})
         self.assertEqual(done.returncode, 0, f"{text}\n{done.stderr}")

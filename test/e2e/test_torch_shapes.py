@@ -34,7 +34,7 @@ class TorchShapes(EndToEnd):
 
     def test_assumptions_name_parameter_and_shape(self):
         _, said = self.losses("torchscript-folded", "--set", 'optimizer.kind="muon"')
-        self.assertRegex(said, r"onnx::MatMul_\d+: \[24, 6\], the transpose of what is stored and /up/MatMul reads")
+        self.assertRegex(said, r"onnx::MatMul_\d+: \[24, 6\], the transpose of the stored matrix that /up/MatMul reads")
         _, said = self.losses("torchscript-folded", "--set", 'optimizer.kind="adamw"')
         self.assertNotIn("shape in torch", said)
 

@@ -81,7 +81,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     folder.write(place + "/" + one.file, bytesOf(shard));
   folder.write(place + "/manifest.json", bytesOf(withTrueChecksums(*manifest, text, shard)));
   auto reference = findCheckpoint({folder.path, "last"});
-  auto checkpoint = reference ? Checkpoint::open(*reference) : plan::Expected<Checkpoint>(reference.status());
+  auto checkpoint = reference ? Checkpoint::open(*reference) : Expected<Checkpoint>(reference.status());
   if (!checkpoint)
     return 0;
   unsigned sum = 0;

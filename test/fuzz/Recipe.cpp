@@ -3,7 +3,7 @@
 // Lines that begin with "#set " are settings of the command line, the whole input is the file.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "test/fuzz/InputFolder.h"
 
 #include <sstream>

@@ -1,7 +1,7 @@
 //===- LargeReductions.cpp - a million elements and more --------*- C++ -*-===//
 //
 // Sums along lanes, across them and over several dimensions, and what is made of sums, against long double. The bound
-// is that of the tree (docs/codegen.md): a sum that is d additions deep errs by at most d·u·Σ|x|, u = 2⁻²⁴ in f32
+// is that of the tree (docs/design/codegen.md): a sum that is d additions deep errs by at most d·u·Σ|x|, u = 2⁻²⁴ in f32
 // (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). For ten million elements d is below 400; one after
 // another it would be 10⁷, and the bound 0.6·Σ|x| would say nothing.
 //

@@ -1,7 +1,7 @@
 //===- Case.cpp -----------------------------------------------------------===//
 #include "test/mutations/Case.h"
 
-#include "runtime/Device.h"
+#include "runtime/cpu/CpuDevice.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/state/Export.h"
 #include "runtime/train/EntryRunner.h"
@@ -29,8 +29,8 @@ void limitTo(int resource, uint64_t most) {
   ::setrlimit(static_cast<__rlimit_resource>(resource), &limit);
 }
 
-plan::Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std::mt19937_64 &random) {
-  auto device = runtime::createCpuDevice(reader, options.threads);
+Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, std::mt19937_64 &random) {
+  auto device = runtime::createCpuDevice(reader, {"cpu", options.threads});
   if (!device)
     return device.status();
   const plan::Plan &plan = reader.plan();
@@ -43,23 +43,30 @@ plan::Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &opti
   volatile char sink = 0;
   for (const plan::Entry &entry : plan.entries()) {
     runtime::EntryRunner runner(**device, entry);
-    for (int i = 0; i < entry.inputs_size(); ++i) {
-      const plan::Buffer &buffer = entry.buffers(static_cast<int>(entry.inputs(i).buffer()));
-      uint64_t mask = random() % 2 ? ~uint64_t(0) : 7;
-      for (uint64_t byte = 0; byte < buffer.bytes(); ++byte)
-        static_cast<char *>(runner.inputs()[static_cast<size_t>(i)])[byte] = static_cast<char>(random() & mask);
+    Status status = runner.giveInputs([&](auto inputs) {
+      for (std::span<std::byte> input : inputs) {
+        uint64_t mask = random() % 2 ? ~uint64_t(0) : 7;
+        for (std::byte &byte : input)
+          byte = static_cast<std::byte>(random() & mask);
+      }
+      return Status();
+    });
+    if (status.ok())
+      status = runner.giveScalars(*scalars, 1, 0);
+    if (status.ok())
+      status = runner.run();
+    for (int i = 0; status.ok() && i < entry.outputs_size(); ++i) {
+      (void)runner.scalarOutput(i);
+      status = runner.streamOutput(i, [&](std::span<const std::byte> piece) {
+        for (std::byte byte : piece)
+          sink = sink + static_cast<char>(byte);
+        return Status();
+      });
     }
-    if (!runner.scalars().empty())
-      scalars->compute(1, 0, runner.scalars());
-    if (plan::Status status = runner.run(); !status.ok())
+    if (!status.ok())
       return status;
-    for (int i = 0; i < entry.outputs_size(); ++i) {
-      sink = sink + static_cast<char>(runner.scalarOutput(i) > 0);
-      for (std::byte byte : runner.outputBytes(i))
-        sink = sink + static_cast<char>(byte);
-    }
   }
-  return plan::Status();
+  return Status();
 }
 
 /// The bytes that the plan's buffers ask for, each counted whole; saturates.
@@ -93,15 +100,14 @@ CaseResult tryPlanHere(const std::string &bytes, const CaseOptions &options) {
   if (!isolated)
     return {Outcome::RefusedByDevice, isolated.message()};
   for (const plan::Entry &entry : reader->plan().entries())
-    if (plan::Status status = isolated->run(entry, random); !status.ok())
+    if (Status status = isolated->run(entry, random); !status.ok())
       return {Outcome::RefusedByDevice, status.message()};
-  if (plan::Status status = runOnDevice(*reader, options, random); !status.ok())
+  if (Status status = runOnDevice(*reader, options, random); !status.ok())
     return {Outcome::RefusedByDevice, status.message()};
   runtime::ExportOptions exportOptions;
   exportOptions.planFolder = options.folder;
-  auto initial = [](const plan::Variable &) { return std::span<const std::byte>(); };
   for (const char *name : {"/export.safetensors", "/export.onnx"})
-    (void)runtime::exportWeights(*reader, initial, options.folder + name, exportOptions); // may fail, must not fault
+    (void)runtime::exportWeights(*reader, {}, options.folder + name, exportOptions); // may fail, must not fault
   return {Outcome::Ran, ""};
 }
 

@@ -1,6 +1,7 @@
 //===- ChangedPlan.cpp ---------------------------------------------------===//
 #include "test/mutations/ChangedPlan.h"
 
+#include "runtime/plan/Parallelism.h"
 #include "test/support/mutate/MutateMessage.h"
 
 #include <filesystem>
@@ -57,8 +58,6 @@ void keepBooks(plan::Plan &plan, bool lives) {
       for (const plan::Operand &operand : instruction.operands())
         if (exists(operand.buffer()) && operand.write())
           version[operand.buffer()] = operand.version_written();
-      if (instruction.scratch() >= 0 && exists(static_cast<uint32_t>(instruction.scratch())))
-        use(static_cast<uint32_t>(instruction.scratch()));
     }
     if (!lives)
       continue;
@@ -72,8 +71,12 @@ void keepBooks(plan::Plan &plan, bool lives) {
           buffer.set_last(used->second.second);
       }
       if (buffer.arena() != plan::RESIDENT && buffer.offset() < 1 << 26 && buffer.bytes() < 1 << 26)
-        bytes = std::max(bytes, buffer.offset() + buffer.bytes());
+        bytes = std::max(bytes, (buffer.offset() + buffer.bytes() + 63) / 64 * 64);
     }
+    for (const plan::Instruction &instruction : entry.instructions())
+      if (uint64_t scratch = plan::scratchBytes(entry, instruction, plan.max_workers());
+          scratch > 0 && scratch < 1 << 26 && instruction.scratch_offset() < 1 << 26)
+        bytes = std::max(bytes, instruction.scratch_offset() + scratch);
     entry.set_transient_bytes(bytes);
     largest = std::max(largest, bytes);
   }

@@ -11,8 +11,6 @@ using namespace mlir;
 
 namespace tcc::test {
 
-using plan::Expected;
-using plan::Status;
 using train::HostTensor;
 
 /// The initializer's elements, converted to the variable's type.
@@ -24,7 +22,7 @@ static Expected<HostTensor> initialValue(const frontend::Initializer &initialize
     std::ifstream stream(initializer.file, std::ios::binary);
     stream.seekg(std::streamoff(initializer.offset));
     if (!stream.read(bytes.data(), std::streamsize(bytes.size())))
-      return plan::error("{}: too short", initializer.file);
+      return error("{}: too short", initializer.file);
   }
   HostTensor value(type);
   if (value.sizeBytes() == bytes.size()) {
@@ -32,7 +30,7 @@ static Expected<HostTensor> initialValue(const frontend::Initializer &initialize
     return value;
   }
   if (initializer.type.dtype() != plan::F32)
-    return plan::error("{}: only f32 converts", initializer.name);
+    return error("{}: only f32 converts", initializer.name);
   const auto *floats = reinterpret_cast<const float *>(bytes.data());
   for (int64_t i = 0; i < value.size(); ++i)
     value.setDouble(i, floats[i]);
@@ -42,15 +40,15 @@ static Expected<HostTensor> initialValue(const frontend::Initializer &initialize
 Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs) {
   auto function = (*model.module).lookupSymbol<func::FuncOp>("forward");
   if (!function)
-    return plan::error("the module has no @forward");
+    return error("the module has no @forward");
   llvm::DenseMap<Value, HostTensor> values;
   for (BlockArgument argument : function.getArguments()) {
     std::string name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "train.name").str();
     auto found = inputs.find(name);
     if (found == inputs.end())
-      return plan::error("input {} is missing", name);
+      return error("input {} is missing", name);
     if (found->second.type() != argument.getType())
-      return plan::error("input {} has another type", name);
+      return error("input {} has another type", name);
     values[argument] = found->second;
   }
   Tensors results;
@@ -75,7 +73,7 @@ Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tens
       for (auto [i, operand] : llvm::enumerate(done.getOperands()))
         results[function.getResultAttrOfType<StringAttr>(unsigned(i), "train.name").str()] = values.at(operand);
     } else {
-      return plan::error("{} has no Reference", op.getName().getStringRef().str());
+      return error("{} has no Reference", op.getName().getStringRef().str());
     }
   }
   return results;

@@ -13,7 +13,7 @@ using Tensors = std::map<std::string, train::HostTensor>;
 
 /// Runs @forward op by op with the ops' Reference evaluators, the variables at their initial values. `inputs` by graph input,
 /// the result by graph output.
-plan::Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs);
+Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs);
 
 } // namespace tcc::test
 

@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/RunCompiled.h"
+#include "compiler/target/cpu/CpuCode.h"
+#include "test/support/MachineLevel.h"
 
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
@@ -125,14 +127,12 @@ private:
 } // namespace
 
 std::vector<std::string> machineLevels() {
-  auto best = codegen::machineLevel();
-  EXPECT_TRUE(bool(best));
-  if (best && *best == "cpu:v4")
+  if (machineLevel() == "cpu:v4")
     return {"cpu:v3", "cpu:v4"};
   return {"cpu:v3"};
 }
 
-bool machineMultipliesPairs() { return machineLevels().back() == "cpu:v4" && __builtin_cpu_supports("avx512bf16"); }
+bool machineMultipliesPairs() { return runtime::runsLevel(runtime::cpuFeatures(), runtime::CpuLevel::V4Bf16); }
 
 CompiledFunctions::CompiledFunctions(std::string target) : level(std::move(target)) {
   MLIRContext &context = testContext();
@@ -140,12 +140,9 @@ CompiledFunctions::CompiledFunctions(std::string target) : level(std::move(targe
       .loadDialect<arith::ArithDialect, math::MathDialect, vector::VectorDialect, scf::SCFDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(context);
   registerLLVMDialectTranslation(context);
-  if (level.empty()) {
-    auto best = codegen::machineLevel();
-    EXPECT_TRUE(bool(best));
-    level = *best;
-  }
-  set = std::make_unique<codegen::KernelSet>(level);
+  if (level.empty())
+    level = machineLevel();
+  set = std::make_unique<codegen::KernelSet>(target::cpu::codeOf(*runtime::levelFromName(level)));
 }
 
 CompiledFunctions::~CompiledFunctions() = default;
@@ -163,7 +160,7 @@ void CompiledFunctions::add(ModuleOp module) {
     if (!fused)
       fused = wrap(op);
     codegen::KernelSet::Kernel kernel = set->add(fused);
-    list.push_back({op, fused, kernel.symbol, kernel.tiles});
+    list.push_back({op, fused, kernel.symbol, kernel.work.tiles});
   }
 }
 

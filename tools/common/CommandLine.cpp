@@ -1,6 +1,6 @@
-//===- CommandLine.cpp ----------------------------------------------------===//
+//===- CommandLine.cpp - options and usage errors that commands share -----===//
 #include "tools/common/CommandLine.h"
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 
 #include <CLI/CLI.hpp>
 
@@ -11,8 +11,8 @@ namespace tcc::tools {
 
 namespace {
 
-plan::Status wrongUsage(const CLI::App &app, const std::string &text) {
-  return plan::Status(fmt::format("{}; see {} --help", text, app.get_name()), plan::kExitUsage);
+Status wrongUsage(const CLI::App &app, const std::string &text) {
+  return Status(fmt::format("{}; see {} --help", text, app.get_name()), kExitUsage);
 }
 
 /// "--stepz" → the known option nearest to it.
@@ -21,7 +21,7 @@ std::string nearestOption(const CLI::App &app, const std::string &given) {
   for (const CLI::Option *option : app.get_options())
     for (const std::string &name : option->get_lnames())
       known.push_back("--" + name);
-  return plan::nearestName(given.substr(0, given.find('=')), known);
+  return nearestName(given.substr(0, given.find('=')), known);
 }
 
 } // namespace

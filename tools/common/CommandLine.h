@@ -1,8 +1,8 @@
-//===- CommandLine.h - what the commands share about their command lines -*- C++ -*-===//
+//===- CommandLine.h - options and usage errors that commands share --*- C++ -*-===//
 #ifndef TCC_TOOLS_COMMON_COMMANDLINE_H
 #define TCC_TOOLS_COMMON_COMMANDLINE_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <string>
 
@@ -12,10 +12,10 @@ class App;
 
 namespace tcc::tools {
 
-/// What became of a command line.
+/// The outcome of parsing a command line.
 struct Arguments {
   bool answered = false; ///< --help or --version: printed, nothing is left to do
-  plan::Status status;   ///< wrong usage: one line that says what, and where help is
+  Status status;   ///< wrong usage: one line that says what, and where help is
 };
 
 /// Reads a command line that `app` describes. An unknown option is answered with the nearest known one.

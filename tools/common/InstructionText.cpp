@@ -1,5 +1,6 @@
-//===- InstructionText.cpp - what an instruction does, in words ----------===//
+//===- InstructionText.cpp - describe a plan's instruction in words -------===//
 #include "tools/common/InstructionText.h"
+#include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
 
 #include <fmt/format.h>
@@ -76,21 +77,23 @@ std::string otherFields(const Message &message, const std::set<std::string_view>
   return text;
 }
 
-/// "bf16 " for what is not f32.
+/// "bf16 " for another type than f32.
 std::string typePrefix(plan::DType type) {
   return type == plan::F32 || type == plan::DTYPE_NONE ? "" : fmt::format("{} ", plan::dtypeName(type));
 }
 
 std::string matmulText(const plan::MatmulCall &call) {
-  static const std::set<std::string_view> known = {"dtype",      "batch",   "m",       "n",
-                                                   "k",          "trans_a", "trans_b", "chunk_k",
-                                                   "tile_batch", "tile_m",  "tile_n",  "row_operands"};
+  static const std::set<std::string_view> known = {
+      "dtype",   "batch",      "m",      "n",      "k",            "trans_a",        "trans_b",  "chunk_k",
+      "block_k", "tile_batch", "tile_m", "tile_n", "row_operands", "implementation", "numerics", "library_scratch_bytes",
+      "widened"};
   // Symbols are hashes: their start tells them apart.
-  std::string kernel =
-      call.has_row_kernel() ? fmt::format(" by rows to kernel {}", call.row_kernel().symbol().substr(0, 10)) : "";
+  std::string how = call.has_row_kernel()
+                        ? fmt::format(" by rows to kernel {}", call.row_kernel().symbol().substr(0, 10))
+                        : fmt::format(" by {}", runtime::implementationName(call));
   return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),
-                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), kernel);
+                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), how);
 }
 
 template <typename Dims> std::string product(const Dims &dims, int from) {
@@ -98,7 +101,9 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 }
 
 std::string convolutionText(const plan::ConvolutionCall &call) {
-  static const std::set<std::string_view> known = {"kind", "dtype", "groups", "tile_batch", "layout", "partial_bytes"};
+  static const std::set<std::string_view> known = {"kind",          "dtype",       "groups",  "tile_batch", "layout",
+                                                   "partial_bytes", "activations", "widened", "slot_bytes", "shared_bytes",
+                                                   "numerics"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));
@@ -183,13 +188,13 @@ const char *kindName(InstructionKind kind) {
 std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction) {
   static const std::set<std::string_view> known = {
       "scratch", "scratch_slot_bytes",   "node",          "flops", "bytes", "recompute",
-      "cost",    "scratch_shared_bytes", "scratch_slots", "beside"};
+      "cost",    "scratch_shared_bytes", "scratch_offset", "beside"};
   return callText(entry, instruction) + (instruction.recompute() ? " again" : "") + otherFields(instruction, known);
 }
 
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction) {
   const Message *call = callOf(instruction);
-  // One kernel serves regions of several numbers of nodes: its text is not part of what it is.
+  // One kernel serves regions of several numbers of nodes: the number does not identify it.
   return fmt::format("{}\n{}\n{}\n{}\n{}", instruction.has_kernel() ? "" : instructionText(entry, instruction),
                      instruction.recompute(), call ? call->SerializeAsString() : "", instruction.flops(),
                      instruction.bytes());

@@ -1,4 +1,4 @@
-//===- InstructionText.h - what an instruction does, in words ---*- C++ -*-===//
+//===- InstructionText.h - describe a plan's instruction in words --*- C++ -*-===//
 #ifndef TCC_TOOLS_COMMON_INSTRUCTIONTEXT_H
 #define TCC_TOOLS_COMMON_INSTRUCTIONTEXT_H
 

@@ -1,4 +1,4 @@
-//===- MemorySize.cpp -----------------------------------------------------===//
+//===- MemorySize.cpp - sizes such as 512MiB or 60% -----------------------===//
 #include "tools/common/MemorySize.h"
 
 #include <cmath>
@@ -7,9 +7,9 @@
 
 namespace tcc::tools {
 
-plan::Expected<uint64_t> parseMemorySize(const std::string &option, const std::string &text, uint64_t wholeBytes) {
+Expected<uint64_t> parseMemorySize(const std::string &option, const std::string &text, uint64_t wholeBytes) {
   auto wrong = [&](const std::string &why) {
-    return plan::Status(fmt::format("{} {}: {}", option, text, why), plan::kExitUsage);
+    return Status(fmt::format("{} {}: {}", option, text, why), kExitUsage);
   };
   const char *expected = wholeBytes ? "expected a size such as 512MiB, 1.5GiB, 4096 (bytes) or 60%"
                                     : "expected a size such as 512MiB, 1.5GiB or 4096 (bytes)";

@@ -1,4 +1,4 @@
-//===- StandardStreams.cpp ------------------------------------------------===//
+//===- StandardStreams.cpp - output that is written whole or reported -----===//
 #include "tools/common/StandardStreams.h"
 
 #include <cerrno>
@@ -16,16 +16,16 @@ void reserveStandardStreams() {
       (void)!::open("/dev/null", number == STDIN_FILENO ? O_WRONLY : O_RDONLY); // takes the lowest free number
 }
 
-plan::Status finishStandardStreams() {
+Status finishStandardStreams() {
   errno = 0;
   bool failed = !std::cout.flush();
   failed = std::fflush(stdout) != 0 || std::ferror(stdout) || failed;
   int reason = errno;
   if (failed)
-    return plan::error("standard output: cannot be written{}{}", reason ? ": " : "", reason ? std::strerror(reason) : "");
+    return error("standard output: cannot be written{}{}", reason ? ": " : "", reason ? std::strerror(reason) : "");
   if (std::fflush(stderr) != 0 || std::ferror(stderr))
-    return plan::error("standard error: cannot be written");
-  return plan::Status::success();
+    return error("standard error: cannot be written");
+  return Status::success();
 }
 
 } // namespace tcc::tools

@@ -1,4 +1,4 @@
-//===- StandardStreams.h - printing, also to what is closed or full -*- C++ -*-===//
+//===- StandardStreams.h - print, and report output that fails --*- C++ -*-===//
 //
 // fmt::print throws where its stream fails: from a handler of errors that ends the process. The functions here keep the
 // failure in the stream, and main asks for it once, at the end. What they print is escaped (TerminalText.h): names come from
@@ -8,8 +8,8 @@
 #ifndef TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 #define TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 
-#include "runtime/plan/Status.h"
-#include "runtime/plan/TerminalText.h"
+#include "support/Status.h"
+#include "support/TerminalText.h"
 
 #include <cstdio>
 
@@ -21,17 +21,17 @@ void reserveStandardStreams();
 
 /// Call last in main. Flushes both outputs; an error if anything that was printed did not reach its stream. So a result
 /// that is sent to /dev/full is never taken for success, --help included.
-plan::Status finishStandardStreams();
+Status finishStandardStreams();
 
 /// Writes a message to standard error.
 template <typename... Args> void printMessage(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = plan::terminalText(fmt::format(format, std::forward<Args>(args)...));
+  std::string text = terminalText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 /// Writes a result to standard output.
 template <typename... Args> void printResult(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = plan::terminalText(fmt::format(format, std::forward<Args>(args)...));
+  std::string text = terminalText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

@@ -1,7 +1,7 @@
-//===- TextTable.cpp ------------------------------------------------------===//
+//===- TextTable.cpp - aligned columns of text ----------------------------===//
 #include "tools/common/TextTable.h"
 
-#include "runtime/plan/BytesText.h"
+#include "support/BytesText.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -36,7 +36,7 @@ std::string Table::text() const {
   return text;
 }
 
-std::string formatBytes(uint64_t bytes) { return plan::bytesText(bytes); }
+std::string formatBytes(uint64_t bytes) { return bytesText(bytes); }
 
 std::string counted(uint64_t count, const std::string &noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");

@@ -3,6 +3,8 @@
 // MlirOptMain with the train dialect and every pass of the compiler: for tests, and to try one pass by hand.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/target/cpu/passes/CpuPasses.h"
+#include "compiler/target/registry/Targets.h"
 #include "passes/Lowering.h"
 #include "passes/Passes.h"
 
@@ -17,6 +19,8 @@ int main(int argc, char **argv) {
   registry.insert<tcc::train::TrainDialect, mlir::func::FuncDialect, mlir::arith::ArithDialect>();
   tcc::train::registerTccPasses();
   tcc::train::registerTccLoweringPasses();
+  tcc::train::registerTccCpuPasses();
+  tcc::target::registerTargets();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "tcc-opt: passes of the training compiler\n", registry));
 }

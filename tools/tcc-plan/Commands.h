@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCCPLAN_COMMANDS_H
 #define TCC_TOOLS_TCCPLAN_COMMANDS_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <chrono>
 #include <cstdint>
@@ -38,7 +38,7 @@ private:
 };
 
 /// "error: MESSAGE" on standard error; returns the exit status.
-int printError(const plan::Status &status);
+int printError(const Status &status);
 
 } // namespace tcc::tools
 

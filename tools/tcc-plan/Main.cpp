@@ -13,14 +13,14 @@ using namespace tcc;
 namespace {
 
 constexpr std::string_view kUsage =
-    "The compiler's planning algorithms on problems of their own.\n"
+    "Runs the compiler's planning algorithms on a problem file.\n"
     "Usage: tcc-plan pack PROBLEM.csv [--capacity BYTES] [-o ANSWER.csv]    offsets for buffers of known lifetime\n"
     "       tcc-plan remat GRAPH.json (--budget BYTES | --frontier)         a schedule within a budget of memory\n"
     "`tcc-plan pack --help` and `tcc-plan remat --help` have the details.\n";
 
 } // namespace
 
-int tools::printError(const plan::Status &status) {
+int tools::printError(const Status &status) {
   printMessage("error: {}\n", status.message());
   return status.exitCode();
 }
@@ -50,26 +50,26 @@ static int runCommand(int argc, char **argv) {
       return tools::rematCommand(argc - 1, argv + 1);
     if (command == "--version") {
       tools::printResult("tcc-plan {}\n", TCC_VERSION);
-      return plan::kExitDone;
+      return kExitDone;
     }
     if (command == "--help" || command == "-h") {
       tools::printResult("{}", kUsage);
-      return plan::kExitDone;
+      return kExitDone;
     }
-    return tools::printError(plan::Status(
+    return tools::printError(Status(
         command.empty() ? std::string("a command is missing: pack, remat; see tcc-plan --help")
                         : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
-        plan::kExitUsage));
+        kExitUsage));
   } catch (const std::bad_alloc &) {
-    return tools::printError(plan::error("out of memory"));
+    return tools::printError(error("out of memory"));
   } catch (const std::exception &problem) {
-    return tools::printError(plan::error("{}", problem.what()));
+    return tools::printError(error("{}", problem.what()));
   }
 }
 
 int main(int argc, char **argv) {
   tools::reserveStandardStreams();
   int exitStatus = runCommand(argc, argv);
-  plan::Status printed = tools::finishStandardStreams();
-  return exitStatus == plan::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
+  Status printed = tools::finishStandardStreams();
+  return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

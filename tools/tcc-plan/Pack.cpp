@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingSearch.h"
-#include "runtime/state/AtomicFile.h"
-#include "runtime/state/MappedFile.h"
+#include "support/AtomicFile.h"
+#include "support/MappedFile.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
@@ -47,8 +47,8 @@ template <typename Integer> bool parse(const std::string &text, Integer &value) 
   return problem == std::errc() && end == text.data() + text.size();
 }
 
-plan::Expected<Table> readTable(const std::string &path) {
-  plan::Expected<std::string> content = runtime::readFile(path);
+Expected<Table> readTable(const std::string &path) {
+  Expected<std::string> content = tcc::readFile(path);
   if (!content)
     return content.status();
   std::istringstream file(content.take());
@@ -72,46 +72,46 @@ plan::Expected<Table> readTable(const std::string &path) {
       for (size_t i = 0; i < columns.size(); ++i) {
         auto found = std::find(header.begin(), header.end(), kNames[i]);
         if (found == header.end())
-          return plan::error("{}:{}: the header has no column `{}`; it needs id, lower, upper and size", path, number,
+          return error("{}:{}: the header has no column `{}`; it needs id, lower, upper and size", path, number,
                              kNames[i]);
         columns[i] = size_t(found - header.begin());
       }
       if (std::find(header.begin(), header.end(), "offset") != header.end())
-        return plan::error("{}:{}: there is a column `offset` already: this is an answer, not a problem", path, number);
+        return error("{}:{}: there is a column `offset` already: this is an answer, not a problem", path, number);
       continue;
     }
     if (row.size() != header.size())
-      return plan::error("{}:{}: {} cells, but the header has {}", path, number, row.size(), header.size());
+      return error("{}:{}: {} cells, but the header has {}", path, number, row.size(), header.size());
     planning::PackingBuffer buffer;
     buffer.name = row[columns[0]];
     planning::Time upper = 0;
     if (!parse(row[columns[1]], buffer.first) || !parse(row[columns[2]], upper))
-      return plan::error("{}:{}: lower and upper must be integers", path, number);
+      return error("{}:{}: lower and upper must be integers", path, number);
     if (!parse(row[columns[3]], buffer.bytes))
-      return plan::error("{}:{}: size must be a number of bytes, not `{}`", path, number, row[columns[3]]);
+      return error("{}:{}: size must be a number of bytes, not `{}`", path, number, row[columns[3]]);
     if (upper <= buffer.first)
-      return plan::error("{}:{}: {} lives from {} to {}: upper must be larger than lower", path, number, buffer.name,
+      return error("{}:{}: {} lives from {} to {}: upper must be larger than lower", path, number, buffer.name,
                          buffer.first, upper);
     if (!ids.insert(buffer.name).second)
-      return plan::error("{}:{}: the id {} is there twice", path, number, buffer.name);
+      return error("{}:{}: the id {} is there twice", path, number, buffer.name);
     if (buffer.bytes > kLargest || (total += buffer.bytes) > kLargest)
-      return plan::error("{}:{}: the sizes add up to more than 2^61 bytes", path, number);
+      return error("{}:{}: the sizes add up to more than 2^61 bytes", path, number);
     buffer.last = upper - 1;
     table.problem.buffers.push_back(buffer);
   }
   if (header.empty())
-    return plan::error("{}: is empty; it needs a header with id, lower, upper and size", path);
+    return error("{}: is empty; it needs a header with id, lower, upper and size", path);
   return table;
 }
 
-plan::Status writeAnswer(const std::string &path, const Table &table, const std::vector<Bytes> &offsets) {
+Status writeAnswer(const std::string &path, const Table &table, const std::vector<Bytes> &offsets) {
   std::string text = table.lines.front() + ",offset\n";
   for (size_t i = 0; i < offsets.size(); ++i)
     text += fmt::format("{},{}\n", table.lines[i + 1], offsets[i]);
   if (!path.empty())
-    return runtime::writeFileAtomically(path, text);
+    return tcc::writeFileAtomically(path, text);
   printResult("{}", text);
-  return plan::Status::success();
+  return Status::success();
 }
 
 } // namespace
@@ -119,8 +119,8 @@ plan::Status writeAnswer(const std::string &path, const Table &table, const std:
 int packCommand(int argc, char **argv) {
   CLI::App app(
       "Places buffers of known lifetime in one arena. PROBLEM.csv has the columns id, lower, upper (half-open\n"
-      "times) and size (bytes); the answer adds the column offset. Without --capacity the arena is made as\n"
-      "small as the search gets it. Exit status 3 if the buffers do not fit into the capacity.",
+      "times) and size (bytes); the answer adds the column offset. Without --capacity the search\n"
+      "minimises the arena. Exit status 3 if the buffers do not fit into the capacity.",
       "tcc-plan pack");
   std::string problem, output;
   uint64_t capacity = 0;
@@ -129,13 +129,13 @@ int packCommand(int argc, char **argv) {
   auto *bounded = app.add_option("--capacity", capacity, "size of the arena: bytes, or with KiB, MiB, GiB")
                       ->transform(CLI::AsSizeValue(false));
   app.add_option("-o,--output", output, "the answer; default: standard output");
-  limits.addTo(app, "visits of a buffer at one time", std::to_string(kDefaultWork));
+  limits.addTo(app, "limit on the work: visits of a buffer at one time", std::to_string(kDefaultWork));
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
-    return plan::kExitDone;
+    return kExitDone;
   if (!arguments.status.ok())
     return printError(arguments.status);
-  plan::Expected<Table> table = readTable(problem);
+  Expected<Table> table = readTable(problem);
   if (!table)
     return printError(table.status());
 
@@ -150,7 +150,7 @@ int packCommand(int argc, char **argv) {
     if (solution.lowerBound <= capacity)
       answer = planning::packWithin(table->problem, capacity, work, stop);
     if (answer.result != planning::SearchResult::Found)
-      return printError(plan::Status(
+      return printError(Status(
           answer.result == planning::SearchResult::Infeasible
               ? fmt::format("{}: does not fit into {} bytes{}; best-fit needs {}", problem, capacity,
                             solution.lowerBound > capacity ? fmt::format(", {} are live at once", solution.lowerBound)
@@ -160,21 +160,21 @@ int packCommand(int argc, char **argv) {
                     "{}: no packing into {} bytes was found within the {} allowed; {} are live at once, best-fit "
                     "needs {}. Try more --work",
                     problem, capacity, limits.hasDeadline() ? "time" : "work", solution.lowerBound, solution.bytes),
-          plan::kExitOverBudget));
+          kExitOverBudget));
     solution.offsets = std::move(answer.offsets);
     solution.bytes = 0;
     for (size_t i = 0; i < solution.offsets.size(); ++i)
       solution.bytes = std::max(solution.bytes, solution.offsets[i] + table->problem.buffers[i].bytes);
   }
   if (std::string clash = planning::validate(table->problem, solution); !clash.empty())
-    return printError(plan::error("internal error: the packing is wrong: {}", clash));
-  if (plan::Status status = writeAnswer(output, *table, solution.offsets); !status.ok())
+    return printError(error("internal error: the packing is wrong: {}", clash));
+  if (Status status = writeAnswer(output, *table, solution.offsets); !status.ok())
     return printError(status);
   printMessage("{} buffers in {} bytes, {} live at once: ratio {:.4f}, {:.2f} s{}\n", solution.offsets.size(),
              solution.bytes, solution.lowerBound,
              solution.lowerBound ? double(solution.bytes) / double(solution.lowerBound) : 1.0, limits.seconds(),
              limits.hasDeadline() ? " (with a deadline: not reproducible)" : "");
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

@@ -4,8 +4,8 @@
 // that for budgets from the least that can be met to what no recomputation needs.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/plan/BytesText.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/BytesText.h"
+#include "support/AtomicFile.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
@@ -110,7 +110,7 @@ std::vector<Answer> frontier(const Command &command) {
       points.push_back(command.answerFor(peak, std::move(solution)));
     }
   std::reverse(points.begin(), points.end());
-  // What bounds a larger budget bounds a smaller one.
+  // A bound for a larger budget is one for a smaller budget.
   for (size_t i = 1; i < points.size(); ++i) {
     points[i].bound.anyOrder = std::max(points[i].bound.anyOrder, points[i - 1].bound.anyOrder);
     points[i].bound.givenOrder = std::max(points[i].bound.givenOrder, points[i - 1].bound.givenOrder);
@@ -121,12 +121,12 @@ std::vector<Answer> frontier(const Command &command) {
 std::string table(const Command &command, const std::vector<Answer> &answers) {
   std::string text =
       fmt::format("{}: {} nodes; without recomputation {} and cost {}\n", command.graph.name,
-                  command.graph.problem.nodes.size(), plan::bytesText(command.whole.peak), command.whole.cost);
+                  command.graph.problem.nodes.size(), bytesText(command.whole.peak), command.whole.cost);
   text += fmt::format("{:>12} {:>7} {:>14} {:>8} {:>12} {:>12} {:>8}\n", "peak", "of it", "cost", "extra",
                       "bound: order", "any order", "gap");
   for (const Answer &answer : answers)
     text += fmt::format("{:>12} {:>6.1f}% {:>14} {:>7.2f}% {:>11.2f}% {:>11.2f}% {:>7.2f}%\n",
-                        plan::bytesText(answer.solution.peak),
+                        bytesText(answer.solution.peak),
                         command.whole.peak ? 100 * double(answer.solution.peak) / double(command.whole.peak) : 100.0,
                         answer.solution.cost, 100 * command.extra(answer.solution.cost),
                         100 * command.extra(answer.bound.givenOrder), 100 * command.extra(answer.bound.anyOrder),
@@ -141,7 +141,7 @@ int rematCommand(int argc, char **argv) {
   CLI::App app(
       "Schedules a graph within a budget of memory by executing nodes more than once, at little cost. GRAPH.json\n"
       "holds nodes (name, cost, bytes) in a valid order, and edges. Exit status 3 if the budget cannot be met;\n"
-      "the least that can is named.",
+      "the message names the least that can.",
       "tcc-plan remat");
   std::string path, output, budgetText;
   Command command;
@@ -150,25 +150,26 @@ int rematCommand(int argc, char **argv) {
   auto *budgetOption =
       app.add_option("--budget", budgetText, "bytes, or with KiB, MiB, GiB, or N% of the peak of the given order");
   auto *frontierOption =
-      app.add_flag("--frontier", wholeFrontier, "points from least memory to no recomputation")->excludes(budgetOption);
+      app.add_flag("--frontier", wholeFrontier, "list points from least memory to no recomputation")
+          ->excludes(budgetOption);
   app.add_flag("--json", asJson, "the answer as JSON on standard output; without it a table");
   app.add_option("-o,--output", output, "the answer as JSON into this file");
   app.add_flag("--keep-order", keepOrder, "first executions follow the given order");
   app.add_option("--link", command.graph.problem.linkBytesPerCost,
-                 "bytes that move to the host or back in a unit of cost: outputs may be stored there and fetched")
+                 "allow storing outputs in host memory: bytes that the link moves in a unit of cost")
       ->check(CLI::Range(Bytes(1), Bytes(1) << 53));
-  app.add_option("--baseline", command.baseline, "solve by the usual checkpointing in segments, to compare")
+  app.add_option("--baseline", command.baseline, "solve by checkpointing in segments instead, for comparison")
       ->check(CLI::IsMember({"sqrt-n", "greedy"}))
       ->excludes(frontierOption);
   command.limits.addTo(app, "elementary visits", "by the number of nodes");
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
-    return plan::kExitDone;
+    return kExitDone;
   if (!arguments.status.ok())
     return printError(arguments.status);
   if (!budgetOption->count() && !wholeFrontier)
-    return printError(plan::Status("--budget or --frontier is missing; see tcc-plan remat --help", plan::kExitUsage));
-  plan::Expected<RematGraphFile> graph = readRematGraph(path);
+    return printError(Status("--budget or --frontier is missing; see tcc-plan remat --help", kExitUsage));
+  Expected<RematGraphFile> graph = readRematGraph(path);
   if (!graph)
     return printError(graph.status());
   graph->problem.linkBytesPerCost = command.graph.problem.linkBytesPerCost;
@@ -194,7 +195,7 @@ int rematCommand(int argc, char **argv) {
     for (const Answer &answer : answers)
       result.push_back(json(command, answer));
   } else {
-    plan::Expected<uint64_t> budget = parseMemorySize("--budget", budgetText, command.whole.peak);
+    Expected<uint64_t> budget = parseMemorySize("--budget", budgetText, command.whole.peak);
     if (!budget)
       return printError(budget.status());
     RematSolution solution = command.solve(*budget);
@@ -207,7 +208,7 @@ int rematCommand(int argc, char **argv) {
         const Bytes bound = planning::boundPeak(problem);
         const bool proved =
             bound <= *budget && keepOrder && planning::boundCost(problem, *budget, command.options).infeasible;
-        return printError(plan::Status(
+        return printError(Status(
             fmt::format(
                 "{}: no schedule {}within {} bytes {}; the least budget that {} is {} bytes ({:.1f} % of the given "
                 "order's peak)",
@@ -218,21 +219,21 @@ int rematCommand(int argc, char **argv) {
                                        "below {} bytes ({:.1f} %)",
                                        command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
                 bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),
-            plan::kExitOverBudget));
+            kExitOverBudget));
       }
       solution = planning::improve(problem, *budget, least.schedule, command.options);
     }
     if (!solution.feasible)
-      return printError(plan::Status(
-          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), plan::kExitOverBudget));
+      return printError(Status(
+          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), kExitOverBudget));
     answers.push_back(command.answerFor(*budget, std::move(solution)));
     result = json(command, answers.back());
   }
   for (const Answer &answer : answers)
     if (std::string wrong = planning::validate(problem, answer.solution.schedule); !wrong.empty())
-      return printError(plan::error("internal error: the schedule is wrong: {}", wrong));
+      return printError(error("internal error: the schedule is wrong: {}", wrong));
   if (!output.empty())
-    if (plan::Status status = runtime::writeFileAtomically(output, result.dump() + "\n"); !status.ok())
+    if (Status status = tcc::writeFileAtomically(output, result.dump() + "\n"); !status.ok())
       return printError(status);
   if (asJson)
     printResult("{}\n", result.dump());
@@ -240,7 +241,7 @@ int rematCommand(int argc, char **argv) {
     printResult("{}", table(command, answers));
   if (command.limits.hasDeadline())
     printMessage("with a deadline: not reproducible\n");
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

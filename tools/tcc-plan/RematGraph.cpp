@@ -1,7 +1,7 @@
 //===- RematGraph.cpp - graphs of rematerialisation as files --------------===//
 #include "tools/tcc-plan/RematGraph.h"
 
-#include "runtime/state/MappedFile.h"
+#include "support/MappedFile.h"
 
 #include <nlohmann/json.hpp>
 
@@ -28,21 +28,21 @@ bool readCount(const nlohmann::json &object, const char *key, uint64_t &value) {
 
 } // namespace
 
-plan::Expected<RematGraphFile> readRematGraph(const std::string &path) {
-  plan::Expected<std::string> content = runtime::readFile(path);
+Expected<RematGraphFile> readRematGraph(const std::string &path) {
+  Expected<std::string> content = tcc::readFile(path);
   if (!content)
     return content.status();
   nlohmann::json root;
   try {
     root = nlohmann::json::parse(*content);
   } catch (const nlohmann::json::exception &problem) {
-    return plan::error("{}: is not JSON: {}", path, problem.what());
+    return error("{}: is not JSON: {}", path, problem.what());
   }
   if (!root.is_object() || !root.contains("nodes") || !root["nodes"].is_array() || !root.contains("edges") ||
       !root["edges"].is_array())
-    return plan::error("{}: needs the lists `nodes` and `edges`", path);
+    return error("{}: needs the lists `nodes` and `edges`", path);
   if (!root.contains("format") || root["format"] != 1)
-    return plan::error("{}: `format` is {}, this version reads 1", path,
+    return error("{}: `format` is {}, this version reads 1", path,
                        root.contains("format") ? root["format"].dump() : "missing");
   RematGraphFile graph;
   graph.name = root.contains("name") && root["name"].is_string() ? root["name"].get<std::string>() : path;
@@ -50,21 +50,21 @@ plan::Expected<RematGraphFile> readRematGraph(const std::string &path) {
   for (const nlohmann::json &entry : root["nodes"]) {
     size_t index = graph.problem.nodes.size();
     if (!entry.is_object())
-      return plan::error("{}: node {} is not an object", path, index);
+      return error("{}: node {} is not an object", path, index);
     planning::RematNode node;
     node.name = entry.contains("name") && entry["name"].is_string() ? entry["name"].get<std::string>()
                                                                     : "node " + std::to_string(index);
     if (!readCount(entry, "cost", node.cost) || !readCount(entry, "bytes", node.bytes))
-      return plan::error("{}: node {} ({}): `cost` and `bytes` must be whole numbers, not negative", path, index,
+      return error("{}: node {} ({}): `cost` and `bytes` must be whole numbers, not negative", path, index,
                          node.name);
     if (node.cost > kLargestSum || node.bytes > kLargestSum || (bytes += node.bytes) > kLargestSum ||
         (cost += node.cost) > kLargestSum)
-      return plan::error("{}: node {} ({}): costs or bytes add up to more than 2^53; use a larger unit", path, index,
+      return error("{}: node {} ({}): costs or bytes add up to more than 2^53; use a larger unit", path, index,
                          node.name);
     bool backward = false;
     if (auto found = entry.find("backward"); found != entry.end()) {
       if (!found->is_boolean())
-        return plan::error("{}: node {} ({}): `backward` must be true or false", path, index, node.name);
+        return error("{}: node {} ({}): `backward` must be true or false", path, index, node.name);
       backward = found->get<bool>();
     }
     graph.problem.nodes.push_back(std::move(node));
@@ -75,12 +75,12 @@ plan::Expected<RematGraphFile> readRematGraph(const std::string &path) {
   size_t index = 0;
   for (const nlohmann::json &edge : root["edges"]) {
     if (!edge.is_array() || edge.size() != 2 || !edge[0].is_number_unsigned() || !edge[1].is_number_unsigned())
-      return plan::error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index, edge.dump());
+      return error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index, edge.dump());
     uint64_t from = edge[0].get<uint64_t>(), to = edge[1].get<uint64_t>();
     if (from >= count || to >= count)
-      return plan::error("{}: edge {} {}: there are {} nodes", path, index, edge.dump(), count);
+      return error("{}: edge {} {}: there are {} nodes", path, index, edge.dump(), count);
     if (from >= to)
-      return plan::error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path,
+      return error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path,
                          index, edge.dump(), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
     graph.problem.inputs[to].push_back(int(from));
     ++index;
@@ -89,7 +89,7 @@ plan::Expected<RematGraphFile> readRematGraph(const std::string &path) {
     std::vector<int> &inputs = graph.problem.inputs[v];
     std::sort(inputs.begin(), inputs.end());
     if (auto twice = std::adjacent_find(inputs.begin(), inputs.end()); twice != inputs.end())
-      return plan::error("{}: the edge [{}, {}] is there twice", path, *twice, v);
+      return error("{}: the edge [{}, {}] is there twice", path, *twice, v);
   }
   return graph;
 }

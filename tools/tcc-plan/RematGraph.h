@@ -3,7 +3,7 @@
 #define TCC_TOOLS_TCCPLAN_REMATGRAPH_H
 
 #include "compiler/planning/Rematerialization.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 namespace tcc::tools {
 
@@ -15,7 +15,7 @@ struct RematGraphFile {
 
 /// Reads `{"format": 1, "name", "nodes": [{"name", "cost", "bytes", "backward"}], "edges": [[from, to]…]}`. An error
 /// names the node or the edge.
-plan::Expected<RematGraphFile> readRematGraph(const std::string &path);
+Expected<RematGraphFile> readRematGraph(const std::string &path);
 
 /// Checkpointing in segments (Chen et al. 2016), the usual way: the forward nodes are cut into segments; of each, only
 /// what later segments read is kept, and all else is computed again when the way back first asks for any of it.

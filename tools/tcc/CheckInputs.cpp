@@ -1,4 +1,4 @@
-//===- CheckInputs.cpp ----------------------------------------------------===//
+//===- CheckInputs.cpp - inputs of the gradient check ---------------------===//
 #include "tools/tcc/CheckInputs.h"
 
 #include "runtime/plan/DType.h"
@@ -73,11 +73,11 @@ std::vector<std::byte> bytesFor(const plan::TensorType &type) {
   return std::vector<std::byte>(plan::tensorBytes(type).value_or(0));
 }
 
-plan::Status checkIndex(double value, const IndexRange &range, const std::string &where) {
+Status checkIndex(double value, const IndexRange &range, const std::string &where) {
   if (range.rows && (value < -double(*range.rows) || value >= double(*range.rows)))
-    return plan::error("{}: value {:.0f} is outside of what the model indexes with it: 0 to {}", where, value,
+    return error("{}: value {:.0f} is outside of what the model indexes with it: 0 to {}", where, value,
                        *range.rows - 1);
-  return plan::Status::success();
+  return Status::success();
 }
 
 } // namespace
@@ -110,9 +110,9 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
   return values;
 }
 
-plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
+Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
                                        const std::string &path, const std::map<std::string, std::string> &columns) {
-  plan::Expected<runtime::SafetensorsFile> file = runtime::SafetensorsFile::open(path);
+  Expected<runtime::SafetensorsFile> file = runtime::SafetensorsFile::open(path);
   if (!file)
     return file.status();
   InputValues values;
@@ -123,7 +123,7 @@ plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<
     std::string where = fmt::format("{}: '{}'", path, column);
     const runtime::Tensor *tensor = file->find(column);
     if (!tensor)
-      return plan::error("{} is not there; the model's input '{}' needs {}", where, port.name(), plan::typeName(type));
+      return error("{} is not there; the model's input '{}' needs {}", where, port.name(), plan::typeName(type));
     // As many samples as the program takes, from the front: the sample axis is the first.
     bool fits = tensor->type.dims_size() == type.dims_size();
     for (int i = 0; fits && i < type.dims_size(); ++i)
@@ -131,7 +131,7 @@ plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<
                                                : tensor->type.dims(i) == type.dims(i);
     bool floats = plan::isFloatingPoint(type.dtype());
     if (!fits || floats != plan::isFloatingPoint(tensor->type.dtype()))
-      return plan::error("{} is {}, the model's input '{}' takes {}", where, plan::typeName(tensor->type), port.name(),
+      return error("{} is {}, the model's input '{}' takes {}", where, plan::typeName(tensor->type), port.name(),
                          plan::typeName(type));
     auto range = ranges.find(port.name());
     std::vector<std::byte> bytes = bytesFor(type);
@@ -139,13 +139,13 @@ plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<
     for (uint64_t i = 0; i < plan::elementCount(type).value_or(0); ++i) {
       double value = load(tensor->bytes.data() + i * from, tensor->type.dtype());
       if (range != ranges.end())
-        if (plan::Status status = checkIndex(value, range->second, where); !status.ok())
+        if (Status status = checkIndex(value, range->second, where); !status.ok())
           return status;
       if (!floats) {
         // Converted to double and back, it must be the same: else the type is too narrow.
         plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);
         if (load(bytes.data() + i * to, type.dtype()) != value)
-          return plan::error("{}: value {:.0f} does not fit the input's {}", where, value,
+          return error("{}: value {:.0f} does not fit the input's {}", where, value,
                              plan::dtypeName(type.dtype()));
         continue;
       }

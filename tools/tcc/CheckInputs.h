@@ -6,7 +6,7 @@
 #ifndef TCC_TOOLS_TCC_CHECKINPUTS_H
 #define TCC_TOOLS_TCC_CHECKINPUTS_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 #include "runtime/plan/plan.pb.h"
 #include "tools/tcc/InputRanges.h"
 
@@ -28,7 +28,7 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
 /// The first samples of a .safetensors file. `columns`: input → tensor, where names differ. Floats convert to the
 /// input's type, integers where every value fits. Errors name file and tensor: missing, of a wrong shape or type, an
 /// index outside of what it indexes.
-plan::Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
+Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
                                        const std::string &path, const std::map<std::string, std::string> &columns);
 
 } // namespace tcc::gradcheck

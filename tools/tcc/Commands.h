@@ -3,7 +3,7 @@
 #define TCC_TOOLS_TCC_COMMANDS_H
 
 #include "compiler/Pipeline.h"
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <optional>
 #include <string>
@@ -35,14 +35,14 @@ struct ModelArguments {
 
   void add(CLI::App &app, bool several = false);
   /// Fills in recipe, settings, dims, shapes, dequantize, and the first model. Errors name the option.
-  plan::Status fill(CompileOptions &options) const;
+  Status fill(CompileOptions &options) const;
 };
 
 /// `--entry`: names with commas between.
-plan::Status readEntries(const std::string &text, CompileOptions &options);
+Status readEntries(const std::string &text, CompileOptions &options);
 
 /// "error: MESSAGE" on standard error, for each line of the message; returns the exit status.
-int printError(const plan::Status &status);
+int printError(const Status &status);
 
 /// Reads the command line of `app`, which gets --version too; the exit status where the command ends with that.
 std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv);

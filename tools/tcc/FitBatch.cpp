@@ -1,4 +1,4 @@
-//===- FitBatch.cpp -------------------------------------------------------===//
+//===- FitBatch.cpp - search the largest batch within a budget ------------===//
 //
 // What a plan needs at least grows with the batch, nearly on a straight line: the line through two batches names the
 // next one to try, and bisection takes over where it does not close in.
@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/FitBatch.h"
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/BatchAxis.h"
 #include "frontend/Dimensions.h"
 #include "tools/tcc/Report.h"
@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kLargestBatch = 1 << 20;
 
-/// What the batch of a model is called: a symbolic dimension, or the sample axis of inputs with numbers in their
+/// The name of a model's batch: a symbolic dimension, or the sample axis of inputs with numbers in their
 /// shapes.
 struct BatchName {
   std::string symbol;
@@ -42,8 +42,8 @@ struct BatchName {
   }
 };
 
-plan::Expected<BatchName> findBatch(const CompileOptions &options) {
-  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+Expected<BatchName> findBatch(const CompileOptions &options) {
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
   auto inputs = frontend::sampledInputs(options.modelPath, recipe->dataBatchAxis, recipe->model.fix);
@@ -61,10 +61,10 @@ plan::Expected<BatchName> findBatch(const CompileOptions &options) {
   if (symbols.size() > 1) {
     std::erase_if(symbols, [](const std::string &symbol) { return symbol.find("batch") == std::string::npos; });
     if (symbols.size() != 1)
-      return plan::Status(
+      return Status(
           "--fit batch: the inputs' first axes have several symbols; give data.batch_axis in the recipe, "
           "or --dim for all but the batch",
-          plan::kExitUsage);
+          kExitUsage);
   }
   if (symbols.size() == 1)
     return BatchName{*symbols.begin(), {}};
@@ -80,12 +80,12 @@ plan::Expected<BatchName> findBatch(const CompileOptions &options) {
         extent > 0 && (name.inputs.empty() || extent == extentOf(name.inputs.front())))
       name.inputs.push_back(input);
   if (name.inputs.empty())
-    return plan::Status("--fit batch: no input of the model has an axis of samples", plan::kExitUsage);
+    return Status("--fit batch: no input of the model has an axis of samples", kExitUsage);
   return name;
 }
 
 /// Bytes that the smallest plan of a batch takes, state included.
-plan::Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
+Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &name, int64_t batch) {
   CompileOptions trial = options;
   name.set(trial, batch);
   trial.sizesOnly = trial.ladder = true;
@@ -95,7 +95,7 @@ plan::Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchNa
   mlir::DialectRegistry registry;
   registerDialects(registry);
   mlir::MLIRContext context(registry);
-  plan::Expected<CompiledModel> compiled = compileModel(context, trial);
+  Expected<CompiledModel> compiled = compileModel(context, trial);
   if (!compiled)
     return compiled.status();
   uint64_t transient = 0;
@@ -107,17 +107,17 @@ plan::Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchNa
 
 } // namespace
 
-plan::Expected<int64_t> fitBatch(CompileOptions &options) {
-  plan::Expected<BatchName> name = findBatch(options);
+Expected<int64_t> fitBatch(CompileOptions &options) {
+  Expected<BatchName> name = findBatch(options);
   if (!name)
     return name.status();
-  plan::Expected<uint64_t> one = leastBytes(options, *name, 1);
+  Expected<uint64_t> one = leastBytes(options, *name, 1);
   if (!one)
     return one.status();
   if (*one > options.budgetBytes)
-    return plan::Status(fmt::format("--fit batch: not even a batch of 1 fits into {}; it needs {} ({} bytes)",
+    return Status(fmt::format("--fit batch: not even a batch of 1 fits into {}; it needs {} ({} bytes)",
                                     report::formatBytes(options.budgetBytes), report::formatBytes(*one), *one),
-                        plan::kExitOverBudget);
+                        kExitOverBudget);
   // `fits` fits with `fitsBytes`; `fails`, once known, does not.
   int64_t fits = 1, tried = 0;
   uint64_t fitsBytes = *one;
@@ -131,7 +131,7 @@ plan::Expected<int64_t> fitBatch(CompileOptions &options) {
     }
     next = std::clamp(next, fits + 1, fails ? *fails - 1 : kLargestBatch);
     ++tried;
-    plan::Expected<uint64_t> bytes = leastBytes(options, *name, next);
+    Expected<uint64_t> bytes = leastBytes(options, *name, next);
     if (!bytes)
       return bytes.status().withContext(fmt::format("--fit batch: a batch of {}", next));
     if (*bytes > fitsBytes)

@@ -9,7 +9,7 @@ namespace tcc::tools {
 /// Sets the batch of `options` (its dims or shapes) to the largest with which a plan fits into options.budgetBytes,
 /// with recomputation where that helps. Returns it. Errors: the model has no axis of samples, not even one sample fits
 /// (exit status 3), and those of compileModel.
-plan::Expected<int64_t> fitBatch(CompileOptions &options);
+Expected<int64_t> fitBatch(CompileOptions &options);
 
 } // namespace tcc::tools
 

@@ -53,8 +53,8 @@ void printFrontier(const plan::Plan &plan) {
                  extra(point.lower_bound_cost()),
                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
   }
-  printResult("\nExtra work is recomputation, in time of the nominal machine, as a share of the program's own.\n"
-             "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
+  printResult("\nExtra work: the time of recomputation on the nominal machine, as a share of the program's time.\n"
+              "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
 }
 
 } // namespace
@@ -68,28 +68,28 @@ int frontierCommand(int argc, char **argv) {
   bool json = false;
   model.add(app);
   app.add_option("--target", options.target, "cpu[:v3|:v4]; default: this machine's level");
-  app.add_option("--threads", options.maxWorkers, "largest number of workers that may run the plan; default: 8")
+  app.add_option("--threads", options.maxWorkers, "workers that the arenas are for; any number may run a plan; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--json", json, "for programs");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
-  if (plan::Status status = model.fill(options); !status.ok())
+  if (Status status = model.fill(options); !status.ok())
     return printError(status);
-  if (plan::Status status = readEntries(entries, options); !status.ok())
+  if (Status status = readEntries(entries, options); !status.ok())
     return printError(status);
   options.sizesOnly = options.ladder = options.bounds = true;
   mlir::DialectRegistry registry;
   registerDialects(registry);
   mlir::MLIRContext context(registry);
-  plan::Expected<CompiledModel> compiled = compileModel(context, options);
+  Expected<CompiledModel> compiled = compileModel(context, options);
   if (!compiled)
     return printError(compiled.status());
   if (json)
     printResult("{}\n", frontierJson(compiled->plan).dump(1));
   else
     printFrontier(compiled->plan);
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

@@ -2,16 +2,17 @@
 //
 // The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients)
 // and what it is checked against (its loss at moved parameters). Values that stop gradients are state of that program:
-// the first run writes them, the others hold them fixed (passes/HoldStops.cpp).
+// the first run writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Gradcheck.h"
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "passes/Common.h"
-#include "runtime/Device.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/registry/DeviceRegistry.h"
+#include "support/PlanNames.h"
 #include "tools/tcc/CheckInputs.h"
 #include "tools/tcc/Commands.h"
 
@@ -29,90 +30,97 @@ namespace tcc::gradcheck {
 
 namespace {
 
-constexpr char kEntry[] = "gradients", kGradient[] = "gradient:";
-
 /// The gradients program on a device.
 class Program {
 public:
-  Program(runtime::Device &device, const plan::Plan &plan, const plan::Entry &entry)
-      : device(device), plan(plan), entry(entry) {
+  Program(runtime::Device &device, uint32_t number)
+      : device(device), entry(device.plan().entries(int(number))), number(number) {
     for (const plan::Port &port : entry.outputs())
-      if (!port.name().starts_with(kGradient))
+      if (!port.name().starts_with(outputs::kGradientPrefix))
         lossBuffer = port.buffer();
   }
 
   void setInputs(InputValues given) { values = std::move(given); }
 
   /// The loss; inputs are written anew, since a run uses their memory again.
-  plan::Expected<double> loss() {
+  Expected<double> loss() {
     for (int i = 0; i < entry.inputs_size(); ++i)
-      if (void *data = device.bufferData(kEntry, entry.inputs(i).buffer()))
-        std::memcpy(data, values[size_t(i)].data(), values[size_t(i)].size());
-    if (entry.scalars() >= 0)
-      if (void *data = device.bufferData(kEntry, uint32_t(entry.scalars())))
-        std::memset(data, 0, entry.buffers(entry.scalars()).bytes());
-    if (entry.has_counters()) // the same masks in every run
-      if (void *data = device.bufferData(kEntry, uint32_t(entry.counters())))
-        std::memset(data, 0, entry.buffers(entry.counters()).bytes());
-    if (plan::Status status = device.run(kEntry); !status.ok())
-      return status;
+      if (Status status = device.write(place(entry.inputs(i).buffer()), 0, values[size_t(i)]); !status.ok())
+        return status;
+    // Counters of zero: the same masks in every run.
+    for (int64_t buffer : {int64_t(entry.scalars()), entry.has_counters() ? int64_t(entry.counters()) : -1})
+      if (buffer >= 0)
+        if (Status status = device.fill(place(uint32_t(buffer)), std::byte(0)); !status.ok())
+          return status;
     double value = 0;
-    std::memcpy(&value, device.bufferData(kEntry, lossBuffer), sizeof value);
-    return value;
+    Status status = device.run(number);
+    if (status.ok())
+      status = device.read(place(lossBuffer), 0, std::as_writable_bytes(std::span(&value, 1)));
+    return status.ok() ? Expected<double>(value) : status;
   }
 
   /// From the next run on, stopped values are those of the last run. Returns how many there are.
-  size_t holdStops() {
+  Expected<size_t> holdStops() {
     size_t held = 0;
-    for (int i = 0; i < plan.variables_size(); ++i) {
-      const std::string &name = plan.variables(i).name();
+    for (int i = 0; i < device.plan().variables_size(); ++i) {
+      const std::string &name = device.plan().variables(i).name();
       held += name.starts_with(train::names::kHeld.str()) && name != train::names::kHoldStops.str();
-      if (double hold = 1; name == train::names::kHoldStops.str())
-        std::memcpy(device.variableData(uint32_t(i)), &hold, sizeof hold);
+      const double hold = 1;
+      if (name == train::names::kHoldStops.str())
+        if (Status status = device.write(runtime::Place::variable(uint32_t(i)), 0, std::as_bytes(std::span(&hold, 1)));
+            !status.ok())
+          return status;
     }
     return held;
   }
 
-  /// What the last run left.
-  plan::Expected<std::vector<Parameter>> parameters() {
+  /// The outputs of the last run.
+  Expected<std::vector<Parameter>> parameters() {
+    const plan::Plan &plan = device.plan();
     std::map<std::string, int> variables;
     for (int i = 0; i < plan.variables_size(); ++i)
       variables[plan.variables(i).name()] = i;
     std::vector<Parameter> list;
     for (const plan::Port &port : entry.outputs()) {
-      if (!port.name().starts_with(kGradient))
+      if (!port.name().starts_with(outputs::kGradientPrefix))
         continue;
-      std::string name = port.name().substr(sizeof kGradient - 1);
+      std::string name = port.name().substr(outputs::kGradientPrefix.size());
       auto found = variables.find(name);
       const plan::TensorType &type = entry.buffers(int(port.buffer())).type();
       if (found == variables.end() || type.dtype() != plan::F64 ||
           plan.variables(found->second).type().dtype() != plan::F64)
-        return plan::error("internal error: `{}` is not f64 in the program to be checked", name);
+        return error("internal error: `{}` is not f64 in the program to be checked", name);
       const plan::Variable &variable = plan.variables(found->second);
-      auto *data = static_cast<double *>(device.variableData(uint32_t(found->second)));
-      auto *gradient = static_cast<const double *>(device.bufferData(kEntry, port.buffer()));
+      runtime::Place state = runtime::Place::variable(uint32_t(found->second));
       uint64_t count = plan::elementCount(type).value_or(0);
-      list.push_back({name,
-                      variable.node(),
-                      {type.dims().begin(), type.dims().end()},
-                      {data, count},
-                      {gradient, gradient + count}});
+      Parameter parameter{name, variable.node(), {type.dims().begin(), type.dims().end()}, {}, {}, {}};
+      for (auto [from, to] :
+           {std::pair(state, &parameter.values), std::pair(place(port.buffer()), &parameter.gradient)}) {
+        to->resize(count);
+        if (Status status = device.read(from, 0, std::as_writable_bytes(std::span(*to))); !status.ok())
+          return status;
+      }
+      parameter.set = [this, state](std::span<const double> given) {
+        return device.write(state, 0, std::as_bytes(given));
+      };
+      list.push_back(std::move(parameter));
     }
     return list;
   }
 
 private:
+  runtime::Place place(uint32_t buffer) const { return runtime::Place::buffer(number, buffer); }
+
   runtime::Device &device;
-  const plan::Plan &plan;
   const plan::Entry &entry;
-  uint32_t lossBuffer = 0;
+  uint32_t number, lossBuffer = 0;
   InputValues values;
 };
 
-plan::Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options,
+Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options,
                                          const plan::Plan &plan, const plan::Entry &entry,
                                          const ModelSettings &settings, bool positive) {
-  plan::Expected<std::map<std::string, IndexRange>> ranges = findIndexRanges(context, options);
+  Expected<std::map<std::string, IndexRange>> ranges = findIndexRanges(context, options);
   if (!ranges)
     return ranges.status();
   if (settings.data.empty())
@@ -127,41 +135,38 @@ bool isWanted(const std::vector<std::string> &globs, const std::string &name) {
 
 } // namespace
 
-plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
                                         const ModelSettings &settings) {
   options.forceF64 = true;
   options.embedWeights = true;
-  options.entries = {kEntry};
-  plan::Expected<CompiledModel> compiled = compileModel(context, options);
+  options.entries = {entries::kGradients};
+  Expected<CompiledModel> compiled = compileModel(context, options);
   if (!compiled)
     return compiled.status();
-  plan::Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
+  Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
   if (!bytes)
     return bytes.status();
-  plan::Expected<plan::PlanReader> reader = plan::PlanReader::fromBuffer(bytes.take(), options.modelPath);
+  Expected<plan::PlanReader> reader = plan::PlanReader::fromBuffer(bytes.take(), options.modelPath);
   if (!reader)
     return reader.status();
   const plan::Plan &plan = reader->plan();
-  const plan::Entry *entry = nullptr;
-  for (const plan::Entry &candidate : plan.entries())
-    if (candidate.name() == kEntry)
-      entry = &candidate;
-  if (!entry)
-    return plan::error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen",
-                       options.modelPath);
-  auto device = runtime::createCpuDevice(*reader, 0);
+  auto device = runtime::createDevice(*reader);
   if (!device)
     return device.status();
-
-  Program program(**device, plan, *entry);
+  Expected<uint32_t> number = (*device)->findEntry(entries::kGradients);
+  if (!number)
+    return error("{}: the loss reaches no trainable parameter; see model.trainable and model.frozen",
+                 options.modelPath);
+  const plan::Entry &entry = plan.entries(int(*number));
+  Program program(**device, *number);
   ModelResults results;
   results.plan = plan;
   for (bool positive : {false, true}) {
-    plan::Expected<InputValues> inputs = chooseInputs(context, options, plan, *entry, settings, positive);
+    Expected<InputValues> inputs = chooseInputs(context, options, plan, entry, settings, positive);
     if (!inputs)
       return inputs.status();
     program.setInputs(inputs.take());
-    plan::Expected<double> loss = program.loss();
+    Expected<double> loss = program.loss();
     if (!loss)
       return loss.status();
     results.loss = *loss;
@@ -171,27 +176,30 @@ plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptio
       results.notes.push_back("the loss is not finite on normal inputs: inputs are drawn from [0.05, 0.95)");
   }
   if (!std::isfinite(results.loss))
-    return plan::error("{}: the loss is {} on {}; give data on which it is finite with --data FILE.safetensors",
+    return error("{}: the loss is {} on {}; give data on which it is finite with --data FILE.safetensors",
                        options.modelPath, results.loss, settings.data.empty() ? "random inputs" : settings.data);
-  plan::Expected<std::vector<Parameter>> parameters = program.parameters();
+  Expected<std::vector<Parameter>> parameters = program.parameters();
   if (!parameters)
     return parameters.status();
-  if (size_t held = program.holdStops())
+  Expected<size_t> held = program.holdStops();
+  if (!held)
+    return held.status();
+  if (*held)
     results.notes.push_back(fmt::format("{} {} held fixed in the differences: tcc inspect lists what stops gradients",
-                                        held, held == 1 ? "stopped value is" : "stopped values are"));
+                                        *held, *held == 1 ? "stopped value is" : "stopped values are"));
   for (const Parameter &parameter : *parameters) {
     if (!isWanted(settings.parameters, parameter.name))
       continue;
-    plan::Expected<ParameterResult> result = checkParameter(
+    Expected<ParameterResult> result = checkParameter(
         parameter, [&] { return program.loss(); }, results.loss, settings.check);
     if (!result)
       return result.status();
     results.parameters.push_back(result.take());
   }
   if (results.parameters.empty())
-    return plan::Status(
+    return Status(
         fmt::format("--parameter {}: no trained parameter matches", fmt::join(settings.parameters, " ")),
-        plan::kExitUsage);
+        kExitUsage);
   return results;
 }
 
@@ -201,7 +209,7 @@ namespace tcc::tools {
 
 namespace {
 
-/// The table, what has no gradient, and the verdict; the exit status.
+/// Prints the table, the parameters without a gradient, and the verdict; returns the exit status.
 int printResults(const gradcheck::ModelResults &results, const gradcheck::ModelSettings &settings) {
   for (const std::string &note : results.notes)
     printResult("note: {}\n", note);
@@ -221,10 +229,10 @@ int printResults(const gradcheck::ModelResults &results, const gradcheck::ModelS
   std::fflush(stdout);
   for (const gradcheck::ParameterResult &result : results.parameters)
     if (!result.agrees)
-      printError(plan::error("the gradient of `{}` (node {}) is wrong along {}: it says {:.9e}, differences say {:.9e}",
+      printError(error("the gradient of `{}` (node {}) is wrong along {}: its slope is {:.9e}, differences give {:.9e}",
                              result.name, result.node, result.worst.where, result.worst.claimed,
                              result.worst.measured));
-  return wrong ? plan::kExitFault : plan::kExitDone;
+  return wrong ? kExitFault : kExitDone;
 }
 
 } // namespace
@@ -236,8 +244,8 @@ int gradcheckCommand(int argc, char **argv) {
       "and single elements. Exit status 1 if any disagrees.\n"
       "\n"
       "Inputs are random: floats normal (uniform in [0.05, 0.95) where the loss would not be finite), integers from 0\n"
-      "to the smallest axis that the model indexes with them, 0 or 1 where it indexes nothing. If the model asks for\n"
-      "more of its inputs, give it a batch with --data.",
+      "to the smallest axis that the model indexes with them, 0 or 1 where it indexes nothing. If the model needs\n"
+      "other inputs, give a batch with --data.",
       "tcc gradcheck");
   ModelArguments model;
   model.add(app, /*several=*/true);
@@ -254,17 +262,17 @@ int gradcheckCommand(int argc, char **argv) {
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   CompileOptions options;
-  if (plan::Status status = model.fill(options); !status.ok())
+  if (Status status = model.fill(options); !status.ok())
     return printError(status);
   mlir::DialectRegistry registry;
   registerDialects(registry);
-  int exitStatus = plan::kExitDone;
+  int exitStatus = kExitDone;
   for (const std::string &path : model.models) {
     options.modelPath = path;
     mlir::MLIRContext context(registry);
     if (model.models.size() > 1)
       printResult("{}:\n", path);
-    plan::Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
+    Expected<gradcheck::ModelResults> results = gradcheck::checkModel(context, options, settings);
     exitStatus = std::max(exitStatus, results ? printResults(*results, settings) : printError(results.status()));
   }
   return exitStatus;

@@ -25,7 +25,7 @@ struct ModelResults {
 
 /// Compiles the gradients of a model in f64, runs them on the CPU, and checks each parameter's. Errors: the model or
 /// recipe is at fault, the data does not fit, the loss is not finite.
-plan::Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
                                         const ModelSettings &settings);
 
 } // namespace tcc::gradcheck

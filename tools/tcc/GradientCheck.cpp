@@ -1,4 +1,4 @@
-//===- GradientCheck.cpp --------------------------------------------------===//
+//===- GradientCheck.cpp - gradients against central differences ----------===//
 #include "tools/tcc/GradientCheck.h"
 
 #include "runtime/plan/PlanFile.h"
@@ -32,12 +32,12 @@ std::string elementText(uint64_t index, const std::vector<int64_t> &dims) {
 class Checker {
 public:
   Checker(const Parameter &parameter, const Loss &loss, double base, const Settings &settings)
-      : parameter(parameter), loss(loss), base(base), settings(settings),
-        kept(parameter.values.begin(), parameter.values.end()),
+      : parameter(parameter), loss(loss), base(base), settings(settings), kept(parameter.values),
+        moved(parameter.values.size()),
         // Each parameter has its own numbers, whatever else is checked.
         random(settings.seed ^ plan::hashBytes(parameter.name.data(), parameter.name.size())) {}
 
-  plan::Expected<ParameterResult> run() {
+  Expected<ParameterResult> run() {
     result.name = parameter.name;
     result.node = parameter.node;
     size_t count = result.elements = kept.size();
@@ -51,27 +51,27 @@ public:
     if (!(scale > 0))
       scale = 1;
     if (!std::isfinite(result.norm))
-      return plan::error("the gradient of `{}` (node {}) is not finite", parameter.name, parameter.node);
+      return error("the gradient of `{}` (node {}) is not finite", parameter.name, parameter.node);
 
     std::vector<double> direction(count);
     if (result.norm > 0) {
       double factor = scale * std::sqrt(double(count)) / result.norm;
       for (size_t i = 0; i < count; ++i)
         direction[i] = parameter.gradient[i] * factor;
-      if (plan::Status status = compare("gradient", direction); !status.ok())
+      if (Status status = compare("gradient", direction); !status.ok())
         return status;
     }
     std::normal_distribution<double> normal(0, scale);
     for (int d = 0; d < settings.directions; ++d) {
       for (double &value : direction)
         value = normal(random);
-      if (plan::Status status = compare(fmt::format("direction {}", d + 1), direction); !status.ok())
+      if (Status status = compare(fmt::format("direction {}", d + 1), direction); !status.ok())
         return status;
     }
     for (size_t index : chooseElements()) {
       std::fill(direction.begin(), direction.end(), 0);
       direction[index] = scale;
-      if (plan::Status status = compare(elementText(index, parameter.dims), direction); !status.ok())
+      if (Status status = compare(elementText(index, parameter.dims), direction); !status.ok())
         return status;
     }
     result.agrees = result.worst.error <= settings.tolerance;
@@ -94,15 +94,18 @@ private:
   }
 
   /// The loss at kept + step · direction.
-  plan::Expected<double> at(double step, const std::vector<double> &direction) {
+  Expected<double> at(double step, const std::vector<double> &direction) {
     for (size_t i = 0; i < kept.size(); ++i)
-      parameter.values[i] = kept[i] + step * direction[i];
-    plan::Expected<double> value = loss();
-    std::copy(kept.begin(), kept.end(), parameter.values.begin());
+      moved[i] = kept[i] + step * direction[i];
+    if (Status status = parameter.set(moved); !status.ok())
+      return status;
+    Expected<double> value = loss();
+    if (Status status = parameter.set(kept); !status.ok())
+      return status;
     return value;
   }
 
-  plan::Status compare(const std::string &where, const std::vector<double> &direction) {
+  Status compare(const std::string &where, const std::vector<double> &direction) {
     double claimed = 0;
     for (size_t i = 0; i < direction.size(); ++i)
       claimed += parameter.gradient[i] * direction[i];
@@ -110,10 +113,10 @@ private:
     for (double rung : kRungs) {
       double step = settings.step * rung;
       double rounding = kRoundings * std::numeric_limits<double>::epsilon() * std::abs(base) / step;
-      plan::Expected<double> ahead = at(step, direction);
+      Expected<double> ahead = at(step, direction);
       if (!ahead)
         return ahead.status();
-      plan::Expected<double> behind = at(-step, direction);
+      Expected<double> behind = at(-step, direction);
       if (!behind)
         return behind.status();
       double measured = (*ahead - *behind) / (2 * step);
@@ -133,14 +136,15 @@ private:
     ++result.comparisons;
     if (result.comparisons == 1 || best->error > result.worst.error)
       result.worst = *best;
-    return plan::Status::success();
+    return Status::success();
   }
 
   const Parameter &parameter;
   const Loss &loss;
   double base;
   const Settings &settings;
-  std::vector<double> kept;
+  const std::vector<double> &kept;
+  std::vector<double> moved;
   std::mt19937_64 random;
   double scale = 1;
   ParameterResult result;
@@ -148,10 +152,10 @@ private:
 
 } // namespace
 
-plan::Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
+Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
                                                const Settings &settings) {
   if (parameter.gradient.size() != parameter.values.size())
-    return plan::error("the gradient of `{}` has {} elements, the parameter {}", parameter.name,
+    return error("the gradient of `{}` has {} elements, the parameter {}", parameter.name,
                        parameter.gradient.size(), parameter.values.size());
   return Checker(parameter, loss, base, settings).run();
 }

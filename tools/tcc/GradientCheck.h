@@ -1,13 +1,13 @@
 //===- GradientCheck.h - a gradient against differences of its function -*- C++ -*-===//
 //
-// The loss is evaluated a little before and a little behind the point, along the gradient itself, along random
-// directions and along single elements; what it changes by must be what the gradient says. All in f64.
+// Evaluates the loss at two points close to the parameters, along the gradient itself, along random directions and along
+// single elements, and compares its change with the gradient. All in f64.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_GRADIENTCHECK_H
 #define TCC_TOOLS_TCC_GRADIENTCHECK_H
 
-#include "runtime/plan/Status.h"
+#include "support/Status.h"
 
 #include <cstdint>
 #include <functional>
@@ -27,7 +27,7 @@ struct Settings {
 };
 
 /// The loss at the present values of the parameters. Error: it could not be computed, or is not finite.
-using Loss = std::function<plan::Expected<double>()>;
+using Loss = std::function<Expected<double>()>;
 
 /// One place where slopes were compared.
 struct Comparison {
@@ -47,18 +47,19 @@ struct ParameterResult {
   bool agrees = true;
 };
 
-/// A parameter in memory and its gradient as the program under test computed it.
+/// A parameter and its gradient as the program under test computed it.
 struct Parameter {
   std::string name, node;
   std::vector<int64_t> dims;
-  std::span<double> values; ///< read by `Loss`; changed for a while, and put back
-  std::vector<double> gradient;
+  std::vector<double> values, gradient;
+  /// Makes `Loss` read other values of the parameter; `values` are set again at the end.
+  std::function<Status(std::span<const double>)> set;
 };
 
 /// Compares along the gradient, `directions` random directions and `elements` elements. `base` is the loss at the
 /// present values; an error is the loss's own. Steps shrink where the first one crosses a kink (ReLU, max): a wrong
 /// gradient agrees at none of them.
-plan::Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
+Expected<ParameterResult> checkParameter(const Parameter &parameter, const Loss &loss, double base,
                                                const Settings &settings);
 
 /// The results as a table.

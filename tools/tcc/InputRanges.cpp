@@ -1,7 +1,7 @@
-//===- InputRanges.cpp ----------------------------------------------------===//
+//===- InputRanges.cpp - legal values of integer inputs -------------------===//
 #include "tools/tcc/InputRanges.h"
 
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
@@ -71,13 +71,13 @@ IndexRange follow(BlockArgument argument) {
 
 } // namespace
 
-plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context, const CompileOptions &options) {
-  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context, const CompileOptions &options) {
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
   frontend::ImportOptions import = importOptions(options, *recipe);
   import.lossOf = recipe->loss.of;
-  plan::Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
+  Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
   if (!model)
     return model.status();
   std::string messages;
@@ -89,7 +89,7 @@ plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &c
   passes.addPass(train::createFoldConstantsPass());
   passes.addPass(train::createAttachLossPass(*recipe));
   if (failed(passes.run(*model->module)))
-    return plan::Status(messages.empty() ? "internal error: attach-loss failed" : messages);
+    return Status(messages.empty() ? "internal error: attach-loss failed" : messages);
   std::map<std::string, IndexRange> ranges;
   if (func::FuncOp loss = train::lookupFunction(*model->module, "loss"))
     for (BlockArgument argument : loss.getArguments()) {

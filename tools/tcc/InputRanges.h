@@ -1,4 +1,4 @@
-//===- InputRanges.h - which integers a model's inputs may hold -*- C++ -*-===//
+//===- InputRanges.h - legal values of integer inputs -----------*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_INPUTRANGES_H
 #define TCC_TOOLS_TCC_INPUTRANGES_H
 
@@ -10,7 +10,7 @@
 
 namespace tcc::gradcheck {
 
-/// What reads an integer input as an index.
+/// The tables that an integer input indexes.
 struct IndexRange {
   std::optional<int64_t> rows;    ///< the smallest axis it gathers from: values are 0 … rows − 1
   std::optional<int64_t> classes; ///< the smallest axis it picks from; values outside are let be (ignore_index)
@@ -18,7 +18,7 @@ struct IndexRange {
 
 /// Follows every integer input of the loss through integer arithmetic and views to what it indexes. Inputs that index
 /// nothing are left out.
-plan::Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context,
+Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context,
                                                                   const CompileOptions &options);
 
 } // namespace tcc::gradcheck

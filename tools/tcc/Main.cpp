@@ -1,5 +1,5 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
@@ -26,7 +26,7 @@ std::string misspelt(const std::string &word) {
   std::vector<std::string> names;
   for (auto [name, run] : kCommands)
     names.push_back(name);
-  return plan::nearestName(word, names);
+  return nearestName(word, names);
 }
 
 int runCommand(int argc, char **argv) {
@@ -36,13 +36,13 @@ int runCommand(int argc, char **argv) {
       if (argc > 1 && std::string(argv[1]) == name)
         return run(argc - 1, argv + 1);
     if (std::string meant = argc > 1 ? misspelt(argv[1]) : ""; !meant.empty())
-      return tools::printError(plan::Status(
-          fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), plan::kExitUsage));
+      return tools::printError(Status(
+          fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), kExitUsage));
     return tools::compileCommand(argc, argv);
   } catch (const std::bad_alloc &) {
-    return tools::printError(plan::error("out of memory"));
+    return tools::printError(error("out of memory"));
   } catch (const std::exception &problem) {
-    return tools::printError(plan::error("{}", problem.what()));
+    return tools::printError(error("{}", problem.what()));
   }
 }
 
@@ -51,6 +51,6 @@ int runCommand(int argc, char **argv) {
 int main(int argc, char **argv) {
   tools::reserveStandardStreams();
   int exitStatus = runCommand(argc, argv);
-  plan::Status printed = tools::finishStandardStreams();
-  return exitStatus == plan::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
+  Status printed = tools::finishStandardStreams();
+  return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

@@ -14,26 +14,26 @@ namespace tcc::tools {
 namespace {
 
 /// "NAME=VALUE" into its halves; an error names the option.
-plan::Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option,
+Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option,
                                                                     const std::string &text) {
   size_t at = text.find('=');
   if (at == std::string::npos || at == 0 || at + 1 == text.size())
-    return plan::Status(fmt::format("{} {}: expected NAME=VALUE", option, text), plan::kExitUsage);
+    return Status(fmt::format("{} {}: expected NAME=VALUE", option, text), kExitUsage);
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-plan::Expected<int64_t> parseExtent(const std::string &option, const std::string &text) {
+Expected<int64_t> parseExtent(const std::string &option, const std::string &text) {
   int64_t value = 0;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || value < 0)
-    return plan::Status(fmt::format("{}: `{}` is not an extent", option, text), plan::kExitUsage);
+    return Status(fmt::format("{}: `{}` is not an extent", option, text), kExitUsage);
   return value;
 }
 
 } // namespace
 
 void ModelArguments::add(CLI::App &app, bool several) {
-  app.add_option("MODEL", models, several ? "the ONNX forward graph; several are taken one after another" : "the ONNX forward graph")
+  app.add_option("MODEL", models, several ? "the ONNX forward graph; several are processed in turn" : "the ONNX forward graph")
       ->required()
       ->expected(1, several ? INT_MAX : 1);
   app.add_option("--recipe", recipe, "how to train it (TOML)");
@@ -43,10 +43,10 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("--fix", fixed, "INPUT=VALUE: an input that is a setting: a number, a list, FILE.safetensors:TENSOR")
       ->allow_extra_args(false);
   app.add_flag("--dequantize", dequantize,
-               "take a quantised model for the floating-point model that it stands for: 8-bit weights become parameters");
+               "convert a quantised model to floating point first: 8-bit weights become parameters");
 }
 
-plan::Status ModelArguments::fill(CompileOptions &options) const {
+Status ModelArguments::fill(CompileOptions &options) const {
   options.modelPath = models.front();
   options.recipePath = recipe;
   options.settings = settings;
@@ -83,10 +83,10 @@ plan::Status ModelArguments::fill(CompileOptions &options) const {
       name += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
     options.settings.push_back(fmt::format("model.fix.\"{}\"={}", name, pair->second));
   }
-  return plan::Status::success();
+  return Status::success();
 }
 
-int printError(const plan::Status &status) {
+int printError(const Status &status) {
   // One line a problem: an import reports all that it finds.
   std::stringstream lines(status.message());
   for (std::string line; std::getline(lines, line);)
@@ -100,7 +100,7 @@ std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv) {
   app.get_formatter()->column_width(30);
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
-    return plan::kExitDone;
+    return kExitDone;
   if (!arguments.status.ok())
     return printError(arguments.status);
   return std::nullopt;

@@ -1,6 +1,6 @@
 //===- Ops.cpp - tcc ops --------------------------------------------------===//
 //
-// What the importer knows, version by version: ops of its own table, and those that ONNX spells out as a function of them.
+// The importer's ops, version by version: those of its own table, and those that ONNX defines as a function of them.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/OnnxLibrary.h"
@@ -84,11 +84,11 @@ std::vector<KnownOp> knownOps() {
 } // namespace
 
 int opsCommand(int argc, char **argv) {
-  CLI::App app("Lists the ops that tcc reads: domain, versions of the domain's opset, and whether the importer's own table\n"
-               "knows the op or the function by which ONNX defines it is taken.",
+  CLI::App app("Lists the ops that tcc supports: domain, opset versions, and whether the importer has its own rule\n"
+               "or expands the op by its ONNX function.",
                "tcc ops");
   bool json = false;
-  app.add_flag("--json", json, "for programs: a list of objects with op, domain, since, until, by");
+  app.add_flag("--json", json, "print JSON for programs: a list of objects with op, domain, since, until, by");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   std::string text;
@@ -102,7 +102,7 @@ int opsCommand(int argc, char **argv) {
   if (json)
     text = list.dump(1) + "\n";
   printResult("{}", text);
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

@@ -1,4 +1,4 @@
-//===- ProcessMemory.cpp - what trun takes beside the arenas --------------===//
+//===- ProcessMemory.cpp - memory of trun beside the arenas ---------------===//
 //
 // The only number in a report that does not follow from the plan: what shared libraries, heap and primitives take in
 // memory is measured, in the program that will run the plan.

@@ -1,4 +1,4 @@
-//===- ProcessMemory.h - what trun takes beside the arenas ------*- C++ -*-===//
+//===- ProcessMemory.h - memory of trun beside the arenas -------*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_PROCESSMEMORY_H
 #define TCC_TOOLS_TCC_PROCESSMEMORY_H
 

@@ -9,9 +9,13 @@
 #include "tools/tcc/ReportRecomputation.h"
 #include "tools/tcc/ReportStops.h"
 
+#include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Parallelism.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <set>
 
 namespace tcc::report {
@@ -56,10 +60,37 @@ std::vector<uint64_t> liveBytes(const plan::Entry &program) {
   return live;
 }
 
-ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &program) {
+/// The entry with the scratch that so many workers need as buffers of one instruction.
+std::shared_ptr<plan::Entry> withScratch(const plan::Entry &entry, uint32_t workers) {
+  auto shown = std::make_shared<plan::Entry>(entry);
+  for (int32_t at = 0; at < entry.instructions_size(); ++at) {
+    const plan::Instruction &instruction = entry.instructions(at);
+    const uint64_t bytes = plan::scratchBytes(entry, instruction, workers);
+    if (!bytes)
+      continue;
+    plan::Buffer &buffer = *shown->add_buffers();
+    buffer.set_name(fmt::format("{} scratch #{}", instruction.node(), at));
+    buffer.set_node(instruction.node());
+    buffer.set_arena(plan::TRANSIENT);
+    buffer.set_offset(instruction.scratch_offset());
+    buffer.set_bytes(bytes);
+    buffer.mutable_type()->set_dtype(plan::U8);
+    buffer.mutable_type()->add_dims(static_cast<int64_t>(bytes));
+    buffer.set_first(at);
+    buffer.set_last(at);
+    buffer.set_variable(-1);
+    buffer.set_kind(plan::Buffer::PARTIAL_SUMS);
+    buffer.set_why_alive("used by one instruction");
+  }
+  return shown;
+}
+
+ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
   ProgramMemory memory;
+  memory.program = withScratch(entry, plan.max_workers());
+  memory.planned = &entry;
+  const plan::Entry &program = *memory.program;
   memory.name = program.name();
-  memory.program = &program;
   memory.lives = emit::analyzeLives(plan, program);
   memory.arenaBytes = program.transient_bytes();
   std::vector<uint64_t> live = liveBytes(program);
@@ -79,7 +110,7 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &program)
     memory.peakBytes = plan.resident_bytes() + std::max(live.front(), live.back());
   memory.lowerBoundBytes = memory.peakBytes;
   memory.recomputation = analyzeRecomputation(program, memory.lives);
-  // A program that recomputes nothing is what it would be without.
+  // Without recomputation both figures are equal.
   bool known = !memory.recomputation.tensors.empty() && program.without_recompute_bytes();
   memory.withoutRecomputeBytes = known ? plan.resident_bytes() + program.without_recompute_bytes() : memory.peakBytes;
   return memory;
@@ -89,12 +120,9 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &program)
 std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   std::map<std::string, uint64_t> calls;
   for (const EntryMemory &entry : report.entries)
-    for (const ProgramMemory &program : entry.programs) {
-      if (program.name == "step" || program.name == "update" || program.name == "accumulate_first")
-        calls[program.name] = 1;
-      if (program.name == "accumulate_next")
-        calls[program.name] = uint64_t(std::max<int64_t>(report.plan->training().accumulate(), 1) - 1);
-    }
+    for (const ProgramMemory &program : entry.programs)
+      if (entries::isOfUpdate(program.name))
+        calls[program.name] = entries::runsPerUpdate(program.name, report.plan->training().accumulate());
   return calls;
 }
 
@@ -114,7 +142,7 @@ void countKernels(Report &report) {
   std::map<std::string, uint64_t> calls = callsPerUpdate(report);
   report.counted = "one update";
   bool trains = !calls.empty();
-  for (const char *name : {"gradients", "evaluate", "predict"})
+  for (const char *name : {entries::kGradients, entries::kEvaluate, entries::kPredict})
     if (calls.empty())
       for (const EntryMemory &entry : report.entries)
         if (entry.name == name) {
@@ -177,23 +205,16 @@ template <typename Get> uint64_t largestOf(const std::vector<ProgramMemory> &pro
 } // namespace
 
 std::string instructionName(const plan::Instruction &instruction) {
-  auto library = [](std::string name, const auto &kernels) {
-    std::set<std::string> seen;
-    for (const plan::LibraryKernel &kernel : kernels)
-      if (seen.insert(kernel.implementation()).second)
-        name += (seen.size() == 1 ? " " : " + ") + kernel.implementation();
-    return name;
-  };
   switch (instruction.call_case()) {
   case plan::Instruction::kKernel:
     return instruction.kernel().symbol();
   case plan::Instruction::kMatmul:
-    return library("matmul", instruction.matmul().kernels()) +
-           (instruction.matmul().has_row_kernel() ? " by rows to " + instruction.matmul().row_kernel().symbol() : "");
+    return "matmul " + runtime::implementationName(instruction.matmul()) +
+           (instruction.matmul().has_row_kernel() ? " " + instruction.matmul().row_kernel().symbol() : "");
   case plan::Instruction::kConvolution: {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};
     int kind = instruction.convolution().kind();
-    return library(kind >= 0 && kind < 3 ? kinds[kind] : "convolution", instruction.convolution().kernels());
+    return fmt::format("{} oneDNN", kind >= 0 && kind < 3 ? kinds[kind] : "convolution");
   }
   case plan::Instruction::kCopy:
     return "copy";
@@ -269,8 +290,7 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
       continue;
     report.arenaBytes = std::max(report.arenaBytes, program.transient_bytes());
     const std::string &given = program.name();
-    bool trains = given == "step" || given == "update" || given.starts_with("accumulate_");
-    std::string name = trains ? "train" : given;
+    std::string name = entries::isOfUpdate(given) ? entries::kTrain : given;
     auto entry = std::find_if(report.entries.begin(), report.entries.end(), [&](auto &e) { return e.name == name; });
     if (entry == report.entries.end())
       entry = report.entries.insert(entry, EntryMemory{name, {}});
@@ -278,13 +298,15 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   }
   for (const plan::Variable &variable : plan.variables())
     report.residentBytes[variable.role()] += plan::tensorBytes(variable.type()).value_or(0);
-  // Other payloads are given back once the weights lie in the arena.
+  // Other payloads are given back once the weights are in the arena.
   report.hostBytes = planFileBytes;
   for (const plan::Payload &payload : plan.payloads())
     report.hostBytes -= std::min(report.hostBytes, payload.bytes());
   for (const plan::CodeObject &code : plan.code_objects())
     if (code.payload() < uint32_t(plan.payloads_size()))
       report.hostBytes += plan.payloads(int(code.payload())).bytes();
+  report.hostMemory = runtime::hostMemoryOf(plan, plan.training());
+  report.hostBytes += report.hostMemory.total();
   countKernels(report);
   return report;
 }

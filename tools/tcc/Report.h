@@ -1,7 +1,7 @@
-//===- Report.h - what was decided, and why ---------------------*- C++ -*-===//
+//===- Report.h - the figures of a report -----------------------*- C++ -*-===//
 //
-// Everything here follows from the plan: a report needs neither model nor compiler. `analyzePlan` works the numbers
-// out, `reportJson`, `reportText` and `reportHtml` say them to programs and to people (docs/report.md).
+// Everything here follows from the plan: a report needs neither model nor compiler. `analyzePlan` computes the
+// numbers; `reportJson`, `reportText` and `reportHtml` print them for programs and people (docs/guide/report.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORT_H
@@ -9,25 +9,27 @@
 
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/state/HostMemory.h"
 #include "tools/tcc/ProcessMemory.h"
 #include "tools/common/TextTable.h"
 
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace tcc::report {
 
-/// What is live while one instruction runs.
+/// The live bytes while one instruction runs.
 struct TimelineRow {
   int32_t step = 0;       ///< index of the instruction
   uint64_t liveBytes = 0; ///< resident arena included
   std::string instruction, node;
 };
 
-/// A value that is made a second time, to be given up in between.
+/// A value that is dropped and recomputed.
 struct RecomputedTensor {
   std::string name, node, program;
   uint64_t bytes = 0;
@@ -37,7 +39,7 @@ struct RecomputedTensor {
   int32_t givenUp = -1; ///< last instruction that read the value before; -1 where the plan does not tell
 };
 
-/// What recomputation bought and what it cost, in one program or in one update.
+/// The savings and the cost of recomputation, in one program or in one update.
 struct Recomputation {
   uint64_t bytes = 0;          ///< of the arena, that it saved
   double flops = 0;            ///< executed again
@@ -49,20 +51,21 @@ struct Recomputation {
 
   double extraFlopsFraction() const;
   double extraCostFraction() const;
-  double boundFraction() const; ///< what the least possible recomputation adds to the cost
-  double gap() const;           ///< how far the cost lies above its bound
+  double boundFraction() const; ///< the cost that the least possible recomputation adds
+  double gap() const;           ///< how far the cost is above its bound
 };
 
 /// The memory of one program of the plan: a static shape and an order of instructions.
 struct ProgramMemory {
   std::string name; ///< as in the plan: step, accumulate_first, …
-  const plan::Entry *program = nullptr;
+  std::shared_ptr<const plan::Entry> program; ///< with the scratch of max_workers as buffers of its own, behind the others
+  const plan::Entry *planned = nullptr;       ///< as the plan has it
   emit::EntryLives lives;
   Recomputation recomputation;
-  uint64_t arenaBytes = 0;            ///< what packing takes of the transient arena
+  uint64_t arenaBytes = 0;            ///< bytes that packing takes of the transient arena
   uint64_t peakBytes = 0;             ///< most that is live at once, resident arena included
   uint64_t lowerBoundBytes = 0;       ///< no placement of this order takes less, resident arena included
-  uint64_t withoutRecomputeBytes = 0; ///< what it would take with every instruction executed once, likewise
+  uint64_t withoutRecomputeBytes = 0; ///< the arena with every instruction executed once, likewise
   std::vector<TimelineRow> timeline;
 
   /// The first instruction where the peak is; -1 without instructions.
@@ -97,15 +100,16 @@ struct KernelUse {
   uint64_t bytes = 0; ///< read and written by all calls
   uint64_t count = 0; ///< calls
   bool generated = false;
-  std::vector<BesideOthers> beside = {}; ///< the instructions that have leave to, in order
+  std::vector<BesideOthers> beside = {}; ///< the instructions that may, in order
 };
 
 struct Report {
   const plan::Plan *plan = nullptr;
-  uint32_t variant = 0;    ///< of a plan with several (docs/report.md); what else the report says is of this one
+  uint32_t variant = 0;    ///< of a plan with several (docs/guide/report.md); what else the report says is of this one
   uint64_t arenaBytes = 0; ///< transient bytes that trun allocates
   std::vector<EntryMemory> entries;
   std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
+  runtime::HostMemory hostMemory;                       ///< part of hostBytes: what a run of the plan allocates there
   uint64_t hostBytes = 0;                               ///< what `process` says, else header and code of the plan
   std::optional<ProcessMemory> process;                 ///< measured on this machine; none: only the plan is known
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
@@ -124,13 +128,13 @@ struct Report {
 /// the first that has them.
 Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t variant = 0);
 
-/// "matmul brg:avx512_core", "k1234…", "fill": what an instruction runs.
+/// "matmul panels", "k1234…", "fill": the code that an instruction runs.
 std::string instructionName(const plan::Instruction &instruction);
 
 /// Is it a note without a section of its own (parameters, stops, attention)?
 bool isGeneralNote(const plan::Decisions::Note &note);
 
-/// "saved", "gradient", …: what a buffer is there for.
+/// "saved", "gradient", …: the purpose of a buffer.
 const char *purposeName(emit::Purpose purpose);
 
 /// `details`: with the timelines and buffers of all programs.

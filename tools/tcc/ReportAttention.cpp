@@ -1,4 +1,4 @@
-//===- ReportAttention.cpp - which attention is fused ---------------------===//
+//===- ReportAttention.cpp - the report's section on attention ------------===//
 #include "tools/tcc/ReportAttention.h"
 
 #include <fmt/format.h>

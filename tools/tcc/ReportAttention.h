@@ -1,4 +1,4 @@
-//===- ReportAttention.h - which attention is fused -------------*- C++ -*-===//
+//===- ReportAttention.h - the report's section on attention ----*- C++ -*-===//
 //
 // fuse-attention leaves notes whose text is a JSON object; this is where they are read again.
 //

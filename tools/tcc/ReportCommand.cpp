@@ -1,5 +1,5 @@
-//===- ReportCommand.cpp - tcc report -------------------------------------===//
-#include "runtime/state/AtomicFile.h"
+//===- ReportCommand.cpp - the command tcc report -------------------------===//
+#include "support/AtomicFile.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 #include "runtime/plan/Verifier.h"
@@ -12,14 +12,14 @@ namespace tcc::tools {
 
 namespace {
 
-plan::Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::string &path, uint32_t variant) {
+Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::string &path, uint32_t variant) {
   int variants = std::max(1, reader.plan().variants_size());
   if (variant >= uint32_t(variants))
-    return plan::Status(fmt::format("--variant {}: {} holds {} plan{}, counted from 0", variant, path, variants,
+    return Status(fmt::format("--variant {}: {} holds {} plan{}, counted from 0", variant, path, variants,
                                     variants == 1 ? "" : "s"),
-                        plan::kExitUsage);
+                        kExitUsage);
   if (auto problems = plan::verifyPlan(reader.plan(), 1); !problems.empty())
-    return plan::error("{}: the plan is not sound: {}", path, problems.front());
+    return error("{}: the plan is not sound: {}", path, problems.front());
   return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
 }
 
@@ -27,35 +27,43 @@ plan::Expected<report::Report> analyzed(const plan::PlanReader &reader, const st
 void measure(report::Report &report, const std::string &path) {
   report.process = report::measureProcess(path, report.variant);
   if (report.process)
-    report.hostBytes = report.process->hostBytes;
+    report.hostBytes = report.process->hostBytes + report.hostMemory.total();
 }
 
 } // namespace
 
 int reportCommand(int argc, char **argv) {
-  CLI::App app("Says what a plan decided, and why: memory, buffers, parameters, kernels.", "tcc report");
-  std::string path, other, html;
+  CLI::App app("Reports a plan's decisions and their reasons: memory, buffers, parameters, kernels.", "tcc report");
+  std::string path, other, html, code;
   bool json = false;
   uint32_t variant = 0;
   app.add_option("PLAN", path, "the plan that tcc wrote")->required();
-  app.add_option("--diff", other, "a second plan: what changed from PLAN to it");
-  auto *asJson = app.add_flag("--json", json, "for programs; docs/report.md lists the keys");
-  app.add_option("--html", html, "writes one page for a browser, which needs nothing else")->excludes(asJson);
-  app.add_option("--variant", variant, "of a plan file with several: which, from 0 (most memory)")->type_name("N");
+  app.add_option("--diff", other, "compare with a second plan: list the changes from PLAN to it");
+  auto *asJson = app.add_flag("--json", json, "print JSON for programs; docs/guide/report.md lists the keys");
+  app.add_option("--html", html, "write one self-contained page for a browser")->excludes(asJson);
+  app.add_option("--code", code, "write the generated code to this file: an ELF shared object, or PTX");
+  app.add_option("--variant", variant, "variant to report, counted from 0 (most memory)")->type_name("N");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   if (!html.empty() && !other.empty())
-    return printError(plan::Status("--html shows one plan: compare two with the text, or --json", plan::kExitUsage));
+    return printError(Status("--html shows one plan: compare two with the text, or --json", kExitUsage));
 
-  plan::Expected<plan::PlanReader> reader = plan::PlanReader::open(path);
+  Expected<plan::PlanReader> reader = plan::PlanReader::open(path);
   if (!reader)
     return printError(reader.status());
-  plan::Expected<report::Report> report = analyzed(*reader, path, variant);
+  Expected<report::Report> report = analyzed(*reader, path, variant);
   if (!report)
     return printError(report.status());
+  if (!code.empty()) {
+    if (reader->plan().code_objects().empty())
+      return printError(error("--code {}: {} has no generated code", code, path));
+    std::span<const std::byte> bytes = reader->payload(reader->plan().code_objects(0).payload());
+    Status status = tcc::writeFileAtomically(code, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    return status.ok() ? kExitDone : printError(status);
+  }
   if (!html.empty()) {
-    plan::Status status = runtime::writeFileAtomically(html, report::reportHtml(*report));
-    return status.ok() ? plan::kExitDone : printError(status);
+    Status status = tcc::writeFileAtomically(html, report::reportHtml(*report));
+    return status.ok() ? kExitDone : printError(status);
   }
 
   auto dump = [](const nlohmann::ordered_json &object) {
@@ -63,11 +71,11 @@ int reportCommand(int argc, char **argv) {
   };
   std::string text;
   if (!other.empty()) {
-    plan::Expected<plan::PlanReader> second = plan::PlanReader::open(other);
+    Expected<plan::PlanReader> second = plan::PlanReader::open(other);
     if (!second)
       return printError(second.status());
     // A file with one plan has no second: what a budget changed is seen against it.
-    plan::Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
+    Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
     if (!after)
       return printError(after.status());
     nlohmann::ordered_json difference = report::diffJson(*report, *after);
@@ -77,7 +85,7 @@ int reportCommand(int argc, char **argv) {
     text = json ? dump(report::reportJson(*report)) : report::reportText(*report);
   }
   printResult("{}", text);
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

@@ -1,4 +1,4 @@
-//===- ReportDiff.cpp - what changed between two plans --------------------===//
+//===- ReportDiff.cpp - compare two plans ---------------------------------===//
 #include "tools/tcc/ReportDiff.h"
 #include "tools/tcc/ReportStops.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// What is compared as one: its bytes, and how many there are.
+/// Buffers that are compared as one: their bytes and their number.
 struct Quantity {
   uint64_t bytes = 0, count = 0;
   double flops = 0;
@@ -41,7 +41,7 @@ private:
   std::map<Key, size_t> index;
 };
 
-/// "a" and "b" of what differs.
+/// "a" and "b" of a difference.
 template <typename T> void compare(Json &result, const char *key, const T &before, const T &after) {
   if (before != after)
     result[key] = {{"a", before}, {"b", after}};
@@ -192,7 +192,7 @@ Json programsOf(const Report &before, const Report &after) {
   return result;
 }
 
-/// What only one of two lists holds, in its order.
+/// The elements that only one of two lists holds, in its order.
 Json listsOf(const std::vector<std::string> &before, const std::vector<std::string> &after) {
   std::map<std::string, int64_t> surplus;
   for (const std::string &text : before)
@@ -280,7 +280,8 @@ Json memoryOf(const Report &before, const Report &after) {
                                                                           {plan::FROZEN, "frozen"},
                                                                           {plan::CONSTANT, "constants"},
                                                                           {plan::OPTIMIZER, "optimizer"},
-                                                                          {plan::ACCUMULATOR, "accumulators"}};
+                                                                          {plan::ACCUMULATOR, "accumulators"},
+                                                                          {plan::EMA, "averages"}};
   auto bytes = [](const Report &report, plan::VariableRole role) {
     auto found = report.residentBytes.find(role);
     return found == report.residentBytes.end() ? uint64_t(0) : found->second;

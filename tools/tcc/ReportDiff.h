@@ -1,4 +1,4 @@
-//===- ReportDiff.h - what changed between two plans ------------*- C++ -*-===//
+//===- ReportDiff.h - compare two plans -------------------------*- C++ -*-===//
 //
 // Two plans of the same model, before and after a change of the model, the recipe, the budget or the compiler: sizes,
 // programs, what lives at the peak, kernels, recomputation, parameters, recipe. Only what differs is listed.
@@ -15,7 +15,7 @@
 
 namespace tcc::report {
 
-/// The keys are in docs/report.md. What does not differ is an empty list or object.
+/// The keys are in docs/guide/report.md. What does not differ is an empty list or object.
 nlohmann::ordered_json diffJson(const Report &before, const Report &after);
 
 /// The same for a terminal, from that object; "no difference" where there is none.

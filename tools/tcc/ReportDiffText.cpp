@@ -1,4 +1,4 @@
-//===- ReportDiffText.cpp - what changed, for a terminal ------------------===//
+//===- ReportDiffText.cpp - print the comparison of two plans -------------===//
 #include "tools/tcc/ReportDiff.h"
 
 #include <fmt/format.h>
@@ -41,7 +41,7 @@ std::string titleOf(const std::string &key) {
       {"flops_per_step", "operations in one update"},
       {"extra_flops_fraction", "more operations"},
       {"extra_cost_fraction", "more time, by the model"},
-      {"max_workers", "workers, at most"}};
+      {"max_workers", "workers that memory is for"}};
   for (auto [name, title] : titles)
     if (key == name)
       return title;
@@ -77,7 +77,7 @@ std::string changeText(const Json &a, const Json &b, Unit unit) {
   return text + (text.empty() || share.empty() ? "" : "  ") + share;
 }
 
-/// Rows of what is {"a", "b"} in `object`.
+/// Rows of the members of `object` that are {"a", "b"}.
 void addPairs(Table &table, const Json &object, const std::string &indent) {
   for (const auto &[key, value] : object.items())
     if (value.is_object() && value.size() == 2 && value.contains("a") && !value["a"].is_structured()) {
@@ -208,8 +208,7 @@ std::string diffText(const Json &difference) {
     return text.substr(1);
   return difference["identical"].get<bool>()
              ? "no difference\n"
-             : "no difference in what a report says; the plans differ in bytes (constants, weights, code, or places of "
-               "buffers)\n";
+             : "no difference in the reports; the files differ in constants, weights, code or places of buffers\n";
 }
 
 } // namespace tcc::report

@@ -1,6 +1,6 @@
 //===- ReportHtml.cpp - the report as one page ----------------------------===//
 //
-// The page is written in report/ (HTML, style sheet, script) and lies in this program as one string. What it shows is
+// report/ holds the page (HTML, style sheet, script); this program embeds it as one string. What it shows is
 // the report's JSON, and for each program columns of numbers: one list for each property of its buffers and
 // instructions, texts as indices into one list of strings. A plan of 5,000 buffers takes some 600 KB that way.
 //
@@ -12,6 +12,7 @@
 #include "tools/tcc/Report.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Roles.h"
 
 #include <string_view>
 #include <unordered_map>
@@ -115,11 +116,10 @@ Json programOf(const std::string &entry, const ProgramMemory &program, const Jso
 }
 
 Json variablesOf(const plan::Plan &plan) {
-  static constexpr const char *roles[] = {"parameter", "frozen", "constant", "optimizer", "accumulator"};
   Json rows = Json::array();
   for (const plan::Variable &variable : plan.variables())
     rows.push_back({{"name", variable.name()},
-                    {"role", size_t(variable.role()) < std::size(roles) ? roles[variable.role()] : "unknown"},
+                    {"role", plan::roleName(variable.role())},
                     {"type", plan::typeName(variable.type())},
                     {"bytes", plan::tensorBytes(variable.type()).value_or(0)},
                     {"offset", variable.offset()},

@@ -1,11 +1,13 @@
 //===- ReportJson.cpp - the report for programs ---------------------------===//
 //
-// Keys are a contract (docs/report.md). What this version cannot know is 0, an empty list or null, never left out.
+// Keys are a contract (docs/guide/report.md). A value that this version cannot know is 0, an empty list or null, never left out.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportStops.h"
+#include "tools/tcc/ReportWorkers.h"
 
 #include <set>
 
@@ -92,6 +94,7 @@ Json memoryOf(const Report &report, bool details) {
   memory["arena_bytes"] = report.arenaBytes;
   memory["resident_bytes"] = plan.resident_bytes();
   memory["host_bytes"] = report.hostBytes;
+  memory["host"] = {{"averages", report.hostMemory.averages}, {"staging", report.hostMemory.staging}};
   memory["library_bytes"] = report.process ? report.process->libraryBytes : 0;
   memory["process_bytes"] = report.process ? report.process->processBytes : 0;
   memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);
@@ -105,7 +108,8 @@ Json memoryOf(const Report &report, bool details) {
                         {"frozen", role(plan::FROZEN)},
                         {"constants", role(plan::CONSTANT)},
                         {"optimizer", role(plan::OPTIMIZER)},
-                        {"accumulators", role(plan::ACCUMULATOR)}};
+                        {"accumulators", role(plan::ACCUMULATOR)},
+                        {"averages", role(plan::EMA)}};
   memory["variants"] = variantsOf(report);
   memory["frontier"] = Json::array();
   memory["entries"] = Json::object();
@@ -211,6 +215,7 @@ Json reportJson(const Report &report, bool details) {
   for (const EntryMemory &entry : report.entries)
     result["entries"].push_back(entry.name);
   result["memory"] = memoryOf(report, details);
+  result["workers"] = workersJson(report);
   result["recompute"] = recomputeOf(report.recomputation);
   result["attention"] = attentionJson(plan);
   result["stop_gradient"] = stopsJson(plan);
@@ -235,6 +240,8 @@ Json reportJson(const Report &report, bool details) {
                                  {"beside", beside}});
   }
   result["flops_per_step"] = report.flopsPerStep;
+  if (Json card = cardJson(report); !card.is_null())
+    result["card"] = std::move(card);
   result["notes"] = Json::array();
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (isGeneralNote(note))

@@ -1,4 +1,4 @@
-//===- ReportRecomputation.cpp --------------------------------------------===//
+//===- ReportRecomputation.cpp - recomputed tensors and their cost --------===//
 #include "tools/tcc/ReportRecomputation.h"
 
 #include <algorithm>

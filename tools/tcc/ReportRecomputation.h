@@ -1,4 +1,4 @@
-//===- ReportRecomputation.h - what is computed twice -----------*- C++ -*-===//
+//===- ReportRecomputation.h - the report's section on recomputation --*- C++ -*-===//
 //
 // An instruction marked as recomputation executes a call that the program has executed before. Where the same call on
 // behalf of the same nodes stands earlier, its results were given up after their last reader before the second.

@@ -1,4 +1,4 @@
-//===- ReportStops.cpp - where gradients are stopped ----------------------===//
+//===- ReportStops.cpp - the report's section on stopped gradients --------===//
 #include "tools/tcc/ReportStops.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-//===- ReportStops.h - where gradients are stopped --------------*- C++ -*-===//
+//===- ReportStops.h - the report's section on stopped gradients --*- C++ -*-===//
 //
 // prune-stops leaves a note for each stop behind a trainable parameter; this is where they are read again.
 //

@@ -1,9 +1,12 @@
 //===- ReportText.cpp - the report for people -----------------------------===//
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportStops.h"
+#include "tools/tcc/ReportWorkers.h"
 
 #include "runtime/plan/DType.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +37,8 @@ std::string memoryText(const Report &report) {
                                                                           {plan::FROZEN, "frozen"},
                                                                           {plan::CONSTANT, "constants"},
                                                                           {plan::OPTIMIZER, "optimizer"},
-                                                                          {plan::ACCUMULATOR, "accumulated gradients"}};
+                                                                          {plan::ACCUMULATOR, "accumulated gradients"},
+                                                                          {plan::EMA, "averages"}};
   std::vector<std::string> parts;
   uint64_t sum = 0;
   for (auto [role, name] : roles)
@@ -57,7 +61,12 @@ std::string memoryText(const Report &report) {
     sums.add({"lower bound", formatBytes(report.lowerBoundBytes()),
               "no placement of this order of instructions takes less"});
   }
-  sums.add({"host", formatBytes(report.hostBytes), "the plan as objects, loaded code, threads"});
+  std::string host = "the plan as objects, loaded code, threads";
+  if (report.hostMemory.averages)
+    host += fmt::format(", averages {}", formatBytes(report.hostMemory.averages));
+  if (report.hostMemory.staging)
+    host += fmt::format(", copies for checkpoints {}", formatBytes(report.hostMemory.staging));
+  sums.add({"host", formatBytes(report.hostBytes), host});
   if (report.process) {
     sums.add({"library", formatBytes(report.process->libraryBytes), "its primitives and their code, measured"});
     sums.add({"process", formatBytes(report.process->processBytes), "trun before it opens a plan, measured"});
@@ -82,7 +91,7 @@ std::string memoryText(const Report &report) {
   return text + programs.text();
 }
 
-/// What recomputation bought and what it cost; frontier and variants where the plan has them.
+/// The savings and cost of recomputation; frontier and variants if the plan has them.
 std::string recomputeText(const Report &report) {
   const Recomputation &all = report.recomputation;
   if (all.tensors.empty())
@@ -156,7 +165,7 @@ std::string frontierText(const Report &report) {
   return text + table.text();
 }
 
-/// What lives at the peak of one program.
+/// The buffers live at the peak of one program.
 std::string buffersText(const ProgramMemory *largest) {
   if (!largest || largest->timeline.empty())
     return "";
@@ -172,7 +181,7 @@ std::string buffersText(const ProgramMemory *largest) {
   Table table(">><<<<", {"bytes", "offset", "life", "node", "type", "why alive"});
   for (size_t i = 0; i < std::min(live.size(), kBuffersShown); ++i) {
     const plan::Buffer &buffer = *live[i];
-    bool scratch = buffer.kind() == plan::Buffer::SCRATCH;
+    bool scratch = buffer.kind() == plan::Buffer::PARTIAL_SUMS;
     table.add({formatBytes(buffer.bytes()), std::to_string(buffer.offset()), lifeText(buffer, count),
                buffer.node().empty() ? buffer.name() : buffer.node(),
                scratch ? "scratch" : plan::typeName(buffer.type()), buffer.why_alive()});
@@ -184,7 +193,7 @@ std::string buffersText(const ProgramMemory *largest) {
 std::string buffersText(const Report &report) {
   const ProgramMemory *largest = report.largest(), *training = nullptr;
   for (const EntryMemory &entry : report.entries)
-    if (entry.name == "train")
+    if (entry.name == entries::kTrain)
       for (const ProgramMemory &program : entry.programs)
         if (!training || program.peakBytes > training->peakBytes)
           training = &program;
@@ -255,7 +264,7 @@ std::string decisionsText(const plan::Plan &plan) {
     auto role = roles.find(note.subject());
     if (note.kind() != "parameter" || role == roles.end())
       continue;
-    // What a note says of one parameter alone goes behind its name.
+    // The text of a note on one parameter goes behind its name.
     std::string sign = note.text(), name = note.subject();
     if (sign.starts_with("folded from ") && sign.ends_with(", by the exporter's notes")) {
       name += " (" + sign.substr(12, sign.size() - 12 - 25) + ")";
@@ -377,14 +386,15 @@ std::string reportText(const Report &report) {
   for (const EntryMemory &entry : report.entries)
     entries.push_back(entry.name);
   std::string text =
-      fmt::format("{} for {}, products in {}, at most {}; made by {} with {}\nentries: {}\n", plan.model(),
-                  plan.target(), plan.precision().empty() ? "f32" : plan.precision(), counted(plan.max_workers(), "worker"), plan.producer(), plan.library(), fmt::join(entries, ", "));
+      fmt::format("{} for {}, products in {}, memory for {}; made by {}{}\nentries: {}\n", plan.model(),
+                  plan.target(), plan.precision().empty() ? "f32" : plan.precision(), counted(plan.max_workers(), "worker"), plan.producer(),
+                  plan.library().empty() ? "" : " with " + plan.library(), fmt::join(entries, ", "));
   if (report.flopsPerStep > 0)
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + buffersText(report) + recomputeText(report) + frontierText(report) +
+  return text + memoryText(report) + (plan.target().starts_with("cuda:") ? cardText(report) : workersText(report)) + buffersText(report) + recomputeText(report) + frontierText(report) +
          parametersText(plan) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 

@@ -1,8 +1,9 @@
 //===- SuggestRecipe.cpp - tcc MODEL --suggest-recipe R.toml --------------===//
 #include "compiler/Pipeline.h"
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
 #include "frontend/Suggest.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
+#include "support/PlanNames.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
@@ -15,30 +16,30 @@ int suggestRecipe(const CompileOptions &options, const std::string &path, bool q
   registerDialects(registry);
   mlir::MLIRContext context(registry);
   context.loadAllAvailableDialects();
-  plan::Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return printError(recipe.status());
-  plan::Expected<std::string> text = frontend::suggestRecipe(context, options.modelPath, importOptions(options, *recipe));
+  Expected<std::string> text = frontend::suggestRecipe(context, options.modelPath, importOptions(options, *recipe));
   if (!text)
     return printError(text.status());
-  auto file = runtime::AtomicFile::create(path);
+  auto file = tcc::AtomicFile::create(path);
   if (!file)
     return printError(file.status());
-  plan::Status status = file->write(*text);
+  Status status = file->write(*text);
   if (status.ok())
     status = file->commit();
   if (!status.ok())
     return printError(status);
-  // What is suggested is tried.
+  // The suggestion is tried.
   CompileOptions trial = options;
   trial.recipePath = path;
-  trial.entries = {"train"};
+  trial.entries = {entries::kTrain};
   mlir::MLIRContext other(registry);
-  if (plan::Expected<CompiledModel> compiled = compileModel(other, trial); !compiled)
+  if (Expected<CompiledModel> compiled = compileModel(other, trial); !compiled)
     return printError(compiled.status().withContext(path + ": the model does not compile with it yet"));
   if (!quiet)
     printMessage("{}: the model compiles with it; check its comments, then: tcc {} --recipe {}\n", path, options.modelPath, path);
-  return plan::kExitDone;
+  return kExitDone;
 }
 
 } // namespace tcc::tools

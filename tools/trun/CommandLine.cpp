@@ -1,11 +1,14 @@
-//===- CommandLine.cpp - what trun understands ---------------------------===//
-#include "runtime/cpu/MachineMemory.h"
+//===- CommandLine.cpp - the command line of trun -------------------------===//
+#include "runtime/registry/DeviceRegistry.h"
+#include "support/MachineMemory.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/Duration.h"
 #include "tools/common/MemorySize.h"
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 using namespace tcc;
@@ -13,21 +16,23 @@ using namespace tcc::tools;
 
 namespace {
 struct Raw {
-  int64_t workers = 0, processes = 1;
+  int64_t workers = -1, processes = 1;
   bool noRelease = false, shuffle = false, noShuffle = false;
-  int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1;
-  std::string budget;
+  int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1, evalEvery = -1, logEvery = -1;
+  std::string budget, maxTime;
 };
 
 void addBudget(CLI::App &app, Raw &raw) {
   app.add_option("--memory-budget", raw.budget,
-                 "what the plan may take: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; a plan with several "
-                 "variants runs the fastest within it (default: within what is free)");
+                 "limit on the plan's memory: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; a plan with "
+                 "several variants runs the fastest that fits (default: free memory)");
 }
 
 void addDevice(CLI::App &app, Options &options, Raw &raw) {
-  app.add_option("--device", options.session.device, "cpu (default), or null: check everything, compute nothing");
-  app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
+  app.add_option("--device", options.session.device,
+                 fmt::format("{} (default: the one of the plan's target); null checks everything and computes nothing",
+                             fmt::join(runtime::deviceNames(), ", ")));
+  app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
       ->check(CLI::Range(0u, 4096u));
   addBudget(app, raw);
 }
@@ -44,33 +49,41 @@ void addPlan(CLI::App &app, Options &options) {
 void addFrom(CLI::App &app, Options &options) {
   app.add_option("--from", options.from,
                  "RUN[@STEP|@best|@last], or WEIGHTS.safetensors; default: the initial weights");
-  app.add_flag("--ema", options.ema, "the averaged weights");
+  app.add_flag("--ema", options.ema, "with --from RUN: the averaged weights (train.ema)");
 }
 
 void addTrain(CLI::App &app, Options &options, Raw &raw) {
   runtime::TrainOptions &train = options.train;
-  addPlan(app, options);
-  app.add_option("--data", train.data, "training data: a file, a folder, or the start of IDX names")->required();
+  app.add_option("PLAN", options.session.planPath, "the plan that tcc wrote; a resumed run has its own");
+  app.add_option("--data", train.data,
+                 "training data: a file, a folder, or the start of IDX names; a resumed run knows its own");
   app.add_option("--eval-data", train.evalData, "data to evaluate on");
   auto *steps = app.add_option("--steps", raw.steps, "updates in all")->check(CLI::NonNegativeNumber);
-  app.add_option("--epochs", raw.epochs, "passes over the data in all; default 1")
+  app.add_option("--epochs", raw.epochs, "total passes over the data; default 1")
       ->check(CLI::NonNegativeNumber)
       ->excludes(steps);
-  app.add_option("--out", train.out, "run folder to make; default: a new one, MODEL.run");
-  app.add_option("--resume", train.resume, "RUN[@STEP]: go on where it stopped");
+  app.add_option("--out", train.out, "run folder to create; default: a new one, MODEL.run");
+  app.add_option("--resume", train.resume,
+                 "RUN[@STEP]: continue this run from its checkpoint, with its plan, data and options; those given "
+                 "besides go before the run's");
   app.add_option("--init", train.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
   app.add_flag("--init-partial", train.initPartial, "with --init: take the weights that fit, and list the rest");
   auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
-  app.add_option("--seed", raw.seed, "of the order and of random numbers (dropout); default: the recipe's")->check(CLI::NonNegativeNumber);
-  app.add_option("--eval-every", train.evalEvery, "updates between evaluations; default: at the end");
-  app.add_option("--checkpoint-every", raw.checkpointEvery,
-                 "updates between checkpoints, besides those of every 15 minutes (checkpoint.every_minutes), before "
-                 "evaluations and at the end; 0: those two alone")
+  app.add_option("--seed", raw.seed, "seed of the sample order and of random numbers (dropout); default: the recipe's")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--log-every", train.logEvery, "updates between progress lines");
+  app.add_option("--eval-every", raw.evalEvery, "updates between evaluations; default: at the end")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--checkpoint-every", raw.checkpointEvery,
+                 "updates between checkpoints, in addition to one every 15 minutes (checkpoint.every_minutes), before "
+                 "evaluations and at the end; 0: only before evaluations and at the end")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--log-every", raw.logEvery, "updates between progress lines")->check(CLI::NonNegativeNumber);
+  app.add_option("--max-time", raw.maxTime,
+                 "90s, 30m, 2h, 1d12h: end after so long, with a checkpoint, as a signal would");
   app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
-  app.add_option("--workers", raw.workers, "loader threads: only 0, the training thread reads");
+  app.add_option("--workers", raw.workers, "threads that read batches ahead; 0: the training thread reads; default: as many as this process may use where samples are decoded or transformed")
+      ->check(CLI::Range(int64_t(0), int64_t(1024)));
   app.add_option("--nproc", raw.processes, "processes: only 1");
   addSettings(app, options);
   addDevice(app, options, raw);
@@ -89,16 +102,16 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   runtime::ProfileOptions &profile = options.profile;
   addPlan(app, options);
   app.add_option("--data", profile.data, "training data: a file, a folder, or the start of IDX names")->required();
-  app.add_option("--steps", profile.steps, "steps that are measured (default 3)")->check(CLI::Range(1u, 100000u));
-  app.add_option("--warmup", profile.warmup, "steps before them (default 2)")->check(CLI::Range(0u, 100000u));
-  app.add_option("--entry", profile.entry, "one entry alone: step, evaluate, predict, gradients, accumulate_next, update, …; "
-                                           "default: all that an update runs");
+  app.add_option("--steps", profile.steps, "steps to measure (default 3)")->check(CLI::Range(1u, 100000u));
+  app.add_option("--warmup", profile.warmup, "warm-up steps before them (default 2)")->check(CLI::Range(0u, 100000u));
+  app.add_option("--entry", profile.entry, "profile one entry alone: step, evaluate, predict, gradients, "
+                                           "accumulate_next, update, …; default: all entries of an update");
   app.add_flag("--json", options.json, "JSON on standard output");
-  app.add_flag("--all", options.allKernels, "every kernel in the table, not only those from 0.5 % of the step on");
+  app.add_flag("--all", options.allKernels, "list every kernel, not only those above 0.5 % of the step");
   app.add_option("--trace", options.trace, "also write a step as a trace for chrome://tracing or ui.perfetto.dev");
-  app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine first");
+  app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine's roofline first");
   addSettings(app, options);
-  app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
+  app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
       ->check(CLI::Range(0u, 4096u));
   addBudget(app, raw);
 }
@@ -114,46 +127,52 @@ std::string shellWord(const std::string &word) {
   return quoted + "'";
 }
 
-/// What was typed, with --resume in the place of what names the run or its first weights.
-std::string resumeCommand(const std::vector<std::string> &words, const std::string &run) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i) {
-    const std::string &word = words[i];
-    bool dropped = false;
-    for (std::string_view option : {"--out", "--resume", "--init"}) {
-      if (word == option)
-        ++i; // its value, too
-      dropped |= word == option || (word.starts_with(option) && word[option.size()] == '=');
-    }
-    if (!dropped && word != "--init-partial")
-      text += shellWord(word) + " ";
-  }
-  return text + "--resume " + shellWord(run);
-}
-
 int wrongUsage(const std::string &text) {
   std::fprintf(stderr, "trun: %s\n", text.c_str());
-  return plan::kExitUsage;
+  return kExitUsage;
 }
 
 std::optional<int> check(Options &options, const Raw &raw) {
   runtime::TrainOptions &train = options.train;
   if (!raw.budget.empty()) {
-    plan::Expected<uint64_t> bytes = parseMemorySize("--memory-budget", raw.budget, runtime::machineMemoryBytes());
+    Expected<uint64_t> bytes = parseMemorySize("--memory-budget", raw.budget, tcc::machineMemoryBytes());
     if (!bytes)
       return wrongUsage(bytes.status().message());
     options.session.budgetBytes = *bytes;
   }
-  if (options.command != Options::Command::Train)
+  if (options.command == Options::Command::LrFind && options.lrFind.start >= options.lrFind.end)
+    return wrongUsage(fmt::format("--start {:g}: the rate grows, so it must be below --end {:g}", options.lrFind.start,
+                                  options.lrFind.end));
+  const bool sweep = options.command == Options::Command::Sweep;
+  if (options.command != Options::Command::Train && !sweep)
     return std::nullopt;
+  if (sweep && (train.out.empty() || !train.resume.empty()))
+    return wrongUsage(train.out.empty() ? "--out is required: the folder of the sweep's runs"
+                                        : "--resume: the same sweep command goes on with its runs; leave it out");
   if (raw.processes != 1)
-    return wrongUsage("--nproc: training on several processes is not there yet; use 1");
-  if (raw.workers != 0)
-    return wrongUsage("--workers: data is read by the training thread, loader threads are not there yet; use 0");
+    return wrongUsage("--nproc: training on several processes is not supported yet; use 1");
+  if (raw.workers >= 0)
+    options.session.settings.push_back(fmt::format("data.workers={}", raw.workers));
   if (raw.steps >= 0)
     train.steps = static_cast<uint64_t>(raw.steps);
   if (raw.epochs >= 0)
     train.epochs = static_cast<uint64_t>(raw.epochs);
+  for (auto [given, into] : {std::pair(raw.evalEvery, &train.evalEvery), std::pair(raw.logEvery, &train.logEvery)})
+    if (given >= 0)
+      *into = static_cast<uint64_t>(given);
+  if (!raw.maxTime.empty()) {
+    Expected<double> seconds = parseDuration("--max-time", raw.maxTime);
+    if (!seconds)
+      return wrongUsage(seconds.status().message());
+    train.maxSeconds = *seconds;
+  }
+  train.device = options.session.device;
+  train.threads = options.session.threads;
+  train.budgetBytes = options.session.budgetBytes;
+  if (train.resume.empty() && (options.session.planPath.empty() || train.data.empty()))
+    return wrongUsage(options.session.planPath.empty()
+                          ? "PLAN is required: the plan that tcc wrote, or --resume RUN to go on with a run; see trun --help"
+                          : "--data is required: the training data, or --resume RUN to go on with a run; see trun --help");
   if (raw.checkpointEvery >= 0)
     train.checkpointEvery = static_cast<uint64_t>(raw.checkpointEvery);
   if (raw.seed >= 0)
@@ -164,7 +183,8 @@ std::optional<int> check(Options &options, const Raw &raw) {
     return wrongUsage("--init and --resume: a resumed run has its weights already; give one of them");
   if (train.initPartial && train.init.empty())
     return wrongUsage("--init-partial: it needs --init WEIGHTS.safetensors");
-  train.release = !raw.noRelease;
+  if (raw.noRelease)
+    train.release = false;
   train.terminal = ::isatty(STDERR_FILENO) != 0;
   return std::nullopt;
 }
@@ -176,7 +196,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
       {"predict", Options::Command::Predict}, {"gradients", Options::Command::Gradients},
       {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
       {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile},
-      {"data", Options::Command::Data}};
+      {"data", Options::Command::Data},       {"lr-find", Options::Command::LrFind},
+      {"sweep", Options::Command::Sweep}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -193,12 +214,12 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
-                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data, each with its own "
+                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | lr-find | sweep, each with its own "
                     "--help.");
     addTrain(app, options, raw);
     break;
   case Options::Command::Eval:
-    app.description("Loss and accuracy over a data set, as JSON on standard output.");
+    app.description("Computes loss and accuracy over a data set; prints JSON.");
     addPlan(app, options);
     app.add_option("--data", options.train.data, "data to evaluate on")->required();
     addFrom(app, options);
@@ -206,15 +227,15 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addDevice(app, options, raw);
     break;
   case Options::Command::Predict:
-    app.description("Every output of the model for the given inputs.");
+    app.description("Computes every output of the model for the given inputs.");
     addIo(app, options, raw);
     break;
   case Options::Command::Gradients:
-    app.description("Loss and every gradient of one batch.");
+    app.description("Computes the loss and every gradient of one batch.");
     addIo(app, options, raw);
     break;
   case Options::Command::Export:
-    app.description("Trained weights as model.onnx or weights.safetensors.");
+    app.description("Writes trained weights as model.onnx or weights.safetensors.");
     app.add_option("RUN", options.run, "RUN[@STEP|@best|@last]")->required();
     app.add_option("-o,--output", options.output, "file to write: .onnx or .safetensors")->required();
     app.add_flag("--ema", options.ema, "the averaged weights");
@@ -225,35 +246,56 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addPlan(app, options);
     break;
   case Options::Command::Profile:
-    app.description("Where the time of a training step goes: every instruction of a few real updates, by kernel, against "
-                    "what this machine can do.");
+    app.description("Measures a few real updates: the time of every kernel, and its share of this machine's roofline.");
     addProfile(app, options, raw);
     break;
   case Options::Command::Data:
-    app.description("What a data set holds: its columns, and every sample that is damaged. Exit status 1 if one is.");
+    app.description("Lists a data set's columns and every damaged sample. Exit status 1 if a sample is damaged.");
     app.add_option("PATH", options.train.data, "the data: a file, a folder, or the start of IDX names")->required();
     app.add_option("--plan", options.session.planPath,
-                   "also check what this plan's model asks for: shapes, types, indices, classes");
+                   "also check the data against this plan's model: shapes, types, indices, classes");
+    app.add_option("--png", options.output, "write a sheet of samples, transformed as in training, to this file");
     addSettings(app, options);
     break;
+  case Options::Command::LrFind:
+    app.description("Trains in memory while the learning rate grows by one factor an update, and prints the loss beside "
+                    "it: a rate to start from. Nothing is written.");
+    addPlan(app, options);
+    app.add_option("--data", options.lrFind.data, "training data: a file, a folder, or the start of IDX names")->required();
+    app.add_option("--init", options.lrFind.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
+    app.add_option("--start", options.lrFind.start, "the first rate (default 1e-7)")->check(CLI::PositiveNumber);
+    app.add_option("--end", options.lrFind.end, "the last rate (default 10)")->check(CLI::PositiveNumber);
+    app.add_option("--steps", options.lrFind.steps, "updates (default 100)")->check(CLI::Range(2u, 1000000u));
+    app.add_flag("--json", options.json, "JSON on standard output");
+    addSettings(app, options);
+    addDevice(app, options, raw);
+    break;
+  case Options::Command::Sweep:
+    app.description("Trains once for each combination of the values in --set KEY=V1,V2 and each seed, in OUT/1, OUT/2, …; "
+                    "prints the runs, best first. The same command goes on with a sweep that was stopped.");
+    addTrain(app, options, raw);
+    app.add_option("--seeds", options.seeds, "runs of each combination, with seeds from --seed on (default 1)")
+        ->check(CLI::Range(1u, 100000u));
+    break;
   case Options::Command::Memory:
-    app.description("What the process takes beside the plan's arenas, measured, as JSON on standard output.");
+    app.description("Measures the memory of the process beside the plan's arenas; prints JSON.");
     addPlan(app, options);
     app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
         ->check(CLI::Range(0u, 4096u));
-    app.add_option("--variant", options.variant, "of a plan with several: which, from 0 (most memory)");
+    app.add_option("--variant", options.variant, "variant to load, counted from 0 (most memory)");
     break;
   }
   int skip = named ? 1 : 0;
   Arguments arguments = readArguments(app, argc - skip, argv + skip);
   if (arguments.answered)
-    parsed.exitStatus = plan::kExitDone;
+    parsed.exitStatus = kExitDone;
   else if (!arguments.status.ok())
     parsed.exitStatus = wrongUsage(arguments.status.message());
   if (parsed.exitStatus)
     return parsed;
   parsed.exitStatus = check(options, raw);
-  std::vector<std::string> words(argv, argv + argc);
-  options.train.resumeCommand = [words](const std::string &run) { return resumeCommand(words, run); };
+  options.train.resumeCommand = [program = std::string(argv[0])](const std::string &run) {
+    return shellWord(program) + " --resume " + shellWord(run);
+  };
   return parsed;
 }

@@ -1,14 +1,16 @@
 //===- Commands.cpp - the commands of trun -------------------------------===//
 #include "tools/trun/Commands.h"
-#include "runtime/cpu/MachineMemory.h"
 #include "runtime/plan/Verifier.h"
-#include "runtime/state/AtomicFile.h"
+#include "runtime/registry/DeviceRegistry.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
+#include "support/AtomicFile.h"
+#include "support/MachineMemory.h"
+#include "support/PlanNames.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/ProfileReport.h"
 
@@ -23,13 +25,17 @@ using namespace tcc::runtime;
 using namespace tcc::tools;
 
 namespace {
-plan::Status checkEma(const Options &options) {
-  return options.ema ? plan::error("--ema: the run keeps no averaged weights; train a plan whose recipe has train.ema")
-                     : plan::Status();
+/// Only the checkpoint of a run holds averages.
+Status checkEma(const Options &options) {
+  if (!options.ema || (!options.from.empty() && !options.from.ends_with(".safetensors")))
+    return Status();
+  return Status("--ema: averaged weights are in a run's checkpoints; give --from RUN[@STEP]", kExitUsage);
 }
 
-/// What --from names: a run's checkpoint, or else a file of weights.
-plan::Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
+WeightSet setOf(const Options &options) { return options.ema ? WeightSet::Averages : WeightSet::Last; }
+
+/// The weights of --from: a run's checkpoint, or else a file.
+Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
   if (from.empty() || from.ends_with(".safetensors"))
     return std::optional<Checkpoint>();
   auto folder = findCheckpoint(parseRunReference(from));
@@ -41,7 +47,7 @@ plan::Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
   return std::optional<Checkpoint>(checkpoint.take());
 }
 
-plan::Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const std::string &from) {
+Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const std::string &from, WeightSet set) {
   if (!checkpoint) {
     auto fit = loadWeights(session.plan(), *session.device, from, WeightsRule::MayBeMissing);
     if (fit && !fit->complete())
@@ -49,7 +55,7 @@ plan::Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, c
     return fit.status();
   }
   NameList unused;
-  plan::Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused);
+  Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused, set);
   if (status.ok() && !unused.empty())
     fmt::print(stderr, "trun: note: {}: the plan has no {}\n", from, unused.text());
   return status;
@@ -62,8 +68,8 @@ struct Prepared {
   std::unique_ptr<EntryRunner> runner;
 };
 
-plan::Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
-  if (plan::Status status = checkEma(options); !status.ok())
+Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
+  if (Status status = checkEma(options); !status.ok())
     return status;
   SessionOptions sessionOptions = options.session;
   auto checkpoint = openFrom(options.from);
@@ -77,15 +83,15 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
     return session.status();
   const plan::Entry *entry = findEntry(session->plan(), entryName);
   // Weights of a run are run in inference mode, whatever mode the graph was exported in.
-  if (const plan::Entry *inference = findEntry(session->plan(), entryName + "_inference");
-      inference && !options.from.empty())
-    entry = inference;
+  if (entryName == entries::kPredict && !options.from.empty())
+    if (const plan::Entry *inference = findEntry(session->plan(), entries::kPredictInference))
+      entry = inference;
   if (!entry)
-    return plan::error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath,
+    return error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath,
                        entryName, entryName);
   EntryDataOptions dataOptions;
   if (!options.from.empty()) {
-    if (plan::Status status = loadFrom(*session, *checkpoint, options.from); !status.ok())
+    if (Status status = loadFrom(*session, *checkpoint, options.from, setOf(options)); !status.ok())
       return status;
   }
   DataNotes notes;
@@ -101,7 +107,7 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
   auto data = openEntryData(*session, *entry, dataPath, dataOptions);
   if (!data)
     return data.status();
-  if (plan::Status status = checkClasses(notes, *data->dataset, run); !status.ok())
+  if (Status status = checkClasses(notes, *data->dataset, run); !status.ok())
     return status;
   Prepared prepared{session.take(), data.take(), nullptr};
   prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
@@ -109,39 +115,43 @@ plan::Expected<Prepared> prepare(const Options &options, const std::string &entr
   return prepared;
 }
 
-plan::Status evalCommand(const Options &options) {
-  auto prepared = prepare(options, "evaluate", options.train.data);
+Status evalCommand(const Options &options) {
+  auto prepared = prepare(options, entries::kEvaluate, options.train.data);
   if (!prepared)
     return prepared.status();
-  auto result = evaluate(*prepared->runner, *prepared->data.reader);
+  EvaluateOptions with = evaluateOptionsOf(prepared->session);
+  Progress progress(0, 0, 0, options.train.terminal, stderr);
+  with.goesOn = [&](uint64_t done) {
+    progress.evaluating(done, prepared->data.reader->samples());
+    return true;
+  };
+  auto result = evaluate(*prepared->runner, *prepared->data.reader, with);
+  progress.clear();
   if (!result)
     return result.status();
   nlohmann::ordered_json line;
-  line["eval_loss"] = result->loss;
-  if (result->accuracy)
-    line["eval_accuracy"] = *result->accuracy;
+  for (const auto &[key, value] : recordOf(*result, nullptr).values)
+    line[key] = value;
   line["samples"] = result->samples;
   printResult("{}\n", line.dump());
-  return plan::Status();
+  return Status();
 }
 
-plan::Status predictCommand(const Options &options) {
-  auto prepared = prepare(options, "predict", options.inputs);
+Status predictCommand(const Options &options) {
+  auto prepared = prepare(options, entries::kPredict, options.inputs);
   return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
 }
 
-plan::Status gradientsCommand(const Options &options) {
-  auto prepared = prepare(options, "gradients", options.inputs);
+Status gradientsCommand(const Options &options) {
+  auto prepared = prepare(options, entries::kGradients, options.inputs);
   return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
 }
 
-plan::Status exportCommand(const Options &options) {
-  if (plan::Status status = checkEma(options); !status.ok())
-    return status;
-  return exportRun(options.run, options.output, options.keepMode);
+Status exportCommand(const Options &options) {
+  return exportRun(options.run, options.output, options.keepMode, setOf(options));
 }
 
-plan::Status verifyCommand(const Options &options) {
+Status verifyCommand(const Options &options) {
   const std::string &path = options.session.planPath;
   auto reader = plan::PlanReader::open(path);
   if (!reader)
@@ -150,22 +160,26 @@ plan::Status verifyCommand(const Options &options) {
   for (size_t i = 0; i + 1 < problems.size(); ++i)
     printMessage("trun: {}: {}\n", path, problems[i]);
   if (!problems.empty())
-    return plan::error("{}: {}", path, problems.back());
+    return error("{}: {}", path, problems.back());
   printResult("{}: {} entries, {} variables, {}: good\n", path, reader->plan().entries_size(),
              reader->plan().variables_size(), formatBytes(reader->fileBytes()));
-  return plan::Status();
+  return Status();
 }
 
-plan::Status memoryCommand(const Options &options) {
+Status memoryCommand(const Options &options) {
   auto reader = plan::PlanReader::open(options.session.planPath);
   if (!reader)
     return reader.status();
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
-    return plan::Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
-                        plan::kExitUsage);
+    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
+                        kExitUsage);
   if (!reader->plan().variants().empty())
     reader->selectVariant(options.variant);
-  auto device = createEmptyCpuDevice(*reader, options.session.threads);
+  DeviceOptions deviceOptions;
+  deviceOptions.name = options.session.device;
+  deviceOptions.threads = options.session.threads;
+  deviceOptions.initialValues = false;
+  auto device = createDevice(*reader, deviceOptions);
   if (!device)
     return device.status();
   uint64_t now = processMemoryBytes(), library = (*device)->libraryBytes();
@@ -174,7 +188,7 @@ plan::Status memoryCommand(const Options &options) {
   line["host_bytes"] = now - std::min(now, options.processBytes + library);
   line["library_bytes"] = library;
   printResult("{}\n", line.dump());
-  return plan::Status();
+  return Status();
 }
 
 /// The types whose rate bounds an instruction of the plan.
@@ -186,14 +200,14 @@ std::vector<plan::DType> multipliedTypes(const plan::Plan &plan) {
   return {types.begin(), types.end()};
 }
 
-plan::Status profileCommand(const Options &options) {
+Status profileCommand(const Options &options) {
   auto session = openSession(options.session);
   if (!session)
     return session.status();
   std::optional<Roofline> roofline;
-  unsigned threads = session->device->threads();
+  unsigned threads = session->device->capabilities().threads;
   if (!options.noRoofline) {
-    auto measured = measureRoofline(threads, multipliedTypes(session->plan()));
+    auto measured = measureRoofline(threads, session->plan().target(), multipliedTypes(session->plan()));
     if (!measured)
       return measured.status();
     roofline = measured.take();
@@ -203,13 +217,42 @@ plan::Status profileCommand(const Options &options) {
     return measured.status();
   ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline));
   if (!options.trace.empty())
-    if (plan::Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
+    if (Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
       return status;
   printResult("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
-  return plan::Status();
+  return Status();
 }
 
-plan::Status trainCommand(const Options &options) {
+/// What a resumed run knows by itself: its plan, and the options that are not given now.
+Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionOptions &session, TrainOptions &train) {
+  auto kept = readRunOptions(run);
+  if (!kept)
+    return kept.status();
+  if (*kept)
+    fillFrom(train, **kept);
+  if (train.data.empty())
+    return Status(fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data",
+                              run),
+                  kExitUsage);
+  session.device = train.device;
+  session.threads = train.threads;
+  session.budgetBytes = train.budgetBytes;
+  if (session.planPath.empty()) {
+    auto reader = openPlanOf(run, manifest);
+    if (!reader)
+      return reader.status();
+    auto folder = planFolderOf(run, reader->path());
+    if (!folder)
+      return folder.status();
+    session.planPath = reader->path();
+    session.planFolder = *folder;
+  }
+  printMessage("trun: {} goes on after update {}: {} {}\n", run, manifest.position.step, session.planPath,
+               optionsText(train));
+  return Status();
+}
+
+Status trainCommand(const Options &options) {
   SessionOptions sessionOptions = options.session;
   TrainOptions trainOptions = options.train;
   if (!trainOptions.resume.empty()) {
@@ -224,8 +267,10 @@ plan::Status trainCommand(const Options &options) {
       return manifest.status();
     sessionOptions.settings = mergeSettings(manifest->position.settings, sessionOptions.settings);
     trainOptions.resume = fmt::format("{}@{}", reference.run, manifest->position.step);
+    if (Status status = takeRunOptions(reference.run, *manifest, sessionOptions, trainOptions); !status.ok())
+      return status;
   } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
-    return plan::error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
+    return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
                        trainOptions.out);
   }
   auto session = openSession(sessionOptions);
@@ -236,7 +281,7 @@ plan::Status trainCommand(const Options &options) {
 }
 } // namespace
 
-plan::Status tcc::tools::runCommand(const Options &options) {
+Status tcc::tools::runCommand(const Options &options) {
   switch (options.command) {
   case Options::Command::Train:
     return trainCommand(options);
@@ -256,6 +301,10 @@ plan::Status tcc::tools::runCommand(const Options &options) {
     return profileCommand(options);
   case Options::Command::Data:
     return dataCommand(options);
+  case Options::Command::LrFind:
+    return lrFindCommand(options);
+  case Options::Command::Sweep:
+    return sweepCommand(options);
   }
-  return plan::Status();
+  return Status();
 }

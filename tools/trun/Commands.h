@@ -2,6 +2,7 @@
 #ifndef TCC_TOOLS_TRUN_COMMANDS_H
 #define TCC_TOOLS_TRUN_COMMANDS_H
 
+#include "runtime/train/LrFind.h"
 #include "runtime/train/Profile.h"
 #include "runtime/train/Train.h"
 
@@ -9,9 +10,9 @@
 
 namespace tcc::tools {
 
-/// What was typed, for all commands; each uses its part.
+/// The options of all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data } command = Command::Train;
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data, LrFind, Sweep } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
@@ -20,15 +21,23 @@ struct Options {
   uint32_t variant = 0;      ///< memory: of a plan with several
   uint64_t processBytes = 0; ///< memory: of the process as it started
   runtime::ProfileOptions profile;
+  runtime::LrFindOptions lrFind;
+  uint64_t seeds = 1; ///< sweep
   std::string trace;                                    ///< profile: file to write; empty: none
   bool json = false, allKernels = false, noRoofline = false; ///< profile
 };
 
 /// `trun data PATH`: prints columns and every damaged sample. Error: some are damaged.
-plan::Status dataCommand(const Options &options);
+Status dataCommand(const Options &options);
 
-/// Does what was asked; messages go to standard error, results to standard output.
-plan::Status runCommand(const Options &options);
+/// `trun lr-find PLAN`: prints the loss by learning rate, and rates to start from. Error: the loss never fell.
+Status lrFindCommand(const Options &options);
+
+/// `trun sweep PLAN`: trains once for each combination of settings and seed; prints the runs, best first.
+Status sweepCommand(const Options &options);
+
+/// Runs the command; messages go to standard error, results to standard output.
+Status runCommand(const Options &options);
 
 /// Reads the command line. The exit status ends the program where it is set: help, version, wrong usage.
 struct Parsed {

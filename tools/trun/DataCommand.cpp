@@ -1,10 +1,14 @@
 //===- DataCommand.cpp - trun data: what a data set holds ----------------===//
-#include "runtime/cpu/MachineMemory.h"
 #include "runtime/data/Inspect.h"
+#include "runtime/data/Sheet.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Settings.h"
+#include "support/MachineMemory.h"
+#include "support/PlanNames.h"
 #include "tools/common/TextTable.h"
 #include "tools/trun/Commands.h"
+
+#include <cstdlib>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -13,14 +17,14 @@ using namespace tcc::tools;
 namespace {
 /// The entry whose inputs the data must fit: training, else the first that reads data.
 const plan::Entry *entryOfData(const plan::Plan &plan) {
-  for (const char *name : {"step", "accumulate_first", "evaluate", "predict"})
+  for (const char *name : {entries::kStep, entries::kAccumulateFirst, entries::kEvaluate, entries::kPredict})
     if (const plan::Entry *entry = findEntry(plan, name); entry && entry->inputs_size() != 0)
       return entry;
   return nullptr;
 }
 
 /// Opens the data as a plan's model reads it; damaged samples are found by the check, not refused here.
-plan::Expected<EntryData> openForPlan(const Options &options) {
+Expected<EntryData> openForPlan(const Options &options) {
   SessionOptions sessionOptions = options.session;
   sessionOptions.device = "null";
   sessionOptions.settings.push_back("data.max_bad=1");
@@ -29,18 +33,19 @@ plan::Expected<EntryData> openForPlan(const Options &options) {
     return session.status();
   const plan::Entry *entry = entryOfData(session->plan());
   if (!entry)
-    return plan::error("{}: no entry of the plan reads data", options.session.planPath);
+    return error("{}: no entry of the plan reads data", options.session.planPath);
   return openEntryData(*session, *entry, options.train.data, {});
 }
 
 /// The same without a plan: a token file is a column of single tokens.
-plan::Expected<EntryData> openAlone(const Options &options) {
+Expected<EntryData> openAlone(const Options &options) {
   plan::Training training;
   plan::DataSettings data;
-  if (plan::Status status = applySettings(options.session.settings, training, data); !status.ok())
+  if (Status status = applySettings(options.session.settings, training, data); !status.ok())
     return status;
   DatasetOptions open;
   open.settings.insert(data.settings().begin(), data.settings().end());
+  open.limit = std::strtoull(settingText(open.settings, "limit").c_str(), nullptr, 10);
   open.windowLength = 1;
   open.sameWindow = true;
   open.memoryBytes = freeMemoryBytes();
@@ -52,12 +57,39 @@ plan::Expected<EntryData> openAlone(const Options &options) {
   return result;
 }
 
+/// The settings of the plan, or of the command alone.
+Expected<DatasetOptions> settingsOf(const Options &options) {
+  plan::Training training;
+  plan::DataSettings data;
+  if (!options.session.planPath.empty()) {
+    auto reader = plan::PlanReader::open(options.session.planPath);
+    if (!reader)
+      return reader.status();
+    training = reader->plan().training();
+    data = reader->plan().data();
+  }
+  if (Status status = applySettings(options.session.settings, training, data); !status.ok())
+    return status;
+  DatasetOptions open;
+  open.settings.insert(data.settings().begin(), data.settings().end());
+  open.limit = std::strtoull(settingText(open.settings, "limit").c_str(), nullptr, 10);
+  open.memoryBytes = freeMemoryBytes();
+  return open;
+}
+
 std::string valueText(const ColumnSummary &column, double value) {
   return column.anyFinite ? fmt::format("{:.6g}", value) : "";
 }
 } // namespace
 
-plan::Status tcc::tools::dataCommand(const Options &options) {
+Status tcc::tools::dataCommand(const Options &options) {
+  if (!options.output.empty()) {
+    auto settings = settingsOf(options);
+    if (!settings)
+      return settings.status();
+    if (Status status = writeSheet(options.train.data, *settings, {}, options.output); !status.ok())
+      return status;
+  }
   auto data = options.session.planPath.empty() ? openAlone(options) : openForPlan(options);
   if (!data)
     return data.status();
@@ -77,12 +109,12 @@ plan::Status tcc::tools::dataCommand(const Options &options) {
   if (!dataset.vocabulary.empty())
     fmt::print("vocabulary: {}\n", report::counted(dataset.vocabulary.size(), "character"));
   if (std::fflush(stdout) != 0)
-    return plan::error("standard output: cannot write");
+    return error("standard output: cannot write");
   if (summary.samples == 0)
-    return plan::error("{}: the data set is empty: it holds no sample", dataset.path);
+    return error("{}: the data set is empty: it holds no sample", dataset.path);
   if (summary.damaged != 0)
-    return plan::error("{}: {} of {} samples {} damaged; repair or remove them, or train with --set data.max_bad={}",
+    return error("{}: {} of {} samples {} damaged; repair or remove them, or train with --set data.max_bad={}",
                        dataset.path, summary.damaged, summary.samples, summary.damaged == 1 ? "is" : "are",
                        summary.damaged);
-  return plan::Status();
+  return Status();
 }

@@ -1,5 +1,5 @@
 //===- Main.cpp - trun: runs plans ---------------------------------------===//
-#include "runtime/cpu/MachineMemory.h"
+#include "support/MachineMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
 
@@ -9,14 +9,14 @@
 using tcc::tools::printMessage;
 
 static int run(int argc, char **argv) {
-  uint64_t processBytes = tcc::runtime::processMemoryBytes();
+  uint64_t processBytes = tcc::processMemoryBytes();
   tcc::tools::Parsed parsed = tcc::tools::parseCommandLine(argc, argv);
   if (parsed.exitStatus)
     return *parsed.exitStatus;
   parsed.options.processBytes = processBytes;
   // Libraries may throw where memory ends: the user gets a message, not a crash.
   try {
-    tcc::plan::Status status = tcc::tools::runCommand(parsed.options);
+    tcc::Status status = tcc::tools::runCommand(parsed.options);
     if (!status.ok())
       printMessage("trun: error: {}\n", status.message());
     return status.exitCode();
@@ -25,15 +25,15 @@ static int run(int argc, char **argv) {
   } catch (const std::exception &problem) {
     printMessage("trun: error: {}\n", problem.what());
   }
-  return tcc::plan::kExitFault;
+  return tcc::kExitFault;
 }
 
 int main(int argc, char **argv) {
   tcc::tools::reserveStandardStreams();
   std::signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
   int exitStatus = run(argc, argv);
-  tcc::plan::Status printed = tcc::tools::finishStandardStreams();
-  if (exitStatus != tcc::plan::kExitDone || printed.ok())
+  tcc::Status printed = tcc::tools::finishStandardStreams();
+  if (exitStatus != tcc::kExitDone || printed.ok())
     return exitStatus;
   printMessage("trun: error: {}\n", printed.message());
   return printed.exitCode();

@@ -1,6 +1,7 @@
 //===- ProfileReport.cpp - time by kernel, against the roofline ----------===//
 #include "tools/trun/ProfileReport.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Roles.h"
 #include "tools/common/TextTable.h"
 
 #include <algorithm>
@@ -65,9 +66,7 @@ std::vector<std::string> writtenRoles(const plan::Plan &plan, const plan::Entry 
     int variable = entry.buffers(static_cast<int>(operand.buffer())).variable();
     if (!operand.write() || variable < 0)
       continue;
-    std::string role = plan::VariableRole_Name(plan.variables(variable).role());
-    std::transform(role.begin(), role.end(), role.begin(), [](unsigned char c) { return std::tolower(c); });
-    roles.insert(role);
+    roles.emplace(plan::roleName(plan.variables(variable).role()));
   }
   return {roles.begin(), roles.end()};
 }
@@ -100,7 +99,7 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
   report.plan = session.reader.path();
   report.session = &session;
   report.profile = &profile;
-  report.threads = session.device->threads();
+  report.threads = session.device->capabilities().threads;
   report.roofline = std::move(roofline);
   std::vector<double> steps;
   for (const runtime::StepTimes &step : profile.steps)

@@ -32,7 +32,7 @@ def local_response(arrays, attributes, opset):
     return x / (bias + alpha / size * np.stack(sums, axis=1)) ** beta
 
 
-# A scalar is a vector of one element: docs/ops-differences.md.
+# A scalar is a vector of one element: docs/guide/ops-differences.md.
 for axis in (0, -1):
     case("LayerNormalization", V(np.float32(-1.7)).still, V(np.float32(2)).still, V(np.float32(0.5)), name=f"scalar {axis}", axis=axis,
          values=lambda a, *_: a[2], why="not all run")

@@ -49,7 +49,7 @@ case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), name="of zeros", axes=[1], until=17,
 case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), S([1]), name="of zeros", since=18, gradients={0: [[0, 0, 0], [1.2, 1.6, 0]]})
 case("ReduceLogSumExp", V([[900, 899, 1], [-900, -901, -990]]), S([1]), name="far out", since=18)
 
-# Axes 0 and -1 of a scalar are its own, as if it were a vector: docs/ops-differences.md.
+# Axes 0 and -1 of a scalar are its own, as if it were a vector: docs/guide/ops-differences.md.
 SCALAR = {"ReduceL1": np.abs, "ReduceL2": np.abs, "ReduceSumSquare": np.square, "ReduceLogSum": np.log}
 for op in ALL:
     for axis in (0, -1):

@@ -17,7 +17,7 @@ for scales in ([1, 1, 2, 3], [1, 1, 0.6, 1.5]):
 EMPTY = S([], np.float32)
 
 
-# Where the reference stands alone: docs/ops.md, "Where ONNX's reference and onnxruntime differ".
+# Where the reference stands alone: docs/guide/ops.md, "Where ONNX's reference and onnxruntime differ".
 CORNERS = {"judge": "onnxruntime", "why": "the reference aligns corners with a fractional length"}
 
 

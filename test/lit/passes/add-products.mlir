@@ -1,5 +1,5 @@
 // RUN: tcc-opt %s --pass-pipeline='builtin.module(func.func(add-products))' | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline='builtin.module(func.func(add-products,select-kernels,fuse-kernels),materialize-buffers)' | FileCheck %s --check-prefix=BUFFERS
+// RUN: tcc-opt %s --pass-pipeline='builtin.module(set-target{name=cpu:v3},func.func(add-products,select-kernels,fuse-kernels),materialize-buffers)' | FileCheck %s --check-prefix=BUFFERS
 train.variable @w : tensor<4x2xf32> {role = "accumulator"}
 train.variable @v : tensor<1x4x2xf32> {role = "accumulator"}
 train.variable @u : tensor<1x4x2xf32> {role = "accumulator"}

@@ -1,4 +1,4 @@
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(assign-layouts))" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(assign-layouts))" | FileCheck %s
 
 // Convolutions lie channels-last with what is between them: one transpose of the input is left, the sum over space comes
 // out in both layouts alike, and a reduction that keeps the channels becomes two. The gradient of a weight is no activation.

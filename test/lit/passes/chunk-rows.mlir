@@ -5,7 +5,7 @@
 // FEW-NOT: train.slice
 
 // What is chunked and what is not is said, with who reads what is stored; nothing is said of products whose rows nobody reduces.
-// CHECK: train.notes = [{kind = "chunked", subject = "head", text = "computed in 4 chunks of 2 rows, with what is made of each row: 0.0 MiB never stored whole"}
+// CHECK: train.notes = [{kind = "chunked", subject = "head", text = "computed with its row-wise users in 4 chunks of 2 rows: 0.0 MiB never stored whole"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: read by a result of the entry"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: spread needs all rows at once, through whole"}
 // CHECK-SAME: {kind = "stored", subject = "tied", text = "0.0 MiB stored whole: chunks would save little, since a gradient that is added up over them waits for another"}]

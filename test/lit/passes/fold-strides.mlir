@@ -3,7 +3,7 @@
 // Queries, keys and values are slices of one tensor, and their gradients become one: two kernels, and nothing beside
 // them. The gradient reads the output where the forward pass put it.
 // CHECK-LABEL: func.func @stacked
-// CHECK: %[[F:.*]]:3 = train.fused(%arg0) {train.scratch_slot_bytes = {{.*}}} : (tensor<2x64x3x4x32xf32>) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
+// CHECK: %[[F:.*]]:3 = train.fused(%arg0) {train.scratch = #train.scratch<{{.*}}>} : (tensor<2x64x3x4x32xf32>) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
 // CHECK: ^bb0(%[[X:.*]]: tensor<2x64x3x4x32xf32>):
 // CHECK: %[[T:.*]] = train.transpose %[[X]] [2, 0, 3, 1, 4]
 // CHECK: train.slice %[[T]] starts [0, 0, 0, 0, 0]

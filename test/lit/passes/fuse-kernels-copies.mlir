@@ -13,8 +13,8 @@ func.func @rows(%x: tensor<1x8x64xf32> {train.name = "x"}, %w: tensor<1x64x4xf32
   %s = train.reduce sum %e [2] : tensor<1x8x64xf32> -> tensor<1x8x1xf32>
   %b = train.broadcast %s : tensor<1x8x1xf32> -> tensor<1x8x64xf32>
   %p = train.div %e, %b : tensor<1x8x64xf32>
-  %y = train.matmul %p, %w {train.library} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
-  %z = train.matmul %p, %v {train.library} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
+  %y = train.matmul %p, %w {train.call = #train.call<"">} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
+  %z = train.matmul %p, %v {train.call = #train.call<"">} : (tensor<1x8x64xf32>, tensor<1x64x4xf32>) -> tensor<1x8x4xf32>
   return %y, %z : tensor<1x8x4xf32>, tensor<1x8x4xf32>
 }
 
@@ -28,8 +28,8 @@ func.func @heads(%x: tensor<4x2x8xf32> {train.name = "x"}, %w: tensor<1x8x4xf32>
   %t = train.transpose %x [1, 0, 2] : tensor<4x2x8xf32> -> tensor<2x4x8xf32>
   %q = train.slice %t starts [0, 0, 0] steps [1, 1, 1] : tensor<2x4x8xf32> -> tensor<1x4x8xf32>
   %k = train.slice %t starts [1, 0, 0] steps [1, 1, 1] : tensor<2x4x8xf32> -> tensor<1x4x8xf32>
-  %y = train.matmul %q, %w {train.library} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
-  %z = train.matmul %k, %w {train.library} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
+  %y = train.matmul %q, %w {train.call = #train.call<"">} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
+  %z = train.matmul %k, %w {train.call = #train.call<"">} : (tensor<1x4x8xf32>, tensor<1x8x4xf32>) -> tensor<1x4x4xf32>
   return %y, %z : tensor<1x4x4xf32>, tensor<1x4x4xf32>
 }
 
@@ -60,7 +60,7 @@ func.func @residual(%x: tensor<8x8xf32> {train.name = "x"}, %z: tensor<8x8xf32> 
   %n = train.cast %e : tensor<8x8xf32> -> tensor<8x8xbf16>
   %wide = train.cast %n : tensor<8x8xbf16> -> tensor<8x8xf32>
   %v = train.reshape %n : tensor<8x8xbf16> -> tensor<1x8x8xbf16>
-  %p = train.matmul %v, %w {train.library} : (tensor<1x8x8xbf16>, tensor<1x8x8xbf16>) -> tensor<1x8x8xbf16>
+  %p = train.matmul %v, %w {train.call = #train.call<"">} : (tensor<1x8x8xbf16>, tensor<1x8x8xbf16>) -> tensor<1x8x8xbf16>
   %b = train.reshape %p : tensor<1x8x8xbf16> -> tensor<8x8xbf16>
   %q = train.cast %b : tensor<8x8xbf16> -> tensor<8x8xf32>
   %y = train.add %wide, %q : tensor<8x8xf32>

@@ -14,7 +14,7 @@ func.func @step(%k: tensor<4xui32> {train.counters}, %x: tensor<1x64x64xf32> {tr
   %bits = train.random bits %k id = 7 : tensor<4xui32> -> tensor<1x64x64xui32>
   %mask = train.compare ge %bits, %half : tensor<1x64x64xui32> -> tensor<1x64x64xi1>
   %a = train.select %mask, %x, %zero : tensor<1x64x64xi1>, tensor<1x64x64xf32>
-  %m = train.matmul %a, %a {train.library} : (tensor<1x64x64xf32>, tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
+  %m = train.matmul %a, %a {train.call = #train.call<"">} : (tensor<1x64x64xf32>, tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
   %y = train.select %mask, %m, %zero : tensor<1x64x64xi1>, tensor<1x64x64xf32>
   return %y : tensor<1x64x64xf32>
 }

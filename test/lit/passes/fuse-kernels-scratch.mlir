@@ -2,7 +2,7 @@
 
 // A kernel whose op asks for scratch says how much a worker needs, and how many tiles there are for it: two blocks of
 // 64 queries.
-// CHECK: train.fused(%{{.*}}) {train.scratch_slot_bytes = {{[1-9][0-9]*}} : i64, train.scratch_slots = 2 : i64}
+// CHECK: train.fused(%{{.*}}) {train.scratch = #train.scratch<slot = {{[1-9][0-9]*}}, shared = 0, tiles = 2, partial = 0>}
 // CHECK: train.attention
 func.func @step(%q: tensor<1x1x70x8xf32> {train.name = "q"}) -> (tensor<1x1x70x8xf32> {train.name = "y"}) attributes {train.entry = "step"} {
   %o, %l, %l_rest = train.attention %q, %q, %q {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<1x1x70x8xf32>, tensor<1x1x70x8xf32>, tensor<1x1x70x8xf32>) -> (tensor<1x1x70x8xf32>, tensor<1x1x70x1xf32>, tensor<1x1x70x1xf32>)

@@ -21,9 +21,9 @@ func.func @predict(%x: tensor<8x16xf32> {train.name = "x", train.sample_axis = 0
   %2 = train.exp %1 : tensor<8x16xf32>
   %3 = train.reduce sum %2 [1] : tensor<8x16xf32> -> tensor<8x1xf32>
   // CHECK: %[[VIEW:.*]] = train.reshape %[[SUM]]
-  // CHECK: train.matmul %[[VIEW]], %[[W]] {train.library}
+  // CHECK: train.matmul %[[VIEW]], %[[W]] {train.call = #train.call<{{.*}}>}
   %4 = train.reshape %3 : tensor<8x1xf32> -> tensor<1x8x1xf32>
-  %5 = train.matmul %4, %w {train.library} : (tensor<1x8x1xf32>, tensor<1x1x4xf32>) -> tensor<1x8x4xf32>
+  %5 = train.matmul %4, %w {train.call = #train.call<"">} : (tensor<1x8x1xf32>, tensor<1x1x4xf32>) -> tensor<1x8x4xf32>
   return %5 : tensor<1x8x4xf32>
 }
 

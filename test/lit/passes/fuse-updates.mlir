@@ -1,13 +1,13 @@
 // REQUIRES: avx512
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(select-kernels{target=cpu:v4},fuse-kernels,fuse-updates))" | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(select-kernels{target=cpu:v4},fuse-kernels,fuse-updates),materialize-buffers,func.func(schedule,plan-memory))" | FileCheck %s --check-prefix=PLAN
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-updates))" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-updates),materialize-buffers,func.func(schedule,plan-memory))" | FileCheck %s --check-prefix=PLAN
 
-module attributes {train.max_workers = 2 : i64} {
+module attributes {train.slots = 2 : i64} {
 
 // The gradient goes row by row to the kernel that subtracts it and sums its squares, and has no place in the arena: what
 // is there are the panels that both workers share, two slots, and the sums.
 // CHECK-LABEL: func.func @step
-// CHECK: %[[U:.*]]:2 = train.rowwise(%arg0, %arg1, %arg2) {train.library, train.scratch_shared_bytes = {{[0-9]+}} : i64, train.scratch_slot_bytes = {{[0-9]+}} : i64, train.scratch_slots = {{[0-9]+}} : i64}
+// CHECK: %[[U:.*]]:2 = train.rowwise(%arg0, %arg1, %arg2) {train.call = #train.call<{{.*}}>, train.scratch = #train.scratch<slot = {{[0-9]+}}, shared = {{[0-9]+}}, tiles = {{[0-9]+}}, partial = 0>}
 // CHECK: ^bb0(%[[X:.*]]: tensor<1x64x512xf32>, %[[DY:.*]]: tensor<1x64x256xf32>, %[[W:.*]]: tensor<512x256xf32>):
 // CHECK: %[[P:.*]] = train.matmul %[[X]], %[[DY]] {transA = true}
 // CHECK: %[[G:.*]] = train.reshape %[[P]]
@@ -15,7 +15,7 @@ module attributes {train.max_workers = 2 : i64} {
 // CHECK-NOT: train.matmul
 // CHECK: return
 // PLAN-LABEL: func.func @step
-// PLAN: train.rowwise({{.*}}) {train.library, train.offsets = array<i64: {{[0-9]+}}, -1, {{[0-9]+}}>, train.scratch
+// PLAN: train.rowwise({{.*}}) {train.call = #train.call<{{.*}}>, train.offsets = array<i64: {{[0-9]+}}, -1>, train.scratch = #train.scratch<{{.*}}>, train.scratch_offset
 func.func @step(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_axis = 1 : i64}, %dy: tensor<1x64x256xf32> {train.name = "dy", train.sample_axis = 1 : i64}, %w: tensor<512x256xf32> {train.variable = "w"})
     -> (tensor<512x256xf32> {train.variable = "w"}, tensor<512x1xf32> {train.name = "squares"}) attributes {train.entry = "step"} {
   %g = train.matmul %x, %dy {transA = true} : (tensor<1x64x512xf32>, tensor<1x64x256xf32>) -> tensor<1x512x256xf32>

@@ -4,7 +4,7 @@
 // A normalised value: a product of the backward pass reads what it was made of, so that it is computed again there.
 
 // CHECK-LABEL: func.func @normalised
-// CHECK: %[[X:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.library}
+// CHECK: %[[X:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.call = #train.call<{{.*}}>}
 // CHECK: train.mul
 // CHECK: %[[MEAN:[^ ]*]] = train.broadcast {{.*}} {train.repeated}
 // CHECK: %[[AGAIN:[^ ]*]] = train.sub %[[X]], %[[MEAN]] {train.repeated}
@@ -20,16 +20,16 @@
 // FUSED-NOT: train.repeated
 func.func @normalised(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
     -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
-  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %m = train.reduce sum %x [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
   %b = train.broadcast %m : tensor<1x16x1xf32> -> tensor<1x16x64xf32>
   %n = train.sub %x, %b : tensor<1x16x64xf32>
   %s = train.mul %n, %n : tensor<1x16x64xf32>
   %loss = train.reduce sum %s [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
-  %g = train.matmul %x, %x {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
-  %h = train.matmul %a, %g {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %g = train.matmul %x, %x {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %a, %g {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %d = train.mul %h, %n : tensor<1x16x64xf32>
-  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %dw = train.matmul %a, %d {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
@@ -40,13 +40,13 @@ func.func @normalised(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
 func.func @mask(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
     -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
   %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
-  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %c = train.compare gt %x, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
   %y = train.select %c, %x, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
   %loss = train.reduce sum %y [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
   %one = train.constant dense<1.0> : tensor<1x16x64xf32>
   %d = train.select %c, %one, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
-  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %dw = train.matmul %a, %d {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
@@ -59,16 +59,16 @@ func.func @mask(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf
 func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
     -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
   %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
-  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %y = train.relu %x : tensor<1x16x64xf32>
   %c = train.compare gt %y, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
   %one = train.constant dense<1.0> : tensor<1x16x64xf32>
   %t = train.select %c, %one, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
   %loss = train.reduce sum %t [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
-  %g = train.matmul %y, %y {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
-  %h = train.matmul %a, %g {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %g = train.matmul %y, %y {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %a, %g {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %d = train.select %c, %h, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
-  %dw = train.matmul %a, %d {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %dw = train.matmul %a, %d {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
@@ -78,30 +78,30 @@ func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
 // CHECK-LABEL: func.func @read_anyway
 // CHECK: %[[X:[^ ]*]] = train.matmul
 // CHECK: %[[Y:[^ ]*]] = train.relu
-// CHECK: train.matmul %[[Y]], %{{[^ ]*}} {train.library, transA = true}
+// CHECK: train.matmul %[[Y]], %{{[^ ]*}} {train.call = #train.call<{{.*}}>, transA = true}
 // CHECK: %[[N:[^ ]*]] = train.sub %[[X]], %{{[^ ]*}} {train.repeated}
 // CHECK: %[[AGAIN:[^ ]*]] = train.relu %[[N]] {train.repeated}
 // CHECK: %[[C:[^ ]*]] = train.compare gt %[[AGAIN]], %{{[^ ]*}} {train.repeated}
 // CHECK: train.select %[[C]]
 // FUSED-LABEL: func.func @read_anyway
 // FUSED: %[[X:[^ ]*]] = train.matmul
-// FUSED: %[[H:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.library, transB = true}
+// FUSED: %[[H:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.call = #train.call<{{.*}}>, transB = true}
 // The mean a row, the product and the gradient: three operands.
 // FUSED: train.fused(%{{[^ ]*}}, %[[X]], %[[H]]) : (tensor<1x16x1xf32>, tensor<1x16x64xf32>, tensor<1x16x64xf32>)
 func.func @read_anyway(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
     -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"},
         tensor<1x16x64xf32> {train.name = "gradient:v"}, tensor<1x16x1xf32> {train.name = "gradient:u"}) attributes {train.entry = "gradients"} {
   %zero = train.constant dense<0.0> : tensor<1x16x64xf32>
-  %x = train.matmul %a, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %x = train.matmul %a, %w {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %m = train.reduce sum %x [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
   %b = train.broadcast %m : tensor<1x16x1xf32> -> tensor<1x16x64xf32>
   %n = train.sub %x, %b : tensor<1x16x64xf32>
   %y = train.relu %n : tensor<1x16x64xf32>
-  %o = train.matmul %y, %w {train.library} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %o = train.matmul %y, %w {train.call = #train.call<"">} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %s = train.mul %o, %o : tensor<1x16x64xf32>
   %loss = train.reduce sum %s [2] : tensor<1x16x64xf32> -> tensor<1x16x1xf32>
-  %dw = train.matmul %y, %o {train.library, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
-  %h = train.matmul %o, %dw {train.library, transB = true} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
+  %dw = train.matmul %y, %o {train.call = #train.call<"">, transA = true} : (tensor<1x16x64xf32>, tensor<1x16x64xf32>) -> tensor<1x64x64xf32>
+  %h = train.matmul %o, %dw {train.call = #train.call<"">, transB = true} : (tensor<1x16x64xf32>, tensor<1x64x64xf32>) -> tensor<1x16x64xf32>
   %c = train.compare gt %y, %zero : tensor<1x16x64xf32> -> tensor<1x16x64xi1>
   %d = train.select %c, %h, %zero : tensor<1x16x64xi1>, tensor<1x16x64xf32>
   %e = train.mul %d, %n : tensor<1x16x64xf32>

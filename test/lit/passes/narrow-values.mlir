@@ -15,7 +15,7 @@ func.func @linear(%x: tensor<4x8x16xf32> {train.name = "x"}, %w: tensor<1x16x16x
   %e = train.exp %x : tensor<4x8x16xf32>
   %v = train.reshape %e : tensor<4x8x16xf32> -> tensor<1x32x16xf32>
   %n = train.cast %v : tensor<1x32x16xf32> -> tensor<1x32x16xbf16>
-  %p = train.matmul %n, %w {train.library} : (tensor<1x32x16xbf16>, tensor<1x16x16xbf16>) -> tensor<1x32x16xbf16>
+  %p = train.matmul %n, %w {train.call = #train.call<"">} : (tensor<1x32x16xbf16>, tensor<1x16x16xbf16>) -> tensor<1x32x16xbf16>
   %wide = train.cast %p : tensor<1x32x16xbf16> -> tensor<1x32x16xf32>
   %back = train.reshape %wide : tensor<1x32x16xf32> -> tensor<4x8x16xf32>
   %y = train.add %back, %e : tensor<4x8x16xf32>
@@ -39,12 +39,12 @@ func.func @once(%x: tensor<4x8xf32> {train.name = "x"})
   %n = train.cast %v : tensor<1x4x8xf32> -> tensor<1x4x8xbf16>
   %u = train.reshape %e : tensor<4x8xf32> -> tensor<1x8x4xf32>
   %m = train.cast %u : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
-  %d = train.matmul %n, %m {train.library} : (tensor<1x4x8xbf16>, tensor<1x8x4xbf16>) -> tensor<1x4x4xbf16>
+  %d = train.matmul %n, %m {train.call = #train.call<"">} : (tensor<1x4x8xbf16>, tensor<1x8x4xbf16>) -> tensor<1x4x4xbf16>
   %wide = train.cast %d : tensor<1x4x4xbf16> -> tensor<1x4x4xf32>
   %flat = train.reshape %wide : tensor<1x4x4xf32> -> tensor<16xf32>
   %square = train.reshape %flat : tensor<16xf32> -> tensor<1x4x4xf32>
   %again = train.cast %square : tensor<1x4x4xf32> -> tensor<1x4x4xbf16>
-  %y = train.matmul %again, %d {train.library} : (tensor<1x4x4xbf16>, tensor<1x4x4xbf16>) -> tensor<1x4x4xbf16>
+  %y = train.matmul %again, %d {train.call = #train.call<"">} : (tensor<1x4x4xbf16>, tensor<1x4x4xbf16>) -> tensor<1x4x4xbf16>
   return %y : tensor<1x4x4xbf16>
 }
 
@@ -56,7 +56,7 @@ func.func @parameter(%w: tensor<8x8xf32> {train.variable = "w"}, %x: tensor<1x8x
     -> (tensor<1x8x8xbf16> {train.name = "y"}) attributes {train.entry = "predict"} {
   %v = train.reshape %w : tensor<8x8xf32> -> tensor<1x8x8xf32>
   %n = train.cast %v : tensor<1x8x8xf32> -> tensor<1x8x8xbf16>
-  %y = train.matmul %x, %n {train.library} : (tensor<1x8x8xbf16>, tensor<1x8x8xbf16>) -> tensor<1x8x8xbf16>
+  %y = train.matmul %x, %n {train.call = #train.call<"">} : (tensor<1x8x8xbf16>, tensor<1x8x8xbf16>) -> tensor<1x8x8xbf16>
   return %y : tensor<1x8x8xbf16>
 }
 

@@ -5,7 +5,7 @@
 // update runs beside that product, both live, and the result lies where the input of 2.5 MiB lay, which is dead: the arena
 // is as large as before. The sum that waits for the update stands behind the product then.
 
-module attributes {train.max_workers = 2 : i64} {
+module attributes {train.slots = 2 : i64} {
 // BEFORE-LABEL: func.func @step
 // BEFORE-SAME: train.transient_bytes = 2654208 : i64
 // CHECK-LABEL: func.func @step
@@ -20,7 +20,7 @@ func.func @step(%x: tensor<640x1024xf32> {train.name = "x", train.sample_axis = 
     train.yield %q : tensor<1x16x512xf32>
   }
   // CHECK: train.matmul %[[A]], %[[A]]
-  %g = train.matmul %a, %a {transA = true, train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 0 : i64} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
+  %g = train.matmul %a, %a {transA = true, train.call = #train.call<"">, train.scratch = #train.scratch<slot = 0, shared = 0, tiles = 2, partial = 0>} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
   %gv = train.reshape %g : tensor<1x512x512xf32> -> tensor<512x512xf32>
   // CHECK: %[[N:.*]]:2 = train.fused({{.*}}) {train.beside = 1 : i64
   %n, %s = train.fused(%w, %gv) : (tensor<512x512xf32>, tensor<512x512xf32>) -> (tensor<512x512xf32>, tensor<512x1xf32>) {
@@ -37,7 +37,7 @@ func.func @step(%x: tensor<640x1024xf32> {train.name = "x", train.sample_axis = 
     %r = train.reshape %t : tensor<1x1xf32> -> tensor<1xf32>
     train.yield %r : tensor<1xf32>
   }
-  %h = train.matmul %a, %a {transA = true, train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 0 : i64} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
+  %h = train.matmul %a, %a {transA = true, train.call = #train.call<"">, train.scratch = #train.scratch<slot = 0, shared = 0, tiles = 2, partial = 0>} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
   return %u, %h, %n : tensor<1xf32>, tensor<1x512x512xf32>, tensor<512x512xf32>
 }
 
@@ -47,14 +47,14 @@ func.func @step(%x: tensor<640x1024xf32> {train.name = "x", train.sample_axis = 
 // CHECK: return
 func.func @full(%x: tensor<1x16x512xf32> {train.name = "x", train.sample_axis = 0 : i64}, %w: tensor<512x512xf32> {train.variable = "w"})
     -> (tensor<1x512x512xf32> {train.name = "y"}, tensor<512x512xf32> {train.variable = "w"}) attributes {train.entry = "full"} {
-  %g = train.matmul %x, %x {transA = true, train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 0 : i64} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
+  %g = train.matmul %x, %x {transA = true, train.call = #train.call<"">, train.scratch = #train.scratch<slot = 0, shared = 0, tiles = 2, partial = 0>} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
   %gv = train.reshape %g : tensor<1x512x512xf32> -> tensor<512x512xf32>
   %n = train.fused(%w, %gv) : (tensor<512x512xf32>, tensor<512x512xf32>) -> tensor<512x512xf32> {
   ^bb0(%p: tensor<512x512xf32>, %q: tensor<512x512xf32>):
     %r = train.sub %p, %q : tensor<512x512xf32>
     train.yield %r : tensor<512x512xf32>
   }
-  %h = train.matmul %x, %x {transA = true, train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 0 : i64} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
+  %h = train.matmul %x, %x {transA = true, train.call = #train.call<"">, train.scratch = #train.scratch<slot = 0, shared = 0, tiles = 2, partial = 0>} : (tensor<1x16x512xf32>, tensor<1x16x512xf32>) -> tensor<1x512x512xf32>
   return %h, %n : tensor<1x512x512xf32>, tensor<512x512xf32>
 }
 }

@@ -1,44 +1,48 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(plan-memory))" | FileCheck %s
 
-// Sizes in bytes: x, a, b, y 128 (32 × 4); g 256; scalars 16, rounded up to 64; scratch 2 workers × 640 = 1280; partial sums
-// 512. State lies in the resident arena: −1. Over time ('=': b takes over a's place), in the placement that is found:
+// Sizes in bytes: x, a, b, y 128 (32 × 4); g 256; scalars 16, rounded up to 64; scratch 2 workers × 640 = 1280, above all
+// that lives with it; partial sums 512. State lies in the resident arena: −1. Over time ('=': b takes over a's place), in the placement that is found:
 //
 //   instruction          0      1      2         3         4
-//   1536 +  64 = 1600    scalars ─────────────────────────────  1536 = 1408 + 128
-//   1408 + 128 = 1536    .      .      y ─────────────────────  1408 = 1280 + 128: above b
-//   1280 + 128 = 1408    a ──── a=b ── b ─────── b         .    1280 = 2 × 640: above the scratch
-//    512 + 256 =  768    .      .      scratch   g ──────── g    512: above the partial sums
-//      0 + 512 =  512    x      .      scratch   partial   .
+//    576 + 512 = 1088    .      .      scratch   partial   .
+//    320 + 256 =  576    .      .      scratch   g ──────── g
+//    192 + 128 =  320    x      .      y ─────────────────────
+//     64 + 128 =  192    a ──── a=b ── b ─────── b         .
+//      0 +  64 =   64    scalars ─────────────────────────────
+//
+// Scratch of 1280 bytes begins at 320, where y ends, and ends at 1600. With more workers it would end later, and nothing
+// else would move.
 //
 // The most is live at instruction 2: 1280 (scratch) + 128 (b) + 128 (y) + 64 (scalars) = 1600.
 
-module attributes {train.max_workers = 2 : i64} {
+module attributes {train.slots = 2 : i64} {
 // CHECK-LABEL: func.func @step
-// CHECK-SAME: train.name = "x", train.offset = 0 : i64
+// CHECK-SAME: train.name = "x", train.offset = 192 : i64
 // CHECK-SAME: train.variable = "w"}
-// CHECK-SAME: train.offset = 1536 : i64, train.scalars
+// CHECK-SAME: train.offset = 0 : i64, train.scalars
 // CHECK-SAME: train.lower_bound_bytes = 1600 : i64, train.transient_bytes = 1600 : i64
 func.func @step(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 : i64}, %w: tensor<1x8x8xf32> {train.variable = "w"}, %s: tensor<4xf32> {train.scalars})
     -> (tensor<1x4x8xf32> {train.name = "y"}, tensor<1x8x8xf32> {train.variable = "w"}) attributes {train.entry = "step"} {
-  // CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: 1280>}
+  // CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: 64>}
   %a = train.fused(%x) : (tensor<32xf32>) -> tensor<32xf32> {
   ^bb0(%p: tensor<32xf32>):
     %r = train.exp %p : tensor<32xf32>
     train.yield %r : tensor<32xf32>
   }
-  // CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: 1280>}
+  // CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: 64>}
   %b = train.fused(%a) : (tensor<32xf32>) -> tensor<32xf32> {
   ^bb0(%p: tensor<32xf32>):
     %r = train.exp %p : tensor<32xf32>
     train.yield %r : tensor<32xf32>
   }
-  // A view has no place of its own. Results come first, then scratch, then partial sums.
+  // A view has no place of its own. Results come first, then partial sums.
   // CHECK: train.reshape %{{[^ ]*}} : tensor<32xf32>
   %v = train.reshape %b : tensor<32xf32> -> tensor<1x4x8xf32>
-  // CHECK: train.matmul {{.*}}train.offsets = array<i64: 1408, 0>
-  %y = train.matmul %v, %w {train.library, train.partial_bytes = 0 : i64, train.scratch_slot_bytes = 640 : i64} : (tensor<1x4x8xf32>, tensor<1x8x8xf32>) -> tensor<1x4x8xf32>
-  // CHECK: train.matmul {{.*}}train.offsets = array<i64: 512, 0>
-  %g = train.matmul %v, %y {transA = true, train.library, train.partial_bytes = 512 : i64, train.scratch_slot_bytes = 0 : i64} : (tensor<1x4x8xf32>, tensor<1x4x8xf32>) -> tensor<1x8x8xf32>
+  // CHECK: train.matmul {{.*}}train.offsets = array<i64: 192>{{.*}}train.scratch_offset = 320 : i64
+  %y = train.matmul %v, %w {train.call = #train.call<"">, train.scratch = #train.scratch<slot = 640, shared = 0, tiles = 2, partial = 0>} : (tensor<1x4x8xf32>, tensor<1x8x8xf32>) -> tensor<1x4x8xf32>
+  // CHECK: train.matmul {{.*}}train.offsets = array<i64: 320, 576>
+  // CHECK-NOT: train.scratch_offset
+  %g = train.matmul %v, %y {transA = true, train.call = #train.call<"">, train.scratch = #train.scratch<slot = 0, shared = 0, tiles = 2, partial = 512>} : (tensor<1x4x8xf32>, tensor<1x4x8xf32>) -> tensor<1x8x8xf32>
   // CHECK: train.fused({{.*}}) {train.offsets = array<i64: -1>}
   %n = train.fused(%w, %g, %s) : (tensor<1x8x8xf32>, tensor<1x8x8xf32>, tensor<4xf32>) -> tensor<1x8x8xf32> {
   ^bb0(%p: tensor<1x8x8xf32>, %q: tensor<1x8x8xf32>, %t: tensor<4xf32>):

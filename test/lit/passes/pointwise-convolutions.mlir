@@ -1,6 +1,6 @@
 // REQUIRES: avx512
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(pointwise-convolutions{target=cpu:v4}))" | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(pointwise-convolutions{target=cpu:v3}))" | FileCheck %s --check-prefix=LIBRARY
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(pointwise-convolutions))" | FileCheck %s
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(pointwise-convolutions))" | FileCheck %s --check-prefix=LIBRARY
 
 // Where bf16 is widened, panels read it as it lies: the convolution and both its gradients are products of the tensors
 // seen as matrices. The library of a level without panels would be handed widened copies either way.

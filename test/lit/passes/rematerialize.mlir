@@ -47,10 +47,10 @@ func.func @step(%w: tensor<1x32x32xf32> {train.variable = "w"}) -> (tensor<1x32x
     %r = train.neg %p : tensor<1x32x32xf32>
     train.yield %q, %r : tensor<1x32x32xf32>, tensor<1x32x32xf32>
   } loc("first")
-  %c = train.matmul %a, %b {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("second")
-  %d = train.matmul %c, %c {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
-  %e = train.matmul %c, %d {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
-  %y = train.matmul %e, %a {train.library} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  %c = train.matmul %a, %b {train.call = #train.call<"">} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("second")
+  %d = train.matmul %c, %c {train.call = #train.call<"">} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  %e = train.matmul %c, %d {train.call = #train.call<"">} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
+  %y = train.matmul %e, %a {train.call = #train.call<"">} : (tensor<1x32x32xf32>, tensor<1x32x32xf32>) -> tensor<1x32x32xf32> loc("third")
   return %y : tensor<1x32x32xf32>
 }
 }

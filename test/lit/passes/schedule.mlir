@@ -14,9 +14,9 @@ func.func @predict(%x: tensor<1x8x8xf32> {train.name = "x", train.sample_axis = 
     %r = train.exp %p : tensor<1x8x8xf32>
     train.yield %r : tensor<1x8x8xf32>
   }
-  %b = train.matmul %x, %w {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
-  %d = train.matmul %b, %w {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
-  %c = train.matmul %d, %a {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %b = train.matmul %x, %w {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %d = train.matmul %b, %w {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %c = train.matmul %d, %a {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
   return %c : tensor<1x8x8xf32>
 }
 
@@ -32,14 +32,14 @@ func.func @predict(%x: tensor<1x8x8xf32> {train.name = "x", train.sample_axis = 
 // CHECK: return %[[Y]], %[[W2]], %[[V2]]
 func.func @step(%x: tensor<1x8x8xf32> {train.name = "x", train.sample_axis = 0 : i64}, %w: tensor<1x8x8xf32> {train.variable = "w"}, %v: tensor<1x8x8xf32> {train.variable = "v"})
     -> (tensor<1x8x8xf32> {train.name = "y"}, tensor<1x8x8xf32> {train.variable = "w"}, tensor<1x8x8xf32> {train.variable = "v"}) attributes {train.entry = "step"} {
-  %g = train.matmul %x, %x {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %g = train.matmul %x, %x {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
   %w2 = train.fused(%w, %g) : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32> {
   ^bb0(%p: tensor<1x8x8xf32>, %q: tensor<1x8x8xf32>):
     %r = train.sub %p, %q : tensor<1x8x8xf32>
     train.yield %r : tensor<1x8x8xf32>
   }
-  %h = train.matmul %x, %g {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
-  %y = train.matmul %g, %w {train.library} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %h = train.matmul %x, %g {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %y = train.matmul %g, %w {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
   %v2 = train.fused(%v, %h) : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32> {
   ^bb0(%p: tensor<1x8x8xf32>, %q: tensor<1x8x8xf32>):
     %r = train.sub %p, %q : tensor<1x8x8xf32>

@@ -5,6 +5,7 @@
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/LibraryPrimitive.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Parallelism.h"
 
 #include <algorithm>
 #include <csignal>
@@ -72,20 +73,18 @@ struct IsolatedPlan::State {
     return buffer.arena() == plan::RESIDENT ? resident : transient;
   }
 
-  plan::Expected<plan::KernelFunction> kernelOf(const plan::KernelCall &call) const {
+  Expected<plan::KernelFunction> kernelOf(const plan::KernelCall &call) const {
     plan::KernelFunction function = objects[call.code()].find(call.symbol());
     if (!function)
-      return plan::error("code object {} has no kernel '{}'", call.code(), call.symbol());
+      return error("code object {} has no kernel '{}'", call.code(), call.symbol());
     return function;
   }
 
-  plan::Status prepareAll() {
+  Status prepareAll() {
     for (const plan::Entry &entry : plan.entries())
       for (const plan::Instruction &instruction : entry.instructions()) {
-        uint64_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan.max_workers();
-        Scratch scratch{instruction.scratch_slot_bytes(), slots, instruction.scratch_shared_bytes()};
-        if (instruction.scratch() < 0)
-          scratch = {};
+        Scratch scratch{instruction.scratch_slot_bytes(), static_cast<uint64_t>(plan::tilesOf(entry, instruction)),
+                        instruction.scratch_shared_bytes()};
         plan::KernelFunction rows = nullptr;
         if (instruction.has_kernel() || instruction.matmul().has_row_kernel()) {
           auto found = kernelOf(instruction.has_kernel() ? instruction.kernel() : instruction.matmul().row_kernel());
@@ -101,19 +100,19 @@ struct IsolatedPlan::State {
           return call.status();
         calls[&instruction] = call.take();
       }
-    return plan::Status::success();
+    return Status::success();
   }
 
-  plan::Status run(const plan::Entry &entry, std::mt19937_64 &random) {
+  Status run(const plan::Entry &entry, std::mt19937_64 &random) {
     std::fill(transient.begin(), transient.end(), kUnset);
     for (const plan::Buffer &buffer : entry.buffers())
       if (buffer.kind() == plan::Buffer::INPUT || buffer.kind() == plan::Buffer::SCALARS ||
           buffer.kind() == plan::Buffer::COUNTERS)
         draw(buffer, random);
     for (int i = 0; i < entry.instructions_size(); ++i)
-      if (plan::Status status = runInstruction(entry, i); !status.ok())
+      if (Status status = runInstruction(entry, i); !status.ok())
         return status.withContext(runningText);
-    return plan::Status::success();
+    return Status::success();
   }
 
   /// Bits of any kind, small integers, or zeros: indices in and out of range, numbers and NaN.
@@ -126,7 +125,7 @@ struct IsolatedPlan::State {
     }
   }
 
-  plan::Status runInstruction(const plan::Entry &entry, int index) {
+  Status runInstruction(const plan::Entry &entry, int index) {
     const plan::Instruction &instruction = entry.instructions(index);
     fmt::format_to_n(runningText, sizeof(runningText) - 1, "entry '{}', instruction {} (node '{}'){}", entry.name(),
                      index, instruction.node(), '\0');
@@ -154,7 +153,7 @@ struct IsolatedPlan::State {
         aligned = 1;
       place.memory = std::make_unique<Guarded>(place.buffer->bytes(), std::max(aligned, alignment));
       if (!place.memory->data)
-        return plan::error("no memory for a copy of {} bytes", place.buffer->bytes());
+        return error("no memory for a copy of {} bytes", place.buffer->bytes());
       std::memcpy(place.memory->data, arenaOf(*place.buffer).data() + place.buffer->offset(), place.buffer->bytes());
       if (!place.written)
         place.memory->makeReadOnly();
@@ -163,7 +162,7 @@ struct IsolatedPlan::State {
     for (const plan::Operand &operand : instruction.operands())
       pointers.push_back(places.at(keyOf(entry.buffers(static_cast<int>(operand.buffer())))).memory->data +
                          operand.byte_offset());
-    if (plan::Status status = execute(entry, instruction, pointers); !status.ok())
+    if (Status status = execute(entry, instruction, pointers); !status.ok())
       return status;
     for (auto &[key, place] : places)
       if (!place.memory->isIntact()) {
@@ -172,10 +171,10 @@ struct IsolatedPlan::State {
       } else if (place.written) {
         std::memcpy(arenaOf(*place.buffer).data() + place.buffer->offset(), place.memory->data, place.buffer->bytes());
       }
-    return plan::Status::success();
+    return Status::success();
   }
 
-  plan::Status execute(const plan::Entry &entry, const plan::Instruction &instruction, std::vector<void *> &pointers) {
+  Status execute(const plan::Entry &entry, const plan::Instruction &instruction, std::vector<void *> &pointers) {
     auto remaining = [&](int index) {
       const plan::Operand &operand = instruction.operands(index);
       uint64_t bytes = plan::tensorBytes(entry.buffers(static_cast<int>(operand.buffer())).type()).value_or(0);
@@ -183,35 +182,33 @@ struct IsolatedPlan::State {
     };
     if (instruction.has_copy()) {
       std::memmove(pointers[1], pointers[0], std::min(remaining(0), remaining(1)));
-      return plan::Status::success();
+      return Status::success();
     }
     if (instruction.has_fill()) {
       plan::DType dtype = entry.buffers(static_cast<int>(instruction.operands(0).buffer())).type().dtype();
       plan::fillElements(pointers[0], dtype, remaining(0) / plan::dtypeBytes(dtype), instruction.fill().value());
-      return plan::Status::success();
+      return Status::success();
     }
-    uint64_t slots = instruction.scratch_slots() ? instruction.scratch_slots() : plan.max_workers();
     if (instruction.has_kernel()) {
       // A slot of its own for each tile: what it touches beyond would be another worker's.
       WorkerScope scope;
-      bool hasScratch = instruction.scratch() >= 0;
-      Guarded slot(hasScratch ? instruction.scratch_slot_bytes() : 0, plan::kAlignmentBytes);
+      bool hasScratch = plan::hasScratch(instruction);
+      Guarded slot(instruction.scratch_slot_bytes(), plan::kAlignmentBytes);
       std::memset(slot.data, -1, slot.bytes);
       plan::KernelFunction kernel = *kernelOf(instruction.kernel());
       for (int64_t tile = instruction.kernel().tiles(); tile-- > 0;)
         kernel(pointers.data(), tile, tile + 1, hasScratch ? slot.data : nullptr);
-      return plan::Status::success();
+      return Status::success();
     }
-    uint64_t bytes =
-        instruction.scratch() < 0 ? 0 : instruction.scratch_shared_bytes() + slots * instruction.scratch_slot_bytes();
+    uint64_t bytes = plan::scratchBytes(entry, instruction, pool.size());
     Guarded scratch(bytes, plan::kAlignmentBytes);
     if (!scratch.data)
-      return plan::error("no memory for {} bytes of scratch", bytes);
+      return error("no memory for {} bytes of scratch", bytes);
     std::memset(scratch.data, -1, bytes);
     WorkerScope scope;
     if (!runCall(*calls.at(&instruction), pool, pointers.data(), bytes ? scratch.data : nullptr))
-      return plan::error("the library failed");
-    return plan::Status::success();
+      return error("the library failed");
+    return Status::success();
   }
 
   const plan::Plan &plan;
@@ -225,15 +222,15 @@ IsolatedPlan::IsolatedPlan(std::unique_ptr<State> state) : state(std::move(state
 IsolatedPlan::IsolatedPlan(IsolatedPlan &&) = default;
 IsolatedPlan::~IsolatedPlan() = default;
 
-plan::Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsigned threads) {
+Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsigned threads) {
   const plan::Plan &plan = reader.plan();
-  if (plan::Status status = selectLevel(plan.target()); !status.ok())
+  if (Status status = selectLevel(plan.target()); !status.ok())
     return status;
   constexpr uint64_t mostBytes = uint64_t(1) << 30;
   if (plan.resident_bytes() > mostBytes || plan.transient_bytes() > mostBytes)
-    return plan::error("arenas of {} and {} bytes are too large to test", plan.resident_bytes(),
+    return error("arenas of {} and {} bytes are too large to test", plan.resident_bytes(),
                        plan.transient_bytes());
-  auto state = std::make_unique<State>(plan, std::min(threads, plan.max_workers()));
+  auto state = std::make_unique<State>(plan, threads);
   state->resident.resize(plan.resident_bytes());
   state->transient.resize(plan.transient_bytes());
   for (const plan::CodeObject &code : plan.code_objects()) {
@@ -242,14 +239,14 @@ plan::Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, 
       return object.status();
     state->objects.push_back(object.take());
   }
-  if (plan::Status status = state->prepareAll(); !status.ok())
+  if (Status status = state->prepareAll(); !status.ok())
     return status;
-  if (plan::Status status = loadInitialValues(reader, state->resident.data(), state->pool); !status.ok())
+  if (Status status = loadInitialValues(reader, state->resident.data(), state->pool); !status.ok())
     return status;
   return IsolatedPlan(std::move(state));
 }
 
-plan::Status IsolatedPlan::run(const plan::Entry &entry, std::mt19937_64 &random) { return state->run(entry, random); }
+Status IsolatedPlan::run(const plan::Entry &entry, std::mt19937_64 &random) { return state->run(entry, random); }
 
 void nameFaults() {
   auto handler = [](int signal) {

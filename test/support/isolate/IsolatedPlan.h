@@ -20,14 +20,14 @@ namespace tcc::test {
 class IsolatedPlan {
 public:
   /// Loads a plan that the verifier accepted, with `threads` workers for library calls. Errors as createCpuDevice's.
-  static plan::Expected<IsolatedPlan> load(const plan::PlanReader &reader, unsigned threads);
+  static Expected<IsolatedPlan> load(const plan::PlanReader &reader, unsigned threads);
 
   IsolatedPlan(IsolatedPlan &&);
   ~IsolatedPlan();
 
   /// Runs an entry once. Its inputs, scalars and counters are drawn anew; transient memory is full of what no value is.
   /// Error: the library failed.
-  plan::Status run(const plan::Entry &entry, std::mt19937_64 &random);
+  Status run(const plan::Entry &entry, std::mt19937_64 &random);
 
 private:
   struct State;

@@ -27,7 +27,7 @@ void run(const std::function<void(plan::Plan &)> &change) {
   ASSERT_TRUE(isolated.ok()) << isolated.message();
   nameFaults();
   std::mt19937_64 random(1);
-  plan::Status status = isolated->run(reader->plan().entries(0), random);
+  Status status = isolated->run(reader->plan().entries(0), random);
   ASSERT_TRUE(status.ok()) << status.message();
 }
 

@@ -121,7 +121,7 @@ TEST_F(ArrayFormats, UnknownPlaces) {
   expectError(openDataset(at("nowhere"), {}), {"nowhere", "no such file"});
   expectError(openDataset(write("d.xyz", "1"), {}), {"d.xyz", ".safetensors"});
   std::filesystem::create_directory(at("empty"));
-  expectError(openDataset(at("empty"), {}), {"empty", "no data that is known"});
+  expectError(openDataset(at("empty"), {}), {"empty", "no known kind of data"});
 }
 
 TEST_F(ArrayFormats, EvalSplitTakesTheTail) {

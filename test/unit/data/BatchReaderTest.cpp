@@ -17,9 +17,9 @@ protected:
   std::vector<T> fill(BatchReader &reader, std::vector<uint64_t> indices, size_t count, bool mask = false,
                       size_t input = 0, size_t inputs = 1) {
     std::vector<T> values(count);
-    std::vector<void *> buffers(inputs, nullptr);
-    buffers[input] = values.data();
-    plan::Status status = reader.fill(indices, mask, buffers);
+    std::vector<std::span<std::byte>> given(inputs);
+    given[input] = std::as_writable_bytes(std::span(values));
+    Status status = reader.fill(indices, mask, given);
     EXPECT_TRUE(status.ok()) << status.message();
     return values;
   }

@@ -49,7 +49,7 @@ runtime::Tensor tensorOf(const std::string &name, plan::DType dtype, std::vector
 
 template <typename T> std::vector<T> readSample(const runtime::Column &column, uint64_t index) {
   std::vector<T> values(column.sampleBytes() / sizeof(T));
-  plan::Status status = column.read(index, reinterpret_cast<std::byte *>(values.data()));
+  Status status = column.read(index, reinterpret_cast<std::byte *>(values.data()));
   EXPECT_TRUE(status.ok()) << status.message();
   return values;
 }

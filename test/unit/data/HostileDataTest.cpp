@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kMemory = uint64_t(256) << 20;
 
 /// Opens data from memory with little address space left; the sanitizers' own reservations make that impossible there.
-plan::Expected<Dataset> openInLittleMemory(const std::string &name, const std::string &bytes) {
+Expected<Dataset> openInLittleMemory(const std::string &name, const std::string &bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   return openDatasetBytes(name, bytes, {});
 #else
@@ -100,7 +100,7 @@ TEST_F(Hostile, JpegOfManyScans) {
   auto data = openDataset(at("d"), {});
   ASSERT_TRUE(data.ok()) << data.message();
   std::vector<std::byte> space(data->find("image")->sampleBytes());
-  plan::Status status = data->find("image")->read(0, space.data());
+  Status status = data->find("image")->read(0, space.data());
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("1.jpg: damaged JPEG"), std::string::npos) << status.message();
 }

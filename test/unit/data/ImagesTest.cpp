@@ -1,4 +1,4 @@
-//===- ImagesTest.cpp - class folders, tars, IDX, CIFAR, transforms ------===//
+//===- ImagesTest.cpp - class folders, tars, IDX, CIFAR -------------------===//
 #include "test/unit/data/DataFixture.h"
 #include "test/unit/data/SampleFiles.h"
 
@@ -113,25 +113,4 @@ TEST_F(Images, Cifar) {
   ASSERT_TRUE(fine.ok()) << fine.message();
   EXPECT_EQ(readSample<int64_t>(*fine->find("label"), 0), std::vector<int64_t>{5}) << "the fine label";
   expectError(openDataset(write("data_batch_3.bin", record.substr(1)), {}), {"data_batch_3.bin", "3073"});
-}
-
-TEST_F(Images, Normalise) {
-  write("d/a/1.png", png(2, 2));
-  DatasetOptions options;
-  options.settings["transform"] = R"([{"column":"image","kind":"normalise","mean":[0,0,0.5],"std":[1,1,0.25]}])";
-  auto data = openDataset(at("d"), options);
-  ASSERT_TRUE(data.ok()) << data.message();
-  std::vector<float> values = readSample<float>(*data->find("image"), 0);
-  EXPECT_FLOAT_EQ(values[1], 10 / 255.0f);
-  EXPECT_FLOAT_EQ(values[8], (7 / 255.0f - 0.5f) / 0.25f);
-  auto refuse = [&](const char *text, std::initializer_list<std::string> says) {
-    options.settings["transform"] = text;
-    expectError(openDataset(at("d"), options), says);
-  };
-  refuse(R"([{"column":"picture","kind":"normalise"}])", {"data.transform 1", "'picture'", "'image'"});
-  refuse(R"([{"column":"image","kind":"rotate"}])", {"'rotate'", "normalise"});
-  refuse(R"([{"column":"label","kind":"normalise","mean":0,"std":1}])", {"'label'", "i64", "f32"});
-  refuse(R"([{"column":"image","kind":"normalise","mean":[1,2],"std":1}])", {"3 channels"});
-  refuse(R"([{"column":"image","kind":"normalise","mean":0,"std":0}])", {"divides by 0"});
-  refuse(R"([{"column":"image","kind":"normalise","mean":0,"sdt":1}])", {"'sdt'"});
 }

@@ -30,7 +30,7 @@ protected:
   template <typename T> std::string ids(const std::string &name, const char *descriptor, std::vector<T> values) {
     return write(name + "/ids.npy", npy(descriptor, "(" + std::to_string(values.size() / 4) + ", 4)", bytesOf(values)));
   }
-  plan::Expected<BatchReader> bindAll(const plan::Entry &entry, const std::string &name, uint64_t maxBad = 0) {
+  Expected<BatchReader> bindAll(const plan::Entry &entry, const std::string &name, uint64_t maxBad = 0) {
     BindOptions options;
     options.maxBad = maxBad;
     auto opened = openDataset(at(name), {});
@@ -39,10 +39,10 @@ protected:
     return BatchReader::bind(entry, *kept.back(), options);
   }
   /// Fills one batch of ids.
-  plan::Status fill(BatchReader &reader, std::vector<uint64_t> indices) {
+  Status fill(BatchReader &reader, std::vector<uint64_t> indices) {
     batch.assign(8, 0);
-    void *buffer = batch.data();
-    return reader.fill(indices, false, std::span<void *const>(&buffer, 1));
+    std::span<std::byte> buffer = std::as_writable_bytes(std::span(batch));
+    return reader.fill(indices, false, {&buffer, 1});
   }
   std::vector<std::unique_ptr<Dataset>> kept;
   std::vector<int64_t> batch;
@@ -109,8 +109,8 @@ TEST_F(SampleChecks, DamagedSamplesGiveWayToTheNext) {
   write("d/a/3.png", "no picture");
   plan::Entry entry = entryOf(2, {{"image", plan::F32, {2, 3, 2, 2}, 0}});
   std::vector<float> values(24);
-  void *buffer = values.data();
-  std::span<void *const> buffers(&buffer, 1);
+  std::span<std::byte> buffer = std::as_writable_bytes(std::span(values));
+  std::span<const std::span<std::byte>> buffers(&buffer, 1);
   auto strict = bindAll(entry, "d");
   ASSERT_TRUE(strict.ok()) << strict.message();
   std::vector<uint64_t> indices = {0, 1};

@@ -78,3 +78,17 @@ TEST(Sampler, RandomDrawsSpreadOverAllStarts) {
   EXPECT_GT(std::set<uint64_t>(draws.begin(), draws.end()).size(), 990u);
   EXPECT_NE(draws, epochOf(sampler, 1));
 }
+
+TEST(Sampler, WeightsSayHowOftenASampleIsDrawn) {
+  auto sums = cumulativeWeights(std::vector<double>{1, 0, 3, 0});
+  ASSERT_TRUE(sums.ok()) << sums.message();
+  Sampler sampler(4, 40000, 100, SampleOrder::Random, 3, false, *sums);
+  EXPECT_TRUE(sampler.repeats());
+  std::vector<uint64_t> order = epochOf(sampler, 0);
+  const auto ofLast = std::count(order.begin(), order.end(), 2u);
+  EXPECT_EQ(ofLast + std::count(order.begin(), order.end(), 0u), 40000) << "a weight of 0 is never drawn";
+  EXPECT_NEAR(static_cast<double>(ofLast), 30000, 4 * 87) << "four deviations";
+  EXPECT_NE(order, epochOf(sampler, 1));
+  EXPECT_FALSE(cumulativeWeights(std::vector<double>{0, 0}).ok());
+  EXPECT_FALSE(cumulativeWeights(std::vector<double>{1, -1}).ok());
+}

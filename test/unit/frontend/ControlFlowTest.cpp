@@ -73,7 +73,7 @@ TEST_F(ControlFlow, ACountThatDependsOnDataStacksNothing) {
       s = Identity (w)
     }>
   })");
-  EXPECT_THAT(problem(m), AllOf(HasSubstr("\"all\" has as many parts as there are iterations, which depends on graph input go"),
+  EXPECT_THAT(problem(m), AllOf(HasSubstr("\"all\" has one part for each iteration, and their number depends on graph input go"),
                                 HasSubstr("--fix go=VALUE")));
 }
 

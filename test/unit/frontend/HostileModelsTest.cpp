@@ -158,7 +158,7 @@ TEST_F(HostileModels, DoublingFunctionsAreCountedNotInlined) {
       node.add_output(k ? "b" : "t");
     }
   }
-  EXPECT_THAT(problem(m), HasSubstr("functions, inlined, make it more than 100000 nodes"));
+  EXPECT_THAT(problem(m), HasSubstr("inlining its functions gives more than 100000 nodes"));
   // The last one calls the first.
   onnx::NodeProto &last = *m.model.mutable_functions(40)->mutable_node(0);
   last.set_op_type("F0");

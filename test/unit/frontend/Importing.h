@@ -22,7 +22,7 @@ protected:
   }
   void TearDown() override { std::filesystem::remove_all(folder); }
 
-  plan::Expected<frontend::ImportedModel> import(const OnnxModel &model, const frontend::ImportOptions &options = {}) {
+  Expected<frontend::ImportedModel> import(const OnnxModel &model, const frontend::ImportOptions &options = {}) {
     model.save(folder + "/m.onnx");
     return frontend::importModel(context, folder + "/m.onnx", options);
   }

@@ -1,5 +1,5 @@
 //===- ParameterGroupsTest.cpp - globs, selectors, first match ---------------===//
-#include "passes/ParameterGroups.h"
+#include "passes/training/ParameterGroups.h"
 
 #include "test/unit/passes/Program.h"
 
@@ -27,7 +27,7 @@ struct Groups : testing::Test {
     initializers["onnx_MatMul_7"].display = "head.weight";
   }
 
-  plan::Expected<std::vector<train::ParameterGroup>> make() {
+  Expected<std::vector<train::ParameterGroup>> make() {
     std::vector<train::VariableOp> parameters, others;
     for (auto variable : program.module->getOps<train::VariableOp>())
       (variable.getRole() == "parameter" ? parameters : others).push_back(variable);

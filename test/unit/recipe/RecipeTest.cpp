@@ -1,5 +1,6 @@
 //===- RecipeTest.cpp - recipes: values, defaults, and every kind of mistake -===//
-#include "compiler/Recipe.h"
+#include "compiler/recipe/Recipe.h"
+#include "compiler/recipe/RecipeStores.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -21,13 +22,13 @@ protected:
   }
   void TearDown() override { std::filesystem::remove_all(folder); }
 
-  plan::Expected<Recipe> read(const std::string &text, const std::vector<std::string> &settings = {}) {
+  Expected<Recipe> read(const std::string &text, const std::vector<std::string> &settings = {}) {
     std::ofstream(path()) << text;
     return readRecipe(path(), settings);
   }
   /// The message without the folder in front of the file's name.
   std::string problem(const std::string &text, const std::vector<std::string> &settings = {}) {
-    plan::Expected<Recipe> recipe = read(text, settings);
+    Expected<Recipe> recipe = read(text, settings);
     if (recipe)
       return "accepted";
     std::string message = recipe.message();
@@ -173,8 +174,8 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
   EXPECT_EQ(problem("[optimizer]\nweight_decya = 0.1\n"),
             "recipe.toml:2:1: unknown key optimizer.weight_decya; the nearest known one is optimizer.weight_decay");
   EXPECT_EQ(problem("a = 1\n[optimizer]\n"),
-            "recipe.toml:1:1: unknown key a; a recipe has the tables checkpoint, compiler, data, loss, model, optimizer, "
-            "schedule, train");
+            "recipe.toml:1:1: unknown key a; a recipe has the tables checkpoint, compiler, data, evaluate, loss, model, "
+            "optimizer, schedule, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
   EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");
@@ -184,7 +185,8 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
 
 TEST_F(RecipeFile, UnknownKeysThatAreNearNoneNameWhatIsThere) {
   EXPECT_EQ(problem("[train]\nflavour = 1\n"), "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, "
-                                               "clip_norm, clip_value, seed, precision");
+                                               "clip_norm, clip_value, seed, precision, ema.decay, ema.every, "
+                                               "ema.warmup, ema.on");
   EXPECT_THAT(problem("[optimizer]\nkind = \"adamW\"\n"), HasSubstr("the nearest is \"adamw\""));
   EXPECT_THAT(problem("[optimizer]\nkind = \"shampoo\"\n"),
               AllOf(HasSubstr("\"shampoo\" is unknown; known: sgd, "), Not(HasSubstr("nearest"))));
@@ -245,7 +247,7 @@ TEST_F(RecipeFile, TypesAndRangesAreChecked) {
 }
 
 TEST_F(RecipeFile, WhatThisVersionDoesNotDoIsRefused) {
-  for (const char *text : {"[train]\nema = { decay = 0.99 }\n", "[train]\nprecision = \"f16\"\n",
+  for (const char *text : {"[train]\nprecision = \"f16\"\n",
                            "[evaluate]\ndims = { s = 1 }\n"})
     EXPECT_THAT(problem(text), AllOf(HasSubstr("recipe.toml:2:1: "), HasSubstr("not supported by this version yet"))) << text;
 }
@@ -301,13 +303,56 @@ TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {
   EXPECT_EQ(lists->loss.of, (std::vector<std::string>{"a", "b", "c"}));
 }
 
+/// Every key of the table that compiling reads is stored somewhere, and nothing else is.
+TEST(RecipeKeys, EveryKeyIsStored) {
+  std::vector<std::string> keys, stored;
+  for (const recipe::Key &key : recipe::allKeys())
+    if (key.change == recipe::Change::Recompile || key.change == recipe::Change::RunTime)
+      keys.push_back(key.name);
+  for (const auto &[name, store] : recipe::allStores())
+    stored.push_back(name);
+  EXPECT_THAT(stored, testing::UnorderedElementsAreArray(keys));
+}
+
+/// The defaults that the table tells are those of Recipe. What the runtime defaults is in ScalarsTest.cpp.
+TEST(RecipeKeys, PresetsAreTheDefaults) {
+  size_t tried = 0;
+  for (const recipe::Key &key : recipe::allKeys()) {
+    bool ofRuntime =
+        key.name.starts_with("schedule.") || key.name.starts_with("checkpoint.") || key.name.starts_with("data.");
+    if (ofRuntime || key.preset.empty() || !parseToml("v = " + key.preset).ok())
+      continue;
+    Recipe fresh;
+    Status status = applySettings(fresh, {key.name + "=" + key.preset});
+    EXPECT_TRUE(status.ok()) << key.name << ": " << status.message();
+    EXPECT_TRUE(fresh == Recipe()) << key.name << " = " << key.preset << " is not the default";
+    ++tried;
+  }
+  EXPECT_GT(tried, 40u);
+}
+
+/// docs/guide/recipe.md holds the table of keys. To write it anew: TCC_WRITE_DOCS=1 build/bin/RecipeTest
+/// --gtest_filter='*Page*'
+TEST(RecipeKeys, ThePageHoldsTheTable) {
+  const std::string page = RECIPE_PAGE, begin = "<!-- keys: from support/recipe/Keys.cpp -->\n", end = "<!-- end -->\n";
+  std::ifstream file(page);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  size_t from = text.find(begin), to = text.find(end);
+  ASSERT_TRUE(from != text.npos && to != text.npos && from < to) << page << " has no place for the table of keys";
+  from += begin.size();
+  if (std::getenv("TCC_WRITE_DOCS"))
+    std::ofstream(page) << text.substr(0, from) << recipe::keysTable() << text.substr(to);
+  else
+    EXPECT_EQ(text.substr(from, to - from), recipe::keysTable()) << "write it anew with TCC_WRITE_DOCS=1";
+}
+
 TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
   EXPECT_THAT(problem("[optimizer\nlr = 1\n"), HasSubstr("recipe.toml:1:"));
   EXPECT_THAT(readRecipe(folder + "/none.toml", {}).message(), AllOf(HasSubstr("none.toml"), HasSubstr("No such file")));
   EXPECT_THAT(readRecipe(folder, {}).message(), HasSubstr("is a folder"));
   auto usage = readRecipe("", {"optimizer.lr"});
   EXPECT_THAT(usage.message(), HasSubstr("expected KEY=VALUE"));
-  EXPECT_EQ(usage.status().exitCode(), plan::kExitUsage);
+  EXPECT_EQ(usage.status().exitCode(), kExitUsage);
   EXPECT_THAT(readRecipe("", {"optimizer.betas=[0.9,"}).message(), HasSubstr("--set optimizer.betas=[0.9,: "));
 }
 
@@ -322,8 +367,8 @@ TEST(Globs, MatchAsTheShellDoes) {
 /// Texts on which the TOML library fails an assertion or reads past its buffer.
 TEST_F(RecipeFile, TextThatIsNoTomlIsRefusedBeforeItIsParsed) {
   EXPECT_THAT(problem(std::string("[\0]\nk", 5)), AllOf(HasSubstr("recipe.toml:1:2: "), HasSubstr("\\u0000")));
-  EXPECT_THAT(problem("[loss]\nsh\xc8\x96ift = true\n"), AllOf(HasSubstr("recipe.toml:2:3: "), HasSubstr("outside of a string")));
-  EXPECT_THAT(problem("[loss]\nof = \"\xff\"\n"), AllOf(HasSubstr("recipe.toml:2:7: "), HasSubstr("no UTF-8")));
+  EXPECT_THAT(problem("[loss]\nsh\xc8\x96ift = true\n"), AllOf(HasSubstr("recipe.toml:2:3: "), HasSubstr("is outside a string")));
+  EXPECT_THAT(problem("[loss]\nof = \"\xff\"\n"), AllOf(HasSubstr("recipe.toml:2:7: "), HasSubstr("is not UTF-8")));
   EXPECT_THAT(problem("[loss]\nof = \"\x1b[31m\"\n"), HasSubstr("control character, \\u001b"));
   EXPECT_THAT(problem("\"\"\"\n\xc3\xbc\"\"\" = 1"), HasSubstr("recipe.toml:1:"));
   EXPECT_THAT(problem("", {"optimizer.l\xc3\xbc=1"}), HasSubstr("--set optimizer.l\xc3\xbc"));

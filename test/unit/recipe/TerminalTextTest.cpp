@@ -1,10 +1,10 @@
 //===- TerminalTextTest.cpp - what a terminal must not get -----------------===//
-#include "runtime/plan/TerminalText.h"
+#include "support/TerminalText.h"
 
 #include <gtest/gtest.h>
 
-using tcc::plan::oneLine;
-using tcc::plan::terminalText;
+using tcc::oneLine;
+using tcc::terminalText;
 
 TEST(TerminalText, EscapeSequencesBecomeText) {
   EXPECT_EQ(terminalText("a\x1b[31mb\rc\b\x7f"), "a\\u001b[31mb\\u000dc\\u0008\\u007f");

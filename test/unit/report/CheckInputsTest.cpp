@@ -56,7 +56,7 @@ protected:
     std::memcpy(kept.back().data(), values.data(), kept.back().size());
     tensors.push_back({name, typeOf(dtype, dims), {}});
   }
-  plan::Expected<InputValues> read(std::map<std::string, std::string> columns = {}) {
+  Expected<InputValues> read(std::map<std::string, std::string> columns = {}) {
     for (size_t i = 0; i < kept.size(); ++i)
       tensors[i].bytes = kept[i];
     EXPECT_TRUE(runtime::writeSafetensors(path, tensors).ok());

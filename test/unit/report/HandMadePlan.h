@@ -9,6 +9,8 @@
 //     0–64               x     .       .      .
 //   live               128  1192     128    128
 //
+// Scratch is that of two workers: 200 bytes together, and 400 each.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_UNIT_REPORT_HANDMADEPLAN_H
 #define TCC_TEST_UNIT_REPORT_HANDMADEPLAN_H
@@ -54,7 +56,6 @@ inline plan::Instruction &addInstruction(plan::Entry &entry, const std::string &
   instruction.add_nodes(node);
   instruction.set_flops(flops);
   instruction.set_bytes(bytes);
-  instruction.set_scratch(-1);
   entry.set_flops(entry.flops() + flops);
   return instruction;
 }
@@ -98,13 +99,17 @@ inline plan::Plan handMadePlan() {
   addBuffer(step, "a", 64, 64, 0, 1);
   addBuffer(step, "b", 128, 128, 1, 2);
   addBuffer(step, "c", 128, 128, 2, 4).set_kind(plan::Buffer::OUTPUT);
-  addBuffer(step, "scratch", 256, 1000, 1, 1).set_kind(plan::Buffer::SCRATCH);
   plan::Buffer &state = addBuffer(step, "w", 0, 64, -1, 4);
   state.set_arena(plan::RESIDENT);
   state.set_kind(plan::Buffer::STATE);
   state.set_variable(0);
   addInstruction(step, "first", 10, 128).mutable_kernel()->set_symbol("k_same");
-  addInstruction(step, "product", 1000, 192).mutable_matmul()->add_kernels()->set_implementation("brg:avx2");
+  plan::Instruction &product = addInstruction(step, "product", 1000, 192);
+  product.mutable_matmul();
+  product.set_tiles(4);
+  product.set_scratch_offset(256);
+  product.set_scratch_shared_bytes(200);
+  product.set_scratch_slot_bytes(400);
   addInstruction(step, "third", 10, 256).mutable_kernel()->set_symbol("k_same");
   addInstruction(step, "last", 0, 64).mutable_fill();
   return plan;

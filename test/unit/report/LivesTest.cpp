@@ -36,7 +36,7 @@ struct Step {
     w.set_arena(plan::RESIDENT);
     w.set_variable(0);
     add("unread", 4, 4);
-    add("scratch", 5, 5).set_kind(plan::Buffer::SCRATCH);
+    add("partial sums", 5, 5).set_kind(plan::Buffer::PARTIAL_SUMS);
     plan::Port &loss = *entry.add_outputs();
     loss.set_name("loss_sum");
     loss.set_buffer(7);
@@ -45,7 +45,7 @@ struct Step {
     run("loss", {2}, {7, 3});
     run("act", {1}, {4}).set_recompute(true);
     run("act", {4, 3}, {5, 9});
-    run("product", {0, 5}, {6}).set_scratch(10);
+    run("product", {0, 5}, {6, 10});
     run("w", {6, 8}, {8});
   }
 
@@ -104,7 +104,7 @@ TEST(Lives, EachBufferHasItsPurpose) {
   for (const BufferLife &life : analyzeLives(step.plan, step.entry).buffers)
     purposes.push_back(life.purpose);
   //                                          x      h      y           dy     y2          dh        dw        loss    w
-  //                                          unread    scratch
+  //                                          unread    partial sums
   EXPECT_EQ(purposes, (std::vector<Purpose>{Input, Saved, Activation, Saved, Recomputed, Gradient, Gradient, Output,
                                             State, Gradient, Scratch}));
 }
@@ -121,7 +121,7 @@ TEST(Lives, TheReasonNamesTheLastReader) {
   EXPECT_EQ(step.why("loss"), "a result of the entry");
   EXPECT_EQ(step.why("w"), "state");
   EXPECT_EQ(step.why("unread"), "read by nobody");
-  EXPECT_EQ(step.why("scratch"), "used by one instruction");
+  EXPECT_EQ(step.why("partial sums"), "used by one instruction");
 }
 
 TEST(Lives, WhatTheForwardPassReadsLastIsNotSavedForIt) {
@@ -147,7 +147,6 @@ TEST(Lives, WithoutALossAllIsForward) {
 TEST(Lives, OperandsThatNameNoBufferArePassedOver) {
   Step step;
   step.entry.mutable_instructions(0)->mutable_operands(0)->set_buffer(4000000000u);
-  step.entry.mutable_instructions(1)->set_scratch(77);
   step.entry.mutable_buffers(8)->set_variable(1000);
   EXPECT_EQ(analyzeLives(step.plan, step.entry).buffers.size(), 11u);
 }

@@ -25,7 +25,7 @@ TEST(ReportDiff, EqualPlansHaveNone) {
   plan::Plan other = handMadePlan();
   other.mutable_entries(0)->mutable_buffers(1)->set_offset(1500);
   expectText(diffText(difference(handMadePlan(), other)),
-             "no difference in what a report says; the plans differ in bytes");
+             "no difference in the reports; the files differ in constants");
 }
 
 TEST(ReportDiff, SizesAreSetAgainstEachOther) {
@@ -67,22 +67,23 @@ TEST(ReportDiff, ProgramsKernelsParametersAndRecipe) {
   plan::Plan a = handMadePlan(), b = handMadePlan();
   a.set_recipe("[optimizer]\nlr = 1\nbetas = 2\n# a remark\n");
   b.set_recipe("[optimizer]\n\n  lr = 3\nbetas = 2\n[train]\nlr = 1\n");
-  b.mutable_entries(0)->mutable_instructions(1)->mutable_matmul()->mutable_kernels(0)->set_implementation("other");
+  b.mutable_entries(0)->mutable_instructions(1)->mutable_matmul()->set_implementation(
+      plan::MatmulCall::PANELS);
   b.mutable_variables(3)->set_role(plan::PARAMETER);
   b.mutable_training()->mutable_optimizer()->mutable_groups(0)->set_weight_decay(0);
   b.add_entries()->set_name("predict");
   nlohmann::ordered_json json = difference(a, b);
   EXPECT_EQ(json["recipe"].dump(),
             R"({"vanished":["[optimizer] lr = 1"],"appeared":["[optimizer] lr = 3","[train] lr = 1"]})");
-  EXPECT_EQ(json["kernels"]["vanished"][0]["name"], "matmul brg:avx2");
-  EXPECT_EQ(json["kernels"]["appeared"][0]["name"], "matmul other");
+  EXPECT_EQ(json["kernels"]["vanished"][0]["name"], "matmul oneDNN");
+  EXPECT_EQ(json["kernels"]["appeared"][0]["name"], "matmul panels");
   EXPECT_EQ(json["parameters"]["trainable"].dump(), R"({"appeared":["mean"]})");
   EXPECT_EQ(json["parameters"]["frozen"].dump(), R"({"vanished":["mean"]})");
   EXPECT_EQ(json["parameters"]["groups"]["vanished"][0], "w in \"default\": lr x 1, weight decay 0.5");
   EXPECT_EQ(json["programs"]["predict"]["change"], "appeared");
   std::string text = diffText(json);
   for (const char *part : {"program predict: in B alone", "recipe\n  - [optimizer] lr = 1\n  + [optimizer] lr = 3\n",
-                           "- matmul brg:avx2", "trained parameters\n  + mean\n"})
+                           "- matmul oneDNN", "trained parameters\n  + mean\n"})
     expectText(text, part);
 }
 

@@ -33,9 +33,9 @@ TEST(ReportHtml, ColumnsHoldBuffersAndInstructions) {
   EXPECT_EQ(step["live"].dump(), "[320,1384,320,320]");
   EXPECT_EQ(step["peak_step"], 1);
   EXPECT_EQ(step["phase"], "FFFF");
-  EXPECT_EQ(step["buffers"]["bytes"].dump(), "[64,64,128,128,1000,64]");
-  EXPECT_EQ(step["buffers"]["first"].dump(), "[-1,0,1,2,1,-1]");
-  EXPECT_EQ(step["buffers"]["purpose"].dump(), "[4,0,0,5,6,7]"); // input, activations, output, scratch, state
+  EXPECT_EQ(step["buffers"]["bytes"].dump(), "[64,64,128,128,64,1000]");
+  EXPECT_EQ(step["buffers"]["first"].dump(), "[-1,0,1,2,-1,1]");
+  EXPECT_EQ(step["buffers"]["purpose"].dump(), "[4,0,0,5,7,6]"); // input, activations, output, state, scratch
   EXPECT_EQ(data["strings"][step["buffers"]["node"][2].get<size_t>()], "node_b");
   EXPECT_EQ(data["report"]["model"], "hand.onnx");
 }

@@ -20,7 +20,7 @@ void connect(plan::Instruction &instruction, int reads, int writes) {
   }
 }
 
-/// The plan by hand, and at its end `first` once more (buffer 6), for a last reader. Costs are 100 ns, that of `first`
+/// The plan by hand, and at its end `first` once more (buffer 5), for a last reader. Costs are 100 ns, that of `first`
 /// 20 ns.
 plan::Plan twice() {
   plan::Plan plan = handMadePlan();
@@ -32,8 +32,8 @@ plan::Plan twice() {
   plan::Instruction &again = addInstruction(step, "first", 10, 128);
   again.mutable_kernel()->set_symbol("k_same");
   again.set_recompute(true);
-  connect(again, 0, 6);
-  connect(addInstruction(step, "reader", 0, 64), 6, -1);
+  connect(again, 0, 5);
+  connect(addInstruction(step, "reader", 0, 64), 5, -1);
   for (plan::Instruction &instruction : *step.mutable_instructions())
     instruction.set_cost(instruction.node() == "first" ? 20 : 100);
   step.set_lower_bound_cost(430);

@@ -39,7 +39,7 @@ TEST(Report, TheTimelineCountsEveryByteOnce) {
   EXPECT_EQ(report.peakBytes(), 192u + 1192);
   EXPECT_EQ(report.lowerBoundBytes(), report.peakBytes());
   EXPECT_EQ(step.timeline[1].node, "product");
-  EXPECT_EQ(step.timeline[1].instruction, "matmul brg:avx2");
+  EXPECT_EQ(step.timeline[1].instruction, "matmul oneDNN");
 }
 
 TEST(Report, InputsThatNobodyReadsCountAtTheStart) {
@@ -72,7 +72,7 @@ TEST(Report, KernelsOfOneNameAreOneRow) {
   Report report = analyzePlan(plan, 0);
   EXPECT_EQ(report.flopsPerStep, 1020);
   ASSERT_EQ(report.kernels.size(), 3u);
-  EXPECT_EQ(report.kernels[0].name, "matmul brg:avx2"); // most operations first
+  EXPECT_EQ(report.kernels[0].name, "matmul oneDNN"); // most operations first
   const KernelUse &same = report.kernels[1];
   EXPECT_EQ(same.name, "k_same");
   EXPECT_EQ(same.count, 2u);
@@ -89,7 +89,7 @@ TEST(Report, SaysWhatRunsBesideWhat) {
   plan::Instruction &update = *plan.mutable_entries(0)->mutable_instructions(0);
   update.set_beside(2);
   plan::Operand &written = *update.add_operands();
-  written.set_buffer(5);
+  written.set_buffer(4);
   written.set_write(true);
   Report report = analyzePlan(plan, 0);
   const KernelUse &same = report.kernels[1];
@@ -133,6 +133,33 @@ TEST(Report, WithoutTrainingTheKernelsAreAnotherEntrys) {
   EXPECT_EQ(report.kernels.at(0).name, "copy");
 }
 
+/// Arena: 256 bytes below scratch of 200, and 400 for each worker, four of which have a tile. Costs: 20 ns in kernels of
+/// one tile, 100 ns in the product's four, 10 ns in a fill of one.
+TEST(Report, SaysWhatMoreWorkersCostAndGain) {
+  plan::Plan plan = handMadePlan();
+  plan::Entry &step = *plan.mutable_entries(0);
+  for (auto [at, cost] : {std::pair(0, 20), {1, 100}, {2, 20}, {3, 10}})
+    step.mutable_instructions(at)->set_cost(uint64_t(cost));
+  for (int at : {0, 2})
+    step.mutable_instructions(at)->mutable_kernel()->set_tiles(1);
+  const nlohmann::ordered_json workers = reportJson(analyzePlan(plan, 0))["workers"];
+  EXPECT_EQ(workers["planned"], 2);
+  const auto &counts = workers["programs"][0]["counts"];
+  ASSERT_EQ(counts.size(), 8u); // 1, 2, 4, … 128
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const uint64_t count = uint64_t(1) << i;
+    EXPECT_EQ(counts[i]["workers"], count);
+    EXPECT_EQ(counts[i]["arena_bytes"], 256 + 200 + 400 * std::min<uint64_t>(count, 4));
+    EXPECT_DOUBLE_EQ(counts[i]["efficiency"], 150.0 / (double(count) * (50 + 100.0 / double(std::min<uint64_t>(count, 4)))));
+  }
+  const auto &limiting = workers["programs"][0]["limiting"];
+  EXPECT_EQ(limiting[0]["node"], "product"); // 128 × 25 ns, of which 100 ns are work
+  EXPECT_EQ(limiting[0]["tiles"], 4);
+  EXPECT_DOUBLE_EQ(limiting[0]["idle_share"], 3100.0 / (3100 + 2 * 127 * 20 + 127 * 10));
+  const std::string text = reportText(analyzePlan(plan, 0));
+  EXPECT_NE(text.find("workers (step)"), std::string::npos) << text;
+}
+
 TEST(Report, MemoryKeys) {
   plan::Plan plan = handMadePlan();
   nlohmann::ordered_json memory = reportJson(analyzePlan(plan, 100))["memory"];
@@ -149,7 +176,12 @@ TEST(Report, MemoryKeys) {
   EXPECT_EQ(b.dump(), R"({"name":"b","node":"node_b","bytes":128,"offset":128,"first":1,"last":2,)"
                       R"("why_alive":"read by node_after_b","arena":"transient",)"
                       R"("purpose":"activation"})");
-  EXPECT_EQ(memory["buffers"].at(5)["arena"], "resident");
+  EXPECT_EQ(memory["buffers"].at(4)["arena"], "resident");
+  // The scratch of the two workers that memory was planned for, behind the plan's own buffers.
+  const auto &scratch = memory["buffers"].at(5);
+  EXPECT_EQ(scratch["bytes"], 1000);
+  EXPECT_EQ(scratch["offset"], 256);
+  EXPECT_EQ(scratch["purpose"], "scratch");
   plan.set_budget_bytes(4096);
   EXPECT_EQ(reportJson(analyzePlan(plan, 0))["memory"]["budget_bytes"], 4096);
 }

@@ -82,7 +82,7 @@ TEST(ReportText, NamesParametersAndReasons) {
   expectLine(text, {"dead", "dead_branch", "its branch is read by nobody"});
   expectLine(text, {"kept: 1 buffer, 64 B"});
   expectLine(text, {"w", "64 B", "scattered into"});
-  expectLine(text, {"matmul brg:avx2", "1", "1.0 KFLOP", "98.0 %", "192 B", "product"});
+  expectLine(text, {"matmul oneDNN", "1", "1.0 KFLOP", "98.0 %", "192 B", "product"});
   expectLine(text, {"k_same", "2", "20 FLOP", "first, third"});
 }
 

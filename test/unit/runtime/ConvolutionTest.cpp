@@ -178,9 +178,9 @@ TEST(Convolution, OneAndThreeDimensions) {
 TEST(Convolution, BatchesWithARest) {
   ConvolutionShape shape{{33, 16, 12, 12}, {16, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
   check(shape, 3);
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   Kind call = convolutionCall(shape, Kind::WEIGHT_GRADIENT);
-  auto needs = runtime::query(call);
+  auto needs = test::query(call);
   ASSERT_TRUE(needs.ok());
   int64_t chunks = (33 + call.tile_batch() - 1) / call.tile_batch();
   EXPECT_GT(chunks, 1);
@@ -201,23 +201,23 @@ TEST(NarrowConvolution, AllDirections) {
 }
 
 TEST(Convolution, LayoutsAreNamed) {
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   Kind call = convolutionCall({{8, 64, 16, 16}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::FORWARD);
-  ASSERT_TRUE(runtime::query(call).ok());
+  ASSERT_TRUE(test::query(call).ok());
   EXPECT_EQ(call.layout().rfind("x:", 0), 0u) << call.layout();
   EXPECT_NE(call.layout().find(" w:"), std::string::npos) << call.layout();
 }
 
 /// What channels-last operands are for, also where they are bf16 and the library is handed widened copies of them.
 TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   for (plan::DType type : {plan::F32, plan::BF16})
     for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
       Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
       call.set_dtype(type);
-      auto first = runtime::query(call);
+      auto first = test::query(call);
       call.set_channels_last(true);
-      auto last = runtime::query(call);
+      auto last = test::query(call);
       ASSERT_TRUE(first.ok() && last.ok());
       EXPECT_GT(first->reorderedBytes, 0u) << call.layout();
       EXPECT_EQ(last->reorderedBytes, 0u) << call.layout();
@@ -228,14 +228,14 @@ TEST(Convolution, ShapesThatDoNotFitAreErrors) {
   Kind call = convolutionCall({{2, 4, 8, 8}, {4, 4, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::FORWARD);
   Kind wrong = call;
   wrong.set_groups(3);
-  EXPECT_NE(runtime::query(wrong).message().find("channels do not fit"), std::string::npos);
+  EXPECT_NE(test::query(wrong).message().find("channels do not fit"), std::string::npos);
   wrong = call;
   wrong.mutable_pads_end()->RemoveLast();
-  EXPECT_FALSE(runtime::query(wrong).ok());
+  EXPECT_FALSE(test::query(wrong).ok());
   wrong = call;
   wrong.set_strides(0, 0);
-  EXPECT_NE(runtime::query(wrong).message().find("spatial axis 0"), std::string::npos);
+  EXPECT_NE(test::query(wrong).message().find("spatial axis 0"), std::string::npos);
   wrong = call;
   wrong.set_dtype(plan::F16);
-  EXPECT_NE(runtime::query(wrong).message().find("must be compiled"), std::string::npos);
+  EXPECT_NE(test::query(wrong).message().find("must be compiled"), std::string::npos);
 }

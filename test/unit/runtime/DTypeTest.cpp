@@ -1,6 +1,9 @@
 //===- DTypeTest.cpp - element sizes, names and fills --------------------===//
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Roles.h"
+#include "support/PlanNames.h"
 
+#include <cctype>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -71,4 +74,28 @@ TEST(DType, FillsOfIntegersSaturate) {
   EXPECT_EQ(filled<int32_t>(I32, std::nan("")), 0);
   EXPECT_EQ(filled<uint8_t>(I1, 2), 1);
   EXPECT_EQ(filled<double>(F64, 0.1), 0.1);
+}
+
+TEST(Roles, EveryRoleHasItsWord) {
+  for (int i = VariableRole_MIN; i <= VariableRole_MAX; ++i) {
+    auto role = static_cast<VariableRole>(i);
+    std::string word = VariableRole_Name(role);
+    for (char &c : word)
+      c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    EXPECT_EQ(roleName(role), word);
+    EXPECT_EQ(roleFromName(word), role);
+  }
+  EXPECT_EQ(roleName(static_cast<VariableRole>(99)), "unknown");
+  EXPECT_EQ(roleFromName("weight"), std::nullopt);
+}
+
+TEST(Entries, RunsOfAnUpdate) {
+  using namespace tcc::entries;
+  EXPECT_EQ(runsPerUpdate(kStep, 1), 1u);
+  EXPECT_EQ(runsPerUpdate(kAccumulateFirst, 4), 1u);
+  EXPECT_EQ(runsPerUpdate(kAccumulateNext, 4), 3u);
+  EXPECT_EQ(runsPerUpdate(kAccumulateNext, 0), 0u) << "a plan that says nothing accumulates one";
+  EXPECT_EQ(runsPerUpdate(kUpdate, 4), 1u);
+  for (const char *name : {kEvaluate, kPredict, kPredictInference, kGradients, kTrain})
+    EXPECT_FALSE(isOfUpdate(name)) << name;
 }

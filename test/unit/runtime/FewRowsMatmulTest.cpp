@@ -56,7 +56,7 @@ std::vector<Kind> kinds() {
   return {Kind::F32, Kind::Bf16, Kind::Rounded}; // bf16 in pairs, or widened
 }
 
-bool isOurs(const plan::MatmulCall &call) { return call.kernels(0).implementation().starts_with("few_rows:"); }
+bool isOurs(const plan::MatmulCall &call) { return call.implementation() == plan::MatmulCall::FEW_ROWS; }
 
 struct Operands {
   std::vector<float> a, b;
@@ -167,12 +167,12 @@ TEST(FewRowsMatmul, TailsMeetNothingBehindThem) {
 
 /// A weight's columns are shared out among workers; what is soon done wakes none of them.
 TEST(FewRowsMatmul, TilesAreWorthAWorker) {
-  if (plan::Status status = runtime::selectLevel(testLevel()); !status.ok())
+  if (Status status = runtime::selectLevel(testLevel()); !status.ok())
     GTEST_SKIP() << status.message();
   for (Kind kind : kinds()) {
     plan::MatmulCall small = callOf(kind, 8, 10, 64, true), large = callOf(kind, 8, 768, 768, true);
-    ASSERT_TRUE(runtime::query(small));
-    ASSERT_TRUE(runtime::query(large));
+    ASSERT_TRUE(test::query(small));
+    ASSERT_TRUE(test::query(large));
     EXPECT_EQ(small.tile_n(), 10);
     EXPECT_LE(large.tile_n(), 768 / 16);
     EXPECT_EQ(large.chunk_k(), 768) << "no partial sums in memory";

@@ -3,6 +3,7 @@
 #define TCC_TEST_UNIT_RUNTIME_LIBRARYFIXTURE_H
 
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "test/support/Choose.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -49,14 +50,8 @@ inline Floats randomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
-/// The level that these tests run at: TCC_TEST_LEVEL, else the machine's default.
-inline std::string testLevel() {
-  const char *level = std::getenv("TCC_TEST_LEVEL");
-  return level ? level : runtime::machineLevel();
-}
-
 /// What a plan for so many workers would have.
-inline runtime::Scratch scratchOf(const runtime::LibraryNeeds &needs, unsigned workers) {
+inline runtime::Scratch scratchOf(const runtime::CallNeeds &needs, unsigned workers) {
   return {needs.scratchSlotBytes, std::min<uint64_t>(needs.scratchSlots, workers), needs.scratchSharedBytes};
 }
 
@@ -65,9 +60,9 @@ inline runtime::Scratch scratchOf(const runtime::LibraryNeeds &needs, unsigned w
 template <typename Call>
 std::string runCall(Call call, const Floats &first, const Floats &second, const Floats &result, unsigned threads,
                     Call *filled = nullptr) {
-  if (plan::Status status = runtime::selectLevel(testLevel()); !status.ok())
+  if (Status status = runtime::selectLevel(testLevel()); !status.ok())
     return status.message();
-  auto needs = runtime::query(call);
+  auto needs = test::query(call);
   if (!needs)
     return needs.message();
   auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);

@@ -1,11 +1,11 @@
 // Which limit of memory holds for this process: groups of both versions, their ancestors, mounts, cached files, swap.
-#include "runtime/cpu/MachineMemory.h"
+#include "support/MachineMemory.h"
 
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 
-using namespace tcc::runtime;
+using namespace tcc;
 namespace fs = std::filesystem;
 
 namespace {
@@ -99,7 +99,7 @@ TEST_F(MachineMemory, MessageHasBothNumbers) {
   version2("/job");
   limit("sys/fs/cgroup/job", 130 * kMiB, 0);
   EXPECT_TRUE(checkMemory(100 * kMiB, free(), 2).ok());
-  tcc::plan::Status status = checkMemory(142 * kMiB, free(), 2);
+  tcc::Status status = checkMemory(142 * kMiB, free(), 2);
   ASSERT_FALSE(status.ok());
   for (const char *part : {"142.0 MiB", "130.0 MiB", "/sys/fs/cgroup/job", "157286400 bytes", "136314880 bytes"})
     EXPECT_NE(status.message().find(part), std::string::npos) << part << ": " << status.message();

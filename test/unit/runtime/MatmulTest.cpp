@@ -71,12 +71,61 @@ TEST(Matmul, PackedPanels) {
     for (bool transA : {false, true})
       for (bool transB : {false, true}) {
         checkProduct(1, m, n, k, transA, transB, 3, &call);
-        if (runtime::machineLevel() != "cpu:v3" && (!transB || (n >= 3072 && k < 512))) {
-          EXPECT_EQ(call.kernels(0).implementation(), "packed:avx512") << call.ShortDebugString();
+        if (test::machineLevel() == "cpu:v3" || !transB || (n >= 3072 && k < 512)) {
+          EXPECT_EQ(call.implementation(), plan::MatmulCall::PANELS) << call.ShortDebugString();
           partial |= call.chunk_k() < k;
         }
       }
-  EXPECT_TRUE(partial || runtime::machineLevel() == "cpu:v3");
+  EXPECT_TRUE(partial);
+}
+
+/// One core's registers hold 8 words instead of 16; every sum is made in the same order.
+TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
+  runtime::CpuFeatures avx2;
+  avx2.avx2 = true;
+  for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(13, 40, 9),
+                         std::tuple(131, 259, 67), std::tuple(70, 130, 1100)})
+    for (int form = 0; form < 16; ++form) {
+      plan::MatmulCall call = matmulCall(1, m, n, k, form & 1, form & 2);
+      if (form & 4) {
+        call.set_dtype(plan::BF16);
+        call.set_widened(true);
+        call.set_result_dtype(form & 8 ? plan::BF16 : plan::F32);
+      } else {
+        call.set_accumulate(form & 8);
+      }
+      call.set_implementation(plan::MatmulCall::PANELS);
+      call.set_tile_batch(1);
+      call.set_tile_m(std::min(m, 48));
+      call.set_tile_n(std::min(n, 96));
+      call.set_chunk_k(k);
+      call.set_block_k(std::min(k, 256));
+      call.set_numerics(runtime::numericsOf(call.implementation()));
+      auto needs = runtime::needsOf(call);
+      ASSERT_TRUE(needs.ok()) << needs.message();
+      Floats a = randomFloats(static_cast<size_t>(m * k), 1), b = randomFloats(static_cast<size_t>(k * n), 2);
+      for (const Floats *values : {&a, &b})
+        for (size_t i = 0; form & 4 && i < values->size(); ++i)
+          reinterpret_cast<uint16_t *>(values->get())[i] = runtime::roundToBf16((*values)[i]);
+      auto run = [&] {
+        Floats c = randomFloats(static_cast<size_t>(m * n), 3), scratch(needs->scratchBytes(1) / 4);
+        auto made = runtime::prepare(call, scratchOf(*needs, 1), 1);
+        EXPECT_TRUE(made.ok()) << made.message();
+        runtime::WorkerScope scope;
+        runtime::ThreadPool pool(1);
+        std::vector<void *> pointers = {a.get(), b.get(), c.get()};
+        if (call.accumulate())
+          pointers.insert(pointers.begin() + 2, c.get());
+        EXPECT_TRUE(runtime::runCall(**made, pool, pointers.data(), reinterpret_cast<char *>(scratch.get())));
+        EXPECT_TRUE(scratch.intact() && c.intact());
+        return c;
+      };
+      Floats here = run();
+      runtime::ScopedFeatures less(avx2);
+      Floats there = run();
+      EXPECT_EQ(std::memcmp(here.get(), there.get(), here.size() * 4), 0) << call.ShortDebugString();
+    }
 }
 
 TEST(Matmul, SmallBatchesShareTiles) {
@@ -153,24 +202,24 @@ TEST(Matmul, AddedSumsAreTheSameForAnyThreads) {
 
 /// The plan's tiles come from the shape alone: same answers, always.
 TEST(Matmul, QueryIsDeterministic) {
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall first = matmulCall(1, 256, 3072, 768, false, false), second = first;
-  ASSERT_TRUE(runtime::query(first).ok());
-  ASSERT_TRUE(runtime::query(second).ok());
+  ASSERT_TRUE(test::query(first).ok());
+  ASSERT_TRUE(test::query(second).ok());
   EXPECT_EQ(first.SerializeAsString(), second.SerializeAsString());
-  EXPECT_GE(first.kernels_size(), 1);
+  EXPECT_GE(first.tile_m(), 1);
 }
 
 /// A matrix of one row or column is its own transpose in memory. The library must not answer one description of it
 /// before, and another after it has made a kernel for the first.
 TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   std::vector<std::pair<plan::MatmulCall, runtime::Scratch>> calls;
   for (auto [m, n, k] : {std::tuple(16, 16, 1), std::tuple(16, 1, 16), std::tuple(1, 16, 16), std::tuple(16, 1, 1)})
     for (bool transA : {true, false})
       for (bool transB : {true, false}) {
         plan::MatmulCall call = matmulCall(48, m, n, k, transA, transB);
-        auto needs = runtime::query(call);
+        auto needs = test::query(call);
         ASSERT_TRUE(needs.ok());
         calls.emplace_back(call, scratchOf(*needs, 1));
       }
@@ -183,38 +232,76 @@ TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
 TEST(Matmul, UnsupportedIsAnError) {
   plan::MatmulCall call = matmulCall(1, 4, 4, 4, false, false);
   call.set_dtype(plan::F64);
-  EXPECT_NE(runtime::query(call).message().find("no f64 matmul"), std::string::npos);
+  EXPECT_NE(test::query(call).message().find("no f64 matmul call"), std::string::npos);
   call = matmulCall(1, 4, 0, 4, false, false);
-  EXPECT_NE(runtime::query(call).message().find("n = 0"), std::string::npos);
-  EXPECT_FALSE(runtime::librarySupports(plan::I32));
+  EXPECT_NE(test::query(call).message().find("n = 0"), std::string::npos);
 }
 
-/// Which instructions multiply bf16 by default is measured, once a process: the answer stays, and is one that runs here.
-TEST(Matmul, TheDefaultLevelOfBf16IsOneOfThisMachine) {
-  std::string plain = runtime::machineLevel(), level = runtime::machineLevel(true);
-  EXPECT_EQ(runtime::machineLevel(true), level);
-  if (level != plain) {
-    EXPECT_EQ(level, "cpu:v4-bf16");
-    EXPECT_TRUE(__builtin_cpu_supports("avx512bf16"));
-    EXPECT_TRUE(runtime::multipliesBf16(level));
-  }
+/// A plan carries its tiles: those that this version would choose otherwise run, too.
+TEST(Matmul, OtherTilesThanTheChosenOnesRun) {
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
+  plan::MatmulCall chosen = matmulCall(1, 96, 640, 300, false, true);
+  ASSERT_TRUE(test::query(chosen).ok());
+  Floats a = randomFloats(96 * 300, 1), b = randomFloats(640 * 300, 2), first(96 * 640), other(96 * 640);
+  auto run = [&](const plan::MatmulCall &call, Floats &c) {
+    auto needs = runtime::needsOf(call);
+    ASSERT_TRUE(needs.ok()) << needs.message();
+    auto made = runtime::prepare(call, scratchOf(*needs, 2), 2);
+    ASSERT_TRUE(made.ok()) << made.message();
+    runtime::WorkerScope scope;
+    runtime::ThreadPool pool(2);
+    Floats scratch(needs->scratchBytes(2) / 4);
+    void *pointers[] = {a.get(), b.get(), c.get()};
+    EXPECT_TRUE(runtime::runCall(**made, pool, pointers, reinterpret_cast<char *>(scratch.get())));
+    EXPECT_TRUE(scratch.intact() && c.intact());
+  };
+  run(chosen, first);
+  plan::MatmulCall tiles = chosen;
+  tiles.set_tile_m(24);
+  tiles.set_tile_n(320);
+  tiles.set_library_scratch_bytes(1 << 20);
+  run(tiles, other);
+  for (size_t i = 0; i < first.size(); ++i)
+    ASSERT_NEAR(first[i], other[i], 1e-3) << i;
 }
 
-TEST(Matmul, OtherKernelsThanThePlansAreRefused) {
-  ASSERT_TRUE(runtime::selectLevel(runtime::machineLevel()).ok());
+TEST(Matmul, UnsoundCallsAreRefused) {
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall call = matmulCall(1, 64, 64, 64, false, false);
-  auto needs = runtime::query(call);
+  auto needs = test::query(call);
   ASSERT_TRUE(needs.ok());
   plan::MatmulCall other = call;
-  other.mutable_kernels(0)->set_implementation("brg:tomorrow");
+  other.set_numerics(call.numerics() + 1);
   auto refused = runtime::prepare(other, scratchOf(*needs, 1), 1);
-  EXPECT_NE(refused.message().find("brg:tomorrow"), std::string::npos) << refused.message();
+  EXPECT_NE(refused.message().find("numerics 2"), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find("recompile"), std::string::npos);
   other = call;
-  other.set_tile_m(call.tile_m() + 1);
-  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tiles"), std::string::npos);
+  other.set_tile_m(65);
+  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tile_m"), std::string::npos);
+  other = call;
+  other.set_tile_n(0);
+  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tile_n"), std::string::npos);
+  other = call;
+  other.set_implementation(plan::MatmulCall::ROWS_TO_KERNEL);
+  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("kernel"), std::string::npos);
+  // Instructions that the level of the test lacks would end the process.
+  other = matmulCall(1, 64, 640, 300, false, false);
+  other.set_dtype(plan::BF16);
+  ASSERT_TRUE(target::cpu::choose(other, runtime::CpuLevel::V4Bf16, target::cpu::CpuModel()).ok());
+  ASSERT_EQ(other.implementation(), plan::MatmulCall::PANELS);
+  runtime::Scratch plenty{1 << 24, 1, 1 << 24};
+  EXPECT_NE(runtime::prepare(other, plenty, 1).message().find("does not have"), std::string::npos);
+  other.set_block_k(101);
+  EXPECT_NE(runtime::prepare(other, plenty, 1).message().find("splits a pair"), std::string::npos);
+  other = matmulCall(1, 64, 640, 640, true, true);
+  ASSERT_TRUE(test::query(other).ok());
+  if (other.implementation() == plan::MatmulCall::LIBRARY && other.library_scratch_bytes() > 0) {
+    other.set_library_scratch_bytes(other.library_scratch_bytes() - 1);
+    runtime::Scratch ample{1 << 24, 1, 0};
+    EXPECT_NE(runtime::prepare(other, ample, 1).message().find("the plan bounds it by"), std::string::npos);
+  }
   plan::MatmulCall wide = matmulCall(1, 64, 64, 64, true, false);
-  needs = runtime::query(wide);
+  needs = test::query(wide);
   ASSERT_TRUE(needs.ok());
   runtime::Scratch small = scratchOf(*needs, 1);
   small.slotBytes -= 64;

@@ -1,9 +1,9 @@
 //===- NearestNameTest.cpp - which names are offered ----------------------===//
-#include "runtime/plan/NearestName.h"
+#include "support/NearestName.h"
 
 #include <gtest/gtest.h>
 
-using namespace tcc::plan;
+using namespace tcc;
 
 TEST(NearestName, CaseUnderscoresAndStarsDoNotCount) {
   EXPECT_EQ(nameDistance("adamW", "adamw"), 0u);

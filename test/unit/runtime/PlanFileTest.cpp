@@ -144,7 +144,7 @@ TEST(PlanFile, NoPlanAtAll) {
   Folder folder;
   EXPECT_NE(PlanReader::open(folder.path / "none").message().find("none: cannot open the plan: No such file"),
             std::string::npos);
-  EXPECT_NE(PlanReader::open(folder.path).message().find("no regular file but a folder"), std::string::npos);
+  EXPECT_NE(PlanReader::open(folder.path).message().find("not a regular file but a folder"), std::string::npos);
 }
 
 TEST(PlanFile, FolderThatCannotBeWritten) {

@@ -12,6 +12,7 @@
 #define TCC_TEST_UNIT_RUNTIME_TESTPLAN_H
 
 #include "runtime/cpu/Library.h"
+#include "test/support/Choose.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verifier.h"
 #include "test/support/HandMadeCode.h"
@@ -67,13 +68,15 @@ inline plan::Variable *addVariable(plan::Plan &plan, const std::string &name, st
 inline plan::Instruction *addKernel(plan::Entry &entry, const std::string &symbol, int64_t tiles) {
   plan::Instruction *instruction = entry.add_instructions();
   instruction->set_node("node_" + symbol);
-  instruction->set_scratch(-1);
   instruction->mutable_kernel()->set_symbol(symbol);
   instruction->mutable_kernel()->set_tiles(tiles);
   return instruction;
 }
 
-enum TestBuffer : uint32_t { kX, kY, kS, kT, kZ, kW, kB, kScratch };
+enum TestBuffer : uint32_t { kX, kY, kS, kT, kZ, kW, kB };
+
+/// Tiles that the product states: it has fewer, but more do no harm.
+inline constexpr int64_t kTestTiles = 32;
 
 /// What stands for code where none runs.
 inline constexpr std::string_view kNoCode = "x";
@@ -84,7 +87,7 @@ inline plan::Plan makeTestPlan() {
   plan::Plan plan;
   plan.set_format_version(plan::kPlanFormatVersion);
   plan.set_producer("test");
-  plan.set_target(runtime::machineLevel());
+  plan.set_target(test::machineLevel());
   plan.set_max_workers(4);
   plan.set_library(runtime::libraryName());
   plan.set_model_payload(-1);
@@ -104,7 +107,7 @@ inline plan::Plan makeTestPlan() {
   matmul.set_m(4);
   matmul.set_n(32);
   matmul.set_k(16);
-  auto needs = runtime::query(matmul);
+  auto needs = test::query(matmul);
   EXPECT_TRUE(needs.ok()) << needs.message();
 
   plan::Entry &entry = *plan.add_entries();
@@ -119,16 +122,9 @@ inline plan::Plan makeTestPlan() {
   addBuffer(entry, "w", {16, 32}, plan::RESIDENT, 0, -1, 5, 0);
   addBuffer(entry, "b", {64}, plan::RESIDENT, 2048, -1, 5, 1);
   uint64_t slot = std::max<uint64_t>(needs->scratchSlotBytes, 512); // the product may need none
-  plan::Buffer *scratch = addBuffer(entry, "scratch", {}, plan::TRANSIENT, 1024, 3, 3);
-  scratch->mutable_type()->set_dtype(plan::U8);
-  scratch->set_bytes(slot * plan.max_workers());
-  scratch->set_kind(plan::Buffer::SCRATCH);
-  entry.set_transient_bytes(1024 + slot * plan.max_workers());
-  plan.set_transient_bytes(entry.transient_bytes());
 
   plan::Instruction *copy = entry.add_instructions();
   copy->mutable_copy();
-  copy->set_scratch(-1);
   addOperand(*copy, kX, 0, -1);
   addOperand(*copy, kY, -1, 1);
   plan::Instruction *add = addKernel(entry, "add", 4);
@@ -142,7 +138,8 @@ inline plan::Plan makeTestPlan() {
   plan::Instruction *product = entry.add_instructions();
   product->set_node("node_matmul");
   *product->mutable_matmul() = matmul;
-  product->set_scratch(kScratch);
+  product->set_tiles(kTestTiles);
+  product->set_scratch_offset(1024); // above z
   product->set_scratch_slot_bytes(slot);
   addOperand(*product, kT, 1, -1);
   addOperand(*product, kW, 0, -1);
@@ -151,6 +148,9 @@ inline plan::Plan makeTestPlan() {
   addOperand(*update, kB, 0, -1);
   addOperand(*update, kB, -1, 1);
   update->add_in_place()->set_destination(1);
+
+  entry.set_transient_bytes(1024 + slot * plan.max_workers());
+  plan.set_transient_bytes(entry.transient_bytes());
 
   plan::Port *input = entry.add_inputs();
   input->set_name("x");

@@ -14,12 +14,7 @@ plan::Instruction &besideProduct(plan::Plan &plan) {
   step(plan).mutable_instructions()->SwapElements(3, 4);
   step(plan).mutable_buffers(kZ)->set_first(4);
   plan::Instruction &update = *step(plan).mutable_instructions(3);
-  for (uint32_t buffer : {kT, kScratch}) {
-    plan::Buffer &b = *step(plan).mutable_buffers(int(buffer));
-    b.set_last(std::max(b.last(), 4));
-    if (buffer == kScratch)
-      b.set_first(4);
-  }
+  step(plan).mutable_buffers(kT)->set_last(4);
   return update;
 }
 } // namespace
@@ -52,6 +47,16 @@ TEST(VerifierBeside, WhatDiesTooSoon) {
   step(plan).mutable_instructions(0)->set_beside(1); // copies x, which dies there, to y
   step(plan).mutable_instructions(1)->clear_operands();
   expectProblem(plan, {"instruction 0", "'x'", "dies at instruction 0, but it may run until 1 does"});
+}
+
+/// It would lie where the scratch of the instructions beside it does.
+TEST(VerifierBeside, NoScratch) {
+  plan::Plan plan = makeTestPlan();
+  plan::Instruction &update = besideProduct(plan);
+  update.set_beside(1);
+  update.set_scratch_shared_bytes(64);
+  update.set_scratch_offset(1024);
+  expectProblem(plan, {"instruction 3", "it has scratch, so it has no leave"});
 }
 
 TEST(VerifierBeside, LibraryCallsHaveNoLeave) {

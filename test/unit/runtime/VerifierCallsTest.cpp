@@ -34,7 +34,7 @@ plan::ConvolutionCall &makeConvolution(plan::Plan &plan) {
 TEST(VerifierCalls, OperandOutOfBounds) {
   plan::Plan plan = makeTestPlan();
   instruction(plan, 0).mutable_operands(0)->set_buffer(42);
-  expectProblem(plan, {"instruction 0", "operand 0 is buffer 42, the entry has 8"});
+  expectProblem(plan, {"instruction 0", "operand 0 is buffer 42, the entry has 7"});
   plan = makeTestPlan();
   instruction(plan, 1).mutable_operands(0)->set_byte_offset(256);
   expectProblem(plan, {"instruction 1", "operand 0 starts at byte 256", "'y'"});
@@ -261,7 +261,6 @@ TEST(VerifierCalls, ManyBuffers) {
               std::min(i + ring - 1, count));
     plan::Instruction *fill = entry.add_instructions();
     fill->mutable_fill();
-    fill->set_scratch(-1);
     addOperand(*fill, static_cast<uint32_t>(i), -1, 1);
   }
   EXPECT_TRUE(plan::verifyPlan(plan).empty()) << plan::verifyPlan(plan).front();

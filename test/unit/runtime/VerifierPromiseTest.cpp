@@ -31,11 +31,6 @@ TEST(VerifierPromise, AVariableIsOneBuffer) {
           {"variable 'b' is another buffer already"});
 }
 
-TEST(VerifierPromise, ScratchIsScratch) {
-  refused([](plan::Plan &plan) { step(plan).mutable_buffers(kScratch)->set_kind(plan::Buffer::VALUE); },
-          {"instruction 3", "not of kind SCRATCH"});
-}
-
 TEST(VerifierPromise, FilledBuffersAreFilled) {
   refused([](plan::Plan &plan) { step(plan).clear_inputs(); }, {"nothing fills", "'x'"});
   refused(

@@ -43,8 +43,9 @@ TEST(Verifier, OverlapOfLiveBuffers) {
 
 TEST(Verifier, OverlapWithALargerBufferBehind) {
   plan::Plan plan = makeTestPlan();
-  buffer(plan, kScratch).set_offset(256); // swallows z at 512
-  expectProblem(plan, {"'z'", "'scratch'", "overlap"});
+  buffer(plan, kY).set_bytes(512); // swallows the end of s, moved to 512
+  buffer(plan, kS).set_offset(512);
+  expectProblem(plan, {"'y'", "'s'", "overlap"});
 }
 
 TEST(Verifier, InPlaceNeedsADeclaredPair) {
@@ -95,7 +96,6 @@ static plan::Plan accumulatingPlan() {
     if (b.last() == 5)
       b.set_last(6);
   buffer(plan, kT).set_last(5);
-  buffer(plan, kScratch).set_last(5);
   return plan;
 }
 
@@ -192,26 +192,47 @@ TEST(Verifier, TransientArenaIsTheLargestEntrys) {
   expectProblem(plan, {"the largest entry needs"});
 }
 
-TEST(Verifier, ScratchTooSmallForAllWorkers) {
+/// Below the end of any buffer that lives with it, scratch of enough workers would reach into that one; above, of none.
+TEST(Verifier, ScratchLiesAboveWhatLives) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 3).set_scratch_offset(1024 - 64);
+  expectProblem(plan, {"instruction 3", "its scratch at offset 960", "'z'", "1024"});
+  // y is dead by then.
+  plan = makeTestPlan();
+  buffer(plan, kY).set_offset(1024);
+  EXPECT_EQ(plan::verifyPlan(plan), std::vector<std::string>());
+  buffer(plan, kY).set_last(3);
+  expectProblem(plan, {"instruction 3", "its scratch at offset 1024", "'y'", "1280"});
+  plan = makeTestPlan();
+  instruction(plan, 3).set_scratch_offset(1024 + 32);
+  expectProblem(plan, {"instruction 3", "no multiple of 64"});
+}
+
+TEST(Verifier, StatesTheArenaOfItsWorkers) {
   plan::Plan plan = makeTestPlan();
   plan.set_max_workers(5);
-  expectProblem(plan, {"instruction 3", "'scratch'", "5 workers need"});
+  expectProblem(plan, {"entry 'step'", "with 5 workers it needs"});
+  plan.set_max_workers(3);
+  expectProblem(plan, {"entry 'step'", "with 3 workers it needs"});
+}
+
+TEST(Verifier, TilesAreNoFewerThanTheCallHas) {
+  plan::Plan plan = makeTestPlan();
+  // A slot for each tile is enough for any number of workers only where no tile is missing.
+  instruction(plan, 3).set_tiles(0);
+  expectProblem(plan, {"instruction 3", "states 0 tiles"});
+}
+
+TEST(Verifier, ScratchOfACopyIsRefused) {
+  plan::Plan plan = makeTestPlan();
+  instruction(plan, 0).set_scratch_shared_bytes(64);
+  instruction(plan, 0).set_scratch_offset(1024);
+  expectProblem(plan, {"instruction 0", "does not use"});
 }
 
 TEST(Verifier, ScratchSlotSmallerThanTheLibraryKernels) {
   plan::Plan plan = makeTestPlan();
-  instruction(plan, 3).mutable_matmul()->mutable_kernels(0)->set_scratch_bytes(1 << 20);
+  instruction(plan, 3).mutable_matmul()->set_library_scratch_bytes(1 << 20);
   expectProblem(plan, {"instruction 3", "scratch slots"});
 }
 
-TEST(Verifier, ScratchMissingOrDead) {
-  plan::Plan plan = makeTestPlan();
-  instruction(plan, 3).set_scratch(-1);
-  expectProblem(plan, {"instruction 3", "no buffer"});
-  instruction(plan, 3).set_scratch(99);
-  expectProblem(plan, {"instruction 3", "its scratch is buffer 99"});
-  plan = makeTestPlan();
-  buffer(plan, kScratch).set_first(4);
-  buffer(plan, kScratch).set_last(4);
-  expectProblem(plan, {"instruction 3", "its scratch", "outside its life"});
-}

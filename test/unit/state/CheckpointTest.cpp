@@ -1,6 +1,6 @@
 //===- CheckpointTest.cpp - checkpoints that are damaged, cut, or another run's -===//
 #include "runtime/state/Checkpoint.h"
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 #include "runtime/train/RunFolder.h"
 #include "test/unit/train/TrainFixture.h"
 
@@ -110,12 +110,10 @@ TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
   auto checkpoint = Checkpoint::open(at(step));
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.message();
   Session opened = session();
-  plan::Status status = loadState(*checkpoint, opened.plan(), *opened.device);
+  Status status = loadState(*checkpoint, opened.plan(), *opened.device);
   ASSERT_TRUE(status.ok()) << status.message();
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(static_cast<float *>(opened.device->variableData(kWeight))[i], w[i]);
-    EXPECT_EQ(static_cast<float *>(opened.device->variableData(kMomentum))[i], m[i]);
-  }
+  EXPECT_EQ(valuesAt<float>(*opened.device, Place::variable(kWeight)), w);
+  EXPECT_EQ(valuesAt<float>(*opened.device, Place::variable(kMomentum)), m);
   ASSERT_TRUE(exportRun(at("run"), at("w.safetensors"), false).ok());
   auto exported = SafetensorsFile::open(at("w.safetensors"));
   EXPECT_EQ(0, std::memcmp(exported->find("w")->bytes.data(), w.data(), 12));
@@ -142,7 +140,7 @@ TEST_F(CheckpointFiles, FirstVersionIsResumed) {
   TrainOptions more = options(data, 6, "");
   more.out.clear();
   more.resume = at("run");
-  plan::Status status = train(plan, more);
+  Status status = train(plan, more);
   ASSERT_TRUE(status.ok()) << status.message();
   ASSERT_TRUE(train(plan, options(data, 6, "whole")).ok());
   EXPECT_EQ(weights("run/checkpoints/step-6"), weights("whole/checkpoints/step-6"));
@@ -153,7 +151,7 @@ TEST_F(CheckpointFiles, FirstVersionIsResumed) {
 }
 
 TEST_F(CheckpointFiles, BestIsChecked) {
-  ASSERT_TRUE(markBest(at("run"), 2, 0.5).ok());
+  ASSERT_TRUE(markBest(at("run"), {2, 0.5}).ok());
   EXPECT_TRUE(findCheckpoint({at("run"), "best"})->ends_with("step-2"));
   std::string good = *readFile(at("run/checkpoints/best.json"));
   for (size_t i = 0; i < good.size(); ++i) {
@@ -173,8 +171,11 @@ TEST_F(CheckpointFiles, RemovalAndReplacementAreWhole) {
   auto manifest = readManifest(at(step));
   ASSERT_TRUE(manifest.ok());
   std::filesystem::create_directory(at("run/checkpoints/.step-9.1234.tmp"));
-  plan::Status status = writeCheckpoint(at("run"), manifest->run, opened.plan(), *opened.device, manifest->position);
-  ASSERT_TRUE(status.ok()) << status.message();
+  auto written = writeCheckpoint(at("run"), manifest->run, manifest->position,
+                                 checkpointTensors(opened.plan(), *opened.device));
+  ASSERT_TRUE(written.ok()) << written.message();
+  EXPECT_EQ(*written, std::filesystem::file_size(at(step + "/manifest.json")) +
+                          std::filesystem::file_size(at(step + "/state.safetensors")));
   EXPECT_EQ(weights(step), (std::vector<float>{0, 0, 0})) << "the new one took its place";
   EXPECT_TRUE(removeCheckpoint(at("run"), 2).ok());
   EXPECT_TRUE(removeCheckpoint(at("run"), 77).ok());

@@ -43,7 +43,7 @@ Manifest example() {
 }
 
 json body() { return *parseObject(manifestText(example()), "m"); }
-plan::Expected<Manifest> parse(const json &value) { return parseManifestBody(value.dump(), "manifest.json"); }
+Expected<Manifest> parse(const json &value) { return parseManifestBody(value.dump(), "manifest.json"); }
 
 void visit(const json &value, const json::json_pointer &at,
            const std::function<void(const json::json_pointer &)> &call) {
@@ -71,7 +71,7 @@ TEST(Manifest, ReadsWhatItWrites) {
   ASSERT_TRUE(read.ok()) << read.message();
   EXPECT_EQ(manifestText(*read), text);
   EXPECT_EQ(read->position.seed, UINT64_MAX);
-  EXPECT_EQ(read->position.bestLoss, 0.5);
+  EXPECT_EQ(read->position.bestValue, 0.5);
   EXPECT_EQ(read->run.training.at("optimizer.lr"), "0.001");
   EXPECT_EQ(read->tensors[0].slices[1].start, (std::vector<uint64_t>{0, 2}));
   EXPECT_EQ(*read->tensors[2].role, TensorRole::LossScale);

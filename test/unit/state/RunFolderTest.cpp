@@ -1,6 +1,6 @@
 //===- RunFolderTest.cpp - locks, plans, what a resume replaces ----------===//
 #include "runtime/train/RunFolder.h"
-#include "runtime/state/CopyFile.h"
+#include "support/CopyFile.h"
 #include "runtime/state/RunLock.h"
 #include "test/unit/train/TrainFixture.h"
 
@@ -111,7 +111,7 @@ TEST_F(RunFolder, EachCheckpointFindsItsPlan) {
 TEST_F(RunFolder, WhatAResumeReplacesStays) {
   makeRun(6);
   said();
-  plan::Status status = train(plan, resume(5, "run@4"));
+  Status status = train(plan, resume(5, "run@4"));
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_NE(said().find("2 lines of metrics.jsonl and 1 checkpoint of later updates moved to"), std::string::npos);
   EXPECT_EQ(metrics("run").size(), 5u);
@@ -175,7 +175,7 @@ TEST_F(RunFolder, DifferencesAreNamedOrRefused) {
   said();
   std::string windows =
       writeRegressionPlan(at("two.tplan"), 2, [](plan::Plan &p) { p.set_recipe("[loss]\nlabel_smoothing = 0.1\n"); });
-  plan::Status status = train(windows, resume(8));
+  Status status = train(windows, resume(8));
   ASSERT_TRUE(status.ok()) << status.message();
   text = said();
   EXPECT_NE(text.find("train.accumulate 1 → 2"), std::string::npos) << text;
@@ -260,7 +260,7 @@ TEST_F(RunFolder, CopiesShareNothing) {
   write("a", "short");
   EXPECT_EQ(*readFile(at("b")), bytes);
   expectError(copyFile(at("nowhere"), at("c")), {"nowhere"});
-  expectError(copyFile(at("."), at("c")), {"no regular file"});
+  expectError(copyFile(at("."), at("c")), {"not a regular file"});
   expectError(copyFile(at("b"), at("nowhere/c")), {"nowhere/c"});
   EXPECT_FALSE(std::filesystem::exists(at("c")));
 }

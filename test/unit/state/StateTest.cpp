@@ -1,5 +1,5 @@
 //===- StateTest.cpp - checkpoints, weights, exports ---------------------===//
-#include "runtime/state/AtomicFile.h"
+#include "support/AtomicFile.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
 #include "runtime/state/Weights.h"
@@ -68,7 +68,7 @@ TEST_F(State, CheckpointsAreFoundAndListed) {
 
 TEST_F(State, ExportSafetensors) {
   makeRun();
-  plan::Status status = exportRun(at("run"), at("w.safetensors"), false);
+  Status status = exportRun(at("run"), at("w.safetensors"), false);
   ASSERT_TRUE(status.ok()) << status.message();
   auto file = SafetensorsFile::open(at("w.safetensors"));
   ASSERT_TRUE(file.ok()) << file.message();
@@ -83,14 +83,14 @@ TEST_F(State, ExportSafetensors) {
 
 TEST_F(State, ExportOnnx) {
   makeRun();
-  plan::Status status = exportRun(at("run"), at("m.onnx"), false);
+  Status status = exportRun(at("run"), at("m.onnx"), false);
   ASSERT_TRUE(status.ok()) << status.message();
   onnx::ModelProto model = readModel("m.onnx");
   EXPECT_EQ(floats(model.graph().initializer(0).raw_data()), weights("run/checkpoints/step-4"));
   EXPECT_EQ(floats(model.graph().initializer(1).raw_data()), (std::vector<float>{5, 5}));
   EXPECT_EQ(model.graph().node(0).op_type(), "MatMul");
   EXPECT_EQ(*readFile(at("run/model.onnx")), *readFile(at("m.onnx"))) << "what the end of the run wrote";
-  EXPECT_EQ(exportRun(at("run"), at("m.pt"), false).exitCode(), plan::kExitUsage);
+  EXPECT_EQ(exportRun(at("run"), at("m.pt"), false).exitCode(), kExitUsage);
 }
 
 TEST_F(State, LargeWeightsLieBesideTheModel) {
@@ -98,8 +98,7 @@ TEST_F(State, LargeWeightsLieBesideTheModel) {
   ASSERT_TRUE(reader.ok()) << reader.message();
   ExportOptions options;
   options.externalAbove = 100;
-  auto trained = [](const plan::Variable &) { return std::span<const std::byte>(); };
-  plan::Status status = exportWeights(*reader, trained, at("x.onnx"), options);
+  Status status = exportWeights(*reader, {}, at("x.onnx"), options);
   ASSERT_TRUE(status.ok()) << status.message();
   onnx::ModelProto model = readModel("x.onnx");
   EXPECT_EQ(model.graph().initializer(0).raw_data().size(), 12u) << "small ones stay inside";
@@ -115,10 +114,9 @@ TEST_F(State, ModelAndPlanMustAgree) {
     *changed.mutable_variables(kFrozen)->mutable_type() = typeOf(plan::F32, {1, 2});
   }));
   ASSERT_TRUE(reader.ok()) << reader.message();
-  auto trained = [](const plan::Variable &) { return std::span<const std::byte>(); };
   ExportOptions options;
   options.externalAbove = 1;
-  expectError(exportWeights(*reader, trained, at("x.onnx"), options), {"'frozen'", "f32[2]", "f32[1x2]"});
+  expectError(exportWeights(*reader, {}, at("x.onnx"), options), {"'frozen'", "f32[2]", "f32[1x2]"});
   EXPECT_FALSE(std::filesystem::exists(at("x.onnx")));
   EXPECT_FALSE(std::filesystem::exists(at("x.onnx.data"))) << "nothing half done stays";
 }
@@ -131,22 +129,23 @@ TEST_F(State, InitialWeightsByName) {
     EXPECT_TRUE(writeSafetensors(at("w.safetensors"), std::move(tensors)).ok());
     return loadWeights(session->plan(), *session->device, at("w.safetensors"), rule);
   };
-  float *value = static_cast<float *>(session->device->variableData(kWeight));
+  const Place weight = Place::variable(kWeight);
+  auto value = [&] { return valuesAt<float>(*session->device, weight)[2]; };
   auto loaded = load({tensorOf("w", plan::F32, {3}, w)});
   ASSERT_TRUE(loaded.ok()) << loaded.message();
   EXPECT_EQ(loaded->loaded, 1u);
   EXPECT_NE(loaded->text().find("keep the model's own are 'frozen'"), std::string::npos)
       << "what is frozen may be left out";
-  EXPECT_EQ(value[2], 9);
-  value[2] = 0;
+  EXPECT_EQ(value(), 9);
+  setValues<float>(*session->device, weight, {7, 8, 0});
   Tensor odd = tensorOf("frozne", plan::F32, {2}, frozen), right = tensorOf("w", plan::F32, {3}, w);
   expectError(load({odd, right}), {"the model has no 'frozne'", "did you mean 'frozen'?", "--init-partial"});
   expectError(load({tensorOf("w", plan::F32, {1, 3}, w)}), {"'w' (f32[1x3], the model's is f32[3])"});
   expectError(load({tensorOf("frozen", plan::F32, {2}, frozen)}), {"missing are 'w'"});
-  EXPECT_EQ(value[2], 0) << "nothing is copied on an error";
+  EXPECT_EQ(value(), 0) << "nothing is copied on an error";
   auto part = load({odd, right}, WeightsRule::WhatFits);
   ASSERT_TRUE(part.ok()) << part.message();
-  EXPECT_EQ(value[2], 9);
+  EXPECT_EQ(value(), 9);
   EXPECT_EQ(part->unexpected.size(), 1u);
   EXPECT_NE(part->text().find("'frozne'"), std::string::npos);
   expectError(load({odd}, WeightsRule::WhatFits), {"no weights of the model"});
@@ -162,8 +161,8 @@ TEST_F(State, InitialWeightsOfARun) {
   ASSERT_TRUE(session.ok());
   auto loaded = loadWeights(session->plan(), *session->device, at("run@2"), WeightsRule::Strict);
   ASSERT_TRUE(loaded.ok()) << loaded.message();
-  EXPECT_EQ(static_cast<float *>(session->device->variableData(kWeight))[1], weights("run/checkpoints/step-2")[1]);
-  EXPECT_EQ(static_cast<float *>(session->device->variableData(kMomentum))[1], 0) << "the optimizer starts anew";
+  EXPECT_EQ(valuesAt<float>(*session->device, Place::variable(kWeight))[1], weights("run/checkpoints/step-2")[1]);
+  EXPECT_EQ(valuesAt<float>(*session->device, Place::variable(kMomentum))[1], 0) << "the optimizer starts anew";
   auto other = openSession(
       {writeRegressionPlan(at("o.tplan"), 1, [](plan::Plan &p) { p.mutable_variables(kFrozen)->set_fill(6); }),
        "cpu",
@@ -176,8 +175,8 @@ TEST_F(State, InitialWeightsOfARun) {
 TEST_F(State, PredictAndGradients) {
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok());
-  float *w = static_cast<float *>(session->device->variableData(kWeight));
-  w[0] = 1, w[1] = -2, w[2] = 3; // the weights that made the data
+  const Place weight = Place::variable(kWeight);
+  setValues<float>(*session->device, weight, {1, -2, 3}); // the weights that made the data
   std::string six = writeRegressionData(at("six.safetensors"), 6);
   EntryRunner runner(*session->device, *findEntry(session->plan(), "predict"));
   auto inputs = openEntryData(*session, runner.entry(), six, {});
@@ -193,7 +192,7 @@ TEST_F(State, PredictAndGradients) {
   auto wrong = openEntryData(*session, gradients.entry(), six, {});
   expectError(writeGradients(gradients, *wrong->reader, at("g.safetensors")), {"6 samples", "exactly 4"});
   auto four = openEntryData(*session, gradients.entry(), writeRegressionData(at("four.safetensors"), 4), {});
-  w[0] = 2;
+  setValues<float>(*session->device, weight, {2, -2, 3});
   ASSERT_TRUE(writeGradients(gradients, *four->reader, at("g.safetensors")).ok());
   auto g = SafetensorsFile::open(at("g.safetensors"));
   ASSERT_NE(g->find("w"), nullptr) << "under the initializer's name";
@@ -210,7 +209,7 @@ TEST_F(State, AtomicFilesAreWholeOrAbsent) {
   auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small{100, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small); // as a full disk
-  plan::Status status = writeFileAtomically(at("f"), std::string(1000, 'x'));
+  Status status = writeFileAtomically(at("f"), std::string(1000, 'x'));
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   expectError(status, {"f: cannot write"});
@@ -235,7 +234,7 @@ TEST_F(State, AtomicFilesReplaceRegularFilesAlone) {
   ASSERT_EQ(::stat(at("f").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0640u);
   ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
-  expectError(readFile(at("fifo")), {"fifo: cannot read: it is no regular file"});
+  expectError(readFile(at("fifo")), {"fifo: cannot read: it is not a regular file"});
   int reader = ::open(at("fifo").c_str(), O_RDONLY | O_NONBLOCK);
   ASSERT_TRUE(writeFileAtomically(at("fifo"), "through").ok());
   char text[16] = {};

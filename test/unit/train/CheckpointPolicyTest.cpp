@@ -13,7 +13,8 @@ TEST(CheckpointPolicy, IsDueByTheClockAloneByDefault) {
   EXPECT_FALSE(policy.isDue(1, 100));
   EXPECT_FALSE(policy.isDue(5000, 100 + 15 * 60 - 1));
   EXPECT_TRUE(policy.isDue(5000, 100 + 15 * 60));
-  policy.written(2000);
+  policy.begun(2000);
+  policy.written();
   EXPECT_FALSE(policy.isDue(5001, 2001)) << "the clock starts anew with each checkpoint, whatever asked for it";
   EXPECT_TRUE(policy.isDue(9000, 2000 + 15 * 60));
 }
@@ -32,7 +33,8 @@ TEST(CheckpointPolicy, TriesAgainAMinuteAfterAFailure) {
   policy.failed(900);
   EXPECT_FALSE(policy.isDue(7, 901)) << "the clock is over, but the disk was full a second ago";
   EXPECT_TRUE(policy.isDue(7, 960));
-  policy.written(960);
+  policy.begun(960);
+  policy.written();
   EXPECT_FALSE(policy.isDue(8, 1100));
   CheckpointPolicy bySteps({.everyMinutes = 0, .everySteps = 100}, 0);
   bySteps.failed(10);

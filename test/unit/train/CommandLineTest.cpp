@@ -27,7 +27,7 @@ Outcome parse(std::vector<std::string> words) {
 
 void expectUsage(std::vector<std::string> words, std::initializer_list<std::string> texts) {
   Outcome outcome = parse(std::move(words));
-  EXPECT_EQ(outcome.parsed.exitStatus, plan::kExitUsage);
+  EXPECT_EQ(outcome.parsed.exitStatus, kExitUsage);
   for (const std::string &text : texts)
     EXPECT_NE(outcome.err.find(text), std::string::npos) << "no '" << text << "' in: " << outcome.err;
 }
@@ -44,7 +44,7 @@ TEST(CommandLine, Training) {
   EXPECT_FALSE(options.train.epochs.has_value());
   EXPECT_EQ(options.train.shuffle, false);
   EXPECT_EQ(options.train.seed, 3u);
-  EXPECT_FALSE(options.train.release);
+  EXPECT_EQ(options.train.release, false);
   EXPECT_EQ(options.session.settings, (std::vector<std::string>{"optimizer.lr=1", "train.seed=2"}));
   EXPECT_FALSE(parse({"p.tplan", "--data", "d"}).parsed.options.train.shuffle.has_value());
 }
@@ -62,9 +62,9 @@ TEST(CommandLine, OtherCommands) {
 TEST(CommandLine, HelpAndVersion) {
   for (const char *command : {"train", "eval", "predict", "gradients", "export", "verify", "profile"}) {
     Outcome help = parse({command, "--help"});
-    EXPECT_EQ(help.parsed.exitStatus, plan::kExitDone);
+    EXPECT_EQ(help.parsed.exitStatus, kExitDone);
     EXPECT_NE(help.err.find("--help"), std::string::npos);
-    EXPECT_EQ(parse({command, "--version"}).parsed.exitStatus, plan::kExitDone);
+    EXPECT_EQ(parse({command, "--version"}).parsed.exitStatus, kExitDone);
   }
   EXPECT_NE(parse({"--help"}).err.find("--no-shuffle"), std::string::npos);
   EXPECT_NE(parse({"--version"}).err.find("trun "), std::string::npos);
@@ -79,7 +79,7 @@ TEST(CommandLine, WrongUsage) {
   expectUsage({"p.tplan", "--data", "d", "--steps", "three"}, {"--steps", "three"});
   expectUsage({"p.tplan", "--data", "d", "--shuffle", "--no-shuffle"}, {"shuffle"});
   expectUsage({"p.tplan", "--data", "d", "--nproc", "2"}, {"--nproc", "use 1"});
-  expectUsage({"p.tplan", "--data", "d", "--workers", "2"}, {"--workers"});
+  expectUsage({"p.tplan", "--data", "d", "--workers", "-2"}, {"--workers"});
   expectUsage({"p.tplan", "q.tplan", "--data", "d"}, {"'q.tplan'"});
   expectUsage({"p.tplan", "--data", "d", "--init", "w", "--resume", "r"}, {"--init", "--resume"});
   expectUsage({"export", "run"}, {"output"});
@@ -97,11 +97,11 @@ TEST_F(Commands, FromTrainingToExport) {
     EXPECT_FALSE(outcome.parsed.exitStatus.has_value()) << outcome.err;
     outcome.parsed.options.train.messages = messages;
     ::testing::internal::CaptureStdout();
-    plan::Status status = runCommand(outcome.parsed.options);
+    Status status = runCommand(outcome.parsed.options);
     out = ::testing::internal::GetCapturedStdout();
     return status;
   };
-  plan::Status status = run({plan, "--data", data, "--steps", "3", "--out", at("run")});
+  Status status = run({plan, "--data", data, "--steps", "3", "--out", at("run")});
   ASSERT_TRUE(status.ok()) << status.message();
   expectError(run({plan, "--data", data, "--steps", "3", "--out", at("run")}), {"exists", "--resume"});
   status = run({plan, "--data", data, "--steps", "5", "--resume", at("run")});

@@ -31,11 +31,11 @@ protected:
     return session.take();
   }
 
-  plan::Status command(Options options, std::string &out) {
+  Status command(Options options, std::string &out) {
     options.command = Options::Command::Profile;
     options.session.threads = 1;
     ::testing::internal::CaptureStdout();
-    plan::Status status = runCommand(options);
+    Status status = runCommand(options);
     out = ::testing::internal::GetCapturedStdout();
     return status;
   }
@@ -73,7 +73,7 @@ TEST_F(Profiling, AWindowRunsEveryEntryAsOftenAsAnUpdateDoes) {
   EXPECT_EQ(kernelOf(report, "node_accumulate_next")->flops, 2000);
   EXPECT_GT(report.instructionSeconds(), 0);
   // The weights moved as training moves them: the profile ran real updates.
-  const auto *w = static_cast<const float *>(session.device->variableData(kWeight));
+  std::vector<float> w = valuesAt<float>(*session.device, Place::variable(kWeight));
   EXPECT_TRUE(w[0] != 0 && w[1] != 0 && w[2] != 0);
 }
 
@@ -119,7 +119,7 @@ TEST_F(Profiling, TheCommandWritesJsonAndATrace) {
   options.noRoofline = true;
   options.trace = at("trace.json");
   std::string out;
-  plan::Status status = command(options, out);
+  Status status = command(options, out);
   ASSERT_TRUE(status.ok()) << status.message();
   nlohmann::json json = nlohmann::json::parse(out);
   EXPECT_TRUE(json["roofline"].is_null());
@@ -151,8 +151,8 @@ TEST_F(Profiling, WhatIsWrongIsNamed) {
   options.noRoofline = true;
   std::string out;
   options.profile.entry = "train";
-  plan::Status status = command(options, out);
-  EXPECT_EQ(status.exitCode(), plan::kExitUsage);
+  Status status = command(options, out);
+  EXPECT_EQ(status.exitCode(), kExitUsage);
   expectError(status, {"--entry train", "step, evaluate, predict, gradients"});
   options.profile.entry = "evaluate";
   EXPECT_TRUE(command(options, out).ok());
@@ -177,19 +177,19 @@ TEST(InstructionText, SaysWhatDiffers) {
   matmul.set_k(3072);
   matmul.set_trans_b(true);
   matmul.set_tile_m(64);
-  EXPECT_EQ(report::instructionText(entry, instruction), "matmul 256x768x3072 NT");
+  EXPECT_EQ(report::instructionText(entry, instruction), "matmul 256x768x3072 NT by oneDNN");
   EXPECT_EQ(report::instructionKind(instruction), report::InstructionKind::Library);
   plan::Instruction other = instruction;
   other.mutable_matmul()->set_tile_m(32);
   EXPECT_NE(report::instructionKey(entry, instruction), report::instructionKey(entry, other));
   other.mutable_matmul()->set_dtype(plan::BF16);
   other.set_recompute(true);
-  EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT again");
+  EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT by oneDNN of bf16 again");
   EXPECT_EQ(report::arithmeticType(other), plan::BF16);
   other.mutable_matmul()->set_result_dtype(plan::F32);
   other.mutable_matmul()->set_accumulate(true);
   other.set_recompute(false);
-  EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT -> f32 accumulate");
+  EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT -> f32 accumulate by oneDNN of bf16");
   // One kernel, two regions: one line, whatever their numbers of nodes.
   plan::Instruction kernel;
   kernel.mutable_kernel()->set_symbol("k0123456789abcdef");

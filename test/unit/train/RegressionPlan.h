@@ -8,7 +8,8 @@
 #define TCC_TEST_UNIT_TRAIN_REGRESSIONPLAN_H
 
 #include "runtime/cpu/Library.h"
-#include "runtime/state/MappedFile.h"
+#include "test/support/MachineLevel.h"
+#include "support/MappedFile.h"
 #include "test/support/HandMadeCode.h"
 #include "test/unit/data/DataFixture.h"
 
@@ -67,7 +68,6 @@ public:
     plan::Instruction &call = *entry.add_instructions();
     call.mutable_kernel()->set_symbol(symbol);
     call.mutable_kernel()->set_tiles(1);
-    call.set_scratch(-1);
     call.set_node("node_" + symbol);
     for (uint32_t buffer : reads) {
       plan::Operand *operand = call.add_operands();
@@ -181,7 +181,7 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
   plan::Plan plan;
   plan.set_producer("test");
   plan.set_model("regression.onnx");
-  plan.set_target(runtime::machineLevel());
+  plan.set_target(test::machineLevel());
   plan.set_max_workers(2);
   plan.set_library(runtime::libraryName());
   auto variable = [&](const char *name, int64_t size, plan::VariableRole role, double fill) {
@@ -211,7 +211,7 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
   for (const char *name : {"g0.lr", "momentum", "first_update"})
     training.add_scalars(name);
   plan::PlanWriter writer;
-  auto code = runtime::readFile(REGRESSION_KERNELS);
+  auto code = tcc::readFile(REGRESSION_KERNELS);
   EXPECT_TRUE(code.ok()) << code.message();
   plan::CodeObject &object = *plan.add_code_objects();
   object.set_payload(writer.addPayload(*code));
@@ -221,7 +221,7 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
   plan.set_model_payload(static_cast<int32_t>(writer.addPayload(regressionModel(frozen))));
   if (change)
     change(plan);
-  plan::Status status = writer.write(plan, path);
+  Status status = writer.write(plan, path);
   EXPECT_TRUE(status.ok()) << status.message();
   return path;
 }

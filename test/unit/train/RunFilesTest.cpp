@@ -77,7 +77,7 @@ TEST_F(RunFiles, BrokenPipeStopsPrintingAlone) {
   TrainOptions broken = options(data, 30, "run");
   broken.logEvery = 1;
   broken.messages = fdopen(ends[1], "w");
-  plan::Status status = train(plan, broken);
+  Status status = train(plan, broken);
   std::fclose(broken.messages);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(metrics("run").size(), 30u);
@@ -91,7 +91,7 @@ TEST_F(RunFiles, CheckpointsAreKeptByRule) {
     TrainOptions chosen = options(data, 20, run);
     chosen.checkpointEvery = every;
     chosen.settings = std::move(settings);
-    plan::Status status = train(plan, chosen);
+    Status status = train(plan, chosen);
     EXPECT_TRUE(status.ok()) << status.message();
     return checkpointSteps(at(run));
   };
@@ -107,7 +107,7 @@ TEST_F(RunFiles, CheckpointsAreKeptByRule) {
                               "checkpoint.keep_best=3", "checkpoint.kep=3"}) {
     TrainOptions wrong = options(data, 1, "wrong");
     wrong.settings = {setting};
-    EXPECT_EQ(train(plan, wrong).exitCode(), plan::kExitUsage) << setting;
+    EXPECT_EQ(train(plan, wrong).exitCode(), kExitUsage) << setting;
   }
 }
 
@@ -131,7 +131,7 @@ TEST_F(RunFiles, TheBestStaysBesidesTheNewest) {
     // At this rate the loss soon grows without end, so an early evaluation is the best.
     chosen.settings = {"optimizer.lr=3", "checkpoint.keep=2",
                        keepBest ? "checkpoint.keep_best=true" : "checkpoint.keep_best=false"};
-    plan::Status status = train(plan, chosen);
+    Status status = train(plan, chosen);
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<uint64_t> steps = checkpointSteps(chosen.out);
     if (keepBest) {
@@ -174,7 +174,7 @@ TEST_F(RunFiles, ForeignCheckpointsStay) {
   rest.out.clear();
   rest.checkpointEvery = 1;
   rest.settings = {"checkpoint.keep=2"};
-  plan::Status status = train(plan, rest);
+  Status status = train(plan, rest);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1, 2, 3, 5, 9, 10));
   EXPECT_TRUE(fs::exists(folder / "step-1/notes.txt") && fs::exists(folder / "step-1/state.safetensors"));
@@ -192,12 +192,12 @@ TEST_F(RunFiles, CheckpointsThatFailLeaveTheEarlierOnes) {
   rest.checkpointEvery = 1;
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok()) << session.message();
-  plan::Status status;
+  Status status;
   {
     FullDisk full(160); // a line of metrics, but no state
     status = runtime::train(*session, rest);
   }
-  EXPECT_EQ(status.exitCode(), plan::kExitFault);
+  EXPECT_EQ(status.exitCode(), kExitFault);
   for (const char *text : {"step-1 holds the state after update 1", "--resume"})
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
   EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1));

@@ -1,6 +1,9 @@
 //===- ScalarsTest.cpp - run-time scalars and --set ----------------------===//
 #include "runtime/train/Scalars.h"
+#include "runtime/train/CheckpointPolicy.h"
 #include "runtime/train/Settings.h"
+#include "support/recipe/Keys.h"
+#include "support/recipe/Kinds.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -38,13 +41,13 @@ std::vector<float> compute(const plan::Training &settings, uint64_t update, cons
   return values;
 }
 
-plan::Status apply(const std::vector<std::string> &settings, plan::Training &target) {
+Status apply(const std::vector<std::string> &settings, plan::Training &target) {
   plan::DataSettings data;
   return applySettings(settings, target, data);
 }
 
-void expectUsage(const plan::Status &status, std::initializer_list<std::string> texts) {
-  EXPECT_EQ(status.exitCode(), plan::kExitUsage);
+void expectUsage(const Status &status, std::initializer_list<std::string> texts) {
+  EXPECT_EQ(status.exitCode(), kExitUsage);
   for (const std::string &text : texts)
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
 }
@@ -125,22 +128,93 @@ TEST(Settings, WhatIsCompiledInIsRefused) {
   expectUsage(apply({"schedule.kind=one_cycle"}, settings), {"momentum", "recompile"});
 }
 
+/// A key that compiles into the plan is known, whatever it is; a wrong value is told before the advice to recompile.
+TEST(Settings, EveryCompiledKeySaysHowToRecompile) {
+  plan::Training settings = training({"g0.lr"});
+  size_t tried = 0;
+  for (const recipe::Key &key : recipe::allKeys()) {
+    if (key.change != recipe::Change::Recompile || key.preset.empty() || !parseToml("v = " + key.preset).ok())
+      continue;
+    const std::string setting = key.name + "=" + key.preset;
+    expectUsage(apply({setting}, settings),
+                {"--set " + setting, "is compiled into the plan", "recompile with tcc --set " + setting});
+    ++tried;
+  }
+  EXPECT_GT(tried, 30u);
+  expectUsage(apply({"compiler.fuse_updates=perhaps"}, settings), {"expected true or false, found a string"});
+  expectUsage(apply({"data.batch_axis.input.1=0"}, settings), {"recompile with tcc --set data.batch_axis.input.1=0"});
+}
+
+/// The table's defaults are those of the schedule and of the checkpoints.
+TEST(Settings, PresetsAreTheDefaults) {
+  for (const std::string &kind : scheduleKinds()) {
+    plan::Schedule plain;
+    plain.set_kind(kind);
+    for (auto [name, value] : {std::pair("gamma", 0.5), std::pair("step_size", 3.0), std::pair("milestone.0", 4.0)})
+      (*plain.mutable_numbers())[name] = value;
+    plan::Training given;
+    *given.mutable_schedule() = plain;
+    for (const recipe::Key &key : recipe::allKeys())
+      if (key.name.starts_with("schedule.") && key.name != "schedule.kind" && key.change == recipe::Change::RunTime &&
+          !key.preset.empty() && parseToml("v = " + key.preset).ok()) {
+        ASSERT_TRUE(apply({key.name + "=" + key.preset}, given).ok()) << key.name;
+      }
+    auto without = LearningSchedule::create(plain, 20), with = LearningSchedule::create(given.schedule(), 20);
+    ASSERT_TRUE(without.ok() && with.ok()) << kind << ": " << with.message();
+    for (uint64_t t = 0; t < 25; ++t) {
+      EXPECT_EQ(without->factor(t), with->factor(t)) << kind << " at " << t;
+      EXPECT_EQ(without->momentum(t), with->momentum(t)) << kind << " at " << t;
+    }
+  }
+  const CheckpointRules rules;
+  EXPECT_EQ(fmt::format("{}", rules.everyMinutes), recipe::findKey("checkpoint.every_minutes")->preset);
+  EXPECT_EQ(fmt::format("{}", rules.keep), recipe::findKey("checkpoint.keep")->preset);
+  EXPECT_EQ(fmt::format("{}", rules.keepBest), recipe::findKey("checkpoint.keep_best")->preset);
+}
+
 TEST(Settings, WrongWords) {
   plan::Training settings = training({"g0.lr"});
-  expectUsage(apply({"optimizer.lrr=1"}, settings), {"'optimizer.lrr'", "did you mean 'optimizer.lr'?"});
-  expectUsage(apply({"zzz=1"}, settings), {"unknown key 'zzz'"});
+  expectUsage(apply({"optimizer.lrr=1"}, settings),
+              {"unknown key optimizer.lrr", "the nearest known one is optimizer.lr"});
+  expectUsage(apply({"zzz=1"}, settings), {"unknown key zzz", "a recipe has the tables"});
   expectUsage(apply({"optimizer.lr"}, settings), {"KEY=VALUE"});
-  expectUsage(apply({"optimizer.lr=fast"}, settings), {"a number is needed"});
-  expectUsage(apply({"schedule.kind=sine"}, settings), {"one of", "cosine"});
-  expectUsage(apply({"train.seed=-1"}, settings), {"seed"});
+  expectUsage(apply({"optimizer.lr=fast"}, settings), {"--set optimizer.lr=fast: expected a number, found a string"});
+  expectUsage(apply({"schedule.kind=sine"}, settings), {"\"sine\" is unknown", "cosine"});
+  expectUsage(apply({"train.seed=-1"}, settings), {"train.seed=-1", "out of range", "at least 0"});
   expectUsage(apply({"data.last=half"}, settings), {"drop", "pad"});
-  expectUsage(apply({"data.eval_split=2"}, settings), {"between 0 and 1"});
+  expectUsage(apply({"data.eval_split=2"}, settings), {"2 is out of range", "from 0 (excluded) to 1 (excluded)"});
+  expectUsage(apply({"train.ema={decay=0.9, everi=2}"}, settings), {"unknown key train.ema.everi", "train.ema.every"});
+  expectUsage(apply({"train.ema=0.9"}, settings), {"train.ema is a table"});
+  expectUsage(apply({"train.ema.on=device"}, settings), {"recompile with tcc --set train.ema.on=device"});
+}
+
+TEST(Settings, AveragesKeepEveryTableTheyAreSetBy) {
+  plan::Training settings = training({"g0.lr"});
+  ASSERT_TRUE(apply({"train.ema={decay=0.9, every=2}", "train.ema.warmup=10"}, settings).ok());
+  EXPECT_EQ(settings.ema().decay(), 0.9);
+  EXPECT_EQ(settings.ema().every(), 2u);
+  EXPECT_EQ(settings.ema().warmup(), 10u);
+  plan::Training without = training({"g0.lr"});
+  expectUsage(apply({"train.ema.every=2"}, without), {"train.ema.decay"});
+}
+
+TEST(Scalars, TheDecayOfAveragesWarmsUpAndSkipsUpdates) {
+  plan::Ema ema;
+  ema.set_decay(0.9);
+  EXPECT_EQ(AverageRule(ema).decayAt(1), 0.9);
+  ema.set_warmup(10);
+  EXPECT_EQ(AverageRule(ema).decayAt(1), 2.0 / 11);  // TensorFlow's (1 + n)/(10 + n)
+  EXPECT_EQ(AverageRule(ema).decayAt(80), 81.0 / 90); // just below 0.9 until here
+  EXPECT_EQ(AverageRule(ema).decayAt(1000), 0.9);
+  ema.set_every(3);
+  EXPECT_EQ(AverageRule(ema).decayAt(2), std::nullopt);
+  EXPECT_EQ(AverageRule(ema).decayAt(6), 3.0 / 12);
 }
 
 TEST(Settings, ScheduleAndData) {
   plan::Training settings = training({"g0.lr", "clip_norm"});
   plan::DataSettings data;
-  plan::Status status = applySettings(
+  Status status = applySettings(
       {"schedule.kind=\"multi_step\"", "schedule.milestones=[2, 5]", "schedule.floor=clamp", "schedule.per=epoch",
        "train.seed=7", "train.clip_norm=0.5", "data.tokens=bytes", "data.map.x=picture", "data.eval_split=0.25"},
       settings, data);

@@ -46,7 +46,7 @@ protected:
     auto session = runtime::openSession({plan, "cpu", 1, {}});
     EXPECT_TRUE(session.ok()) << session.message();
     uint64_t before = calls;
-    plan::Status status = runtime::train(*session, chosen);
+    Status status = runtime::train(*session, chosen);
     EXPECT_TRUE(status.ok()) << status.message();
     return calls - before;
   }

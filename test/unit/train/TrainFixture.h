@@ -3,6 +3,7 @@
 #define TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H
 
 #include "runtime/train/Train.h"
+#include "test/support/device/DeviceValues.h"
 #include "test/unit/train/RegressionPlan.h"
 
 #include <nlohmann/json.hpp>
@@ -30,7 +31,7 @@ protected:
     return result;
   }
 
-  plan::Status train(const std::string &plan, const runtime::TrainOptions &options, const std::string &device = "cpu") {
+  Status train(const std::string &plan, const runtime::TrainOptions &options, const std::string &device = "cpu") {
     auto session = runtime::openSession({plan, device, 1, options.settings});
     return session ? runtime::train(*session, options) : session.status();
   }

@@ -1,6 +1,8 @@
 //===- TrainTest.cpp - the loop on a plan made by hand -------------------===//
+#include "runtime/registry/DeviceRegistry.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/TensorBoard.h"
+#include "test/support/device/DeferredDevice.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <cmath>
@@ -54,7 +56,7 @@ protected:
 
 TEST_F(Train, UpdatesAreThoseOfTheOptimizer) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
-  plan::Status status = train(plan, options(data, 5, "run"));
+  Status status = train(plan, options(data, 5, "run"));
   ASSERT_TRUE(status.ok()) << status.message();
   load(data);
   Reference reference;
@@ -80,7 +82,7 @@ TEST_F(Train, AccumulationWeighsWindowsAndEndsThemWithTheEpoch) {
   TrainOptions two = options(data, 0, "run");
   two.steps.reset();
   two.epochs = 2;
-  plan::Status status = train(plan, two);
+  Status status = train(plan, two);
   ASSERT_TRUE(status.ok()) << status.message();
   load(data);
   Reference reference;
@@ -108,7 +110,7 @@ TEST_F(Train, ResumeGoesOnBitForBit) {
     TrainOptions rest = shuffled(9, "parts" + name);
     rest.resume = rest.out;
     rest.out.clear();
-    plan::Status status = train(plan, rest);
+    Status status = train(plan, rest);
     ASSERT_TRUE(status.ok()) << status.message();
     std::vector<nlohmann::json> whole = metrics("whole" + name), parts = metrics("parts" + name);
     ASSERT_EQ(parts.size(), 9u);
@@ -118,7 +120,7 @@ TEST_F(Train, ResumeGoesOnBitForBit) {
     EXPECT_EQ(weights("whole" + name + "/checkpoints/step-9", "w/momentum_buffer"),
               weights("parts" + name + "/checkpoints/step-9", "w/momentum_buffer"));
     rest.seed = 4;
-    EXPECT_EQ(train(plan, rest).exitCode(), plan::kExitUsage) << "another seed is refused";
+    EXPECT_EQ(train(plan, rest).exitCode(), kExitUsage) << "another seed is refused";
   }
 }
 
@@ -131,8 +133,8 @@ TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
     std::memcpy(bytes.data() + bytes.size() - 3 * 4, &nan, 4);
     write("bad.safetensors", bytes);
     uint64_t good = accumulate == 1 ? 3 : 1;
-    plan::Status status = train(plan, options(at("bad.safetensors"), 8, "run" + name));
-    EXPECT_EQ(status.exitCode(), plan::kExitNonFinite);
+    Status status = train(plan, options(at("bad.safetensors"), 8, "run" + name));
+    EXPECT_EQ(status.exitCode(), kExitNonFinite);
     for (const std::string &text : {"step " + std::to_string(good + 1), std::string("nan"),
                                     std::string("column 'y', sample 13: NaN")})
       EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
@@ -155,8 +157,8 @@ TEST_F(Train, NonFiniteNormLeavesTheLastCheckpoint) {
   write("bad.safetensors", bytes);
   TrainOptions none = options(at("bad.safetensors"), 8, "none");
   none.settings = {"optimizer.lr=0"};
-  plan::Status status = train(plan, none);
-  EXPECT_EQ(status.exitCode(), plan::kExitNonFinite);
+  Status status = train(plan, none);
+  EXPECT_EQ(status.exitCode(), kExitNonFinite);
   EXPECT_NE(status.message().find("the gradient's norm is inf"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("no checkpoint had been written"), std::string::npos) << status.message();
   EXPECT_TRUE(std::filesystem::is_empty(at("none/checkpoints")));
@@ -173,7 +175,7 @@ TEST_F(Train, EvaluationReadsEverySampleOnce) {
   TrainOptions evaluated = options(data, 3, "run");
   evaluated.evalData = data; // 10 samples in batches of 4: the last has two, padded by copies that are subtracted again
   evaluated.evalEvery = 2;
-  plan::Status status = train(plan, evaluated);
+  Status status = train(plan, evaluated);
   ASSERT_TRUE(status.ok()) << status.message();
   load(data);
   Reference reference;
@@ -214,7 +216,7 @@ TEST_F(Train, TensorBoardReadsTheEvents) {
     EXPECT_EQ(check, (crc >> 15 | crc << 17) + 0xa282ead8u);
     place += 16 + length;
   }
-  ASSERT_EQ(records.size(), 7u) << "the version, and three values of two updates";
+  ASSERT_EQ(records.size(), 10u) << "the version, three values of two updates, and three of the last checkpoint";
   EXPECT_NE(records[0].find("brain.Event:2"), std::string::npos);
   size_t loss = records[1].find("train/loss");
   ASSERT_NE(loss, std::string::npos);
@@ -238,15 +240,44 @@ TEST_F(Train, Refusals) {
   std::string newer = writeRegressionPlan(at("newer.tplan"), 1,
                                           [](plan::Plan &plan) { plan.mutable_training()->set_scalars(1, "warp"); });
   expectError(train(newer, options(data, 1, "d")), {"'warp'", "compile"});
-  EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").exitCode(), plan::kExitUsage);
+  EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").exitCode(), kExitUsage);
   expectError(train(plan, options(data, 1, "nowhere/f/" + std::string(300, 'x'))), {"nowhere"});
   for (const char *run : {"a", "b", "c", "d", "e"})
     EXPECT_FALSE(std::filesystem::exists(at(run))) << "a refused run leaves no folder";
 }
 
+/// Work that is done late, and memory that the host reaches by copies alone, change no bit.
+TEST_F(Train, ADeviceWithItsOwnMemoryTrainsAlike) {
+  registerDevice("deferred", DeferredDevice::create);
+  for (int64_t accumulate : {1, 2}) {
+    std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
+                data = writeRegressionData(at("d.safetensors"), 10);
+    for (const char *device : {"cpu", "deferred"}) {
+      TrainOptions begin = options(data, 4, device + name), rest = options(data, 7, device + name);
+      begin.evalData = rest.evalData = data;
+      begin.evalEvery = rest.evalEvery = 2;
+      Status status = train(plan, begin, device);
+      rest.resume = rest.out;
+      rest.out.clear();
+      if (status.ok())
+        status = train(plan, rest, device);
+      ASSERT_TRUE(status.ok()) << device << ": " << status.message();
+    }
+    for (const char *tensor : {"w", "w/momentum_buffer"})
+      EXPECT_EQ(weights("cpu" + name + "/checkpoints/step-7", tensor),
+                weights("deferred" + name + "/checkpoints/step-7", tensor));
+    EXPECT_EQ(*readFile(at("cpu" + name + "/model.onnx")), *readFile(at("deferred" + name + "/model.onnx")));
+    std::vector<nlohmann::json> cpu = metrics("cpu" + name), deferred = metrics("deferred" + name);
+    ASSERT_EQ(cpu.size(), deferred.size());
+    for (size_t i = 0; i < cpu.size(); ++i)
+      for (const char *key : {"step", "loss", "grad_norm", "eval_loss"})
+        EXPECT_EQ(cpu[i].value(key, nlohmann::json()), deferred[i].value(key, nlohmann::json())) << key;
+  }
+}
+
 TEST_F(Train, NullDeviceWalksThePlan) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
-  plan::Status status = train(plan, options(data, 3, "run"), "null");
+  Status status = train(plan, options(data, 3, "run"), "null");
   ASSERT_TRUE(status.ok()) << status.message();
   ASSERT_EQ(metrics("run").size(), 3u);
   EXPECT_TRUE(metrics("run")[0]["loss"].is_null());

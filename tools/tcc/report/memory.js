@@ -1,11 +1,11 @@
-// The two charts of memory over time: how many bytes live, and where they lie.
+// The two charts of memory over time: how many bytes live, and at which addresses.
 
 const BAND = 20, AXIS = 18; // the resident base line, which is not drawn to scale; room for the numbers of instructions
 
 class Timeline extends TimeChart {
   constructor() { super("timeline", "Live bytes at each instruction"); this.toScale = false; }
 
-  // Bytes of the arena → pixels. The resident arena is a band below, or, to scale, what lies under the transient one.
+  // Bytes of the arena → pixels. The resident arena is a band below, or, to scale, the space under the transient one.
   scale() {
     const program = view.program, resident = memory.resident_bytes;
     const most = Math.max(program.arena, program.peak - resident, 1);

@@ -167,7 +167,7 @@ document.getElementById("model").textContent = shorten(report.model, 80);
 document.getElementById("model").title = shorten(report.model, 400);
 document.getElementById("made").textContent = `for ${report.target} · ${report.entries.join(", ")}`;
 const parts = programs.length
-  ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), overlap(), fusion(), attention(), parameters(), elision(), notes()]
+  ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), overlap(), workers(), fusion(), attention(), parameters(), elision(), notes()]
   : [overview(), parameters(), notes()];
 document.getElementById("main").append(...parts.filter(Boolean));
 document.getElementById("nav").append(...[...document.querySelectorAll("section[id]")].slice(1).map(part =>

@@ -123,6 +123,35 @@ function overlap() {
     }).element);
 }
 
+// Memory and parallel efficiency by the number of workers, for the program that is shown.
+function workers() {
+  if (!report.workers.programs.length) return null;
+  const part = section("workers", "Workers", "");
+  const percent = value => `${(100 * value).toFixed(1)} %`;
+  const counts = new Table({
+    rows: [], noun: "number", filter: false, shown: 8, columns: [
+      { label: "workers", kind: "number", value: row => row.workers },
+      { label: "arena", kind: "number", value: row => row.arena_bytes, text: row => bytesText(row.arena_bytes) },
+      { label: "parallel efficiency", kind: "number", value: row => row.efficiency, text: row => percent(row.efficiency) }]
+  });
+  const limiting = new Table({
+    rows: [], noun: "instruction", filter: false, shown: 8, columns: [
+      { label: "instruction", kind: "number", value: row => row.step, text: row => `#${row.step}` },
+      { label: "kernel", kind: "name", value: row => row.instruction, text: row => kernelText(row.instruction) },
+      { label: "node", kind: "name", value: row => row.node },
+      { label: "tiles", kind: "number", value: row => row.tiles, text: row => row.tiles.toLocaleString("en-US") },
+      { label: "of the idle time", kind: "number", value: row => row.idle_share, text: row => percent(row.idle_share) }]
+  });
+  part.append(counts.element, el("h3", {}, "Instructions that leave most of 128 workers idle"), limiting.element);
+  onProgram.push(program => {
+    const entry = report.workers.programs.find(one => one.program === program.name);
+    part.querySelector("h2").replaceChildren("Workers", el("small", {}, `arena of ${program.name}, and efficiency by tile counts and planned costs; memory was planned for ${countText(report.workers.planned, "worker")}`));
+    counts.setRows(entry ? entry.counts : []);
+    limiting.setRows(entry ? entry.limiting : []);
+  });
+  return part;
+}
+
 function fusion() {
   const part = section("fusion", "Fusion", "");
   const table = new Table({
@@ -170,7 +199,7 @@ function parameters() {
       { label: "node", kind: "name", value: row => row.node }, { label: "marked by", kind: "text", value: row => row.source }]
   }).element);
   const signs = new Map(list.decisions.map(row => [row.name, row]));
-  parts.push(el("h3", {}, "State: what lies in the resident arena"), new Table({
+  parts.push(el("h3", {}, "State: the resident arena"), new Table({
     rows: data.variables, noun: "variable", shown: 15, sort: { column: 3, down: true }, columns: [
       { label: "name", kind: "name", value: row => row.name },
       { label: "role", value: row => row.role },

@@ -35,7 +35,7 @@ class Table {
   wanted() {
     let rows = this.rows;
     if (this.query) {
-      // What a column sorts by is searched too: the whole name of what is shown cut.
+      // The search also covers the sort key: the whole name, of which the cell shows a part.
       rows = rows.filter(row => this.columns.some(column =>
         this.textOf(column, row).toLowerCase().includes(this.query) ||
         (typeof column.value(row) === "string" && column.value(row).toLowerCase().includes(this.query))));

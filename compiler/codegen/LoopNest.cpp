@@ -1,0 +1,570 @@
+//===- LoopNest.cpp - the loops of a fused region -------------------------===//
+#include "compiler/codegen/LoopNest.h"
+
+#include "compiler/codegen/WarpShuffle.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using tcc::train::Coord;
+
+namespace tcc::codegen {
+
+namespace {
+
+/// Vectors that a reduction adds up one after another before it starts anew: a few in a hundred more work, and the sum
+/// of ten million elements is 300 additions deep instead of 300,000.
+constexpr int64_t kLongestRun = 128;
+
+/// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes are
+/// the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles.
+class Nest {
+public:
+  Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs, Value thread)
+      : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {}
+
+  void emitTile(Value tile) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    if (space.unitsPerTile == 1)
+      return emitUnit(tile);
+    Value first = arith::MulIOp::create(b, loc, tile, emitter.i64(space.unitsPerTile));
+    Value last = arith::AddIOp::create(b, loc, first, emitter.i64(space.unitsPerTile));
+    if (space.units % space.unitsPerTile)
+      last = arith::MinSIOp::create(b, loc, last, emitter.i64(space.units));
+    emitter.loop(first, last, 1, {}, [&](Value unit, ValueRange) {
+      emitUnit(unit);
+      return SmallVector<Value>();
+    });
+  }
+
+private:
+  void emitUnit(Value unit) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    unsigned rank = space.dims.size();
+    coords.assign(rank, emitter.uniform(int64_t(0)));
+    Value rest = unit, block;
+    if (int64_t blocks = space.laneBlocks(); blocks > 1) {
+      block = arith::RemUIOp::create(b, loc, rest, emitter.i64(blocks));
+      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(blocks));
+    }
+    int first = -1;
+    for (unsigned dim = 0; dim < rank; ++dim)
+      if (!space.reduced[dim] && dim != space.laneDim && space.dims[dim] != 1) {
+        first = dim;
+        break;
+      }
+    for (int dim = int(rank) - 1; dim >= 0; --dim) {
+      if (space.reduced[dim] || unsigned(dim) == space.laneDim || space.dims[dim] == 1)
+        continue;
+      if (dim == first) {
+        coords[dim] = emitter.uniform(rest);
+        break;
+      }
+      coords[dim] = emitter.uniform(arith::RemUIOp::create(b, loc, rest, emitter.i64(space.dims[dim])).getResult());
+      rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(space.dims[dim]));
+    }
+    Value start =
+        block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
+    emitter.rowValues.clear();
+    if (thread && space.lanes == 1)
+      ifOnFirstThread([&] { emitLevels(start); }); // one element in all
+    else
+      emitLevels(start);
+  }
+
+  void emitLevels(Value start) {
+    if (space.levels.empty())
+      emitElementwise(start);
+    else if (space.lanesReduced())
+      emitRow();
+    else if (space.sumsInMemory())
+      emitLaneBlock(start);
+    else
+      emitLaneParallel(start);
+  }
+
+  /// Lanes of the values that this code computes with.
+  int64_t valueLanes() const { return thread ? 1 : space.lanes; }
+
+  /// The coordinate of the lanes from `position` on.
+  Coord lanesAt(Value position) {
+    if (thread && space.lanes > 1)
+      return Coord{arith::AddIOp::create(emitter.builder, emitter.loc, position, thread), 0, nullptr};
+    return Coord{position, space.lanes == 1 ? 0 : 1, nullptr};
+  }
+
+  /// Runs `body` where `condition` holds, of a warp's threads; carries `values` through it.
+  SmallVector<Value> when(Value condition, ValueRange values, function_ref<SmallVector<Value>()> body) {
+    OpBuilder &b = emitter.builder;
+    auto branch = scf::IfOp::create(b, emitter.loc, values.getTypes(), condition, /*addThenBlock=*/true,
+                                    /*addElseBlock=*/!values.empty());
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    SmallVector<Value> next;
+    emitter.withLanes(1, nullptr, [&] { next = body(); });
+    scf::YieldOp::create(b, emitter.loc, next);
+    if (!values.empty()) {
+      b.setInsertionPointToStart(branch.elseBlock());
+      scf::YieldOp::create(b, emitter.loc, values);
+    }
+    return SmallVector<Value>(branch.getResults());
+  }
+  void ifOnFirstThread(function_ref<void()> body) {
+    Value first = arith::CmpIOp::create(emitter.builder, emitter.loc, arith::CmpIPredicate::eq, thread, emitter.i64(0));
+    when(first, {}, [&] {
+      body();
+      return SmallVector<Value>();
+    });
+  }
+  /// i1: is this thread's lane among the first `count`?
+  Value isBelow(Value count) {
+    return arith::CmpIOp::create(emitter.builder, emitter.loc, arith::CmpIPredicate::slt, thread, count);
+  }
+
+  /// Calls `body` for the lanes from `start` on; a block ends at min(start + laneBlock, extent).
+  void overLanes(Value start, SmallVector<Value> &carried,
+                 function_ref<SmallVector<Value>(ValueRange carried, Value mask)> body) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    int64_t extent = space.dims[space.laneDim], lanes = space.lanes;
+    auto at = [&](Value position, ValueRange values, Value mask) {
+      SmallVector<Value> next;
+      emitter.withLanes(valueLanes(), mask, [&] {
+        coords[space.laneDim] = lanesAt(position);
+        next = body(values, mask);
+      });
+      return next;
+    };
+    if (lanes == 1) {
+      carried = at(start, carried, nullptr);
+      return;
+    }
+    int64_t block = space.laneBlock, tail = extent % lanes;
+    bool single = space.laneBlocks() == 1;
+    Value end, mainEnd;
+    if (single) {
+      end = emitter.i64(extent);
+      mainEnd = emitter.i64(extent - tail);
+    } else {
+      end =
+          arith::MinSIOp::create(b, loc, arith::AddIOp::create(b, loc, start, emitter.i64(block)), emitter.i64(extent));
+      Value length = arith::SubIOp::create(b, loc, end, start);
+      Value odd = arith::RemUIOp::create(b, loc, length, emitter.i64(lanes));
+      mainEnd = arith::SubIOp::create(b, loc, end, odd);
+    }
+    auto from = [&](Value first, Value last, SmallVector<Value> values) {
+      return emitter.loop(first, last, lanes, values,
+                          [&](Value position, ValueRange now) { return at(position, now, nullptr); });
+    };
+    if (!single)
+      carried = from(start, mainEnd, carried);
+    else if (extent >= lanes)
+      carried = inRuns(extent / lanes, kLongestRun, carried, [&](Value first, Value last, SmallVector<Value> values) {
+        return from(times(first, lanes), times(last, lanes), values);
+      });
+    if (!tail)
+      return;
+    auto emitTail = [&](ValueRange values) {
+      SmallVector<Value> next;
+      if (thread) {
+        Value count = single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult();
+        return when(isBelow(count), values, [&] { return at(mainEnd, values, nullptr); });
+      }
+      emitter.withLanes(lanes, nullptr, [&] {
+        Value mask = emitter.laneMask(single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult());
+        next = at(mainEnd, values, mask);
+      });
+      return next;
+    };
+    if (single) {
+      carried = emitTail(carried);
+      return;
+    }
+    // Only the last block has a tail; no reduction runs over blocks.
+    if (thread) {
+      emitTail({});
+      return;
+    }
+    Value hasTail = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, mainEnd, end);
+    auto branch = scf::IfOp::create(b, loc, hasTail, /*withElse=*/false);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    emitTail({});
+  }
+
+  /// All are computed before the first is stored: one may overwrite another's operand.
+  void storeOutputs(function_ref<bool(unsigned)> wanted) {
+    SmallVector<std::pair<unsigned, Value>> elements;
+    for (auto [index, value] : llvm::enumerate(yielded()))
+      if (wanted(index))
+        elements.push_back({unsigned(index), emitter.get(value, coordsFor(value))});
+    for (auto [index, element] : elements)
+      emitter.store(outputs[index], coordsFor(yielded()[index]), element);
+  }
+
+  SmallVector<Coord> coordsFor(Value value) {
+    size_t rank = cast<RankedTensorType>(value.getType()).getRank();
+    return rank == coords.size() ? coords : SmallVector<Coord>();
+  }
+
+  OperandRange yielded() { return cast<train::YieldOp>(fused.getBody().front().getTerminator()).getValues(); }
+
+  bool isRow(unsigned output) {
+    return space.isRowShape(cast<RankedTensorType>(yielded()[output].getType()).getShape()) && !isFull(output);
+  }
+  bool isFull(unsigned output) {
+    return cast<RankedTensorType>(yielded()[output].getType()).getShape() == ArrayRef<int64_t>(space.dims);
+  }
+
+  void emitElementwise(Value start) {
+    SmallVector<Value> none;
+    overLanes(start, none, [&](ValueRange, Value) {
+      storeOutputs([](unsigned) { return true; });
+      return SmallVector<Value>();
+    });
+  }
+
+  using Range = function_ref<SmallVector<Value>(Value first, Value last, SmallVector<Value> carried)>;
+
+  Value times(Value x, int64_t y) {
+    return arith::MulIOp::create(emitter.builder, emitter.loc, x, emitter.i64(y));
+  }
+
+  /// Rounds [0, count) of a reduction's loop. `range` adds some of them to what it is given. More than `run` are cut
+  /// into runs that start from nothing, whose results are combined, themselves in runs: cascade summation, whose error
+  /// grows with the depth of this tree (Higham, Accuracy and Stability of Numerical Algorithms, 4.2), not the count.
+  SmallVector<Value> inRuns(int64_t count, int64_t run, SmallVector<Value> carried, Range range) {
+    if (count <= run || current.empty())
+      return range(emitter.i64(0), emitter.i64(count), carried);
+    auto runs = [&](Value firstRun, Value lastRun, SmallVector<Value> values) {
+      return emitter.loop(firstRun, lastRun, 1, values, [&](Value number, ValueRange now) {
+        OpBuilder &b = emitter.builder;
+        Value first = times(number, run), last = arith::AddIOp::create(b, emitter.loc, first, emitter.i64(run));
+        if (count % run)
+          last = arith::MinSIOp::create(b, emitter.loc, last, emitter.i64(count));
+        if (!blockSums)
+          return combined(now, range(first, last, identities(current)));
+        blockSums->begin();
+        range(first, last, {});
+        blockSums->end();
+        return SmallVector<Value>();
+      });
+    };
+    return inRuns((count + run - 1) / run, kLongestRun, carried, runs);
+  }
+
+  /// Loops over the reduced dimensions other than the lanes, from `dim` on.
+  SmallVector<Value> overReduced(unsigned dim, SmallVector<Value> carried,
+                                 function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
+    auto isLooped = [&](unsigned d) { return space.reduced[d] && d != space.laneDim && space.dims[d] != 1; };
+    while (dim < space.dims.size() && !isLooped(dim))
+      ++dim;
+    if (dim == space.dims.size())
+      return body(carried);
+    // Vectors that one round adds up.
+    int64_t inside = space.lanesReduced() ? (space.dims[space.laneDim] + space.lanes - 1) / space.lanes : 1;
+    for (unsigned inner = dim + 1; inner < space.dims.size(); ++inner)
+      if (isLooped(inner))
+        inside *= space.dims[inner];
+    int64_t run = std::max<int64_t>(1, kLongestRun / inside);
+    bool jumps = inside == 1 && !space.lanesReduced() && !blockSums && space.laneBlocks() > 1;
+    return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
+      return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
+        coords[dim] = emitter.uniform(i);
+        emitter.jumpingCounter = jumps ? i : Value();
+        SmallVector<Value> next = overReduced(dim + 1, SmallVector<Value>(now), body);
+        emitter.jumpingCounter = Value();
+        coords[dim] = emitter.uniform(int64_t(0));
+        return next;
+      });
+    });
+  }
+
+  /// The staged reductions of one level: identities to start from.
+  SmallVector<Value> identities(ArrayRef<Operation *> reductions) {
+    SmallVector<Value> values;
+    emitter.withLanes(valueLanes(), nullptr, [&] {
+      for (Operation *op : reductions)
+        values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
+    });
+    return values;
+  }
+  SmallVector<Value> accumulate(ArrayRef<Operation *> reductions, ValueRange carried, Value mask) {
+    SmallVector<Value> next;
+    for (auto [op, sum] : llvm::zip(reductions, carried)) {
+      auto reducible = cast<train::Reducible>(op);
+      Value element = emitter.get(op->getOperand(0), coordsFor(op->getOperand(0)));
+      if (mask)
+        element = arith::SelectOp::create(emitter.builder, emitter.loc, mask, element,
+                                          emitter.splat(reducible.emitIdentity(emitter)));
+      next.push_back(reducible.emitCombine(emitter, sum, element));
+    }
+    return next;
+  }
+
+  SmallVector<Value> combined(ValueRange sums, ArrayRef<Value> more) {
+    SmallVector<Value> next;
+    emitter.withLanes(valueLanes(), nullptr, [&] {
+      for (auto [op, left, right] : llvm::zip_equal(current, sums, more))
+        next.push_back(cast<train::Reducible>(op).emitCombine(emitter, left, right));
+    });
+    return next;
+  }
+
+  /// Halves a vector until one element is left. In a warp the upper half's threads hand their values down, and the first
+  /// thread's result to all: the same tree.
+  Value combineLanes(Operation *op, Value vector) {
+    OpBuilder &b = emitter.builder;
+    if (thread) {
+      Value value = vector;
+      for (int64_t half = space.lanes / 2; half >= 1; half /= 2)
+        value = cast<train::Reducible>(op).emitCombine(emitter, value, shuffleDown(b, emitter.loc, value, half));
+      return shuffleFromFirst(b, emitter.loc, value);
+    }
+    for (int64_t half = space.lanes / 2; half >= 1; half /= 2) {
+      SmallVector<int32_t> low(half), high(half);
+      for (int32_t lane = 0; lane < half; ++lane) {
+        low[lane] = lane;
+        high[lane] = lane + half;
+      }
+      Value left = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, low);
+      Value right = LLVM::ShuffleVectorOp::create(b, emitter.loc, vector, vector, high);
+      emitter.withLanes(half, nullptr, [&] {
+        if (half == 1) {
+          left = LLVM::ExtractElementOp::create(b, emitter.loc, left, emitter.i64(0));
+          right = LLVM::ExtractElementOp::create(b, emitter.loc, right, emitter.i64(0));
+        }
+        vector = cast<train::Reducible>(op).emitCombine(emitter, left, right);
+      });
+    }
+    return vector;
+  }
+
+  void setRow(Operation *op, Value value) {
+    Type element = cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
+    emitter.rowValues[op] = emitter.rounded(value, element);
+  }
+
+  bool outputInLevel(unsigned output, unsigned level) {
+    if (!isFull(output))
+      return false;
+    unsigned needed = space.levelOf(yielded()[output]);
+    return needed == level;
+  }
+
+  void emitRow() {
+    emitter.rowCoords.assign(coords.begin(), coords.end());
+    Value zero = emitter.i64(0);
+    for (unsigned level = 0; level <= space.levels.size(); ++level) {
+      bool last = level == space.levels.size();
+      ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+      bool stores = false;
+      for (unsigned output = 0; output < yielded().size(); ++output)
+        stores |= outputInLevel(output, level);
+      if (!last || stores) {
+        current = reductions;
+        SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
+          overLanes(zero, values, [&](ValueRange now, Value mask) {
+            SmallVector<Value> next = accumulate(reductions, now, mask);
+            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+            return next;
+          });
+          return values;
+        });
+        coords[space.laneDim] = emitter.uniform(int64_t(0));
+        for (auto [op, value] : llvm::zip(reductions, carried))
+          setRow(op, space.lanes == 1 ? value : combineLanes(op, value));
+      }
+    }
+    bool hasRows = false;
+    for (unsigned output = 0; output < yielded().size(); ++output)
+      hasRows |= isRow(output);
+    auto storeRows = [&] { storeOutputs([&](unsigned output) { return isRow(output); }); };
+    if (!thread || space.lanes == 1)
+      emitter.withLanes(1, nullptr, storeRows);
+    else if (hasRows)
+      ifOnFirstThread(storeRows);
+  }
+
+  void emitLaneParallel(Value start) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    int64_t extent = space.dims[space.laneDim];
+    bool partial = space.lanes > 1 && extent % space.lanes;
+    if (thread && partial) {
+      when(isBelow(arith::SubIOp::create(b, loc, emitter.i64(extent), start)), {}, [&] {
+        emitLaneColumns(start);
+        return SmallVector<Value>();
+      });
+      return;
+    }
+    emitter.withLanes(valueLanes(), nullptr, [&] {
+      Value mask;
+      if (!thread && partial)
+        mask = emitter.laneMask(arith::SubIOp::create(b, loc, emitter.i64(extent), start));
+      emitter.withLanes(valueLanes(), mask, [&] { emitLaneColumns(start); });
+    });
+  }
+
+  void emitLaneColumns(Value start) {
+    coords[space.laneDim] = lanesAt(start);
+    emitter.rowCoords.assign(coords.begin(), coords.end());
+    for (unsigned level = 0; level <= space.levels.size(); ++level) {
+      bool last = level == space.levels.size();
+      ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+      bool stores = false;
+      for (unsigned output = 0; output < yielded().size(); ++output)
+        stores |= outputInLevel(output, level);
+      if (last && !stores)
+        break;
+      current = reductions;
+      SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
+        SmallVector<Value> next = accumulate(reductions, values, nullptr);
+        storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+        return next;
+      });
+      for (auto [op, value] : llvm::zip(reductions, carried))
+        setRow(op, value);
+    }
+    storeOutputs([&](unsigned output) { return isRow(output); });
+  }
+
+  /// The sums of a block of lanes, one vector after another, on the worker's stack. Runs of a reduction that are to be
+  /// combined have sums of their own, one level deeper.
+  class BlockSums {
+  public:
+    BlockSums(Nest &nest, Value start) : nest(nest), start(start) {}
+
+    /// The sums of `nest.current` start from nothing, a level deeper than they were.
+    void begin() {
+      ++depth;
+      nest.eachVector(start, [&] {
+        for (auto [op, value] : llvm::zip_equal(nest.current, nest.identities(nest.current)))
+          save(op, value);
+      });
+    }
+    /// The deepest sums are combined with those before them.
+    void end() {
+      nest.eachVector(start, [&] {
+        SmallVector<Value> deeper = loadAll();
+        --depth;
+        saveAll(nest.combined(loadAll(), deeper));
+        ++depth;
+      });
+      --depth;
+    }
+    void finish() { --depth; }
+    SmallVector<Value> loadAll() {
+      return llvm::map_to_vector(nest.current, [&](Operation *op) { return load({op, depth}); });
+    }
+    void saveAll(ArrayRef<Value> values) {
+      for (auto [op, value] : llvm::zip_equal(nest.current, values))
+        save(op, value);
+    }
+    /// The result of a level that is done.
+    Value result(Operation *op) { return load({op, 0}); }
+
+  private:
+    using Key = std::pair<Operation *, int>;
+    static constexpr unsigned kAlignment = 64;
+
+    void save(Operation *op, Value sum) {
+      Value &memory = memories[{op, depth}];
+      if (!memory)
+        memory = allocate(sum.getType());
+      types[op] = sum.getType();
+      LLVM::StoreOp::create(nest.emitter.builder, nest.emitter.loc, sum, address({op, depth}), kAlignment);
+    }
+    Value load(Key key) {
+      return LLVM::LoadOp::create(nest.emitter.builder, nest.emitter.loc, types.lookup(key.first), address(key),
+                                  kAlignment);
+    }
+    Value allocate(Type vector) {
+      OpBuilder &b = nest.emitter.builder;
+      OpBuilder::InsertionGuard guard(b);
+      Operation *parent = b.getInsertionBlock()->getParentOp();
+      auto function = dyn_cast<LLVM::LLVMFuncOp>(parent);
+      if (!function)
+        function = parent->getParentOfType<LLVM::LLVMFuncOp>();
+      b.setInsertionPointToStart(&function.getBody().front());
+      Value count = nest.emitter.i64(nest.space.laneBlock);
+      return LLVM::AllocaOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
+                                    getElementTypeOrSelf(vector), count, kAlignment);
+    }
+    Value address(Key key) {
+      OpBuilder &b = nest.emitter.builder;
+      Value at = arith::SubIOp::create(b, nest.emitter.loc, nest.coords[nest.space.laneDim].base, start);
+      return LLVM::GEPOp::create(b, nest.emitter.loc, LLVM::LLVMPointerType::get(b.getContext()),
+                                 getElementTypeOrSelf(types.lookup(key.first)), memories.lookup(key), ValueRange{at});
+    }
+
+    Nest &nest;
+    Value start;
+    int depth = -1;
+    llvm::DenseMap<Key, Value> memories;
+    llvm::DenseMap<Operation *, Type> types;
+  };
+
+  /// Runs `body` for each vector of the block, with the sums of the levels that are done.
+  void eachVector(Value start, function_ref<void()> body) {
+    SmallVector<Value> none;
+    overLanes(start, none, [&](ValueRange, Value) {
+      emitter.rowCoords.assign(coords.begin(), coords.end());
+      emitter.rowValues.clear();
+      for (unsigned level = 0; level < levelsDone; ++level)
+        for (Operation *op : space.levels[level])
+          setRow(op, blockSums->result(op));
+      body();
+      return SmallVector<Value>();
+    });
+  }
+
+  void emitLaneBlock(Value start) {
+    BlockSums sums(*this, start);
+    blockSums = &sums;
+    for (levelsDone = 0; levelsDone <= space.levels.size(); ++levelsDone) {
+      unsigned level = levelsDone;
+      current = level == space.levels.size() ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+      bool stores = false;
+      for (unsigned output = 0; output < yielded().size(); ++output)
+        stores |= outputInLevel(output, level);
+      if (current.empty() && !stores)
+        continue;
+      sums.begin();
+      overReduced(0, {}, [&](SmallVector<Value> none) {
+        eachVector(start, [&] {
+          sums.saveAll(accumulate(current, sums.loadAll(), nullptr));
+          storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
+        });
+        return none;
+      });
+      sums.finish();
+    }
+    levelsDone = unsigned(space.levels.size());
+    eachVector(start, [&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
+    emitter.rowValues.clear();
+    blockSums = nullptr;
+  }
+
+  train::FusedOp fused;
+  const IterationSpace &space;
+  ElementEmitter &emitter;
+  ArrayRef<Memory> outputs;
+  Value thread; ///< this thread's number in its warp (i64); null where lanes are those of vectors
+  SmallVector<Coord> coords;
+  ArrayRef<Operation *> current; ///< the reductions whose level is walked
+  BlockSums *blockSums = nullptr; ///< where they are, if not in registers
+  unsigned levelsDone = 0;        ///< with sums in memory
+};
+
+} // namespace
+
+void emitTile(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,
+              Value tile, Value thread) {
+  Nest(fused, space, emitter, outputs, thread).emitTile(tile);
+}
+
+} // namespace tcc::codegen

@@ -1,0 +1,21 @@
+//===- WarpShuffle.h - values of other threads of a warp --------*- C++ -*-===//
+#ifndef TCC_CODEGEN_WARPSHUFFLE_H
+#define TCC_CODEGEN_WARPSHUFFLE_H
+
+#include "mlir/IR/Builders.h"
+
+namespace tcc::codegen {
+
+/// Thread t gets the value of thread t + `distance`, the last ones their own: a scalar of at most 64 bits. All threads of
+/// the warp must be there (PTX ISA, shfl.sync).
+mlir::Value shuffleDown(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value, int64_t distance);
+
+/// Every thread gets the first one's value.
+mlir::Value shuffleFromFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
+
+/// A special register of 32 bits ("tid.x", "ctaid.x", "ntid.x", "nctaid.x") as an i64.
+mlir::Value specialRegister(mlir::OpBuilder &builder, mlir::Location loc, llvm::StringRef name);
+
+} // namespace tcc::codegen
+
+#endif // TCC_CODEGEN_WARPSHUFFLE_H

@@ -1,0 +1,130 @@
+//===- Recipe.cpp - reads recipes and --set -------------------------------===//
+//
+// The file and every --set become TOML tables; the tables are merged, then walked against the table of keys
+// (support/recipe/Keys.h), which checks each value. Where a key came from is kept beside it, for messages here and
+// later.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/recipe/Recipe.h"
+
+#include "compiler/recipe/RecipeStores.h"
+#include "compiler/recipe/RecipeText.h"
+
+#include <fmt/format.h>
+#include <fnmatch.h>
+#include <sstream>
+
+namespace tcc {
+namespace {
+
+
+/// Later values replace earlier ones; tables are merged key by key.
+void merge(toml::table &base, const toml::table &over) {
+  for (const auto &[key, value] : over) {
+    toml::node *existing = base.get(key.str());
+    if (existing && existing->is_table() && value.is_table())
+      merge(*existing->as_table(), *value.as_table());
+    else
+      base.insert_or_assign(key.str(), value);
+  }
+}
+
+std::string join(const std::string &prefix, std::string_view name) {
+  return prefix.empty() ? std::string(name) : fmt::format("{}.{}", prefix, name);
+}
+
+/// Records the place of each key and section of `table`.
+void notePlaces(Recipe &recipe, const toml::table &table, const std::string &prefix, const std::string &fixedPlace) {
+  for (const auto &[key, value] : table) {
+    std::string name = join(prefix, key.str());
+    if (!fixedPlace.empty())
+      recipe.where[name] = fixedPlace;
+    else
+      recipe.where[name] = fmt::format("{}:{}:{}", recipe.file, key.source().begin.line, key.source().begin.column);
+    if (const toml::table *below = value.as_table())
+      notePlaces(recipe, *below, name, fixedPlace);
+  }
+}
+
+Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
+  for (const auto &[entry, value] : table) {
+    std::string name = join(prefix, entry.str());
+    const std::string place = recipe.at(name);
+    if (const recipe::Key *key = recipe::findKey(name)) {
+      if (key->change == recipe::Change::Later)
+        return error("{}{} is not supported by this version yet; remove it", place, name);
+      Status status = recipe::check(key->values, value);
+      if (status.ok())
+        status = recipe::allStores().at(name)(recipe, value);
+      if (!status.ok())
+        return error("{}{}: {}", place, name, status.message());
+    } else if (recipe::isSection(name)) {
+      if (!value.is_table())
+        return error("{}{}: expected a table, found {}", place, name, recipe::typeName(value));
+      if (Status status = applyTable(recipe, *value.as_table(), name); !status.ok())
+        return status;
+    } else {
+      return error("{}unknown key {}; {}", place, name, recipe::hintFor(name));
+    }
+  }
+  return Status::success();
+}
+
+} // namespace
+
+std::string Recipe::at(const std::string &key) const {
+  auto found = where.find(key);
+  return found == where.end() ? std::string() : found->second + ": ";
+}
+
+Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings) {
+  Recipe recipe;
+  recipe.file = path;
+  toml::table merged;
+  if (!path.empty()) {
+    Expected<std::string> text = recipe::readRecipeFile(path);
+    if (!text)
+      return text.status();
+    Expected<toml::table> parsed = parseToml(*text, path);
+    if (!parsed)
+      return parsed.status();
+    merged = parsed.take();
+    notePlaces(recipe, merged, "", "");
+  }
+  for (const std::string &setting : settings) {
+    Expected<toml::table> table = recipe::parseSetting(setting);
+    if (!table)
+      return table.status();
+    notePlaces(recipe, *table, "", setting.starts_with("model.fix.") ? "--fix" : "--set");
+    merge(merged, *table);
+  }
+  if (Status status = applyTable(recipe, merged, ""); !status.ok())
+    return status;
+  if (Status status = recipe::finishOptimizer(recipe); !status.ok())
+    return status;
+  if (Status status = recipe::finishLossAndSchedule(recipe); !status.ok())
+    return status;
+  if (Status status = recipe::finishTraining(recipe); !status.ok())
+    return status;
+  std::ostringstream text;
+  text << merged;
+  recipe.text = text.str();
+  return recipe;
+}
+
+Status applySettings(Recipe &recipe, const std::vector<std::string> &settings) {
+  for (const std::string &setting : settings) {
+    Expected<toml::table> table = recipe::parseSetting(setting);
+    if (!table)
+      return table.status();
+    if (Status status = applyTable(recipe, *table, ""); !status.ok())
+      return status;
+  }
+  return Status::success();
+}
+
+bool matchesGlob(const std::string &glob, const std::string &name) {
+  return fnmatch(glob.c_str(), name.c_str(), FNM_NOESCAPE) == 0;
+}
+
+} // namespace tcc

@@ -1,0 +1,195 @@
+//===- Recipe.h - the recipe as a struct ------------------------*- C++ -*-===//
+//
+// A recipe is a TOML file plus `--set KEY=VALUE`. Every key is optional; an unknown one is an error that names the
+// nearest known one, with file, line and column. The table of keys is support/recipe/Keys.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_RECIPE_RECIPE_H
+#define TCC_COMPILER_RECIPE_RECIPE_H
+
+#include "support/Status.h"
+#include "support/recipe/Kinds.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tcc {
+
+/// The settings of a built-in loss. An empty optional has the default of its kind (docs/guide/recipe.md).
+struct LossSettings {
+  std::string output;            ///< a scalar graph output; or:
+  std::string kind;              ///< one of lossKinds(); empty: none given
+  std::vector<std::string> of;   ///< graph outputs or values inside the graph; empty: the only floating-point output
+  std::string target;            ///< new or existing graph input
+  std::optional<int64_t> classAxis;
+  bool shift = false;
+  int64_t ignoreIndex = -100;
+  double labelSmoothing = 0;
+  std::vector<double> weight, posWeight;
+  std::string reduction = "mean"; ///< mean or sum; kl_div also batchmean
+  double delta = 1, beta = 1;
+  bool logTarget = false;
+  std::optional<double> margin, eps;
+  double p = 2;              ///< triplet: of the norm
+  bool swap = false;         ///< triplet
+  bool full = false;         ///< poisson_nll, gaussian_nll: with the constant terms
+  bool logInput = true;      ///< poisson_nll: the prediction is a logarithm
+  double alpha = 0.25;       ///< focal: weight of positive examples; negative: none
+  double gamma = 2;          ///< focal: exponent
+  double smooth = 1;         ///< dice: added to both sides of the ratio
+  std::string input;         ///< ctc, dice: whether the prediction is logits, log_probs or probs; empty: the kind's default
+  int64_t timeAxis = 0;      ///< ctc
+  int64_t blank = 0;         ///< ctc: a class
+  bool zeroInfinity = false; ///< ctc
+  std::string inputLengths, targetLengths; ///< ctc: graph inputs, new or existing; empty: see docs/guide/recipe.md
+  std::optional<int64_t> maxTargetLength;  ///< ctc: extent of a new target
+  bool operator==(const LossSettings &) const = default;
+};
+
+struct OptimizerGroupSettings {
+  std::vector<std::string> match; ///< globs
+  double lrScale = 1;
+  std::optional<double> weightDecay;
+  std::string where;              ///< "recipe.toml:12:1", for messages
+  bool operator==(const OptimizerGroupSettings &) const = default;
+};
+
+/// Rates that shrink from the last layer to the first.
+struct LayerDecaySettings {
+  std::string pattern;      ///< "layers.{}.": the place of the layer's number in a name
+  double rate = 1;          ///< layer i of n has lr_scale × rate^(n − 1 − i)
+  bool beforeFirst = false; ///< parameters read before the first layer have rate^n
+  bool operator==(const LayerDecaySettings &) const = default;
+};
+
+struct OptimizerSettings {
+  std::string kind = "adamw";
+  /// lr, beta1, beta2, eps, weight_decay, momentum …: the kind's defaults (optimizerKinds) where not given.
+  std::map<std::string, double> numbers;
+  bool nesterov = false;
+  std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
+  std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
+  std::vector<std::string> decayExempt;
+  std::vector<OptimizerGroupSettings> groups;
+  std::optional<LayerDecaySettings> layerDecay;
+  bool operator==(const OptimizerSettings &) const = default;
+};
+
+struct ScheduleSettings {
+  std::string kind = "constant";
+  std::map<std::string, double> numbers; ///< warmup_steps, total_steps, min_lr_scale, gamma, power, step_size …
+  std::vector<int64_t> milestones;
+  std::string per = "step", warmupFrom = "first", floor = "rescale";
+  bool operator==(const ScheduleSettings &) const = default;
+};
+
+/// The value of a graph input that is a setting: numbers, or a tensor of a file.
+struct FixedValue {
+  std::vector<double> numbers;   ///< row-major; true and false are 1 and 0
+  std::vector<int64_t> integers; ///< the same exactly, where all are integers or truth values; else empty
+  std::vector<int64_t> shape;    ///< of the nested lists; empty: a single number
+  std::string file, tensor;      ///< a safetensors file and one of its tensors (empty: the input's name)
+  bool operator==(const FixedValue &) const = default;
+};
+
+struct ModelSettings {
+  std::map<std::string, int64_t> dims, evaluateDims, predictDims;
+  std::optional<std::vector<std::string>> trainable; ///< globs
+  std::vector<std::string> frozen;                   ///< globs
+  std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
+  std::map<std::string, std::vector<int64_t>> shapes; ///< model.shapes, by graph input
+  std::vector<std::string> stopGradient;             ///< globs of nodes and values
+  /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
+  /// node as it stands), "train" (inference-mode nodes train, too).
+  std::string batchNorm = "auto";
+  /// model.dropout: every node drops with this probability; none ("auto", "as-exported"): as exported.
+  std::optional<double> dropout;
+  /// model.quantize: "fixed" (the scales of a quantised file stay), "observe" (they follow the values).
+  std::string quantize = "fixed";
+  bool tie = false;             ///< model.tie: weights that an exporter copied are one again
+  std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep
+  bool operator==(const ModelSettings &) const = default;
+};
+
+/// train.ema: an exponential moving average of the parameters.
+struct EmaSettings {
+  std::optional<double> decay; ///< none: no average
+  int64_t every = 1, warmup = 0;
+  std::string on = "host";
+  bool operator==(const EmaSettings &) const = default;
+};
+
+struct TrainSettings {
+  int64_t accumulate = 1;
+  std::optional<double> clipNorm, clipValue;
+  EmaSettings ema;
+  uint64_t seed = 0;
+  std::string precision = "f32";
+  bool operator==(const TrainSettings &) const = default;
+};
+
+/// What evaluations compute, and what follows from it.
+struct EvaluateSettings {
+  std::vector<std::string> metrics; ///< besides those that the loss gives
+  std::string best;                 ///< the metric of the best checkpoint; empty: eval_loss
+  std::string stopMetric;           ///< evaluate.stop.metric
+  std::optional<int64_t> stopPatience;
+  double stopMinChange = 0;
+  bool operator==(const EvaluateSettings &) const = default;
+};
+
+/// The recipe's settings of checkpoints; the runtime has defaults for the others.
+struct CheckpointSettings {
+  std::optional<double> everyMinutes;
+  std::optional<int64_t> keep;
+  std::optional<bool> keepBest;
+  std::optional<uint64_t> stagingBytes;
+  bool operator==(const CheckpointSettings &) const = default;
+};
+
+struct Recipe {
+  std::string file;  ///< as given, for messages; empty: none
+  std::string text;  ///< effective recipe as TOML, --set applied
+  ModelSettings model;
+  LossSettings loss;
+  OptimizerSettings optimizer;
+  ScheduleSettings schedule;
+  TrainSettings train;
+  EvaluateSettings evaluate;
+  CheckpointSettings checkpoint;
+  std::map<std::string, std::string> dataMap;      ///< data.map.INPUT
+  std::map<std::string, int64_t> dataBatchAxis;    ///< data.batch_axis.INPUT
+  std::map<std::string, std::string> dataSettings; ///< other data.* keys as text
+  bool fuse = true;                                ///< compiler.fuse
+  int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
+  std::string attention = "auto";                  ///< compiler.attention
+  bool winograd = true;                            ///< compiler.winograd
+  bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
+  bool overlap = true;                             ///< compiler.overlap
+  bool fuseUpdates = true;                         ///< compiler.fuse_updates
+  /// The place of each given key ("recipe.toml:3:1" or "--set"), by dotted key.
+  std::map<std::string, std::string> where;
+
+  bool operator==(const Recipe &) const = default;
+
+  /// "recipe.toml:3:1: " for a key that was given, else "".
+  std::string at(const std::string &key) const;
+};
+
+/// Reads `path` (empty: none) and applies `settings` ("optimizer.lr=3e-4") on top.
+/// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
+Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
+
+/// Applies `settings` alone, with the checks of each key; rules between keys are not checked.
+Status applySettings(Recipe &recipe, const std::vector<std::string> &settings);
+
+/// True if `name` matches the glob (`*`, `?`, `[…]`, case-sensitive; fnmatch(3) semantics without special characters).
+bool matchesGlob(const std::string &glob, const std::string &name);
+
+} // namespace tcc
+
+#endif // TCC_COMPILER_RECIPE_RECIPE_H

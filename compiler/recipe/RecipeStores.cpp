@@ -1,0 +1,329 @@
+//===- RecipeStores.cpp - where a recipe's values go ----------------------===//
+#include "compiler/recipe/RecipeStores.h"
+#include "compiler/recipe/RecipeReaders.h"
+#include "support/recipe/Transforms.h"
+
+namespace tcc::recipe {
+namespace {
+
+//===----------------------------------------------------------------------===//
+// Members of Recipe
+//===----------------------------------------------------------------------===//
+
+/// The member of type T gets the value, whose type was checked.
+template <typename T> Status assign(T &member, const toml::node &node) {
+  member = T(*node.value<T>());
+  return Status();
+}
+Status assign(uint64_t &member, const toml::node &node) {
+  member = uint64_t(*node.value<int64_t>());
+  return Status();
+}
+template <typename T> Status assign(std::vector<T> &member, const toml::node &node) {
+  member.clear();
+  if (!node.is_array())
+    member.push_back(*node.value<T>());
+  else
+    for (const toml::node &element : *node.as_array())
+      member.push_back(*element.value<T>());
+  return Status();
+}
+template <typename T> Status assign(std::map<std::string, T> &member, const toml::node &node) {
+  for (const auto &[name, value] : *node.as_table())
+    member[std::string(name.str())] = *static_cast<const toml::node &>(value).value<T>();
+  return Status();
+}
+template <typename T> Status assign(std::optional<T> &member, const toml::node &node) {
+  return assign(member.emplace(), node);
+}
+
+template <typename T> Store to(T Recipe::*field) {
+  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.*field, node); };
+}
+template <typename Owner, typename T> Store to(Owner Recipe::*part, T Owner::*field) {
+  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.*part.*field, node); };
+}
+
+Store optimizerNumber(std::string name) {
+  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.optimizer.numbers[name], node); };
+}
+Store optimizerNumbers(std::vector<std::string> names) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    for (size_t i = 0; i < names.size(); ++i)
+      recipe.optimizer.numbers[names[i]] = *(*node.as_array())[i].value<double>();
+    return Status();
+  };
+}
+Store optimizerFlag(std::string name) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    if (*node.value<bool>())
+      recipe.optimizer.flags.insert(name);
+    else
+      recipe.optimizer.flags.erase(name);
+    return Status();
+  };
+}
+/// An entry of train.ema.
+template <typename T> Store ema(T EmaSettings::*field) {
+  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.train.ema.*field, node); };
+}
+Store scheduleNumber(std::string name) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    recipe.schedule.numbers[name] = node.is_boolean() ? double(*node.value<bool>()) : *node.value<double>();
+    return Status();
+  };
+}
+/// As text: the runtime reads it.
+Store dataText(std::string name) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    std::string &text = recipe.dataSettings[name];
+    text = node.is_string()    ? *node.value<std::string>()
+           : node.is_integer() ? fmt::format("{}", *node.value<int64_t>())
+                               : fmt::format("{}", *node.value<double>());
+    return Status();
+  };
+}
+
+Status setDropout(Recipe &recipe, const toml::node &node) {
+  recipe.model.dropout.reset();
+  return node.is_string() ? Status() : assign(recipe.model.dropout, node);
+}
+
+/// "all" is more than any state takes.
+Status setStagingBytes(Recipe &recipe, const toml::node &node) {
+  recipe.checkpoint.stagingBytes = node.is_string() ? ~uint64_t(0) : uint64_t(*node.value<double>());
+  return Status();
+}
+
+//===----------------------------------------------------------------------===//
+// Values of a form of their own
+//===----------------------------------------------------------------------===//
+
+Status setLayerDecay(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table with pattern and rate", node);
+  LayerDecaySettings decay;
+  for (const auto &[name, value] : *table) {
+    Status status;
+    std::string word;
+    if (name == "pattern")
+      status = readString(value, decay.pattern);
+    else if (name == "rate")
+      status = readNumber(value, kPositive, decay.rate);
+    else if (name == "before" && (status = readChoice(value, {"off", "on"}, word)).ok())
+      decay.beforeFirst = word == "on";
+    else if (name != "before")
+      status = error("unknown key; layer_decay has pattern, rate and before");
+    if (!status.ok())
+      return status.withContext(std::string(name.str()));
+  }
+  size_t at = decay.pattern.find("{}");
+  if (at == std::string::npos || decay.pattern.find("{}", at + 2) != std::string::npos || !table->contains("rate"))
+    return error("it needs a rate, and a pattern with one {{}} where the layer's number stands, such as "
+                 "\"layers.{{}}.\"");
+  recipe.optimizer.layerDecay = decay;
+  return Status::success();
+}
+
+Status setGroups(Recipe &recipe, const toml::node &node) {
+  const toml::array *array = node.as_array();
+  if (!array)
+    return expected("tables, each begun by [[optimizer.group]]", node);
+  recipe.optimizer.groups.clear();
+  for (const toml::node &element : *array) {
+    const toml::table *table = element.as_table();
+    if (!table)
+      return expected("tables, each begun by [[optimizer.group]]", element);
+    OptimizerGroupSettings group;
+    const toml::source_position begin = element.source().begin;
+    const bool fromFile = recipe.at("optimizer.group") != "--set: ";
+    group.where = fromFile ? fmt::format("{}:{}:{}", recipe.file, begin.line, begin.column) : std::string("--set");
+    auto located = [&](const Status &status) { return status.withContext(fmt::format("group at {}", group.where)); };
+    for (const auto &[name, value] : *table) {
+      Status status;
+      if (name == "match") {
+        status = readStrings(value, group.match);
+      } else if (name == "lr_scale") {
+        status = readNumber(value, kNotNegative, group.lrScale);
+      } else if (name == "weight_decay") {
+        double decay = 0;
+        status = readNumber(value, kNotNegative, decay);
+        group.weightDecay = decay;
+      } else {
+        status = error("unknown key; a group has match, lr_scale and weight_decay");
+      }
+      if (!status.ok())
+        return located(status.withContext(std::string(name.str())));
+    }
+    if (group.match.empty())
+      return located(error("it has no `match`: give the globs of its parameters"));
+    recipe.optimizer.groups.push_back(std::move(group));
+  }
+  return Status::success();
+}
+
+Status setTransforms(Recipe &recipe, const toml::node &node) {
+  const bool fromFile = recipe.at("data.transform") != "--set: ";
+  auto at = [&](const toml::node &table) {
+    const toml::source_position begin = table.source().begin;
+    return fromFile ? fmt::format("table at {}:{}:{}: ", recipe.file, begin.line, begin.column) : std::string();
+  };
+  if (auto transforms = readTransforms(node, at); !transforms)
+    return transforms.status();
+  recipe.dataSettings["transform"] = transformsText(node);
+  return Status::success();
+}
+
+Status setShapes(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table of inputs and their shapes", node);
+  for (const auto &[name, value] : *table) {
+    if (!value.is_array())
+      return expected("a list of integers", value).withContext(std::string(name.str()));
+    if (Status status = readIntegers(value, 1, recipe.model.shapes[std::string(name.str())]); !status.ok())
+      return status.withContext(std::string(name.str()));
+  }
+  return Status::success();
+}
+
+Status setFix(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table of inputs and their values", node);
+  for (const auto &[name, value] : *table)
+    if (Status status = readFixedValue(value, recipe.model.fix[std::string(name.str())]); !status.ok())
+      return status.withContext(std::string(name.str()));
+  return Status::success();
+}
+
+std::map<std::string, Store, std::less<>> makeStores() {
+  using M = ModelSettings;
+  using L = LossSettings;
+  using O = OptimizerSettings;
+  using S = ScheduleSettings;
+  using T = TrainSettings;
+  using C = CheckpointSettings;
+  using E = EvaluateSettings;
+  const auto model = &Recipe::model;
+  const auto loss = &Recipe::loss;
+  const auto optimizer = &Recipe::optimizer;
+  const auto schedule = &Recipe::schedule;
+  const auto train = &Recipe::train;
+  const auto evaluate = &Recipe::evaluate;
+  const auto checkpoint = &Recipe::checkpoint;
+  std::map<std::string, Store, std::less<>> stores = {
+      {"model.dims", to(model, &M::dims)},
+      {"model.shapes", setShapes},
+      {"model.fix", setFix},
+      {"model.trainable", to(model, &M::trainable)},
+      {"model.frozen", to(model, &M::frozen)},
+      {"model.stop_gradient", to(model, &M::stopGradient)},
+      {"model.tie", to(model, &M::tie)},
+      {"model.merged", to(model, &M::merged)},
+      {"model.quantize", to(model, &M::quantize)},
+      {"model.batch_norm", to(model, &M::batchNorm)},
+      {"model.dropout", setDropout},
+
+      {"loss.output", to(loss, &L::output)},
+      {"loss.kind", to(loss, &L::kind)},
+      {"loss.of", to(loss, &L::of)},
+      {"loss.target", to(loss, &L::target)},
+      {"loss.class_axis", to(loss, &L::classAxis)},
+      {"loss.shift", to(loss, &L::shift)},
+      {"loss.ignore_index", to(loss, &L::ignoreIndex)},
+      {"loss.label_smoothing", to(loss, &L::labelSmoothing)},
+      {"loss.weight", to(loss, &L::weight)},
+      {"loss.pos_weight", to(loss, &L::posWeight)},
+      {"loss.reduction", to(loss, &L::reduction)},
+      {"loss.delta", to(loss, &L::delta)},
+      {"loss.beta", to(loss, &L::beta)},
+      {"loss.log_target", to(loss, &L::logTarget)},
+      {"loss.margin", to(loss, &L::margin)},
+      {"loss.eps", to(loss, &L::eps)},
+      {"loss.p", to(loss, &L::p)},
+      {"loss.swap", to(loss, &L::swap)},
+      {"loss.full", to(loss, &L::full)},
+      {"loss.log_input", to(loss, &L::logInput)},
+      {"loss.alpha", to(loss, &L::alpha)},
+      {"loss.gamma", to(loss, &L::gamma)},
+      {"loss.smooth", to(loss, &L::smooth)},
+      {"loss.input", to(loss, &L::input)},
+      {"loss.time_axis", to(loss, &L::timeAxis)},
+      {"loss.blank", to(loss, &L::blank)},
+      {"loss.zero_infinity", to(loss, &L::zeroInfinity)},
+      {"loss.input_lengths", to(loss, &L::inputLengths)},
+      {"loss.target_lengths", to(loss, &L::targetLengths)},
+      {"loss.max_target_length", to(loss, &L::maxTargetLength)},
+
+      {"optimizer.kind", to(optimizer, &O::kind)},
+      {"optimizer.betas", optimizerNumbers({"beta1", "beta2"})},
+      {"optimizer.ns_coefficients", optimizerNumbers({"ns_a", "ns_b", "ns_c"})},
+      {"optimizer.nesterov", to(optimizer, &O::nesterov)},
+      {"optimizer.adjust_lr_fn", to(optimizer, &O::adjustLr)},
+      {"optimizer.decay_exempt", to(optimizer, &O::decayExempt)},
+      {"optimizer.group", setGroups},
+      {"optimizer.layer_decay", setLayerDecay},
+
+      {"schedule.kind", to(schedule, &S::kind)},
+      {"schedule.per", to(schedule, &S::per)},
+      {"schedule.warmup_from", to(schedule, &S::warmupFrom)},
+      {"schedule.floor", to(schedule, &S::floor)},
+      {"schedule.milestones", to(schedule, &S::milestones)},
+
+      {"train.accumulate", to(train, &T::accumulate)},
+      {"train.clip_norm", to(train, &T::clipNorm)},
+      {"train.clip_value", to(train, &T::clipValue)},
+      {"train.seed", to(train, &T::seed)},
+      {"train.precision", to(train, &T::precision)},
+      {"train.ema.decay", ema(&EmaSettings::decay)},
+      {"train.ema.every", ema(&EmaSettings::every)},
+      {"train.ema.warmup", ema(&EmaSettings::warmup)},
+      {"train.ema.on", ema(&EmaSettings::on)},
+
+      {"evaluate.metrics", to(evaluate, &E::metrics)},
+      {"evaluate.best", to(evaluate, &E::best)},
+      {"evaluate.stop.metric", to(evaluate, &E::stopMetric)},
+      {"evaluate.stop.patience", to(evaluate, &E::stopPatience)},
+      {"evaluate.stop.min_change", to(evaluate, &E::stopMinChange)},
+
+      {"checkpoint.every_minutes", to(checkpoint, &C::everyMinutes)},
+      {"checkpoint.keep", to(checkpoint, &C::keep)},
+      {"checkpoint.keep_best", to(checkpoint, &C::keepBest)},
+      {"checkpoint.staging_bytes", setStagingBytes},
+
+      {"data.map", to(&Recipe::dataMap)},
+      {"data.batch_axis", to(&Recipe::dataBatchAxis)},
+      {"data.transform", setTransforms},
+
+      {"compiler.fuse", to(&Recipe::fuse)},
+      {"compiler.chunk_bytes", to(&Recipe::chunkBytes)},
+      {"compiler.attention", to(&Recipe::attention)},
+      {"compiler.overlap", to(&Recipe::overlap)},
+      {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
+      {"compiler.winograd", to(&Recipe::winograd)},
+      {"compiler.pointwise_convolutions", to(&Recipe::pointwiseConvolutions)},
+  };
+  for (const char *name : {"lr", "eps", "weight_decay", "momentum", "dampening", "alpha", "lr_decay",
+                           "initial_accumulator_value", "ns_steps"})
+    stores.emplace(fmt::format("optimizer.{}", name), optimizerNumber(name));
+  for (const char *name : {"centered", "amsgrad", "maximize"})
+    stores.emplace(fmt::format("optimizer.{}", name), optimizerFlag(name));
+  for (const char *name : {"warmup_steps", "total_steps", "min_lr_scale", "step_size", "gamma", "power", "pct_start",
+                           "div_factor", "final_div_factor", "base_momentum", "max_momentum", "cycle_momentum"})
+    stores.emplace(fmt::format("schedule.{}", name), scheduleNumber(name));
+  for (const Key &key : allKeys())
+    if (constexpr std::string_view kData = "data."; key.name.starts_with(kData))
+      stores.emplace(key.name, dataText(key.name.substr(kData.size()))); // but for those above
+  return stores;
+}
+
+} // namespace
+
+const std::map<std::string, Store, std::less<>> &allStores() {
+  static const auto stores = makeStores();
+  return stores;
+}
+
+} // namespace tcc::recipe

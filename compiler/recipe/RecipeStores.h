@@ -1,0 +1,34 @@
+//===- RecipeStores.h - where a recipe's values go --------------*- C++ -*-===//
+//
+// The table of keys (support/recipe/Keys.h) says which values a key takes; here each key that compiling reads has the
+// member of Recipe that its value goes to.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_RECIPE_RECIPESTORES_H
+#define TCC_COMPILER_RECIPE_RECIPESTORES_H
+
+#include "compiler/recipe/Recipe.h"
+#include "support/recipe/Keys.h"
+
+#include <functional>
+#include <map>
+
+namespace tcc::recipe {
+
+/// Stores a value that `check` accepted. Error: a value of type Other is not what it should be, without the place.
+using Store = std::function<Status(Recipe &, const toml::node &)>;
+
+/// By key.
+const std::map<std::string, Store, std::less<>> &allStores();
+
+/// Fills in defaults of the optimizer's kind and refuses keys that the kind does not have.
+Status finishOptimizer(Recipe &recipe);
+/// The same for the loss and the schedule.
+Status finishLossAndSchedule(Recipe &recipe);
+
+/// Error: keys of train.ema without its decay, of evaluate.stop without its patience; a metric of other losses.
+Status finishTraining(const Recipe &recipe);
+
+} // namespace tcc::recipe
+
+#endif // TCC_COMPILER_RECIPE_RECIPESTORES_H

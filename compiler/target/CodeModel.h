@@ -1,0 +1,50 @@
+//===- CodeModel.h - the processor that kernels are generated for -*- C++ -*-===//
+//
+// What a target tells the code generator, which knows no level's name.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_CODEMODEL_H
+#define TCC_COMPILER_TARGET_CODEMODEL_H
+
+#include <cstdint>
+#include <string>
+
+namespace tcc::target {
+
+/// What the lanes of a kernel are.
+enum class Lanes {
+  Vector, ///< elements of vectors, in functions for a range of tiles
+  Warps,  ///< the threads of a warp, in kernels of a GPU: code for one thread, scalars
+};
+
+/// Grids of kernels for warps. They decide speed and scratch, no result.
+struct GridModel {
+  int64_t blockThreads = 128, mostBlocks = 2048;
+  int64_t loopBlockThreads = 32; ///< where a thread takes a tile: loops that an op writes itself
+  int64_t scratchThreads = 1024; ///< at most, where each has scratch
+};
+
+struct CodeModel {
+  std::string processor;        ///< LLVM's name of it: "x86-64-v4"
+  std::string features;         ///< LLVM's, beside the processor's own: "-prefer-256-bit"
+  int64_t vectorLanes = 0;      ///< of every kernel's vectors or warps, whatever their elements: the tree of a reduction
+  bool multipliesPairs = false; ///< pairs of bf16 are multiplied and added in one instruction
+  Lanes lanes = Lanes::Vector;
+  std::string triple = "x86_64-unknown-linux-gnu"; ///< LLVM's
+
+  GridModel grid = {};
+
+  bool warps() const { return lanes == Lanes::Warps; }
+  /// Elements of the vectors in loops that an op writes itself, which one thread runs.
+  int64_t threadLanes() const { return warps() ? 4 : vectorLanes; }
+
+  /// All of it, for caches of generated code.
+  std::string key() const {
+    return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
+           (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) : "") + (multipliesPairs ? "/pairs" : "");
+  }
+};
+
+} // namespace tcc::target
+
+#endif // TCC_COMPILER_TARGET_CODEMODEL_H

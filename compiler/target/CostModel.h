@@ -1,0 +1,22 @@
+//===- CostModel.h - rates that plans are weighed by ------------*- C++ -*-===//
+//
+// Not what a machine reaches, but fixed numbers that recomputation, order and overlap are decided with: the same on
+// every host.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_COSTMODEL_H
+#define TCC_COMPILER_TARGET_COSTMODEL_H
+
+namespace tcc::target {
+
+/// Rates of the nominal machine that recomputation and order are weighed by. They depend on no host.
+struct CostModel {
+  double callFlopsPerNs = 150;   ///< of calls
+  double kernelFlopsPerNs = 12;  ///< of generated kernels
+  double bytesPerNs = 16;        ///< of memory
+  double launchNs = 2000;        ///< of an instruction
+};
+
+} // namespace tcc::target
+
+#endif // TCC_COMPILER_TARGET_COSTMODEL_H

@@ -1,0 +1,130 @@
+//===- Target.h - what a machine can do, as the compiler sees it -*- C++ -*-===//
+//
+// All that the general passes ask about the machine that a plan is made for. A target is one level of one kind of
+// machine ("cpu:v4"). Its answers follow from the level and from shapes, never from the machine that compiles, so that
+// equal inputs give equal plans everywhere.
+//
+// The module names its target (attribute train.target); passes find it by targetOf(). Kinds are registered by
+// registerTarget(): a new kind needs no change to a pass.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_TARGET_H
+#define TCC_COMPILER_TARGET_TARGET_H
+
+#include "compiler/target/CodeModel.h"
+#include "compiler/target/CostModel.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/plan.pb.h"
+#include "support/Status.h"
+
+#include "mlir/IR/Operation.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlir {
+class OpPassManager;
+}
+
+namespace tcc::target {
+
+/// What passes apply.
+struct Capabilities {
+  bool multipliesBf16 = false; ///< bf16 products have instructions of their own; else their operands are widened
+  bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
+  bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
+  uint32_t slots = 0;          ///< of scratch, a fixed number that may be in use at a time; 0: as many as --threads says
+};
+
+/// A call as the target makes it.
+struct Call {
+  plan::Instruction instruction;   ///< the complete descriptor; operands and scratch are not set
+  uint64_t scratchSlotBytes = 0;   ///< for each slot
+  uint64_t scratchSharedBytes = 0; ///< before the slots
+  uint64_t scratchSlots = 1;       ///< as many as can be used: the tiles
+  uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
+  uint64_t reorderedBytes = 0;     ///< of activations that each execution copies into another layout, or back
+  bool readsInPlace = false;       ///< it reads operands in place, and copies none into another layout
+
+  /// For the attribute #train.call, and back.
+  std::string text() const;
+};
+
+/// For the attribute #train.scratch.
+train::ScratchAttr scratchOf(mlir::MLIRContext *context, const Call &call);
+
+/// The descriptor in #train.call. Error: text that is none.
+Expected<plan::Instruction> parseCall(const std::string &text);
+
+/// Where a target adds passes of its own to the pipeline.
+enum class Stage {
+  Layouts, ///< once layouts are assigned, before products are added to sums: other ways to compute an op
+};
+
+/// What a recipe leaves to choose from.
+struct Wishes {
+  bool winograd = true, pointwiseConvolutions = true;
+};
+
+class Target {
+public:
+  explicit Target(std::string name) : level(std::move(name)) {}
+  virtual ~Target() = default;
+
+  /// As plans name it: "cpu:v4".
+  const std::string &name() const { return level; }
+
+  virtual const Capabilities &capabilities() const = 0;
+  virtual const CostModel &costs() const = 0;
+
+  /// What fused regions become code for.
+  virtual const CodeModel &code() const = 0;
+
+  /// The call that an op (interface LibraryCall) becomes; nothing where the target has none for its types and shapes, and
+  /// a kernel is generated. May be called from several threads.
+  virtual std::optional<Call> call(mlir::Operation *op) const = 0;
+
+  virtual void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const = 0;
+
+  /// Name and version of the library that calls run on, for Plan.library; empty where there is none.
+  virtual std::string library() const { return ""; }
+
+private:
+  std::string level;
+};
+
+/// A kind of machine: the part of a target's name before ':'.
+struct TargetKind {
+  std::string name;
+  std::vector<std::string> levels; ///< full names, least first
+
+  /// The level that is compiled for where a name has none. Error: this machine runs none.
+  Expected<std::string> (*defaultLevel)(bool bf16Products);
+  std::unique_ptr<const Target> (*create)(const std::string &level);
+};
+
+/// Makes a kind known; the first one is the default. A second one of the same name is ignored.
+void registerTarget(const TargetKind &kind);
+
+/// The full name of a target: "" and "cpu" become this machine's level of it. Error: an unknown name, with those
+/// that exist.
+Expected<std::string> resolveTarget(const std::string &asked, bool bf16Products);
+
+/// A target by its full name; null for an unknown one. It lives as long as the process.
+const Target *findTarget(llvm::StringRef name);
+
+/// The attribute of a module that names its target.
+inline constexpr llvm::StringLiteral kTargetAttribute = "train.target";
+
+/// The target of the module around `op`; null where it names none that is known.
+const Target *targetOf(mlir::Operation *op);
+
+/// The costs of the module's target; those of a nominal machine where it names none.
+const CostModel &costsOf(mlir::Operation *op);
+
+} // namespace tcc::target
+
+#endif // TCC_COMPILER_TARGET_TARGET_H

@@ -1,0 +1,87 @@
+//===- Choice.cpp - how the CPU runs a product or a convolution ----------===//
+#include "compiler/target/cpu/Choice.h"
+
+#include "runtime/cpu/LibraryOffer.h"
+
+namespace tcc::target::cpu {
+
+namespace {
+using Call = plan::MatmulCall;
+
+void setTiling(Call &call, Call::Implementation implementation, const runtime::MatmulTiling &t) {
+  call.set_implementation(implementation);
+  call.set_tile_batch(t.tileBatch);
+  call.set_tile_m(t.tileM);
+  call.set_tile_n(t.tileN);
+  call.set_chunk_k(t.chunkK);
+  call.set_block_k(t.blockK);
+  call.set_numerics(runtime::numericsOf(implementation));
+}
+
+/// Implementation and tiles. With AVX2 alone the library's products allocate megabytes at each call: none is made there.
+Status decide(Call &call, const runtime::MatmulShape &s, runtime::CpuLevel level, const CpuModel &model) {
+  bool hasPanels = runtime::hasPanels(level, call.dtype());
+  bool panels = hasPanels && (level == runtime::CpuLevel::V3 || suitsPanels(s, model));
+  bool few = runtime::hasFewRows(level, call.dtype()) && suitsFewRows(s, model);
+  if (call.has_row_kernel()) {
+    std::optional<runtime::MatmulTiling> rows;
+    if (hasPanels && !few && !call.accumulate() && call.row_operands() <= runtime::kMostRowOperands)
+      rows = chooseRowsTiling(s, panels ? choosePanelTiling(s, model) : chooseLibraryTiling(s, model), panels, model);
+    if (!rows)
+      return error("no rows of a matmul of {} x {} x {} at a time: it is an instruction of its own", s.m, s.n, s.k);
+    setTiling(call, Call::ROWS_TO_KERNEL, *rows);
+    return Status::success();
+  }
+  if (few)
+    setTiling(call, Call::FEW_ROWS, chooseFewRowsTiling(s, model));
+  else if (panels)
+    setTiling(call, Call::PANELS, choosePanelTiling(s, model));
+  else if (s.roundsB)
+    return error("no library matmul of {} x {} x {} rounds its second operand", s.m, s.n, s.k);
+  else
+    setTiling(call, Call::LIBRARY, chooseLibraryTiling(s, model));
+  return Status::success();
+}
+} // namespace
+
+Expected<Choice> choose(Call &call, runtime::CpuLevel level, const CpuModel &model) {
+  call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));
+  auto shape = runtime::shapeOf(call);
+  if (!shape)
+    return shape.status();
+  if (Status status = decide(call, *shape, level, model); !status.ok())
+    return status;
+  Choice choice;
+  choice.ownKernels = call.implementation() != Call::LIBRARY;
+  if (!choice.ownKernels) {
+    auto bytes = runtime::libraryScratchBytes(call, level);
+    if (!bytes)
+      return bytes.status();
+    call.set_library_scratch_bytes(*bytes);
+  }
+  auto needs = runtime::needsOf(call);
+  if (!needs)
+    return needs.status();
+  choice.needs = *needs;
+  return choice;
+}
+
+Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, const CpuModel &model) {
+  if (Status status = runtime::checkShape(call); !status.ok())
+    return status;
+  call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));
+  call.set_tile_batch(chooseTileBatch(call, model));
+  call.set_numerics(runtime::kConvolutionNumerics);
+  auto reordered = runtime::offerConvolution(call, level);
+  if (!reordered)
+    return reordered.status();
+  auto needs = runtime::needsOf(call);
+  if (!needs)
+    return needs.status();
+  Choice choice;
+  choice.needs = *needs;
+  choice.reorderedBytes = *reordered;
+  return choice;
+}
+
+} // namespace tcc::target::cpu

@@ -1,0 +1,101 @@
+//===- CpuModel.h - what a core does in a nanosecond ------------*- C++ -*-===//
+//
+// Every tuning constant of the CPU's choices: tiles, implementations, layouts. They decide speed, never what a plan
+// computes: a change makes new plans, and leaves old ones as they are. Rates are those of one core of Zen 4 at 4.9 GHz
+// with the other core busy, unless said otherwise; `test/bench/performance.py` shows what a change does to whole steps.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_CPU_CPUMODEL_H
+#define TCC_COMPILER_TARGET_CPU_CPUMODEL_H
+
+#include "compiler/target/CostModel.h"
+
+#include <cstdint>
+
+namespace tcc::target::cpu {
+
+/// How products are cut. Results above `partialElements` have tiles enough without partial sums, unless K is so long that A and B are `partialShare` times
+/// larger.
+struct SplitModel {
+  int64_t partialElements = 1 << 16;
+  int64_t partialShare = 32;
+  int64_t lastCacheBytes = 24 << 20;
+  double tileFlops = 1e6; ///< a smaller product is one tile: waking threads would cost more
+};
+
+/// Products by one-thread primitives of oneDNN.
+struct LibraryModel {
+  double flopsPerNs = 115.0;
+  double narrowFlopsPerNs = 228.0;  ///< bf16 products
+  double copyNsPerByte = 0.07;      ///< read strided, write dense, mostly from the second and third cache
+  double transposeNsPerByte = 0.05; ///< inside the library
+  double interleaveNsPerByte = 0.022; ///< inside the library: bf16 wants pairs of rows of B side by side
+  double callNs = 700.0;
+  double streamNsPerByte = 0.08; ///< from memory, where an operand is larger than the last cache
+  double fetchNsPerByte = 0.02;  ///< from the last cache, where a part does not stay in the worker's own
+  int64_t cacheBytes = 1 << 20;
+  int64_t copyBytes = 3 << 19; ///< copies of a worker: planned memory, so kept small
+  int64_t hiddenRows = 96;     ///< from so many rows on, arithmetic hides that B comes from the last cache
+  int64_t thinRows = 32; ///< so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
+};
+
+/// Products on packed panels; times in cycles.
+struct PanelModel {
+  double stepLatency = 5.0;  ///< of one multiply-add, which a panel of few sums waits for
+  double panelCycles = 40.0; ///< of a pair of panels, beside its sums
+  double sumCycles = 2.5;    ///< to store a vector of sums, and to load it again for each later block of K
+  double packColumns = 10.0; ///< a vector of words of B, which goes to the second cache
+  double copyAhead = 2.0;    ///< the same while products are made
+  double packRows = 4.0;     ///< a word of a panel of A
+  double tileCycles = 600.0;
+  double fetchPerByte = 0.12;  ///< packing waits for what no cache of the core holds
+  double streamPerByte = 0.3;  ///< nor the last cache
+  int64_t blockWords = 384;         ///< of K at most
+  int64_t blockWordsInPlace = 1024; ///< where rows of A are not copied
+  int64_t panelBytes = 640 << 10;   ///< of A, in the second cache
+  int64_t slotBytes = 3 << 19;      ///< of a worker: planned memory, so kept small
+  // Where the library is slower.
+  int64_t fewRows = 48, wideRow = 2048, narrowRow = 512, shortSum = 256, sum = 512;
+  int64_t pairsSum = 768, pairsLongSum = 1024, pairsWideRow = 769; ///< bf16
+};
+
+/// Products of few rows.
+struct FewRowsModel {
+  // Where the library, or packed panels, are as fast.
+  int64_t mostPairRows = 47, mostRowsOfLongSums = 32, shortSum = 1024;
+  double flopsPerNs = 100.0, narrowFlopsPerNs = 180.0, bytesPerNs = 25.0;
+  double tileNs = 1000.0; ///< a tile that is worth handing to a worker
+  int64_t mostTiles = 64;
+  int64_t unit = 32;    ///< columns of a tile are a multiple of that,
+  int64_t fewTiles = 8; ///< and of more beside few rows, where so many tiles remain: rows of B in long pieces
+};
+
+/// Products whose rows go to a kernel. Of a tile: rows of C in scratch, and panels of A beside them. Where all of B
+/// stays in the second cache, C stays in the first: with a short K the kernel has its rows back before they were ever
+/// far. Else a tile has more rows, or panels of B would come from afar for too few.
+struct RowsModel {
+  int64_t rowsBytes = 384 << 10, panelBytes = 256 << 10;
+  int64_t nearRowsBytes = 32 << 10, nearBytes = 256 << 10;
+  int64_t tiles = 16, leastRows = 16;
+};
+
+/// Convolutions by one-thread primitives of oneDNN.
+struct ConvolutionModel {
+  double reorderNsPerElement = 0.8, callNs = 4000;
+  double cacheBytes = 1.5e6, missFactor = 1.08, weightNsPerByte = 0.01, partialNsPerElement = 1.2;
+  double flopsPerNs = 105.0, narrowFlopsPerNs = 210.0;
+};
+
+struct CpuModel {
+  CostModel nominal; ///< two cores with AVX-512, rounded
+  SplitModel split;
+  LibraryModel library;
+  PanelModel panels;
+  FewRowsModel fewRows;
+  RowsModel rows;
+  ConvolutionModel convolution;
+};
+
+} // namespace tcc::target::cpu
+
+#endif // TCC_COMPILER_TARGET_CPU_CPUMODEL_H

@@ -1,0 +1,140 @@
+//===- PanelChoice.cpp - tiles of products on packed panels --------------===//
+//
+// As MatmulChoice.cpp does, estimates the cycles of each candidate tiling on one core of Zen 4 and takes the cheapest,
+// the first of equals. The constants decide speed, never results between machines of one plan.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/target/cpu/Choice.h"
+
+#include <algorithm>
+
+namespace tcc::target::cpu {
+
+namespace {
+using namespace runtime::tiling;
+using runtime::MatmulShape, runtime::MatmulTiling;
+using runtime::packed::kRows, runtime::packed::kVector, runtime::packed::kVectors;
+namespace packed = runtime::packed;
+
+
+bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
+
+bool rowsInPlace(const MatmulShape &s) {
+  return packed::readsRowsInPlace({nullptr, 0, !s.transA, runtime::elementsOfA(s)}, s.k);
+}
+
+/// Cycles of one tile.
+double tileCost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) {
+  double rowPanels = static_cast<double>(ceilDiv(t.tileM, kRows)), rows = static_cast<double>(t.tileM) / rowPanels;
+  double vectors = static_cast<double>(ceilDiv(t.tileN, kVector));
+  double columnPanels = static_cast<double>(ceilDiv(ceilDiv(t.tileN, kVector), kVectors));
+  double width = vectors / columnPanels;
+  double words = static_cast<double>(pairs(s) ? ceilDiv(t.chunkK, 2) : t.chunkK);
+  double blocks = static_cast<double>(ceilDiv(t.chunkK, t.blockK));
+  double step = std::max({rows * width, model.panels.stepLatency, 0.6 * (rows + width)});
+  double stored = rows * width * model.panels.sumCycles * (2 * blocks - 1) + model.panels.panelCycles * blocks;
+  double k = static_cast<double>(t.chunkK);
+  auto waiting = [&](int64_t whole, double lanes, uint64_t elementBytes) {
+    double bytes = static_cast<double>(elementBytes);
+    bool streams = static_cast<double>(whole * s.k) * bytes > static_cast<double>(model.split.lastCacheBytes);
+    return lanes * k * bytes * (streams ? model.panels.streamPerByte : model.panels.fetchPerByte);
+  };
+  double cycles =
+      rowPanels * columnPanels * (words * step + stored) + waiting(s.m, static_cast<double>(t.tileM), s.elementBytes);
+  if (!rowsInPlace(s))
+    cycles += words * rowPanels * model.panels.packRows;
+  // The first panel of B waits, others of words that need no shuffling are copied on the way.
+  double waited = s.transB || pairs(s) ? vectors : width;
+  cycles += words * (waited * model.panels.packColumns + (vectors - waited) * model.panels.copyAhead) +
+            waiting(s.n, waited * kVector, s.roundsB ? 4 : s.elementBytes);
+  return cycles + model.panels.tileCycles;
+}
+
+double cost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) {
+  int64_t whole = ceilDiv(s.m, t.tileM) * ceilDiv(s.n, t.tileN);
+  int64_t count = s.batch * whole * t.chunks(s);
+  // A tail costs more than its share of a full tile, and less than a full one.
+  double tiles =
+      0.5 * (static_cast<double>(s.m * s.n) / static_cast<double>(t.tileM * t.tileN) + static_cast<double>(whole));
+  double k = static_cast<double>(s.k) / static_cast<double>(t.chunkK);
+  // Partial sums are written and read again.
+  double partial = t.chunks(s) > 1 ? 8000 + 0.4 * static_cast<double>(t.chunks(s) * s.m * s.n) * 2 : 0;
+  return tileCost(s, t, model) * tiles * k * (0.9 * imbalance(count, 2) + 0.1 * imbalance(count, 8)) + partial;
+}
+
+/// The blocks of K that fill the caches, of equal size.
+int64_t blockOf(const MatmulShape &s, int64_t chunkK, const CpuModel &model) {
+  int64_t most = (rowsInPlace(s) ? model.panels.blockWordsInPlace : model.panels.blockWords) * (pairs(s) ? 2 : 1);
+  return std::min(chunkK, roundUp(ceilDiv(chunkK, ceilDiv(chunkK, most)), 16));
+}
+
+bool fits(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) {
+  int64_t words = pairs(s) ? ceilDiv(t.blockK, 2) : t.blockK, panels = rowsInPlace(s) ? 0 : t.tileM * words * 4;
+  int64_t sums = t.blockK < t.chunkK ? t.tileM * t.tileN * 4 : 0; // at most: C itself may hold them
+  return panels <= model.panels.panelBytes && panels + sums <= model.panels.slotBytes;
+}
+
+/// Tile sizes worth trying along an axis: equal parts of it, of whole panels.
+std::vector<int64_t> candidates(int64_t size, int64_t unit, int64_t least) {
+  std::vector<int64_t> result = {size};
+  for (int64_t parts = 2; result.back() > least; parts += parts < 16 ? 1 : parts / 8)
+    if (int64_t tile = roundUp(ceilDiv(size, parts), unit); tile < result.back())
+      result.push_back(tile);
+  return result;
+}
+} // namespace
+
+runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &model) {
+  double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
+  MatmulTiling best{};
+  double bestCost = 0;
+  auto consider = [&](const MatmulTiling &t) {
+    if (!fits(s, t, model))
+      return;
+    double value = cost(s, t, model);
+    if (best.tileM == 0 || value < bestCost) {
+      best = t;
+      bestCost = value;
+    }
+  };
+  int64_t block = blockOf(s, s.k, model);
+  if (int64_t group = productsOfATile(s); group > 1 && block == s.k)
+    consider({group, s.m, s.n, s.k, s.k});
+  else if (flops < model.split.tileFlops)
+    consider({1, s.m, s.n, s.k, block});
+  if (best.tileM)
+    return best;
+  for (int64_t tileM : candidates(s.m, kRows, 32))
+    for (int64_t tileN : candidates(s.n, kVector, 48)) {
+      std::vector<int64_t> chunkSizes = {s.k};
+      int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
+      if (tiles < 8 && (s.batch * s.m * s.n <= model.split.partialElements || s.m * s.n * model.split.partialShare <= (s.m + s.n) * s.k))
+        for (int64_t chunks : {2, 4, 8, 16})
+          if (s.k / chunks >= 512)
+            chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));
+      for (int64_t chunkK : chunkSizes)
+        consider({1, tileM, tileN, chunkK, blockOf(s, chunkK, model)});
+    }
+  return best;
+}
+
+bool suitsPanels(const MatmulShape &s, const CpuModel &model) {
+  // Measured on Zen 4, two cores, operands in memory. The library is as fast or faster where it is called once for a
+  // tile that needs no copies, where C is so narrow that packing has few products to hide behind, and where B has to
+  // be transposed, which nothing hides.
+  if (s.m < model.panels.fewRows || s.batch > 1)
+    return false;
+  // The library gets copies that are widened.
+  if (s.widened)
+    return true;
+  // The library interleaves bf16 anew for each tile.
+  if (pairs(s))
+    return s.n >= model.panels.narrowRow && (s.transA   ? s.n >= model.panels.pairsWideRow || s.k >= model.panels.pairsLongSum
+                                 : s.transB ? s.k >= model.panels.pairsSum
+                                            : s.k >= model.panels.shortSum);
+  if (s.transB)
+    return s.n >= model.panels.wideRow && s.k < model.panels.sum;
+  return s.n >= model.panels.wideRow || (s.n >= model.panels.narrowRow && s.k >= model.panels.shortSum);
+}
+
+} // namespace tcc::target::cpu

@@ -1,0 +1,108 @@
+//===- Winograd.cpp - which convolutions are computed by Winograd's method -===//
+//
+// 3×3 convolutions of stride 1 need 36 instead of 144 multiplications for each 4×4 outputs of a channel and feature,
+// and transforms beside them, whose cost is spread over the features (inputs), the channels (outputs) and the tiles
+// (weights). An op's shape decides, so that its bits do not depend on the machine.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Winograd.h"
+#include "passes/Common.h"
+#include "compiler/target/cpu/passes/CpuPasses.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_WINOGRADPASS
+#include "compiler/target/cpu/passes/CpuPasses.h.inc"
+
+namespace {
+
+/// Operations of Winograd's method over those of a direct convolution, at most: its products are smaller and run below
+/// the library's speed.
+constexpr double kMostShare = 0.6;
+/// With fewer channels or features registers stay half empty.
+constexpr int64_t kLeastChannels = 16;
+
+/// Whether all but the extents fits.
+template <typename OpTy> bool fits(OpTy op, Value weight) {
+  llvm::ArrayRef<int64_t> w = shapeOf(weight);
+  auto all = [](llvm::ArrayRef<int64_t> values, int64_t wanted) {
+    return llvm::all_of(values, [&](int64_t v) { return v == wanted; });
+  };
+  Type element = elementTypeOf(op->getOperand(0));
+  return op.getChannelsLast() && op.getGroups() == 1 && w.size() == 4 && w[2] == 3 && w[3] == 3 &&
+         w[0] >= kLeastChannels && w[1] >= kLeastChannels && all(op.getStrides(), 1) && all(op.getDilations(), 1) &&
+         !element.isF64() && llvm::all_of(op.getPadsBegin(), [](int64_t pad) { return pad <= 2; });
+}
+
+struct Winograd : impl::WinogradPassBase<Winograd> {
+  void runOnOperation() override {
+    if (!getOperation()->hasAttr(names::kEntry))
+      return;
+    SmallVector<Operation *> convolutions;
+    for (Operation &op : getOperation().getBody().front())
+      if (isa<ConvOp, ConvInputGradOp, ConvWeightGradOp>(op))
+        convolutions.push_back(&op);
+    for (Operation *op : convolutions) {
+      OpBuilder builder(op);
+      Value result;
+      if (auto conv = dyn_cast<ConvOp>(op))
+        result = replace(builder, conv);
+      else if (auto grad = dyn_cast<ConvInputGradOp>(op))
+        result = replace(builder, grad);
+      else
+        result = replace(builder, cast<ConvWeightGradOp>(op));
+      if (!result)
+        continue;
+      op->getResult(0).replaceAllUsesWith(result);
+      op->erase();
+    }
+  }
+
+private:
+  static bool pays(double operations, const WinogradShape &s) {
+    return operations <= kMostShare * s.directOperations();
+  }
+
+  static Value replace(OpBuilder &builder, ConvOp op) {
+    if (!fits(op, op.getWeight()))
+      return {};
+    WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin());
+    if (!pays(s.operations(), s))
+      return {};
+    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getInput(), op.getWeight(), op.getPadsBegin(),
+                                  false);
+  }
+
+  /// The gradient of an input is the convolution of the output's with the taps in reverse, padded by what the other was
+  /// not.
+  static Value replace(OpBuilder &builder, ConvInputGradOp op) {
+    if (!fits(op, op.getWeight()))
+      return {};
+    int64_t pads[] = {2 - op.getPadsBegin()[0], 2 - op.getPadsBegin()[1]};
+    WinogradShape s = winogradShapeOf(op.getGrad(), op.getResult(), pads);
+    if (!pays(s.operations(), s))
+      return {};
+    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getGrad(), op.getWeight(), pads, true);
+  }
+
+  static Value replace(OpBuilder &builder, ConvWeightGradOp op) {
+    if (!fits(op, op.getResult()))
+      return {};
+    WinogradShape s = winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin());
+    if (!pays(s.gradOperations(), s))
+      return {};
+    auto type = RankedTensorType::get({s.gradParts(), s.features, s.channels, 3, 3},
+                                      winogradSumType(elementTypeOf(op.getInput())));
+    Value parts =
+        WinogradWeightGradOp::create(builder, op.getLoc(), type, op.getInput(), op.getGrad(), op.getPadsBegin());
+    Value sum = s.gradParts() == 1 ? parts : reduceSum(builder, op.getLoc(), parts, {0});
+    sum = reshape(builder, op.getLoc(), sum, shapeOf(op.getResult()));
+    return train::cast(builder, op.getLoc(), sum, elementTypeOf(op.getResult()));
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train

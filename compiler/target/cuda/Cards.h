@@ -1,0 +1,43 @@
+//===- Cards.h - data sheets of NVIDIA's cards ------------------*- C++ -*-===//
+//
+// What a card can do at most, by its maker's data sheet: to turn `--memory-budget 60%` into bytes, and for a report's
+// best case. No decision of a plan follows from it but the budget.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_CUDA_CARDS_H
+#define TCC_COMPILER_TARGET_CUDA_CARDS_H
+
+#include "runtime/plan/plan.pb.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace tcc::target::cuda {
+
+struct Card {
+  std::string_view name;         ///< as --device-memory takes it: "h200"
+  std::string_view title;        ///< "H200 SXM"
+  std::string_view architecture; ///< "sm_90"
+  uint64_t memoryBytes;          ///< the data sheet's gigabytes as 10⁹ bytes: a little less than the driver tells
+  double bytesPerSecond;         ///< of memory
+  double f32, tf32, bf16;        ///< operations per second, without sparsity, sums in f32
+  int processors;                ///< streaming multiprocessors
+  std::string_view source;
+};
+
+/// All of them; of one architecture the most usual in data centres first.
+std::span<const Card> cards();
+
+/// The card of a name, in any case; null where there is none.
+const Card *findCard(std::string_view name);
+
+/// The card that stands for an architecture where none was named; null for an unknown one.
+const Card *usualCard(std::string_view architecture);
+
+/// Operations per second on products of a type; those of other types run at f32's rate.
+double productRate(const Card &card, plan::DType type);
+
+} // namespace tcc::target::cuda
+
+#endif // TCC_COMPILER_TARGET_CUDA_CARDS_H

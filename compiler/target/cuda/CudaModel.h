@@ -1,0 +1,41 @@
+//===- CudaModel.h - architectures, grids and rates -------------*- C++ -*-===//
+//
+// What the compiler knows of CUDA's architectures, and every tuning constant of the target. Constants decide speed and
+// scratch, never what a plan computes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_COMPILER_TARGET_CUDA_CUDAMODEL_H
+#define TCC_COMPILER_TARGET_CUDA_CUDAMODEL_H
+
+#include "compiler/target/CodeModel.h"
+#include "compiler/target/CostModel.h"
+
+#include <array>
+#include <string_view>
+
+namespace tcc::target::cuda {
+
+/// An architecture that kernels are made for, and the version of PTX that they are written in: the oldest that all
+/// drivers of CUDA 12 read, or the first that has the architecture (PTX ISA, "Release Notes"). PTX of an architecture
+/// also runs on later ones, whose driver compiles it.
+struct Architecture {
+  std::string_view name; ///< as LLVM and ptxas spell it
+  int ptx;               ///< 80: version 8.0
+};
+inline constexpr std::array<Architecture, 6> kArchitectures = {
+    {{"sm_80", 80}, {"sm_86", 80}, {"sm_89", 80}, {"sm_90", 80}, {"sm_100", 87}, {"sm_120", 87}}};
+
+struct CudaModel {
+  /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
+  GridModel grid;
+  /// A nominal card that recomputation and order are weighed by: the bandwidth of an H100 and what generated kernels
+  /// reach of its arithmetic. All rates are the same for every architecture, so that plans differ in code alone.
+  CostModel nominal{.callFlopsPerNs = 20000, .kernelFlopsPerNs = 10000, .bytesPerNs = 2500, .launchNs = 2000};
+};
+
+/// The code model of an architecture.
+CodeModel codeOf(const Architecture &architecture, const CudaModel &model);
+
+} // namespace tcc::target::cuda
+
+#endif // TCC_COMPILER_TARGET_CUDA_CUDAMODEL_H

@@ -1,0 +1,12 @@
+//===- Targets.h - the targets of this program ------------------*- C++ -*-===//
+#ifndef TCC_COMPILER_TARGET_REGISTRY_TARGETS_H
+#define TCC_COMPILER_TARGET_REGISTRY_TARGETS_H
+
+namespace tcc::target {
+
+/// Registers every kind of machine that this program compiles for; "cpu" is the default. May be called again.
+void registerTargets();
+
+} // namespace tcc::target
+
+#endif // TCC_COMPILER_TARGET_REGISTRY_TARGETS_H

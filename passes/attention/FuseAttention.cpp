@@ -1,0 +1,466 @@
+//===- FuseAttention.cpp - replace softmax(query·keyᵀ)·value by one op ----===//
+//
+// Matches every softmax between a product of queries with keys and one of weights with values (AttentionMatch.h) and
+// rewrites the match as train.attention: axes are sorted into samples, heads, queries and keys; constant factors become one
+// scale, masks a diagonal and one boolean tensor, all other addends one bias. A near miss is reported with the node that
+// broke it.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/attention/AttentionMatch.h"
+#include "passes/Common.h"
+#include "passes/Passes.h"
+
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_FUSEATTENTIONPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+/// Builds the op that a match describes, before its product with the values.
+class AttentionWriter {
+public:
+  AttentionWriter(AxisSpace &axes, AttentionMatch &match)
+      : axes(axes), match(match), builder(match.product), loc(fusedLocation(match)),
+        reader(axes, builder, match.queryAxes, match.keyAxes) {}
+
+  /// Null, with `failure` filled, where masks say something that the op cannot.
+  AttentionOp write(AttentionFailure &failure) {
+    if (!readTerms(failure))
+      return nullptr;
+    arrangeAxes();
+    Value query = writeQuery(), key = writeKey();
+    Value value = axes.build(builder, loc, match.value, {samples, keyHeads, match.keyAxes, match.valueAxes}, none());
+    query = cast(builder, loc, query, elementTypeOf(value));
+    key = cast(builder, loc, key, elementTypeOf(value));
+    Value keeps; // rows that keep a key, where masks of finite numbers need to know
+    Value mask = writeMask(keeps), bias = writeBias(keeps, elementTypeOf(value));
+    if (keeps) {
+      Expr q(builder, loc, query);
+      query = q.with(keeps).select(q, q.like(0));
+    }
+    llvm::ArrayRef<int64_t> q = shapeOf(query), v = shapeOf(value);
+    Type element = elementTypeOf(value), sums = element.isF64() ? element : Type(builder.getF32Type());
+    const bool causal = useBand && kept.upper < v[2] - 1;
+    DropoutOp dropout = match.dropout;
+    auto number = [](double x) { return llvm::APFloat(x); };
+    auto rowType = RankedTensorType::get({q[0], q[1], q[2], 1}, sums);
+    auto op = AttentionOp::create(builder, loc, RankedTensorType::get({q[0], q[1], q[2], v[3]}, element), rowType,
+                                  rowType, query, key, value, bias, mask,
+                                  dropout ? dropout.getKey() : Value(), number(match.scale), causal,
+                                  uint64_t(causal ? kept.upper : 0), number(match.softcap),
+                                  dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0,
+                                  maskFill ? builder.getF64FloatAttr(*maskFill) : FloatAttr());
+    match.product.getResult().replaceAllUsesWith(writeResult(op));
+    match.product.erase();
+    return op;
+  }
+
+private:
+  static Location fusedLocation(AttentionMatch &match) {
+    llvm::SmallVector<Location> parts{match.scores.getLoc(), match.softmax.getLoc(), match.product.getLoc()};
+    return FusedLoc::get(match.softmax.getContext(), parts);
+  }
+  static llvm::ArrayRef<bool> none() {
+    static const bool flags[] = {false, false, false, false};
+    return flags;
+  }
+  static llvm::ArrayRef<bool> all() {
+    static const bool flags[] = {true, true, true, true};
+    return flags;
+  }
+  /// [samples, heads, queries, keys], each full or 1.
+  Value spread(const Access &access) {
+    return axes.build(builder, loc, access, {samples, heads, match.queryAxes, match.keyAxes}, all());
+  }
+
+  /// Sorts addends and masks into `kept` and `biases`.
+  bool readTerms(AttentionFailure &failure) {
+    const double infinity = std::numeric_limits<double>::infinity();
+    struct Additive {
+      MaskTerms mask;
+      ScoreTerm *term;
+    };
+    llvm::SmallVector<Additive, 0> finite;
+    double selectFill = -infinity;
+    MaskTerms selected, exact;
+    for (ScoreTerm &term : match.terms) {
+      if (term.kind == ScoreTerm::Mask) {
+        MaskTerms terms;
+        reader.read(term.access, term.keepWhen, terms);
+        if (term.fill == -infinity) {
+          exact.append(terms);
+          continue;
+        }
+        if (selectFill != -infinity && selectFill != term.fill)
+          mixedFills = term.op;
+        selectFill = term.fill;
+        selected.append(terms);
+        innermostSelect = &term;
+        if (!outermostSelect)
+          outermostSelect = &term;
+        continue;
+      }
+      double fill = -infinity;
+      std::optional<MaskTerms> mask = term.tensors.empty() ? reader.readAdditive(term.access, term.factor, fill) : std::nullopt;
+      if (!mask)
+        biases.push_back(&term);
+      else if (fill == -infinity)
+        exact.append(*mask);
+      else
+        finite.push_back({*mask, &term});
+    }
+    // An added mask equals exclusion only if each row keeps a key; else it stays a bias.
+    kept = exact;
+    kept.append(selected);
+    MaskTerms everything = kept;
+    for (Additive &additive : finite)
+      everything.append(additive.mask);
+    const bool provable = reader.keepsEveryRow(everything);
+    // So it does where another tensor of data is added, which may exclude what this one leaves.
+    const bool padded = llvm::any_of(biases, [](ScoreTerm *term) { return isFromDataAlone(term->access.value); });
+    for (Additive &additive : finite) {
+      if (!padded && (provable || (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask))))
+        kept.append(additive.mask);
+      else
+        biases.push_back(additive.term);
+    }
+    // A row that a select leaves nothing of is even over all keys: its queries become 0 and it keeps everything.
+    guarded = selectFill != -infinity && !reader.keepsEveryRow(kept);
+    if (guarded && (mixedFills || !exact.empty())) {
+      failure = {mixedFills ? mixedFills : innermostSelect->op,
+                 "a query may see no key, and masks put different numbers in the place of its scores"};
+      return false;
+    }
+    useBand = !guarded;
+    if (selectFill != -infinity && !countBeside(exact.empty(), selectFill, failure))
+      return false;
+    for (ScoreTerm *term : biases)
+      term->access = reader.shrink(term->access);
+    llvm::sort(biases); // in the order of the terms: one array
+    return true;
+  }
+
+  /// Padding that is added may exclude all that a select by a number leaves of a row: the first rows of a sample that is
+  /// padded on the left, beside a diagonal. Then that number counts in the row, and the op must know it.
+  bool countBeside(bool alone, double fill, AttentionFailure &failure) {
+    ScoreTerm *padding = nullptr;
+    for (ScoreTerm *term : biases)
+      if (isFromDataAlone(term->access.value))
+        padding = term;
+    if (!padding)
+      return true;
+    // The op selects before it adds.
+    const bool inOrder = llvm::all_of(biases, [&](ScoreTerm *term) { return term < outermostSelect; });
+    if (!alone || mixedFills || !inOrder) {
+      failure = {padding->op, "all keys of a query may be excluded by padding and a mask together, whose numbers then decide"};
+      return false;
+    }
+    maskFill = fill;
+    guarded = useBand = false;
+    return true;
+  }
+
+  /// True for a value computed from the function's arguments and no variable: a mask, while activations have weights.
+  static bool isFromDataAlone(Value root) {
+    constexpr size_t kMost = 1000;
+    llvm::SetVector<Value> seen;
+    seen.insert(root);
+    bool data = false;
+    for (size_t i = 0; i < seen.size() && i < kMost; ++i) {
+      Operation *op = seen[i].getDefiningOp();
+      if (isa_and_nonnull<ReadOp>(op))
+        return false;
+      data |= !op;
+      if (op)
+        seen.insert(op->operand_begin(), op->operand_end());
+    }
+    return data;
+  }
+
+  /// Which of the batch axes are samples and which are heads. Axes that neither keys nor values have come last: heads that
+  /// share them. Where to cut is free; the cut that repeats the fewest elements of masks and biases is taken.
+  void arrangeAxes() {
+    match.featureAxes = axes.expand(match.featureAxes), match.valueAxes = axes.expand(match.valueAxes);
+    match.queryAxes = axes.expand(match.queryAxes), match.keyAxes = axes.expand(match.keyAxes);
+    AxisList order = axes.expand(match.batchAxes), present = axes.flatten(match.key.layout), own, shared;
+    llvm::append_range(present, axes.flatten(match.value.layout));
+    for (AttentionFactor &factor : match.keyFactors)
+      llvm::append_range(present, axes.flatten(factor.access.layout));
+    for (Axis axis : order)
+      (llvm::is_contained(present, axis) ? own : shared).push_back(axis);
+    if (match.dropout) { // draws by position: only axes that are last already
+      while (!order.empty() && !llvm::is_contained(present, order.back()))
+        order.pop_back();
+      own = order, order = axes.expand(match.batchAxes);
+      shared.assign(order.begin() + own.size(), order.end());
+    }
+    order = own;
+    llvm::append_range(order, shared);
+    AxisList operands[2]; // what the one bias and the one mask vary along
+    for (ScoreTerm *term : biases)
+      llvm::append_range(operands[0], axes.flatten(term->access.layout));
+    for (MaskTerms::Term &term : kept.terms)
+      llvm::append_range(operands[1], axes.flatten(term.condition.layout));
+    auto repeated = [&](size_t cut) {
+      double elements = 0;
+      for (const AxisList &operand : operands) {
+        auto side = [&](size_t begin, size_t end) {
+          bool any = false, every = true;
+          double extent = 1;
+          for (size_t i = begin; i < end; ++i) {
+            bool has = llvm::is_contained(operand, order[i]);
+            any |= has, every &= has;
+            extent *= double(axes.extent(order[i]));
+          }
+          return any ? extent : 1.0;
+        };
+        double inner = 1;
+        for (llvm::ArrayRef<Axis> list : {llvm::ArrayRef(match.queryAxes), llvm::ArrayRef(match.keyAxes)})
+          if (llvm::any_of(list, [&](Axis axis) { return llvm::is_contained(operand, axis); }))
+            inner *= double(axes.extent(list));
+        elements += side(0, cut) * side(cut, order.size()) * inner;
+      }
+      return elements;
+    };
+    // By default as the softmax's shape has it; where that does not tell, heads are the last axis of keys, and what shares it.
+    AxisList first = axes.expand(match.sampleAxes);
+    size_t cut = 0;
+    while (cut < own.size() && llvm::is_contained(first, own[cut]))
+      ++cut;
+    if (match.sampleAxes.empty() && !own.empty())
+      cut = own.size() - 1;
+    for (size_t other = own.size() + 1; other-- > 0;)
+      if (repeated(other) < repeated(cut))
+        cut = other;
+    samples.assign(order.begin(), order.begin() + cut);
+    heads.assign(order.begin() + cut, order.end());
+    keyHeads.assign(order.begin() + cut, order.begin() + own.size());
+  }
+
+  Value scaled(Value x, llvm::ArrayRef<AttentionFactor> factors, llvm::ArrayRef<AxisList> target) {
+    Expr result(builder, loc, x);
+    for (const AttentionFactor &factor : factors) {
+      Value other = axes.build(builder, loc, factor.access, target, all());
+      Expr y = result.with(other).cast(elementTypeOf(x));
+      result = factor.divides ? result / y : result * y;
+    }
+    return result;
+  }
+  Value writeQuery() {
+    Value query = axes.build(builder, loc, match.query, {samples, heads, match.queryAxes, match.featureAxes}, none());
+    return scaled(query, match.queryFactors, {samples, heads, match.queryAxes, match.featureAxes});
+  }
+  Value writeKey() {
+    Value key = axes.build(builder, loc, match.key, {samples, keyHeads, match.keyAxes, match.featureAxes}, none());
+    return scaled(key, match.keyFactors, {samples, keyHeads, match.keyAxes, match.featureAxes});
+  }
+
+  /// Sorted out by axes again, since keys' heads are fewer than those of scores.
+  Value band(int64_t bound, bool upper) {
+    const int64_t queries = axes.extent(match.queryAxes), keys = axes.extent(match.keyAxes);
+    auto range = [&](llvm::ArrayRef<int64_t> shape, int64_t dim) {
+      return Expr(builder, loc, IotaOp::create(builder, loc, RankedTensorType::get(shape, builder.getI64Type()), dim));
+    };
+    Expr distance = range({1, 1, 1, keys}, 3) - range({1, 1, queries, 1}, 2);
+    return distance.compare(upper ? CompareKind::le : CompareKind::ge, double(bound));
+  }
+  /// x and y, or x or y, broadcast to their common shape.
+  template <typename OpTy> Value combine(Value x, Value y) {
+    if (!x)
+      return y;
+    llvm::SmallVector<int64_t> shape = *broadcastShapes(shapeOf(x), shapeOf(y));
+    return OpTy::create(builder, loc, RankedTensorType::get(shape, builder.getI1Type()), broadcastTo(builder, loc, x, shape),
+                        broadcastTo(builder, loc, y, shape));
+  }
+
+  Value writeMask(Value &keeps) {
+    Value mask;
+    for (const MaskTerms::Term &term : kept.terms) {
+      Value condition = spread(term.condition);
+      if (!term.keepWhen)
+        condition = NotOp::create(builder, loc, condition);
+      mask = combine<AndOp>(mask, condition);
+    }
+    if (kept.lower > 1 - axes.extent(match.queryAxes))
+      mask = combine<AndOp>(mask, band(kept.lower, false));
+    if (!useBand && kept.upper < axes.extent(match.keyAxes) - 1)
+      mask = combine<AndOp>(mask, band(kept.upper, true));
+    if (!guarded || !mask)
+      return mask;
+    keeps = reduce(builder, loc, ReduceKind::max, mask, {3});
+    return combine<OrOp>(mask, NotOp::create(builder, loc, keeps));
+  }
+
+  /// What is added, in the queries' type where all of it is, else in that of sums.
+  Value writeBias(Value keeps, Type element) {
+    const Type sums = element.isF64() ? element : Type(builder.getF32Type());
+    bool narrow = llvm::all_of(biases, [&](ScoreTerm *term) { return elementTypeOf(term->access.value) == element; });
+    std::optional<Expr> sum;
+    for (ScoreTerm *term : biases) {
+      Expr bias = biasOf(*term, narrow ? element : sums);
+      // A select nearer to the softmax took its place where a row keeps nothing.
+      if (keeps && term > innermostSelect)
+        bias = bias.with(keeps).select(bias, bias.like(0));
+      sum = sum ? *sum + bias : bias;
+    }
+    return sum ? sum->value : Value();
+  }
+
+  Expr biasOf(const ScoreTerm &term, Type type) {
+    Expr bias = Expr(builder, loc, spread(term.access)).cast(type);
+    for (const AttentionFactor &factor : term.tensors) {
+      Expr y = bias.with(spread(reader.shrink(factor.access))).cast(type);
+      bias = factor.divides ? bias / y : bias * y;
+    }
+    return term.factor != 1 ? bias * term.factor : bias;
+  }
+
+  Value writeResult(AttentionOp op) {
+    Expr result(builder, loc, op.getOutput());
+    if (match.resultFactor != 1)
+      result = result * match.resultFactor;
+    result = result.with(scaled(result, match.resultFactors, {samples, heads, match.queryAxes, match.keyAxes}));
+    Value value = axes.build(builder, loc, {result, {samples, heads, match.queryAxes, match.valueAxes}}, match.resultLayout, none());
+    return cast(builder, loc, value, elementTypeOf(match.product.getResult()));
+  }
+
+  AxisSpace &axes;
+  AttentionMatch &match;
+  OpBuilder builder;
+  Location loc;
+  MaskReader reader;
+  MaskTerms kept;
+  llvm::SmallVector<ScoreTerm *> biases;
+  AxisList samples, heads, keyHeads;
+  ScoreTerm *innermostSelect = nullptr, *outermostSelect = nullptr; ///< the latter is nearest to the softmax
+  Operation *mixedFills = nullptr;
+  std::optional<double> maskFill;
+  bool guarded = false, useBand = true;
+};
+
+/// Notes for the report: their text is a JSON object, with the graphs that it is about. What is the same for training and
+/// prediction is one note.
+class AttentionReport {
+public:
+  void add(llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef graph, llvm::json::Object entry) {
+    auto found = llvm::find_if(notes, [&](Note &note) {
+      return note.kind == kind && note.subject == subject && note.entry == entry;
+    });
+    if (found == notes.end())
+      found = notes.insert(notes.end(), {kind.str(), subject.str(), std::move(entry), {}});
+    found->graphs.push_back(graph);
+  }
+  void write(ModuleOp module) {
+    for (Note &note : notes) {
+      note.entry["in"] = std::move(note.graphs);
+      addNote(module, note.kind, note.subject, llvm::formatv("{0}", llvm::json::Value(std::move(note.entry))).str());
+    }
+  }
+
+private:
+  struct Note {
+    std::string kind, subject;
+    llvm::json::Object entry;
+    llvm::json::Array graphs;
+  };
+  std::vector<Note> notes;
+};
+
+std::string attentionNode(Operation *op) {
+  llvm::StringRef name = nodeName(op->getLoc());
+  return name.empty() ? op->getName().stripDialect().str() : name.str();
+}
+
+struct FuseAttentionPass : impl::FuseAttentionPassBase<FuseAttentionPass> {
+  using FuseAttentionPassBase::FuseAttentionPassBase;
+
+  void runOnOperation() override {
+    AttentionReport report;
+    for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isDeclaration())
+        continue;
+      const bool loss = function.getName() == "loss";
+      llvm::SmallVector<SoftmaxOp> softmaxes;
+      function.walk([&](SoftmaxOp op) { softmaxes.push_back(op); });
+      for (SoftmaxOp softmax : softmaxes)
+        fuse(softmax, loss ? "training" : "prediction", report);
+      eraseDeadOps(function);
+    }
+    report.write(getOperation());
+  }
+
+private:
+  void fuse(SoftmaxOp softmax, llvm::StringRef graph, AttentionReport &report) {
+    AxisSpace axes;
+    AttentionFailure failure;
+    AttentionMatcher matcher(axes);
+    std::optional<AttentionMatch> match = matcher.match(softmax, failure);
+    AttentionOp op;
+    llvm::json::Array nodes;
+    const int64_t bytes = tensorBytes(softmax.getType());
+    const std::string node = attentionNode(softmax);
+    if (match) {
+      llvm::SmallVector<std::string> names;
+      for (Operation *part : match->ops)
+        if (std::string name = attentionNode(part); !llvm::is_contained(names, name))
+          names.push_back(name);
+      for (std::string &name : names)
+        nodes.push_back(name);
+      op = AttentionWriter(axes, *match).write(failure);
+    }
+    if (!op) {
+      if (!match && !looksLikeAttention(softmax))
+        return;
+      if (required && !failure.read)
+        return failed(softmax, failure);
+      report.add("attention missed", attentionNode(failure.op), graph,
+                 llvm::json::Object{{"reason", failure.reason}, {"softmax", node}});
+      return;
+    }
+    auto shapeText = [](Value value) {
+      std::string text;
+      if (value)
+        for (int64_t extent : shapeOf(value))
+          text += (text.empty() ? "" : "x") + std::to_string(extent);
+      return text;
+    };
+    llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery());
+    llvm::json::Object entry{{"nodes", std::move(nodes)},
+                             {"samples", query[0]},
+                             {"heads", query[1]},
+                             {"key_heads", shapeOf(op.getKey())[1]},
+                             {"queries", query[2]},
+                             {"keys", shapeOf(op.getKey())[2]},
+                             {"size", query[3]},
+                             {"value_size", shapeOf(op.getValue())[3]},
+                             {"causal", op.getCausal()},
+                             {"scale", op.getScale().convertToDouble()},
+                             {"bias", shapeText(op.getBias())},
+                             {"mask", shapeText(op.getMask())}};
+    if (op.getCausal())
+      entry["causal_offset"] = int64_t(op.getCausalOffset());
+    if (double cap = op.getSoftcap().convertToDouble())
+      entry["softcap"] = cap;
+    if (op.getMaskFill())
+      entry["mask_fill"] = op.getMaskFill()->convertToDouble();
+    if (double p = op.getDropout().convertToDouble())
+      entry["dropout"] = p;
+    report.add("attention fused", node, graph, std::move(entry));
+    report.add("attention elided", node, graph, llvm::json::Object{{"bytes", bytes}});
+  }
+
+  void failed(SoftmaxOp softmax, const AttentionFailure &failure) {
+    failure.op->emitError("compiler.attention = \"fused\": the attention of softmax ")
+        << attentionNode(softmax) << " is not fused: " << failure.reason
+        << "; set it to \"auto\" to compute it as the graph says";
+    signalPassFailure();
+  }
+};
+
+} // namespace
+} // namespace tcc::train

@@ -1,0 +1,85 @@
+//===- Fusion.h - helpers of fusion and of repeated ops ---------*- C++ -*-===//
+//
+// Queries of minimize-saved and fuse-kernels on ops, and the copies of cheap ops: each copy has one reader, whose kernel
+// it joins, and an original that gives the same bits.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_FUSION_FUSION_H
+#define TCC_PASSES_FUSION_FUSION_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
+
+#include <unordered_map>
+
+namespace tcc::train {
+
+namespace names {
+/// unit: a copy of an op before it, made to be computed again in its reader's kernel
+inline constexpr llvm::StringLiteral kRepeated = "train.repeated";
+} // namespace names
+
+/// Ops that can share a kernel with others.
+bool isFusable(mlir::Operation *op);
+/// Fusable, and no reduction: one element of the result takes a few elements of the operands.
+bool isCheapElement(mlir::Operation *op);
+/// Takes each element of the result from one place of one operand (transpose, slice, broadcast).
+bool isMovement(mlir::Operation *op);
+int64_t elementsOf(mlir::Value value);
+/// Records on the region the scratch of its LoopKernel op, if it has one.
+void describeScratch(FusedOp fused);
+
+/// The ops that the loss needs. Empty where the entry has no gradients.
+llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);
+/// The forward pass: the ops that the loss needs, and elementwise ops on their values, such as masks.
+llvm::DenseSet<mlir::Operation *> forwardOps(mlir::func::FuncOp function);
+
+/// Finds ops with equal kind, attributes and operands, one after another (value numbering).
+class ValueNumbers {
+public:
+  /// An op seen before with the same kind, attributes and operands; else null, and `op` is known from now on.
+  mlir::Operation *findOrAdd(mlir::Operation *op);
+
+private:
+  mlir::Value numberOf(mlir::Value value) const;
+
+  std::unordered_multimap<size_t, mlir::Operation *> known;
+  llvm::DenseMap<mlir::Value, mlir::Value> numbers;
+};
+
+/// The copies of cheap ops in a block.
+class RepeatedChains {
+public:
+  /// Takes the copies that minimize-saved marked.
+  explicit RepeatedChains(mlir::func::FuncOp function);
+
+  /// Repeats chains with one full-size operand for each of their readers: reading their operand costs what reading
+  /// their result would. What widens its operand's elements is repeated even for its first reader. What the backward
+  /// pass reads of the forward pass stays as minimize-saved decided it.
+  void repeat();
+  /// The op that `op` is a copy of, or null if it is none.
+  mlir::Operation *originalOf(mlir::Operation *op) const { return originals.lookup(op); }
+  bool isForward(mlir::Operation *op) const { return forward.contains(op); }
+  /// Its readers read the original; the copy is erased.
+  void giveUp(mlir::Operation *copy);
+  void giveUpAll();
+
+private:
+  std::optional<mlir::Value> singleLeaf(mlir::Operation *op);
+  unsigned chainLength(mlir::Value value);
+  unsigned treeSize(mlir::Operation *op);
+  bool isTrivial(mlir::Operation *op);
+  bool widens(mlir::Operation *op);
+
+  mlir::Block &block;
+  llvm::DenseSet<mlir::Operation *> forward;
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> originals;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_FUSION_FUSION_H

@@ -1,0 +1,234 @@
+//===- KernelGroups.cpp - groups of ops while kernels are formed ----------===//
+#include "passes/fusion/KernelGroups.h"
+
+#include "passes/Common.h"
+#include "passes/fusion/Fusion.h"
+#include "passes/Lowering.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+
+/// A kernel reads and writes at most this many tensors: pointers stay in registers.
+constexpr unsigned kMostOperands = 24;
+/// A row is read once per level: more levels than this are cheaper through memory.
+constexpr unsigned kMostLevels = 4;
+
+using Group = KernelGroup;
+using Shape = KernelGroup::Shape;
+
+Shape shapeOf(Value value) { return Shape(cast<RankedTensorType>(value.getType()).getShape()); }
+
+Shape rowShape(const Group &group) {
+  Shape row = group.space;
+  for (int64_t dim : group.reducedDims)
+    row[dim] = 1;
+  return row;
+}
+
+/// True if every output of the group has one of two shapes.
+bool allShaped(const Group &group, const Shape &full, const Shape &row) {
+  for (Operation *op : group.ops)
+    for (Value result : op->getResults()) {
+      Shape shape = shapeOf(result);
+      if (shape != full && shape != row && !isInner(result, group))
+        return false;
+    }
+  return true;
+}
+
+bool onlyUsedIn(const Group &from, Value value, const Group &to) {
+  for (Operation *op : from.ops)
+    for (Value result : op->getResults())
+      for (Operation *user : result.getUsers())
+        if (!from.ops.contains(user) && !(result == value && to.ops.contains(user)))
+          return false;
+  return true;
+}
+
+unsigned leaves(const Group &group) {
+  llvm::SmallPtrSet<Value, 8> full;
+  for (Operation *op : group.ops)
+    for (Value operand : op->getOperands())
+      if (!group.ops.contains(operand.getDefiningOp()) && elementsOf(operand) > 1)
+        full.insert(operand);
+  return full.size();
+}
+
+unsigned operandsOfMerged(const Group &a, const Group &b) {
+  llvm::SmallPtrSet<Value, 32> inputs;
+  unsigned outputs = 0;
+  for (const Group *group : {&a, &b})
+    for (Operation *op : group->ops) {
+      for (Value operand : op->getOperands()) {
+        Operation *producer = operand.getDefiningOp();
+        if (!a.ops.contains(producer) && !b.ops.contains(producer))
+          inputs.insert(operand);
+      }
+      for (Value result : op->getResults())
+        if (llvm::any_of(result.getUsers(),
+                         [&](Operation *user) { return !a.ops.contains(user) && !b.ops.contains(user); }))
+          ++outputs;
+    }
+  return inputs.size() + outputs;
+}
+
+/// A one-element value, or a private chain of pointwise ops read through a transpose, slice or the like.
+bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
+  if (!onlyUsedIn(from, value, to))
+    return false;
+  if (elementsOf(value) == 1)
+    return true;
+  bool movesOnly = true;
+  for (Operation *op : from.ops) {
+    if (!op->hasTrait<Pointwise>() && !isMovement(op) && !isa<ConstantOp>(op) && op->getNumOperands())
+      return false;
+    movesOnly &= isMovement(op);
+  }
+  // A computed value is not recomputed at each place that reads it; a moved one costs nothing.
+  for (Operation *user : users)
+    if (user->hasTrait<Pointwise>() || isa<Reducible>(user) ||
+        (!movesOnly && elementsOf(user->getResult(0)) > elementsOf(value)))
+      return false;
+  return leaves(from) <= 1;
+}
+
+/// The readers of a value in a group. A value may have many more readers than a group has ops.
+SmallVector<Operation *> usersIn(Value value, const Group &group) {
+  SmallVector<Operation *> users;
+  if (!value.hasNUsesOrMore(unsigned(group.ops.size()) + 1)) {
+    for (Operation *user : value.getUsers())
+      if (group.ops.contains(user))
+        users.push_back(user);
+    return users;
+  }
+  for (Operation *op : group.ops)
+    if (llvm::is_contained(op->getOperands(), value))
+      users.push_back(op);
+  return users;
+}
+
+bool fitsNest(const Group &from, const Group &to, Value value) {
+  if (isSoleKernel(from.ops.front()) || isSoleKernel(to.ops.front()))
+    return false;
+  if (operandsOfMerged(from, to) > kMostOperands)
+    return false;
+  Shape shape = shapeOf(value);
+  SmallVector<Operation *> users = usersIn(value, to);
+  bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;
+  // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains
+  // that nobody else reads move through another index map.
+  if (from.hasReduction) {
+    Shape row = rowShape(from);
+    bool isRow = shape == row && shape != from.space;
+    if (to.hasReduction && !sameKey)
+      return false;
+    if (to.hasReduction && from.levels + to.levels > kMostLevels)
+      return false;
+    for (Operation *user : users) {
+      if (isa<Reducible>(user)) {
+        if (isRow || shapeOf(user->getOperand(0)) != from.space)
+          return false;
+        continue;
+      }
+      Shape result = shapeOf(user->getResult(0));
+      bool pointwise = user->hasTrait<Pointwise>();
+      if (isRow) {
+        bool toRow = pointwise && result == row;
+        bool toFull = isa<BroadcastOp>(user) && result == from.space;
+        if (!toRow && !toFull)
+          return false;
+      } else if (!pointwise || result != from.space) {
+        return false;
+      }
+    }
+    if (!to.hasReduction && to.space != from.space && to.space != row)
+      return false;
+    // Everything in `to` has to be full or row shaped, since its outputs will be.
+    return allShaped(to, from.space, row);
+  }
+  if (to.hasReduction) {
+    Shape row = rowShape(to);
+    if (from.space == to.space)
+      return allShaped(from, to.space, row);
+    if (from.space == row) {
+      for (Operation *user : users)
+        if (!(isa<BroadcastOp>(user) && shapeOf(user->getResult(0)) == to.space) &&
+            !(user->hasTrait<Pointwise>() && shapeOf(user->getResult(0)) == row))
+          return false;
+      return allShaped(from, row, row);
+    }
+    return movesThrough(from, value, users, to);
+  }
+  if (from.space == to.space && allShaped(from, to.space, to.space))
+    return true;
+  return movesThrough(from, value, users, to);
+}
+
+/// True if one group would read what comes of a reduction at another row than the one that is being computed: the
+/// reduction would run again for each element.
+bool movesRows(const Group &from, const Group &to) {
+  auto staysInPlace = [](Operation *op) {
+    return op->hasTrait<Pointwise>() || isa<BroadcastOp, Reducible>(op) || op->getNumOperands() == 0;
+  };
+  bool moves = false;
+  SmallVector<Operation *> work;
+  for (const Group *group : {&from, &to})
+    for (Operation *op : group->ops) {
+      moves |= !staysInPlace(op);
+      if (isa<Reducible>(op))
+        work.push_back(op);
+    }
+  if (!moves || work.empty())
+    return false;
+  llvm::SmallPtrSet<Operation *, 16> seen(work.begin(), work.end());
+  while (!work.empty())
+    for (Operation *user : work.pop_back_val()->getUsers()) {
+      if ((!from.ops.contains(user) && !to.ops.contains(user)) || !seen.insert(user).second)
+        continue;
+      if (!staysInPlace(user))
+        return true;
+      work.push_back(user);
+    }
+  return false;
+}
+
+/// True if what is summed is the last dimension (but for extents of 1, as weights of 1×1 convolutions have), long
+/// enough to be worth a loop of its own. Several dimensions may be better walked in another order.
+bool reducesRows(const Group &group) {
+  constexpr int64_t kLeastRow = 256;
+  if (group.reducedDims.size() != 1)
+    return false;
+  llvm::ArrayRef<int64_t> behind = llvm::ArrayRef(group.space).drop_front(size_t(group.reducedDims[0]));
+  return behind.front() >= kLeastRow && llvm::all_of(behind.drop_front(), [](int64_t extent) { return extent == 1; });
+}
+
+} // namespace
+
+bool isSoleKernel(Operation *op) {
+  if (op->hasAttr(names::kCall) || op->hasTrait<View>() || isFusable(op) || isa<ConstantOp>(op))
+    return false;
+  return isa<Fusible>(op) || isa<LoopKernel>(op);
+}
+
+bool isInner(Value value, const Group &group) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) { return group.ops.contains(user); });
+}
+
+bool compatible(const Group &from, const Group &to, Value value) {
+  return fitsNest(from, to, value) && !movesRows(from, to);
+}
+
+bool areSiblings(const Group &a, const Group &b) {
+  if (a.space != b.space || a.levels > 2 || b.levels > 2 || (!a.hasReduction && !b.hasReduction) ||
+      operandsOfMerged(a, b) > kMostOperands)
+    return false;
+  if (a.hasReduction && b.hasReduction)
+    return a.reducedDims == b.reducedDims;
+  const Group &reduction = a.hasReduction ? a : b, &other = a.hasReduction ? b : a;
+  return a.forward == b.forward && a.backward == b.backward && reducesRows(reduction) &&
+         allShaped(other, reduction.space, rowShape(reduction)) && !movesRows(a, b);
+}
+} // namespace tcc::train

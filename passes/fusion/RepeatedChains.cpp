@@ -1,0 +1,266 @@
+//===- RepeatedChains.cpp - duplicate cheap chains into their readers -----===//
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/fusion/Fusion.h"
+#include "support/PlanNames.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+
+/// Longest chain that is computed again for another kernel.
+constexpr unsigned kLongestRepeatedChain = 16;
+
+bool isSplatConstant(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  return constant && isa<SplatElementsAttr>(constant.getValue());
+}
+/// Not what other kernels or the library take from memory as it is.
+bool isReadByKernelsAlone(Value value) { return llvm::all_of(value.getUsers(), isFusable); }
+bool isSmallBroadcast(Value value) {
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  return broadcast && elementsOf(broadcast.getInput()) * 4 <= elementsOf(value);
+}
+
+} // namespace
+
+bool isFusable(Operation *op) {
+  if (op->hasAttr(names::kCall) || op->hasTrait<View>() || !isa<Fusible>(op) || isa<LoopKernel>(op))
+    return false;
+  if (isa<Reducible>(op))
+    return true;
+  if (auto constant = dyn_cast<ConstantOp>(op))
+    return isa<SplatElementsAttr>(constant.getValue());
+  auto cost = dyn_cast<Cost>(op);
+  return cost && cost.isCheapToRecompute();
+}
+
+bool isCheapElement(Operation *op) { return isFusable(op) && !isa<Reducible>(op) && op->getNumResults() == 1; }
+
+bool isMovement(Operation *op) {
+  return op->getNumOperands() == 1 && !op->hasTrait<Pointwise>() && isCheapElement(op) &&
+         cast<Fusible>(op).getOperandMap(0);
+}
+
+void describeScratch(FusedOp fused) {
+  LoopKernel kernel = fused.getLoopKernel();
+  int64_t bytes = kernel ? kernel.getScratchBytes() : 0;
+  if (!bytes)
+    return;
+  fused->setAttr(names::kScratch, ScratchAttr::get(fused.getContext(), bytes, 0, kernel.getTileCount(), 0));
+}
+
+int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
+
+llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {
+  llvm::DenseSet<Operation *> needed;
+  SmallVector<Operation *> work;
+  bool gradients = false;
+  Operation *terminator = function.getBody().front().getTerminator();
+  for (OpOperand &returned : terminator->getOpOperands()) {
+    auto name = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kName);
+    // State, gradients and their norm are what the loss is differentiated for.
+    if (!name || name.getValue().starts_with(outputs::kGradientPrefix) || name.getValue() == outputs::kGradNorm) {
+      gradients = true;
+      continue;
+    }
+    if (Operation *producer = returned.get().getDefiningOp(); producer && needed.insert(producer).second)
+      work.push_back(producer);
+  }
+  if (!gradients)
+    return {};
+  while (!work.empty())
+    for (Value operand : work.pop_back_val()->getOperands())
+      if (Operation *producer = operand.getDefiningOp(); producer && needed.insert(producer).second)
+        work.push_back(producer);
+  return needed;
+}
+
+llvm::DenseSet<Operation *> forwardOps(func::FuncOp function) {
+  llvm::DenseSet<Operation *> needed = lossOps(function);
+  // What the backward pass makes of forward values alone, element by element, can be made at once: a mask may be kept
+  // instead of what it is the mask of.
+  for (Operation &op : function.getBody().front().without_terminator()) {
+    if (needed.contains(&op) || op.hasAttr(names::kRepeated) || !(op.hasTrait<View>() || isCheapElement(&op)))
+      continue;
+    bool ofForward = false, ofOthers = false;
+    for (Value operand : op.getOperands())
+      if (Operation *producer = operand.getDefiningOp(); producer && !isa<ConstantOp>(producer))
+        (needed.contains(producer) ? ofForward : ofOthers) = true;
+    if (ofForward && !ofOthers)
+      needed.insert(&op);
+  }
+  return needed;
+}
+
+//===----------------------------------------------------------------------===//
+// ValueNumbers
+//===----------------------------------------------------------------------===//
+
+Value ValueNumbers::numberOf(Value value) const {
+  auto found = numbers.find(value);
+  return found == numbers.end() ? value : found->second;
+}
+
+Operation *ValueNumbers::findOrAdd(Operation *op) {
+  size_t hash = OperationEquivalence::computeHash(
+      op, [&](Value operand) { return hash_value(numberOf(operand)); }, OperationEquivalence::ignoreHashValue,
+      OperationEquivalence::IgnoreLocations);
+  auto [begin, end] = known.equal_range(hash);
+  for (auto it = begin; it != end; ++it) {
+    bool equal = OperationEquivalence::isEquivalentTo(
+        op, it->second, [&](Value a, Value b) { return success(numberOf(a) == numberOf(b)); }, nullptr,
+        OperationEquivalence::IgnoreLocations);
+    if (!equal)
+      continue;
+    for (auto [result, earlier] : llvm::zip_equal(op->getResults(), it->second->getResults()))
+      numbers[result] = numberOf(earlier);
+    return it->second;
+  }
+  known.insert({hash, op});
+  return nullptr;
+}
+
+//===----------------------------------------------------------------------===//
+// RepeatedChains
+//===----------------------------------------------------------------------===//
+
+RepeatedChains::RepeatedChains(func::FuncOp function)
+    : block(function.getBody().front()), forward(forwardOps(function)) {
+  ValueNumbers numbers;
+  for (Operation &op : block.without_terminator()) {
+    bool copy = op.hasAttr(names::kRepeated);
+    op.removeAttr(names::kRepeated);
+    if (!copy && !isFusable(&op))
+      continue;
+    if (Operation *earlier = numbers.findOrAdd(&op); copy && earlier)
+      originals[&op] = earlier;
+  }
+}
+
+/// The one full-size operand of a cheap chain's link, or null if there are several. Anything smaller (a bias row, a
+/// scalar) does not count.
+std::optional<Value> RepeatedChains::singleLeaf(Operation *op) {
+  Value leaf;
+  for (Value operand : op->getOperands()) {
+    if (elementsOf(operand) * 4 <= elementsOf(op->getResult(0)) || isSplatConstant(operand) ||
+        isSmallBroadcast(operand))
+      continue;
+    if (leaf && leaf != operand)
+      return std::nullopt;
+    leaf = operand;
+  }
+  return leaf;
+}
+
+/// Ops between a value and what would be read to compute it again; kLongestRepeatedChain + 1 if that is no chain.
+unsigned RepeatedChains::chainLength(Value value) {
+  unsigned length = 0;
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isCheapElement(op))
+      break;
+    std::optional<Value> leaf = singleLeaf(op);
+    if (!leaf || ++length > kLongestRepeatedChain)
+      return length == 0 ? 0 : kLongestRepeatedChain + 1;
+    if (!*leaf)
+      break;
+    value = *leaf;
+  }
+  return length;
+}
+
+/// Cheap ops that computing `op` from memory again would take, counted up to kLongestRepeatedChain + 1.
+unsigned RepeatedChains::treeSize(Operation *op) {
+  unsigned size = 1;
+  for (Value operand : op->getOperands()) {
+    if (Operation *producer = operand.getDefiningOp(); producer && isCheapElement(producer))
+      size += treeSize(producer);
+    if (size > kLongestRepeatedChain)
+      break;
+  }
+  return size;
+}
+
+bool RepeatedChains::isTrivial(Operation *op) {
+  return op->getNumOperands() == 0 || (elementsOf(op->getResult(0)) == 1 && treeSize(op) <= kLongestRepeatedChain);
+}
+
+/// A cast to a wider type, unless its result lies in memory for others, and its operand does not.
+bool RepeatedChains::widens(Operation *op) {
+  auto cast = dyn_cast<CastOp>(op);
+  return cast && isFloatTensor(cast.getInput()) &&
+         tensorBytes(cast.getInput().getType()) < tensorBytes(cast.getType()) &&
+         (isReadByKernelsAlone(cast.getResult()) || !isReadByKernelsAlone(cast.getInput()));
+}
+
+void RepeatedChains::repeat() {
+  // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
+  SmallVector<Operation *> ops;
+  for (Operation &op : block)
+    ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops)) {
+    if (!isCheapElement(op))
+      continue;
+    Value result = op->getResult(0);
+    bool trivial = isTrivial(op);
+    bool wider = !trivial && elementsOf(result) > 1 && widens(op);
+    if (!trivial && !wider &&
+        (elementsOf(result) == 1 || !singleLeaf(op) || chainLength(result) > kLongestRepeatedChain))
+      continue;
+    SmallVector<OpOperand *> uses;
+    bool materialised = false;
+    for (OpOperand &use : result.getUses()) {
+      Operation *user = use.getOwner();
+      if (!isFusable(user))
+        materialised = true;
+      else if (trivial || !forward.contains(op) || forward.contains(user))
+        uses.push_back(&use);
+    }
+    // Users in program order, whatever the order of the use list.
+    llvm::sort(uses, [](OpOperand *a, OpOperand *b) {
+      return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
+                                            : a->getOwner()->isBeforeInBlock(b->getOwner());
+    });
+    // The first reader may share the producer's kernel. Where the value lies in memory for others, that reader reads
+    // what is smaller; it widens what it reads itself, or its producer would write the wider value.
+    bool fromFirst = wider || (materialised && (trivial || !*singleLeaf(op)));
+    Operation *original = originals.lookup(op);
+    llvm::DenseMap<Operation *, Value> copies;
+    for (size_t i = fromFirst ? 0 : 1; i < uses.size(); ++i) {
+      Operation *user = uses[i]->getOwner();
+      if (!fromFirst && user == uses[0]->getOwner())
+        continue;
+      Value &copy = copies[user];
+      if (!copy) {
+        OpBuilder builder(user);
+        Operation *clone = builder.clone(*op);
+        originals[clone] = original ? original : op;
+        if (forward.contains(op) && forward.contains(user))
+          forward.insert(clone);
+        copy = clone->getResult(0);
+      }
+      uses[i]->set(copy);
+    }
+  }
+}
+
+void RepeatedChains::giveUp(Operation *copy) {
+  Operation *original = originals.lookup(copy);
+  copy->getResult(0).replaceAllUsesWith(original->getResult(0));
+  originals.erase(copy);
+  forward.erase(copy);
+  copy->erase();
+}
+
+void RepeatedChains::giveUpAll() {
+  SmallVector<Operation *> ops;
+  for (Operation &op : block.without_terminator())
+    ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops))
+    if (originals.contains(op))
+      giveUp(op);
+}
+
+} // namespace tcc::train

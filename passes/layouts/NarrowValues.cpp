@@ -1,0 +1,154 @@
+//===- NarrowValues.cpp - move casts so that stored tensors are narrow -----===//
+//
+// A cast costs nothing in the kernel that makes its operand or reads its result. But a view (the same bytes under
+// another shape) between the cast and that kernel parts them, and the cast becomes a kernel of its own, with the wide
+// value in memory beside the narrow one. A view commutes with what works element by element. So a narrowing is made
+// before the views of its operand, by what makes that, and a widening after the views of its result, by what reads
+// them: views are of the narrower of two types, and only the narrow value is stored.
+//
+// A widening commutes with all that hands out elements as they are. One element for each row, which the row's target
+// says, is picked by a kernel of its own: it picks of the narrow tensor. A choice between widened elements and a number
+// that the narrow type has, such as a gradient behind a mask, is made in the narrow type where several ops read it, and
+// may lie in memory. A widening and a narrowing that meet are nothing.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Views.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/fusion/Fusion.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_NARROWVALUESPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+bool narrows(CastOp cast) { return tensorBytes(cast.getType()) < tensorBytes(cast.getInput().getType()); }
+bool widens(CastOp cast) { return tensorBytes(cast.getType()) > tensorBytes(cast.getInput().getType()); }
+
+/// Of a view's one operand, as the view's result is of its own.
+Value viewOf(OpBuilder &builder, Operation *view, Value operand) {
+  Operation *copy = builder.clone(*view);
+  copy->setOperands(operand);
+  copy->getResult(0).setType(RankedTensorType::get(shapeOf(view->getResult(0)), elementTypeOf(operand)));
+  return copy->getResult(0);
+}
+
+/// The cast of `value` that stands before `place`, made if there is none.
+Value castBefore(Operation *place, Location loc, Value value, Type type) {
+  for (Operation *user : value.getUsers())
+    if (auto cast = dyn_cast<CastOp>(user);
+        cast && elementTypeOf(cast.getResult()) == type && cast->isBeforeInBlock(place))
+      return cast.getResult();
+  OpBuilder builder(place);
+  return train::cast(builder, loc, value, type);
+}
+
+/// Moves a narrowing cast before the views of its operand, if a generated kernel computes that operand.
+void raise(CastOp narrowing) {
+  SmallVector<Operation *> views;
+  Value source = rootOf(narrowing.getInput(), &views);
+  Operation *maker = source.getDefiningOp();
+  if (!maker || !isFusable(maker))
+    return;
+  Value value = source;
+  if (auto widening = dyn_cast<CastOp>(maker);
+      widening && widening.getInput().getType() == RankedTensorType::get(shapeOf(source), elementTypeOf(narrowing)) &&
+      isa<FloatType>(elementTypeOf(narrowing)) && isFloatTensor(source))
+    value = widening.getInput();
+  else if (views.empty())
+    return;
+  else
+    value = castBefore(views.back(), narrowing.getLoc(), source, elementTypeOf(narrowing));
+  OpBuilder builder(narrowing);
+  for (Operation *view : llvm::reverse(views))
+    value = viewOf(builder, view, value);
+  narrowing.getResult().replaceAllUsesWith(value);
+  narrowing.erase();
+}
+
+/// `op`, of widened operands: the widening of `op`.
+void replaceByWidening(Operation *op, Location loc, ValueRange narrowOperands, Type narrow) {
+  OpBuilder builder(op);
+  Operation *copy = builder.clone(*op);
+  copy->setOperands(narrowOperands);
+  Value result = op->getResult(0);
+  copy->getResult(0).setType(RankedTensorType::get(shapeOf(result), narrow));
+  result.replaceAllUsesWith(train::cast(builder, loc, copy->getResult(0), elementTypeOf(result)));
+  op->erase();
+}
+
+/// For an op whose result has elements of its first operand.
+void sink(Operation *op) {
+  auto widening = op->getOperand(0).getDefiningOp<CastOp>();
+  if (!widening || !widens(widening))
+    return;
+  SmallVector<Value> operands(op->getOperands());
+  operands[0] = widening.getInput();
+  replaceByWidening(op, widening.getLoc(), operands, elementTypeOf(widening.getInput()));
+}
+
+/// The number in all elements of a constant, if `type` has it.
+std::optional<double> numberIn(Value value, FloatType type) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto elements = constant ? dyn_cast<SplatElementsAttr>(constant.getValue()) : SplatElementsAttr();
+  if (!elements || !isa<FloatType>(elements.getElementType()))
+    return std::nullopt;
+  APFloat number = elements.getSplatValue<APFloat>();
+  bool loses = false;
+  number.convert(type.getFloatSemantics(), APFloat::rmNearestTiesToEven, &loses);
+  return loses || number.isNaN() ? std::nullopt : std::optional(number.convertToDouble());
+}
+
+void sinkChoice(SelectOp choice) {
+  if (choice->hasOneUse() || !isFloatTensor(choice.getResult()))
+    return;
+  FloatType narrow;
+  CastOp widening;
+  for (Value from : {choice.getOnTrue(), choice.getOnFalse()})
+    if (auto cast = from.getDefiningOp<CastOp>(); cast && widens(cast) && isFloatTensor(cast.getInput())) {
+      auto type = mlir::cast<FloatType>(elementTypeOf(cast.getInput()));
+      if (narrow && type != narrow)
+        return;
+      narrow = type;
+      widening = cast;
+    }
+  if (!narrow)
+    return;
+  OpBuilder builder(choice);
+  SmallVector<Value> operands{choice.getCondition()};
+  for (Value from : {choice.getOnTrue(), choice.getOnFalse()}) {
+    if (auto cast = from.getDefiningOp<CastOp>(); cast && elementTypeOf(cast.getInput()) == narrow)
+      operands.push_back(cast.getInput());
+    else if (std::optional<double> number = numberIn(from, narrow))
+      operands.push_back(splat(builder, from.getLoc(), RankedTensorType::get(shapeOf(from), narrow), *number));
+    else
+      return;
+  }
+  replaceByWidening(choice, widening.getLoc(), operands, narrow);
+}
+
+struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (!function->hasAttr(names::kEntry))
+      return;
+    Block &block = function.getBody().front();
+    for (Operation &op : llvm::make_early_inc_range(block.without_terminator())) {
+      if (op.hasTrait<View>() || op.hasTrait<HandsOutElements>())
+        sink(&op);
+      else if (auto choice = dyn_cast<SelectOp>(op))
+        sinkChoice(choice);
+      else if (auto cast = dyn_cast<CastOp>(op); cast && narrows(cast))
+        raise(cast);
+    }
+    eraseDeadOps(function);
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train

@@ -1,0 +1,64 @@
+//===- Buffers.h - buffers, in-place reuse and live ranges ------*- C++ -*-===//
+//
+// The buffers of an entry in the order of its IR, with live ranges by planning::blocksOf:
+// plan-memory packs them, emit writes them into the plan. Reshapes are views of their operand. A result that may
+// overwrite an operand which dies there lies in its place. A variable's argument and its new value lie in the variable.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_MEMORY_BUFFERS_H
+#define TCC_PASSES_MEMORY_BUFFERS_H
+
+#include "passes/memory/EntryProgram.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::train {
+
+/// A piece of memory of one entry: a value and its views, or partial sums. Scratch is none: its size depends on how
+/// many tiles run at a time.
+struct EntryBuffer {
+  enum Kind { kValue, kState, kInput, kOutput, kPartial, kScalars, kCounters };
+  Kind kind = kValue;
+  mlir::Value value;                ///< null for partial sums and for state that is only written
+  mlir::Operation *owner = nullptr; ///< the op that defines it, or whose partial sums it holds
+  std::string variable;             ///< state: its name
+  int64_t bytes = 0;
+  int64_t first = 0, last = 0; ///< instructions; −1: at entry, count: at exit
+  int block = -1;              ///< transient: its index in EntryBuffers::blocks
+  int inPlaceOf = -1; ///< buffer whose memory it takes over when that one dies
+  mlir::Operation *lastReader = nullptr;
+};
+
+struct EntryBuffers {
+  explicit EntryBuffers(mlir::func::FuncOp function);
+
+  /// Records the offset of every block as train.offset(s) and train.scratch_offset, and the size of the arena. `problem`:
+  /// packingOf(blocks), possibly with other live ranges.
+  void place(mlir::func::FuncOp function, const planning::PackingProblem &problem, llvm::ArrayRef<int> bufferOfBlock,
+             const planning::PackingSolution &solution) const;
+  /// The recorded offsets of the `count` buffers of a packing problem.
+  std::vector<planning::Bytes> offsets(mlir::func::FuncOp function, llvm::ArrayRef<int> bufferOfBlock,
+                                       size_t count) const;
+
+  std::vector<mlir::Operation *> instructions; ///< in order, views left out
+  std::vector<EntryBuffer> buffers;
+  std::vector<planning::Block> blocks; ///< what the transient buffers are parts of
+  /// Buffer of a value, views followed.
+  unsigned bufferOf(mlir::Value value) const { return index.lookup(rootOf(value)); }
+  /// Buffers an instruction defines: results, then partial sums (where it has them).
+  std::vector<unsigned> definedBy(mlir::Operation *op) const;
+  /// Those and the ones it reads, ascending.
+  std::vector<unsigned> touchedBy(mlir::Operation *op) const;
+
+private:
+  /// Extends live ranges of an instruction's buffers to the end of its overlap (train.beside).
+  void lengthenLives();
+
+  llvm::DenseMap<mlir::Value, unsigned> index;
+  llvm::DenseMap<mlir::Operation *, unsigned> partialOf;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_MEMORY_BUFFERS_H

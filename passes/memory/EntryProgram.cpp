@@ -1,0 +1,305 @@
+//===- EntryProgram.cpp - an entry as a planning problem ------------------===//
+#include "passes/memory/EntryProgram.h"
+
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/memory/PartialKernels.h"
+
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+bool isInstruction(Operation *op) { return !op->hasTrait<View>() && !op->hasTrait<OpTrait::IsTerminator>(); }
+
+int requiredInPlaceOperand(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op))
+    return fused.getRequiredInPlaceOperand();
+  auto call = dyn_cast<LibraryCall>(op);
+  return call && op->hasAttr(names::kCall) ? call.getInPlaceOperand() : -1;
+}
+
+SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op))
+    return fused.getInPlacePairs();
+  if (auto rowwise = dyn_cast<RowwiseOp>(op))
+    return rowwise.getInPlacePairs();
+  int operand = requiredInPlaceOperand(op);
+  return operand < 0 ? SmallVector<std::pair<unsigned, unsigned>>()
+                     : SmallVector<std::pair<unsigned, unsigned>>{{unsigned(operand), 0}};
+}
+
+StringAttr variableOf(func::FuncOp function, BlockArgument argument) {
+  return function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), names::kVariable);
+}
+
+StateArguments::StateArguments(func::FuncOp function) {
+  for (BlockArgument argument : function.getArguments())
+    if (StringAttr variable = variableOf(function, argument))
+      arguments.try_emplace(variable.getValue(), argument);
+}
+
+bool canWriteOver(Value value, BlockArgument argument) {
+  auto result = dyn_cast<OpResult>(rootOf(value));
+  if (!result)
+    return false;
+  Operation *producer = result.getOwner();
+  for (OpOperand &operand : producer->getOpOperands()) {
+    if (rootOf(operand.get()) != argument)
+      continue;
+    if (!llvm::is_contained(inPlacePairs(producer),
+                            std::pair<unsigned, unsigned>(operand.getOperandNumber(), result.getResultNumber())))
+      return false;
+  }
+  return true;
+}
+
+Value updatedInPlace(Value result) {
+  Operation *producer = result.getDefiningOp();
+  int operand = producer && result == producer->getResult(0) ? requiredInPlaceOperand(producer) : -1;
+  return operand >= 0 ? producer->getOperand(unsigned(operand)) : Value();
+}
+
+llvm::DenseMap<Value, StringRef> newStateOf(func::FuncOp function) {
+  llvm::DenseMap<Value, StringRef> found;
+  for (OpOperand &operand : function.getBody().front().getTerminator()->getOpOperands())
+    if (auto variable = function.getResultAttrOfType<StringAttr>(operand.getOperandNumber(), names::kVariable))
+      for (Value value = operand.get(); value; value = updatedInPlace(rootOf(value)))
+        found[rootOf(value)] = variable.getValue();
+  return found;
+}
+
+double flopsOf(Operation *op) {
+  if (isa<FusedOp, RowwiseOp>(op)) {
+    double flops = 0;
+    for (Operation &inner : op->getRegion(0).front())
+      flops += flopsOf(&inner);
+    return flops;
+  }
+  auto cost = dyn_cast<Cost>(op);
+  return cost ? cost.getFlops() : 0;
+}
+
+planning::Bytes scratchBytes(Operation *op) {
+  auto scratch = op->getAttrOfType<ScratchAttr>(names::kScratch);
+  auto slots = op->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kSlots);
+  return planning::Bytes(scratch ? scratch.getBytes(slots ? slots.getInt() : 1) : 0);
+}
+
+planning::Bytes partialBytes(Operation *op) {
+  auto scratch = op->getAttrOfType<ScratchAttr>(names::kScratch);
+  return planning::Bytes(scratch ? scratch.getPartialBytes() : 0);
+}
+
+static NominalTime nominalTime(const target::CostModel &costs, double flops, double bytes, bool isCall) {
+  return {flops / (isCall ? costs.callFlopsPerNs : costs.kernelFlopsPerNs), bytes / costs.bytesPerNs};
+}
+
+NominalTime nominalTime(Operation *op) {
+  return nominalTime(target::costsOf(op), flopsOf(op), bytesOf(op), op->hasAttr(names::kCall));
+}
+
+planning::Cost nominalCost(const target::CostModel &costs, double flops, double bytes, bool isCall) {
+  NominalTime time = nominalTime(costs, flops, bytes, isCall);
+  return planning::Cost(costs.launchNs + std::max(time.arithmeticNs, time.memoryNs));
+}
+
+planning::Cost nominalCost(Operation *op) {
+  return nominalCost(target::costsOf(op), flopsOf(op), bytesOf(op), op->hasAttr(names::kCall));
+}
+
+double bytesOf(Operation *op) {
+  double bytes = 0;
+  for (Value operand : op->getOperands())
+    bytes += double(tensorBytes(operand.getType()));
+  for (Value result : op->getResults())
+    bytes += double(tensorBytes(result.getType()));
+  return bytes;
+}
+
+namespace {
+
+/// True if the results of a fused region that are no state can be computed without the state that it overwrites.
+bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &newState, const StateArguments &state) {
+  llvm::SmallPtrSet<Value, 4> overwritten;
+  auto yield = cast<YieldOp>(fused.getBody().front().getTerminator());
+  llvm::SetVector<Value> work;
+  for (OpResult result : fused->getResults()) {
+    auto found = newState.find(result);
+    if (found == newState.end())
+      work.insert(yield.getValues()[result.getResultNumber()]);
+    else if (BlockArgument argument = state.lookup(found->second))
+      overwritten.insert(argument);
+  }
+  for (size_t i = 0; i < work.size(); ++i) {
+    if (auto argument = dyn_cast<BlockArgument>(work[i])) {
+      if (overwritten.contains(rootOf(fused->getOperand(argument.getArgNumber()))))
+        return false;
+      continue;
+    }
+    work.insert_range(work[i].getDefiningOp()->getOperands());
+  }
+  return true;
+}
+
+} // namespace
+
+EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
+  Block &block = function.getBody().front();
+  Operation *terminator = block.getTerminator();
+  llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
+  const StateArguments arguments(function);
+  auto addValue = [&](Value value, int producer) {
+    index[value] = int(values.size());
+    values.push_back(value);
+    program.values.push_back(
+        {nodeName(value.getLoc()).str(), planning::Bytes(tensorBytes(value.getType())), producer, false});
+  };
+  llvm::DenseMap<Value, SmallVector<int>> stateReaders;
+  llvm::DenseMap<Operation *, int> position;
+  for (BlockArgument argument : block.getArguments()) {
+    if (variableOf(function, argument))
+      state.push_back(argument);
+    else
+      addValue(argument, -1);
+  }
+  for (Operation &op : block) {
+    if (!isInstruction(&op))
+      continue;
+    int id = int(instructions.size());
+    position[&op] = id;
+    instructions.push_back(&op);
+    planning::ProgramInstruction instruction;
+    instruction.name = nodeName(op.getLoc()).str();
+    instruction.cost = nominalCost(&op);
+    InstructionValues own;
+    for (Value operand : op.getOperands()) {
+      Value root = rootOf(operand);
+      auto found = index.find(root);
+      own.operands.push_back(found == index.end() ? -1 : found->second);
+      own.isMade.push_back(found != index.end() && program.values[size_t(found->second)].producer >= 0);
+      if (found != index.end())
+        instruction.reads.push_back(found->second);
+      else if (isa<BlockArgument>(root))
+        stateReaders[root].push_back(id);
+      else // new state, stored in its variable
+        instruction.after.push_back(position.lookup(root.getDefiningOp()));
+    }
+    llvm::sort(instruction.reads);
+    instruction.reads.erase(llvm::unique(instruction.reads), instruction.reads.end());
+    bool writesState = false;
+    for (OpResult result : op.getResults()) {
+      if (newState.contains(result)) {
+        writesState = true;
+        own.results.push_back(-1);
+        continue;
+      }
+      own.results.push_back(int(values.size()));
+      instruction.writes.push_back(int(values.size()));
+      addValue(result, id);
+    }
+    instruction.scratch = llvm::alignTo(scratchBytes(&op), planning::PackingProblem().alignment);
+    instruction.workspace = instruction.scratch + partialBytes(&op);
+    instruction.writesState = writesState;
+    auto fused = dyn_cast<FusedOp>(&op);
+    int required = requiredInPlaceOperand(&op);
+    instruction.omits = fused && !fused.getLoopKernel();
+    instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
+                                                               isFreeOfItsState(fused, newState, arguments)));
+    SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
+    instruction.inPlace = inPlaceValues(&op, pairs, own, llvm::to_vector(llvm::seq(op.getNumOperands())));
+    if (instruction.omits && instruction.repeatable)
+      instruction.partial = partialExecutionsOf(fused, std::move(own));
+    program.instructions.push_back(std::move(instruction));
+  }
+  // Readers of a variable's old value come before its new one.
+  for (auto [value, variable] : newState) {
+    BlockArgument argument = arguments.lookup(variable);
+    Operation *producer = value.getDefiningOp();
+    if (!argument || !producer)
+      continue;
+    std::vector<int> &after = program.instructions[size_t(position.lookup(producer))].after;
+    for (int reader : stateReaders.lookup(argument))
+      if (reader != position.lookup(producer))
+        after.push_back(reader);
+  }
+  for (planning::ProgramInstruction &instruction : program.instructions) {
+    llvm::sort(instruction.after);
+    instruction.after.erase(llvm::unique(instruction.after), instruction.after.end());
+  }
+  for (Value operand : terminator->getOperands())
+    if (auto found = index.find(rootOf(operand)); found != index.end() && program.values[found->second].producer >= 0)
+      program.values[found->second].atExit = true;
+}
+
+void EntryProgram::apply(const planning::Sequence &sequence) {
+  Block &block = function.getBody().front();
+  Operation *terminator = block.getTerminator();
+  auto append = [&](Operation *op) { block.getOperations().insert(terminator->getIterator(), op); };
+  SmallVector<Operation *> viewOps;
+  for (Operation &op : block)
+    if (op.hasTrait<View>())
+      viewOps.push_back(&op);
+  std::vector<SmallVector<Value>> operands;
+  for (Operation *op : instructions)
+    operands.emplace_back(op->getOperands());
+  llvm::DenseMap<Value, Value> current; // the newest copy of a value, where it is not the value itself
+  llvm::DenseMap<std::pair<Operation *, Value>, Value> views;
+  auto remap = [&](auto &&self, Value value) -> Value {
+    Operation *op = value.getDefiningOp();
+    if (!op || !op->hasTrait<View>()) {
+      auto found = current.find(value);
+      return found == current.end() ? value : found->second;
+    }
+    Value source = self(self, op->getOperand(0));
+    if (auto found = views.find({op, source}); found != views.end())
+      return found->second;
+    Operation *made = op;
+    if (source == op->getOperand(0)) {
+      op->moveBefore(terminator);
+    } else {
+      made = op->clone();
+      made->setOperand(0, source);
+      append(made);
+    }
+    return views[{op, source}] = made->getResult(0);
+  };
+  std::vector<bool> executed(instructions.size(), false);
+  SmallVector<FusedOp> kernels;
+  const std::vector<planning::Execution> executions = planning::executionsOf(program, sequence);
+  for (auto [at, id] : llvm::enumerate(sequence)) {
+    Operation *original = instructions[size_t(id)], *op = original;
+    bool again = executed[size_t(id)];
+    executed[size_t(id)] = true;
+    if (again) {
+      op = original->clone();
+      op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
+    }
+    for (auto [i, operand] : llvm::enumerate(operands[size_t(id)])) {
+      // What it will not read may not have been made yet.
+      auto value = index.find(rootOf(operand));
+      bool isRead = value == index.end() || llvm::is_contained(executions[at].reads, value->second);
+      op->setOperand(unsigned(i), isRead ? remap(remap, operand) : operand);
+    }
+    if (again)
+      append(op);
+    else
+      op->moveBefore(terminator);
+    if (again)
+      for (int v : program.instructions[size_t(id)].writes)
+        current[values[size_t(v)]] = op->getResult(cast<OpResult>(values[size_t(v)]).getResultNumber());
+    if (auto fused = dyn_cast<FusedOp>(op))
+      kernels.push_back(fused);
+  }
+  for (OpOperand &operand : terminator->getOpOperands())
+    operand.set(remap(remap, operand.get()));
+  for (Operation *op : llvm::reverse(viewOps))
+    if (op->use_empty())
+      op->erase();
+  // Later ones first: the ops that they drop may be the only readers of an earlier one's result.
+  for (FusedOp fused : llvm::reverse(kernels))
+    dropUnreadResults(fused);
+}
+
+} // namespace tcc::train

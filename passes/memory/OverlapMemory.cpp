@@ -1,0 +1,101 @@
+//===- OverlapMemory.cpp - run memory-bound updates beside matmuls --------===//
+//
+// The arena of plan-memory is the limit: a budget relies on it. Values that take over one another's memory count as one
+// buffer: the instructions that touch it keep their order.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/planning/Overlap.h"
+#include "passes/memory/Buffers.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_OVERLAPMEMORYPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+constexpr double kLeastHiddenBytes = 1 << 20; // less lies in cache, where it waits for nothing
+/// Of the nominal time of generated kernels, which is that of exponentials: updates are comparisons, products and a root,
+/// AdamW with 25 operations an element waits for memory still.
+constexpr double kUpdateShare = 0.5;
+
+/// An entry as it stands, as a problem.
+struct Standing {
+  explicit Standing(func::FuncOp function);
+
+  EntryBuffers entry;
+  std::vector<int> packed; ///< buffer of the packing problem, of each block
+  planning::OverlapProblem problem;
+};
+
+bool writesState(const EntryBuffers &entry, Operation *op) {
+  return llvm::any_of(entry.definedBy(op), [&](unsigned id) { return entry.buffers[id].kind == EntryBuffer::kState; });
+}
+
+planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> packed, size_t transient,
+                                      Operation *op) {
+  planning::OverlapInstruction result;
+  NominalTime time = nominalTime(op);
+  // A product with an update inside takes its share of memory already.
+  if (op->hasAttr(names::kCall) && !isa<RowwiseOp>(op))
+    result.computeNs = uint64_t(time.arithmeticNs);
+  // Updates: all that they read and write comes from memory. What passes between layers is half in cache, and beside a
+  // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).
+  else if (auto fused = dyn_cast<FusedOp>(op);
+           fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op))
+    result.memoryNs = time.memoryNs > kUpdateShare * time.arithmeticNs ? uint64_t(time.memoryNs) : 0;
+  auto memoryOf = [&](unsigned id) {
+    int block = entry.buffers[id].block;
+    return block < 0 ? int(transient + id) : packed[size_t(block)];
+  };
+  for (Value operand : op->getOperands())
+    result.reads.push_back(memoryOf(entry.bufferOf(operand)));
+  for (unsigned id : entry.definedBy(op))
+    result.writes.push_back(memoryOf(id));
+  for (std::vector<int> *ids : {&result.reads, &result.writes}) {
+    llvm::sort(*ids);
+    ids->erase(std::unique(ids->begin(), ids->end()), ids->end());
+  }
+  return result;
+}
+
+Standing::Standing(func::FuncOp function) : entry(function) {
+  problem.packing = planning::packingOf(entry.blocks, packed);
+  problem.capacity = planning::Bytes(function->getAttrOfType<IntegerAttr>(names::kTransientBytes).getInt());
+  for (Operation *op : entry.instructions)
+    problem.instructions.push_back(describe(entry, packed, problem.packing.buffers.size(), op));
+  problem.offsets = entry.offsets(function, packed, problem.packing.buffers.size());
+}
+
+struct OverlapMemory : impl::OverlapMemoryPassBase<OverlapMemory> {
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (!function->hasAttr(names::kEntry))
+      return;
+    Standing standing(function);
+    planning::OverlapSolution solution = planning::overlap(standing.problem);
+    if (solution.hiddenNs == 0)
+      return;
+    if (std::string wrong = planning::validate(standing.problem, solution); !wrong.empty()) {
+      function.emitError("internal error: the overlap of instructions is wrong: ") << wrong;
+      return signalPassFailure();
+    }
+    Builder builder(&getContext());
+    const planning::PackingProblem lives = planning::packingOf(standing.problem, solution);
+    planning::PackingSolution placed{solution.offsets, standing.problem.capacity, 0};
+    placed.lowerBound = planning::packGreedily(lives).lowerBound;
+    standing.entry.place(function, lives, standing.packed, placed);
+    for (auto [position, id] : llvm::enumerate(solution.order))
+      if (int count = solution.beside[position])
+        standing.entry.instructions[size_t(id)]->setAttr(names::kBeside, builder.getI64IntegerAttr(count));
+    EntryProgram(function).apply(solution.order);
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train

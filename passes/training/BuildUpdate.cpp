@@ -1,0 +1,469 @@
+//===- BuildUpdate.cpp - the entry functions --------------------------------===//
+//
+// @backward yields gradients of a sum. Here they are averaged (one division by the weight of the whole window),
+// measured, clipped and given to the optimizer; with accumulation, state variables hold the sums between
+// micro-batches.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/Passes.h"
+#include "passes/optimizers/Optimizer.h"
+#include "passes/training/EntryBuilder.h"
+#include "passes/training/ParameterGroups.h"
+#include "support/PlanNames.h"
+
+#include "llvm/ADT/StringSet.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_BUILDUPDATEPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+using outputs::kGradNorm, outputs::kLossSum, outputs::kLossWeight;
+constexpr llvm::StringLiteral kSumState = "loss/sum", kWeightState = "loss/weight";
+
+std::string gradientState(llvm::StringRef parameter) { return (parameter + "/gradient").str(); }
+
+/// A parameter that the loss reaches.
+struct Trained {
+  std::string name;
+  RankedTensorType type;
+  unsigned group;
+  std::vector<std::string> states; ///< the optimizer's, by variable name
+  std::string average;             ///< its average's variable; empty: none
+  frontend::TorchShape torch;
+};
+
+/// The operands of one update, as values of its entry.
+struct UpdateInputs {
+  Value lossSum, lossWeight;
+  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter
+  bool gradientsAreState = false;     ///< they stay in memory whatever the order of the updates
+};
+
+class EntryMaker {
+public:
+  EntryMaker(ModuleOp module, const Recipe &recipe, const BuildUpdateOptions &options)
+      : module(module), recipe(recipe), options(options), builder(module.getContext()) {
+    forward = lookupFunction(module, "forward");
+    loss = lookupFunction(module, "loss");
+    backward = lookupFunction(module, "backward");
+  }
+
+  LogicalResult run() {
+    if (options.train && backward && failed(prepareTraining()))
+      return failure();
+    if (options.train && backward) {
+      if (recipe.train.accumulate == 1)
+        makeStep();
+      else
+        makeAccumulation();
+    }
+    if (options.evaluate && loss)
+      makeEvaluate();
+    if (options.predict && forward)
+      makePredictions();
+    if (options.gradients && backward)
+      makeGradients();
+    for (func::FuncOp function : {forward, loss, backward})
+      if (function)
+        function.erase();
+    return success();
+  }
+
+private:
+  //===--------------------------------------------------------------------===//
+  // What is trained, and its state
+  //===--------------------------------------------------------------------===//
+
+  InFlightDiagnostic fail(const std::string &key) { return mlir::emitError(module.getLoc()) << recipe.at(key); }
+
+  LogicalResult prepareTraining() {
+    optimizer = findOptimizer(recipe.optimizer.kind);
+    if (!optimizer)
+      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
+                                    << "`; known: " << optimizerKinds();
+    settings = completeSettings(recipe.optimizer);
+    if (optimizer->check)
+      if (std::string problem = optimizer->check(settings); !problem.empty())
+        return fail("optimizer.nesterov") << problem;
+
+    std::vector<VariableOp> parameters, others;
+    SymbolTable symbols(module);
+    llvm::DenseSet<Operation *> trainable;
+    for (unsigned i = 2; i < backward.getNumResults(); ++i) {
+      parameters.push_back(symbols.lookup<VariableOp>(gradientName(i)));
+      trainable.insert(parameters.back());
+    }
+    for (VariableOp variable : module.getOps<VariableOp>())
+      if (!trainable.contains(variable) &&
+          (variable.getRole() == roles::kParameter || variable.getRole() == roles::kFrozen))
+        others.push_back(variable);
+    if (parameters.empty())
+      return fail("model.trainable")
+             << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
+             << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
+    auto grouped = groupParameters(parameters, others, recipe, options.initializers, settings.numbers.at("weight_decay"),
+                                   readOrder());
+    if (!grouped)
+      return mlir::emitError(module.getLoc()) << grouped.message();
+    groups = grouped.take();
+    for (auto [index, group] : llvm::enumerate(groups))
+      for (const std::string &name : group.parameters)
+        groupOf[name] = unsigned(index);
+    recordGroups();
+    builder.setInsertionPointToEnd(module.getBody());
+    for (VariableOp parameter : parameters)
+      declareStates(parameter);
+    warnOfAssumedShapes();
+    if (recipe.train.accumulate > 1) {
+      for (const Trained &parameter : trained)
+        declare(gradientState(parameter.name), stateType(parameter.type), roles::kAccumulator, 0, parameter.group);
+      declare(kSumState, backward.getResultTypes()[0], roles::kAccumulator, 0, -1);
+      declare(kWeightState, backward.getResultTypes()[1], roles::kAccumulator, 0, -1);
+    }
+    return success();
+  }
+
+  /// Why the first parameter without a gradient has none.
+  std::string firstReason() {
+    auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
+    if (!list || list.empty())
+      return "";
+    auto entry = cast<DictionaryAttr>(list[0]);
+    auto text = [&](llvm::StringRef key) { return entry.getAs<StringAttr>(key).str(); };
+    return " (" + text("name") + ": " + text("reason") + (text("node").empty() ? "" : ", node " + text("node")) + ")";
+  }
+
+  /// Parameters in the order in which the model first reads them.
+  std::vector<std::string> readOrder() {
+    std::vector<std::string> order;
+    llvm::StringSet<> seen;
+    for (ReadOp read : backward.getBody().front().getOps<ReadOp>())
+      if (seen.insert(read.getVariable()).second)
+        order.push_back(read.getVariable().str());
+    return order;
+  }
+
+  llvm::StringRef gradientName(unsigned result) {
+    return backward.getResultAttrOfType<StringAttr>(result, names::kGradientOf).getValue();
+  }
+
+  /// Moments and accumulators of half-precision parameters are kept in f32.
+  RankedTensorType stateType(RankedTensorType type) {
+    return RankedTensorType::get(type.getShape(), computeType(type.getElementType()));
+  }
+  Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
+
+  void declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
+    VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
+                       builder.getF64FloatAttr(fill), nullptr, group);
+  }
+
+  void declareStates(VariableOp parameter) {
+    std::string name = parameter.getSymName().str();
+    Trained entry{name, cast<RankedTensorType>(parameter.getType()), groupOf.lookup(name), {}, {}, torchShape(parameter)};
+    parameter.setGroup(entry.group);
+    for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
+      entry.states.push_back(name + "/" + state.name);
+      declare(entry.states.back(), stateType(entry.type), roles::kOptimizer, state.fill, entry.group);
+    }
+    // The runtime copies the weights into it when a run starts: --init may have replaced them.
+    if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
+      entry.average = name + std::string(states::kEmaSuffix);
+      declare(entry.average, stateType(entry.type), roles::kEma, 0, entry.group);
+    }
+    trained.push_back(std::move(entry));
+  }
+
+  frontend::TorchShape torchShape(VariableOp parameter) const {
+    if (options.initializers)
+      if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
+        return found->second.torch;
+    return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
+  }
+
+  /// One warning for all parameters: what is assumed decides their updates.
+  void warnOfAssumedShapes() {
+    std::string list;
+    for (const Trained &parameter : trained)
+      if (optimizer->readsShape && !parameter.torch.assumption.empty())
+        list += (list.empty() ? "" : "; ") + parameter.name + ": " + parameter.torch.assumption;
+    if (!list.empty())
+      mlir::emitWarning(module.getLoc())
+          << "optimizer \"" << optimizer->kind
+          << "\" depends on a parameter's shape in torch, which this export does not note; assumed are " << list
+          << ". An export with torch.onnx.export(..., dynamo=True) notes it";
+  }
+
+  void recordGroups() {
+    llvm::SmallVector<Attribute> entries;
+    for (const ParameterGroup &group : groups) {
+      llvm::SmallVector<llvm::StringRef> members(group.parameters.begin(), group.parameters.end());
+      entries.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
+                                     builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
+                                     builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
+                                     builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
+    }
+    module->setAttr(names::kGroups, builder.getArrayAttr(entries));
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Entries
+  //===--------------------------------------------------------------------===//
+
+  Expr place(EntryBuilder &entry, Value value, llvm::StringRef name) {
+    return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
+  }
+
+  /// The sums of a loss; other results of @loss are what metrics are computed from.
+  static bool isNumber(llvm::StringRef name) {
+    return name == kLossSum || name == kLossWeight || name == outputs::kCorrect || name == outputs::kCounted;
+  }
+
+  /// Outputs that the runtime reads are f32, whatever the model is.
+  void scalarOutput(EntryBuilder &entry, llvm::StringRef name, Value value) {
+    entry.output(name, place(entry, value, name).cast(builder.getF32Type()));
+  }
+
+  void makeStep() {
+    EntryBuilder entry(module, entries::kStep);
+    llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+    UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(llvm::drop_begin(values, 2))};
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      gradient = place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType()));
+    buildUpdate(entry, inputs);
+  }
+
+  void makeAccumulation() {
+    for (bool first : {true, false}) {
+      EntryBuilder entry(module, first ? entries::kAccumulateFirst : entries::kAccumulateNext);
+      llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+      scalarOutput(entry, kLossSum, values[0]);
+      scalarOutput(entry, kLossWeight, values[1]);
+      auto accumulate = [&](llvm::StringRef variable, Expr value) {
+        entry.update(variable, first ? value : value.with(entry.state(variable)) + value);
+      };
+      accumulate(kSumState, place(entry, values[0], kSumState));
+      accumulate(kWeightState, place(entry, values[1], kWeightState));
+      for (auto [parameter, gradient] : llvm::zip_equal(trained, llvm::drop_begin(values, 2)))
+        accumulate(gradientState(parameter.name),
+                   place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType())));
+      writeState(entry, isFinite(place(entry, values[0], kLossSum)));
+      entry.finish();
+    }
+    EntryBuilder entry(module, entries::kUpdate);
+    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
+    for (const Trained &parameter : trained)
+      inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
+    buildUpdate(entry, inputs);
+  }
+
+  /// Average, measure, clip, update; each next value only where the step is sound.
+  void buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
+    Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
+    std::optional<Expr> squares;
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients)) {
+      Expr value = place(entry, gradient, parameter.name);
+      Expr square = sumAll(value * value).cast(elementTypeOf(sum));
+      squares = squares ? *squares + square : square;
+    }
+    squares->loc = NameLoc::get(builder.getStringAttr(kGradNorm));
+    Expr norm = squares->apply<SqrtOp>() / weight;
+    Expr scale = norm.like(1) / weight;
+    if (recipe.train.clipNorm) {
+      Expr factor = norm.with(entry.scalar("clip_norm")).cast(elementTypeOf(norm)) / (norm + 1e-6);
+      scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
+    }
+    Expr finite = isFinite(sum);
+    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it or the
+    // gradients are state anyway. Otherwise a gradient dies as soon as its update has run, and a bad norm ends the run
+    // without a checkpoint.
+    Expr sound = finite;
+    if (recipe.train.clipNorm || inputs.gradientsAreState)
+      sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
+    scalarOutput(entry, kLossSum, sum);
+    scalarOutput(entry, kLossWeight, weight);
+    scalarOutput(entry, kGradNorm, norm);
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      updateParameter(entry, parameter, gradient, scale, sound);
+    writeState(entry, sound);
+    llvm::SmallVector<llvm::StringRef> scalars(entry.scalarNames().begin(), entry.scalarNames().end());
+    module->setAttr(names::kScalars, builder.getStrArrayAttr(scalars));
+    entry.finish();
+  }
+
+  /// A write of the forward pass (running statistics) becomes the next value of its variable, if the step is finite.
+  void writeState(EntryBuilder &entry, const Expr &sound) {
+    for (const auto &[variable, value] : entry.written()) {
+      Expr next = place(entry, value, variable);
+      entry.update(variable, next.with(sound).select(next, next.with(entry.state(variable))));
+    }
+  }
+
+  static Expr isFinite(const Expr &value) {
+    auto type = RankedTensorType::get(shapeOf(value), value.builder->getI1Type());
+    return value.with(IsFiniteOp::create(*value.builder, value.loc, type, value));
+  }
+
+  /// A moment whose gradients stay zero decays to the smallest subnormal numbers, where rounding to the nearest keeps it
+  /// for ever, and some processors take a hundred cycles more for each of these at each step. It ends as zero instead.
+  static Expr withoutSubnormals(const Expr &moment) {
+    bool wide = elementTypeOf(moment).isF64();
+    double least = wide ? std::numeric_limits<double>::min() : double(std::numeric_limits<float>::min());
+    return moment.apply<AbsOp>().compare(CompareKind::lt, least).select(moment.like(0), moment);
+  }
+
+  void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale,
+                       const Expr &sound) {
+    Type element = parameter.type.getElementType(), compute = computeType(element);
+    Expr stored = place(entry, entry.state(parameter.name), parameter.name);
+    auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
+    std::string prefix = "g" + std::to_string(parameter.group) + ".";
+    Expr gradient = stored.with(gradientSum) * stored.with(scale).cast(compute);
+    if (recipe.train.clipValue) {
+      double most = *recipe.train.clipValue;
+      gradient = stored.with(MaxOp::create(entry.builder, stored.loc, gradient, gradient.like(-most)));
+      gradient = stored.with(MinOp::create(entry.builder, stored.loc, gradient, gradient.like(most)));
+    }
+    if (settings.flags.count("maximize"))
+      gradient = -gradient;
+    UpdateStep step{stored.cast(compute),
+                    gradient,
+                    {},
+                    parameter.torch,
+                    settings,
+                    groups[parameter.group].weightDecay,
+                    scalar,
+                    [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
+    for (const std::string &state : parameter.states)
+      step.states.push_back(stored.with(entry.state(state)));
+    std::vector<Expr> old = step.states;
+    Expr next = optimizer->update(step).cast(element);
+    Expr keep = stored.with(sound);
+    entry.update(parameter.name, keep.select(next, stored));
+    if (!parameter.average.empty()) {
+      Expr average = stored.with(entry.state(parameter.average));
+      Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * next.cast(compute);
+      entry.update(parameter.average, keep.select(moved, average));
+    }
+    for (size_t i = 0; i < old.size(); ++i)
+      entry.update(parameter.states[i], keep.select(withoutSubnormals(step.states[i]), old[i]));
+  }
+
+  void makeEvaluate() {
+    EntryBuilder entry(module, entries::kEvaluate);
+    llvm::SmallVector<Value> values = entry.inlineBody(loss, /*keepInputs=*/false, EntryBuilder::Mode::Inference);
+    for (auto [i, value] : llvm::enumerate(values)) {
+      llvm::StringRef name = loss.getResultAttrOfType<StringAttr>(i, names::kName).getValue();
+      if (isNumber(name))
+        scalarOutput(entry, name, value);
+      else
+        entry.output(name, value, loss.getResultAttrOfType<IntegerAttr>(i, names::kSampleAxis));
+    }
+    entry.finish();
+  }
+
+  /// A graph that is to be run as it stands still has an inference form, for weights that come from elsewhere.
+  void makePredictions() {
+    using Mode = EntryBuilder::Mode;
+    bool dependent = false;
+    forward.walk([&](ModeDependent) { dependent = true; });
+    makePredict(entries::kPredict, options.predictAsExported ? Mode::Training : Mode::Inference);
+    if (options.predictAsExported && dependent)
+      makePredict(entries::kPredictInference, Mode::Inference);
+  }
+
+  void makePredict(llvm::StringRef entryName, EntryBuilder::Mode mode) {
+    EntryBuilder entry(module, entryName);
+    llvm::SmallVector<Value> values = entry.inlineBody(forward, /*keepInputs=*/true, mode);
+    for (auto [i, value] : llvm::enumerate(values)) {
+      auto name = forward.getResultAttrOfType<StringAttr>(i, names::kName);
+      entry.output(name ? name.str() : "output" + std::to_string(i), value,
+                   forward.getResultAttrOfType<IntegerAttr>(i, names::kSampleAxis));
+    }
+    entry.finish();
+  }
+
+  void makeGradients() {
+    EntryBuilder entry(module, entries::kGradients);
+    llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+    auto lossName = backward->getAttrOfType<StringAttr>(names::kLossName);
+    llvm::StringRef name = lossName ? lossName.getValue() : "loss";
+    Expr weight = place(entry, values[1], kLossWeight);
+    entry.output(name, place(entry, values[0], name) / weight);
+    Expr scale = weight.like(1) / weight;
+    for (unsigned i = 2; i < values.size(); ++i) {
+      Expr gradient = place(entry, values[i], gradientName(i));
+      entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(i)).str(),
+                   gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
+    }
+    // What the gradient check holds fixed (hold-stops); running statistics stay as they are.
+    for (const auto &[variable, value] : entry.written())
+      if (module.lookupSymbol<VariableOp>(variable).getRole() == "held")
+        entry.update(variable, value);
+    entry.finish();
+  }
+
+  ModuleOp module;
+  const Recipe &recipe;
+  const BuildUpdateOptions &options;
+  OpBuilder builder;
+  func::FuncOp forward, loss, backward;
+  const Optimizer *optimizer = nullptr;
+  OptimizerSettings settings; ///< complete
+  std::vector<ParameterGroup> groups;
+  llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
+  std::vector<Trained> trained;
+};
+
+struct BuildUpdatePass : impl::BuildUpdatePassBase<BuildUpdatePass> {
+  using BuildUpdatePassBase::BuildUpdatePassBase;
+  explicit BuildUpdatePass(const BuildUpdateOptions &options) : given(options) {}
+
+  void runOnOperation() override {
+    Recipe recipe;
+    BuildUpdateOptions options = given;
+    if (!options.recipe) {
+      if (failed(readOptions(recipe)))
+        return signalPassFailure();
+      options.recipe = &recipe;
+    }
+    if (failed(EntryMaker(getOperation(), *options.recipe, options).run()))
+      signalPassFailure();
+  }
+
+private:
+  LogicalResult readOptions(Recipe &recipe) {
+    recipe.optimizer.kind = kind;
+    recipe.optimizer.nesterov = nesterov;
+    recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
+    recipe.train.accumulate = accumulate;
+    if (clipNorm > 0)
+      recipe.train.clipNorm = clipNorm;
+    for (const std::string &number : numbers) {
+      auto [name, text] = llvm::StringRef(number).split('=');
+      double value = 0;
+      if (text.getAsDouble(value))
+        return getOperation().emitError("build-update: `") << number << "` is not name=number";
+      recipe.optimizer.numbers[name.str()] = value;
+    }
+    return success();
+  }
+
+  BuildUpdateOptions given;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createBuildUpdatePass(const BuildUpdateOptions &options) {
+  return std::make_unique<BuildUpdatePass>(options);
+}
+
+} // namespace tcc::train

@@ -1,0 +1,115 @@
+//===- InitialValues.cpp - what the variables hold before training -------===//
+//
+// External weights are hashed piece by piece while they are read: each byte passes through the cache once.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/InitialValues.h"
+
+#include "runtime/plan/DType.h"
+#include "support/RegularFile.h"
+
+#include <cerrno>
+#include <cstring>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tcc::runtime {
+
+namespace {
+std::string resolve(const plan::PlanReader &reader, const std::string &path) {
+  return !path.empty() && path[0] == '/' ? path : reader.folder() + "/" + path;
+}
+} // namespace
+
+InitialValues::InitialValues(InitialValues &&other) noexcept
+    : reader(other.reader), files(std::exchange(other.files, {})) {}
+
+InitialValues::~InitialValues() {
+  for (auto &[path, file] : files)
+    ::close(file);
+}
+
+Expected<InitialValues> InitialValues::open(const plan::PlanReader &reader) {
+  InitialValues values(reader);
+  for (const plan::Variable &variable : reader.plan().variables()) {
+    if (!variable.has_external())
+      continue;
+    const plan::ExternalBytes &source = variable.external();
+    std::string path = resolve(reader, source.path());
+    auto known = values.files.find(source.path());
+    if (known == values.files.end()) {
+      auto file = RegularFile::open(path);
+      if (!file)
+        return error("variable '{}': external weights: {}; the plan refers to the model's own file, keep it there or "
+                     "compile with --embed-weights",
+                     variable.name(), file.message());
+      known = values.files.emplace(source.path(), file->release()).first;
+    }
+    struct stat information {};
+    uint64_t length = ::fstat(known->second, &information) == 0 ? static_cast<uint64_t>(information.st_size) : 0;
+    if (source.offset() > length || source.bytes() > length - source.offset())
+      return error("variable '{}': {} bytes at offset {} do not lie inside '{}' of {} bytes; the file is cut short or "
+                   "not the one the plan was compiled with",
+                   variable.name(), source.bytes(), source.offset(), path, length);
+  }
+  return values;
+}
+
+Status InitialValues::readHashed(const plan::ExternalBytes &source, uint64_t pieceBytes, const Room &room) const {
+  std::string path = resolve(*reader, source.path());
+  int file = files.at(source.path());
+  plan::ByteHash hash;
+  for (uint64_t done = 0; done < source.bytes();) {
+    uint64_t want = std::min(pieceBytes, source.bytes() - done);
+    Expected<std::byte *> to = room(done, want);
+    if (!to)
+      return to.status();
+    for (uint64_t have = 0; have < want;) {
+      ssize_t got = ::pread(file, *to + have, want - have, static_cast<off_t>(source.offset() + done + have));
+      if (got < 0 && errno == EINTR)
+        continue;
+      if (got <= 0)
+        return error("cannot read {} bytes at offset {} of '{}': {}", source.bytes(), source.offset(), path,
+                     got == 0 ? "the file ends before" : std::strerror(errno));
+      have += static_cast<uint64_t>(got);
+    }
+    hash.add(*to, want);
+    done += want;
+  }
+  if (hash.value() != source.xxh3())
+    return error("'{}' has other content than when the plan was compiled ({} bytes at offset {}); compile again, or "
+                 "bring the file back",
+                 path, source.bytes(), source.offset());
+  return Status();
+}
+
+Status InitialValues::read(int index, uint64_t pieceBytes, const Room &room) const {
+  const plan::Variable &variable = reader->plan().variables(index);
+  if (variable.has_external())
+    return readHashed(variable.external(), pieceBytes, room).withContext("variable '" + variable.name() + "'");
+  if (!variable.has_payload() && variable.fill() == 0)
+    return Status();
+  std::span<const std::byte> payload =
+      variable.has_payload() ? reader->payload(variable.payload()) : std::span<const std::byte>();
+  uint64_t bytes = variable.has_payload() ? payload.size() : plan::tensorBytes(variable.type()).value_or(0);
+  constexpr uint64_t kSmall = uint64_t(1) << 16;
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t count = std::min(pieceBytes, bytes - done);
+    Expected<std::byte *> to = room(done, count);
+    if (!to)
+      return to.status();
+    if (variable.has_payload()) {
+      std::memcpy(*to, payload.data() + done, count);
+      // Weights out of the mapped plan give its pages back on the way: they would lie in memory twice at the end.
+      if (count >= kSmall)
+        reader->releasePages();
+    } else {
+      plan::fillElements(*to, variable.type().dtype(), count / plan::dtypeBytes(variable.type().dtype()),
+                         variable.fill());
+    }
+    done += count;
+  }
+  return Status();
+}
+
+} // namespace tcc::runtime

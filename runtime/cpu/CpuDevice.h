@@ -1,0 +1,15 @@
+//===- CpuDevice.h - running plans on this machine's cores ---------------===//
+#ifndef TCC_RUNTIME_CPU_CPUDEVICE_H
+#define TCC_RUNTIME_CPU_CPUDEVICE_H
+
+#include "runtime/Device.h"
+
+namespace tcc::runtime {
+
+/// A device whose memory is the host's and whose work is done when a call returns. The number of threads changes no
+/// result.
+Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_CPUDEVICE_H

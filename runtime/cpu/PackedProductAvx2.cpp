@@ -1,0 +1,254 @@
+//===- PackedProductAvx2.cpp - a block of a product, with AVX2 -----------===//
+//
+// The panels of PackedProduct.cpp, packed and multiplied by registers of 8 words. Every sum runs through K in the same
+// order by the same fused multiply-adds, so that both files give the same bits. A panel of 8 rows and 48 columns is
+// multiplied in blocks of 4 rows and 24 columns: their 12 sums fit into the 16 registers beside a word of A and three
+// vectors of B.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cpu/PackedProduct.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <immintrin.h>
+
+#define TCC_AVX2 __attribute__((target("avx2,fma")))
+
+namespace tcc::runtime::packed::avx2 {
+
+namespace {
+constexpr int64_t kEight = 8; ///< words of a register
+constexpr int64_t kBlockRows = 4, kBlockVectors = 3;
+static_assert(kRows == kEight && kVector % kEight == 0 && kVectors * kVector / kEight <= 2 * kBlockVectors);
+
+/// All bits of the first `count` lanes.
+TCC_AVX2 inline __m256i firstLanes(int64_t count) {
+  alignas(64) static constexpr int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(lanes + kEight - std::clamp<int64_t>(count, 0, kEight)));
+}
+
+/// In the upper half of each word: to nearest even; a NaN stays one.
+TCC_AVX2 inline __m256i roundToBf16(__m256 value) {
+  __m256i bits = _mm256_castps_si256(value);
+  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
+  rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
+  return _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
+}
+
+/// Up to 8 elements that follow each other in memory, as words; `count` of them are there, the others are zeros.
+template <Elements E> TCC_AVX2 inline __m256i load(const char *from, int64_t count) {
+  if constexpr (E == Elements::WideBf16) {
+    alignas(16) uint16_t few[kEight] = {};
+    if (count < kEight) {
+      std::memcpy(few, from, static_cast<size_t>(std::max<int64_t>(count, 0)) * 2);
+      from = reinterpret_cast<const char *>(few);
+    }
+    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))), 16);
+  }
+  __m256i words = count >= kEight ? _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from))
+                                  : _mm256_maskload_epi32(reinterpret_cast<const int *>(from), firstLanes(count));
+  return E == Elements::WideRounded ? roundToBf16(_mm256_castsi256_ps(words)) : words;
+}
+
+TCC_AVX2 inline void transpose(__m256i (&rows)[8]) {
+  __m256i pairs[8], quads[8];
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_epi32(rows[i], rows[i + 1]);
+    pairs[i + 1] = _mm256_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 8; i += 4) {
+    quads[i] = _mm256_unpacklo_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 1] = _mm256_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 2] = _mm256_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+    quads[i + 3] = _mm256_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x20);
+    rows[4 + i] = _mm256_permute2x128_si256(quads[i], quads[4 + i], 0x31);
+  }
+}
+
+/// Eight lanes that lie along K: word w of all of them goes to `to` + w * `stride`.
+template <Elements E>
+TCC_AVX2 void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t lanes, int64_t k) {
+  for (int64_t w = 0; w < k; w += kEight) {
+    __m256i row[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      row[i] = i < lanes ? load<E>(from + i * strideBytes + w * bytesOf(E), k - w) : _mm256_setzero_si256();
+    transpose(row);
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i)
+      if (w + i < k)
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + (w + i) * stride), row[i]);
+  }
+}
+
+/// Lanes that follow each other in memory, from register to register `apart` words apart in a panel; the words of K are
+/// `stride` apart.
+template <Elements E>
+TCC_AVX2 void packAcross(uint32_t *to, int64_t apart, int64_t stride, const char *from, int64_t strideBytes,
+                         int64_t lanes, int64_t k) {
+  constexpr int64_t ahead = 8; // rows in memory are too far apart for the processor to foresee the next ones
+  for (int64_t w = 0; w < k; ++w, from += strideBytes, to += stride) {
+    if (w + ahead < k)
+      for (int64_t at = 0; at < lanes * bytesOf(E); at += 64)
+        __builtin_prefetch(from + ahead * strideBytes + at);
+    for (int64_t lane = 0; lane < lanes; lane += kEight)
+      _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + lane / kEight * apart),
+                          load<E>(from + lane * bytesOf(E), lanes - lane));
+  }
+}
+
+template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+  const int64_t strideBytes = source.stride * bytesOf(E);
+  if (!source.alongK)
+    return packAcross<E>(to, kRows * k, kRows, source.data, strideBytes, rows, k);
+  for (int64_t row = 0; row < rows; row += kRows, to += kRows * k)
+    packAlong<E>(to, kRows, source.data + row * strideBytes, strideBytes, rows - row, k);
+}
+
+/// Words of K of a panel of B lie apart by whole vectors of 16, of which the lanes that are there are read.
+template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  const int64_t strideBytes = source.stride * bytesOf(E), stride = (columns + kVector - 1) / kVector * kVector;
+  if (source.alongK) {
+    for (int64_t lane = 0; lane < columns; lane += kEight)
+      packAlong<E>(to + lane, stride, source.data + lane * strideBytes, strideBytes, columns - lane, k);
+    return;
+  }
+  packAcross<E>(to, kEight, stride, source.data, strideBytes, columns, k);
+}
+
+//===-- Multiplying -------------------------------------------------------===//
+
+/// Up to 8 sums of a row of C.
+TCC_AVX2 inline void store(char *to, int64_t count, __m256 sum, Store how) {
+  if (how == Store::Round) {
+    __m256i words = _mm256_srli_epi32(roundToBf16(sum), 16);
+    words = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
+    alignas(16) uint16_t narrow[kEight];
+    _mm_store_si128(reinterpret_cast<__m128i *>(narrow), _mm256_castsi256_si128(words));
+    std::memcpy(to, narrow, static_cast<size_t>(std::min(count, kEight)) * 2);
+    return;
+  }
+  auto *floats = reinterpret_cast<float *>(to);
+  if (count >= kEight) {
+    if (how == Store::Add)
+      sum = _mm256_add_ps(_mm256_loadu_ps(floats), sum);
+    return _mm256_storeu_ps(floats, sum);
+  }
+  __m256i lanes = firstLanes(count);
+  if (how == Store::Add)
+    sum = _mm256_add_ps(_mm256_maskload_ps(floats, lanes), sum);
+  _mm256_maskstore_ps(floats, lanes, sum);
+}
+
+/// Rows of A by vectors of B, whose words of K lie `bStride` apart.
+template <int Rows, int Vectors, bool InPlace>
+TCC_AVX2 void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t bStride, int64_t columns,
+                            const Block &block) {
+  __m256 sums[Rows][Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = _mm256_setzero_ps();
+  const int64_t lane = InPlace ? stride : 1, step = InPlace ? 1 : kRows;
+#pragma GCC unroll 2
+  for (int64_t word = 0; word < block.words; ++word, a += step, b += bStride) {
+    __m256 right[Vectors];
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      right[j] = _mm256_loadu_ps(reinterpret_cast<const float *>(b) + j * kEight);
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i) {
+      __m256 left = _mm256_broadcast_ss(reinterpret_cast<const float *>(a) + i * lane);
+#pragma GCC unroll 3
+      for (int j = 0; j < Vectors; ++j)
+        sums[i][j] = _mm256_fmadd_ps(left, right[j], sums[i][j]);
+    }
+  }
+  const int64_t size = block.store == Store::Round ? 2 : 4;
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j) {
+      const int64_t count = columns - j * kEight;
+      __m256 sum = sums[i][j];
+      if (block.before) {
+        const float *before = block.before + i * block.beforeStride + j * kEight;
+        sum = _mm256_add_ps(count >= kEight ? _mm256_loadu_ps(before) : _mm256_maskload_ps(before, firstLanes(count)),
+                            sum);
+      }
+      store(static_cast<char *>(block.result) + (i * block.resultStride + j * kEight) * size, count, sum, block.store);
+    }
+}
+
+using MultiplyBlock = void (*)(const uint32_t *, int64_t, const uint32_t *, int64_t, int64_t, const Block &);
+template <bool InPlace>
+constexpr std::array<std::array<MultiplyBlock, kBlockVectors>, kRows> kTable = {
+    {{multiplyBlock<1, 1, InPlace>, multiplyBlock<1, 2, InPlace>, multiplyBlock<1, 3, InPlace>},
+     {multiplyBlock<2, 1, InPlace>, multiplyBlock<2, 2, InPlace>, multiplyBlock<2, 3, InPlace>},
+     {multiplyBlock<3, 1, InPlace>, multiplyBlock<3, 2, InPlace>, multiplyBlock<3, 3, InPlace>},
+     {multiplyBlock<4, 1, InPlace>, multiplyBlock<4, 2, InPlace>, multiplyBlock<4, 3, InPlace>},
+     {multiplyBlock<5, 1, InPlace>, multiplyBlock<5, 2, InPlace>, nullptr},
+     {multiplyBlock<6, 1, InPlace>, multiplyBlock<6, 2, InPlace>, nullptr},
+     {multiplyBlock<7, 1, InPlace>, nullptr, nullptr},
+     {multiplyBlock<8, 1, InPlace>, nullptr, nullptr}}};
+
+/// `whole` in as few parts as `most` allows, of sizes that differ by one at most: the first one's size.
+constexpr int64_t firstPart(int64_t whole, int64_t most) {
+  int64_t parts = (whole + most - 1) / most;
+  return (whole + parts - 1) / parts;
+}
+} // namespace
+
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+  return source.elements == Elements::F32 ? packRowsAs<Elements::F32>(to, source, rows, k)
+                                          : packRowsAs<Elements::WideBf16>(to, source, rows, k);
+}
+
+void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  switch (source.elements) {
+  case Elements::F32:
+    return packColumnsAs<Elements::F32>(to, source, columns, k);
+  case Elements::WideBf16:
+    return packColumnsAs<Elements::WideBf16>(to, source, columns, k);
+  case Elements::WideRounded:
+    return packColumnsAs<Elements::WideRounded>(to, source, columns, k);
+  case Elements::Bf16:
+  case Elements::Rounded:
+    break;
+  }
+  __builtin_unreachable(); // pairs need AVX-512
+}
+
+void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {
+  const int64_t bStride = (columns + kVector - 1) / kVector * kVector, size = block.store == Store::Round ? 2 : 4;
+  if (block.isCold)
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t at = 0; at < columns * 4; at += 64)
+        __builtin_prefetch(static_cast<const char *>(block.result) + i * block.resultStride * size + at, 1);
+  const auto &table = a.stride ? kTable<true> : kTable<false>;
+  int64_t vectors = (columns + kEight - 1) / kEight;
+  for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
+    group = std::min(vectors - vector, kBlockVectors);
+    const int64_t mostRows = group == 3 ? kBlockRows : group == 2 ? 6 : kRows, column = vector * kEight;
+    for (int64_t row = 0, count = 0; row < rows; row += count) {
+      count = firstPart(rows - row, mostRows);
+      Block part = block;
+      part.before = block.before ? block.before + row * block.beforeStride + column : nullptr;
+      part.result = static_cast<char *>(block.result) + (row * block.resultStride + column) * size;
+      table[static_cast<size_t>(count - 1)][static_cast<size_t>(group - 1)](
+          a.data + row * (a.stride ? a.stride : 1), a.stride, b + column, bStride, columns - column, part);
+    }
+  }
+}
+
+} // namespace tcc::runtime::packed::avx2

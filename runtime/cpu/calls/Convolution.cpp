@@ -1,0 +1,57 @@
+//===- Convolution.cpp - what a convolution's descriptor must satisfy ----===//
+#include "runtime/cpu/calls/Needs.h"
+
+#include "runtime/plan/DType.h"
+
+#include <fmt/ranges.h>
+
+namespace tcc::runtime {
+
+Status checkShape(const plan::ConvolutionCall &call) {
+  plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
+  if ((call.dtype() != plan::F32 && call.dtype() != plan::BF16) ||
+      (result != call.dtype() && (result != plan::F32 || call.kind() != plan::ConvolutionCall::WEIGHT_GRADIENT)))
+    return error("oneDNN is not used for {} convolutions with {} results: the call must be compiled",
+                 plan::dtypeName(call.dtype()), plan::dtypeName(result));
+  int rank = call.x_dims_size(), spatial = rank - 2;
+  if (rank < 3 || rank > 5 || call.w_dims_size() != rank || call.y_dims_size() != rank ||
+      call.strides_size() != spatial || call.dilations_size() != spatial || call.pads_begin_size() != spatial ||
+      call.pads_end_size() != spatial)
+    return error("a convolution of 1 to 3 spatial dimensions needs operands of one rank; x has {}, w {}, y {}",
+                       rank, call.w_dims_size(), call.y_dims_size());
+  for (const auto *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()})
+    for (int64_t dim : *dims)
+      if (dim < 1 || dim >= (int64_t(1) << 31))
+        return error("a convolution with a dimension of {} is not supported", dim);
+  if (call.groups() < 1 || call.x_dims(1) != call.w_dims(1) * call.groups() || call.w_dims(0) % call.groups() != 0 ||
+      call.y_dims(1) != call.w_dims(0) || call.y_dims(0) != call.x_dims(0))
+    return error("batch or channels do not fit: x {}, w {}, y {}, groups {}", fmt::join(call.x_dims(), "x"),
+                       fmt::join(call.w_dims(), "x"), fmt::join(call.y_dims(), "x"), call.groups());
+  for (int i = 0; i < spatial; ++i)
+    if (call.strides(i) < 1 || call.dilations(i) < 1 || call.pads_begin(i) < 0 || call.pads_end(i) < 0)
+      return error("spatial axis {}: stride {}, dilation {}, pads {} and {} are not supported", i,
+                         call.strides(i), call.dilations(i), call.pads_begin(i), call.pads_end(i));
+  return Status::success();
+}
+
+Expected<CallNeeds> needsOf(const plan::ConvolutionCall &call) {
+  if (Status status = checkShape(call); !status.ok())
+    return status;
+  if (call.tile_batch() < 1 || call.tile_batch() > call.x_dims(0))
+    return error("a convolution's tile of {} samples is not from 1 to {}", call.tile_batch(), call.x_dims(0));
+  bool perGroup = call.activations() == plan::ConvolutionCall::PER_GROUP;
+  if (call.activations() < 0 || call.activations() > plan::ConvolutionCall::PER_GROUP ||
+      (perGroup && call.groups() == 1))
+    return error("a convolution of {} groups in activations {}", call.groups(), static_cast<int>(call.activations()));
+  int64_t tiles = (call.x_dims(0) + call.tile_batch() - 1) / call.tile_batch();
+  CallNeeds needs;
+  needs.scratchSlotBytes = call.slot_bytes();
+  needs.scratchSharedBytes = call.shared_bytes();
+  needs.scratchSlots = static_cast<uint64_t>(tiles * (perGroup ? call.groups() : 1));
+  if (call.partial_bytes() > UINT64_MAX / static_cast<uint64_t>(tiles))
+    return error("a convolution's partial sums of {} times {} bytes", tiles, call.partial_bytes());
+  needs.partialBytes = static_cast<uint64_t>(tiles) * call.partial_bytes();
+  return needs;
+}
+
+} // namespace tcc::runtime

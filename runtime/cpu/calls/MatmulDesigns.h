@@ -1,0 +1,89 @@
+//===- MatmulDesigns.h - a product's scratch, by implementation -*- C++ -*-===//
+//
+// Each implementation of a product lays a tile's scratch out in its own way. What is computed here from shape and tiles
+// is all that there is to it: nothing is chosen.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_CALLS_MATMULDESIGNS_H
+#define TCC_RUNTIME_CPU_CALLS_MATMULDESIGNS_H
+
+#include "runtime/cpu/calls/MatmulTiling.h"
+#include "runtime/cpu/calls/Needs.h"
+#include "runtime/cpu/calls/PanelWords.h"
+
+#include <algorithm>
+
+namespace tcc::runtime {
+
+/// A product on packed panels (PackedMatmul.cpp).
+struct PackedDesign {
+  PackedDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate);
+
+  MatmulShape shape;
+  MatmulTiling tiling;
+  packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
+  bool accumulate;                        ///< C holds what the product is added to
+  // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
+  uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
+
+  /// Of a panel of B: whole vectors.
+  int64_t panelColumns() const {
+    return std::min(packed::kColumns, tiling::roundUp(tiling.tileN, packed::kVector));
+  }
+  bool partial() const { return tiling.chunks(shape) > 1; }
+  bool keepsSums() const { return !partial() && (accumulate || shape.narrowC) && tiling.blockK < tiling.chunkK; }
+  int64_t tiles() const { return tiling.tiles(shape); }
+};
+
+/// A product of few rows that reads its second matrix in place (FewRowsMatmul.cpp): without scratch.
+struct FewRowsDesign {
+  FewRowsDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate);
+
+  MatmulShape shape;
+  MatmulTiling tiling;                    ///< all rows and all of K, some columns
+  packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
+  bool accumulate;                        ///< C holds what the product is added to
+
+  int64_t tiles() const { return tiling::ceilDiv(shape.n, tiling.tileN); }
+};
+inline constexpr int64_t kMostFewRows = 64;
+
+/// A product whose rows go to a kernel as they are made (RowwiseMatmul.cpp).
+struct RowwiseDesign {
+  RowwiseDesign(const MatmulShape &shape, int64_t tileM, int64_t blockK);
+
+  MatmulShape shape;
+  int64_t tileM, blockK; ///< rows of a tile; K of a block of sums
+  packed::Elements elements, elementsOfB;
+  // A worker's slot: panels of A, then the tile's rows of C. All share B in panels.
+  uint64_t offsetC = 0, slotBytes = 0, sharedBytes = 0;
+
+  int64_t tiles() const { return tiling::ceilDiv(shape.m, tileM); }
+};
+inline constexpr int kMostRowOperands = 64; ///< of the kernel, beside C
+
+/// A product by one-thread primitives of oneDNN (Matmul.cpp), which want dense operands.
+struct LibraryMatmulDesign {
+  /// `libraryBytes`: the most that the library takes for itself at one call.
+  LibraryMatmulDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate, uint64_t libraryBytes);
+
+  MatmulShape shape;
+  MatmulTiling tiling;
+  bool accumulate; ///< C holds what the product is added to
+  // A worker's slot: the library's own scratch, then copies of A, B and C (bytes from its start).
+  uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
+
+  bool partial() const { return tiling.chunks(shape) > 1; }
+  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed
+  /// first.
+  bool packsC() const { return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK); }
+  /// The only block of a tile adds to the elements of C.
+  bool addsFirst() const { return accumulate && !partial() && !packsC(); }
+  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
+  int positionOfC() const { return accumulate ? 3 : 2; }
+  int64_t tiles() const { return tiling.tiles(shape); }
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_CALLS_MATMULDESIGNS_H

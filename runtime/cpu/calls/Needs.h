@@ -1,0 +1,61 @@
+//===- Needs.h - what a call takes beside its operands ----------*- C++ -*-===//
+//
+// A call's descriptor is complete: how many tiles it has, and what scratch and partial sums they take, follows from it.
+// The compiler plans that memory, the verifier checks it, the device lays it out, all by these functions.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_CALLS_NEEDS_H
+#define TCC_RUNTIME_CPU_CALLS_NEEDS_H
+
+#include "runtime/cpu/calls/CpuLevel.h"
+#include "runtime/plan/plan.pb.h"
+#include "support/Status.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+namespace tcc::runtime {
+
+struct CallNeeds {
+  uint64_t scratchSlotBytes = 0;   ///< for each slot: Instruction.scratch_slot_bytes; a multiple of 64
+  uint64_t scratchSharedBytes = 0; ///< before the slots, for all tiles; a multiple of 64
+  uint64_t scratchSlots = 1;       ///< as many workers as there are can use: the tiles
+  uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
+
+  /// Of so many workers.
+  uint64_t scratchBytes(uint64_t workers) const {
+    return scratchSharedBytes + scratchSlotBytes * std::min(scratchSlots, workers);
+  }
+};
+
+/// Error: a descriptor that fits no kernel.
+Expected<CallNeeds> needsOf(const plan::MatmulCall &call);
+Expected<CallNeeds> needsOf(const plan::ConvolutionCall &call);
+
+/// What is given of a convolution before anything is decided. The error names the dimension that does not fit.
+Status checkShape(const plan::ConvolutionCall &call);
+
+/// "panels", "few rows", "rows to kernel", "oneDNN".
+std::string implementationName(const plan::MatmulCall &call);
+
+/// The numerics versions of this program: raised when an implementation's results change in any bit, so that a plan
+/// never gets other results than it was made with. A test on frozen inputs fails where they changed and the version did
+/// not.
+uint32_t numericsOf(plan::MatmulCall::Implementation implementation);
+inline constexpr uint32_t kConvolutionNumerics = 1;
+
+/// Why a call may not run at a machine level: its kernels use instructions that the level lacks. A plan's target alone
+/// says what a machine must have, so a call that needs more would end the process.
+Status checkLevel(const plan::MatmulCall &call, CpuLevel level);
+Status checkLevel(const plan::ConvolutionCall &call, CpuLevel level);
+
+/// Why a call's numerics are not this program's; success where they are.
+Status checkNumerics(const plan::MatmulCall &call);
+Status checkNumerics(const plan::ConvolutionCall &call);
+
+inline uint64_t alignScratch(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_CALLS_NEEDS_H

@@ -1,0 +1,58 @@
+//===- Card.h - the card that a plan runs on ----------------------------===//
+#ifndef TCC_RUNTIME_CUDA_CARD_H
+#define TCC_RUNTIME_CUDA_CARD_H
+
+#include "runtime/cuda/DriverLibrary.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tcc::cuda {
+
+/// A card and its primary context, which is current to the calling thread when the card has been opened.
+class Card {
+public:
+  /// The first card that the driver shows (CUDA_VISIBLE_DEVICES selects). Error: there is none, or no context.
+  static Expected<Card> open(const DriverLibrary &library);
+  Card(Card &&) noexcept;
+  ~Card();
+
+  const std::string &name() const { return cardName; }
+  /// 90: compute capability 9.0.
+  int capability() const { return computeCapability; }
+  /// Bytes of memory that nobody has taken.
+  Expected<uint64_t> freeBytes() const;
+  uint64_t totalBytes() const { return memoryBytes; }
+
+  /// Makes the context current to the calling thread.
+  Status select() const;
+
+private:
+  explicit Card(const DriverLibrary &library) : library(&library) {}
+
+  const DriverLibrary *library;
+  api::CUdevice device = 0;
+  api::CUcontext context = nullptr;
+  std::string cardName;
+  int computeCapability = 0;
+  uint64_t memoryBytes = 0;
+};
+
+/// The compute capability of an architecture: 90 for "sm_90"; 0 for another text.
+int capabilityOf(std::string_view architecture);
+
+/// What PTX asks of driver and card: the versions in its header.
+struct PtxNeeds {
+  int version = 0;    ///< 87: 8.7
+  int capability = 0; ///< 90
+};
+/// Error: a text without such a header.
+Expected<PtxNeeds> needsOf(std::string_view ptx);
+
+/// The first driver that reads a version of PTX, as DriverLibrary::version() counts (PTX ISA, "Release Notes").
+int driverFor(int ptxVersion);
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_CARD_H

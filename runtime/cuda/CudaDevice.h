@@ -1,0 +1,15 @@
+//===- CudaDevice.h - running plans on an NVIDIA card -------------------===//
+#ifndef TCC_RUNTIME_CUDA_CUDADEVICE_H
+#define TCC_RUNTIME_CUDA_CUDADEVICE_H
+
+#include "runtime/Device.h"
+
+namespace tcc::runtime {
+
+/// Runs plans of targets cuda:… on the first card that the driver shows. Errors: no driver, none new enough, no card, an
+/// older architecture than the plan's, too little memory, a plan that does not verify.
+Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CUDA_CUDADEVICE_H

@@ -1,0 +1,163 @@
+//===- Loader.cpp - threads that read batches ahead ------------------------===//
+#include "runtime/data/Loader.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+/// One batch is taken while the next is finished and the one after begun.
+static constexpr uint64_t kBatches = 3;
+/// Samples that a worker claims at once.
+static constexpr uint64_t kClaim = 4;
+
+Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number,
+               unsigned workers)
+    : reader(reader), sampler(sampler), seed(seed), nextEpoch(epoch), nextNumber(number), openEpoch(epoch),
+      openNumber(number), ring(kBatches) {
+  for (Batch &batch : ring) {
+    for (uint64_t bytes : reader.inputBytes())
+      batch.memory.emplace_back(bytes);
+    batch.given.assign(batch.memory.begin(), batch.memory.end());
+    batch.indices.reserve(reader.batch());
+  }
+  bad = reader.damagedSamples();
+  anyBad = !bad.empty();
+  try {
+    for (unsigned i = 0; i < workers; ++i)
+      threads.emplace_back([this] { work(); });
+  } catch (...) {
+    stop(); // those that did start
+    throw;
+  }
+}
+
+Loader::~Loader() { stop(); }
+
+void Loader::stop() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  mayRead.notify_all();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+uint64_t Loader::hostBytes(const BatchReader &reader) {
+  uint64_t batch = 0;
+  for (uint64_t bytes : reader.inputBytes())
+    batch += bytes;
+  return kBatches * batch;
+}
+
+void Loader::moveOn(uint64_t &epoch, uint64_t &number) const {
+  if (++number >= sampler.batchesPerEpoch()) {
+    number = 0;
+    ++epoch;
+  }
+}
+
+Loader::Batch *Loader::unclaimed() {
+  for (uint64_t i = taken; i < opened; ++i)
+    if (Batch &batch = ring[i % kBatches]; batch.claimed < batch.indices.size())
+      return &batch;
+  if (opened - taken == kBatches)
+    return nullptr;
+  Batch &batch = ring[opened % kBatches];
+  sampler.batchOf(openEpoch, openNumber, batch.indices);
+  batch.draw = {{seed, openEpoch, 0}, openNumber, sampler.repeats()};
+  batch.findings.clear();
+  batch.claimed = batch.done = 0;
+  batch.ready = false;
+  ++opened;
+  moveOn(openEpoch, openNumber);
+  return &batch;
+}
+
+void Loader::work() {
+  BatchReader::Scratch scratch = reader.makeScratch();
+  std::unique_lock lock(mutex);
+  for (;;) {
+    Batch *batch = nullptr;
+    mayRead.wait(lock, [&] { return stopping || (batch = unclaimed()); });
+    if (stopping)
+      return;
+    const uint64_t begin = batch->claimed, end = std::min<uint64_t>(begin + kClaim, batch->indices.size());
+    batch->claimed = end;
+    lock.unlock();
+    for (uint64_t slot = begin; slot < end; ++slot)
+      readSlot(*batch, slot, scratch);
+    lock.lock();
+    batch->done += end - begin;
+    if (batch->done < batch->indices.size())
+      continue;
+    lock.unlock();
+    batch->status = reader.finish(batch->given, batch->indices.size(), reader.maskable(), batch->draw, scratch);
+    lock.lock();
+    batch->ready = true;
+    mayTake.notify_one();
+  }
+}
+
+bool Loader::noteBad(Batch &batch, uint64_t slot, uint64_t sample) {
+  if (!anyBad)
+    return false;
+  std::lock_guard lock(mutex);
+  auto found = bad.find(sample);
+  if (found == bad.end())
+    return false;
+  // A later batch may have met it first: it counts from the first batch that would have read it.
+  batch.findings.push_back({slot, sample, found->second});
+  return true;
+}
+
+void Loader::readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch) {
+  const uint64_t samples = reader.samples();
+  uint64_t &sample = batch.indices[slot];
+  // More damaged samples than may be left out: take() ends the run.
+  const uint64_t most = std::min(reader.mostDamaged() + 1, samples);
+  for (uint64_t found = 0; found < most; ++found, sample = (sample + 1) % samples) {
+    if (noteBad(batch, slot, sample))
+      continue;
+    Status status = reader.readSlot(sample, slot, batch.given, batch.draw.of(slot, reader.batch()), scratch);
+    if (status.ok())
+      return;
+    std::lock_guard lock(mutex);
+    bad.emplace(sample, status.message());
+    anyBad = true;
+    batch.findings.push_back({slot, sample, status.message()});
+  }
+}
+
+Status Loader::take(std::vector<uint64_t> &indices, std::span<const std::span<std::byte>> given) {
+  std::unique_lock lock(mutex);
+  Batch &batch = ring[taken % kBatches];
+  auto isReady = [&] { return taken < opened && batch.ready; };
+  if (!isReady()) {
+    const auto begin = std::chrono::steady_clock::now();
+    mayTake.wait(lock, isReady);
+    waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+  lock.unlock();
+  std::stable_sort(batch.findings.begin(), batch.findings.end(),
+                   [](const Finding &a, const Finding &b) { return a.slot < b.slot; });
+  for (const Finding &finding : batch.findings)
+    if (Status status = reader.noteDamaged(finding.sample, Status(finding.problem)); !status.ok())
+      return status;
+  if (!batch.status.ok())
+    return batch.status;
+  indices = batch.indices;
+  reader.rememberDraw(batch.draw);
+  for (size_t i = 0; i < given.size(); ++i)
+    if (!given[i].empty())
+      std::memcpy(given[i].data(), batch.given[i].data(), given[i].size());
+  lock.lock();
+  ++taken;
+  moveOn(nextEpoch, nextNumber);
+  lock.unlock();
+  mayRead.notify_all();
+  return Status();
+}

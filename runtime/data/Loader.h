@@ -1,0 +1,85 @@
+//===- Loader.h - threads that read batches ahead --------------------------===//
+//
+// Workers claim samples in the order in which training takes them, read each into its place of one of a few batches in
+// memory, and whoever finishes a batch's last sample mixes it. They stop when all batches wait to be taken
+// (back-pressure). What a sample becomes follows from its number and its draw alone, so the number of workers changes
+// no bit; damaged samples are counted when their batch is taken, in the order of its slots.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_LOADER_H
+#define TCC_RUNTIME_DATA_LOADER_H
+
+#include "runtime/data/BatchReader.h"
+#include "runtime/data/Sampler.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tcc::runtime {
+
+class Loader {
+public:
+  /// Reads on from batch `number` of `epoch`. `reader` outlives it, and knows the damaged samples of a resumed run.
+  /// Throws std::system_error where the system starts no more threads.
+  Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers);
+  ~Loader();
+  Loader(const Loader &) = delete;
+  Loader &operator=(const Loader &) = delete;
+
+  /// True if that is the batch that take() gives next.
+  bool isNext(uint64_t epoch, uint64_t number) const { return epoch == nextEpoch && number == nextNumber; }
+  /// Waits for the next batch and writes it to `given`, as BatchReader::fillSound does; `indices` are its samples.
+  /// Error: as fillSound.
+  Status take(std::vector<uint64_t> &indices, std::span<const std::span<std::byte>> given);
+
+  /// Seconds that take() has waited.
+  double waitedSeconds() const { return waited; }
+  /// Memory of the batches of a loader for `reader`.
+  static uint64_t hostBytes(const BatchReader &reader);
+
+private:
+  struct Finding {
+    uint64_t slot, sample;
+    std::string problem;
+  };
+  struct Batch {
+    std::vector<std::vector<std::byte>> memory;
+    std::vector<std::span<std::byte>> given;
+    std::vector<uint64_t> indices;
+    BatchDraw draw;
+    std::vector<Finding> findings;
+    Status status; ///< of inputs that are constants
+    uint64_t claimed = 0, done = 0;
+    bool ready = false;
+  };
+
+  void stop();
+  void work();
+  /// The batch with a sample that nobody has claimed; null: all wait to be taken.
+  Batch *unclaimed();
+  void readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch);
+  /// Adds a finding and returns true where some worker has met that damaged sample.
+  bool noteBad(Batch &batch, uint64_t slot, uint64_t sample);
+  void moveOn(uint64_t &epoch, uint64_t &number) const;
+
+  BatchReader &reader;
+  const Sampler sampler;
+  uint64_t seed;
+  uint64_t nextEpoch, nextNumber, openEpoch, openNumber; ///< to take; to open
+  double waited = 0;
+  std::mutex mutex;
+  std::condition_variable mayRead, mayTake;
+  std::vector<Batch> ring;
+  uint64_t opened = 0, taken = 0; ///< batches since the start
+  std::map<uint64_t, std::string> bad; ///< damaged samples that some worker met
+  std::atomic<bool> anyBad{false};
+  bool stopping = false;
+  std::vector<std::thread> threads;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_LOADER_H

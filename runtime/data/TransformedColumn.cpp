@@ -1,0 +1,176 @@
+//===- TransformedColumn.cpp - transforms of columns -----------------------===//
+//
+// `[[data.transform]]` tables, in order. Those of one column become one column around it, which reads a sample as an
+// image (a column of bytes as bytes), runs the transforms on it and returns f32; a column of bytes that no transform
+// converts stays bytes. The first image's sizes after the transforms are the column's sizes.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/data/Convert.h"
+#include "runtime/data/Formats.h"
+#include "runtime/data/transforms/Transform.h"
+
+#include <algorithm>
+#include <cstring>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using recipe::TransformKind;
+using recipe::TransformSpec;
+
+namespace {
+class TransformedColumn : public Column {
+public:
+  struct Step {
+    TransformPointer transform;
+    uint32_t number; ///< its place in the recipe; random numbers are drawn by seed, epoch, sample and this number
+  };
+  TransformedColumn(std::unique_ptr<Column> base, plan::TensorType type, ImageShape result, std::vector<Step> steps)
+      : Column(base->name(), std::move(type)), base(std::move(base)), result(result), steps(std::move(steps)) {}
+
+  Status read(uint64_t index, std::byte *destination) const override { return draw(index, {}, destination); }
+
+  Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
+    thread_local Image image, spare;
+    if (Status status = base->readImage(index, image); !status.ok())
+      return status;
+    for (const Step &step : steps) {
+      Random random(draw, index, step.number);
+      if (Status status = step.transform->apply(image, spare, random); !status.ok())
+        return status.withContext(where(index));
+    }
+    if (image.channels != result.channels || image.height != result.height || image.width != result.width)
+      return error("{}: the sample has {}x{} pixels after its transforms, the first one of the set {}x{}; bring all to "
+                   "one size: with a size of two numbers, or a crop",
+                   where(index), image.width, image.height, result.width, result.height);
+    if (type().dtype() == plan::F32 && !image.floats)
+      toFloat(image, 255);
+    if (image.floats)
+      std::memcpy(destination, image.values.data(), image.elements() * sizeof(float));
+    else
+      std::memcpy(destination, image.bytes.data(), image.elements());
+    return Status();
+  }
+
+  std::string place(uint64_t index) const override { return base->place(index); }
+  uint64_t hostBytes() const override { return base->hostBytes(); }
+  bool isComputed() const override { return true; }
+
+private:
+  std::string where(uint64_t index) const {
+    const std::string file = base->place(index);
+    return file.empty() ? fmt::format("column '{}', sample {}", name(), index) : file;
+  }
+
+  std::unique_ptr<Column> base;
+  ImageShape result;
+  std::vector<Step> steps;
+};
+
+/// Class probabilities of integer labels.
+class OneHotColumn : public Column {
+public:
+  OneHotColumn(std::unique_ptr<Column> base, plan::TensorType type, double smoothing)
+      : Column(base->name(), std::move(type)), base(std::move(base)), smoothing(smoothing) {}
+
+  Status read(uint64_t index, std::byte *destination) const override {
+    std::byte stored[8];
+    if (Status status = base->read(index, stored); !status.ok())
+      return status;
+    const int64_t label = integerElement(stored, base->type().dtype(), 0), classes = type().dims(1);
+    if (label < 0 || label >= classes)
+      return error("column '{}', sample {}: label {} is no class: one_hot has classes = {}, from 0 to {}", name(), index,
+                   label, classes, classes - 1);
+    auto *values = reinterpret_cast<float *>(destination);
+    std::fill_n(values, classes, static_cast<float>(smoothing / static_cast<double>(classes)));
+    values[label] = static_cast<float>(1 - smoothing + smoothing / static_cast<double>(classes));
+    return Status();
+  }
+  std::string place(uint64_t index) const override { return base->place(index); }
+  uint64_t hostBytes() const override { return base->hostBytes(); }
+
+private:
+  std::unique_ptr<Column> base;
+  double smoothing;
+};
+
+/// The dimensions of a column around whose images `shape` is.
+plan::TensorType typeAfter(const plan::TensorType &type, const ImageShape &shape) {
+  plan::TensorType after = type;
+  after.set_dtype(type.dtype() == plan::F32 || shape.floats ? plan::F32 : plan::U8);
+  if (shape.planes) {
+    after.set_dims(1, shape.channels);
+    after.set_dims(2, shape.height);
+    after.set_dims(3, shape.width);
+  }
+  return after;
+}
+
+/// Wraps `column` by transforms of images.
+Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs) {
+  if (!column->holdsImages() || column->type().dims_size() < 1)
+    return error("{}: column '{}' is {}; f32 and u8 columns can be transformed", specs.front().place(), column->name(),
+                 plan::typeName(column->type()));
+  ImageShape shape = column->imageShape();
+  std::vector<TransformedColumn::Step> steps;
+  for (const TransformSpec &spec : specs) {
+    TransformPointer transform = makeTransform(spec);
+    if (!transform)
+      return error("{}: not in this version", spec.place());
+    Expected<ImageShape> after = transform->shapeAfter(shape);
+    if (!after)
+      return after.status().withContext(fmt::format("{}: column '{}' {}", spec.place(), column->name(),
+                                                    plan::typeName(typeAfter(column->type(), shape))));
+    shape = *after;
+    steps.push_back({std::move(transform), static_cast<uint32_t>(spec.number)});
+  }
+  plan::TensorType type = typeAfter(column->type(), shape);
+  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps));
+  return Status();
+}
+
+Status makeOneHot(std::unique_ptr<Column> &column, const TransformSpec &spec) {
+  plan::TensorType type = column->type();
+  if (plan::isFloatingPoint(type.dtype()) || type.dtype() == plan::I1 || type.dims_size() != 1)
+    return error("{}: column '{}' is {}; it needs one integer a sample", spec.place(), column->name(),
+                 plan::typeName(type));
+  type.set_dtype(plan::F32);
+  type.add_dims(spec.integer("classes"));
+  column = std::make_unique<OneHotColumn>(std::move(column), std::move(type), spec.real("smoothing"));
+  return Status();
+}
+} // namespace
+
+Status formats::applyTransforms(Dataset &dataset, const std::string &transforms, bool training) {
+  Expected<std::vector<TransformSpec>> read = recipe::parseTransforms(transforms);
+  if (!read)
+    return read.status();
+  std::vector<TransformSpec> specs;
+  for (TransformSpec &spec : *read) {
+    if (!(training ? spec.inTraining : spec.inEvaluation))
+      continue;
+    if (!dataset.find(spec.column))
+      return error("{}: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.column,
+                   dataset.describeColumns());
+    if (spec.kind->works == TransformKind::Works::OnBatches)
+      dataset.batchTransforms.push_back(std::move(spec));
+    else
+      specs.push_back(std::move(spec));
+  }
+  for (std::unique_ptr<Column> &column : dataset.columns) {
+    std::vector<TransformSpec> own;
+    for (TransformSpec &spec : specs)
+      if (spec.column == column->name())
+        own.push_back(std::move(spec));
+    for (size_t begin = 0; begin < own.size();) {
+      size_t end = begin;
+      while (end < own.size() && own[end].kind->works == TransformKind::Works::OnImages)
+        ++end;
+      Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin))
+                                  : makeOneHot(column, own[end++]);
+      if (!status.ok())
+        return status;
+      begin = end;
+    }
+  }
+  return Status();
+}

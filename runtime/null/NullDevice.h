@@ -1,0 +1,15 @@
+//===- NullDevice.h - executes nothing, checks everything ----------------===//
+#ifndef TCC_RUNTIME_NULL_NULLDEVICE_H
+#define TCC_RUNTIME_NULL_NULLDEVICE_H
+
+#include "runtime/Device.h"
+
+namespace tcc::runtime {
+
+/// A device without memory, for plans of every target: it checks ranges and drops what is written, reads zeros, and
+/// checks the entries that it is asked to run.
+Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_NULL_NULLDEVICE_H

@@ -1,0 +1,50 @@
+//===- HostMemory.cpp - memory that a training run takes on the host -----===//
+#include "runtime/state/HostMemory.h"
+#include "runtime/plan/DType.h"
+#include "runtime/state/Checkpoint.h"
+#include "runtime/state/Weights.h"
+#include "support/PlanNames.h"
+
+#include <algorithm>
+#include <map>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+std::vector<AveragedParameter> tcc::runtime::averagedParameters(const plan::Plan &plan,
+                                                                const plan::Training &training) {
+  std::vector<AveragedParameter> result;
+  if (!training.has_ema())
+    return result;
+  std::map<std::string, uint32_t> byName;
+  for (int i = 0; i < plan.variables_size(); ++i)
+    if (plan.variables(i).role() == plan::EMA)
+      byName[plan.variables(i).name()] = static_cast<uint32_t>(i);
+  std::vector<bool> written = writtenVariables(plan);
+  for (int i = 0; i < plan.variables_size(); ++i) {
+    const plan::Variable &variable = plan.variables(i);
+    // A parameter that no update changes is its own average.
+    if (variable.role() != plan::PARAMETER || !written[static_cast<size_t>(i)] ||
+        !plan::isFloatingPoint(variable.type().dtype()))
+      continue;
+    AveragedParameter one{static_cast<uint32_t>(i), std::nullopt, variable.type(),
+                          variable.name() + std::string(states::kEmaSuffix)};
+    one.type.set_dtype(variable.type().dtype() == plan::F64 ? plan::F64 : plan::F32);
+    if (auto found = byName.find(one.name); found != byName.end())
+      one.device = found->second;
+    result.push_back(std::move(one));
+  }
+  return result;
+}
+
+HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Training &training) {
+  HostMemory memory;
+  for (const AveragedParameter &one : averagedParameters(plan, training))
+    if (!one.device)
+      memory.averages += plan::tensorBytes(one.type).value_or(0);
+  uint64_t state = memory.averages;
+  for (auto [variable, role] : checkpointedVariables(plan))
+    state += plan::tensorBytes(plan.variables(variable).type()).value_or(0);
+  memory.staging = std::min(training.checkpoints().staging_bytes(), state);
+  return memory;
+}

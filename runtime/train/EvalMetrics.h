@@ -1,0 +1,67 @@
+//===- EvalMetrics.h - metrics of predictions, computed on the host ------===//
+//
+// The entry `evaluate` of a plan with evaluate.metrics gives the prediction, its classes last, and its target. A batch
+// at a time goes into sums; AUROC alone keeps every score. All arithmetic is in f64 and in the order of the samples, so
+// the number of threads changes no bit. docs/guide/evaluation.md has the formulas.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_EVALMETRICS_H
+#define TCC_RUNTIME_TRAIN_EVALMETRICS_H
+
+#include "runtime/train/EntryRunner.h"
+
+namespace tcc::runtime {
+
+/// The sums of the metrics that one evaluation computes.
+class EvalMetrics {
+public:
+  /// `names`: evaluate.metrics; those that need no prediction are skipped. `ignoreIndex`: the target that does not
+  /// count. Error: the entry lacks an output that a metric needs.
+  static Expected<EvalMetrics> create(const EntryRunner &runner, const std::vector<std::string> &names,
+                                      const std::string &lossKind, std::optional<int64_t> ignoreIndex);
+
+  bool empty() const { return tasks.empty(); }
+
+  /// Adds the first `samples` of the runner's last batch. Error: the device's.
+  Status add(const EntryRunner &runner, uint64_t samples);
+
+  /// Metric → value, in the order of the names, without "eval_"; NaN where no sample decides it.
+  std::vector<std::pair<std::string, double>> values() const;
+
+private:
+  /// Scores of one label against the others, and whether the target is that label.
+  struct Ranking {
+    std::vector<std::pair<float, bool>> scores;
+    double area() const;
+  };
+  struct Confusion {
+    uint64_t hit = 0, predicted = 0, present = 0;
+  };
+  struct Regression {
+    uint64_t count = 0;
+    double mean = 0, squares = 0, errors = 0; ///< of the targets: Welford's sums; of the prediction: Σ (p − t)²
+  };
+  void addClasses(std::span<const float> scores, std::span<const int64_t> targets);
+  void addLabels(std::span<const float> scores, std::span<const float> targets);
+  void addNumbers(std::span<const float> predictions, std::span<const float> targets);
+  double valueOf(const std::string &name) const;
+  bool wants(const char *name) const;
+
+  std::vector<std::string> tasks;
+  enum class Form { Classes, Labels, Numbers } form = Form::Numbers;
+  bool logits = false; ///< Labels: above 0 is positive, else above 1/2
+  std::optional<int64_t> ignoreIndex;
+  int prediction = -1, target = -1; ///< outputs of the entry
+  uint64_t batch = 1, columns = 1;  ///< samples of a call; classes, labels or numbers of a row
+  std::vector<std::byte> predictionBytes, targetBytes;
+
+  uint64_t counted = 0, top5 = 0, correct = 0;
+  double absolute = 0;
+  std::vector<Confusion> confusion;
+  std::vector<Ranking> rankings;
+  std::vector<Regression> regressions;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_EVALMETRICS_H

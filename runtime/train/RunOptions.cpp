@@ -1,0 +1,136 @@
+//===- RunOptions.cpp - the options that a run was started with ----------===//
+#include "runtime/train/RunOptions.h"
+#include "runtime/state/SealedJson.h"
+#include "support/AtomicFile.h"
+
+#include <filesystem>
+
+using namespace tcc;
+using namespace tcc::runtime;
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+namespace {
+constexpr const char *kFile = "run.json", *kFormat = "tcc run";
+
+std::string pathOf(const std::string &run) { return fmt::format("{}/{}", run, kFile); }
+
+/// Calls `visit(key, member)` for each option, so that reading, writing and merging agree on them.
+template <typename Options, typename Visit> void forEach(Options &options, Visit visit) {
+  visit("data", options.data);
+  visit("eval_data", options.evalData);
+  visit("steps", options.steps);
+  visit("epochs", options.epochs);
+  visit("eval_every", options.evalEvery);
+  visit("checkpoint_every", options.checkpointEvery);
+  visit("log_every", options.logEvery);
+  visit("release", options.release);
+  visit("max_seconds", options.maxSeconds);
+  visit("device", options.device);
+  visit("threads", options.threads);
+  visit("memory_budget", options.budgetBytes);
+}
+
+template <typename T> bool isGiven(const T &value) { return value != T(); }
+
+template <typename T> json toJson(const std::optional<T> &value) { return *value; }
+template <typename T> json toJson(const T &value) { return value; }
+
+bool read(const json &from, std::string &into) {
+  return from.is_string() && (into = from.get<std::string>(), true);
+}
+bool read(const json &from, bool &into) { return from.is_boolean() && (into = from.get<bool>(), true); }
+bool read(const json &from, uint64_t &into) {
+  return from.is_number_unsigned() && (into = from.get<uint64_t>(), true);
+}
+bool read(const json &from, unsigned &into) {
+  return from.is_number_unsigned() && from.get<uint64_t>() <= 4096 && (into = from.get<unsigned>(), true);
+}
+bool read(const json &from, double &into) {
+  return from.is_number() && from.get<double>() >= 0 && (into = from.get<double>(), true);
+}
+template <typename T> bool read(const json &from, std::optional<T> &into) { return read(from, into.emplace()); }
+
+/// The word as a shell reads it back.
+std::string quoted(const std::string &word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
+    return word;
+  std::string text = "'";
+  for (char c : word)
+    text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+} // namespace
+
+void tcc::runtime::fillFrom(RunOptions &given, const RunOptions &run) {
+  const bool length = given.steps || given.epochs; // one replaces the other
+  RunOptions merged = run;
+  if (length)
+    merged.steps = merged.epochs = std::nullopt;
+  forEach(given, [&](std::string_view key, auto &value) {
+    if (!isGiven(value))
+      forEach(merged, [&](std::string_view other, auto &stored) {
+        if constexpr (std::is_same_v<decltype(value), decltype(stored)>)
+          if (key == other)
+            value = stored;
+      });
+  });
+}
+
+std::string tcc::runtime::optionsText(const RunOptions &options) {
+  std::string text;
+  auto add = [&](const std::string &word) { text += (text.empty() ? "" : " ") + word; };
+  forEach(options, [&](std::string_view key, const auto &value) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    if (!isGiven(value))
+      return;
+    std::string name = "--" + std::string(key);
+    for (char &c : name)
+      c = c == '_' ? '-' : c;
+    if constexpr (std::is_same_v<T, std::string>)
+      add(name + " " + quoted(value));
+    else if constexpr (std::is_same_v<T, std::optional<bool>>)
+      add(*value ? "" : "--no-release");
+    else if constexpr (std::is_same_v<T, double>)
+      add(fmt::format("--max-time {}s", value));
+    else if constexpr (std::is_same_v<T, std::optional<uint64_t>>)
+      add(fmt::format("{} {}", name, *value));
+    else
+      add(fmt::format("{} {}", name, value));
+  });
+  return text;
+}
+
+Status tcc::runtime::writeRunOptions(const std::string &run, const RunOptions &options) {
+  nlohmann::ordered_json object = {{"format", kFormat}};
+  std::error_code code;
+  forEach(options, [&](const char *key, const auto &value) {
+    if (isGiven(value))
+      object[key] = toJson(value);
+  });
+  for (const char *key : {"data", "eval_data"})
+    if (object.contains(key))
+      object[key] = fs::absolute(object[key].get<std::string>(), code).lexically_normal().string();
+  return writeFileAtomically(pathOf(run), sealObject(object));
+}
+
+Expected<std::optional<RunOptions>> tcc::runtime::readRunOptions(const std::string &run) {
+  std::error_code code;
+  if (!fs::exists(pathOf(run), code))
+    return std::optional<RunOptions>();
+  auto object = readSealed(pathOf(run));
+  if (!object)
+    return object.status();
+  if (auto format = object->find("format"); format == object->end() || *format != kFormat)
+    return error("{}: damaged: its format is not '{}'", pathOf(run), kFormat);
+  RunOptions options;
+  Status status;
+  forEach(options, [&](const char *key, auto &value) {
+    if (auto found = object->find(key); found != object->end() && !read(*found, value) && status.ok())
+      status = error("{}: damaged: {} is no value of that option; give the options of the run again", pathOf(run), key);
+  });
+  if (!status.ok())
+    return status;
+  return std::optional(std::move(options));
+}

@@ -1,0 +1,54 @@
+//===- TrainSetup.h - what a training run needs before its first update --===//
+#ifndef TCC_RUNTIME_TRAIN_TRAINSETUP_H
+#define TCC_RUNTIME_TRAIN_TRAINSETUP_H
+
+#include "runtime/state/Checkpoint.h"
+#include "runtime/state/RunLock.h"
+#include "runtime/train/Goal.h"
+#include "runtime/train/Train.h"
+#include "runtime/train/UpdateRunner.h"
+#include "runtime/train/WeightAverages.h"
+
+namespace tcc::runtime {
+
+/// The checkpoint that is resumed.
+struct ResumedRun {
+  RunReference reference;               ///< names the step
+  bool goesOn = false;                  ///< in the same folder
+  std::optional<Checkpoint> checkpoint; ///< until the run's folder is open
+};
+
+/// The data that a run is evaluated on.
+struct EvaluationSet {
+  EntryData data;
+  EntryRunner runner;
+};
+
+struct PreparedRun {
+  std::unique_ptr<UpdateRunner> updates;
+  std::unique_ptr<TrainingBatches> batches;
+  std::unique_ptr<WeightAverages> averages; ///< null without train.ema, and on a device that computes nothing
+  std::optional<EvaluationSet> evaluation;
+  MetricGoal best;               ///< evaluate.best
+  std::optional<EarlyStop> stop; ///< evaluate.stop
+  std::optional<ResumedRun> resumed;
+  std::optional<RunLock> lock;
+  std::string folder;
+  RunRecord record;
+  TrainingPosition position;
+  uint64_t totalSteps = 0;
+  std::vector<std::string> notes; ///< for the log, once it is open
+
+  bool goesOn() const { return resumed && resumed->goesOn; }
+};
+
+/// Finds the plan's entries, opens checkpoint and data, gives the device its state. Writes nothing but the lock of a
+/// run that goes on: a run that is refused leaves no folder.
+Expected<PreparedRun> prepareRun(Session &session, const TrainOptions &options);
+
+/// Makes or takes up the run's folder, with the notes and the plan in it.
+Status openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_TRAINSETUP_H

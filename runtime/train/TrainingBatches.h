@@ -1,0 +1,56 @@
+//===- TrainingBatches.h - the micro-batches of a run --------------------===//
+#ifndef TCC_RUNTIME_TRAIN_TRAININGBATCHES_H
+#define TCC_RUNTIME_TRAIN_TRAININGBATCHES_H
+
+#include "runtime/data/Loader.h"
+#include "runtime/state/Manifest.h"
+#include "runtime/train/EntryRunner.h"
+#include "runtime/train/Session.h"
+
+#include <functional>
+
+namespace tcc::runtime {
+
+/// Gives micro-batches of training data to entries, in the sampler's order. Counts the damaged samples that are left
+/// out.
+class TrainingBatches {
+public:
+  /// `maxBad`: damaged samples that may be left out, for messages. `workers` threads read ahead; 0: none.
+  TrainingBatches(EntryData data, Sampler sampler, uint64_t maxBad, unsigned workers);
+
+  const Dataset &dataset() const { return *data.dataset; }
+  const BatchReader &reader() const { return *data.reader; }
+  uint64_t perEpoch() const { return sampler.batchesPerEpoch(); }
+
+  /// `warn` hears of each damaged sample when it is first left out.
+  void onDamaged(std::function<void(const std::string &)> hearer) { warn = std::move(hearer); }
+
+  /// Gives `runner` micro-batch `number` of the epoch of `position`, whose list of damaged samples it continues.
+  /// Allocates nothing where no sample is damaged.
+  Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
+
+  /// Seconds that steps have waited for workers.
+  double waitedSeconds() const { return loader ? loader->waitedSeconds() : 0; }
+  /// Memory of batches that were read ahead.
+  uint64_t hostBytes() const { return workers ? Loader::hostBytes(*data.reader) : 0; }
+
+  /// Samples and tokens of the last micro-batch.
+  uint64_t samples() const { return indices.size(); }
+  uint64_t tokens() const { return indices.size() * data.reader->tokensPerSample(); }
+
+  /// The first NaN (or also infinity) in the last micro-batch, in words; empty where there is none.
+  std::string describeNonFinite(bool infinities) const { return data.reader->describeNonFinite(indices, infinities); }
+
+private:
+  EntryData data;
+  Sampler sampler;
+  uint64_t maxBad;
+  unsigned workers;
+  std::unique_ptr<Loader> loader; ///< from the first batch on
+  std::vector<uint64_t> indices;
+  std::function<void(const std::string &)> warn;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_TRAININGBATCHES_H

@@ -1,0 +1,141 @@
+//===- UpdateRunner.cpp - one update of the weights ----------------------===//
+#include "runtime/train/UpdateRunner.h"
+#include "support/PlanNames.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+Expected<const plan::Entry *> UpdateRunner::require(const char *name) const {
+  if (const plan::Entry *entry = findEntry(session.plan(), name))
+    return entry;
+  return error("{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train,evaluate",
+               session.reader.path(), name);
+}
+
+Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session) {
+  std::unique_ptr<UpdateRunner> made(new UpdateRunner(session));
+  made->accumulate = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
+  bool windows = made->accumulate > 1;
+  std::vector<const char *> names = windows
+                                        ? std::vector<const char *>{entries::kAccumulateFirst, entries::kAccumulateNext}
+                                        : std::vector<const char *>{entries::kStep};
+  for (const char *name : names) {
+    auto entry = made->require(name);
+    if (!entry)
+      return entry.status();
+    EntryRunner runner(*session.device, **entry);
+    int sum = runner.outputIndex(outputs::kLossSum), weight = runner.outputIndex(outputs::kLossWeight),
+        norm = runner.outputIndex(outputs::kGradNorm);
+    if (sum < 0 || weight < 0)
+      return error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(), name);
+    made->losses.push_back({std::move(runner), sum, weight, norm});
+  }
+  if (windows) {
+    auto entry = made->require(entries::kUpdate);
+    if (!entry)
+      return entry.status();
+    made->closing.emplace(*session.device, **entry);
+    made->before.emplace(session.plan(), *session.device);
+  }
+  return made;
+}
+
+void UpdateRunner::setSeed(uint64_t seed) {
+  for (LossEntry &entry : losses)
+    entry.runner.setSeed(seed);
+}
+
+Status UpdateRunner::setSchedule(LearningSchedule schedule) {
+  rates = std::move(schedule);
+  auto block = ScalarBlock::create(session.training, *rates);
+  if (block)
+    scalars.emplace(block.take());
+  return block.status();
+}
+
+Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
+                                UpdateMetrics &metrics, Sums &sums) {
+  LossEntry &entry = entryOf(inWindow);
+  entry.runner.setCounters(position.step, inWindow);
+  if (Status status = batches.give(entry.runner, position, position.batch + inWindow); !status.ok())
+    return status;
+  state = closing ? State::Window : State::Partial;
+  Status status = entry.runner.run();
+  if (status.ok())
+    status = entry.runner.addScalar(entry.sum, sums.loss);
+  if (status.ok())
+    status = entry.runner.addScalar(entry.weight, sums.weight);
+  metrics.damaged = position.damagedSamples.size();
+  metrics.samples += batches.samples();
+  metrics.tokens += batches.tokens();
+  return status;
+}
+
+Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
+  uint64_t count = countOf(position);
+  metrics = {};
+  metrics.step = position.step + 1;
+  metrics.epoch = position.epoch + 1;
+  metrics.learningRate = scalars->learningRate(count);
+  lastWindow = std::min(accumulate, batches.perEpoch() - position.batch);
+  // A device that computes nothing has no number that could be finite or not.
+  auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };
+  Sums sums;
+  Status status = closing ? before->save() : losses[0].runner.giveScalars(*scalars, metrics.step, count);
+  for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
+    status = microBatch(i, position, batches, metrics, sums);
+  metrics.loss = sums.loss / sums.weight;
+  finite = good(metrics.loss);
+  if (!status.ok())
+    return status;
+  if (!closing) {
+    status = losses[0].runner.addScalar(losses[0].norm, metrics.gradientNorm);
+    finite = finite && good(metrics.gradientNorm);
+    if (status.ok())
+      state = State::Whole;
+    return status;
+  }
+  if (!finite)
+    return status;
+  if (status = closing->giveScalars(*scalars, metrics.step, count); !status.ok())
+    return status;
+  state = State::Partial;
+  status = closing->run();
+  if (status.ok())
+    status = closing->addScalar(closing->outputIndex(outputs::kGradNorm), metrics.gradientNorm);
+  finite = good(metrics.gradientNorm);
+  // With accumulation a norm that is not finite changes no state.
+  state = !status.ok() ? State::Partial : finite ? State::Whole : State::Window;
+  return status;
+}
+
+bool UpdateRunner::settle() {
+  if (state == State::Window && before->restore().ok())
+    state = State::Whole;
+  return state == State::Whole;
+}
+
+bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
+  return !std::isfinite(metrics.loss) || session.training.has_clip_norm() || closing.has_value();
+}
+
+UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
+  Cause cause;
+  for (uint64_t i = 0; i < lastWindow && cause.node.empty() && cause.nanInput.empty(); ++i) {
+    EntryRunner &runner = entryOf(i).runner;
+    if (!closing)
+      (void)runner.giveScalars(*scalars, position.step + 1, countOf(position));
+    runner.setCounters(position.step, i);
+    if (!batches.give(runner, position, position.batch + i).ok())
+      continue;
+    cause.nanInput = batches.describeNonFinite(/*infinities=*/false);
+    if (cause.nanInput.empty() && cause.infiniteInput.empty())
+      cause.infiniteInput = batches.describeNonFinite(/*infinities=*/true);
+    if (cause.nanInput.empty())
+      cause.node = runner.findNonFinite();
+  }
+  return cause;
+}

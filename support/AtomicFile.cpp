@@ -1,0 +1,307 @@
+//===- AtomicFile.cpp - files that are there whole, or not at all --------===//
+#include "support/AtomicFile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+#include <xxhash.h>
+
+namespace tcc {
+
+namespace {
+/// As the kernel's own limit.
+constexpr int kMostLinks = 40;
+/// Longest part of a file's name that its temporary name repeats: names have at most 255 bytes.
+constexpr size_t kMostNameBytes = 200;
+
+std::string folderOf(const std::string &path) {
+  std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+Status cannotWrite(const std::string &path, int reason) {
+  return error("{}: cannot write: {}{}", path, std::strerror(reason),
+                     reason == ENOSPC || reason == EDQUOT ? "; free some space or write to another disk" : "");
+}
+
+/// The part of a temporary name before the process.
+std::string temporaryPrefix(const std::string &name) { return "." + name.substr(0, kMostNameBytes) + ".tcc-"; }
+
+template <typename Integer> bool parse(std::string_view text, Integer &value) {
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc() && end == text.data() + text.size();
+}
+
+/// The open descriptor that a path names (/dev/stdout, /dev/fd/N, /proc/self/fd/N), if it names one of this process.
+std::optional<int> ownDescriptor(const std::string &path) {
+  std::error_code code;
+  std::string folder = std::filesystem::canonical(folderOf(path), code).string();
+  int number = -1;
+  if (code || folder != fmt::format("/proc/{}/fd", ::getpid()) ||
+      !parse(std::filesystem::path(path).filename().string(), number) || number < 0)
+    return std::nullopt;
+  return number;
+}
+
+/// The file at the end of a path's links.
+struct Target {
+  std::string place;
+  std::optional<struct stat> status; ///< empty: nothing is there yet
+  std::optional<int> descriptor;     ///< of this process
+  int problem = 0;
+};
+
+Target followLinks(const std::string &path) {
+  Target target{path, std::nullopt, std::nullopt, 0};
+  for (int links = 0; links <= kMostLinks; ++links) {
+    if ((target.descriptor = ownDescriptor(target.place)))
+      return target;
+    struct stat status {};
+    if (::lstat(target.place.c_str(), &status) != 0) {
+      target.problem = errno == ENOENT ? 0 : errno;
+      return target;
+    }
+    if (!S_ISLNK(status.st_mode)) {
+      target.status = status;
+      return target;
+    }
+    std::error_code code;
+    std::filesystem::path next = std::filesystem::read_symlink(target.place, code);
+    if (code) {
+      target.problem = code.value();
+      return target;
+    }
+    target.place = (std::filesystem::path(folderOf(target.place)) / next).string();
+  }
+  target.problem = ELOOP;
+  return target;
+}
+} // namespace
+
+std::optional<pid_t> ownerOfTemporary(std::string_view name) {
+  constexpr std::string_view kMark = ".tcc-", kEnd = ".tmp";
+  size_t mark = name.rfind(kMark);
+  if (mark == name.npos || mark < 2 || name.front() != '.' || !name.ends_with(kEnd))
+    return std::nullopt;
+  std::string_view numbers = name.substr(mark + kMark.size(), name.size() - mark - kMark.size() - kEnd.size());
+  size_t dash = numbers.find('-');
+  pid_t process = 0;
+  uint64_t count = 0;
+  if (dash == numbers.npos || !parse(numbers.substr(0, dash), process) || !parse(numbers.substr(dash + 1), count) ||
+      process <= 0)
+    return std::nullopt;
+  return process;
+}
+
+void removeIfAbandoned(int folder, const std::string &name) {
+  std::optional<pid_t> owner = ownerOfTemporary(name);
+  if (!owner || ::kill(*owner, 0) == 0 || errno != ESRCH)
+    return;
+  int file = ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0)
+    return;
+  // Process numbers are of one container, the lock is of the file: a writer elsewhere still holds it.
+  struct stat status {}, now {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && status.st_nlink == 1 &&
+      ::flock(file, LOCK_EX | LOCK_NB) == 0 && ::fstatat(folder, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+      now.st_ino == status.st_ino && now.st_dev == status.st_dev)
+    ::unlinkat(folder, name.c_str(), 0);
+  ::close(file);
+}
+
+int openTemporary(int folder, const std::string &name, mode_t mode, std::string &created) {
+  const std::string prefix = temporaryPrefix(name);
+  // A descriptor of its own, since reading moves its position.
+  if (int listing = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); listing >= 0) {
+    if (DIR *entries = ::fdopendir(listing)) {
+      std::vector<std::string> left;
+      while (const dirent *entry = ::readdir(entries))
+        if (std::string_view(entry->d_name).starts_with(prefix))
+          left.push_back(entry->d_name);
+      ::closedir(entries);
+      for (const std::string &old : left)
+        removeIfAbandoned(folder, old);
+    } else {
+      ::close(listing);
+    }
+  }
+  static std::atomic<uint64_t> count = 0;
+  constexpr int kTries = 10'000;
+  for (int i = 0; i < kTries; ++i) {
+    created = fmt::format("{}{}-{}.tmp", prefix, ::getpid(), count++);
+    int file = ::openat(folder, created.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+    if (file < 0 && errno == EEXIST)
+      continue;
+    if (file < 0)
+      return -1;
+    // Where locks are not supported nothing is taken for abandoned either. A file that was removed or locked between
+    // its creation and the lock went to a writer that cleans up in another container.
+    struct stat status {};
+    if ((::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && ::fstat(file, &status) == 0 &&
+        status.st_nlink == 1)
+      return file;
+    ::close(file);
+  }
+  errno = EEXIST;
+  return -1;
+}
+
+Expected<AtomicFile> AtomicFile::create(const std::string &path) {
+  AtomicFile file;
+  file.path = path;
+  std::string name = std::filesystem::path(path).filename().string();
+  if (name.empty() || name == "." || name == "..")
+    return error("{}: cannot write: it names a folder; give a file name", path);
+  Target target = followLinks(path);
+  if (target.problem)
+    return cannotWrite(path, target.problem);
+  file.place = target.place;
+  if (target.descriptor) {
+    file.descriptor = ::fcntl(*target.descriptor, F_DUPFD_CLOEXEC, 3);
+  } else if (target.status && S_ISDIR(target.status->st_mode)) {
+    return error("{}: cannot write: it is a folder; give a file name", path);
+  } else if (target.status && !S_ISREG(target.status->st_mode)) {
+    file.descriptor = ::open(file.place.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  } else {
+    std::string folder = folderOf(file.place);
+    int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (opened < 0 || (target.status && ::faccessat(AT_FDCWD, file.place.c_str(), W_OK, AT_EACCESS) != 0)) {
+      int reason = errno;
+      ::close(opened);
+      return cannotWrite(path, reason);
+    }
+    std::string created;
+    file.descriptor = openTemporary(opened, std::filesystem::path(file.place).filename().string(), 0666, created);
+    int reason = errno;
+    ::close(opened);
+    errno = reason;
+    if (file.descriptor >= 0)
+      file.temporary = (std::filesystem::path(folder) / created).string();
+    if (file.descriptor >= 0 && target.status) {
+      // Only root may give a file away; for others it stays the writer's.
+      if (target.status->st_uid != ::geteuid() || target.status->st_gid != ::getegid())
+        (void)!::fchown(file.descriptor, target.status->st_uid, target.status->st_gid);
+      if (::fchmod(file.descriptor, target.status->st_mode & 0777) != 0)
+        return cannotWrite(path, errno);
+    }
+  }
+  if (file.descriptor < 0)
+    return cannotWrite(path, errno);
+  file.state = XXH3_createState();
+  if (!file.state)
+    return cannotWrite(path, ENOMEM);
+  XXH3_64bits_reset(file.state);
+  return file;
+}
+
+AtomicFile::AtomicFile(AtomicFile &&other) noexcept
+    : path(std::move(other.path)), place(std::move(other.place)), temporary(std::move(other.temporary)),
+      descriptor(other.descriptor), written(other.written), state(other.state) {
+  other.descriptor = -1;
+  other.state = nullptr;
+  other.temporary.clear();
+}
+
+AtomicFile::~AtomicFile() {
+  // The name goes first: while the lock is held nobody else takes the file for abandoned.
+  if (!temporary.empty())
+    ::unlink(temporary.c_str());
+  if (descriptor >= 0)
+    ::close(descriptor);
+  if (state)
+    XXH3_freeState(state);
+}
+
+Status AtomicFile::write(const void *data, uint64_t bytes) {
+  const char *next = static_cast<const char *>(data);
+  constexpr uint64_t kBlock = 64ull << 20;
+  while (bytes != 0) {
+    ssize_t count = ::write(descriptor, next, static_cast<size_t>(std::min(bytes, kBlock)));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      return cannotWrite(path, count < 0 ? errno : ENOSPC);
+    XXH3_64bits_update(state, next, static_cast<size_t>(count));
+    next += count;
+    bytes -= static_cast<uint64_t>(count);
+    written += static_cast<uint64_t>(count);
+  }
+  return Status();
+}
+
+bool AtomicFile::cloneFrom(int source, uint64_t bytes) {
+  if (temporary.empty() || written != 0)
+    return false;
+  if (::ioctl(descriptor, FICLONE, source) == 0) {
+    written = bytes;
+    return true;
+  }
+  loff_t from = 0, to = 0;
+  while (static_cast<uint64_t>(from) < bytes) {
+    ssize_t count = ::copy_file_range(source, &from, descriptor, &to, bytes - static_cast<uint64_t>(from), 0);
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      return false; // the descriptor's own position is still 0: writing starts over
+  }
+  written = bytes;
+  return true;
+}
+
+Status AtomicFile::commit() {
+  // Devices and pipes have nothing to flush, and say so.
+  if (::fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
+    return cannotWrite(path, errno);
+  bool renamed = !temporary.empty();
+  if (renamed && ::rename(temporary.c_str(), place.c_str()) != 0)
+    return cannotWrite(path, errno);
+  temporary.clear();
+  int closed = ::close(descriptor);
+  descriptor = -1;
+  if (closed != 0)
+    return cannotWrite(path, errno);
+  if (renamed)
+    syncFolder(folderOf(place));
+  return Status();
+}
+
+uint64_t AtomicFile::hash() const { return XXH3_64bits_digest(state); }
+
+Status writeFileAtomically(const std::string &path, std::string_view content) {
+  auto file = AtomicFile::create(path);
+  if (!file)
+    return file.status();
+  if (Status status = file->write(content); !status.ok())
+    return status;
+  return file->commit();
+}
+
+void syncFolder(const std::string &folder) {
+  int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0)
+    return;
+  (void)::fsync(descriptor);
+  ::close(descriptor);
+}
+
+Status makeFolders(const std::string &folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code)
+    return error("{}: cannot create the folder: {}", folder, code.message());
+  return Status();
+}
+
+} // namespace tcc

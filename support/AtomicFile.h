@@ -1,0 +1,93 @@
+//===- AtomicFile.h - files that are there whole, or not at all ----------===//
+//
+// Writes a file so that a crash or a full disk leaves the old content or the new one: bytes go to a temporary file in
+// the same folder, are flushed to the disk, and take their name in one step. Everything that the commands write at a
+// user's path goes through this class, so it also decides what such a path may replace:
+//
+// - A regular file is replaced; the new one keeps its mode and, where permitted, its owner. A file that the caller may
+//   not write is refused.
+// - A symbolic link stays: the file that it names is replaced or created.
+// - Anything else (device, FIFO, descriptor such as /dev/stdout) is opened and written, never replaced.
+//
+// A temporary file is called .NAME.tcc-PID-N.tmp, is created anew and is locked (flock) while its process lives. So a
+// later writer of NAME can remove what a killed one left behind, and nothing else.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_ATOMICFILE_H
+#define TCC_SUPPORT_ATOMICFILE_H
+
+#include "support/Status.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+struct XXH3_state_s;
+
+namespace tcc {
+
+class AtomicFile {
+public:
+  /// Opens the temporary file beside `path`, or `path` itself if it is not a regular file. Opening a FIFO waits for its
+  /// reader. Error: the folder is missing or unwritable, or `path` is a folder or may not be written.
+  static Expected<AtomicFile> create(const std::string &path);
+
+  AtomicFile(AtomicFile &&other) noexcept;
+  AtomicFile &operator=(AtomicFile &&) = delete;
+  /// Removes the temporary file unless committed.
+  ~AtomicFile();
+
+  /// Error: the disk is full, or fails.
+  Status write(const void *data, uint64_t bytes);
+  Status write(std::string_view text) { return write(text.data(), text.size()); }
+
+  /// Makes an empty new file a copy of an open regular file, by the file system: it shares the blocks until one of the
+  /// files is written to (FICLONE), or copies them (copy_file_range). False where it cannot: then the caller writes the
+  /// bytes. The hash does not cover them.
+  bool cloneFrom(int source, uint64_t bytes);
+
+  /// Flushes to the disk and renames.
+  Status commit();
+
+  uint64_t bytesWritten() const { return written; }
+  /// XXH3-64 of the bytes written so far.
+  uint64_t hash() const;
+
+private:
+  AtomicFile() = default;
+
+  std::string path;      ///< as the caller named it, for messages
+  std::string place;     ///< the file that takes the bytes: `path` with its links followed
+  std::string temporary; ///< empty: `place` is written directly
+  int descriptor = -1;
+  uint64_t written = 0;
+  XXH3_state_s *state = nullptr;
+};
+
+/// Writes a small file in one go.
+Status writeFileAtomically(const std::string &path, std::string_view content);
+
+/// Opens ".NAME.tcc-PID-N.tmp" in a folder for writing, new, locked, of `mode` less the umask, and removes those that
+/// dead processes of this user left behind. Returns the descriptor and sets `created` to the file's name, or returns -1
+/// with errno set. `folder` is an open directory.
+int openTemporary(int folder, const std::string &name, mode_t mode, std::string &created);
+
+/// The process that owns a temporary file of that name; empty if it is no such name.
+std::optional<pid_t> ownerOfTemporary(std::string_view name);
+
+/// Removes a temporary file if this user owns it and its process is gone.
+void removeIfAbandoned(int folder, const std::string &name);
+
+/// Flushes a folder's entries (the effect of renames) to the disk; best effort on file systems that cannot.
+void syncFolder(const std::string &folder);
+
+/// Creates a folder and its parents. Error: located.
+Status makeFolders(const std::string &folder);
+
+} // namespace tcc
+
+#endif // TCC_SUPPORT_ATOMICFILE_H

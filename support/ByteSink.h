@@ -1,0 +1,18 @@
+//===- ByteSink.h - bytes handed over piece by piece ---------------------===//
+#ifndef TCC_SUPPORT_BYTESINK_H
+#define TCC_SUPPORT_BYTESINK_H
+
+#include "support/Status.h"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+
+namespace tcc {
+
+/// Takes the pieces of a value in order. A piece is valid during its call alone; an error ends the value.
+using ByteSink = std::function<Status(std::span<const std::byte>)>;
+
+} // namespace tcc
+
+#endif // TCC_SUPPORT_BYTESINK_H

@@ -1,0 +1,60 @@
+//===- PlanNames.h - names that a plan's writer and reader agree on ------===//
+//
+// The compiler gives these names to entries, outputs and state; the runtime finds them by name.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_PLANNAMES_H
+#define TCC_SUPPORT_PLANNAMES_H
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+namespace tcc {
+
+/// Programs of a plan (Entry.name).
+namespace entries {
+inline constexpr char kStep[] = "step"; ///< an update without accumulation
+inline constexpr char kAccumulateFirst[] = "accumulate_first", kAccumulateNext[] = "accumulate_next",
+                      kUpdate[] = "update"; ///< an update with accumulation
+inline constexpr char kEvaluate[] = "evaluate";
+inline constexpr char kPredict[] = "predict", kPredictInference[] = "predict_inference";
+inline constexpr char kGradients[] = "gradients";
+/// What `tcc --entry` and the report call the programs of an update together.
+inline constexpr char kTrain[] = "train";
+
+/// Runs in one update of `accumulate` micro-batches; 0 for an entry that no update runs.
+constexpr uint64_t runsPerUpdate(std::string_view entry, int64_t accumulate) {
+  if (entry == kAccumulateNext)
+    return static_cast<uint64_t>(std::max<int64_t>(accumulate, 1) - 1);
+  return entry == kStep || entry == kAccumulateFirst || entry == kUpdate ? 1 : 0;
+}
+/// True for the programs of an update.
+constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 2) != 0; }
+} // namespace entries
+
+/// Outputs of entries (Port.name) besides the graph's own.
+namespace outputs {
+inline constexpr char kLossSum[] = "loss_sum", kLossWeight[] = "loss_weight"; ///< the loss is their quotient
+inline constexpr char kCorrect[] = "correct", kCounted[] = "counted";         ///< accuracy is their quotient
+inline constexpr char kGradNorm[] = "grad_norm";
+/// Of `evaluate`, for metrics that the host computes: the value that the loss is of, its classes last, and its target.
+inline constexpr char kPrediction[] = "prediction", kPredictionTarget[] = "prediction_target";
+inline constexpr std::string_view kAveragedPrefix = "average:"; ///< before the name of a graph output that is averaged
+inline constexpr std::string_view kGradientPrefix = "gradient:"; ///< before the parameter's name
+} // namespace outputs
+
+/// Names of state that follow from the name of a parameter.
+namespace states {
+inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's average
+} // namespace states
+
+/// Roles of variables as words; plan::VariableRole has the same.
+namespace roles {
+inline constexpr char kParameter[] = "parameter", kFrozen[] = "frozen", kConstant[] = "constant",
+                      kOptimizer[] = "optimizer", kAccumulator[] = "accumulator", kEma[] = "ema";
+} // namespace roles
+
+} // namespace tcc
+
+#endif // TCC_SUPPORT_PLANNAMES_H

@@ -1,0 +1,27 @@
+//===- TerminalText.h - text from files, made safe to print -----*- C++ -*-===//
+//
+// Names in a model, a recipe or a data set may hold anything: escape sequences that rewrite a terminal, characters that turn
+// the direction of writing, bytes that are not text. Everything that a command prints goes through here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_TERMINALTEXT_H
+#define TCC_SUPPORT_TERMINALTEXT_H
+
+#include <string>
+#include <string_view>
+
+namespace tcc {
+
+/// The text with control characters (C0 but for newline and tab, DEL, C1), line separators and marks of the writing
+/// direction as \u001b, and bytes that are not UTF-8 as \xff. All other characters stay as they are; so does JSON's meaning.
+std::string terminalText(std::string_view text);
+
+/// The same for a name inside a line: newlines and tabs are written out, too.
+std::string oneLine(std::string_view name);
+
+/// True if all of the text is UTF-8 (RFC 3629).
+bool isUtf8(std::string_view text);
+
+} // namespace tcc
+
+#endif // TCC_SUPPORT_TERMINALTEXT_H

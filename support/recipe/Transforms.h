@@ -1,0 +1,80 @@
+//===- Transforms.h - the table of data transforms -----------------------===//
+//
+// Every kind of `[[data.transform]]`, once: its arguments with values, defaults and meanings, and whether it draws random
+// numbers. The checks of a recipe and of `trun --set`, what runtime/data makes of a table, and docs/guide/transforms.md
+// follow from it. What a kind does to pixels is in runtime/data/transforms/.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_RECIPE_TRANSFORMS_H
+#define TCC_SUPPORT_RECIPE_TRANSFORMS_H
+
+#include "support/recipe/Values.h"
+
+#include <functional>
+#include <span>
+
+namespace tcc::recipe {
+
+struct TransformArgument {
+  std::string name;
+  Values values;
+  std::string preset; ///< TOML; empty: none, see `required`
+  std::string meaning;
+  bool required = false;
+};
+
+struct TransformKind {
+  enum class Works {
+    OnImages, ///< one sample of one column after the other
+    OnLabels, ///< likewise, by default of the column `label`
+    OnBatches ///< a whole batch: the column and its target
+  };
+  std::string name;
+  std::string family; ///< the heading in the documentation
+  bool random = false;
+  Works works = Works::OnImages;
+  std::vector<TransformArgument> arguments;
+  std::string meaning; ///< Markdown
+  std::vector<std::string> otherNames = {};
+};
+
+/// All kinds, in the order of the documentation.
+std::span<const TransformKind> transformKinds();
+
+/// The kind of that name or other name, or null.
+const TransformKind *findTransformKind(std::string_view name);
+
+/// One table, checked: every argument has a value of its type, or is absent where it has no default.
+struct TransformSpec {
+  const TransformKind *kind = nullptr;
+  size_t number = 0; ///< from 1, in the order of the recipe
+  std::string column;
+  bool inTraining = true, inEvaluation = true;
+  toml::table arguments;
+
+  bool has(std::string_view name) const { return arguments.contains(name); }
+  double real(std::string_view name) const { return *arguments[name].value<double>(); }
+  int64_t integer(std::string_view name) const { return *arguments[name].value<int64_t>(); }
+  bool flag(std::string_view name) const { return *arguments[name].value<bool>(); }
+  std::string word(std::string_view name) const { return arguments[name].value_or(std::string()); }
+  /// A number as a list of one; empty where the argument is absent.
+  std::vector<double> numbers(std::string_view name) const;
+  std::vector<int64_t> integers(std::string_view name) const;
+  /// "data.transform 2 (random_crop)", for messages.
+  std::string place() const;
+};
+
+/// Checks the value of `data.transform`. `at` turns a node of it into the beginning of a message: file, line and column.
+Expected<std::vector<TransformSpec>> readTransforms(const toml::node &tables,
+                                                    const std::function<std::string(const toml::node &)> &at = {});
+
+/// The value as text that a plan keeps, and back. The text is TOML: `tables = [ … ]`.
+std::string transformsText(const toml::node &tables);
+Expected<std::vector<TransformSpec>> parseTransforms(const std::string &text);
+
+/// The tables of the documentation, in Markdown.
+std::string transformsTable();
+
+} // namespace tcc::recipe
+
+#endif // TCC_SUPPORT_RECIPE_TRANSFORMS_H

@@ -1,0 +1,162 @@
+"""Plans for CUDA, made and checked without a card: PTX that assembles and holds to the rules of the values' bits, grids and
+scratch that the verifier takes, messages. Nothing here runs a kernel."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+from common import ZOO, EndToEnd, case
+
+ARCHITECTURES = {"sm_80": "8.0", "sm_90": "8.0", "sm_120": "8.7"}     # and the PTX that each is written in
+MODELS = ("mlp", "resnet-tiny", "nano-gpt")
+ASSEMBLED = ("sm_90",)
+if os.environ.get("TCC_CUDA_ALL"):                                     # tools/nightly.sh
+    ARCHITECTURES = {"sm_80": "8.0", "sm_86": "8.0", "sm_89": "8.0", "sm_90": "8.0", "sm_100": "8.7", "sm_120": "8.7"}
+    MODELS = tuple(sorted(path.parent.name for path in ZOO.glob("*/model.onnx")))
+    ASSEMBLED = tuple(ARCHITECTURES)
+
+# Of PTX's floating-point instructions those whose result is the one nearest value, or exact (PTX ISA, "Floating Point
+# Instructions"). Without a modifier of rounding the assembler may contract a product and a sum.
+ARITHMETIC = re.compile(r"\b(add|sub|mul|div|sqrt|rcp|fma|mad)((?:\.[a-z0-9]+)*\.(?:f16x2|f16|bf16x2|bf16|f32|f64))\b")
+INEXACT = re.compile(r"\.approx|\.ftz|\.sat\b|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\.")
+
+
+def find_ptxas():
+    wheel = Path(sys.prefix) / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "nvidia" / "cu13" / "bin" / "ptxas"
+    for path in (wheel, Path("/usr/local/cuda/bin/ptxas")):
+        if path.exists():
+            return str(path)
+    return shutil.which("ptxas")
+
+
+class Cuda(EndToEnd):
+    def ptx(self, name, architecture, *options, plan="plan.tplan"):
+        model, recipe, _, _ = case(name)
+        path = self.compile(model, "--recipe", recipe, "--target", f"cuda:{architecture}", *options, plan=plan)
+        self.succeed("tcc", "report", path, "--code", "code.ptx")
+        return path, (self.folder / "code.ptx").read_text()
+
+    def test_models_compile_for_each_architecture(self):
+        for name in MODELS:
+            for architecture, version in ARCHITECTURES.items():
+                with self.subTest(model=name, architecture=architecture):
+                    plan, text = self.ptx(name, architecture)
+                    self.assertTrue(text.startswith(f".version {version}\n.target {architecture}\n.address_size 64\n"), text[:99])
+                    self.assertEqual(text.count(".version"), 1)
+                    self.assertNotIn(".extern", text, "kernels call nothing")
+                    self.succeed("trun", "verify", plan)
+                    report = self.report(plan)
+                    kernels = {kernel["name"] for kernel in report["kernels"] if kernel["name"].startswith("k")}
+                    entries = re.findall(r"\.visible \.entry (\w+)\(", text)
+                    self.assertEqual(len(entries), len(set(entries)))
+                    self.assertLessEqual(kernels, set(entries))
+
+    def test_arithmetic_rounds_once(self):
+        """No contraction, approximation or flush to zero: what the CPU's kernels compute."""
+        for name in MODELS:
+            _, text = self.ptx(name, "sm_90")
+            self.assertEqual(INEXACT.findall(text), [])
+            found = ARITHMETIC.findall(text)
+            self.assertTrue(found)
+            self.assertEqual({op + kind for op, kind in found if ".rn" not in kind}, set(), "no rounding is named")
+
+    def test_no_sum_is_fused_that_is_not_written(self):
+        """An update by plain SGD has products and sums, and no FMA of its own."""
+        self.write("recipe.toml", "[optimizer]\nkind = 'sgd'\nlr = 0.5\n[loss]\nkind = 'cross_entropy'\nof = 'logits'\ntarget = 'labels'\n")
+        from models import classifier
+        classifier(self.folder / "m.onnx", 32, 8, 4)
+        plan = self.compile("m.onnx", "--recipe", "recipe.toml", "--target", "cuda:sm_90")
+        self.succeed("tcc", "report", plan, "--code", "code.ptx")
+        text = (self.folder / "code.ptx").read_text()
+        self.assertIn("mul.rn.f32", text)
+        self.assertIn("sub.rn.f32", text)
+
+    def test_threads_of_a_warp_share_rows(self):
+        """Sums of rows go through shuffles; consecutive threads read consecutive elements of global memory."""
+        _, text = self.ptx("nano-gpt", "sm_90")
+        self.assertIn("shfl.sync.down.b32", text)
+        self.assertIn("shfl.sync.idx.b32", text)
+        self.assertIn("%tid.x", text)
+        self.assertIn("ld.global", text)
+        self.assertEqual(re.findall(r"^\s*(?:ld|st)\.(?:b|f|u|s)\d+", text, re.MULTILINE), [], "generic addresses")
+
+    def test_compiling_twice_gives_the_same_file(self):
+        for name in MODELS:
+            one, _ = self.ptx(name, "sm_90", plan="one.tplan")
+            two, _ = self.ptx(name, "sm_90", plan="two.tplan")
+            self.assertTrue(one.read_bytes() == two.read_bytes(), name)
+
+    def test_the_assembler_takes_it(self):
+        """Spilled registers are traffic that no report counts: few, where the assembler unrolls a sum of many short rows
+        until it has no registers left (a batch norm's gradient: 72 bytes)."""
+        ptxas = find_ptxas()
+        self.assertTrue(ptxas, "no ptxas: tools/setup.sh installs NVIDIA's wheel")
+        for name in MODELS:
+            for architecture in ASSEMBLED:
+                self.ptx(name, architecture)
+                done = subprocess.run([ptxas, "-v", f"-arch={architecture}", "code.ptx", "-o", "code.cubin"], cwd=self.folder,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, f"{name}: {done.stderr[-2000:]}")
+                spills = {int(count) for count in re.findall(r"(\d+) bytes spill", done.stderr)}
+                self.assertLessEqual(max(spills), 128, f"{name} for {architecture}")
+
+    def test_budgets_are_kept(self):
+        model, recipe, _, _ = case("nano-gpt")
+        plan, _ = self.ptx("nano-gpt", "sm_90")
+        memory = self.report(plan)["memory"]
+        whole = memory["arena_bytes"] + memory["resident_bytes"]
+        smaller = self.compile(model, "--recipe", recipe, "--target", "cuda:sm_90", "--memory-budget", int(0.8 * whole), plan="s.tplan")
+        memory = self.report(smaller)["memory"]
+        self.assertLessEqual(memory["arena_bytes"] + memory["resident_bytes"], 0.8 * whole)
+        self.succeed("trun", "verify", smaller)
+
+    def test_a_card_by_name(self):
+        """A percentage is of that card, and the report speaks of its rates."""
+        plan, _ = self.ptx("mlp", "sm_90", "--device-memory", "H200", "--memory-budget", "60%")
+        card = self.report(plan)["card"]
+        self.assertEqual((card["name"], card["architecture"], card["named"]), ("h200", "sm_90", True))
+        self.assertGreater(card["launches"], 5)
+        self.assertGreater(card["best_seconds"], 0)
+        self.assertLessEqual(card["best_seconds_on_tensor_cores"], card["best_seconds"])
+        text = self.succeed("tcc", "report", plan).out
+        self.assertIn("H200 SXM (sm_90): one update takes at least", text)
+        usual, _ = self.ptx("nano-gpt", "sm_90")
+        card = self.report(usual)["card"]
+        self.assertEqual((card["name"], card["named"]), ("h100", False))
+        self.assertIn("attention", {kernel["loops"] for kernel in card["floor"]})
+        slower, _ = self.ptx("nano-gpt", "sm_80", "--device-memory", "a100-40gb")
+        self.assertGreater(self.report(slower)["card"]["best_seconds"], card["best_seconds"])
+
+    def test_messages(self):
+        model, recipe, _, _ = case("mlp")
+        def refuse(patterns, *arguments):
+            self.refuse(2, patterns, "tcc", model, "--recipe", recipe, "-o", "p.tplan", *arguments)
+        refuse(["--target cuda: .*needs an architecture", "cuda:sm_80", "cuda:sm_120"], "--target", "cuda")
+        refuse(["--target cuda:sm_70", "cuda:sm_90"], "--target", "cuda:sm_70")
+        refuse(["--memory-budget 60%: of which card", "--device-memory", "h200"], "--target", "cuda:sm_90", "--memory-budget", "60%")
+        refuse(["--device-memory h300", "h200", "rtx4090"], "--target", "cuda:sm_90", "--device-memory", "h300")
+        refuse(["a100", "sm_80", "--target cuda:sm_80"], "--target", "cuda:sm_90", "--device-memory", "a100")
+        refuse(["--device-memory 80GiB", "--target cuda:sm_90"], "--device-memory", "80GiB")
+        refuse(["--variants 3", "cuda:sm_90", "--memory-budget"], "--target", "cuda:sm_90", "--variants", 3)
+        refuse(["--threads 4", "fixed number of slots"], "--target", "cuda:sm_90", "--threads", 4)
+
+    def test_without_a_driver(self):
+        """One message, whatever the machine has: a folder with a broken library stands in front."""
+        _, _, data, _ = case("mlp")
+        plan, _ = self.ptx("mlp", "sm_90")
+        (self.folder / "none").mkdir()
+        self.write("none/libcuda.so.1", "no library")
+        self.refuse(1, ["--device cuda: no CUDA driver", "libcuda.so.1", "nvidia-smi"], "trun", plan, "--data", data,
+                    "--steps", 1, "--out", "run", env={"LD_LIBRARY_PATH": str(self.folder / "none")})
+        self.refuse(2, ["--threads 2", "cuda:sm_90"], "trun", plan, "--data", data, "--steps", 1, "--out", "run", "--threads", 2)
+        self.refuse(1, ["plan.tplan", "cuda:sm_90"], "trun", plan, "--data", data, "--steps", 1, "--out", "run", "--device", "cpu")
+        own = self.compile(*case("mlp")[:1], "--recipe", case("mlp")[1], plan="own.tplan")
+        self.refuse(1, ["own.tplan", "tcc --target cuda:sm_90"], "trun", own, "--data", data, "--steps", 1, "--out", "run",
+                    "--device", "cuda")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,132 @@
+"""Transforms of the recipe in training: any number of loader threads, a kill and a resume change no bit."""
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import numpy as np
+from onnx import helper
+from PIL import Image
+
+import models
+from common import BIN, EndToEnd, metrics
+
+RECIPE = """
+[loss]
+kind = "cross_entropy"
+target = "label"
+[optimizer]
+kind = "sgd"
+lr = 0.05
+[[data.transform]]
+kind = "random_resized_crop"
+size = 8
+[[data.transform]]
+kind = "horizontal_flip"
+[[data.transform]]
+kind = "color_jitter"
+brightness = 0.4
+hue = 0.1
+[[data.transform]]
+kind = "resize"
+size = [8, 8]
+on = "eval"
+[[data.transform]]
+kind = "normalise"
+mean = 0.5
+std = [0.2, 0.3, 0.4]
+"""
+
+
+class Transforms(EndToEnd):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(3)
+        for number in range(24):
+            folder = self.folder / "images" / "ab"[number % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 256, (9 + number % 4, 12, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number:02}.png")
+
+    def model(self, inputs=()):
+        nodes = [helper.make_node("Flatten", ["image"], ["flat"], "flatten"),
+                 helper.make_node("Gemm", ["flat", "w", "b"], ["logits"], "linear", transB=1)]
+        return models.save(self.folder / "m.onnx", nodes, {"image": [8, 3, 8, 8], **dict(inputs)}, {"logits": [8, 2]},
+                           {"w": models.random(1, 2, 192), "b": models.random(2, 2)})
+
+    def plan(self):
+        return self.compile(self.model(), "--recipe", self.write("recipe.toml", RECIPE))
+
+    def run_with(self, plan, out, *arguments, steps=7):
+        self.succeed("trun", plan, "--data", "images", "--seed", 5, "--steps", steps, "--out", out, *arguments)
+        run = self.folder / out
+        self.weights(run, f"{out}.safetensors")
+        return [u["loss"] for u in metrics(run)[0]], (self.folder / f"{out}.safetensors").read_bytes()
+
+    def test_any_number_of_workers_gives_the_same_bits(self):
+        plan = self.plan()
+        expected = self.run_with(plan, "none", "--workers", 0)
+        self.assertEqual(len(set(expected[0])), 7)
+        for workers in (1, 2, 8):
+            self.assertEqual(self.run_with(plan, f"w{workers}", "--workers", workers), expected, f"{workers} workers")
+        self.assertEqual(self.run_with(plan, "default"), expected, "as many as processors")
+        self.assertNotEqual(self.run_with(plan, "plain", "--set", "data.transform=[{ kind = 'resize', size = [8, 8] }]")[0],
+                            expected[0])
+
+    def test_after_a_kill(self):
+        plan = self.plan()
+        run = self.folder / "killed"
+        with open(self.folder / "output", "wb") as output:
+            process = subprocess.Popen([str(BIN / "trun"), str(plan), "--data", "images", "--seed", "5", "--steps", str(10**9),
+                                        "--out", str(run), "--checkpoint-every", "4", "--workers", "2"], cwd=self.folder,
+                                       stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        self.addCleanup(process.kill)
+        while not any((run / "checkpoints").glob("step-*")) if (run / "checkpoints").exists() else True:
+            self.assertIsNone(process.poll(), (self.folder / "output").read_text())
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+        done = max(int(p.name.removeprefix("step-")) for p in (run / "checkpoints").glob("step-*"))
+        self.succeed("trun", plan, "--data", "images", "--steps", done + 5, "--resume", run, "--workers", 8)
+        self.weights(run, "killed.safetensors")
+        losses, weights = self.run_with(plan, "whole", "--workers", 0, steps=done + 5)
+        self.assertEqual([u["loss"] for u in metrics(run)[0]], losses)
+        self.assertEqual((self.folder / "killed.safetensors").read_bytes(), weights)
+
+    def test_mixed_batches(self):
+        """The loss takes probabilities of classes: a graph input of the prediction's shape."""
+        recipe = RECIPE + "[[data.transform]]\nkind = \"one_hot\"\nclasses = 2\n[[data.transform]]\nkind = \"mixup_or_cutmix\"\n"
+        plan = self.compile(self.model({"label": [8, 2]}), "--recipe", self.write("mix.toml", recipe))
+        expected = self.run_with(plan, "none", "--workers", 0)
+        self.assertEqual(self.run_with(plan, "two", "--workers", 2), expected)
+        self.assertTrue(np.isfinite(expected[0]).all())
+
+    def test_samplers_and_limits(self):
+        plan = self.plan()
+        self.assertNotEqual(self.run_with(plan, "balanced", "--set", "data.sampler=balanced"), self.run_with(plan, "plain"))
+        self.refuse(1, ["too few samples: 4"], "trun", plan, "--data", "images", "--set", "data.limit=4", "--out", "x")
+        self.refuse(2, ["no-shuffle"], "trun", plan, "--data", "images", "--set", "data.sampler=balanced", "--no-shuffle",
+                    "--out", "x")
+
+    def test_mistakes(self):
+        self.model()
+        recipe = self.write("bad.toml", RECIPE.replace("horizontal_flip", "horizontal_flop"))
+        self.refuse(1, [r"bad.toml:11:1: data.transform 2: kind .horizontal_flop. is unknown", "horizontal_flip"], "tcc", "m.onnx",
+                    "--recipe", recipe, "-o", "x.tplan")
+        plan = self.plan()
+        for text, says in (("[{ kind = 'vertical_flip', p = 2 }]", "p: 2 is out of range"),
+                           ("[{ 'kind': 'pad' }", "neither TOML"), ("[{\"kind\": \"pad\"}]", "needs padding")):
+            self.refuse(2, [says], "trun", plan, "--data", "images", "--set", f"data.transform={text}", "--out", "x")
+        self.refuse(1, [r"24x3x9x12", r"3x8x8"], "trun", plan, "--data", "images", "--set", "data.transform=[]", "--out", "x")
+
+    def test_a_sheet_of_samples(self):
+        plan = self.plan()
+        self.succeed("trun", "data", "images", "--plan", plan, "--png", "sheet.png")
+        with Image.open(self.folder / "sheet.png") as sheet:
+            self.assertEqual(sheet.size, (8 * 66 + 2, 8 * 66 + 2))
+            self.assertGreater(len(sheet.convert("RGB").getcolors(1 << 20)), 1000)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

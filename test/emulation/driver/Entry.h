@@ -1,0 +1,37 @@
+//===- Entry.h - what every entry point begins with ----------------------===//
+#ifndef TCC_TEST_EMULATION_DRIVER_ENTRY_H
+#define TCC_TEST_EMULATION_DRIVER_ENTRY_H
+
+#include "test/emulation/driver/StandIn.h"
+
+#include <fmt/format.h>
+
+// Declares all of them, so that a definition of other types does not compile.
+namespace tcc::cuda::api {
+#define TCC_DECLARE(member, symbol, parameters) extern "C" CUresult symbol parameters;
+TCC_CUDA_ENTRY_POINTS(TCC_DECLARE)
+#undef TCC_DECLARE
+} // namespace tcc::cuda::api
+
+#define TCC_ENTRY extern "C" __attribute__((visibility("default"))) CUresult
+
+/// The driver as `d`, locked; ends the call where the driver's state does.
+#define TCC_BEGIN_WITH(context)                                                                                        \
+  StandIn &d = standIn();                                                                                              \
+  std::lock_guard lock(d.mutex);                                                                                       \
+  if (CUresult refused = d.enter(context))                                                                             \
+  return refused
+#define TCC_BEGIN TCC_BEGIN_WITH(true)
+#define TCC_BEGIN_WITHOUT_CONTEXT TCC_BEGIN_WITH(false)
+
+namespace tcc::emulation {
+
+/// Codes that only the stand-in gives; the runtime handles them as any other.
+inline constexpr auto kIllegalState = static_cast<cuda::api::CUresult>(401);
+inline constexpr auto kCaptureMerge = static_cast<cuda::api::CUresult>(902);
+inline constexpr auto kCaptureUnmatched = static_cast<cuda::api::CUresult>(903);
+inline constexpr auto kCaptureWrongThread = static_cast<cuda::api::CUresult>(908);
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_ENTRY_H

@@ -1,0 +1,175 @@
+//===- StandIn.h - the state behind the stand-in of libcuda.so.1 ----------===//
+//
+// One device, one primary context. Every handle is looked up before it is used. A mistake of the caller is reported by
+// name on standard error, and answered with the error code that the documentation gives; a fault of queued work is
+// answered by every later call, as a device answers.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TEST_EMULATION_DRIVER_STANDIN_H
+#define TCC_TEST_EMULATION_DRIVER_STANDIN_H
+
+#include "runtime/cuda/api/Driver.h"
+#include "test/emulation/driver/Queue.h"
+#include "test/emulation/machine/Machine.h"
+#include "test/emulation/ptx/Program.h"
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace tcc::emulation {
+
+using cuda::api::CUresult;
+
+/// Read from TCC_EMULATION_* (docs/design/emulation.md), or given by a test.
+struct StandInOptions {
+  MachineOptions machine;
+  unsigned architecture = 90;        ///< 10 · major + minor of the compute capability
+  uint64_t memoryBytes = 8ull << 30; ///< of the device
+  int devices = 1;
+  int version = 13000; ///< of the driver
+  /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
+  /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
+  uint64_t clearedBytes = UINT64_MAX;
+  /// An error names the variable and what it may say.
+  static Expected<StandInOptions> fromEnvironment();
+};
+
+/// The part of a graph that a capture or an executable graph holds.
+struct GraphNode {
+  Task task;
+  std::vector<size_t> after; ///< indices of earlier nodes
+};
+struct Graph {
+  std::vector<GraphNode> nodes;
+};
+struct Stream;
+struct Capture {
+  Graph graph;
+  Stream *origin = nullptr;
+  std::set<Stream *> streams;
+  cuda::api::CUstreamCaptureMode mode = cuda::api::CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::thread::id thread;
+  bool invalid = false;
+};
+struct Stream {
+  bool blocking = true;
+  std::vector<WorkId> tail;
+  Capture *capture = nullptr;
+  std::vector<size_t> captureTail; ///< nodes of the capture's graph
+};
+struct Event {
+  bool timing = true, recorded = false;
+  std::vector<WorkId> at;
+  Capture *capture = nullptr; ///< the capture that it was recorded in
+  std::vector<size_t> captureAt;
+};
+struct GraphExec {
+  Graph graph;
+  std::vector<WorkId> last; ///< of its latest launch
+};
+struct Module {
+  std::unique_ptr<Program> program;
+};
+struct Function {
+  Module *module = nullptr;
+  std::string name;
+};
+
+/// Objects of one kind that the caller holds handles of.
+template <typename T> class Handles {
+public:
+  T *add(std::unique_ptr<T> object) {
+    T *raw = object.get();
+    live[raw] = std::move(object);
+    return raw;
+  }
+  T *find(const void *handle) const {
+    auto found = live.find(handle);
+    return found == live.end() ? nullptr : found->second.get();
+  }
+  void remove(const void *handle) {
+    auto found = live.find(handle);
+    gone.push_back(std::move(found->second)); // the address is not given again, so that an old handle stays wrong
+    live.erase(found);
+  }
+  bool wasRemoved(const void *handle) const {
+    for (auto &object : gone)
+      if (object.get() == handle)
+        return true;
+    return false;
+  }
+  size_t count() const { return live.size(); }
+  const std::map<const void *, std::unique_ptr<T>> &all() const { return live; }
+
+private:
+  std::map<const void *, std::unique_ptr<T>> live;
+  std::vector<std::unique_ptr<T>> gone;
+};
+
+class StandIn {
+public:
+  explicit StandIn(StandInOptions options);
+
+  /// Writes a fault to standard error, keeps it, and gives back the error code.
+  CUresult report(Fault fault, CUresult code);
+  CUresult misuse(FaultKind kind, CUresult code, std::string text) {
+    return report(Fault{kind, std::move(text)}, code);
+  }
+  /// What a call finds before it does anything: no cuInit, no context, an earlier fault.
+  CUresult enter(bool needsContext = true);
+  /// Keeps a fault of queued work for all later calls.
+  CUresult fail(const std::optional<Fault> &fault);
+
+  /// The stream of a handle, null for a handle that is none (reported).
+  Stream *stream(cuda::api::CUstream handle);
+  template <typename T> T *lookup(const Handles<T> &among, const void *handle, const char *call, const char *kind) {
+    if (T *found = among.find(handle))
+      return found;
+    bool removed = among.wasRemoved(handle);
+    report(Fault{removed ? FaultKind::UseAfterFree : FaultKind::NotAHandle,
+                 fmt::format("{}: this {} {}", call, kind, removed ? "was destroyed" : "does not exist")},
+           cuda::api::CUDA_ERROR_INVALID_HANDLE);
+    return nullptr;
+  }
+  /// Queues work in a stream, or adds it to the graph that the stream captures.
+  CUresult enqueue(cuda::api::CUstream handle, Task task, const char *call);
+  /// All that new work of a stream comes after.
+  std::vector<WorkId> predecessors(const Stream &stream) const;
+  /// A call that a capture forbids: it invalidates every capture that it concerns.
+  CUresult forbiddenInCapture(const char *call);
+  CUresult invalidate(Capture &capture, CUresult code, std::string text);
+  /// All of the context's objects, reported as leaks, and gone.
+  void releaseContext();
+
+  StandInOptions options;
+  std::recursive_mutex mutex;
+  Machine machine;
+  Queue queue;
+  bool initialised = false;
+  int retained = 0;
+  CUresult sticky = cuda::api::CUDA_SUCCESS;
+  std::vector<std::string> faults;
+  Handles<Stream> streams;
+  Handles<Event> events;
+  Handles<Graph> graphs;
+  Handles<GraphExec> executables;
+  Handles<Module> modules;
+  Handles<Function> functions;
+  std::vector<std::unique_ptr<Capture>> captures, ended;
+  Stream legacy;
+  uint64_t deviceBytes = 0; ///< allocated
+  unsigned allocationsMade = 0;
+};
+
+/// The process's driver. `fresh` replaces it: the handles of the old one are void.
+StandIn &standIn();
+StandIn &freshStandIn(StandInOptions options);
+
+/// Whether the calling thread made the context current.
+bool &contextIsCurrent();
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_STANDIN_H

@@ -1,0 +1,43 @@
+//===- Scene.h - a program of the driver in a test -----------------------===//
+#ifndef TCC_TEST_EMULATION_FAULTS_SCENE_H
+#define TCC_TEST_EMULATION_FAULTS_SCENE_H
+
+#include "test/emulation/driver/Entry.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::emulation {
+
+/// A fresh driver with a context, two streams, two device buffers of 64 numbers and a pinned one, an event, and a
+/// module with kernels `fill` (a[i] = i), `twice` (a[i] += a[i]) and `outside` (writes a[64]). The scene gives all of
+/// it back.
+class Scene {
+public:
+  explicit Scene(uint64_t seed);
+  ~Scene();
+
+  void launch(cuda::api::CUfunction kernel, cuda::api::CUstream stream, cuda::api::CUdeviceptr a);
+  cuda::api::CUgraph capture(const std::vector<std::pair<cuda::api::CUfunction, cuda::api::CUdeviceptr>> &kernels);
+  /// Destroys what the scene made, then releases the context.
+  void close();
+  /// The names of all faults so far, each once.
+  static std::string faults();
+
+  static constexpr size_t kBytes = 256;
+  cuda::api::CUcontext context = nullptr;
+  cuda::api::CUstream one = nullptr, two = nullptr;
+  cuda::api::CUdeviceptr a = 0, b = 0;
+  cuda::api::CUevent event = nullptr;
+  cuda::api::CUmodule module = nullptr;
+  cuda::api::CUfunction fill = nullptr, twice = nullptr, outside = nullptr;
+  unsigned *pinned = nullptr;
+  bool closed = false;
+};
+
+/// The text of the scene's module.
+std::string sceneModule();
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_FAULTS_SCENE_H

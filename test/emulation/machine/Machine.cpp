@@ -1,0 +1,460 @@
+//===- Machine.cpp - grids, blocks, warps and threads --------------------===//
+#include "test/emulation/machine/Machine.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fmt/format.h>
+#include <numeric>
+#include <random>
+
+namespace tcc::emulation {
+
+namespace {
+// Limits of every architecture from sm_80 on (CUDA C++ Programming Guide, "Technical Specifications per Compute
+// Capability").
+constexpr uint32_t kMostThreads = 1024, kMostThreadsZ = 64, kMostBlocksYZ = 65535;
+constexpr uint32_t kStaticShared = 48 << 10;
+constexpr uint32_t kSharedBytes = 227 << 10;
+constexpr uint64_t kStackBytes = 64 << 10;
+
+Machine *current = nullptr; ///< the machine that runs a launch; one at a time in a process
+} // namespace
+
+Machine::Machine(MachineOptions given) : options(given), pool(given.checked), drawn(given.seed) {
+  shared.bytes = kSharedBytes;
+  shared.base = static_cast<std::byte *>(std::aligned_alloc(256, kSharedBytes + 1024));
+  shared.home = Home::Shared;
+  shared.name = "shared memory";
+  if (options.checked)
+    shared.cells = makeCells(kSharedBytes);
+}
+
+Machine::~Machine() {
+  std::free(shared.base);
+  if (shared.cells)
+    freeCells(shared.cells, kSharedBytes);
+}
+
+std::optional<Fault> Machine::refuse(const Code &kernel, const Launch &launch) const {
+  auto limits = [&](std::string what) {
+    return Fault{FaultKind::LaunchLimits, fmt::format("kernel '{}': {}", kernel.name, what)};
+  };
+  const Extent &b = launch.block, &g = launch.grid;
+  if (b.count() == 0 || b.count() > kMostThreads || b.x > kMostThreads || b.y > kMostThreads || b.z > kMostThreadsZ)
+    return limits(fmt::format("a block of {} x {} x {} threads; 1 to {} are possible, {} along z", b.x, b.y, b.z,
+                              kMostThreads, kMostThreadsZ));
+  if (g.count() == 0 || g.x > INT32_MAX || g.y > kMostBlocksYZ || g.z > kMostBlocksYZ)
+    return limits(
+        fmt::format("a grid of {} x {} x {} blocks; 1 to 2147483647 x 65535 x 65535 are possible", g.x, g.y, g.z));
+  if (kernel.maxThreads && b.count() > kernel.maxThreads)
+    return limits(
+        fmt::format("a block of {} threads, compiled for at most {} (.maxntid)", b.count(), kernel.maxThreads));
+  const uint32_t *required = kernel.requiredThreads;
+  if (required[0] && (b.x != required[0] || b.y != required[1] || b.z != required[2]))
+    return limits(fmt::format("a block of {} x {} x {} threads, compiled for {} x {} x {} (.reqntid)", b.x, b.y, b.z,
+                              required[0], required[1], required[2]));
+  if (kernel.sharedBytes > kStaticShared)
+    return limits(fmt::format("{} bytes of static shared memory; {} are possible", kernel.sharedBytes, kStaticShared));
+  if (kernel.sharedBytes + uint64_t{launch.dynamicSharedBytes} > kSharedBytes)
+    return limits(fmt::format("{} bytes of shared memory; {} are possible",
+                              kernel.sharedBytes + uint64_t{launch.dynamicSharedBytes}, kSharedBytes));
+  if (launch.parameters.size() != kernel.parameterBytes)
+    return limits(fmt::format("{} bytes of parameters; it takes {}", launch.parameters.size(), kernel.parameterBytes));
+  if (options.checked && (g.count() * b.count()) >> Stamp::kThreadBits)
+    return limits(
+        fmt::format("{} threads; checked mode tells {} apart", g.count() * b.count(), 1u << Stamp::kThreadBits));
+  return std::nullopt;
+}
+
+std::optional<Fault> Machine::launch(const Code &kernel, const Launch &launch) {
+  if (auto fault = refuse(kernel, launch))
+    return fault;
+  Machine *outer = std::exchange(current, this);
+  code = &kernel;
+  now = &launch;
+  found.reset();
+  auto perBlock = static_cast<uint32_t>(launch.block.count());
+  threads.resize(perBlock);
+  clock.threadsOfBlock = perBlock;
+  if (kernel.meets)
+    stacks.reserve(perBlock, kStackBytes + 2 * uint64_t{kernel.localBytes});
+  std::mt19937_64 random(drawn++);
+  sequence.resize(perBlock);
+  std::iota(sequence.begin(), sequence.end(), 0);
+  byWarp = sequence;
+  std::stable_sort(byWarp.begin(), byWarp.end(), [](uint32_t a, uint32_t b) { return a / 32 < b / 32; });
+  uint64_t blocks = launch.grid.count(), first = 0, step = 1;
+  if (options.order == ThreadOrder::Descending) {
+    std::reverse(sequence.begin(), sequence.end());
+    first = blocks - 1;
+    step = blocks - 1; // −1 modulo the number of blocks
+  } else if (options.order == ThreadOrder::Seeded) {
+    std::shuffle(sequence.begin(), sequence.end(), random);
+    first = random() % blocks;
+    do
+      step = 1 + random() % blocks;
+    while (std::gcd(step, blocks) != 1);
+  }
+  shared.bytes = (kernel.sharedBytes + 15) / 16 * 16 + launch.dynamicSharedBytes;
+  uint64_t block = first;
+  for (uint64_t i = 0; i < blocks && !found; ++i, block = (block + step) % blocks) {
+    beginBlock(block);
+    kernel.meets ? runFibers() : runLoop();
+    threadsRun += perBlock;
+  }
+  current = outer;
+  return std::move(found);
+}
+
+void Machine::beginBlock(uint64_t block) {
+  const Extent &b = now->block, &g = now->grid;
+  uint32_t bx = static_cast<uint32_t>(block % g.x), by = static_cast<uint32_t>(block / g.x % g.y),
+           bz = static_cast<uint32_t>(block / g.x / g.y);
+  std::memset(shared.base, 0xff, shared.bytes);
+  if (shared.cells)
+    std::memset(static_cast<void *>(shared.cells), 0, shared.bytes * sizeof(Cell));
+  uint32_t perBlock = clock.threadsOfBlock;
+  clock = BlockClock();
+  clock.threadsOfBlock = perBlock;
+  left = atBarrier = 0;
+  std::fill(std::begin(meetings), std::end(meetings), Meeting());
+  for (uint32_t i = 0; i < perBlock; ++i) {
+    Thread &t = threads[i];
+    uint32_t special[kSpecials] = {i % b.x, i / b.x % b.y, i / b.x / b.y, b.x, b.y,    b.z,   bx, by,
+                                   bz,      g.x,           g.y,           g.z, i & 31, i >> 5};
+    std::memcpy(t.special, special, sizeof special);
+    t.shared = shared.base;
+    t.localBytes = 0;
+    t.state = Thread::State::Ready;
+    t.index = i;
+    t.stamp = Stamp::make(now->work, block * perBlock + i);
+  }
+}
+
+void Machine::runLoop() {
+  inLoop = true;
+  if (!setjmp(loopEnd)) {
+    for (uint32_t i : sequence) {
+      running = &threads[i];
+      code->entry(running, now->parameters.data());
+    }
+  }
+  inLoop = false;
+}
+
+void Machine::runFibers() {
+  ready.clear();
+  for (uint32_t i : sequence) {
+    threads[i].stack = stacks.start(i, fiberMain);
+    ready.push_back(&threads[i]);
+  }
+  Thread *first = ready.front();
+  ready.pop_front();
+  running = first;
+  ++switches;
+  tccEmulationSwitch(&mainStack, first->stack);
+}
+
+void Machine::fiberMain() {
+  Machine &m = *current;
+  m.code->entry(m.running, m.now->parameters.data());
+  m.checkMeeting(*m.running, FaultKind::AbsentLane, "leaves");
+  if (m.atBarrier)
+    m.fail(FaultKind::DivergentBarrier, m.running, m.barrierSite,
+           fmt::format("a thread leaves while {} others wait at the barrier", m.atBarrier));
+  m.running->state = Thread::State::Left;
+  ++m.left;
+  m.next();
+  __builtin_unreachable();
+}
+
+/// Goes on with a thread that can; from one that waits or has left.
+void Machine::next() {
+  if (ready.empty()) {
+    if (left < threads.size()) {
+      const Thread *warp = nullptr, *barrier = nullptr;
+      uint32_t atWarp = 0;
+      for (const Thread &t : threads) {
+        if (t.state == Thread::State::AtWarp) {
+          warp = &t;
+          ++atWarp;
+        } else if (t.state == Thread::State::AtBarrier) {
+          barrier = &t;
+        }
+      }
+      const Thread *one = barrier ? barrier : warp;
+      fail(FaultKind::Deadlock, one, one->site,
+           fmt::format(
+               "{} threads wait at a barrier, {} at an operation of their warp, {} have left, and none can go on",
+               atBarrier, atWarp, left));
+    }
+    abandon(); // all have left: the block is done
+  }
+  Thread *to = ready.front();
+  ready.pop_front();
+  Thread *from = std::exchange(running, to);
+  if (from == to)
+    return;
+  ++switches;
+  tccEmulationSwitch(&from->stack, to->stack);
+}
+
+void Machine::wait(Thread &thread, Thread::State state) {
+  thread.state = state;
+  next();
+}
+
+void Machine::abandon() {
+  if (inLoop)
+    std::longjmp(loopEnd, 1);
+  void *ignored;
+  tccEmulationSwitch(&ignored, mainStack);
+  __builtin_unreachable();
+}
+
+void Machine::fail(FaultKind kind, const Thread *thread, uint32_t site, std::string what) {
+  std::string where = fmt::format("kernel '{}', {}", code->name, code->site(site));
+  if (thread)
+    what += fmt::format(" [block ({}, {}, {}), thread ({}, {}, {})]", thread->special[kBlock],
+                        thread->special[kBlock + 1], thread->special[kBlock + 2], thread->special[kTid],
+                        thread->special[kTid + 1], thread->special[kTid + 2]);
+  found = Fault{kind, where + ": " + what};
+  abandon();
+}
+
+void Machine::advanceTick(const Thread &thread) {
+  if (++clock.tick >> Stamp::kTickBits)
+    fail(
+        FaultKind::LaunchLimits, &thread, thread.site,
+        fmt::format("more than {} barriers in a block, which checked mode cannot count", (1u << Stamp::kTickBits) - 1));
+}
+
+/// A thread goes where its warp's meeting cannot end: other lanes wait for it.
+void Machine::checkMeeting(const Thread &thread, FaultKind kind, const char *what) {
+  const Meeting &meeting = meetings[thread.index / 32];
+  if (meeting.arrived && meeting.mask >> (thread.index & 31) & 1)
+    fail(kind, &thread, meeting.site,
+         fmt::format("lane {} {} while lanes of the mask {:#010x} wait for it", thread.index & 31, what, meeting.mask));
+}
+
+/// Waits for all lanes of `mask`; the last one does the operation for all.
+void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_t site) {
+  uint32_t lane = thread.index & 31, base = thread.index & ~31u;
+  thread.op = op;
+  thread.mask = mask;
+  thread.site = site;
+  if (!(mask >> lane & 1))
+    fail(FaultKind::DivergentShuffle, &thread, site,
+         fmt::format("lane {} is not in its own mask {:#010x}", lane, mask));
+  Meeting &meeting = meetings[base / 32];
+  bool agrees = meeting.arrived && meeting.mask == mask && meeting.site == site && meeting.op == op;
+  uint32_t arrived = (agrees ? meeting.arrived : 0) | 1u << lane;
+  // Whoever comes first looks at the others; those who agree with it need not, and whoever leaves looks at the meeting.
+  for (uint32_t l = 0; l < 32 && !agrees; ++l) {
+    if (!(mask >> l & 1) || l == lane)
+      continue;
+    if (base + l >= threads.size())
+      fail(FaultKind::AbsentLane, &thread, site,
+           fmt::format("the mask {:#010x} names lane {}, and the block ends before it", mask, l));
+    const Thread &other = threads[base + l];
+    if (other.state == Thread::State::Left)
+      fail(FaultKind::AbsentLane, &thread, site,
+           fmt::format("the mask {:#010x} names lane {}, which has left", mask, l));
+    if (other.state == Thread::State::AtBarrier)
+      fail(FaultKind::DivergentShuffle, &thread, site,
+           fmt::format("lane {} of the mask {:#010x} waits at a barrier, {}", l, mask, code->site(other.site)));
+    if (other.state == Thread::State::AtWarp && (other.op != op || other.mask != mask || other.site != site))
+      fail(FaultKind::DivergentShuffle, &thread, site,
+           fmt::format("lane {} of the mask {:#010x} is at another operation, {}", l, mask, code->site(other.site)));
+    arrived |= other.state == Thread::State::AtWarp ? 1u << l : 0;
+  }
+  meeting = {mask, site, arrived, op};
+  if (arrived != mask)
+    return wait(thread, Thread::State::AtWarp);
+  meeting = Meeting();
+  Thread *warp = &threads[base];
+  if (op == Thread::WarpOp::Shuffle) {
+    shuffle(warp, mask);
+  } else if (op == Thread::WarpOp::Vote) {
+    vote(warp, mask);
+  } else {
+    // Lanes outside the mask stay unordered with those inside; only a whole warp's meeting is remembered.
+    auto lanes = std::min<size_t>(32, threads.size() - base);
+    uint32_t whole = lanes == 32 ? ~0u : (1u << lanes) - 1;
+    if (options.checked && mask == whole) {
+      advanceTick(thread);
+      clock.warp[base / 32] = clock.tick;
+    }
+  }
+  // The others go on before any thread of another warp begins: their stacks are warm.
+  for (size_t i = std::min<size_t>(base + 32, byWarp.size()); i-- > base;) {
+    uint32_t index = byWarp[i];
+    if (mask >> (index & 31) & 1 && index != thread.index) {
+      threads[index].state = Thread::State::Ready;
+      ready.push_front(&threads[index]);
+    }
+  }
+}
+
+/// PTX ISA, "shfl.sync": lane j is computed from the segment mask and clamp in c; beyond the segment a lane keeps its
+/// own.
+void Machine::shuffle(Thread *warp, uint32_t mask) {
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    if (!(mask >> lane & 1))
+      continue;
+    Thread &t = warp[lane];
+    uint32_t select = t.select & 31, clamp = t.clamp & 31, segment = t.clamp >> 8 & 31;
+    auto most = static_cast<int>((lane & segment) | (clamp & ~segment));
+    auto least = static_cast<int>(lane & segment);
+    int source;
+    bool inside;
+    switch (t.mode) {
+    case 0: // up
+      source = static_cast<int>(lane) - static_cast<int>(select);
+      inside = source >= most;
+      break;
+    case 1: // down
+      source = static_cast<int>(lane + select);
+      inside = source <= most;
+      break;
+    case 2: // bfly
+      source = static_cast<int>(lane ^ select);
+      inside = source <= most;
+      break;
+    default: // idx
+      source = least | static_cast<int>(select & ~segment);
+      inside = source <= most;
+    }
+    if (!inside)
+      source = static_cast<int>(lane);
+    if (!(mask >> source & 1))
+      fail(FaultKind::AbsentLane, &t, t.site,
+           fmt::format("lane {} reads lane {}, which is not in the mask {:#010x}", lane, source, mask));
+    t.taken = warp[source].given;
+    t.flag = inside;
+  }
+}
+
+void Machine::vote(Thread *warp, uint32_t mask) {
+  uint32_t ballot = 0;
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    ballot |= mask >> lane & 1 && warp[lane].given ? 1u << lane : 0;
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    if (mask >> lane & 1)
+      warp[lane].taken = ballot;
+}
+
+/// What translated code calls. The names are those that ptx/ declares.
+struct Callbacks {
+  static void access(Thread *t, std::byte *address, uint32_t word, uint32_t site) {
+    Machine &m = *current;
+    uint32_t bytes = word & 0xff;
+    auto kind = static_cast<AccessKind>(word >> 8 & 15);
+    auto space = static_cast<Space>(word >> 12 & 15);
+    const char *what = kind == kWrite ? "a write" : "a read";
+    if (reinterpret_cast<uintptr_t>(address) & (bytes - 1))
+      m.fail(
+          FaultKind::Misaligned, t, site,
+          fmt::format("{} of {} bytes at {}: its address is no multiple of {}", what, bytes, fmt::ptr(address), bytes));
+    if (address >= t->local && address < t->local + t->localBytes) {
+      if (space != Space::Local && space != Space::Generic)
+        m.fail(FaultKind::WrongSpace, t, site, "the address is in local memory");
+      uint64_t at = static_cast<uint64_t>(address - t->local);
+      if (at + bytes > t->localBytes)
+        m.fail(FaultKind::OutOfBounds, t, site,
+               fmt::format("{} runs over the end of local memory ({} bytes)", what, t->localBytes));
+      for (uint32_t i = 0; i < bytes; ++i) {
+        if (kind == kWrite)
+          t->localWritten[at + i] = 1;
+        else if (!t->localWritten[at + i])
+          m.fail(FaultKind::UninitialisedRead, t, site,
+                 fmt::format("{} of byte {} of local memory, which nothing has written", what, at + i));
+      }
+      return;
+    }
+    Allocation *in;
+    if (address >= m.shared.base && address < m.shared.base + m.shared.bytes + 1024) {
+      in = &m.shared;
+      if (space != Space::Shared && space != Space::Generic)
+        m.fail(FaultKind::WrongSpace, t, site, "the address is in shared memory");
+      if (!in->holds(address, bytes))
+        m.fail(FaultKind::OutOfBounds, t, site,
+               fmt::format("{} of {} bytes at byte {} of shared memory ({} bytes)", what, bytes, address - in->base,
+                           in->bytes));
+    } else {
+      in = m.pool.find(address, bytes);
+      if (!in)
+        m.fail(FaultKind::OutOfBounds, t, site,
+               fmt::format("{} of {} bytes at {}: {}", what, bytes, fmt::ptr(address), m.pool.describe(address)));
+      if (space == Space::Shared || space == Space::Local || (space == Space::Const) != (in->home == Home::Constant))
+        m.fail(FaultKind::WrongSpace, t, site, fmt::format("the address is in {}", in->name));
+    }
+    if (auto fault = m.pool.touch(*in, address, bytes, kind, t->stamp, m.clock, what))
+      m.fail(fault->kind, nullptr, site, std::move(fault->text));
+  }
+
+  static uint64_t shuffle(Thread *t, uint32_t mode, uint32_t value, uint32_t select, uint32_t clamp, uint32_t mask,
+                          uint32_t site) {
+    t->mode = mode;
+    t->given = value;
+    t->select = select;
+    t->clamp = clamp;
+    current->meetWarp(*t, Thread::WarpOp::Shuffle, mask, site);
+    return t->taken | uint64_t{t->flag} << 32;
+  }
+
+  static uint32_t vote(Thread *t, uint32_t predicate, uint32_t mask, uint32_t site) {
+    t->given = predicate;
+    current->meetWarp(*t, Thread::WarpOp::Vote, mask, site);
+    return t->taken;
+  }
+
+  static void warpSync(Thread *t, uint32_t mask, uint32_t site) {
+    current->meetWarp(*t, Thread::WarpOp::Sync, mask, site);
+  }
+
+  /// PTX ISA, "barrier": bar.sync is for all threads of the block. That other warps wait at another instruction would
+  /// be allowed; no kernel of ours means it, so it is a fault here.
+  static void barrier(Thread *t, uint32_t site) {
+    Machine &m = *current;
+    t->site = site;
+    m.checkMeeting(*t, FaultKind::DivergentShuffle, "waits at a barrier");
+    if (m.left)
+      m.fail(FaultKind::DivergentBarrier, t, site,
+             fmt::format("{} threads of the block have left before the barrier", m.left));
+    if (m.atBarrier && m.barrierSite != site)
+      m.fail(FaultKind::DivergentBarrier, t, site,
+             fmt::format("other threads of the block wait at {}", m.code->site(m.barrierSite)));
+    m.barrierSite = site;
+    if (++m.atBarrier < m.threads.size())
+      return m.wait(*t, Thread::State::AtBarrier);
+    m.atBarrier = 0;
+    if (m.options.checked) {
+      m.advanceTick(*t);
+      m.clock.barrier = m.clock.tick;
+    }
+    for (uint32_t i : m.sequence) {
+      threads(m)[i].state = Thread::State::Ready;
+      if (i != t->index)
+        m.ready.push_back(&threads(m)[i]);
+    }
+  }
+  static std::vector<Thread> &threads(Machine &m) { return m.threads; }
+
+  static void divisionByZero(Thread *t, uint32_t site) {
+    current->fail(FaultKind::DivisionByZero, t, site, "the divisor is 0; a device's result is unspecified");
+  }
+  static void trap(Thread *t, uint32_t site) { current->fail(FaultKind::Trap, t, site, "the kernel traps"); }
+};
+
+std::vector<std::pair<std::string, void *>> Machine::runtimeFunctions() {
+  return {{"tccEmulationAccess", reinterpret_cast<void *>(&Callbacks::access)},
+          {"tccEmulationShuffle", reinterpret_cast<void *>(&Callbacks::shuffle)},
+          {"tccEmulationVote", reinterpret_cast<void *>(&Callbacks::vote)},
+          {"tccEmulationWarpSync", reinterpret_cast<void *>(&Callbacks::warpSync)},
+          {"tccEmulationBarrier", reinterpret_cast<void *>(&Callbacks::barrier)},
+          {"tccEmulationDivisionByZero", reinterpret_cast<void *>(&Callbacks::divisionByZero)},
+          {"tccEmulationTrap", reinterpret_cast<void *>(&Callbacks::trap)}};
+}
+
+} // namespace tcc::emulation

@@ -1,0 +1,154 @@
+//===- Main.cpp - probes [NAME...] | --list ------------------------------===//
+//
+// Runs each probe in a process of its own, since a fault ends a context for good. Exit status 1 if any failed.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/probes/Probe.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace tcc::probes {
+
+Driver cu;
+
+namespace {
+int failures = 0;
+
+void openDriver() {
+  void *library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    std::fprintf(stderr, "probes: %s\n", ::dlerror());
+    ::_exit(2);
+  }
+#define TCC_FIND(member, symbol, parameters)                                                                           \
+  cu.member = reinterpret_cast<decltype(cu.member)>(::dlsym(library, #symbol));
+  TCC_CUDA_ENTRY_POINTS(TCC_FIND)
+#undef TCC_FIND
+}
+
+std::string module(const std::string &body, const std::string &declared) {
+  return ".version 7.8\n.target sm_80\n.address_size 64\n" + declared +
+         ".visible .entry k(.param .u64 x, .param .u64 y) {\n.reg .pred %p<32>; .reg .b16 %h<32>; .reg .b32 %r<32>; "
+         ".reg .b64 %d<32>;\n"
+         "ld.param.b64 %d1, [x]; ld.param.b64 %d2, [y]; mov.u32 %r1, %tid.x;\n" +
+         body + "\nret; }\n";
+}
+
+/// 0: passed.
+int runOne(const Probe &probe) {
+  openDriver();
+  Program program(std::strncmp(probe.name, "Bare", 4) != 0); // those run before anything is initialised
+  probe.run(program);
+  return failures ? 1 : 0;
+}
+} // namespace
+
+void expect(bool holds, const char *condition, int line) {
+  if (holds)
+    return;
+  ++failures;
+  std::fprintf(stderr, "  line %d: %s\n", line, condition);
+}
+
+std::vector<Probe> &probes() {
+  static std::vector<Probe> all;
+  return all;
+}
+
+Program::Program(bool started) {
+  if (!started)
+    return;
+  CUdevice device = 0;
+  if (cu.init(0) != CUDA_SUCCESS || cu.deviceGet(&device, 0) != CUDA_SUCCESS) {
+    std::fprintf(stderr, "probes: no device\n");
+    ::_exit(2);
+  }
+  cu.devicePrimaryCtxRetain(&context, device);
+  cu.ctxSetCurrent(context);
+  cu.streamCreate(&stream, CU_STREAM_NON_BLOCKING);
+  cu.streamCreate(&other, CU_STREAM_NON_BLOCKING);
+  for (CUdeviceptr *buffer : {&a, &b, &c}) {
+    cu.memAlloc(buffer, 256);
+    cu.memsetD8Async(*buffer, 0, 256, stream);
+  }
+  cu.memHostAlloc(reinterpret_cast<void **>(&pinned), 256, 0);
+  std::memset(pinned, 0, 256);
+  cu.eventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  store7 = kernel("st.global.b32 [%d1], 7;");
+  add1 = kernel("ld.global.b32 %r2, [%d1]; add.s32 %r2, %r2, 1; st.global.b32 [%d1], %r2;");
+  expect(cu.streamSynchronize(stream) == CUDA_SUCCESS, "the program starts", 0);
+}
+
+CUfunction Program::kernel(const std::string &body, const std::string &declared) {
+  CUmodule loaded = nullptr;
+  CUfunction function = nullptr;
+  expect(cu.moduleLoadDataEx(&loaded, module(body, declared).c_str(), 0, nullptr, nullptr) == CUDA_SUCCESS,
+         body.c_str(), 0);
+  expect(cu.moduleGetFunction(&function, loaded, "k") == CUDA_SUCCESS, "the kernel exists", 0);
+  return function;
+}
+
+CUresult Program::launch(CUfunction function, CUdeviceptr first, CUdeviceptr second, CUstream in, unsigned threads) {
+  void *parameters[] = {&first, &second};
+  return cu.launchKernel(function, 1, 1, 1, threads, 1, 1, 0, in ? in : stream, parameters, nullptr);
+}
+
+uint64_t Program::compute(const std::string &body, uint64_t x, uint64_t y) {
+  uint64_t words[3] = {x, y, 0};
+  cu.memcpyHtoDAsync(a, words, sizeof words, stream);
+  bool wide = body.find("%d0") != std::string::npos;
+  CUfunction function = kernel("mov.b64 %d20, %d1; ld.global.b64 %d1, [%d20]; ld.global.b64 %d2, [%d20+8];\n"
+                               "cvt.u32.u64 %r1, %d1; cvt.u32.u64 %r2, %d2; cvt.u16.u64 %h1, %d1;\n" +
+                               body + (wide ? "" : "\ncvt.u64.u32 %d0, %r0;") + "\nst.global.b64 [%d20+16], %d0;");
+  launch(function, a);
+  cu.memcpyDtoHAsync(words, a, sizeof words, stream);
+  expect(cu.streamSynchronize(stream) == CUDA_SUCCESS, body.c_str(), 0);
+  return words[2];
+}
+
+unsigned Program::word(CUdeviceptr from) {
+  unsigned value = 0;
+  cu.ctxSynchronize();
+  cu.memcpyDtoHAsync(&value, from, 4, stream);
+  cu.streamSynchronize(stream);
+  return value;
+}
+
+CUgraphExec Program::instantiate(CUgraph graph) {
+  CUgraphExec executable = nullptr;
+  EXPECT(cu.graphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+  return executable;
+}
+
+} // namespace tcc::probes
+
+int main(int count, char **arguments) {
+  using namespace tcc::probes;
+  std::vector<std::string> wanted(arguments + 1, arguments + count);
+  if (wanted == std::vector<std::string>{"--list"}) {
+    for (const Probe &probe : probes())
+      std::printf("%-40s %s\n", probe.name, probe.section);
+    return 0;
+  }
+  int passed = 0, failed = 0;
+  for (const Probe &probe : probes()) {
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), probe.name) == wanted.end())
+      continue;
+    std::fflush(nullptr);
+    pid_t child = ::fork();
+    if (child == 0)
+      ::_exit(runOne(probe)); // without the stand-in's own verdict: many probes make mistakes on purpose
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    good ? ++passed : ++failed;
+    std::printf("%s %s (%s)\n", good ? "ok  " : "FAIL", probe.name, probe.section);
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed || !passed ? 1 : 0;
+}

@@ -1,0 +1,124 @@
+//===- NumberProbes.cpp - beliefs about PTX instructions -----------------===//
+//
+// Places where a translator could err: rounding, NaN, shifts beyond the width, lanes beyond a segment.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/probes/Probe.h"
+
+#include <cmath>
+
+using namespace tcc::probes;
+
+PROBE(ANanOfF32IsOne, "Programming Guide: Floating-Point Standard") {
+  EXPECT(p.compute("add.rn.f32 %r0, %r1, %r2;", 0xffc12345, 0x3f800000) == 0x7fffffff);
+  EXPECT(p.compute("mul.rn.f32 %r0, %r1, %r2;", 0x7f800000, 0) == 0x7fffffff);
+  EXPECT(p.compute("sqrt.rn.f32 %r0, %r1;", 0xbf800000) == 0x7fffffff);
+}
+PROBE(AnFmaRoundsOnce, "PTX ISA: fma") {
+  float x = 1 + 0x1p-12f;
+  EXPECT(p.compute("fma.rn.f32 %r0, %r1, %r1, %r2;", bits(x), bits(-1 - 0x1p-11f)) == bits(0x1p-24f));
+}
+PROBE(SubnormalNumbersStay, "PTX ISA: add, mul (no .ftz)") {
+  EXPECT(p.compute("mul.rn.f32 %r0, %r1, %r2;", 0x00800000, 0x3f000000) == 0x00400000);
+  EXPECT(p.compute("add.rn.f32 %r0, %r1, %r2;", 1, 1) == 2);
+  EXPECT(p.compute("div.rn.f32 %r0, %r1, %r2;", 0x00000003, 0x40000000) == 2); // a tie, to even
+}
+PROBE(DivisionsAndRootsAreExact, "PTX ISA: div, sqrt, rcp (.rn)") {
+  for (float x : {3.0f, 0.1f, 1e-38f, 16777215.0f}) {
+    EXPECT(p.compute("div.rn.f32 %r0, %r1, %r2;", bits(x), bits(7.7f)) == bits(x / 7.7f));
+    EXPECT(p.compute("sqrt.rn.f32 %r0, %r1;", bits(x)) == bits(std::sqrt(x)));
+    EXPECT(p.compute("rcp.rn.f32 %r0, %r1;", bits(x)) == bits(1 / x));
+  }
+}
+PROBE(MinimaPreferNumbers, "PTX ISA: min, max") {
+  EXPECT(p.compute("min.f32 %r0, %r1, %r2;", 0x7fc00000, bits(2.0f)) == bits(2.0f));
+  EXPECT(p.compute("min.f32 %r0, %r1, %r2;", bits(0.0f), bits(-0.0f)) == bits(-0.0f));
+  EXPECT(p.compute("max.f32 %r0, %r1, %r2;", bits(-0.0f), bits(0.0f)) == bits(0.0f));
+  EXPECT(p.compute("max.NaN.f32 %r0, %r1, %r2;", 0x7fc00000, bits(2.0f)) == 0x7fffffff);
+  EXPECT(p.compute("max.f32 %r0, %r1, %r2;", 0x7fc00000, 0xffc00000) == 0x7fffffff);
+}
+PROBE(ConversionsToIntegersClamp, "PTX ISA: cvt") {
+  EXPECT(p.compute("cvt.rzi.s32.f32 %r0, %r1;", bits(3e9f)) == 0x7fffffff);
+  EXPECT(p.compute("cvt.rzi.u32.f32 %r0, %r1;", bits(-3.0f)) == 0);
+  EXPECT(p.compute("cvt.rni.s32.f32 %r0, %r1;", bits(2.5f)) == 2);
+  EXPECT(p.compute("cvt.rmi.s32.f32 %r0, %r1;", bits(-2.5f)) == 0xfffffffd);
+}
+PROBE(NanBecomesAnInteger, "PTX ISA: cvt, notes on NaN") {
+  EXPECT(p.compute("cvt.rzi.s32.f32 %r0, %r1;", 0x7fc00000) == 0);
+  EXPECT(p.compute("cvt.rzi.s64.f32 %d0, %r1;", 0x7fc00000) == uint64_t{1} << 63);
+  EXPECT(p.compute("cvt.rzi.s32.f64 %r0, %d1;", 0x7ff8000000000000) == 0x80000000);
+}
+PROBE(RoundingToIntegralNumbers, "PTX ISA: cvt (.rni, .rzi, .rmi, .rpi)") {
+  EXPECT(p.compute("cvt.rni.f32.f32 %r0, %r1;", bits(-0.5f)) == bits(-0.0f));
+  EXPECT(p.compute("cvt.rpi.f32.f32 %r0, %r1;", bits(1.25f)) == bits(2.0f));
+}
+PROBE(Bfloat16RoundsToEven, "PTX ISA: cvt.rn.bf16.f32") {
+  EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0x3f808000) == 0x3f80);
+  EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0x3f818000) == 0x3f82);
+  EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0x7f7fffff) == 0x7f80);
+  EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0xff800001) == 0x7fff);
+}
+PROBE(APairTakesItsUpperHalfFirst, "PTX ISA: cvt.rn.bf16x2.f32") {
+  EXPECT(p.compute("cvt.rn.bf16x2.f32 %r0, %r1, %r2;", bits(1.0f), bits(2.0f)) == 0x3f804000);
+}
+PROBE(HalfRoundsOnce, "PTX ISA: cvt.rn.f16") {
+  EXPECT(p.compute("cvt.rn.f16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", bits(65520.0f)) == 0x7c00);
+  EXPECT(p.compute("cvt.rn.f16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", bits(0x1p-25f)) == 0);
+  // Above a tie by less than f32 can tell: rounding twice would give 0x3c00.
+  EXPECT(p.compute("cvt.rn.f16.f64 %h0, %d1; cvt.u32.u16 %r0, %h0;", std::bit_cast<uint64_t>(1 + 0x1p-11 + 0x1p-40)) ==
+         0x3c01);
+}
+PROBE(ShiftsClampTheirAmount, "PTX ISA: shl, shr") {
+  EXPECT(p.compute("shl.b32 %r0, %r1, %r2;", 1, 32) == 0);
+  EXPECT(p.compute("shr.s32 %r0, %r1, %r2;", 0x80000000, 99) == 0xffffffff);
+  EXPECT(p.compute("shf.l.wrap.b32 %r0, %r1, %r2, 33;", 0x80000000, 1) == 3);
+}
+PROBE(FieldsBeyondTheWidth, "PTX ISA: bfe") {
+  EXPECT(p.compute("bfe.s32 %r0, %r1, 28, 8;", 0x80000000) == 0xfffffff8);
+  EXPECT(p.compute("bfe.u32 %r0, %r1, 28, 8;", 0x80000000) == 8);
+  EXPECT(p.compute("bfe.s32 %r0, %r1, 4, 0;", 0xffffffff) == 0);
+}
+PROBE(PermutedBytesCopySigns, "PTX ISA: prmt") {
+  EXPECT(p.compute("prmt.b32 %r0, %r1, %r2, 0xc321;", 0x11223344, 0x800000f0) == 0xff112233);
+}
+PROBE(TheHighHalfOfAProduct, "PTX ISA: mul.hi") {
+  EXPECT(p.compute("mul.hi.u64 %d0, %d1, %d2;", ~uint64_t{0}, ~uint64_t{0}) == ~uint64_t{0} - 1);
+  EXPECT(p.compute("mul.hi.s32 %r0, %r1, %r2;", 0xffffffff, 5) == 0xffffffff);
+}
+PROBE(ACarryTravels, "PTX ISA: add.cc, addc") {
+  EXPECT(p.compute("add.cc.u64 %d3, %d1, %d2; addc.u64 %d0, 0, 0;", ~uint64_t{0}, 1) == 1);
+}
+
+namespace {
+/// What lane `lane` gets from a shuffle of the lanes' numbers, and whether it was inside its segment (bit 8).
+unsigned shuffled(Program &p, const std::string &form, unsigned lane) {
+  CUfunction kernel = p.kernel("mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d1, %d3;\nshfl.sync." + form +
+                               ", -1;\nselp.b32 %r5, 256, 0, %p1; or.b32 %r4, %r4, %r5; st.global.b32 [%d3], %r4;");
+  p.launch(kernel, p.a, 0, nullptr, 32);
+  return p.word(p.a + 4 * lane);
+}
+} // namespace
+
+PROBE(AShuffleBeyondItsSegmentKeepsItsOwn, "PTX ISA: shfl.sync") {
+  EXPECT(shuffled(p, "up.b32 %r4|%p1, %r1, 3, 0", 2) == 2);
+  EXPECT(shuffled(p, "up.b32 %r4|%p1, %r1, 3, 0", 9) == 256 + 6);
+  EXPECT(shuffled(p, "down.b32 %r4|%p1, %r1, 3, 31", 30) == 30);
+  EXPECT(shuffled(p, "down.b32 %r4|%p1, %r1, 3, 0x181f", 6) == 6);
+  EXPECT(shuffled(p, "bfly.b32 %r4|%p1, %r1, 5, 31", 8) == 256 + 13);
+  EXPECT(shuffled(p, "idx.b32 %r4|%p1, %r1, 11, 0x181f", 20) == 256 + 19);
+}
+PROBE(ABallotIsOfItsMask, "PTX ISA: vote.sync") {
+  CUfunction whole = p.kernel("setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r4, %p1, -1;\nsetp.eq.u32 %p2, %r1, 0; "
+                              "@%p2 st.global.b32 [%d1], %r4;");
+  p.launch(whole, p.b, 0, nullptr, 32);
+  EXPECT(p.word(p.b) == 31);
+}
+PROBE(ABarrierOrdersSharedMemory, "PTX ISA: bar.sync") {
+  CUfunction kernel = p.kernel(
+      "mul.wide.u32 %d3, %r1, 4; mov.b64 %d4, part; add.s64 %d5, %d4, %d3; st.shared.b32 [%d5], %r1; bar.sync 0;\n"
+      "sub.s32 %r2, 63, %r1; mul.wide.u32 %d6, %r2, 4; add.s64 %d6, %d4, %d6; ld.shared.b32 %r3, [%d6];\n"
+      "add.s64 %d7, %d1, %d3; st.global.b32 [%d7], %r3;",
+      ".shared .align 4 .b8 part[256];\n");
+  p.launch(kernel, p.a, 0, nullptr, 64);
+  EXPECT(p.word(p.a) == 63 && p.word(p.a + 40) == 53 && p.word(p.a + 252) == 0);
+}

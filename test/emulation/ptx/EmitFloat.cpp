@@ -1,0 +1,145 @@
+//===- EmitFloat.cpp - floating-point arithmetic (9.7.3 to 9.7.5) --------===//
+//
+// Only what has one result is emulated: .rn, no .ftz, nothing approximate. `add.f32` without a rounding is refused,
+// too, since ptxas may contract it with a product.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/ptx/Emitter.h"
+
+using namespace llvm;
+
+namespace tcc::emulation::ptx {
+
+void Emitter::takeRounding(const ScalarType &type) {
+  if (has("ftz"))
+    refuse("flushes subnormal numbers to 0; compile without -nvptx-f32ftz and denormal-fp-math attributes");
+  for (std::string_view directed : {"rz", "rm", "rp"})
+    if (has(directed))
+      refuse(fmt::format("of roundings only .rn is emulated, not .{}", directed));
+  if (!has("rn"))
+    refuse("without a rounding it may be contracted to an fma; write .rn");
+}
+
+/// One operation per lane on numbers of 16 bits, computed in f32 and rounded: exact, since f32 has more than twice the
+/// bits and two more.
+Value *Emitter::narrowBinary(const ScalarType &t, function_ref<Value *(unsigned)> make) {
+  Value *result = nullptr;
+  for (unsigned lane = 0; lane < t.lanes; ++lane) {
+    Value *bits = make(lane);
+    if (t.lanes == 1)
+      return bits;
+    Value *shifted = builder.CreateShl(builder.CreateZExt(bits, builder.getInt32Ty()), 16 * lane);
+    result = result ? builder.CreateOr(result, shifted) : shifted;
+  }
+  return result;
+}
+
+void Emitter::floatArithmetic(const ScalarType &t) {
+  takeRounding(t);
+  auto apply = [&](Value *a, Value *b) {
+    return now->opcode == "add"   ? builder.CreateFAdd(a, b)
+           : now->opcode == "sub" ? builder.CreateFSub(a, b)
+           : now->opcode == "mul" ? builder.CreateFMul(a, b)
+                                  : builder.CreateFDiv(a, b);
+  };
+  if (t.bits > 16)
+    return setFloat(now->operands[0], apply(inFloat(1, t), inFloat(2, t)), t);
+  if (now->opcode == "div")
+    refuse("there is no division in 16 bits");
+  Value *a = in(1, t.wholeBits()), *b = in(2, t.wholeBits());
+  ScalarType one{t.kind, 16, 1};
+  out(narrowBinary(t, [&](unsigned lane) {
+    auto part = [&](Value *v) {
+      return widen(builder.CreateTrunc(builder.CreateLShr(v, 16 * lane), builder.getInt16Ty()), one);
+    };
+    return narrow(apply(part(a), part(b)), one, false);
+  }));
+}
+
+void Emitter::fusedMultiplyAdd() {
+  expectOperands(4);
+  ScalarType t = type();
+  takeRounding(t);
+  if (t.bits > 16) {
+    Value *a = inFloat(1, t), *b = inFloat(2, t), *c = inFloat(3, t);
+    return setFloat(now->operands[0], builder.CreateIntrinsic(Intrinsic::fma, {a->getType()}, {a, b, c}), t);
+  }
+  Value *operands[3] = {in(1, t.wholeBits()), in(2, t.wholeBits()), in(3, t.wholeBits())};
+  ScalarType one{t.kind, 16, 1};
+  out(narrowBinary(t, [&](unsigned lane) {
+    SmallVector<Value *> arguments;
+    for (Value *v : operands)
+      arguments.push_back(
+          builder.CreateFPExt(widen(builder.CreateTrunc(builder.CreateLShr(v, 16 * lane), builder.getInt16Ty()), one),
+                              builder.getDoubleTy()));
+    arguments.push_back(builder.getInt32(t.kind == 'h' ? 7 : 10));
+    return call("tccEmulationFusedTo16", builder.getInt16Ty(), arguments);
+  }));
+}
+
+void Emitter::roundedFunction() {
+  expectOperands(2);
+  ScalarType t = type();
+  if (has("approx"))
+    return refuseApproximate();
+  takeRounding(t);
+  if (t.kind != 'f' || t.bits < 32)
+    refuse("exists in f32 and f64");
+  Value *a = inFloat(1, t);
+  Value *result =
+      now->opcode == "sqrt" ? intrinsic(Intrinsic::sqrt, {a}) : builder.CreateFDiv(ConstantFP::get(a->getType(), 1), a);
+  setFloat(now->operands[0], result, t);
+}
+
+/// −0 is less than 0. Of a number and a NaN the result is the number; with .NaN it is NaN.
+void Emitter::floatMinimumMaximum(const ScalarType &t) {
+  bool nan = has("NaN"), least = now->opcode == "min";
+  if (has("ftz"))
+    refuse("flushes subnormal numbers to 0");
+  Intrinsic::ID id =
+      nan ? (least ? Intrinsic::minimum : Intrinsic::maximum) : (least ? Intrinsic::minimumnum : Intrinsic::maximumnum);
+  if (t.bits == 64) {
+    // Of two NaNs, and with .NaN of one, the result is the canonical one.
+    Value *result = builder.CreateBinaryIntrinsic(id, inFloat(1, t), inFloat(2, t));
+    Value *bits = builder.CreateBitCast(result, builder.getInt64Ty());
+    return out(builder.CreateSelect(builder.CreateFCmpUNO(result, result), builder.getInt64(INT64_MAX), bits));
+  }
+  if (t.bits == 32)
+    return setFloat(now->operands[0], builder.CreateBinaryIntrinsic(id, inFloat(1, t), inFloat(2, t)), t);
+  Value *a = in(1, t.wholeBits()), *b = in(2, t.wholeBits());
+  ScalarType one{t.kind, 16, 1};
+  out(narrowBinary(t, [&](unsigned lane) {
+    auto part = [&](Value *v) {
+      return widen(builder.CreateTrunc(builder.CreateLShr(v, 16 * lane), builder.getInt16Ty()), one);
+    };
+    return narrow(builder.CreateBinaryIntrinsic(id, part(a), part(b)), one, false);
+  }));
+}
+
+/// The sign of the first operand, the magnitude of the second.
+void Emitter::copySign() {
+  expectOperands(3);
+  ScalarType t = type();
+  Value *sign = builder.CreateAnd(in(1, t.bits), ConstantInt::get(context, APInt::getSignMask(t.bits)));
+  out(builder.CreateOr(sign,
+                       builder.CreateAnd(in(2, t.bits), ConstantInt::get(context, APInt::getSignedMaxValue(t.bits)))));
+}
+
+void Emitter::testProperty() {
+  expectOperands(2);
+  static const std::pair<std::string_view, FPClassTest> properties[] = {
+      {"finite", fcFinite},  {"infinite", fcInf},  {"number", FPClassTest(fcAllFlags & ~fcNan)},
+      {"notanumber", fcNan}, {"normal", fcNormal}, {"subnormal", fcSubnormal}};
+  for (auto &[name, classes] : properties)
+    if (has(name)) {
+      Value *a = inFloat(1, type());
+      return out(builder.createIsFPClass(a, classes));
+    }
+  refuse("this property is not emulated");
+}
+
+void Emitter::refuseApproximate() {
+  refuse("an approximate result differs between architectures; compute it from exact operations");
+}
+
+} // namespace tcc::emulation::ptx

@@ -1,0 +1,61 @@
+"""Real models trained by `trun --device cuda` on the stand-in of the driver: `test_models.py STANDIN [--all] [NAME...]`.
+
+STANDIN is the folder of libcuda.so.1. Twenty losses and every parameter's change are compared with PyTorch's (fast mode);
+one update of each model runs with every check on, in three orders of threads and queued work. --all takes the whole zoo.
+"""
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+from common import BIN, ROOT, ZOO, EndToEnd  # noqa: E402
+
+import json  # noqa: E402
+import os  # noqa: E402
+import subprocess  # noqa: E402
+
+STANDIN = Path(sys.argv.pop(1)).resolve()
+SOME = ["mlp", "lstm-lm"]
+CASES = sorted(p.parent.name for p in ZOO.glob("*/expected.json")) if "--all" in sys.argv else SOME
+sys.argv = [word for word in sys.argv if word != "--all"]
+ORDERS = [("ascending", 1), ("descending", 2), ("seeded", 3)]
+
+
+def stand_in(**settings):
+    path = ":".join(filter(None, [str(STANDIN), os.environ.get("LD_LIBRARY_PATH")]))
+    return {"LD_LIBRARY_PATH": path} | {f"TCC_EMULATION_{key.upper()}": str(value) for key, value in settings.items()}
+
+
+class Models(EndToEnd):
+    def test_losses_are_pytorchs(self):
+        check = [sys.executable, ZOO / "check.py", "--bin", BIN, "--target", "cuda:sm_90", "--device", "cuda", "--timeout", "1200",
+                 *(ZOO / case for case in CASES)]
+        done = subprocess.run(check, env=os.environ | stand_in(mode="fast", order="seeded"), capture_output=True, text=True)
+        print(done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-4000:])
+
+    def test_an_update_passes_every_check(self):
+        for case in CASES:
+            plan = self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--target", "cuda:sm_90",
+                                plan=f"{case}.tplan")
+            report = json.loads(self.succeed("tcc", "report", plan, "--json").out)
+            resident = (report["memory"]["resident_bytes"] + 255) // 256 * 256
+            losses = set()
+            for order, seed in ORDERS:
+                with self.subTest(case=case, order=order):
+                    run = self.train(plan, ZOO / case / "data.safetensors", "--device", "cuda", "--no-release", steps=1,
+                                     out=f"{case}-{order}", env=stand_in(mode="checked", order=order, seed=seed, cleared=resident))
+                    losses.add((run / "metrics.jsonl").read_text().split('"loss"')[1].split(",")[0])
+            self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
+
+    def test_messages_about_the_driver(self):
+        plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
+        for settings, words in [({"devices": 0}, ["no .*(device|card)"]), ({"device": "sm_80"}, ["sm_90"]), ({"memory": 4096}, ["memory"]),
+                                ({"driver": 11040}, ["driver"])]:
+            self.refuse(1, words, "trun", plan, "--data", ZOO / "mlp/data.safetensors", "--device", "cuda", "--steps", 1,
+                        env=stand_in(**settings))
+
+
+if __name__ == "__main__":
+    print(f"root {ROOT}, stand-in {STANDIN}")
+    unittest.main(verbosity=2)

@@ -1,0 +1,84 @@
+//===- ReportCardTest.cpp - what a CUDA card would take at best -----------===//
+#include "compiler/target/cuda/Cards.h"
+#include "test/unit/report/HandMadePlan.h"
+#include "tools/tcc/Report.h"
+#include "tools/tcc/ReportCard.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+using namespace tcc;
+using namespace tcc::report;
+using namespace tcc::test;
+
+namespace {
+/// For a card of 10¹² bytes a second or so: two launches are bound by memory, one by arithmetic.
+plan::Plan cudaPlan(const std::string &card) {
+  plan::Plan plan = handMadePlan();
+  plan.set_target("cuda:sm_90");
+  plan.set_card(card);
+  plan::Entry &step = *plan.mutable_entries(0);
+  step.mutable_instructions(0)->set_bytes(4'800'000'000);
+  step.mutable_instructions(1)->mutable_kernel()->set_symbol("k_loops");
+  step.mutable_instructions(1)->mutable_kernel()->set_loops("attention");
+  step.mutable_instructions(1)->set_flops(66.9e9);
+  step.mutable_instructions(2)->set_bytes(9'600'000'000);
+  return plan;
+}
+} // namespace
+
+TEST(ReportCard, IsTheRooflineOfANamedCard) {
+  plan::Plan plan = cudaPlan("h200");
+  nlohmann::ordered_json card = cardJson(analyzePlan(plan, 0));
+  EXPECT_EQ(card["name"], "h200");
+  EXPECT_TRUE(card["named"]);
+  EXPECT_EQ(card["launches"], 4);
+  // 1 ms and 2 ms of 4.8 TB/s, 1 ms of 66.9 Tflop/s, next to nothing for 64 bytes.
+  EXPECT_NEAR(card["best_seconds"].get<double>(), 4e-3, 1e-9);
+  EXPECT_NEAR(card["memory_bound_share"].get<double>(), 0.75, 1e-6);
+  EXPECT_NEAR(card["best_seconds_on_tensor_cores"].get<double>(), 4e-3, 1e-9) << "f32 has none";
+  ASSERT_EQ(card["floor"].size(), 1u);
+  EXPECT_EQ(card["floor"][0]["loops"], "attention");
+  EXPECT_EQ(card["floor"][0]["count"], 1);
+  plan.set_precision("bf16");
+  card = cardJson(analyzePlan(plan, 0));
+  EXPECT_NEAR(card["best_seconds_on_tensor_cores"].get<double>(), 3e-3 + 66.9e9 / 989.4e12, 1e-9);
+  EXPECT_NEAR(card["best_seconds"].get<double>(), 4e-3, 1e-9) << "what kernels use today";
+}
+
+TEST(ReportCard, IsTheUsualCardOfTheArchitectureWithoutAName) {
+  plan::Plan plan = cudaPlan("");
+  Report report = analyzePlan(plan, 0);
+  nlohmann::ordered_json card = cardJson(report);
+  EXPECT_EQ(card["name"], "h100");
+  EXPECT_FALSE(card["named"]);
+  EXPECT_NEAR(card["best_seconds"].get<double>(), 3 * 4.8 / 3350 + 1e-3, 1e-9);
+  std::string text = cardText(report);
+  for (const char *part : {"H100 SXM (sm_90)", "one update takes at least 5.3 ms in 4 launches", "measured on no card",
+                           "one thread a tile", "attention"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
+}
+
+TEST(ReportCard, OtherTargetsHaveNone) {
+  plan::Plan plan = handMadePlan();
+  EXPECT_TRUE(cardJson(analyzePlan(plan, 0)).is_null());
+  EXPECT_EQ(cardText(analyzePlan(plan, 0)), "");
+}
+
+TEST(Cards, HaveNamesOfTheirOwnAndPlausibleRates) {
+  std::set<std::string_view> names;
+  for (const target::cuda::Card &card : target::cuda::cards()) {
+    EXPECT_TRUE(names.insert(card.name).second) << card.name;
+    EXPECT_EQ(target::cuda::findCard(card.name), &card);
+    EXPECT_TRUE(card.architecture.starts_with("sm_"));
+    EXPECT_GE(card.memoryBytes, 20'000'000'000u) << card.name;
+    EXPECT_LE(card.f32, card.tf32) << card.name;
+    EXPECT_LT(card.tf32, card.bf16) << card.name;
+    EXPECT_FALSE(card.source.empty()) << card.name;
+  }
+  EXPECT_EQ(target::cuda::findCard("H200")->title, "H200 SXM");
+  EXPECT_EQ(target::cuda::findCard("h300"), nullptr);
+  EXPECT_EQ(target::cuda::usualCard("sm_80")->name, "a100");
+  EXPECT_EQ(target::cuda::usualCard("sm_70"), nullptr);
+}

@@ -1,0 +1,129 @@
+//===- NumericsTest.cpp - results that may only change with their version -===//
+//
+// A plan names the numerics version of each call's implementation, so that a later program gives its results in the same
+// bits or refuses. Here each implementation runs on frozen inputs, with a frozen descriptor: a hash that differs while
+// the version stayed means that old plans would silently get other results. Then raise the version in
+// runtime/cpu/calls and write the new hash down beside it.
+//
+//===----------------------------------------------------------------------===//
+#include "LibraryFixture.h"
+
+#include <gtest/gtest.h>
+#include <map>
+
+using namespace tcc;
+using test::Floats;
+
+namespace {
+using Call = plan::MatmulCall;
+
+struct Frozen {
+  uint32_t version;
+  uint64_t hash;
+};
+
+uint64_t hashOf(const Floats &values) { // FNV-1a
+  uint64_t hash = 14695981039346656037u;
+  const auto *bytes = reinterpret_cast<const unsigned char *>(values.get());
+  for (size_t i = 0; i < values.size() * 4; ++i)
+    hash = (hash ^ bytes[i]) * 1099511628211u;
+  return hash;
+}
+
+void copyRows(void *const *pointers, int64_t begin, int64_t, void *) {
+  constexpr int64_t rows = 16, columns = 96, all = 72;
+  auto *from = static_cast<const float *>(pointers[0]);
+  auto *to = static_cast<float *>(pointers[1]);
+  for (int64_t i = begin * rows * columns; i < std::min((begin + 1) * rows, all) * columns; ++i)
+    to[i] = from[i];
+}
+
+Call product(Call::Implementation implementation, plan::DType dtype, int64_t m, int64_t n, int64_t k, int64_t tileM,
+             int64_t tileN, int64_t blockK) {
+  Call call = test::matmulCall(1, m, n, k, false, true);
+  call.set_dtype(dtype);
+  call.set_result_dtype(plan::F32);
+  call.set_implementation(implementation);
+  call.set_tile_batch(1);
+  call.set_tile_m(tileM);
+  call.set_tile_n(tileN);
+  call.set_chunk_k(k);
+  call.set_block_k(blockK);
+  call.set_numerics(runtime::numericsOf(implementation));
+  if (implementation == Call::LIBRARY)
+    call.set_library_scratch_bytes(1 << 20);
+  if (implementation == Call::ROWS_TO_KERNEL) {
+    call.mutable_row_kernel();
+    call.set_row_operands(1);
+  }
+  return call;
+}
+
+/// Runs a frozen call on random values; bf16 operands are the upper halves of such values.
+uint64_t resultOf(const Call &call) {
+  auto operand = [&](int64_t count, uint32_t seed) {
+    Floats values = test::randomFloats(static_cast<size_t>(count), seed);
+    if (call.dtype() == plan::BF16) {
+      auto *narrow = reinterpret_cast<uint16_t *>(values.get());
+      for (int64_t i = 0; i < count; ++i)
+        narrow[i] = runtime::roundToBf16(values[static_cast<size_t>(i)]);
+    }
+    return values;
+  };
+  Floats a = operand(call.m() * call.k(), 1), b = operand(call.n() * call.k(), 2),
+         c(static_cast<size_t>(call.m() * call.n()));
+  EXPECT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  auto needs = runtime::needsOf(call);
+  EXPECT_TRUE(needs.ok()) << needs.message();
+  auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1, copyRows);
+  EXPECT_TRUE(made.ok()) << made.message();
+  if (!made)
+    return 0;
+  runtime::WorkerScope scope;
+  runtime::ThreadPool pool(1);
+  Floats scratch(needs->scratchBytes(1) / 4);
+  void *pointers[] = {a.get(), b.get(), c.get()};
+  EXPECT_TRUE(runtime::runCall(**made, pool, pointers, reinterpret_cast<char *>(scratch.get())));
+  return hashOf(c);
+}
+
+void check(const std::string &name, const Call &call, const Frozen &frozen) {
+  uint64_t hash = resultOf(call);
+  uint32_t version = runtime::numericsOf(call.implementation());
+  EXPECT_EQ(version, frozen.version) << name << ": write the hash of the new version down: " << fmt::format("{:#x}", hash);
+  EXPECT_EQ(hash, frozen.hash) << fmt::format("{}: {:#x} instead of {:#x}: its bits changed and its version did not", name,
+                                              hash, frozen.hash);
+}
+
+runtime::CpuLevel level() { return *runtime::levelFromName(test::testLevel()); }
+} // namespace
+
+/// One test for all, so that a machine without the instructions of some checks the others and skips nothing: which levels
+/// run, the CMake file says.
+TEST(Numerics, OwnProducts) {
+  const Call panels = product(Call::PANELS, plan::BF16, 70, 130, 300, 32, 96, 128),
+             fewRows = product(Call::FEW_ROWS, plan::BF16, 5, 130, 300, 5, 64, 300);
+  auto widened = [](Call call) {
+    call.set_widened(true);
+    return call;
+  };
+  check("panels", product(Call::PANELS, plan::F32, 70, 130, 300, 32, 96, 128), {1, 0x9d7200bd998a9025});
+  check("rows to kernel", product(Call::ROWS_TO_KERNEL, plan::F32, 72, 96, 300, 16, 96, 128), {1, 0xb238aceba96a00b7});
+  check("widened panels", widened(panels), {1, 0x4d99c8d2cf61d656});
+  if (runtime::hasFewRows(level(), plan::F32)) {
+    check("few rows", product(Call::FEW_ROWS, plan::F32, 5, 130, 300, 5, 64, 300), {1, 0x25c7b244e3dc1ea7});
+    check("widened few rows", widened(fewRows), {1, 0x85c0d32442c4bb21});
+  }
+  if (runtime::multipliesBf16(level())) {
+    check("panels of bf16", panels, {1, 0xf44ea8452dc7e452});
+    check("few rows of bf16", fewRows, {1, 0xa625cec009cf8188});
+  }
+}
+
+TEST(Numerics, ProductsOfTheLibrary) {
+  const std::map<std::string, Frozen> frozen = {{"cpu:v3", {1, 0x933609284b4a5a94}}, {"cpu:v4", {1, 0x51b191c93f4a40a5}}, {"cpu:v4-bf16", {1, 0x51b191c93f4a40a5}}};
+  auto known = frozen.find(test::testLevel());
+  if (known == frozen.end()) // the library's own products of a level whose results nobody has frozen yet
+    return;
+  check("oneDNN at " + known->first, product(Call::LIBRARY, plan::F32, 64, 48, 96, 32, 48, 96), known->second);
+}

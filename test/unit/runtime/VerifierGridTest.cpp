@@ -1,0 +1,126 @@
+//===- VerifierGridTest.cpp - kernels of a GPU and their grids -----------===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Instruction &kernelCall(plan::Plan &plan) { return *plan.mutable_entries(0)->mutable_instructions(1); }
+plan::CodeObject &code(plan::Plan &plan) { return *plan.mutable_code_objects(0); }
+
+void bind(plan::Plan &plan) { bindCode(code(plan), kNoCode); }
+
+/// The plan of TestPlan.h for a card: its kernels are PTX on grids, and the product is gone.
+plan::Plan makeCudaPlan() {
+  plan::Plan plan = makeTestPlan();
+  plan.set_target("cuda:sm_90");
+  code(plan).set_format(plan::CodeObject::PTX);
+  code(plan).set_processor("sm_90");
+  for (plan::KernelSignature &kernel : *code(plan).mutable_kernels())
+    kernel.set_tile_threads(32);
+  for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions()) {
+    if (instruction.has_kernel()) {
+      instruction.mutable_kernel()->mutable_grid()->set_blocks(2);
+      instruction.mutable_kernel()->mutable_grid()->set_threads(64);
+    } else if (instruction.has_matmul()) {
+      instruction.clear_operands();
+      instruction.clear_tiles();
+      instruction.clear_scratch_slot_bytes();
+      instruction.clear_scratch_offset();
+      instruction.mutable_copy();
+      addOperand(instruction, kT, 1, -1);
+      addOperand(instruction, kZ, -1, 1);
+    }
+  }
+  plan.mutable_entries(0)->set_transient_bytes(1024);
+  plan.set_transient_bytes(1024);
+  bind(plan);
+  return plan;
+}
+
+/// The first kernel takes scratch, a thread a tile.
+void giveScratch(plan::Plan &plan, uint64_t slot) {
+  const std::string symbol = kernelCall(plan).kernel().symbol();
+  for (plan::KernelSignature &kernel : *code(plan).mutable_kernels())
+    if (kernel.symbol() == symbol) {
+      kernel.set_scratch_bytes(slot);
+      kernel.set_tile_threads(1);
+    }
+  kernelCall(plan).set_scratch_slot_bytes(slot);
+  kernelCall(plan).set_scratch_offset(1024);
+  uint64_t bytes = 1024 + std::min<uint64_t>(4, plan.max_workers()) * slot;
+  plan.mutable_entries(0)->set_transient_bytes(bytes);
+  plan.set_transient_bytes(bytes);
+  bind(plan);
+}
+} // namespace
+
+TEST(VerifierGrid, APlanForACard) {
+  plan::Plan plan = makeCudaPlan();
+  EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+  giveScratch(plan, 64);
+  EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+}
+
+TEST(VerifierGrid, GridsThatNoCardHas) {
+  for (auto [blocks, threads] : {std::pair(0u, 64u), {1u, 0u}, {1u, 33u}, {1u, 1056u}, {1u << 31, 64u}}) {
+    plan::Plan plan = makeCudaPlan();
+    kernelCall(plan).mutable_kernel()->mutable_grid()->set_blocks(blocks);
+    kernelCall(plan).mutable_kernel()->mutable_grid()->set_threads(threads);
+    expectProblem(plan, {"instruction 1", fmt::format("a grid of {} blocks of {} threads", blocks, threads)});
+  }
+  plan::Plan plan = makeCudaPlan();
+  kernelCall(plan).mutable_kernel()->clear_grid();
+  expectProblem(plan, {"instruction 1", "a grid of 0 blocks"});
+}
+
+TEST(VerifierGrid, ThreadsWithoutScratchOfTheirOwn) {
+  plan::Plan plan = makeCudaPlan();
+  plan.set_max_workers(3);
+  giveScratch(plan, 64);
+  expectProblem(plan, {"4 threads", "slots for 3"});
+  plan = makeCudaPlan();
+  giveScratch(plan, 128);
+  kernelCall(plan).set_scratch_slot_bytes(192);
+  expectProblem(plan, {"a slot of 128 bytes"});
+}
+
+TEST(VerifierGrid, CodeOfAnotherKind) {
+  plan::Plan plan = makeCudaPlan();
+  code(plan).set_format(plan::CodeObject::ELF);
+  bind(plan);
+  expectProblem(plan, {"code object 0", "ELF", "cuda:sm_90"});
+  plan = makeCudaPlan();
+  code(plan).set_processor("sm_80");
+  bind(plan);
+  expectProblem(plan, {"code object 0", "'sm_80'", "cuda:sm_90"});
+  plan = makeCudaPlan();
+  code(plan).mutable_kernels(0)->set_tile_threads(7);
+  bind(plan);
+  expectProblem(plan, {"code object 0", "7 threads share a tile"});
+  plan = makeTestPlan();
+  code(plan).set_format(plan::CodeObject::PTX);
+  bind(plan);
+  expectProblem(plan, {"code object 0", "PTX", plan.target()});
+  plan = makeTestPlan();
+  kernelCall(plan).mutable_kernel()->mutable_grid()->set_blocks(1);
+  expectProblem(plan, {"instruction 1", "has a grid"});
+}
+
+TEST(VerifierGrid, SignaturesAreBoundToFormatAndThreads) {
+  for (int changed : {0, 1}) {
+    plan::Plan plan = makeCudaPlan();
+    if (changed)
+      code(plan).set_processor("sm_80");
+    else
+      code(plan).mutable_kernels(0)->set_tile_threads(1);
+    expectProblem(plan, {"signatures", "do not belong to its code"});
+  }
+}
+
+TEST(VerifierGrid, CallsOfAProcessorsLibrary) {
+  plan::Plan plan = makeTestPlan(), card = makeCudaPlan();
+  plan.set_target("cuda:sm_90");
+  *plan.mutable_code_objects(0) = card.code_objects(0);
+  expectProblem(plan, {"instruction 3", "a call of a CPU's library"});
+}

@@ -1,0 +1,208 @@
+//===- SweepCommand.cpp - trun sweep: runs over lists of settings ---------===//
+//
+// One run for each combination of values and each seed, one after the other, in SWEEP/1, SWEEP/2, …. The same command
+// goes on with a sweep that was stopped: a run that is there is resumed, if it has the settings of its number.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/state/Checkpoint.h"
+#include "runtime/train/Evaluate.h"
+#include "runtime/train/Goal.h"
+#include "runtime/train/Settings.h"
+#include "support/AtomicFile.h"
+#include "support/MappedFile.h"
+#include "tools/common/StandardStreams.h"
+#include "tools/common/TextTable.h"
+#include "tools/trun/Commands.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::tools;
+namespace fs = std::filesystem;
+
+namespace {
+/// The values of "KEY=V1,V2": commas in brackets, braces and quotes belong to a value.
+std::vector<std::string> valuesOf(const std::string &setting) {
+  size_t equals = setting.find('=');
+  if (equals == std::string::npos)
+    return {setting}; // refused where it is applied
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (char c : setting.substr(equals + 1)) {
+    if (quote)
+      quote = c == quote ? 0 : quote;
+    else if (c == '"' || c == '\'')
+      quote = c;
+    depth += !quote && (c == '[' || c == '{');
+    depth -= !quote && (c == ']' || c == '}');
+    if (c == ',' && depth == 0 && !quote)
+      values.emplace_back();
+    else
+      values.back() += c;
+  }
+  for (std::string &value : values)
+    value = setting.substr(0, equals + 1) + value;
+  return values;
+}
+
+struct Trial {
+  std::vector<std::string> settings;
+  uint64_t seed = 0;
+  std::string run;
+  double best = NAN, last = NAN; ///< of the metric
+  bool diverged = false;
+};
+
+/// The last list changes fastest, then the seed.
+std::vector<Trial> trialsOf(const std::vector<std::string> &settings, uint64_t firstSeed, uint64_t seeds) {
+  std::vector<Trial> trials(1);
+  for (const std::string &setting : settings) {
+    std::vector<Trial> next;
+    for (const Trial &trial : trials)
+      for (const std::string &value : valuesOf(setting)) {
+        next.push_back(trial);
+        next.back().settings.push_back(value);
+      }
+    trials = std::move(next);
+  }
+  std::vector<Trial> all;
+  for (const Trial &trial : trials)
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
+      all.push_back(trial);
+      all.back().seed = firstSeed + seed;
+    }
+  return all;
+}
+
+/// The metric's best and last value in a run's lines; without evaluations its last training loss.
+Status readResult(const MetricGoal &goal, bool evaluated, Trial &trial) {
+  auto text = readFile(trial.run + "/metrics.jsonl");
+  if (!text)
+    return text.status();
+  std::istringstream lines(*text);
+  const std::string key = evaluated ? goal.name : "loss";
+  for (std::string line; std::getline(lines, line);) {
+    nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+    if (!entry.is_object() || !entry.contains(key) || !entry[key].is_number())
+      continue;
+    trial.last = entry[key].get<double>();
+    if (!(trial.best == trial.best) || goal.isBetter(trial.last, trial.best))
+      trial.best = trial.last;
+  }
+  return Status();
+}
+
+class Sweep {
+public:
+  explicit Sweep(const Options &options) : options(options) {}
+
+  Status run() {
+    auto reader = plan::PlanReader::open(options.session.planPath);
+    if (!reader)
+      return reader.status();
+    uint64_t first = options.train.seed.value_or(reader->plan().training().seed());
+    trials = trialsOf(options.session.settings, first, options.seeds);
+    // Every combination is checked before the first run begins.
+    for (const Trial &trial : trials) {
+      plan::Training training = reader->plan().training();
+      plan::DataSettings data = reader->plan().data();
+      if (Status status = applySettings(trial.settings, training, data); !status.ok())
+        return status;
+      auto parsed = parseGoal("evaluate.best", training.evaluation().best());
+      if (!parsed)
+        return parsed.status();
+      goal = parsed.take();
+      evaluated = !options.train.evalData.empty() || data.settings().contains("eval_split");
+    }
+    if (!evaluated)
+      goal = {"loss", false};
+    for (size_t i = 0; i < trials.size(); ++i) {
+      trials[i].run = fmt::format("{}/{}", options.train.out, i + 1);
+      printMessage("trun: run {} of {}: {}\n", i + 1, trials.size(), wordsOf(trials[i]));
+      bool complete = false;
+      Status status = train(trials[i], complete);
+      if (status.exitCode() == kExitNonFinite) {
+        printMessage("trun: {}: {}\n", trials[i].run, status.message());
+        trials[i].diverged = true;
+      } else if (!status.ok()) {
+        return status.withContext(trials[i].run);
+      } else if (!complete) {
+        printMessage("trun: the sweep is stopped; the same command goes on with it\n");
+        return Status();
+      }
+      if (status = readResult(goal, evaluated, trials[i]); !status.ok())
+        return status;
+    }
+    return report();
+  }
+
+private:
+  static std::string wordsOf(const Trial &trial) {
+    return fmt::format("{}{}seed {}", fmt::join(trial.settings, ", "), trial.settings.empty() ? "" : ", ", trial.seed);
+  }
+
+  Status train(const Trial &trial, bool &complete) {
+    SessionOptions sessionOptions = options.session;
+    TrainOptions trainOptions = options.train;
+    trainOptions.seed = trial.seed;
+    trainOptions.out = trial.run;
+    sessionOptions.settings = trainOptions.settings = trial.settings;
+    std::error_code code;
+    // A run that ended before its first checkpoint begins anew.
+    if (fs::exists(trial.run + "/run.json", code) && checkpointSteps(trial.run).empty())
+      fs::remove_all(trial.run, code);
+    if (fs::exists(trial.run, code)) {
+      auto folder = findCheckpoint({trial.run, "last"});
+      if (!folder)
+        return folder.status();
+      auto manifest = readManifest(*folder);
+      if (!manifest)
+        return manifest.status();
+      if (manifest->position.settings != trial.settings || manifest->position.seed != trial.seed)
+        return error("it was made with {}, seed {}, and the sweep's run of this number has {}; give another --out",
+                     fmt::join(manifest->position.settings, ", "), manifest->position.seed, wordsOf(trial));
+      trainOptions.resume = trial.run;
+      trainOptions.seed.reset();
+    }
+    auto session = openSession(sessionOptions);
+    return session ? runtime::train(*session, trainOptions, &complete) : session.status();
+  }
+
+  /// Best first; also as SWEEP/summary.json.
+  Status report() {
+    std::stable_sort(trials.begin(), trials.end(), [&](const Trial &a, const Trial &b) {
+      bool known = !std::isnan(a.best) && !a.diverged, other = !std::isnan(b.best) && !b.diverged;
+      return known != other ? known : known && goal.isBetter(a.best, b.best);
+    });
+    nlohmann::ordered_json summary = nlohmann::ordered_json::array();
+    report::Table table("<>><", {"settings", "best " + goal.name, "last", "run"});
+    auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
+    for (const Trial &trial : trials) {
+      table.add({wordsOf(trial), trial.diverged ? "diverged" : number(trial.best), number(trial.last), trial.run});
+      summary.push_back({{"settings", trial.settings},
+                         {"seed", trial.seed},
+                         {"metric", goal.name},
+                         {"best", std::isfinite(trial.best) ? nlohmann::ordered_json(trial.best) : nullptr},
+                         {"last", std::isfinite(trial.last) ? nlohmann::ordered_json(trial.last) : nullptr},
+                         {"diverged", trial.diverged},
+                         {"run", trial.run}});
+    }
+    printResult("{}", table.text());
+    return writeFileAtomically(options.train.out + "/summary.json", summary.dump(1) + "\n");
+  }
+
+  const Options &options;
+  std::vector<Trial> trials;
+  MetricGoal goal;
+  bool evaluated = false;
+};
+} // namespace
+
+Status tcc::tools::sweepCommand(const Options &options) { return Sweep(options).run(); }
