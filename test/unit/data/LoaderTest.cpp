@@ -169,7 +169,7 @@ TEST_F(Loading, WorkersWaitForTraining) {
   std::vector<uint64_t> indices;
   ASSERT_TRUE(loader.take(indices, given).ok());
   settles(24);
-  EXPECT_EQ(Loader::hostBytes(*data.reader), 3 * 6 * 192 * 4u);
+  EXPECT_EQ(Loader::hostBytes(*reader), 3 * 6 * 192 * 4u);
 }
 
 TEST_F(Loading, LimitsAreSpreadOverTheClasses) {
