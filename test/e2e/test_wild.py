@@ -209,7 +209,7 @@ def distance(a, b):
 
 
 class Recognition(EndToEnd):
-    def test_fine_tuning_halves_the_error_on_other_words(self):
+    def test_fine_tuning_leaves_a_tenth_of_the_errors_on_other_words(self):
         model = package("rapidocr_onnxruntime") / (OCR + "ch_PP-OCRv4_rec_infer.onnx")
         letters = next(p.value for p in onnx.load(model).metadata_props if p.key == "character").split("\n")
         classes = {letter: i + 1 for i, letter in enumerate(letters)}
@@ -235,12 +235,12 @@ class Recognition(EndToEnd):
             row[:len(word)] = [classes[letter] for letter in word]
         plan = self.compile(model, "--shape", "x=8x3x48x160", "--entry", "train", "--set", "loss.kind=ctc", "--set", "loss.input=logits",
                             "--set", f"loss.of={last_input(model, 'Softmax')}", "--set", "loss.time_axis=1", "--set", "loss.target=labels",
-                            "--set", "loss.max_target_length=6", "--set", "optimizer.lr=1e-3", "--set", "train.clip_norm=5")
-        self.succeed("trun", plan, "--data", self.save("words.safetensors", x=images, labels=labels), "--steps", 36, "--out", "run")
+                            "--set", "loss.max_target_length=6", "--set", "optimizer.lr=2e-4", "--set", "train.clip_norm=5")
+        self.succeed("trun", plan, "--data", self.save("words.safetensors", x=images, labels=labels), "--steps", 24, "--out", "run")
         self.succeed("trun", "export", "run", "-o", "tuned.onnx")
         before, after = error(model, *others), error(self.folder / "tuned.onnx", *others)
         self.assertGreater(before, 0.4)
-        self.assertLess(after, before / 2)
+        self.assertLess(after, before / 10)
 
 
 if __name__ == "__main__":
