@@ -11,7 +11,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsMatmul.h"
-#include "runtime/cpu/LibraryOffer.h"
 #include "runtime/cpu/PackedMatmul.h"
 #include "runtime/cpu/RowwiseMatmul.h"
 
@@ -269,15 +268,6 @@ private:
   std::vector<Primitive> primitives;
 };
 } // namespace
-
-Expected<uint64_t> libraryScratchBytes(const plan::MatmulCall &call, CpuLevel level) {
-  if (Status status = selectLevel(levelName(level)); !status.ok())
-    return status;
-  auto design = makeDesign(call);
-  if (!design)
-    return design.status();
-  return ownScratch(*design);
-}
 
 static Expected<std::unique_ptr<LibraryCall>> prepareLibrary(const plan::MatmulCall &call, unsigned workers) {
   auto design = makeDesign(call);

@@ -81,11 +81,14 @@ template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t str
       __builtin_prefetch(row + (ahead * PerWord + part) * strideBytes + at);
 }
 
-template <Elements E> TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+template <Elements E>
+TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   int64_t words = wordsOf(k, E), strideBytes = source.stride * size;
+  if (apart == 0)
+    apart = kRows * words;
   if (source.alongK) {
-    for (int64_t row = 0; row < rows; row += kRows, to += kRows * words)
+    for (int64_t row = 0; row < rows; row += kRows, to += apart)
       packPanelAlong<E>(to, source.data + row * strideBytes, strideBytes, std::min(kRows, rows - row), k);
     return;
   }
@@ -94,11 +97,11 @@ template <Elements E> TCC_AVX512 void packRowsAs(uint32_t *to, const Source &sou
     const char *from = source.data + w * perWord * strideBytes;
     prefetchRows<perWord>(from, strideBytes, rows * size, words - w);
     uint32_t *at = to + w * kRows;
-    for (int64_t row = 0; row < rows; row += kVector, at += 2 * kRows * words) {
+    for (int64_t row = 0; row < rows; row += kVector, at += 2 * apart) {
       Words lanes = loadAcross<E>(from + row * size, source.stride, firstLanes(rows - row), k - w * perWord);
       _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), _mm512_castsi512_si256(lanes));
       if (row + kRows < rows)
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(at + kRows * words), _mm512_extracti64x4_epi64(lanes, 1));
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(at + apart), _mm512_extracti64x4_epi64(lanes, 1));
     }
   }
 }
@@ -154,6 +157,21 @@ template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int
   constexpr Pack pack[2][kVectors] = {{packColumnsAcross<E, 1>, packColumnsAcross<E, 2>, packColumnsAcross<E, 3>},
                                       {packColumnsAlong<E, 1>, packColumnsAlong<E, 2>, packColumnsAlong<E, 3>}};
   pack[source.alongK][(columns + kVector - 1) / kVector - 1](to, source.data, source.stride * bytesOf(E), columns, k);
+}
+
+template <Elements E>
+TCC_AVX512 void packRunsAs(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
+                           int64_t k) {
+  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
+  const char *from = source.data;
+  const int64_t width = (columns + kVector - 1) / kVector * kVector;
+  for (int64_t w = 0; w < wordsOf(k, E); ++w, from += perWord * source.stride * size, to += width) {
+    uint32_t *lane = to;
+    for (int64_t run = 0; run < runCount; lane += runs[run++].count)
+      for (int64_t v = 0; v < runs[run].count; v += kVector)
+        _mm512_storeu_si512(lane + v, loadAcross<E>(from + (runs[run].at + v) * size, source.stride,
+                                                    firstLanes(runs[run].count - v), k - w * perWord));
+  }
 }
 
 //===-- Multiplying -------------------------------------------------------===//
@@ -298,16 +316,16 @@ void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, i
   copyRest(ahead);
 }
 
-void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
   if (!hasAvx512())
-    return avx2::packRows(to, source, rows, k);
+    return avx2::packRows(to, source, rows, k, apart);
   switch (source.elements) {
   case Elements::F32:
-    return packRowsAs<Elements::F32>(to, source, rows, k);
+    return packRowsAs<Elements::F32>(to, source, rows, k, apart);
   case Elements::Bf16:
-    return packRowsAs<Elements::Bf16>(to, source, rows, k);
+    return packRowsAs<Elements::Bf16>(to, source, rows, k, apart);
   case Elements::WideBf16:
-    return packRowsAs<Elements::WideBf16>(to, source, rows, k);
+    return packRowsAs<Elements::WideBf16>(to, source, rows, k, apart);
   case Elements::Rounded:
   case Elements::WideRounded:
     break;
@@ -330,6 +348,16 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
   case Elements::WideRounded:
     return packColumnsAs<Elements::WideRounded>(to, source, columns, k);
   }
+}
+
+void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
+                    int64_t k) {
+  if (!hasAvx512())
+    return avx2::packColumnRuns(to, source, runs, runCount, columns, k);
+  if (source.elements == Elements::F32)
+    packRunsAs<Elements::F32>(to, source, runs, runCount, columns, k);
+  else
+    packRunsAs<Elements::Bf16>(to, source, runs, runCount, columns, k);
 }
 
 void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {

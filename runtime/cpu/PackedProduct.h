@@ -21,9 +21,13 @@ struct RowPanel {
 };
 
 /// Copies rows of A into panels of kRows, or columns of B, at most kColumns, into one panel of as many vectors as it
-/// takes; K of `k` elements. Lanes of a register that are not there are zeros.
-void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k);
+/// takes; K of `k` elements. Lanes of a register that are not there are zeros. Panels of rows lie `apart` words apart;
+/// 0: dense.
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart = 0);
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
+
+/// Packs columns of several runs into one panel, of f32 or bf16 that lies across K. The panel has room for a vector more.
+void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k);
 
 /// What becomes of a sum.
 enum class Store {
@@ -73,8 +77,9 @@ void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int
 
 /// The same with AVX2 alone, for words of f32.
 namespace avx2 {
-void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k);
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart);
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
+void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k);
 void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
 } // namespace avx2
 

@@ -6,38 +6,15 @@
 // vectors of B.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cpu/PackedProduct.h"
+#include "runtime/cpu/PackedWordsAvx2.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <immintrin.h>
-
-#define TCC_AVX2 __attribute__((target("avx2,fma")))
 
 namespace tcc::runtime::packed::avx2 {
 
 namespace {
-constexpr int64_t kEight = 8; ///< words of a register
-constexpr int64_t kBlockRows = 4, kBlockVectors = 3;
-static_assert(kRows == kEight && kVector % kEight == 0 && kVectors * kVector / kEight <= 2 * kBlockVectors);
-
-/// All bits of the first `count` lanes.
-TCC_AVX2 inline __m256i firstLanes(int64_t count) {
-  alignas(64) static constexpr int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(lanes + kEight - std::clamp<int64_t>(count, 0, kEight)));
-}
-
-/// In the upper half of each word: to nearest even; a NaN stays one.
-TCC_AVX2 inline __m256i roundToBf16(__m256 value) {
-  __m256i bits = _mm256_castps_si256(value);
-  __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
-  rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
-  return _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
-}
-
 /// Up to 8 elements that follow each other in memory, as words; `count` of them are there, the others are zeros.
 template <Elements E> TCC_AVX2 inline __m256i load(const char *from, int64_t count) {
   if constexpr (E == Elements::WideBf16) {
@@ -106,11 +83,13 @@ TCC_AVX2 void packAcross(uint32_t *to, int64_t apart, int64_t stride, const char
   }
 }
 
-template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
+template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
   const int64_t strideBytes = source.stride * bytesOf(E);
+  if (apart == 0)
+    apart = kRows * k;
   if (!source.alongK)
-    return packAcross<E>(to, kRows * k, kRows, source.data, strideBytes, rows, k);
-  for (int64_t row = 0; row < rows; row += kRows, to += kRows * k)
+    return packAcross<E>(to, apart, kRows, source.data, strideBytes, rows, k);
+  for (int64_t row = 0; row < rows; row += kRows, to += apart)
     packAlong<E>(to, kRows, source.data + row * strideBytes, strideBytes, rows - row, k);
 }
 
@@ -126,28 +105,6 @@ template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int
 }
 
 //===-- Multiplying -------------------------------------------------------===//
-
-/// Up to 8 sums of a row of C.
-TCC_AVX2 inline void store(char *to, int64_t count, __m256 sum, Store how) {
-  if (how == Store::Round) {
-    __m256i words = _mm256_srli_epi32(roundToBf16(sum), 16);
-    words = _mm256_permute4x64_epi64(_mm256_packus_epi32(words, words), 0x08);
-    alignas(16) uint16_t narrow[kEight];
-    _mm_store_si128(reinterpret_cast<__m128i *>(narrow), _mm256_castsi256_si128(words));
-    std::memcpy(to, narrow, static_cast<size_t>(std::min(count, kEight)) * 2);
-    return;
-  }
-  auto *floats = reinterpret_cast<float *>(to);
-  if (count >= kEight) {
-    if (how == Store::Add)
-      sum = _mm256_add_ps(_mm256_loadu_ps(floats), sum);
-    return _mm256_storeu_ps(floats, sum);
-  }
-  __m256i lanes = firstLanes(count);
-  if (how == Store::Add)
-    sum = _mm256_add_ps(_mm256_maskload_ps(floats, lanes), sum);
-  _mm256_maskstore_ps(floats, lanes, sum);
-}
 
 /// Rows of A by vectors of B, whose words of K lie `bStride` apart.
 template <int Rows, int Vectors, bool InPlace>
@@ -186,7 +143,7 @@ TCC_AVX2 void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b
         sum = _mm256_add_ps(count >= kEight ? _mm256_loadu_ps(before) : _mm256_maskload_ps(before, firstLanes(count)),
                             sum);
       }
-      store(static_cast<char *>(block.result) + (i * block.resultStride + j * kEight) * size, count, sum, block.store);
+      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kEight) * size, count, sum, block.store);
     }
 }
 
@@ -202,16 +159,11 @@ constexpr std::array<std::array<MultiplyBlock, kBlockVectors>, kRows> kTable = {
      {multiplyBlock<7, 1, InPlace>, nullptr, nullptr},
      {multiplyBlock<8, 1, InPlace>, nullptr, nullptr}}};
 
-/// `whole` in as few parts as `most` allows, of sizes that differ by one at most: the first one's size.
-constexpr int64_t firstPart(int64_t whole, int64_t most) {
-  int64_t parts = (whole + most - 1) / most;
-  return (whole + parts - 1) / parts;
-}
 } // namespace
 
-void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k) {
-  return source.elements == Elements::F32 ? packRowsAs<Elements::F32>(to, source, rows, k)
-                                          : packRowsAs<Elements::WideBf16>(to, source, rows, k);
+void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
+  return source.elements == Elements::F32 ? packRowsAs<Elements::F32>(to, source, rows, k, apart)
+                                          : packRowsAs<Elements::WideBf16>(to, source, rows, k, apart);
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
@@ -227,6 +179,19 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
     break;
   }
   __builtin_unreachable(); // pairs need AVX-512
+}
+
+TCC_AVX2 void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
+                             int64_t k) {
+  const int64_t width = (columns + kVector - 1) / kVector * kVector;
+  const char *from = source.data;
+  for (int64_t w = 0; w < k; ++w, from += source.stride * 4, to += width) {
+    uint32_t *lane = to;
+    for (int64_t run = 0; run < runCount; lane += runs[run++].count)
+      for (int64_t v = 0; v < runs[run].count; v += kEight)
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(lane + v),
+                            load<Elements::F32>(from + (runs[run].at + v) * 4, runs[run].count - v));
+  }
 }
 
 void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {

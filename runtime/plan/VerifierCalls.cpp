@@ -298,7 +298,7 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   uint64_t x = bytesOf(conv.x_dims(), size), w = bytesOf(conv.w_dims(), size), y = bytesOf(conv.y_dims(), size);
   uint64_t sizeOfW = conv.result_dtype() == DTYPE_NONE ? size : dtypeBytes(conv.result_dtype()); // as a result
   uint64_t chunks = (conv.x_dims(0) + conv.tile_batch() - 1) / conv.tile_batch();
-  bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && chunks > 1;
+  bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && (chunks > 1 || conv.partial_bytes() > 0);
   if (!call.operandCount("convolution", partial ? 4 : 3))
     return;
   switch (conv.kind()) {

@@ -335,9 +335,7 @@ private:
   }
 
   void verifyScratch(int at, const Instruction &instruction) {
-    uint64_t wanted = instruction.has_matmul()        ? instruction.matmul().library_scratch_bytes()
-                      : instruction.has_convolution() ? instruction.convolution().slot_bytes()
-                                                      : 0;
+    uint64_t wanted = instruction.has_matmul() ? instruction.matmul().library_scratch_bytes() : 0;
     uint64_t slot = instruction.scratch_slot_bytes(), shared = instruction.scratch_shared_bytes(),
              offset = instruction.scratch_offset();
     if (int64_t least = leastTiles(instruction); (instruction.has_matmul() || instruction.has_convolution()) &&

@@ -101,9 +101,8 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 }
 
 std::string convolutionText(const plan::ConvolutionCall &call) {
-  static const std::set<std::string_view> known = {"kind",          "dtype",       "groups",  "tile_batch", "layout",
-                                                   "partial_bytes", "activations", "widened", "slot_bytes", "shared_bytes",
-                                                   "numerics"};
+  static const std::set<std::string_view> known = {"kind",         "dtype",       "groups",        "tile_batch", "tile_lines",
+                                                   "tile_columns", "block_words", "partial_bytes", "widened",    "numerics"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));

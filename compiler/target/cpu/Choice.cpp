@@ -1,7 +1,8 @@
 //===- Choice.cpp - how the CPU runs a product or a convolution ----------===//
 #include "compiler/target/cpu/Choice.h"
 
-#include "runtime/cpu/LibraryOffer.h"
+#include "runtime/cpu/calls/Dimensions.h"
+#include "runtime/plan/DType.h"
 
 namespace tcc::target::cpu {
 
@@ -53,12 +54,8 @@ Expected<Choice> choose(Call &call, runtime::CpuLevel level, const CpuModel &mod
     return status;
   Choice choice;
   choice.ownKernels = call.implementation() != Call::LIBRARY;
-  if (!choice.ownKernels) {
-    auto bytes = runtime::libraryScratchBytes(call, level);
-    if (!bytes)
-      return bytes.status();
-    call.set_library_scratch_bytes(*bytes);
-  }
+  if (!choice.ownKernels)
+    call.set_library_scratch_bytes(runtime::libraryScratchBound(*shape, *runtime::tilingOf(call, *shape), level));
   auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.status();
@@ -70,17 +67,18 @@ Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, co
   if (Status status = runtime::checkShape(call); !status.ok())
     return status;
   call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));
-  call.set_tile_batch(chooseTileBatch(call, model));
   call.set_numerics(runtime::kConvolutionNumerics);
-  auto reordered = runtime::offerConvolution(call, level);
-  if (!reordered)
-    return reordered.status();
+  if (Status status = chooseTiles(call, model); !status.ok())
+    return status;
   auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.status();
   Choice choice;
   choice.needs = *needs;
-  choice.reorderedBytes = *reordered;
+  // Planes of channels become pixels, and back.
+  if (!call.channels_last())
+    choice.reorderedBytes = static_cast<uint64_t>(runtime::product(call.x_dims(), 0) + runtime::product(call.y_dims(), 0)) *
+                            plan::dtypeBytes(call.dtype());
   return choice;
 }
 

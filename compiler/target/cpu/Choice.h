@@ -43,8 +43,8 @@ std::optional<runtime::MatmulTiling> chooseRowsTiling(const runtime::MatmulShape
                                                       const CpuModel &model);
 /// Products of a batch that one tile computes: small ones share a tile of about 6 MFLOP.
 int64_t productsOfATile(const runtime::MatmulShape &shape);
-/// Samples of a tile.
-int64_t chooseTileBatch(const plan::ConvolutionCall &call, const CpuModel &model);
+/// Sets the tiles of a convolution, and what follows from them.
+Status chooseTiles(plan::ConvolutionCall &call, const CpuModel &model);
 
 /// Idle time when `tiles` equal tiles go to `workers`: at least 1.
 inline double imbalance(int64_t tiles, int64_t workers) {

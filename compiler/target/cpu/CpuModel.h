@@ -79,11 +79,15 @@ struct RowsModel {
   int64_t tiles = 16, leastRows = 16;
 };
 
-/// Convolutions by one-thread primitives of oneDNN.
+/// Convolutions.
 struct ConvolutionModel {
-  double reorderNsPerElement = 0.8, callNs = 4000;
-  double cacheBytes = 1.5e6, missFactor = 1.08, weightNsPerByte = 0.01, partialNsPerElement = 1.2;
-  double flopsPerNs = 105.0, narrowFlopsPerNs = 210.0;
+  int64_t tiles = 16;                          ///< for so many workers, if each has work enough
+  double tileFlops = 2e6, mostTileFlops = 5e7; ///< of a tile
+  int64_t tilePixels = 96;      ///< a pass over the weights serves so many results at least
+  int64_t stripBytes = 512 << 10; ///< of the source, in the second cache
+  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile
+  int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
+  int64_t partialBytes = 1 << 20; ///< of all chunks' partial sums, where there are more than four
 };
 
 struct CpuModel {

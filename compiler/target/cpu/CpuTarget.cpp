@@ -5,7 +5,7 @@
 #include "compiler/target/cpu/Choice.h"
 #include "compiler/target/cpu/CpuCode.h"
 #include "compiler/target/cpu/passes/CpuPasses.h"
-#include "runtime/cpu/Library.h"
+#include "runtime/cpu/calls/LibraryVersion.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassManager.h"
@@ -27,7 +27,7 @@ public:
   const Capabilities &capabilities() const override { return able; }
   const CostModel &costs() const override { return model.nominal; }
   const CodeModel &code() const override { return codeOf; }
-  std::string library() const override { return runtime::libraryName(); }
+  std::string library() const override { return runtime::builtLibrary(); }
 
   std::optional<Call> call(mlir::Operation *op) const override {
     auto library = mlir::dyn_cast<train::LibraryCall>(op);

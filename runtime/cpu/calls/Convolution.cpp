@@ -1,4 +1,5 @@
 //===- Convolution.cpp - what a convolution's descriptor must satisfy ----===//
+#include "runtime/cpu/calls/ConvolutionDesign.h"
 #include "runtime/cpu/calls/Needs.h"
 
 #include "runtime/plan/DType.h"
@@ -11,7 +12,7 @@ Status checkShape(const plan::ConvolutionCall &call) {
   plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
   if ((call.dtype() != plan::F32 && call.dtype() != plan::BF16) ||
       (result != call.dtype() && (result != plan::F32 || call.kind() != plan::ConvolutionCall::WEIGHT_GRADIENT)))
-    return error("oneDNN is not used for {} convolutions with {} results: the call must be compiled",
+    return error("no call convolves {} into {}: it must be compiled",
                  plan::dtypeName(call.dtype()), plan::dtypeName(result));
   int rank = call.x_dims_size(), spatial = rank - 2;
   if (rank < 3 || rank > 5 || call.w_dims_size() != rank || call.y_dims_size() != rank ||
@@ -35,22 +36,16 @@ Status checkShape(const plan::ConvolutionCall &call) {
 }
 
 Expected<CallNeeds> needsOf(const plan::ConvolutionCall &call) {
-  if (Status status = checkShape(call); !status.ok())
-    return status;
-  if (call.tile_batch() < 1 || call.tile_batch() > call.x_dims(0))
-    return error("a convolution's tile of {} samples is not from 1 to {}", call.tile_batch(), call.x_dims(0));
-  bool perGroup = call.activations() == plan::ConvolutionCall::PER_GROUP;
-  if (call.activations() < 0 || call.activations() > plan::ConvolutionCall::PER_GROUP ||
-      (perGroup && call.groups() == 1))
-    return error("a convolution of {} groups in activations {}", call.groups(), static_cast<int>(call.activations()));
-  int64_t tiles = (call.x_dims(0) + call.tile_batch() - 1) / call.tile_batch();
+  auto design = ConvolutionDesign::create(call);
+  if (!design)
+    return design.status();
+  if (call.partial_bytes() != design->partialBytes)
+    return error("a convolution's partial sums of {} bytes: they take {}", call.partial_bytes(), design->partialBytes);
   CallNeeds needs;
-  needs.scratchSlotBytes = call.slot_bytes();
-  needs.scratchSharedBytes = call.shared_bytes();
-  needs.scratchSlots = static_cast<uint64_t>(tiles * (perGroup ? call.groups() : 1));
-  if (call.partial_bytes() > UINT64_MAX / static_cast<uint64_t>(tiles))
-    return error("a convolution's partial sums of {} times {} bytes", tiles, call.partial_bytes());
-  needs.partialBytes = static_cast<uint64_t>(tiles) * call.partial_bytes();
+  needs.scratchSlotBytes = design->slotBytes;
+  needs.scratchSharedBytes = design->sharedBytes;
+  needs.scratchSlots = static_cast<uint64_t>(design->tiles());
+  needs.partialBytes = static_cast<uint64_t>(design->batchTiles()) * design->partialBytes;
   return needs;
 }
 

@@ -116,6 +116,26 @@ Expected<CallNeeds> needsOf(const Call &call) {
   return needs;
 }
 
+uint64_t libraryScratchBound(const MatmulShape &s, const MatmulTiling &t, CpuLevel level) {
+  using tiling::roundUp;
+  constexpr int64_t columnsOfB = 64;
+  auto size = static_cast<int64_t>(s.elementBytes);
+  bool pairs = size == 2, amx = level == CpuLevel::Amx, isLong = t.blockK > 512, wide = pairs && isLong && (s.transA || amx);
+  int64_t k = roundUp(std::min<int64_t>(t.blockK, 1024), 32), rows = roundUp(std::min<int64_t>(t.tileM, wide ? 512 : 256), 16),
+          bytes = 1024;
+  if (s.transB || pairs || t.tileN > 256)
+    bytes += columnsOfB * k * size + 512;
+  if (s.transA || amx)
+    bytes += rows * k * size + (16 << 10);
+  if (isLong)
+    bytes += rows * (wide ? std::min<int64_t>(roundUp(t.tileN, columnsOfB), 1024) : columnsOfB) * 4;
+  if (pairs)
+    bytes += 4096;
+  if (amx)
+    bytes += 64 << 10;
+  return alignScratch(static_cast<uint64_t>(bytes));
+}
+
 std::string implementationName(const Call &call) {
   const char *words = call.dtype() != plan::BF16 ? "" : call.widened() ? " of widened bf16" : " of bf16";
   switch (call.implementation()) {
@@ -172,7 +192,7 @@ Status checkNumerics(const Call &call) {
 }
 
 Status checkNumerics(const plan::ConvolutionCall &call) {
-  return checkVersion("oneDNN convolution", call.numerics(), kConvolutionNumerics);
+  return checkVersion("convolution", call.numerics(), kConvolutionNumerics);
 }
 
 } // namespace tcc::runtime

@@ -42,6 +42,11 @@ struct Source {
   Elements elements;
 };
 
+/// Columns that lie side by side in memory, from so many elements on.
+struct ColumnRun {
+  int64_t at, count;
+};
+
 inline constexpr int64_t kVector = 16; ///< words of a register
 inline constexpr int64_t kRows = 8;    ///< of a panel of A, at most
 inline constexpr int64_t kVectors = 3; ///< of a panel of B, at most

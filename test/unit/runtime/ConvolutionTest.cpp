@@ -1,6 +1,9 @@
 //===- ConvolutionTest.cpp - convolutions against naive loops in f64 -----===//
 #include "LibraryFixture.h"
 
+#include "runtime/cpu/calls/ConvolutionDesign.h"
+#include "runtime/plan/DType.h"
+
 #include <cmath>
 #include <functional>
 #include <gtest/gtest.h>
@@ -178,7 +181,7 @@ TEST(Convolution, OneAndThreeDimensions) {
 TEST(Convolution, BatchesWithARest) {
   ConvolutionShape shape{{33, 16, 12, 12}, {16, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
   check(shape, 3);
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   Kind call = convolutionCall(shape, Kind::WEIGHT_GRADIENT);
   auto needs = test::query(call);
   ASSERT_TRUE(needs.ok());
@@ -200,17 +203,9 @@ TEST(NarrowConvolution, AllDirections) {
     }
 }
 
-TEST(Convolution, LayoutsAreNamed) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
-  Kind call = convolutionCall({{8, 64, 16, 16}, {64, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::FORWARD);
-  ASSERT_TRUE(test::query(call).ok());
-  EXPECT_EQ(call.layout().rfind("x:", 0), 0u) << call.layout();
-  EXPECT_NE(call.layout().find(" w:"), std::string::npos) << call.layout();
-}
-
-/// What channels-last operands are for, also where they are bf16 and the library is handed widened copies of them.
+/// What channels-last operands are for.
 TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   for (plan::DType type : {plan::F32, plan::BF16})
     for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
       Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
@@ -219,8 +214,8 @@ TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
       call.set_channels_last(true);
       auto last = test::query(call);
       ASSERT_TRUE(first.ok() && last.ok());
-      EXPECT_GT(first->reorderedBytes, 0u) << call.layout();
-      EXPECT_EQ(last->reorderedBytes, 0u) << call.layout();
+      EXPECT_GT(first->reorderedBytes, 0u);
+      EXPECT_EQ(last->reorderedBytes, 0u);
     }
 }
 
@@ -238,4 +233,191 @@ TEST(Convolution, ShapesThatDoNotFitAreErrors) {
   wrong = call;
   wrong.set_dtype(plan::F16);
   EXPECT_NE(test::query(wrong).message().find("must be compiled"), std::string::npos);
+}
+
+namespace {
+/// Shapes of every kind: dimensions, channels, groups, strides, dilations and pads from a fixed sequence.
+class Shapes {
+public:
+  ConvolutionShape next() {
+    for (;;) {
+      ConvolutionShape shape;
+      int64_t spatial = pick({1, 2, 2, 2, 3}), in = pick({1, 2, 3, 5, 8, 16, 17, 33, 50}), out = pick({1, 3, 4, 8, 16, 20, 49, 64}),
+              kind = pick({0, 0, 0, 1, 2}), groups = 1;
+      if (kind == 1) {
+        groups = pick({2, 3, 4});
+        in *= groups;
+        out *= groups;
+      } else if (kind == 2) {
+        groups = in = out = pick({5, 16, 23, 40});
+      }
+      shape.groups = groups;
+      shape.x = {pick({1, 2, 3}), in};
+      shape.w = {out, in / groups};
+      bool fits = true;
+      for (int64_t axis = 0; axis < spatial; ++axis) {
+        int64_t size = pick({1, 2, 4, 7, 9, 12}), kernel = pick({1, 1, 2, 3, 3, 5}), stride = pick({1, 1, 2, 3}),
+                dilation = pick({1, 1, 1, 2}), begin = pick({0, 0, 1, 2}), end = pick({0, 0, 1, 2});
+        shape.x.push_back(spatial == 1 ? size * 3 : spatial == 3 ? (size + 1) / 2 : size);
+        shape.w.push_back(kernel);
+        shape.strides.push_back(stride);
+        shape.dilations.push_back(dilation);
+        shape.begin.push_back(begin);
+        shape.end.push_back(end);
+        fits &= shape.x.back() + begin + end >= dilation * (kernel - 1) + 1;
+      }
+      if (fits)
+        return shape;
+    }
+  }
+
+private:
+  int64_t pick(std::vector<int64_t> from) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return from[(state >> 33) % from.size()];
+  }
+  uint64_t state = 7;
+};
+
+/// Bits of a call's result; "" and the error's text where it fails.
+std::vector<float> resultOf(const Kind &call, std::string &problem) {
+  bool forward = call.kind() == Kind::FORWARD, toInput = call.kind() == Kind::INPUT_GRADIENT;
+  size_t x = elements(call.x_dims()), w = elements(call.w_dims()), y = elements(call.y_dims());
+  Floats first = randomFloats(toInput ? y : x, 1), second = randomFloats(forward || toInput ? w : y, 2),
+         result(forward ? y : toInput ? x : w);
+  if (call.dtype() == plan::BF16) {
+    first = narrow(first);
+    second = narrow(second);
+  }
+  std::memset(result.get(), 0, result.size() * 4);
+  auto needs = runtime::needsOf(call);
+  if (!needs) {
+    problem = needs.message();
+    return {};
+  }
+  auto runner = runtime::prepare(call, scratchOf(*needs, 2), 2);
+  if (!runner) {
+    problem = runner.message();
+    return {};
+  }
+  runtime::WorkerScope scope;
+  runtime::ThreadPool pool(2);
+  Floats scratch(needs->scratchBytes(2) / 4), partials(needs->partialBytes / 4);
+  std::memset(scratch.get(), 0xff, scratch.size() * 4);
+  std::memset(partials.get(), 0xff, partials.size() * 4);
+  void *pointers[] = {first.get(), second.get(), result.get(), partials.get()};
+  if (!runtime::runCall(**runner, pool, pointers, reinterpret_cast<char *>(scratch.get())))
+    problem = "it failed";
+  if (!scratch.intact() || !partials.intact() || !result.intact())
+    problem = "it wrote behind the end of a buffer";
+  return {result.get(), result.get() + result.size()};
+}
+
+/// The calls of a shape in all directions, layouts and types that the level of the test computes, completed.
+template <typename Visit> void forEachCall(const ConvolutionShape &shape, Visit visit) {
+  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT})
+    for (bool last : {false, true})
+      for (plan::DType type : {plan::F32, plan::BF16}) {
+        Kind call = convolutionCall(shape, kind);
+        call.set_channels_last(last);
+        call.set_dtype(type);
+        call.set_result_dtype(type);
+        ASSERT_TRUE(test::query(call).ok());
+        visit(call, fmt::format("kind {}, x {}, w {}, groups {}, strides {}, dilations {}, pads {} {}, {}{}",
+                                static_cast<int>(kind), fmt::join(shape.x, "x"), fmt::join(shape.w, "x"), shape.groups,
+                                fmt::join(shape.strides, "x"), fmt::join(shape.dilations, "x"),
+                                fmt::join(shape.begin, "x"), fmt::join(shape.end, "x"), last ? "last " : "",
+                                plan::dtypeName(type)));
+      }
+}
+} // namespace
+
+TEST(Convolution, ManyShapes) {
+  Shapes shapes;
+  for (int i = 0; i < 60; ++i)
+    check(shapes.next());
+}
+
+TEST(NarrowConvolution, ManyShapes) {
+  Shapes shapes;
+  for (int i = 0; i < 40; ++i) {
+    ConvolutionShape shape = shapes.next();
+    for (bool channelsLast : {false, true})
+      checkLayout(shape, 2, channelsLast, plan::BF16, i % 2 ? plan::BF16 : plan::F32);
+  }
+}
+
+/// A sum is made in the same order by every instruction set, so machines agree in every bit where words are the same.
+TEST(Convolution, HasTheSameBitsWithAvx2) {
+  if (!runtime::cpuFeatures().avx512)
+    return; // there is but one instruction set to compare
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  runtime::CpuFeatures avx2 = runtime::cpuFeatures();
+  avx2.avx512 = avx2.bf16 = avx2.amx = false;
+  Shapes shapes;
+  for (int i = 0; i < 40; ++i)
+    forEachCall(shapes.next(), [&](Kind call, const std::string &what) {
+      if (call.dtype() == plan::BF16 && !call.widened())
+        return; // dot products of pairs
+      std::string problem;
+      std::vector<float> more = resultOf(call, problem), less;
+      {
+        runtime::ScopedFeatures scope(avx2);
+        less = resultOf(call, problem);
+      }
+      ASSERT_EQ(problem, "") << what;
+      ASSERT_EQ(std::memcmp(more.data(), less.data(), more.size() * 4), 0) << what;
+    });
+}
+
+/// Tiles decide where results are made, not what they are; so do chunks of the batch, but for the gradient of weights.
+TEST(Convolution, TilesChangeNoBit) {
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  Shapes shapes;
+  for (int i = 0; i < 40; ++i)
+    forEachCall(shapes.next(), [&](Kind call, const std::string &what) {
+      std::string problem;
+      std::vector<float> chosen = resultOf(call, problem);
+      auto shape = runtime::ConvolutionDesign::shapeOf(call);
+      ASSERT_TRUE(shape.ok());
+      bool toWeights = call.kind() == Kind::WEIGHT_GRADIENT;
+      for (int64_t parts : {1, 2, 3}) {
+        Kind other = call;
+        auto part = [&](int64_t whole) { return (whole + parts - 1) / parts; };
+        if (!toWeights) {
+          other.set_tile_batch(part(shape->samples));
+          other.set_tile_lines(part(shape->lines));
+        }
+        other.set_tile_columns(std::min(shape->columns(), (part(shape->columns()) + 15) / 16 * 16));
+        auto design = runtime::ConvolutionDesign::create(other);
+        ASSERT_TRUE(design.ok()) << design.message();
+        other.set_partial_bytes(design->partialBytes);
+        std::vector<float> result = resultOf(other, problem);
+        ASSERT_EQ(problem, "") << what;
+        ASSERT_EQ(std::memcmp(chosen.data(), result.data(), chosen.size() * 4), 0) << what << " in " << parts;
+      }
+    });
+}
+
+TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::WEIGHT_GRADIENT);
+  ASSERT_TRUE(test::query(call).ok());
+  auto refused = [](Kind changed, const std::string &word) {
+    auto needs = runtime::needsOf(changed);
+    EXPECT_FALSE(needs.ok());
+    EXPECT_NE(needs.message().find(word), std::string::npos) << needs.message();
+  };
+  Kind wrong = call;
+  wrong.set_tile_batch(5);
+  refused(wrong, "tiles");
+  wrong = call;
+  wrong.set_tile_columns(100); // not whole vectors
+  refused(wrong, "tiles");
+  wrong = call;
+  wrong.set_block_words(0);
+  refused(wrong, "blocks");
+  wrong = call;
+  wrong.set_partial_bytes(call.partial_bytes() + 64);
+  refused(wrong, "partial sums");
 }

@@ -296,7 +296,7 @@ TEST(Matmul, UnsoundCallsAreRefused) {
   other = matmulCall(1, 64, 640, 640, true, true);
   ASSERT_TRUE(test::query(other).ok());
   if (other.implementation() == plan::MatmulCall::LIBRARY && other.library_scratch_bytes() > 0) {
-    other.set_library_scratch_bytes(other.library_scratch_bytes() - 1);
+    other.set_library_scratch_bytes(0);
     runtime::Scratch ample{1 << 24, 1, 0};
     EXPECT_NE(runtime::prepare(other, ample, 1).message().find("the plan bounds it by"), std::string::npos);
   }
@@ -309,4 +309,35 @@ TEST(Matmul, UnsoundCallsAreRefused) {
   small = scratchOf(*needs, 1);
   small.slots = 0;
   EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
+}
+
+/// The compiler asks no library: what a primitive takes is bounded by a formula.
+TEST(Matmul, LibraryScratchIsBounded) {
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  auto level = *runtime::levelFromName(test::testLevel());
+  uint64_t state = 3;
+  auto pick = [&](int64_t most) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    auto value = static_cast<int64_t>(state >> 33);
+    return std::min<int64_t>(most, value % 3 == 0 ? 1 + value / 3 % 24 : value % 3 == 1 ? int64_t(1) << (value / 3 % 11) : 1 + value / 3 % 600);
+  };
+  for (int i = 0; i < 600; ++i) {
+    plan::MatmulCall call = test::matmulCall(i % 3 ? 1 : pick(8), pick(1024), pick(1024), i % 5 ? pick(2048) : 1 + i * 13, i % 2, i / 2 % 2);
+    if (runtime::multipliesBf16(level) && i % 4 == 0)
+      call.set_dtype(plan::BF16);
+    call.set_implementation(plan::MatmulCall::LIBRARY);
+    call.set_tile_batch(call.batch());
+    call.set_tile_m(call.m());
+    call.set_tile_n(call.n());
+    call.set_chunk_k(call.k());
+    call.set_block_k(call.k());
+    call.set_numerics(runtime::numericsOf(call.implementation()));
+    auto shape = runtime::shapeOf(call);
+    ASSERT_TRUE(shape.ok());
+    call.set_library_scratch_bytes(runtime::libraryScratchBound(*shape, *runtime::tilingOf(call, *shape), level));
+    auto needs = runtime::needsOf(call);
+    ASSERT_TRUE(needs.ok()) << needs.message();
+    auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1);
+    EXPECT_TRUE(made.ok()) << made.message();
+  }
 }

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
+#include "runtime/cpu/calls/ConvolutionDesign.h"
 
 #include <gtest/gtest.h>
 #include <map>
@@ -95,6 +96,61 @@ void check(const std::string &name, const Call &call, const Frozen &frozen) {
                                               hash, frozen.hash);
 }
 
+plan::ConvolutionCall convolution(plan::ConvolutionCall::Kind kind, plan::DType dtype, int64_t groups) {
+  plan::ConvolutionCall call = test::convolutionCall(
+      {{3, 24, 11, 13}, {groups == 1 ? 40 : 24, 24 / groups, 3, 2}, {2, 1}, {1, 2}, {1, 0}, {0, 1}, groups}, kind);
+  call.set_dtype(dtype);
+  call.set_result_dtype(plan::F32 == dtype || kind == plan::ConvolutionCall::WEIGHT_GRADIENT ? plan::F32 : dtype);
+  call.set_channels_last(true);
+  call.set_widened(dtype == plan::BF16);
+  call.set_tile_batch(2);
+  auto shape = runtime::ConvolutionDesign::shapeOf(call);
+  EXPECT_TRUE(shape.ok()) << shape.message();
+  call.set_tile_lines(kind == plan::ConvolutionCall::WEIGHT_GRADIENT ? shape->lines : 3);
+  call.set_tile_columns(std::min<int64_t>(16, shape->columns()));
+  call.set_block_words(48);
+  call.set_numerics(runtime::kConvolutionNumerics);
+  auto design = runtime::ConvolutionDesign::create(call);
+  EXPECT_TRUE(design.ok()) << design.message();
+  if (design)
+    call.set_partial_bytes(design->partialBytes);
+  return call;
+}
+
+uint64_t resultOf(const plan::ConvolutionCall &call) {
+  auto size = [](const auto &dims) { return test::elements(dims); };
+  bool toInput = call.kind() == plan::ConvolutionCall::INPUT_GRADIENT, toWeights = call.kind() == plan::ConvolutionCall::WEIGHT_GRADIENT;
+  auto operand = [&](size_t count, uint32_t seed) {
+    Floats values = test::randomFloats(count, seed);
+    if (call.dtype() == plan::BF16)
+      for (size_t i = 0; i < count; ++i)
+        reinterpret_cast<uint16_t *>(values.get())[i] = runtime::roundToBf16(values[i]);
+    return values;
+  };
+  Floats first = operand(size(toInput ? call.y_dims() : call.x_dims()), 1),
+         second = operand(size(toWeights ? call.y_dims() : call.w_dims()), 2),
+         result(size(toWeights ? call.w_dims() : toInput ? call.x_dims() : call.y_dims()));
+  EXPECT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  auto needs = runtime::needsOf(call);
+  auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1);
+  EXPECT_TRUE(made.ok()) << made.message();
+  if (!made)
+    return 0;
+  runtime::WorkerScope scope;
+  runtime::ThreadPool pool(1);
+  Floats scratch(needs->scratchBytes(1) / 4), partials(needs->partialBytes / 4);
+  void *pointers[] = {first.get(), second.get(), result.get(), partials.get()};
+  EXPECT_TRUE(runtime::runCall(**made, pool, pointers, reinterpret_cast<char *>(scratch.get())));
+  return hashOf(result);
+}
+
+void check(const std::string &name, const plan::ConvolutionCall &call, uint64_t frozen) {
+  uint64_t hash = resultOf(call);
+  EXPECT_EQ(runtime::kConvolutionNumerics, 2u) << "write the hashes of the new version down";
+  EXPECT_EQ(hash, frozen) << fmt::format("{}: {:#x} instead of {:#x}: its bits changed and its version did not", name, hash,
+                                         frozen);
+}
+
 runtime::CpuLevel level() { return *runtime::levelFromName(test::testLevel()); }
 } // namespace
 
@@ -118,6 +174,18 @@ TEST(Numerics, OwnProducts) {
     check("panels of bf16", panels, {1, 0xf44ea8452dc7e452});
     check("few rows of bf16", fewRows, {1, 0xa625cec009cf8188});
   }
+}
+
+/// The same at every level: words of f32, also where bf16 is widened.
+TEST(Numerics, Convolutions) {
+  using Conv = plan::ConvolutionCall;
+  check("forward", convolution(Conv::FORWARD, plan::F32, 1), 0x9f3a58ecc0f2ff17);
+  check("input gradient", convolution(Conv::INPUT_GRADIENT, plan::F32, 1), 0x64a689e7a3c928de);
+  check("weight gradient", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 1), 0x1357a2b25bd0be5e);
+  check("groups", convolution(Conv::FORWARD, plan::F32, 2), 0x848731a94bf9ac2c);
+  check("depthwise", convolution(Conv::FORWARD, plan::F32, 24), 0x916d3a89ac1b0715);
+  check("depthwise weight gradient", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 24), 0xe59494fdcbcb8b5f);
+  check("widened", convolution(Conv::FORWARD, plan::BF16, 1), 0x79308d93d92e5a99);
 }
 
 TEST(Numerics, ProductsOfTheLibrary) {

@@ -1,0 +1,307 @@
+//===- DepthwiseText.h - the loops, for one instruction set --------------===//
+//
+// Included where `Lanes` is defined: 16 floats with load, store and a fused multiply-add. Lanes behind the last channel
+// are read and written through a buffer.
+//
+//===----------------------------------------------------------------------===//
+namespace {
+template <bool Whole> inline Lanes loadSome(const void *from, bool narrow, int64_t count) {
+  if (Whole)
+    return narrow ? loadNarrow(static_cast<const uint16_t *>(from)) : load(static_cast<const float *>(from));
+  alignas(64) float some[kLanes] = {};
+  alignas(64) uint16_t few[kLanes] = {};
+  if (narrow) {
+    for (int64_t i = 0; i < count; ++i)
+      few[i] = static_cast<const uint16_t *>(from)[i];
+    return loadNarrow(few);
+  }
+  for (int64_t i = 0; i < count; ++i)
+    some[i] = static_cast<const float *>(from)[i];
+  return load(some);
+}
+
+inline void storeSome(const Line &line, int64_t at, Lanes sums, int64_t count) {
+  if (line.planePitch == 0 && !line.narrowResult && count >= kLanes)
+    return store(reinterpret_cast<float *>(line.result) + at, sums);
+  if (line.planePitch == 0 && line.narrowResult && count >= kLanes)
+    return storeNarrow(reinterpret_cast<uint16_t *>(line.result) + at, sums);
+  alignas(64) float values[kLanes];
+  store(values, sums);
+  int64_t pitch = line.planePitch ? line.planePitch : 1;
+  for (int64_t i = 0; i < count; ++i)
+    if (line.narrowResult)
+      reinterpret_cast<uint16_t *>(line.result)[at + i * pitch] = rounded(values[i]);
+    else
+      reinterpret_cast<float *>(line.result)[at + i * pitch] = values[i];
+}
+
+/// `Pixels` results of 16 channels.
+template <int Pixels, bool Whole, bool Narrow>
+inline void correlatePixels(const Line &line, int64_t pixel, int64_t channel, int64_t count) {
+  constexpr int64_t size = Narrow ? 2 : 4;
+  Lanes sums[Pixels];
+#pragma GCC unroll 8
+  for (int i = 0; i < Pixels; ++i)
+    sums[i] = zero();
+  const int64_t pitch = line.sourcePitch * size;
+  for (int64_t tap = 0; tap < line.tapCount; ++tap) {
+    Lanes weight = load(line.weights + line.taps[tap].number * line.weightPitch + channel); // whole registers are there
+    const char *from = line.source + (pixel * line.sourcePitch + line.taps[tap].at + channel) * size;
+#pragma GCC unroll 8
+    for (int i = 0; i < Pixels; ++i)
+      sums[i] = multiplyAdd(loadSome<Whole>(from + i * pitch, Narrow, count), weight, sums[i]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < Pixels; ++i)
+    storeSome(line, line.resultAt + (pixel + i) * line.resultPitch + channel * (line.planePitch ? line.planePitch : 1),
+              sums[i], count);
+}
+
+constexpr bool isTap(int at, int taps) { return at >= 0 && at < taps; }
+
+/// What the source `At` of a window adds: to the result i by the tap At − i · Step. (Expanded by templates: the sums have to
+/// stay in registers.)
+template <int At, int Taps, int Step, int Pixels, int... I>
+inline __attribute__((always_inline)) void addToResults(Lanes (&sums)[Pixels], const Lanes (&weights)[Taps], Lanes value,
+                                                        std::integer_sequence<int, I...>) {
+  (void(isTap(At - I * Step, Taps)
+            ? void(sums[I] = multiplyAdd(value, weights[isTap(At - I * Step, Taps) ? At - I * Step : 0], sums[I]))
+            : void()),
+   ...);
+}
+template <int Taps, int Step, bool Narrow, int Pixels, int... At>
+inline __attribute__((always_inline)) void addWindow(Lanes (&sums)[Pixels], const Lanes (&weights)[Taps], const char *from,
+                                                     int64_t pitch, std::integer_sequence<int, At...>) {
+  (addToResults<At, Taps, Step>(sums, weights, loadSome<true>(from + At * pitch, Narrow, kLanes),
+                                std::make_integer_sequence<int, Pixels>()),
+   ...);
+}
+
+/// Asks for what is read and written `ahead` pixels on: a line of pixels is walked in too many places for the processor to
+/// foresee them.
+template <int Pixels, int Ahead>
+inline __attribute__((always_inline)) void fetchAhead(const char *from, int64_t pitch, bool write) {
+#pragma GCC unroll 8
+  for (int i = 0; i < Pixels; ++i)
+    write ? __builtin_prefetch(from + (Ahead + i) * pitch, 1) : __builtin_prefetch(from + (Ahead + i) * pitch);
+}
+
+/// The same where taps come in rows of `Taps` whose sources lie side by side, `Step` of them from result to result: each
+/// source is read once for all taps of a row. The sums are made in the same order.
+template <int Pixels, int Taps, int Step, bool Narrow>
+void correlateWindow(const Line &line, int64_t pixel, int64_t channel) {
+  constexpr int64_t size = Narrow ? 2 : 4;
+  const int64_t pitch = line.sourcePitch / Step * size;
+  fetchAhead<Pixels * Step, 16 * Step>(
+      line.source + (pixel * line.sourcePitch + line.taps[line.tapCount - Taps].at + channel) * size, pitch, false);
+  if (line.planePitch == 0) {
+    const int64_t resultSize = line.narrowResult ? 2 : 4;
+    fetchAhead<Pixels, 16>(line.result + (line.resultAt + pixel * line.resultPitch + channel) * resultSize,
+                           line.resultPitch * resultSize, true);
+  }
+  Lanes sums[Pixels];
+#pragma GCC unroll 8
+  for (int i = 0; i < Pixels; ++i)
+    sums[i] = zero();
+  for (int64_t tap = 0; tap < line.tapCount; tap += Taps) {
+    Lanes weights[Taps];
+#pragma GCC unroll 7
+    for (int k = 0; k < Taps; ++k)
+      weights[k] = load(line.weights + line.taps[tap + k].number * line.weightPitch + channel);
+    addWindow<Taps, Step, Narrow>(sums, weights,
+                                  line.source + (pixel * line.sourcePitch + line.taps[tap].at + channel) * size, pitch,
+                                  std::make_integer_sequence<int, (Pixels - 1) * Step + Taps>());
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < Pixels; ++i)
+    storeSome(line, line.resultAt + (pixel + i) * line.resultPitch + channel * (line.planePitch ? line.planePitch : 1),
+              sums[i], kLanes);
+}
+
+/// Taps in a row; 1: no such rows.
+template <typename AnyLine> inline int64_t tapsOfRow(const AnyLine &line, int64_t step) {
+  if (line.sourcePitch % step != 0 || line.tapCount == 0)
+    return 1;
+  int64_t pitch = line.sourcePitch / step, row = 1;
+  while (row < line.tapCount && line.taps[row].at == line.taps[row - 1].at + pitch)
+    ++row;
+  for (int64_t tap = 0; tap < line.tapCount; ++tap)
+    if (line.tapCount % row != 0 || line.taps[tap].at != line.taps[tap - tap % row].at + tap % row * pitch)
+      return 1;
+  return row;
+}
+
+using Window = void (*)(const Line &, int64_t, int64_t);
+/// The loop for eight results, whose taps stand in rows; null: there is none.
+template <int Step, bool Narrow> Window windowOf(int64_t row) {
+  switch (row) {
+  case 2:
+    return correlateWindow<8, 2, Step, Narrow>;
+  case 3:
+    return correlateWindow<8, 3, Step, Narrow>;
+  case 5:
+    return correlateWindow<8, 5, Step, Narrow>;
+  case 7:
+    return correlateWindow<8, 7, Step, Narrow>;
+  default:
+    return nullptr;
+  }
+}
+
+/// All channels of some pixels, then those of the next: they follow each other in memory.
+template <bool Narrow> void correlateLanes(const Line &line) {
+  Window window = windowOf<1, Narrow>(tapsOfRow(line, 1));
+  if (!window)
+    window = windowOf<2, Narrow>(tapsOfRow(line, 2));
+  for (int64_t pixel = 0; pixel < line.pixels;) {
+    // The last eight may overlap those before: they get the same values.
+    if (line.pixels >= 8 && line.pixels - pixel < 8)
+      pixel = line.pixels - 8;
+    int64_t left = line.pixels - pixel, pixels = left >= 8 ? 8 : left >= 4 ? 4 : 1;
+    for (int64_t channel = line.begin; channel < line.end; channel += kLanes) {
+      int64_t count = std::min(kLanes, line.end - channel);
+      if (count < kLanes)
+        for (int64_t i = 0; i < pixels; ++i)
+          correlatePixels<1, false, Narrow>(line, pixel + i, channel, count);
+      else if (pixels == 8)
+        window ? window(line, pixel, channel) : correlatePixels<8, true, Narrow>(line, pixel, channel, count);
+      else if (pixels == 4)
+        correlatePixels<4, true, Narrow>(line, pixel, channel, count);
+      else
+        correlatePixels<1, true, Narrow>(line, pixel, channel, count);
+    }
+    pixel += pixels;
+  }
+}
+
+void correlateLine(const Line &line) { line.narrowSource ? correlateLanes<true>(line) : correlateLanes<false>(line); }
+
+/// Some pixels' products of 16 channels, tap by tap.
+template <int Taps, bool Whole, bool Narrow>
+inline void addTaps(const GradientLine &line, int64_t tap, int64_t begin, int64_t end, int64_t channel, int64_t count) {
+  constexpr int64_t size = Narrow ? 2 : 4;
+  Lanes sums[Taps];
+  int64_t at[Taps];
+#pragma GCC unroll 5
+  for (int i = 0; i < Taps; ++i) {
+    sums[i] = loadSome<Whole>(line.sums + line.taps[tap + i].number * line.sumPitch + channel, false, count);
+    at[i] = line.taps[tap + i].at * size;
+  }
+  const char *source = line.source + channel * size, *gradient = line.gradient + channel * line.planePitch * size;
+  alignas(64) float gathered[kLanes] = {};
+  for (int64_t pixel = begin; pixel < end; ++pixel) {
+    Lanes factor;
+    const char *place = gradient + pixel * line.gradientPitch * size;
+    if (line.planePitch == 1) {
+      factor = loadSome<Whole>(place, Narrow, count);
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        gathered[i] = Narrow ? widened(reinterpret_cast<const uint16_t *>(place)[i * line.planePitch])
+                             : reinterpret_cast<const float *>(place)[i * line.planePitch];
+      factor = load(gathered);
+    }
+    const char *from = source + pixel * line.sourcePitch * size;
+#pragma GCC unroll 5
+    for (int i = 0; i < Taps; ++i)
+      sums[i] = multiplyAdd(loadSome<Whole>(from + at[i], Narrow, count), factor, sums[i]);
+  }
+  alignas(64) float values[kLanes];
+#pragma GCC unroll 5
+  for (int i = 0; i < Taps; ++i) {
+    store(values, sums[i]);
+    std::memcpy(line.sums + line.taps[tap + i].number * line.sumPitch + channel, values, static_cast<size_t>(count) * 4);
+  }
+}
+
+template <int At, int Taps, int Step, int Pixels, int... I>
+inline __attribute__((always_inline)) void addToTaps(Lanes (&sums)[Taps], const Lanes (&factors)[Pixels], Lanes value,
+                                                     std::integer_sequence<int, I...>) {
+  (void(isTap(At - I * Step, Taps) ? void(sums[isTap(At - I * Step, Taps) ? At - I * Step : 0] = multiplyAdd(
+                                              value, factors[I], sums[isTap(At - I * Step, Taps) ? At - I * Step : 0]))
+                                   : void()),
+   ...);
+}
+template <int Taps, int Step, bool Narrow, int Pixels, int... At>
+inline __attribute__((always_inline)) void addPixels(Lanes (&sums)[Taps], const Lanes (&factors)[Pixels], const char *from,
+                                                     int64_t pitch, std::integer_sequence<int, At...>) {
+  (addToTaps<At, Taps, Step>(sums, factors, loadSome<true>(from + At * pitch, Narrow, kLanes),
+                             std::make_integer_sequence<int, Pixels>()),
+   ...);
+}
+
+/// Eight pixels' products by rows of taps whose sources lie side by side: each source is read once for all taps of a row.
+template <int Taps, int Step, bool Narrow> void addRows(const GradientLine &line, int64_t pixel, int64_t channel) {
+  constexpr int64_t size = Narrow ? 2 : 4;
+  const int64_t pitch = line.sourcePitch / Step * size;
+  fetchAhead<8 * Step, 16 * Step>(
+      line.source + (pixel * line.sourcePitch + line.taps[line.tapCount - Taps].at + channel) * size, pitch, false);
+  fetchAhead<8, 16>(line.gradient + (channel + pixel * line.gradientPitch) * size, line.gradientPitch * size, false);
+  Lanes factors[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)
+    factors[i] = loadSome<true>(line.gradient + (channel + (pixel + i) * line.gradientPitch) * size, Narrow, kLanes);
+  for (int64_t tap = 0; tap < line.tapCount; tap += Taps) {
+    Lanes sums[Taps];
+#pragma GCC unroll 7
+    for (int i = 0; i < Taps; ++i)
+      sums[i] = load(line.sums + line.taps[tap + i].number * line.sumPitch + channel);
+    addPixels<Taps, Step, Narrow>(sums, factors,
+                                  line.source + (pixel * line.sourcePitch + line.taps[tap].at + channel) * size, pitch,
+                                  std::make_integer_sequence<int, 7 * Step + Taps>());
+#pragma GCC unroll 7
+    for (int i = 0; i < Taps; ++i)
+      store(line.sums + line.taps[tap + i].number * line.sumPitch + channel, sums[i]);
+  }
+}
+
+using Rows = void (*)(const GradientLine &, int64_t, int64_t);
+template <int Step, bool Narrow> Rows rowsOf(int64_t row) {
+  switch (row) {
+  case 2:
+    return addRows<2, Step, Narrow>;
+  case 3:
+    return addRows<3, Step, Narrow>;
+  case 5:
+    return addRows<5, Step, Narrow>;
+  case 7:
+    return addRows<7, Step, Narrow>;
+  default:
+    return nullptr;
+  }
+}
+
+template <bool Whole, bool Narrow>
+void addLanes(const GradientLine &line, int64_t begin, int64_t end, int64_t channel, int64_t count) {
+  int64_t tap = 0;
+  for (; tap + 5 <= line.tapCount; tap += 5)
+    addTaps<5, Whole, Narrow>(line, tap, begin, end, channel, count);
+  for (; tap + 3 <= line.tapCount; tap += 3)
+    addTaps<3, Whole, Narrow>(line, tap, begin, end, channel, count);
+  for (; tap < line.tapCount; ++tap)
+    addTaps<1, Whole, Narrow>(line, tap, begin, end, channel, count);
+}
+
+template <bool Narrow> void addProductsAs(const GradientLine &line) {
+  Rows rows = nullptr;
+  if (line.planePitch == 1) {
+    rows = rowsOf<1, Narrow>(tapsOfRow(line, 1));
+    if (!rows)
+      rows = rowsOf<2, Narrow>(tapsOfRow(line, 2));
+  }
+  for (int64_t pixel = 0; pixel < line.pixels;) {
+    int64_t end = std::min(pixel + 8, line.pixels);
+    for (int64_t channel = 0; channel < line.channels; channel += kLanes) {
+      int64_t count = std::min(kLanes, line.channels - channel);
+      if (count < kLanes)
+        addLanes<false, Narrow>(line, pixel, end, channel, count);
+      else if (rows && end - pixel == 8)
+        rows(line, pixel, channel);
+      else
+        addLanes<true, Narrow>(line, pixel, end, channel, count);
+    }
+    pixel = end;
+  }
+}
+
+void addProductsOfLine(const GradientLine &line) { line.narrow ? addProductsAs<true>(line) : addProductsAs<false>(line); }
+} // namespace

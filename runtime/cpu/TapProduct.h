@@ -1,0 +1,39 @@
+//===- TapProduct.h - rows at any place times a panel of weights ---------===//
+//
+// The inner kernel of a correlation: up to 8 results' sums over a block of K. Each result reads words of the source at a
+// place of its own, in pieces; all read the same panel of weights (PackedProduct.h).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_TAPPRODUCT_H
+#define TCC_RUNTIME_CPU_TAPPRODUCT_H
+
+#include "runtime/cpu/PackedProduct.h"
+#include "runtime/cpu/calls/ConvolutionDesign.h"
+
+namespace tcc::runtime::packed {
+
+struct TapBlock {
+  const char *source;
+  const int64_t *sourceAt; ///< bytes from `source`, of each row
+  const Piece *pieces;
+  int64_t pieceCount;
+  int64_t elementBytes;  ///< of a piece's places
+  const uint32_t *panel; ///< whole vectors of `columns` words, by word of K
+  const float *before;   ///< the sums so far, or null
+  const int64_t *beforeAt; ///< elements from `before`, of each row
+  void *result;
+  const int64_t *resultAt; ///< elements from `result`, of each row
+  Store store;
+  bool isCold; ///< the result lies in no cache of the core: its lines are fetched while the sums are made
+};
+
+/// Sums of `rows` results, at most kRows, and `columns` channels, at most kColumns. `dots`: words are pairs of bf16.
+void multiplyTaps(bool dots, int64_t rows, int64_t columns, const TapBlock &block);
+
+namespace avx2 {
+void multiplyTaps(int64_t rows, int64_t columns, const TapBlock &block);
+} // namespace avx2
+
+} // namespace tcc::runtime::packed
+
+#endif // TCC_RUNTIME_CPU_TAPPRODUCT_H

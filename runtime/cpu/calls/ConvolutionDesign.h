@@ -1,0 +1,153 @@
+//===- ConvolutionDesign.h - a convolution as products ----------*- C++ -*-===//
+//
+// What a convolution's descriptor means: which elements are multiplied, and what lies where in scratch. All of it follows
+// from the descriptor, nothing is chosen here.
+//
+// A forward convolution and the gradient of its input are the same problem, a *correlation*: each element of the result
+// is a sum over taps of elements of a *source*. The gradient of a convolution with strides has several *phases*, classes
+// of result elements with the same taps: along an axis, those whose index is the same modulo the stride. The gradient of
+// the weights is a product over pixels of the forward pass's source and the result's gradient.
+//
+// Spatial axes are three here; a convolution of fewer has axes of size 1 before its own.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_CALLS_CONVOLUTIONDESIGN_H
+#define TCC_RUNTIME_CPU_CALLS_CONVOLUTIONDESIGN_H
+
+#include "runtime/cpu/calls/PanelWords.h"
+#include "runtime/plan/plan.pb.h"
+#include "support/Status.h"
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace tcc::runtime {
+
+inline constexpr int kAxes = 3;
+using Sizes = std::array<int64_t, kAxes>;
+
+/// An element of the kernel along an axis, and how far from the strip's element of a result it reads.
+struct Tap {
+  int64_t index, at;
+};
+
+/// Results first, first + step, … along an axis, `count` of them, which have the same taps, in the order in which they
+/// are read.
+struct PhaseOfAxis {
+  int64_t first, step, count;
+  std::vector<Tap> taps;
+};
+
+/// Words of K that lie side by side in a strip and in a panel of weights.
+struct Piece {
+  int64_t at;    ///< elements from the strip's element of a result
+  int64_t words; ///< at most those of a block of K
+};
+
+/// Results with the same taps.
+struct Phase {
+  std::array<PhaseOfAxis, kAxes> axes;
+  std::vector<int64_t> kernels;            ///< the kernel's elements by tap, in the order of K
+  std::vector<std::vector<Piece>> blocks; ///< of K
+  int64_t panelWords = 0;                  ///< from a panel's start to this phase's part of it, in words of K
+
+  int64_t pixels() const { return axes[0].count * axes[1].count * axes[2].count; }
+};
+
+/// Columns of the weights' gradient that are multiplied together.
+struct ColumnPanel {
+  int64_t first; ///< column: tap · channels + channel
+  int64_t count;
+  std::vector<packed::ColumnRun> runs; ///< elements from the strip's element of a result
+};
+
+/// Elements from one sample, or one step along an axis, to the next.
+struct Pitch {
+  int64_t sample;
+  Sizes axis;
+};
+
+class ConvolutionDesign {
+public:
+  /// Error: a shape or tiles that fit no convolution.
+  static Expected<ConvolutionDesign> create(const plan::ConvolutionCall &call);
+  /// What follows from the shape alone: no tiles, strips or panels.
+  static Expected<ConvolutionDesign> shapeOf(const plan::ConvolutionCall &call);
+
+  plan::ConvolutionCall::Kind kind;
+  int64_t samples, groups, tapCount;
+  /// Channels of a group. The gradient of the weights has those of x and y.
+  int64_t sourceChannels, resultChannels;
+  Sizes source, result; ///< whole tensors; the weights' gradient: x and y
+  bool channelsLast;
+  /// The groups' channels lie side by side in registers: one input and one output channel each.
+  bool depthwise;
+  int cut; ///< the axis that tiles cut
+
+  bool narrowOperands, narrowResult;       ///< stored as bf16
+  packed::Elements elements;               ///< of strips, as they are multiplied
+  packed::Elements weightElements() const; ///< of weights as they are stored
+
+  std::vector<Phase> phases;
+  Sizes sourceStep, low, span; ///< from result to result; the first tap's source element; elements that taps reach over
+
+  // Tiles: samples × results along `cut` (of each phase) × channels of the result, or columns of the weights' gradient.
+  int64_t tileBatch, tileLines, tileColumns, blockWords;
+  int64_t lines; ///< along `cut`: of the phase with the most
+  int64_t columns() const; ///< that tileColumns cuts
+  int64_t batchTiles() const { return ceilDiv(samples, tileBatch); }
+  int64_t lineTiles() const { return ceilDiv(lines, tileLines); }
+  int64_t columnTiles() const { return ceilDiv(columns(), tileColumns); }
+  int64_t groupTiles() const { return depthwise ? 1 : groups; }
+  int64_t tiles() const;
+
+  // Strips: the part of the source that a tile, or a block of K of the weights' gradient, reads, padded, channels last.
+  bool inPlace;            ///< the source itself serves
+  int64_t stripChannels;   ///< of a pixel
+  int64_t stripLines;      ///< results along `cut` that a strip is for
+  int64_t stripSamples;
+  Pitch strip;             ///< elements
+  Sizes stripExtent;
+
+  // Panels of weights: of up to 48 result channels, all K; for all tiles.
+  std::vector<int64_t> panelColumns; ///< the first channel of each panel of a group; at last, the number of channels
+  int64_t panels() const { return static_cast<int64_t>(panelColumns.size()) - 1; }
+  int64_t panelColumn(int64_t panel) const { return panelColumns[static_cast<size_t>(panel)]; }
+  int64_t panelVectors(int64_t panel) const {
+    return ceilDiv(panelColumn(panel + 1) - panelColumn(panel), packed::kVector);
+  }
+  int64_t weightWords = 0; ///< of K, all phases
+  int64_t chunkChannels;   ///< source channels that are packed at a time
+  uint64_t panelBytes() const; ///< all panels of a group
+
+  // The weights' gradient: sums [chunk of the batch][o][tap][c] in f32, where they cannot go to the result at once.
+  bool keepsPartials = false;
+  std::vector<ColumnPanel> columnPanels;
+  static constexpr int64_t kGradientRows = 256; ///< output channels that are packed at a time
+  int64_t blockSamples = 1, blockLines = 1; ///< of a block of K
+  int64_t lineWords = 0;                    ///< of K, of the innermost axis
+  int64_t blockLineCount() const;           ///< innermost lines of a block
+  uint64_t partialBytes = 0;                ///< of a chunk
+
+  bool keepsSums = false; ///< of a tile of a correlation in scratch: the result cannot hold them
+  // A worker's slot, bytes from its start.
+  uint64_t offsetRows = 0, offsetSums = 0, offsetPanel = 0, slotBytes = 0, sharedBytes = 0;
+
+  /// The most results of a phase that a tile has.
+  int64_t tileRows() const;
+
+  static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+private:
+  void makePhases(const plan::ConvolutionCall &call);
+  void makeStrip();
+  void makeBlocks();
+  void makePanels();
+  uint64_t tapListBytes() const; ///< of a depthwise convolution's line
+  Status layOut();
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_CPU_CALLS_CONVOLUTIONDESIGN_H
