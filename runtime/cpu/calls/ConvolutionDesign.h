@@ -1,7 +1,7 @@
 //===- ConvolutionDesign.h - a convolution as products ----------*- C++ -*-===//
 //
-// What a convolution's descriptor means: which elements are multiplied, and what lies where in scratch. All of it follows
-// from the descriptor, nothing is chosen here.
+// A convolution's descriptor says which elements are multiplied, and where operands lie in scratch. Both are computed here;
+// nothing is chosen.
 //
 // A forward convolution and the gradient of its input are the same problem, a *correlation*: each element of the result
 // is a sum over taps of elements of a *source*. The gradient of a convolution with strides has several *phases*, classes
