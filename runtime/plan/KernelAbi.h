@@ -21,7 +21,7 @@ namespace tcc::plan {
 inline constexpr uint32_t kKernelAbiVersion = 1;
 
 /// Version of the plan file's format. Defined here and nowhere else.
-inline constexpr uint32_t kPlanFormatVersion = 9;
+inline constexpr uint32_t kPlanFormatVersion = 10;
 
 /// Runs tiles [tileBegin, tileEnd) of a kernel. `pointers` follow the instruction's operands in order; `scratch` is
 /// this worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.
@@ -36,6 +36,9 @@ inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.
 inline constexpr uint64_t kAlignmentBytes = 64;
+
+/// The most that a memory space's alignment may ask for (bytes): every device starts its arenas at multiples of this.
+inline constexpr uint64_t kMostSpaceAlignmentBytes = 256;
 
 } // namespace tcc::plan
 
