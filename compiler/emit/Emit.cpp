@@ -12,6 +12,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -54,7 +55,7 @@ public:
   Status run() {
     entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
     entry.set_transient_bytes(integer(function->getAttr(names::kTransientBytes)));
-    entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) + plan.resident_bytes());
+    entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) + plan::spaceBytes(plan, plan::RESIDENT));
     emitFrontier();
     entry.set_scalars(-1);
     if (sizesOnly)
@@ -309,7 +310,7 @@ private:
   }
 
   void measurePeak() {
-    int64_t count = buffers.instructions.size(), live = plan.resident_bytes(), most = live;
+    int64_t count = buffers.instructions.size(), live = plan::spaceBytes(plan, plan::RESIDENT), most = live;
     std::vector<int64_t> change(count + 3, 0);
     for (const EntryBuffer &buffer : buffers.buffers) {
       if (buffer.kind == EntryBuffer::kState)
@@ -496,7 +497,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   auto variables = options.sizesOnly ? Expected(std::move(none)) : emitVariables(module, writer, options, plan);
   if (!variables)
     return variables.status();
-  plan.set_resident_bytes(train::residentBytes(module));
+  plan::setSpaceBytes(plan, plan::RESIDENT, train::residentBytes(module));
 
   codegen::KernelSet own(options.target->code());
   codegen::KernelSet &kernels = options.kernels ? *options.kernels : own;
@@ -509,7 +510,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
       return status;
     transient = std::max<uint64_t>(transient, entry.transient_bytes());
   }
-  plan.set_transient_bytes(transient);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
   emitVariants(module, plan);
   if (kernels.size() && !options.sizesOnly) {
     Expected<std::string> code = kernels.compile();

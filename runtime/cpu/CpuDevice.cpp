@@ -14,6 +14,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 #include "support/MachineMemory.h"
 #include "support/Processors.h"
 
@@ -116,7 +117,7 @@ public:
   }
 
   Status load(const plan::PlanReader &reader, bool withValues) {
-    auto residentArena = Arena::allocate(plan().resident_bytes(), "resident");
+    auto residentArena = Arena::allocate(plan::spaceBytes(plan(), plan::RESIDENT), "resident");
     if (!residentArena)
       return residentArena.status();
     resident = residentArena.take();
@@ -383,6 +384,12 @@ private:
 };
 } // namespace
 
+Expected<uint32_t> rankCpuTarget(const std::string &target) {
+  if (Status status = checkLevel(target); !status.ok())
+    return status;
+  return static_cast<uint32_t>(*levelFromName(target));
+}
+
 Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();
   if (Status status = checkPlan(reader); !status.ok())
@@ -396,7 +403,7 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
   // A process that asks for more than its control group has is killed without a word, during its first step.
   if (options.initialValues)
     if (Status status =
-            checkMemory(plan.resident_bytes() + plan::transientBytes(plan, threads), freeMemory(/*swap=*/true), threads);
+            checkMemory(plan::spaceBytes(plan, plan::RESIDENT) + plan::transientBytes(plan, threads), freeMemory(/*swap=*/true), threads);
         !status.ok())
       return status.withContext(reader.path());
   std::unique_ptr<CpuDevice> device;

@@ -10,6 +10,9 @@ namespace tcc::runtime {
 /// result.
 Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
+/// Greater for a higher level. Error: this machine lacks it.
+Expected<uint32_t> rankCpuTarget(const std::string &target);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_CPU_CPUDEVICE_H

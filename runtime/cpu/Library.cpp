@@ -35,6 +35,17 @@ CpuLevel selectedLevel() {
   return selected.value_or(CpuLevel::V3);
 }
 
+Status checkLevel(const std::string &target) {
+  auto level = levelFromName(target);
+  if (!level)
+    return level.status();
+  if (runsLevel(cpuFeatures(), *level))
+    return Status::success();
+  auto best = defaultLevel(cpuFeatures(), false);
+  return error("this machine cannot run programs for {}; recompile with tcc --target {}", target,
+               best ? levelName(*best) : levelName(CpuLevel::V3));
+}
+
 Status selectLevel(const std::string &target) {
   std::lock_guard lock(levelMutex);
   auto level = levelFromName(target);
@@ -42,11 +53,8 @@ Status selectLevel(const std::string &target) {
     return level.status();
   if (selected == *level)
     return Status::success();
-  if (!runsLevel(cpuFeatures(), *level)) {
-    auto best = defaultLevel(cpuFeatures(), false);
-    return error("this machine cannot run programs for {}; recompile with tcc --target {}", target,
-                 best ? levelName(*best) : levelName(CpuLevel::V3));
-  }
+  if (Status status = checkLevel(target); !status.ok())
+    return status;
   if (selected)
     return error("this process runs library kernels for {}, it cannot switch to {}", levelName(*selected), target);
   // The caller's word outranks the environment's: the same plan gives the same kernels everywhere.

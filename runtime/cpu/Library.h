@@ -22,6 +22,9 @@ std::string libraryName();
 /// this machine lacks.
 Status selectLevel(const std::string &target);
 
+/// Error: this machine lacks the level, or there is no such level; says which to compile for.
+Status checkLevel(const std::string &target);
+
 /// The level that selectLevel() chose; the lowest one before that.
 CpuLevel selectedLevel();
 

@@ -15,6 +15,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <array>
@@ -127,7 +128,7 @@ public:
   }
 
   const DeviceCapabilities &capabilities() const override { return abilities; }
-  uint64_t residentBytes() const override { return plan().resident_bytes(); }
+  uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), plan().max_workers()); }
   uint64_t libraryBytes() const override { return libraryTook; }
 
@@ -252,7 +253,7 @@ private:
 
   /// Offset of the transient arena: the end of the resident one, rounded up to the driver's alignment.
   uint64_t transientStart() const {
-    return (plan().resident_bytes() + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+    return (plan::spaceBytes(plan(), plan::RESIDENT) + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
   }
   uint64_t arenaBytes() const { return std::max(uint64_t(1), transientStart() + transientBytes()); }
 
@@ -522,6 +523,20 @@ private:
 };
 
 } // namespace
+
+Expected<uint32_t> rankCudaTarget(const std::string &target) {
+  Expected<DriverLibrary> driver = DriverLibrary::open();
+  if (!driver)
+    return driver.status();
+  Expected<cuda::Card> card = cuda::Card::open(*driver);
+  if (!card)
+    return card.status();
+  const int wanted = cuda::capabilityOf(target.substr(target.find(':') + 1));
+  if (wanted == 0 || card->capability() < wanted)
+    return error("{} has compute capability {}.{}, which does not run code for {}; compile with tcc --target cuda:sm_{}",
+                 card->name(), card->capability() / 10, card->capability() % 10, target, card->capability());
+  return static_cast<uint32_t>(wanted);
+}
 
 Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();

@@ -10,6 +10,9 @@ namespace tcc::runtime {
 /// older architecture than the plan's, too little memory, a plan that does not verify.
 Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
+/// Greater for a later architecture. Error: there is no driver, no card, or only one of an earlier architecture.
+Expected<uint32_t> rankCudaTarget(const std::string &target);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_CUDA_CUDADEVICE_H

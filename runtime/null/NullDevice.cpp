@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/null/NullDevice.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -76,7 +76,7 @@ public:
   }
 
   const DeviceCapabilities &capabilities() const override { return abilities; }
-  uint64_t residentBytes() const override { return plan().resident_bytes(); }
+  uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), abilities.threads); }
 
 protected:
@@ -149,9 +149,8 @@ private:
 } // namespace
 
 Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &) {
-  std::vector<std::string> problems = plan::verifyPlan(reader.plan(), 5);
-  if (!problems.empty())
-    return error("{}: the plan is not safe to run:\n  {}", reader.path(), fmt::join(problems, "\n  "));
+  if (Status status = checkPlan(reader); !status.ok())
+    return status;
   return std::unique_ptr<Device>(std::make_unique<NullDevice>(reader.sharedPlan()));
 }
 

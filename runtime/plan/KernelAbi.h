@@ -37,6 +37,9 @@ inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.
 inline constexpr uint64_t kAlignmentBytes = 64;
 
+/// The most that a memory space's alignment may ask for (bytes): every device starts its arenas at multiples of this.
+inline constexpr uint64_t kMostSpaceAlignmentBytes = 256;
+
 } // namespace tcc::plan
 
 #endif // TCC_RUNTIME_PLAN_KERNELABI_H

@@ -3,6 +3,7 @@
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 
@@ -83,7 +84,7 @@ uint32_t workersWithin(const Plan &plan, uint64_t bytes, uint32_t most) {
   uint32_t fit = 0;
   for (uint32_t beyond = most + 1; fit + 1 < beyond;) {
     const uint32_t workers = fit + (beyond - fit) / 2;
-    (Wide(plan.resident_bytes()) + transientBytes(plan, workers) <= bytes ? fit : beyond) = workers;
+    (Wide(spaceBytes(plan, RESIDENT)) + transientBytes(plan, workers) <= bytes ? fit : beyond) = workers;
   }
   return fit;
 }

@@ -41,6 +41,9 @@ private:
   std::unique_ptr<State> state;
 };
 
+/// A plan message with map fields in key order: the same plan is the same bytes.
+std::string serialize(const Plan &plan);
+
 /// Collects payloads and writes the file. Payloads of equal content are stored once.
 class PlanWriter {
 public:
@@ -99,6 +102,10 @@ public:
 
   /// Bytes of payload `index`, checked when the plan was opened; empty for an index out of range. 64-byte aligned.
   std::span<const std::byte> payload(uint32_t index) const;
+
+  /// Leaves the program for one target of a plan for several: `plan()` is as if it were compiled for that one alone from
+  /// here on, but for the numbers of its payloads. A plan for one target stays as it is (see Targets.h).
+  void selectTarget(uint32_t target);
 
   /// Leaves one variant of a fat plan: `plan()` has its entries alone from here on (see Variants.h).
   void selectVariant(uint32_t variant);

@@ -1,6 +1,7 @@
 //===- PlanReader.cpp - mapping and checking a plan file -----------------===//
 #include "runtime/plan/PlanFile.h"
 
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
 #include "support/RegularFile.h"
 
@@ -144,6 +145,11 @@ Status PlanReader::check() {
     return error("the file has {} bytes after its last payload; it is damaged", bytes - at);
   message = std::move(parsed);
   return Status::success();
+}
+
+void PlanReader::selectTarget(uint32_t target) {
+  if (!message->targets().empty())
+    message = std::make_shared<Plan>(targetOf(*message, target));
 }
 
 void PlanReader::selectVariant(uint32_t variant) { message = std::make_shared<Plan>(variantOf(*message, variant)); }

@@ -22,8 +22,8 @@ constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
 constexpr char kZeros[kAlignmentBytes] = {};
 
 uint64_t alignUp(uint64_t value) { return (value + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
+} // namespace
 
-/// Map fields in key order: the same plan is the same bytes.
 std::string serialize(const Plan &plan) {
   std::string bytes;
   {
@@ -34,7 +34,6 @@ std::string serialize(const Plan &plan) {
   }
   return bytes;
 }
-} // namespace
 
 uint64_t hashBytes(const void *data, size_t bytes) { return XXH3_64bits(data, bytes); }
 

@@ -2,6 +2,7 @@
 #include "runtime/plan/Variants.h"
 
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 
@@ -12,7 +13,7 @@ uint64_t variantBytes(const Plan &plan, uint32_t variant, uint32_t workers) {
   for (const Entry &entry : plan.entries())
     if (entry.variant() == variant)
       transient = std::max(transient, transientBytes(entry, workers));
-  return transient > UINT64_MAX - plan.resident_bytes() ? UINT64_MAX : plan.resident_bytes() + transient;
+  return transient > UINT64_MAX - spaceBytes(plan, RESIDENT) ? UINT64_MAX : spaceBytes(plan, RESIDENT) + transient;
 }
 
 std::optional<uint32_t> fastestVariant(const Plan &plan, uint64_t bytes, uint32_t workers) {
@@ -44,7 +45,7 @@ Plan variantOf(const Plan &plan, uint32_t variant) {
     }
   one.mutable_entries()->DeleteSubrange(kept, one.entries_size() - kept);
   if (int(variant) < plan.variants_size())
-    one.set_transient_bytes(plan.variants(int(variant)).transient_bytes());
+    setSpaceBytes(one, TRANSIENT, plan.variants(int(variant)).transient_bytes());
   one.clear_variants();
   return one;
 }

@@ -1,8 +1,11 @@
 //===- Verifier.cpp - the plan as a whole ---------------------------------===//
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/VerifierImpl.h"
+#include "runtime/plan/Spaces.h"
+#include "runtime/plan/Targets.h"
 
 #include <algorithm>
+#include <bit>
 #include <set>
 
 namespace tcc::plan {
@@ -25,19 +28,41 @@ std::string describeInstruction(const Entry &entry, int index) {
 
 } // namespace verifier
 
-std::vector<std::string> verifyPlan(const Plan &plan, size_t limit) {
+namespace {
+/// The arenas that a device allocates. False: one that every plan has is missing.
+bool verifySpaces(const Plan &plan, verifier::Reporter &report) {
+  static constexpr const char *kFirst[] = {"resident", "transient"};
+  constexpr uint64_t limitBytes = uint64_t(1) << 46;
+  std::set<std::string> names;
+  for (int i = 0; i <= TRANSIENT; ++i)
+    if (i >= plan.spaces_size() || plan.spaces(i).name() != kFirst[i]) {
+      report("memory space {} is not '{}', as in every plan", i, kFirst[i]);
+      return false;
+    }
+  for (const MemorySpace &space : plan.spaces()) {
+    if (space.name().empty() || !names.insert(space.name()).second)
+      report("memory space '{}': the name is empty or used twice", space.name());
+    if (!std::has_single_bit(space.alignment()) || space.alignment() < kAlignmentBytes ||
+        space.alignment() > kMostSpaceAlignmentBytes)
+      report("memory space '{}': its alignment is {}; it must be a power of two from {} to {}", space.name(),
+             space.alignment(), kAlignmentBytes, kMostSpaceAlignmentBytes);
+    if (space.bytes() > limitBytes)
+      report("memory space '{}': an arena of {} bytes is beyond any machine", space.name(), space.bytes());
+  }
+  return true;
+}
+
+/// A plan for one target.
+std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
   verifier::Reporter report(limit);
+  if (!verifySpaces(plan, report))
+    return report.take();
   verifier::SignatureIndex signatures = verifier::verifyCode(plan, report);
   if (plan.model_payload() < -1 || plan.model_payload() >= plan.payloads_size())
     if (plan.model_payload() != 0)
       report("the model's payload {} does not exist, the plan has {}", plan.model_payload(), plan.payloads_size());
   if (plan.max_workers() < 1)
     report("max_workers is 0: nobody could run the plan");
-
-  constexpr uint64_t limitBytes = uint64_t(1) << 46;
-  if (plan.resident_bytes() > limitBytes || plan.transient_bytes() > limitBytes)
-    report("an arena of {} resident and {} transient bytes is beyond any machine", plan.resident_bytes(),
-           plan.transient_bytes());
 
   verifier::Context context{plan, signatures, report};
   verifier::verifyVariables(context);
@@ -61,8 +86,30 @@ std::vector<std::string> verifyPlan(const Plan &plan, size_t limit) {
     if (plan.variants(i).transient_bytes() != needed[size_t(i)])
       report("variant {} states a transient arena of {} bytes, its entries need {}", i,
              plan.variants(i).transient_bytes(), needed[size_t(i)]);
-  if (plan.transient_bytes() != largest)
-    report("the transient arena has {} bytes, the largest entry needs {}", plan.transient_bytes(), largest);
+  if (spaceBytes(plan, TRANSIENT) != largest)
+    report("the transient arena has {} bytes, the largest entry needs {}", spaceBytes(plan, TRANSIENT), largest);
+  return report.take();
+}
+} // namespace
+
+std::vector<std::string> verifyPlan(const Plan &plan, size_t limit) {
+  if (plan.targets().empty())
+    return verifyTarget(plan, limit);
+  verifier::Reporter report(limit);
+  std::set<std::string> names;
+  if (!plan.target().empty())
+    report("the plan is for {} targets, and for '{}' beside them", plan.targets_size(), plan.target());
+  for (int i = 0; i < plan.targets_size() && !report.full(); ++i) {
+    const Plan &part = plan.targets(i);
+    if (part.target().empty() || !names.insert(part.target()).second)
+      report("target {}: the name '{}' is empty or used twice", i, part.target());
+    // Payloads and the version are the file's.
+    if (part.targets_size() || part.payloads_size() || part.format_version())
+      report("target '{}': it has targets, payloads or a format version of its own", part.target());
+    else
+      for (const std::string &problem : verifyTarget(targetOf(plan, static_cast<uint32_t>(i)), limit))
+        report("{}: {}", part.target(), problem);
+  }
   return report.take();
 }
 

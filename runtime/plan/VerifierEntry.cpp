@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/VerifierImpl.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <map>
@@ -24,13 +25,14 @@ public:
       : context(context), plan(context.plan), entry(entry), report(context.report), count(entry.instructions_size()) {}
 
   void run() {
-    if (entry.transient_bytes() > plan.transient_bytes())
+    if (entry.transient_bytes() > spaceBytes(plan, TRANSIENT))
       report("entry '{}': it needs {} transient bytes, the arena has {}", entry.name(), entry.transient_bytes(),
-             plan.transient_bytes());
+             spaceBytes(plan, TRANSIENT));
     usable.resize(static_cast<size_t>(entry.buffers_size()));
     for (int i = 0; i < entry.buffers_size(); ++i)
       usable[static_cast<size_t>(i)] = verifyBuffer(static_cast<uint32_t>(i));
-    verifyOverlap();
+    for (int space = TRANSIENT; space < plan.spaces_size(); ++space)
+      verifyOverlap(space);
     findHighest();
     if (std::find(usable.begin(), usable.end(), 0) == usable.end())
       if (uint64_t needed = transientBytes(entry, plan.max_workers()); needed != entry.transient_bytes())
@@ -68,18 +70,21 @@ private:
       report("{}: {}", where, fmt::format(format, std::forward<Args>(args)...));
       good = false;
     };
-    if (b.arena() != RESIDENT && b.arena() != TRANSIENT)
-      fail("there is no arena {}", static_cast<int>(b.arena()));
+    if (b.arena() < 0 || b.arena() >= plan.spaces_size()) {
+      fail("there is no memory space {}", static_cast<int>(b.arena()));
+      return false;
+    }
+    const MemorySpace &space = plan.spaces(b.arena());
     if (!Buffer::Kind_IsValid(b.kind()))
       fail("there is no kind {} of buffer", static_cast<int>(b.kind()));
     if (dtypeBytes(b.type().dtype()) == 0)
       fail("it has no element type");
-    if (b.offset() % kAlignmentBytes != 0)
-      fail("offset {} is not a multiple of {}", b.offset(), kAlignmentBytes);
-    uint64_t arena = b.arena() == RESIDENT ? plan.resident_bytes() : entry.transient_bytes();
+    if (space.alignment() == 0 || b.offset() % space.alignment() != 0)
+      fail("offset {} is not a multiple of {}", b.offset(), space.alignment());
+    uint64_t arena = b.arena() == TRANSIENT ? entry.transient_bytes() : space.bytes();
     if (Wide(b.offset()) + b.bytes() > arena)
-      fail("{} bytes at offset {} do not lie inside the {} arena of {} bytes", b.bytes(), b.offset(),
-           b.arena() == RESIDENT ? "resident" : "transient", arena);
+      fail("{} bytes at offset {} do not lie inside the {} arena of {} bytes", b.bytes(), b.offset(), space.name(),
+           arena);
     std::optional<uint64_t> bytes = tensorBytes(b.type());
     if (!bytes || *bytes > b.bytes())
       fail("{} does not fit its {} bytes", typeName(b.type()), b.bytes());
@@ -92,7 +97,7 @@ private:
       if (b.arena() != RESIDENT || b.offset() != variable.offset() ||
           b.bytes() < tensorBytes(variable.type()).value_or(UINT64_MAX))
         fail("{} bytes at {} of the {} arena are not variable '{}' at {} of the resident one", b.bytes(), b.offset(),
-             b.arena() == RESIDENT ? "resident" : "transient", variable.name(), variable.offset());
+             space.name(), variable.name(), variable.offset());
       else if (uint64_t padded =
                    (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
                b.bytes() > padded)
@@ -116,7 +121,8 @@ private:
     const Buffer &source = buffer(from), &destination = buffer(to);
     if (source.last() != destination.first() || destination.first() < 0 || destination.first() >= count)
       return false;
-    if (source.offset() != destination.offset() || source.bytes() != destination.bytes())
+    if (source.arena() != destination.arena() || source.offset() != destination.offset() ||
+        source.bytes() != destination.bytes())
       return false;
     return declaredPair(entry.instructions(destination.first()), from, to, /*everyRead=*/true);
   }
@@ -149,10 +155,10 @@ private:
     return any;
   }
 
-  void verifyOverlap() {
+  void verifyOverlap(int space) {
     std::vector<uint32_t> born, dying;
     for (uint32_t i = 0; exists(i); ++i)
-      if (usable[i] && buffer(i).arena() == TRANSIENT && buffer(i).bytes() > 0)
+      if (usable[i] && buffer(i).arena() == space && buffer(i).bytes() > 0)
         born.push_back(i);
     dying = born;
     std::stable_sort(born.begin(), born.end(),
@@ -302,7 +308,7 @@ private:
     for (const auto &[index, write] : touched(instruction)) {
       const Buffer &b = buffer(index);
       bool handedOver = b.last() == at && !write && takenOver(instruction, index);
-      if (b.arena() == TRANSIENT && b.last() < last && !handedOver)
+      if (b.arena() != RESIDENT && b.last() < last && !handedOver)
         report("{}: {} dies at instruction {}, but it may run until {} does", describeInstruction(entry, at),
                describe(entry, index), b.last(), last);
       for (int other = at + 1; other <= last; ++other) {

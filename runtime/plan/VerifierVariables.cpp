@@ -1,5 +1,6 @@
 //===- VerifierVariables.cpp - state and its copies -----------------------===//
 #include "runtime/plan/VerifierImpl.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <cmath>
@@ -58,11 +59,11 @@ void verifyArena(const Plan &plan, Reporter &report) {
       continue;
     }
     verifyVariableSource(plan, variable, *bytes, report);
-    if (variable.offset() % kAlignmentBytes != 0)
-      report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), kAlignmentBytes);
-    if (Wide(variable.offset()) + *bytes > plan.resident_bytes())
+    if (const uint64_t alignment = plan.spaces(RESIDENT).alignment(); !alignment || variable.offset() % alignment != 0)
+      report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), alignment);
+    if (Wide(variable.offset()) + *bytes > spaceBytes(plan, RESIDENT))
       report("variable '{}': {} bytes at offset {} do not lie inside the resident arena of {} bytes", variable.name(),
-             *bytes, variable.offset(), plan.resident_bytes());
+             *bytes, variable.offset(), spaceBytes(plan, RESIDENT));
     else if (*bytes > 0)
       ranges.push_back({variable.offset(), *bytes, &variable});
   }

@@ -163,6 +163,8 @@ void readRun(Reader &reader, const json &root, RunRecord &run) {
   run.model = reader.text(root, "", "model");
   if (const json *plan = reader.member(root, "", "plan"); plan && !plan->is_null())
     run.plan = reader.checksum(*plan, "plan");
+  if (root.contains("target"))
+    run.target = reader.text(root, "", "target");
   readChecksums(reader, root, "run_files", run.files);
   readChecksums(reader, root, "frozen", run.frozen);
   for (const auto &[name, value] : reader.object(root, "", "training").items()) {
@@ -406,6 +408,7 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                {"producer", run.producer},
                {"model", run.model},
                {"plan", run.plan ? Json(checksumText(*run.plan)) : Json()},
+               {"target", run.target},
                {"run_files", checksums(run.files)},
                {"position",
                 {{"step", position.step},

@@ -52,6 +52,7 @@ struct RunRecord {
   std::string producer;                        ///< "trun 0.1.0"
   std::string model;                           ///< file name without folder
   std::optional<uint64_t> plan;                ///< PlanReader::checksum of the plan
+  std::string target;                          ///< of the plan, that computed the state; empty: not recorded
   std::map<std::string, uint64_t> files;       ///< XXH3-64 of files of the run folder: vocabulary.json, classes.json
   std::map<std::string, std::string> training; ///< setting → value as compact JSON: "optimizer.lr" → "0.001"
   std::map<std::string, uint64_t> frozen;      ///< initializer that training does not change → identity of its value

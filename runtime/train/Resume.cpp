@@ -222,6 +222,7 @@ RunRecord tcc::runtime::makeRunRecord(const Session &session) {
   record.producer = "trun " TCC_VERSION;
   record.model = session.plan().model();
   record.plan = session.reader.checksum();
+  record.target = session.plan().target();
   record.training = settingsOf(session);
   std::vector<bool> written = writtenVariables(session.plan());
   for (int i = 0; i < session.plan().variables_size(); ++i)

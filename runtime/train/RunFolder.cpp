@@ -1,5 +1,6 @@
 //===- RunFolder.cpp - the folder that a training run leaves -------------===//
 #include "runtime/train/RunFolder.h"
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/CopyFile.h"
@@ -96,12 +97,20 @@ Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &re
 
 Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, const Manifest &manifest) {
   std::string path = planPathOf(run);
+  // An export reads variables and the model, which it finds with any target.
+  auto selected = [&](Expected<plan::PlanReader> reader) {
+    if (!reader || reader->plan().targets().empty())
+      return reader;
+    Expected<uint32_t> target = plan::findTarget(*reader, manifest.run.target);
+    reader->selectTarget(target ? *target : 0);
+    return reader;
+  };
   auto reader = plan::PlanReader::open(path);
   if (!manifest.run.plan || (reader && reader->checksum() == *manifest.run.plan))
-    return reader;
+    return selected(std::move(reader));
   auto older = plan::PlanReader::open(olderPlanPathOf(run, *manifest.run.plan));
   if (older && older->checksum() == *manifest.run.plan)
-    return older;
+    return selected(std::move(older));
   if (!reader)
     return reader;
   return error("{}: it is not the plan that the checkpoint of step {} was made with (its checksum is {}, the "

@@ -26,6 +26,7 @@ template <typename Options, typename Visit> void forEach(Options &options, Visit
   visit("log_every", options.logEvery);
   visit("release", options.release);
   visit("max_seconds", options.maxSeconds);
+  visit("target", options.target);
   visit("device", options.device);
   visit("threads", options.threads);
   visit("memory_budget", options.budgetBytes);

@@ -23,7 +23,7 @@ struct RunOptions {
   std::optional<uint64_t> evalEvery, checkpointEvery, logEvery; ///< updates
   std::optional<bool> release;                                  ///< write model.onnx at the end
   double maxSeconds = 0;                                        ///< --max-time
-  std::string device;
+  std::string target, device;
   unsigned threads = 0;
   uint64_t budgetBytes = 0;
 };

@@ -1,5 +1,6 @@
 //===- Session.cpp - an open plan, its settings and its device -----------===//
 #include "runtime/train/Session.h"
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/registry/DeviceRegistry.h"
@@ -10,9 +11,24 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fmt/ranges.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
+
+/// Of a plan for several targets, the one that was asked for, or the best that runs here.
+static Status selectTarget(Session &session, const SessionOptions &options) {
+  const std::vector<std::string> names = plan::targetNames(session.plan());
+  Expected<uint32_t> chosen = chooseTarget(session.reader, options.target, options.device);
+  if (!chosen)
+    return chosen.status();
+  if (names.size() == 1)
+    return Status();
+  session.reader.selectTarget(*chosen);
+  session.notes.push_back(fmt::format("target {}, of {}{}", session.plan().target(), fmt::join(names, ", "),
+                                      options.target.empty() ? "" : ", as --target says"));
+  return Status();
+}
 
 /// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
 static Status chooseVariant(Session &session, const SessionOptions &options) {
@@ -86,6 +102,8 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
     return reader.status();
   Session session{reader.take(), {}, {}, nullptr, {}};
   session.reader.setFolder(options.planFolder);
+  if (Status status = selectTarget(session, options); !status.ok())
+    return status;
   if (Status status = chooseVariant(session, options); !status.ok())
     return status;
   session.training = session.plan().training();

@@ -14,6 +14,7 @@ namespace tcc::runtime {
 
 struct SessionOptions {
   std::string planPath;
+  std::string target;                ///< one of the plan's; empty: the best that runs here
   std::string device;                ///< a registered name; empty: the one of the plan's target
   unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
   std::vector<std::string> settings; ///< --set KEY=VALUE
@@ -27,7 +28,7 @@ struct Session {
   plan::Training training;
   plan::DataSettings data;
   std::unique_ptr<Device> device;
-  std::vector<std::string> notes; ///< which variant of a fat plan was taken; why fewer workers run than might
+  std::vector<std::string> notes; ///< which target and variant of the plan were taken, where it has several; why fewer workers run than might
 
   const plan::Plan &plan() const { return reader.plan(); }
   /// False: the device checks entries without running them, so that no number means anything.

@@ -95,6 +95,7 @@ Status Trainer::release() {
   // The user's plan may have been overwritten since the start; the run's copy is checked.
   Manifest stored;
   stored.run.plan = run.record.plan;
+  stored.run.target = run.record.target;
   stored.position = run.position;
   auto reader = openPlanOf(run.folder, stored);
   if (!reader)

@@ -291,6 +291,10 @@ Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &o
     if (stored.plan && stored.plan != run.record.plan)
       run.notes.push_back(fmt::format("note: the plan is not the one in {}: results may differ in their last bits",
                                       resumed->reference.run));
+    else if (!stored.target.empty() && stored.target != run.record.target)
+      run.notes.push_back(fmt::format("note: the target differs from the run's: {} → {}; results may differ in their last "
+                                      "bits",
+                                      stored.target, run.record.target));
   }
   if (run.goesOn()) {
     auto superseded = supersedeAfter(run.folder, run.best, run.position);

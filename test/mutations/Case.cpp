@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/CpuDevice.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Spaces.h"
 #include "runtime/state/Export.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Scalars.h"
@@ -71,7 +72,7 @@ Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, s
 
 /// The bytes that the plan's buffers ask for, each counted whole; saturates.
 uint64_t allBytes(const plan::Plan &plan) {
-  uint64_t bytes = plan.transient_bytes();
+  uint64_t bytes = plan::spaceBytes(plan, plan::TRANSIENT);
   auto add = [&](uint64_t more) { bytes = bytes + more < bytes ? UINT64_MAX : bytes + more; };
   for (const plan::Entry &entry : plan.entries()) {
     add(entry.transient_bytes());

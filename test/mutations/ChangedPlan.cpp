@@ -2,6 +2,7 @@
 #include "test/mutations/ChangedPlan.h"
 
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 #include "test/support/mutate/MutateMessage.h"
 
 #include <filesystem>
@@ -81,7 +82,7 @@ void keepBooks(plan::Plan &plan, bool lives) {
     largest = std::max(largest, bytes);
   }
   if (lives && plan.variants().empty())
-    plan.set_transient_bytes(largest);
+    plan::setSpaceBytes(plan, plan::TRANSIENT, largest);
 }
 
 struct Changed {

@@ -5,12 +5,15 @@
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Spaces.h"
+#include "runtime/plan/Targets.h"
 #include "support/AtomicFile.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
 #include "tools/common/MemorySize.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/FitBatch.h"
+#include "tools/tcc/OwnProcess.h"
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -19,6 +22,7 @@
 #include <CLI/CLI.hpp>
 
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 namespace tcc::tools {
@@ -80,66 +84,182 @@ Status writeTimings(const std::string &path, const Profile &profile) {
   return tcc::writeFileAtomically(path, profile.toJson());
 }
 
-/// Reads the bytes as trun will, before anything takes their name. Returns the plan's memory, as text.
-Expected<std::string> verifyBytes(const std::string &bytes, const std::string &path) {
-  Expected<plan::PlanReader> written = plan::PlanReader::fromBuffer(bytes, path);
-  if (!written)
-    return written.status();
-  if (std::vector<std::string> problems = plan::verifyPlan(written->plan()); !problems.empty())
+/// Checks the plan as trun will, before anything takes its name. Returns its memory, as text.
+Expected<std::string> verifyBytes(const plan::PlanReader &written) {
+  const plan::Plan &plan = written.plan();
+  if (std::vector<std::string> problems = plan::verifyPlan(plan); !problems.empty())
     return error("internal error: the plan does not verify: {}", problems.front());
-  return report::formatBytes(written->plan().resident_bytes()) + " resident + " +
-         report::formatBytes(written->plan().transient_bytes()) + " transient";
+  std::string text;
+  const std::vector<std::string> names = plan::targetNames(plan);
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    const plan::Plan one = plan::targetOf(plan, i);
+    text += fmt::format("{}{}{} resident + {} transient", i ? "; " : "", names.size() > 1 ? names[i] + " " : "",
+                        report::formatBytes(plan::spaceBytes(one, plan::RESIDENT)),
+                        report::formatBytes(plan::spaceBytes(one, plan::TRANSIENT)));
+  }
+  return text;
 }
 
-/// Compiles one model, or takes the plan of an earlier compile; checks and writes it, and says on standard error what the
-/// user should know.
-Status makePlan(const CompileOptions &options, const std::string &path, bool quiet) {
-  Profile &profile = *options.profile;
-  std::optional<cache::PlanCache> known;
+/// A plan for one target, with the notes of its compile.
+struct MadePlan {
   cache::CachedPlan plan;
-  bool found = false;
+  bool found = false; ///< in the cache
+  std::optional<cache::PlanCache> known;
   std::vector<std::string> externalFiles;
+};
+
+/// Compiles one model for one target, or takes the plan of an earlier compile. `options` must stay.
+Expected<MadePlan> compileOne(const CompileOptions &options, const std::string &path) {
+  Profile &profile = *options.profile;
+  MadePlan made;
   if (options.store && options.dumpFolder.empty()) {
     Profile::Span span = profile.phase("look-up");
-    known.emplace(*options.store, options);
-    if (std::optional<cache::CachedPlan> earlier = known->find()) {
-      plan = std::move(*earlier);
-      found = true;
+    made.known.emplace(*options.store, options);
+    if (std::optional<cache::CachedPlan> earlier = made.known->find()) {
+      made.plan = std::move(*earlier);
+      made.found = true;
+      return made;
     }
   }
-  if (!found) {
-    mlir::DialectRegistry registry;
-    registerDialects(registry);
-    // A context for each model, so that they share no state.
-    mlir::MLIRContext context(registry);
-    Expected<CompiledModel> compiled = compileModel(context, options);
-    if (!compiled)
-      return compiled.status();
-    Profile::Span span = profile.phase("write");
-    Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
-    if (!bytes)
-      return bytes.status().withContext(path);
-    plan = {bytes.take(), compiled->warnings};
-    externalFiles = compiled->externalFiles;
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  // A context for each model, so that they share no state.
+  mlir::MLIRContext context(registry);
+  Expected<CompiledModel> compiled = compileModel(context, options);
+  if (!compiled)
+    return compiled.status();
+  Profile::Span span = profile.phase("write");
+  Expected<std::string> bytes = compiled->writer.toBuffer(compiled->plan);
+  if (!bytes)
+    return bytes.status().withContext(path);
+  made.plan = {bytes.take(), compiled->warnings};
+  made.externalFiles = compiled->externalFiles;
+  return made;
+}
+
+/// The same in a process of its own, which also keeps the plan in the cache.
+Expected<MadePlan> compileApart(const CompileOptions &options, const std::string &path) {
+  Expected<std::vector<std::string>> texts = inOwnProcess([&]() -> Expected<std::vector<std::string>> {
+    Expected<MadePlan> made = compileOne(options, path);
+    if (!made)
+      return made.status();
+    if (made->known && !made->found)
+      made->known->keep(made->plan, made->externalFiles);
+    std::vector<std::string> results = {made->found ? "found" : "", std::move(made->plan.bytes)};
+    results.insert(results.end(), made->plan.warnings.begin(), made->plan.warnings.end());
+    return results;
+  });
+  if (!texts)
+    return texts.status();
+  MadePlan made;
+  made.found = !texts->at(0).empty();
+  made.plan = {std::move(texts->at(1)), {texts->begin() + 2, texts->end()}};
+  return made;
+}
+
+/// The file for all of these plans, each of which is for one target.
+Expected<std::string> combined(std::vector<MadePlan> &made, const std::string &path) {
+  std::vector<plan::PlanReader> readers;
+  for (MadePlan &one : made) {
+    Expected<plan::PlanReader> reader = plan::PlanReader::fromBuffer(one.plan.bytes, path);
+    if (!reader)
+      return reader.status();
+    for (const plan::PlanReader &other : readers)
+      if (other.plan().target() == reader->plan().target())
+        return Status(fmt::format("--target: two of them are {} on this machine; name each once",
+                                  other.plan().target()),
+                      kExitUsage);
+    readers.push_back(reader.take());
+  }
+  return plan::combineTargets(readers);
+}
+
+/// Compiles one model for each of the options, which differ in their target; checks and writes the plan, and says on
+/// standard error what the user should know.
+Status makePlan(const std::vector<CompileOptions> &options, const std::string &path, bool quiet) {
+  Profile &profile = *options.front().profile;
+  std::vector<MadePlan> made;
+  bool found = true;
+  for (const CompileOptions &one : options) {
+    Expected<MadePlan> plan = options.size() > 1 ? compileApart(one, path) : compileOne(one, path);
+    if (!plan)
+      return plan.status();
+    made.push_back(plan.take());
+    found &= made.back().found;
   }
   {
     Profile::Span span = profile.phase("write");
-    Expected<std::string> sizes = verifyBytes(plan.bytes, path);
+    Expected<std::string> joined = made.size() > 1 ? combined(made, path) : Expected(std::string());
+    if (!joined)
+      return joined.status();
+    const std::string &bytes = made.size() > 1 ? *joined : made.front().plan.bytes;
+    Expected<plan::PlanReader> written = plan::PlanReader::fromBuffer(bytes, path);
+    if (!written)
+      return written.status();
+    Expected<std::string> sizes = verifyBytes(*written);
     if (!sizes)
       return sizes.status();
-    if (Status status = plan::PlanWriter::writeBytes(plan.bytes, path); !status.ok())
+    if (Status status = plan::PlanWriter::writeBytes(bytes, path); !status.ok())
       return status;
-    for (const std::string &warning : plan.warnings)
-      if (!quiet)
-        printMessage("warning: {}\n", warning);
+    std::set<std::string> said;
+    for (const MadePlan &one : made)
+      for (const std::string &warning : one.plan.warnings)
+        if (!quiet && said.insert(warning).second)
+          printMessage("warning: {}\n", warning);
     if (!quiet)
       printMessage("{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
   }
-  if (known && !found) {
-    Profile::Span span = profile.phase("keep");
-    known->keep(plan, externalFiles);
-  }
+  for (MadePlan &one : made)
+    if (one.known && !one.found) {
+      Profile::Span span = profile.phase("keep");
+      one.known->keep(one.plan, one.externalFiles);
+    }
   return Status::success();
+}
+
+/// What `--memory-budget` and `--device-memory` mean for one target.
+Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory) {
+  const bool forCuda = options.target.starts_with("cuda");
+  uint64_t wholeBytes = forCuda ? 0 : tcc::machineMemoryBytes();
+  if (!deviceMemory.empty()) {
+    Expected<uint64_t> bytes = readDeviceMemory(deviceMemory, options);
+    if (!bytes)
+      return bytes.status();
+    wholeBytes = *bytes;
+  }
+  if (budget.empty())
+    return Status::success();
+  if (forCuda && !wholeBytes && budget.ends_with('%'))
+    return Status(fmt::format("--memory-budget {}: of which card? give --device-memory 80GiB, or a card's name: {}",
+                              budget, cardNames()),
+                  kExitUsage);
+  Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, wholeBytes);
+  if (!bytes)
+    return bytes.status();
+  options.budgetBytes = *bytes;
+  // A share of the machine counts all of trun, not the arenas alone; one of a card what the driver takes, too.
+  if (budget.ends_with('%'))
+    options.budgetBytes -= std::min(options.budgetBytes - 1, forCuda ? kBesideCardArenaBytes : kBesideArenasBytes);
+  return Status::success();
+}
+
+/// The options of each target. Error: two have the same name, or a limit of memory does not
+/// fit one.
+Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &options, const std::vector<std::string> &names,
+                                                    const std::string &budget, const std::string &deviceMemory) {
+  std::vector<CompileOptions> all;
+  const bool anyCuda = std::any_of(names.begin(), names.end(), [](auto &name) { return name.starts_with("cuda"); });
+  for (const std::string &name : names) {
+    CompileOptions &one = all.emplace_back(options);
+    one.target = name;
+    const bool takesCard = !anyCuda || name.starts_with("cuda");
+    if (Status status = setMemory(one, budget, takesCard ? deviceMemory : ""); !status.ok())
+      return status;
+    for (size_t i = 0; i + 1 < all.size(); ++i)
+      if (names[i] == name)
+        return Status(fmt::format("--target {}: it is named twice", name), kExitUsage);
+  }
+  return all;
 }
 
 } // namespace
@@ -162,13 +282,17 @@ int compileCommand(int argc, char **argv) {
                "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
-  std::string output, entries, timings, target, budget, deviceMemory, fit, suggestion;
+  std::string output, entries, timings, budget, deviceMemory, fit, suggestion;
+  std::vector<std::string> targets;
   CompileOptions options;
   std::string cacheFolder, cacheSize;
   uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
   bool quiet = false, noCache = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
-  app.add_option("--target", target, "cpu[:v3|:v4|:v4-bf16|:amx] or cuda:sm_80|sm_86|sm_89|sm_90|sm_100|sm_120; default: this machine's level");
+  app.add_option("--target", targets,
+                 "cpu[:v3|:v4|:v4-bf16|:amx] or cuda:sm_80|sm_86|sm_89|sm_90|sm_100|sm_120; several make one plan with a "
+                 "program for each, of which trun takes the best that runs; default: this machine's level")
+      ->allow_extra_args(false);
   app.add_option("--threads", options.maxWorkers, "workers that --memory-budget holds for; any number may run the plan; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--memory-budget", budget,
@@ -201,33 +325,20 @@ int compileCommand(int argc, char **argv) {
   app.add_flag("--quiet", quiet, "say nothing but errors");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
-  options.target = target;
   if (options.precision == "tf32" || options.precision == "f16")
     return printError(Status(fmt::format("--precision {}: no target multiplies {} yet; use bf16 or f32",
                                                options.precision, options.precision),
                                    kExitUsage));
-  const bool forCuda = target.starts_with("cuda");
-  uint64_t wholeBytes = forCuda ? 0 : tcc::machineMemoryBytes();
-  if (!deviceMemory.empty()) {
-    Expected<uint64_t> bytes = readDeviceMemory(deviceMemory, options);
-    if (!bytes)
-      return printError(bytes.status());
-    wholeBytes = *bytes;
-  }
-  if (!budget.empty()) {
-    if (forCuda && !wholeBytes && budget.ends_with('%'))
-      return printError(Status(fmt::format("--memory-budget {}: of which card? give --device-memory 80GiB, or a card's "
-                                           "name: {}",
-                                           budget, cardNames()),
-                               kExitUsage));
-    Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, wholeBytes);
-    if (!bytes)
-      return printError(bytes.status());
-    options.budgetBytes = *bytes;
-    // A share of the machine counts all of trun, not the arenas alone; one of a card what the driver takes, too.
-    if (budget.ends_with('%'))
-      options.budgetBytes -= std::min(options.budgetBytes - 1, forCuda ? kBesideCardArenaBytes : kBesideArenasBytes);
-  }
+  if (targets.empty())
+    targets.push_back("");
+  if (targets.size() > 1 && !fit.empty())
+    return printError(Status("--fit batch is for one --target at a time; find the batch for one of them, and give it with "
+                             "--shape or --dim",
+                             kExitUsage));
+  if (targets.size() > 1 && !(timings.empty() && options.dumpFolder.empty()))
+    return printError(Status(fmt::format("{} is for one --target at a time; compile for one alone",
+                                         timings.empty() ? "--dump-phases-to" : "--timings"),
+                             kExitUsage));
   if (!cacheSize.empty()) {
     Expected<uint64_t> bytes = parseMemorySize("--cache-size", cacheSize);
     if (!bytes)
@@ -242,6 +353,7 @@ int compileCommand(int argc, char **argv) {
     return printError(status);
   if (!suggestion.empty() && model.models.size() > 1)
     return printError(Status("--suggest-recipe is for one model at a time", kExitUsage));
+  options.target = targets.front();
   if (!suggestion.empty())
     return suggestRecipe(options, suggestion, quiet);
   if (model.models.size() > 1 && !output.empty() && !isFolder(output))
@@ -251,17 +363,17 @@ int compileCommand(int argc, char **argv) {
     return printError(Status("--timings FILE is for one model at a time; --timings - prints a table for each",
                                    kExitUsage));
 
-  std::vector<std::filesystem::path> targets;
+  std::vector<std::filesystem::path> plans;
   for (const std::string &path : model.models) {
     std::filesystem::path target = std::filesystem::path(path).replace_extension(".tplan");
     if (!output.empty())
       target = isFolder(output) ? output / target.filename() : std::filesystem::path(output);
-    if (auto other = std::find(targets.begin(), targets.end(), target); other != targets.end())
+    if (auto other = std::find(plans.begin(), plans.end(), target); other != plans.end())
       return printError(
           Status(fmt::format("{} and {} would both be compiled to {}: compile one of them on its own",
-                                   model.models[size_t(other - targets.begin())], path, target.string()),
+                                   model.models[size_t(other - plans.begin())], path, target.string()),
                        kExitUsage));
-    targets.push_back(target);
+    plans.push_back(target);
   }
 
   std::optional<cache::ContentStore> store;
@@ -271,23 +383,25 @@ int compileCommand(int argc, char **argv) {
     store.emplace(cacheFolder, cacheBytes);
   options.store = store ? &*store : nullptr;
   int exitStatus = kExitDone;
-  for (size_t i = 0; i < targets.size(); ++i) {
+  for (size_t i = 0; i < plans.size(); ++i) {
     const std::string &path = model.models[i];
-    const std::filesystem::path &target = targets[i];
+    const std::filesystem::path &target = plans[i];
     options.modelPath = path;
     options.planFolder = target.parent_path().string();
-    CompileOptions chosen = options;
     Profile profile;
-    chosen.profile = &profile;
+    options.profile = &profile;
+    Expected<std::vector<CompileOptions>> all = forEachTarget(options, targets, budget, deviceMemory);
+    if (!all)
+      return printError(all.status());
     if (!fit.empty()) {
-      Expected<int64_t> batch = fitBatch(chosen);
+      Expected<int64_t> batch = fitBatch(all->front());
       if (!batch) {
         exitStatus = std::max(exitStatus, printError(batch.status()));
         continue;
       }
-      printMessage("{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(options.budgetBytes));
+      printMessage("{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(all->front().budgetBytes));
     }
-    Status status = makePlan(chosen, target.string(), quiet);
+    Status status = makePlan(*all, target.string(), quiet);
     if (store) {
       store->trim();
       if (std::string problem = store->takeProblem(); !problem.empty() && !quiet)

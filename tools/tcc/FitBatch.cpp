@@ -12,6 +12,7 @@
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <optional>
@@ -102,7 +103,7 @@ Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &na
   for (const plan::Entry &entry : compiled->plan.entries())
     if (entry.frontier_size())
       transient = std::max(transient, entry.frontier(entry.frontier_size() - 1).transient_bytes());
-  return compiled->plan.resident_bytes() + transient;
+  return plan::spaceBytes(compiled->plan, plan::RESIDENT) + transient;
 }
 
 } // namespace

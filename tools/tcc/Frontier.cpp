@@ -8,6 +8,7 @@
 
 #include "mlir/IR/MLIRContext.h"
 #include "tools/common/StandardStreams.h"
+#include "runtime/plan/Spaces.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -21,7 +22,7 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
   document["version"] = 1;
   document["model"] = plan.model();
   document["target"] = plan.target();
-  document["resident_bytes"] = plan.resident_bytes();
+  document["resident_bytes"] = plan::spaceBytes(plan, plan::RESIDENT);
   document["programs"] = nlohmann::ordered_json::object();
   for (const plan::Entry &entry : plan.entries()) {
     nlohmann::ordered_json points = nlohmann::ordered_json::array();
@@ -29,7 +30,7 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
     for (const plan::FrontierPoint &point : entry.frontier())
       points.push_back(
           {{"arena_bytes", point.transient_bytes()},
-           {"total_bytes", plan.resident_bytes() + point.transient_bytes()},
+           {"total_bytes", plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()},
            {"cost", point.cost()},
            {"lower_bound_cost", point.lower_bound_cost()},
            {"extra_cost_fraction", once ? double(point.cost()) / double(once) - 1 : 0.0},
@@ -41,7 +42,7 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
 
 void printFrontier(const plan::Plan &plan) {
   printResult("{} for {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
-             plan.target(), report::formatBytes(plan.resident_bytes()));
+             plan.target(), report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT)));
   for (const plan::Entry &entry : plan.entries()) {
     printResult("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
                "gap");
@@ -49,7 +50,7 @@ void printFrontier(const plan::Plan &plan) {
     auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
     for (const plan::FrontierPoint &point : entry.frontier())
       printResult("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
-                 report::formatBytes(plan.resident_bytes() + point.transient_bytes()), extra(point.cost()),
+                 report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()), extra(point.cost()),
                  extra(point.lower_bound_cost()),
                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
   }

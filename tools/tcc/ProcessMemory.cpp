@@ -57,13 +57,15 @@ std::optional<std::string> outputOf(std::vector<std::string> words) {
 }
 } // namespace
 
-std::optional<ProcessMemory> measureProcess(const std::string &planPath, uint32_t variant) {
+std::optional<ProcessMemory> measureProcess(const std::string &planPath, const std::string &target,
+                                            uint32_t variant) {
   std::error_code code;
   std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
   if (code)
     return std::nullopt;
   std::optional<std::string> text =
-      outputOf({(self.parent_path() / "trun").string(), "memory", planPath, "--variant", std::to_string(variant)});
+      outputOf({(self.parent_path() / "trun").string(), "memory", planPath, "--target", target, "--variant",
+                std::to_string(variant)});
   nlohmann::json line = nlohmann::json::parse(text.value_or(""), nullptr, false);
   if (!line.is_object())
     return std::nullopt;

@@ -17,7 +17,7 @@ struct ProcessMemory {
 
 /// Asks the trun that lies beside this program (`trun memory`). Nothing where there is none, or where this machine
 /// cannot load the plan.
-std::optional<ProcessMemory> measureProcess(const std::string &planPath, uint32_t variant);
+std::optional<ProcessMemory> measureProcess(const std::string &planPath, const std::string &target, uint32_t variant);
 
 } // namespace tcc::report
 

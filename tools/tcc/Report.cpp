@@ -12,6 +12,7 @@
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -103,16 +104,16 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
       bytes = std::max(bytes, live.front());
     if (step + 1 == count)
       bytes = std::max(bytes, live.back());
-    memory.timeline.push_back({step, plan.resident_bytes() + bytes, instructionName(instruction), instruction.node()});
+    memory.timeline.push_back({step, plan::spaceBytes(plan, plan::RESIDENT) + bytes, instructionName(instruction), instruction.node()});
     memory.peakBytes = std::max(memory.peakBytes, memory.timeline.back().liveBytes);
   }
   if (count == 0)
-    memory.peakBytes = plan.resident_bytes() + std::max(live.front(), live.back());
+    memory.peakBytes = plan::spaceBytes(plan, plan::RESIDENT) + std::max(live.front(), live.back());
   memory.lowerBoundBytes = memory.peakBytes;
   memory.recomputation = analyzeRecomputation(program, memory.lives);
   // Without recomputation both figures are equal.
   bool known = !memory.recomputation.tensors.empty() && program.without_recompute_bytes();
-  memory.withoutRecomputeBytes = known ? plan.resident_bytes() + program.without_recompute_bytes() : memory.peakBytes;
+  memory.withoutRecomputeBytes = known ? plan::spaceBytes(plan, plan::RESIDENT) + program.without_recompute_bytes() : memory.peakBytes;
   return memory;
 }
 
@@ -259,16 +260,16 @@ const ProgramMemory *Report::largest() const {
   return most;
 }
 
-uint64_t Report::peakBytes() const { return largest() ? largest()->peakBytes : plan->resident_bytes(); }
+uint64_t Report::peakBytes() const { return largest() ? largest()->peakBytes : plan::spaceBytes(*plan, plan::RESIDENT); }
 uint64_t Report::lowerBoundBytes() const {
-  uint64_t most = plan->resident_bytes();
+  uint64_t most = plan::spaceBytes(*plan, plan::RESIDENT);
   for (const EntryMemory &entry : entries)
     most = std::max(most, entry.lowerBoundBytes());
   return most;
 }
 
 uint64_t Report::withoutRecomputeBytes() const {
-  uint64_t most = plan->resident_bytes();
+  uint64_t most = plan::spaceBytes(*plan, plan::RESIDENT);
   for (const EntryMemory &entry : entries)
     most = std::max(most, entry.withoutRecomputeBytes());
   return most;
@@ -284,7 +285,7 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   Report report;
   report.plan = &plan;
   report.variant = variant;
-  report.arenaBytes = plan.variants_size() ? 0 : plan.transient_bytes();
+  report.arenaBytes = plan.variants_size() ? 0 : plan::spaceBytes(plan, plan::TRANSIENT);
   for (const plan::Entry &program : plan.entries()) {
     if (!belongs(plan, program, variant))
       continue;

@@ -2,15 +2,36 @@
 #include "support/AtomicFile.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportDiff.h"
 
 #include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
 
 namespace tcc::tools {
 
 namespace {
+
+/// The plan with one of its targets. Error: it has several, and none is named.
+Expected<plan::PlanReader> openTarget(const std::string &path, const std::string &target, const char *option) {
+  Expected<plan::PlanReader> reader = plan::PlanReader::open(path);
+  if (!reader)
+    return reader.status();
+  const std::vector<std::string> names = plan::targetNames(reader->plan());
+  if (names.size() > 1 && target.empty())
+    return Status(fmt::format("{}: {} is for {}; choose one with --target {}", option, path, fmt::join(names, ", "),
+                              names.front()),
+                  kExitUsage);
+  if (target.empty())
+    return reader;
+  Expected<uint32_t> index = plan::findTarget(*reader, target);
+  if (!index)
+    return index.status();
+  reader->selectTarget(*index);
+  return reader;
+}
 
 Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::string &path, uint32_t variant) {
   int variants = std::max(1, reader.plan().variants_size());
@@ -25,16 +46,43 @@ Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::str
 
 /// What only a running trun can tell.
 void measure(report::Report &report, const std::string &path) {
-  report.process = report::measureProcess(path, report.variant);
+  report.process = report::measureProcess(path, report.plan->target(), report.variant);
   if (report.process)
     report.hostBytes = report.process->hostBytes + report.hostMemory.total();
+}
+
+std::string dump(const nlohmann::ordered_json &object) {
+  return object.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+/// The reports of these targets of a plan, one after the other.
+Status printReports(const std::string &path, const std::vector<std::string> &targets, uint32_t variant, bool json) {
+  nlohmann::ordered_json all = {{"version", 1}, {"targets", nlohmann::ordered_json::array()}};
+  std::string text;
+  for (const std::string &target : targets) {
+    Expected<plan::PlanReader> reader = openTarget(path, target, "--target");
+    if (!reader)
+      return reader.status();
+    Expected<report::Report> report = analyzed(*reader, path, variant);
+    if (!report)
+      return report.status();
+    measure(*report, path);
+    if (!json)
+      text += (text.empty() ? "" : "\n") + report::reportText(*report);
+    else if (targets.size() > 1)
+      all["targets"].push_back(report::reportJson(*report));
+    else
+      text = dump(report::reportJson(*report));
+  }
+  printResult("{}", json && targets.size() > 1 ? dump(all) : text);
+  return Status::success();
 }
 
 } // namespace
 
 int reportCommand(int argc, char **argv) {
   CLI::App app("Reports a plan's decisions and their reasons: memory, buffers, parameters, kernels.", "tcc report");
-  std::string path, other, html, code;
+  std::string path, other, html, code, target;
   bool json = false;
   uint32_t variant = 0;
   app.add_option("PLAN", path, "the plan that tcc wrote")->required();
@@ -43,12 +91,24 @@ int reportCommand(int argc, char **argv) {
   app.add_option("--html", html, "write one self-contained page for a browser")->excludes(asJson);
   app.add_option("--code", code, "write the generated code to this file: an ELF shared object, or PTX");
   app.add_option("--variant", variant, "variant to report, counted from 0 (most memory)")->type_name("N");
+  app.add_option("--target", target,
+                 "of a plan for several targets, the one to report, as cpu:v3 (default: each; --html, --code and --diff "
+                 "need one)");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   if (!html.empty() && !other.empty())
     return printError(Status("--html shows one plan: compare two with the text, or --json", kExitUsage));
 
-  Expected<plan::PlanReader> reader = plan::PlanReader::open(path);
+  if (html.empty() && other.empty() && code.empty()) {
+    Expected<plan::PlanReader> whole = plan::PlanReader::open(path);
+    if (!whole)
+      return printError(whole.status());
+    Status status = printReports(
+        path, target.empty() ? plan::targetNames(whole->plan()) : std::vector{target}, variant, json);
+    return status.ok() ? kExitDone : printError(status);
+  }
+  const char *option = !code.empty() ? "--code" : !html.empty() ? "--html" : "--diff";
+  Expected<plan::PlanReader> reader = openTarget(path, target, option);
   if (!reader)
     return printError(reader.status());
   Expected<report::Report> report = analyzed(*reader, path, variant);
@@ -65,26 +125,18 @@ int reportCommand(int argc, char **argv) {
     Status status = tcc::writeFileAtomically(html, report::reportHtml(*report));
     return status.ok() ? kExitDone : printError(status);
   }
-
-  auto dump = [](const nlohmann::ordered_json &object) {
-    return object.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-  };
-  std::string text;
-  if (!other.empty()) {
-    Expected<plan::PlanReader> second = plan::PlanReader::open(other);
-    if (!second)
-      return printError(second.status());
-    // A file with one plan has no second: what a budget changed is seen against it.
-    Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
-    if (!after)
-      return printError(after.status());
-    nlohmann::ordered_json difference = report::diffJson(*report, *after);
-    text = json ? dump(difference) : report::diffText(difference);
-  } else {
-    measure(*report, path);
-    text = json ? dump(report::reportJson(*report)) : report::reportText(*report);
-  }
-  printResult("{}", text);
+  // A plan for one target is compared whatever that is: two levels of one model are.
+  Expected<plan::PlanReader> second = plan::PlanReader::open(other);
+  if (second && !second->plan().targets().empty())
+    second = openTarget(other, target, "--diff");
+  if (!second)
+    return printError(second.status());
+  // A file with one plan has no second: what a budget changed is seen against it.
+  Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
+  if (!after)
+    return printError(after.status());
+  nlohmann::ordered_json difference = report::diffJson(*report, *after);
+  printResult("{}", json ? dump(difference) : report::diffText(difference));
   return kExitDone;
 }
 

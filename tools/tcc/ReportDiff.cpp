@@ -1,6 +1,7 @@
 //===- ReportDiff.cpp - compare two plans ---------------------------------===//
 #include "tools/tcc/ReportDiff.h"
 #include "tools/tcc/ReportStops.h"
+#include "runtime/plan/Spaces.h"
 
 #include <google/protobuf/util/message_differencer.h>
 
@@ -273,9 +274,9 @@ Json parametersOf(const plan::Plan &before, const plan::Plan &after) {
 Json memoryOf(const Report &before, const Report &after) {
   Json result = Json::object();
   const plan::Plan &a = *before.plan, &b = *after.plan;
-  compare(result, "allocated_bytes", a.resident_bytes() + before.arenaBytes, b.resident_bytes() + after.arenaBytes);
+  compare(result, "allocated_bytes", plan::spaceBytes(a, plan::RESIDENT) + before.arenaBytes, plan::spaceBytes(b, plan::RESIDENT) + after.arenaBytes);
   compare(result, "arena_bytes", before.arenaBytes, after.arenaBytes);
-  compare(result, "resident_bytes", a.resident_bytes(), b.resident_bytes());
+  compare(result, "resident_bytes", plan::spaceBytes(a, plan::RESIDENT), plan::spaceBytes(b, plan::RESIDENT));
   static constexpr std::pair<plan::VariableRole, const char *> roles[] = {{plan::PARAMETER, "parameters"},
                                                                           {plan::FROZEN, "frozen"},
                                                                           {plan::CONSTANT, "constants"},

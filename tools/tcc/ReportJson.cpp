@@ -8,6 +8,7 @@
 #include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportStops.h"
 #include "tools/tcc/ReportWorkers.h"
+#include "runtime/plan/Spaces.h"
 
 #include <set>
 
@@ -80,7 +81,7 @@ Json variantsOf(const Report &report) {
   for (int i = 0; i < report.plan->variants_size(); ++i) {
     const plan::Variant &variant = report.plan->variants(i);
     rows.push_back({{"arena_bytes", variant.transient_bytes()},
-                    {"bytes", report.plan->resident_bytes() + variant.transient_bytes()},
+                    {"bytes", plan::spaceBytes(*report.plan, plan::RESIDENT) + variant.transient_bytes()},
                     {"cost_ns", variant.cost()},
                     {"reported", uint32_t(i) == report.variant}});
   }
@@ -92,7 +93,7 @@ Json memoryOf(const Report &report, bool details) {
   Json memory;
   memory["peak_bytes"] = report.peakBytes();
   memory["arena_bytes"] = report.arenaBytes;
-  memory["resident_bytes"] = plan.resident_bytes();
+  memory["resident_bytes"] = plan::spaceBytes(plan, plan::RESIDENT);
   memory["host_bytes"] = report.hostBytes;
   memory["host"] = {{"averages", report.hostMemory.averages}, {"staging", report.hostMemory.staging}};
   memory["library_bytes"] = report.process ? report.process->libraryBytes : 0;

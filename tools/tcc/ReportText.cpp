@@ -6,6 +6,7 @@
 #include "tools/tcc/ReportWorkers.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -28,7 +29,7 @@ std::string lifeText(const plan::Buffer &buffer, int32_t count) {
 
 std::string memoryText(const Report &report) {
   const plan::Plan &plan = *report.plan;
-  uint64_t total = plan.resident_bytes() + report.arenaBytes;
+  uint64_t total = plan::spaceBytes(plan, plan::RESIDENT) + report.arenaBytes;
   std::string text = "\nmemory\n";
   Table sums("<><", {"", "", ""});
   sums.add({"trun allocates", formatBytes(total), fmt::format("{} B, once, before the first step", total)});
@@ -46,9 +47,9 @@ std::string memoryText(const Report &report) {
       parts.push_back(fmt::format("{} {}", name, formatBytes(found->second)));
       sum += found->second;
     }
-  if (plan.resident_bytes() > sum)
-    parts.push_back(fmt::format("alignment {}", formatBytes(plan.resident_bytes() - sum)));
-  sums.add({"  resident", formatBytes(plan.resident_bytes()), fmt::format("{}", fmt::join(parts, ", "))});
+  if (plan::spaceBytes(plan, plan::RESIDENT) > sum)
+    parts.push_back(fmt::format("alignment {}", formatBytes(plan::spaceBytes(plan, plan::RESIDENT) - sum)));
+  sums.add({"  resident", formatBytes(plan::spaceBytes(plan, plan::RESIDENT)), fmt::format("{}", fmt::join(parts, ", "))});
   sums.add({"  transient", formatBytes(report.arenaBytes), "the largest program's; all share it"});
   if (const ProgramMemory *largest = report.largest()) {
     std::string where;
@@ -81,7 +82,7 @@ std::string memoryText(const Report &report) {
                  {"entry", "program", "batch", "instructions", "peak", "arena", "packed ÷ bound", "operations"});
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
-      uint64_t bound = program.lowerBoundBytes - plan.resident_bytes();
+      uint64_t bound = program.lowerBoundBytes - plan::spaceBytes(plan, plan::RESIDENT);
       programs.add({entry.name, program.name, std::to_string(program.program->batch()),
                     std::to_string(program.program->instructions_size()), formatBytes(program.peakBytes),
                     formatBytes(program.arenaBytes),
@@ -147,7 +148,7 @@ std::string frontierText(const Report &report) {
         least = least ? std::min(least, point.cost()) : point.cost();
       for (const plan::FrontierPoint &point : program.program->frontier()) {
         uint64_t bound = point.lower_bound_cost();
-        table.add({formatBytes(plan.resident_bytes() + point.transient_bytes()), formatBytes(point.transient_bytes()),
+        table.add({formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()), formatBytes(point.transient_bytes()),
                    timeText(point.cost()), least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
                    bound ? timeText(bound) : "-", bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
                    point.chosen() ? "this plan" : ""});
@@ -159,7 +160,7 @@ std::string frontierText(const Report &report) {
   text += "\nplans in this file: trun takes the fastest that fits\n";
   Table table(">>>><", {"", "trun allocates", "arena", "one update", ""});
   for (int i = 0; i < plan.variants_size(); ++i)
-    table.add({std::to_string(i), formatBytes(plan.resident_bytes() + plan.variants(i).transient_bytes()),
+    table.add({std::to_string(i), formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + plan.variants(i).transient_bytes()),
                formatBytes(plan.variants(i).transient_bytes()), timeText(plan.variants(i).cost()),
                uint32_t(i) == report.variant ? "this report" : ""});
   return text + table.text();

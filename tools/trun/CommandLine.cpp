@@ -28,9 +28,16 @@ void addBudget(CLI::App &app, Raw &raw) {
                  "several variants runs the fastest that fits (default: free memory)");
 }
 
+void addTarget(CLI::App &app, Options &options) {
+  app.add_option("--target", options.session.target,
+                 "of a plan for several targets, the one to run, as cpu:v3 (default: the best that runs here: a CUDA card "
+                 "before the processor, the highest level of each)");
+}
+
 void addDevice(CLI::App &app, Options &options, Raw &raw) {
+  addTarget(app, options);
   app.add_option("--device", options.session.device,
-                 fmt::format("{} (default: the one of the plan's target); null checks everything and computes nothing",
+                 fmt::format("{} (default: the one of the target that runs); null checks everything and computes nothing",
                              fmt::join(runtime::deviceNames(), ", ")));
   app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
       ->check(CLI::Range(0u, 4096u));
@@ -111,6 +118,7 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--trace", options.trace, "also write a step as a trace for chrome://tracing or ui.perfetto.dev");
   app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine's roofline first");
   addSettings(app, options);
+  addTarget(app, options);
   app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
       ->check(CLI::Range(0u, 4096u));
   addBudget(app, raw);
@@ -166,6 +174,7 @@ std::optional<int> check(Options &options, const Raw &raw) {
       return wrongUsage(seconds.status().message());
     train.maxSeconds = *seconds;
   }
+  train.target = options.session.target;
   train.device = options.session.device;
   train.threads = options.session.threads;
   train.budgetBytes = options.session.budgetBytes;
@@ -282,6 +291,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addPlan(app, options);
     app.add_option("--threads", options.session.threads, "workers; 0: as many as this process may use")
         ->check(CLI::Range(0u, 4096u));
+    addTarget(app, options);
     app.add_option("--variant", options.variant, "variant to load, counted from 0 (most memory)");
     break;
   }

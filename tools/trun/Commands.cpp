@@ -1,5 +1,6 @@
 //===- Commands.cpp - the commands of trun -------------------------------===//
 #include "tools/trun/Commands.h"
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/registry/DeviceRegistry.h"
 #include "runtime/state/Checkpoint.h"
@@ -161,8 +162,12 @@ Status verifyCommand(const Options &options) {
     printMessage("trun: {}: {}\n", path, problems[i]);
   if (!problems.empty())
     return error("{}: {}", path, problems.back());
-  printResult("{}: {} entries, {} variables, {}: good\n", path, reader->plan().entries_size(),
-             reader->plan().variables_size(), formatBytes(reader->fileBytes()));
+  const std::vector<std::string> names = plan::targetNames(reader->plan());
+  for (uint32_t i = 0; i < names.size(); ++i) {
+    const plan::Plan one = plan::targetOf(reader->plan(), i);
+    printResult("{}: {}{} entries, {} variables, {}: good\n", path, names.size() > 1 ? names[i] + ": " : "",
+                one.entries_size(), one.variables_size(), formatBytes(reader->fileBytes()));
+  }
   return Status();
 }
 
@@ -170,6 +175,10 @@ Status memoryCommand(const Options &options) {
   auto reader = plan::PlanReader::open(options.session.planPath);
   if (!reader)
     return reader.status();
+  auto target = runtime::chooseTarget(*reader, options.session.target, options.session.device);
+  if (!target)
+    return target.status();
+  reader->selectTarget(*target);
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
     return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
                         kExitUsage);
@@ -234,6 +243,7 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
     return Status(fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data",
                               run),
                   kExitUsage);
+  session.target = train.target;
   session.device = train.device;
   session.threads = train.threads;
   session.budgetBytes = train.budgetBytes;

@@ -65,6 +65,7 @@ Expected<DatasetOptions> settingsOf(const Options &options) {
     auto reader = plan::PlanReader::open(options.session.planPath);
     if (!reader)
       return reader.status();
+    reader->selectTarget(0); // data and training are those of all targets
     training = reader->plan().training();
     data = reader->plan().data();
   }

@@ -107,6 +107,7 @@ public:
     auto reader = plan::PlanReader::open(options.session.planPath);
     if (!reader)
       return reader.status();
+    reader->selectTarget(0); // data and training are those of all targets
     uint64_t first = options.train.seed.value_or(reader->plan().training().seed());
     trials = trialsOf(options.session.settings, first, options.seeds);
     // Every combination is checked before the first run begins.

@@ -6,6 +6,7 @@
 #include "runtime/cpu/LibraryPrimitive.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 
 #include <algorithm>
 #include <csignal>
@@ -227,12 +228,12 @@ Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsign
   if (Status status = selectLevel(plan.target()); !status.ok())
     return status;
   constexpr uint64_t mostBytes = uint64_t(1) << 30;
-  if (plan.resident_bytes() > mostBytes || plan.transient_bytes() > mostBytes)
-    return error("arenas of {} and {} bytes are too large to test", plan.resident_bytes(),
-                       plan.transient_bytes());
+  if (plan::spaceBytes(plan, plan::RESIDENT) > mostBytes || plan::spaceBytes(plan, plan::TRANSIENT) > mostBytes)
+    return error("arenas of {} and {} bytes are too large to test", plan::spaceBytes(plan, plan::RESIDENT),
+                       plan::spaceBytes(plan, plan::TRANSIENT));
   auto state = std::make_unique<State>(plan, threads);
-  state->resident.resize(plan.resident_bytes());
-  state->transient.resize(plan.transient_bytes());
+  state->resident.resize(plan::spaceBytes(plan, plan::RESIDENT));
+  state->transient.resize(plan::spaceBytes(plan, plan::TRANSIENT));
   for (const plan::CodeObject &code : plan.code_objects()) {
     auto object = CodeObject::load(reader.payload(code.payload()));
     if (!object)

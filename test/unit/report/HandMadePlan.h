@@ -16,6 +16,7 @@
 #define TCC_TEST_UNIT_REPORT_HANDMADEPLAN_H
 
 #include "runtime/plan/plan.pb.h"
+#include "runtime/plan/Spaces.h"
 
 #include <string>
 #include <vector>
@@ -67,8 +68,8 @@ inline plan::Plan handMadePlan() {
   plan.set_target("cpu:v3");
   plan.set_library("some library");
   plan.set_max_workers(2);
-  plan.set_resident_bytes(192);
-  plan.set_transient_bytes(1280);
+  plan::setSpaceBytes(plan, plan::RESIDENT, 192);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, 1280);
   plan.mutable_training()->set_accumulate(1);
   addVariable(plan, "w", plan::PARAMETER, 16, 0);
   addVariable(plan, "w/momentum_buffer", plan::OPTIMIZER, 16, 64);

@@ -1,6 +1,7 @@
 //===- ReportDiffTest.cpp - what changed between two plans ----------------===//
 #include "tools/tcc/ReportDiff.h"
 #include "test/unit/report/HandMadePlan.h"
+#include "runtime/plan/Spaces.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +31,7 @@ TEST(ReportDiff, EqualPlansHaveNone) {
 
 TEST(ReportDiff, SizesAreSetAgainstEachOther) {
   plan::Plan other = handMadePlan();
-  other.set_transient_bytes(2560);
+  plan::setSpaceBytes(other, plan::TRANSIENT, 2560);
   other.set_budget_bytes(4096);
   other.mutable_entries(0)->set_batch(16);
   nlohmann::ordered_json json = difference(handMadePlan(), other);

@@ -3,6 +3,7 @@
 
 #include "runtime/cpu/CpuDevice.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 #include "test/support/device/DeviceValues.h"
 
 #include <cmath>
@@ -63,7 +64,7 @@ TEST(CpuDevice, RunsAPlan) {
 TEST(CpuDevice, TouchesWhatAnEntryUses) {
   constexpr uint64_t mebibyte = uint64_t(1) << 20;
   auto reader = makeReader([&](plan::Plan &plan, plan::PlanWriter &) {
-    plan.set_transient_bytes(10 * mebibyte);
+    plan::setSpaceBytes(plan, plan::TRANSIENT, 10 * mebibyte);
     plan::Entry &entry = *plan.mutable_entries(0);
     entry.set_transient_bytes(7 * mebibyte);
     // Values of another entry, which stay untouched.
@@ -71,7 +72,7 @@ TEST(CpuDevice, TouchesWhatAnEntryUses) {
     other.set_name("other");
     other.set_scalars(-1);
     other.set_batch(1);
-    other.set_transient_bytes(10 * mebibyte);
+    plan::setSpaceBytes(other, plan::TRANSIENT, 10 * mebibyte);
     addBuffer(other, "high", {mebibyte / 4}, plan::TRANSIENT, 9 * mebibyte, -1, 0)->set_kind(plan::Buffer::INPUT);
     plan::Port *high = other.add_inputs();
     high->set_name("high");
@@ -115,7 +116,7 @@ TEST(CpuDevice, SeveralDevicesKeepTheirOwnKernelsAndState) {
 
 TEST(CpuDevice, RefusesAPlanOfWhichNoVariantIsSelected) {
   expectContains(refusal([](plan::Plan &plan, plan::PlanWriter &) {
-                   plan.add_variants()->set_transient_bytes(plan.transient_bytes());
+                   plan.add_variants()->set_transient_bytes(plan::spaceBytes(plan, plan::TRANSIENT));
                  }),
                  {"1 variants, of which none was selected"});
 }

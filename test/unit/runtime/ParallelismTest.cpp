@@ -3,6 +3,7 @@
 
 #include "runtime/plan/Variants.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Spaces.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -43,7 +44,7 @@ TEST(Parallelism, SumsSaturate) {
 
 TEST(Parallelism, AsManyAsFit) {
   plan::Plan plan;
-  plan.set_resident_bytes(1000);
+  plan::setSpaceBytes(plan, plan::RESIDENT, 1000);
   *plan.add_entries() = makeEntry();
   EXPECT_EQ(plan::workersWithin(plan, 1000 + 448 + 64 + 3 * 128, 64), 3u);
   EXPECT_EQ(plan::workersWithin(plan, 1000 + 448 + 64 + 3 * 128 - 1, 64), 2u);

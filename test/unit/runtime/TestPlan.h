@@ -15,6 +15,7 @@
 #include "test/support/Choose.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/plan/Spaces.h"
 #include "test/support/HandMadeCode.h"
 
 #include <gtest/gtest.h>
@@ -98,7 +99,7 @@ inline plan::Plan makeTestPlan() {
   addVariable(plan, "w", {16, 32}, 0, 0.5);
   addVariable(plan, "b", {64}, 2048, 3);
   addVariable(plan, "unused", {3}, 2304, 1);
-  plan.set_resident_bytes(2304 + 12);
+  plan::setSpaceBytes(plan, plan::RESIDENT, 2304 + 12);
 
   EXPECT_TRUE(runtime::selectLevel(plan.target()).ok());
   plan::MatmulCall matmul;
@@ -150,7 +151,7 @@ inline plan::Plan makeTestPlan() {
   update->add_in_place()->set_destination(1);
 
   entry.set_transient_bytes(1024 + slot * plan.max_workers());
-  plan.set_transient_bytes(entry.transient_bytes());
+  plan::setSpaceBytes(plan, plan::TRANSIENT, entry.transient_bytes());
 
   plan::Port *input = entry.add_inputs();
   input->set_name("x");

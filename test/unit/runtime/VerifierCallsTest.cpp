@@ -1,5 +1,6 @@
 //===- VerifierCallsTest.cpp - calls, ports and size of damaged plans ----===//
 #include "TestPlan.h"
+#include "runtime/plan/Spaces.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -250,7 +251,7 @@ TEST(VerifierCalls, ManyBuffers) {
   plan::Plan plan;
   plan.set_max_workers(1);
   plan.set_model_payload(-1);
-  plan.set_transient_bytes(ring * 64);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, ring * 64);
   plan::Entry &entry = *plan.add_entries();
   entry.set_name("step");
   entry.set_scalars(-1);

@@ -1,5 +1,6 @@
 //===- VerifierGridTest.cpp - kernels of a GPU and their grids -----------===//
 #include "TestPlan.h"
+#include "runtime/plan/Spaces.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -33,7 +34,7 @@ plan::Plan makeCudaPlan() {
     }
   }
   plan.mutable_entries(0)->set_transient_bytes(1024);
-  plan.set_transient_bytes(1024);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, 1024);
   bind(plan);
   return plan;
 }
@@ -50,7 +51,7 @@ void giveScratch(plan::Plan &plan, uint64_t slot) {
   kernelCall(plan).set_scratch_offset(1024);
   uint64_t bytes = 1024 + std::min<uint64_t>(4, plan.max_workers()) * slot;
   plan.mutable_entries(0)->set_transient_bytes(bytes);
-  plan.set_transient_bytes(bytes);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, bytes);
   bind(plan);
 }
 } // namespace

@@ -19,7 +19,7 @@ void refused(const std::function<void(plan::Plan &)> &change, std::initializer_l
 TEST(VerifierPromise, BuffersOfNoKnownKind) {
   // An arena of another number would be the transient one to the device, and none to the search for overlaps.
   refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_arena(static_cast<plan::Arena>(7)); },
-          {"'y'", "there is no arena 7"});
+          {"'y'", "there is no memory space 7"});
   refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_kind(static_cast<plan::Buffer::Kind>(70)); },
           {"'y'", "there is no kind 70"});
   refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->mutable_type()->set_dtype(plan::DTYPE_NONE); },

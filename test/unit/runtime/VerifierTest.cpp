@@ -1,5 +1,6 @@
 //===- VerifierTest.cpp - memory, versions and state of damaged plans ----===//
 #include "TestPlan.h"
+#include "runtime/plan/Spaces.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -160,7 +161,7 @@ TEST(Verifier, VariablesThatOverlap) {
 
 TEST(Verifier, VariableOutsideTheResidentArena) {
   plan::Plan plan = makeTestPlan();
-  plan.set_resident_bytes(2304 + 11);
+  plan::setSpaceBytes(plan, plan::RESIDENT, 2304 + 11);
   expectProblem(plan, {"variable 'unused'", "do not lie inside the resident arena of 2315"});
 }
 
@@ -188,7 +189,7 @@ TEST(Verifier, VariableWithoutInitialValue) {
 
 TEST(Verifier, TransientArenaIsTheLargestEntrys) {
   plan::Plan plan = makeTestPlan();
-  plan.set_transient_bytes(plan.transient_bytes() + 64);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, plan::spaceBytes(plan, plan::TRANSIENT) + 64);
   expectProblem(plan, {"the largest entry needs"});
 }
 

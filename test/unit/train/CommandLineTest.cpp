@@ -2,6 +2,7 @@
 #include "runtime/state/Checkpoint.h"
 #include "test/unit/train/TrainFixture.h"
 #include "tools/trun/Commands.h"
+#include "runtime/plan/Spaces.h"
 
 using namespace tcc;
 using namespace tcc::test;
@@ -130,6 +131,6 @@ TEST_F(Commands, FromTrainingToExport) {
   expectError(run({"eval", at("none.tplan"), "--data", data}), {"none.tplan"});
   EXPECT_TRUE(run({"verify", plan}).ok());
   EXPECT_NE(out.find("good"), std::string::npos);
-  std::string bad = writeRegressionPlan(at("bad.tplan"), 1, [](plan::Plan &changed) { changed.set_resident_bytes(8); });
+  std::string bad = writeRegressionPlan(at("bad.tplan"), 1, [](plan::Plan &changed) { plan::setSpaceBytes(changed, plan::RESIDENT, 8); });
   expectError(run({"verify", bad}), {"bad.tplan"});
 }

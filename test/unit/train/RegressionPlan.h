@@ -14,6 +14,7 @@
 #include "test/unit/data/DataFixture.h"
 
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Spaces.h"
 
 #include <onnx/onnx-ml.pb.h>
 
@@ -86,7 +87,7 @@ public:
           pair->set_destination(static_cast<uint32_t>(call.operands_size() - 1));
         }
     }
-    plan.set_transient_bytes(std::max(plan.transient_bytes(), entry.transient_bytes()));
+    plan::setSpaceBytes(plan, plan::TRANSIENT, std::max(plan::spaceBytes(plan, plan::TRANSIENT), entry.transient_bytes()));
   }
 
 private:
@@ -197,7 +198,7 @@ inline std::string writeRegressionPlan(const std::string &path, int64_t accumula
   variable("w/momentum_buffer", 3, plan::OPTIMIZER, 0);
   variable("w/sums", 5, plan::ACCUMULATOR, 0);
   variable("frozen", frozen, plan::FROZEN, 5);
-  plan.set_resident_bytes(3 * 64 + 4 * static_cast<uint64_t>(frozen));
+  plan::setSpaceBytes(plan, plan::RESIDENT, 3 * 64 + 4 * static_cast<uint64_t>(frozen));
   addRegressionEntries(plan, accumulate);
   plan::Training &training = *plan.mutable_training();
   training.mutable_optimizer()->set_kind("sgd");

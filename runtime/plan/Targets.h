@@ -1,0 +1,35 @@
+//===- Targets.h - one plan for several targets -----------------*- C++ -*-===//
+//
+// A plan for several targets holds what they have alike once, and beside it the fields that differ: entries, generated
+// code, sizes, and whatever else follows from the target. Payloads are stored by content, so weights are there once.
+// Whoever runs the plan takes one target and, if that has several, one variant (Variants.h).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PLAN_TARGETS_H
+#define TCC_RUNTIME_PLAN_TARGETS_H
+
+#include "runtime/plan/PlanFile.h"
+#include "support/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tcc::plan {
+
+/// The plan's targets in its order: one where it is for one.
+std::vector<std::string> targetNames(const Plan &plan);
+
+/// The number of a target of this name, to select. Error: the plan has none; the message lists those that it has.
+Expected<uint32_t> findTarget(const PlanReader &reader, const std::string &name);
+
+/// The plan for one target alone. Its payloads are those of the whole plan.
+Plan targetOf(const Plan &plan, uint32_t target);
+
+/// The bytes of one plan file for all targets of these plans, each of which is for one. Their order does not matter.
+/// Error: two are for the same target; they are of different models or recipes; the header would be too large.
+Expected<std::string> combineTargets(const std::vector<PlanReader> &plans);
+
+} // namespace tcc::plan
+
+#endif // TCC_RUNTIME_PLAN_TARGETS_H

@@ -1,0 +1,215 @@
+//===- TargetsTest.cpp - plans for several targets, and the choice of one -===//
+#include "runtime/cpu/calls/CpuLevel.h"
+#include "runtime/plan/Spaces.h"
+#include "runtime/plan/Targets.h"
+#include "runtime/registry/DeviceRegistry.h"
+#include "test/unit/runtime/TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+/// A plan whose code differs by target and whose weights are common.
+plan::PlanReader planFor(const std::string &target, const std::string &weights = std::string(2048, 'w')) {
+  plan::PlanWriter writer;
+  const std::string code = "code for " + target;
+  plan::Plan plan = makeTestPlan();
+  plan.set_target(target);
+  plan.set_recipe("seed = 1");
+  plan.mutable_code_objects(0)->set_payload(writer.addPayload(code));
+  bindCode(*plan.mutable_code_objects(0), code);
+  plan.set_model_payload(static_cast<int32_t>(writer.addPayload("the model")));
+  plan.mutable_variables(0)->set_payload(writer.addPayload(weights));
+  auto bytes = writer.toBuffer(plan);
+  EXPECT_TRUE(bytes.ok()) << bytes.message();
+  auto reader = plan::PlanReader::fromBuffer(bytes.take(), "one.tplan");
+  EXPECT_TRUE(reader.ok()) << reader.message();
+  return reader.take();
+}
+
+std::string combined(std::initializer_list<const char *> targets) {
+  std::vector<plan::PlanReader> plans;
+  for (const char *target : targets)
+    plans.push_back(planFor(target));
+  auto bytes = plan::combineTargets(plans);
+  EXPECT_TRUE(bytes.ok()) << bytes.message();
+  return bytes.take();
+}
+
+plan::PlanReader open(std::string bytes) {
+  auto reader = plan::PlanReader::fromBuffer(std::move(bytes), "several.tplan");
+  EXPECT_TRUE(reader.ok()) << reader.message();
+  return reader.take();
+}
+
+std::string text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
+}
+
+/// As a plan of its own would have it: numbers of payloads aside.
+std::string withoutPayloads(plan::Plan plan) {
+  plan.clear_payloads();
+  plan.clear_model_payload();
+  plan.mutable_variables(0)->clear_init();
+  plan.mutable_code_objects(0)->clear_payload();
+  return plan::serialize(plan);
+}
+
+runtime::CpuFeatures avx2() {
+  runtime::CpuFeatures features;
+  features.avx2 = true;
+  return features;
+}
+runtime::CpuFeatures avx512() {
+  runtime::CpuFeatures features = avx2();
+  features.avx512 = true;
+  return features;
+}
+
+std::string chosen(const plan::PlanReader &reader, const std::string &target = "", const std::string &device = "") {
+  auto index = runtime::chooseTarget(reader, target, device);
+  return index ? plan::targetNames(reader.plan())[*index] : index.message();
+}
+
+void expectAll(const std::string &message, std::initializer_list<const char *> texts) {
+  for (const char *text : texts)
+    EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' is missing in: " << message;
+}
+} // namespace
+
+TEST(Targets, ThePlanOfEachIsWhatItWasAlone) {
+  for (uint32_t i = 0; i < 2; ++i) {
+    plan::PlanReader reader = open(combined({"cpu:v3", "cpu:v4"})), alone = planFor(i ? "cpu:v4" : "cpu:v3");
+    EXPECT_EQ(plan::targetNames(reader.plan()), (std::vector<std::string>{"cpu:v3", "cpu:v4"}));
+    reader.selectTarget(i);
+    EXPECT_EQ(withoutPayloads(reader.plan()), withoutPayloads(alone.plan()));
+    for (auto of : {+[](const plan::Plan &plan) { return plan.code_objects(0).payload(); },
+                    +[](const plan::Plan &plan) { return static_cast<uint32_t>(plan.model_payload()); },
+                    +[](const plan::Plan &plan) { return plan.variables(0).payload(); }})
+      EXPECT_EQ(text(reader.payload(of(reader.plan()))), text(alone.payload(of(alone.plan()))));
+  }
+}
+
+TEST(Targets, TheirOrderChangesNoByte) {
+  EXPECT_TRUE(combined({"cpu:v3", "cpu:v4", "cpu:v4-bf16"}) == combined({"cpu:v4-bf16", "cpu:v3", "cpu:v4"}));
+}
+
+TEST(Targets, WhatAllHaveAlikeIsStoredOnce) {
+  plan::PlanReader reader = open(combined({"cpu:v3", "cpu:v4"}));
+  EXPECT_EQ(reader.plan().payloads_size(), 4); // two kernels, the model, the weights
+  EXPECT_EQ(reader.plan().recipe(), "seed = 1");
+  EXPECT_EQ(reader.plan().variables_size(), 3);
+  for (const plan::Plan &part : reader.plan().targets())
+    EXPECT_TRUE(part.recipe().empty() && part.variables().empty() && part.entries().empty());
+}
+
+TEST(Targets, TwoPlansForOneTargetAreRefused) {
+  std::vector<plan::PlanReader> plans;
+  plans.push_back(planFor("cpu:v3"));
+  plans.push_back(planFor("cpu:v3"));
+  auto bytes = plan::combineTargets(plans);
+  ASSERT_FALSE(bytes.ok());
+  expectAll(bytes.message(), {"two plans are for cpu:v3"});
+}
+
+TEST(Targets, TheVerifierChecksEach) {
+  plan::Plan plan = open(combined({"cpu:v3", "cpu:v4"})).plan();
+  for (const std::string &problem : plan::verifyPlan(plan))
+    ADD_FAILURE() << problem;
+  plan::Plan damaged = plan;
+  damaged.mutable_targets(1)->mutable_code_objects(0)->set_signatures_xxh3(1);
+  expectProblem(damaged, {"cpu:v4: ", "code object 0"});
+  plan::Plan twice = plan;
+  twice.mutable_targets(1)->set_target("cpu:v3");
+  expectProblem(twice, {"target 1", "'cpu:v3'", "used twice"});
+  plan::Plan nested = plan;
+  *nested.mutable_targets(0)->add_targets() = plan;
+  expectProblem(nested, {"'cpu:v3'", "targets, payloads or a format version of its own"});
+  plan::Plan both = plan;
+  both.set_target("cpu:v9");
+  expectProblem(both, {"2 targets", "'cpu:v9' beside them"});
+}
+
+TEST(Targets, TheBestThatRunsIsChosen) {
+  plan::PlanReader reader = open(combined({"cpu:v3", "cpu:v4", "cpu:amx"}));
+  {
+    runtime::ScopedFeatures machine(avx2());
+    EXPECT_EQ(chosen(reader), "cpu:v3");
+    EXPECT_EQ(chosen(reader, "cpu:v4"), "cpu:v4"); // its device will refuse it
+    EXPECT_EQ(chosen(reader, "", "cpu"), "cpu:v3");
+    EXPECT_EQ(chosen(reader, "", "null"), "cpu:v3");
+  }
+  runtime::ScopedFeatures machine(avx512());
+  EXPECT_EQ(chosen(reader), "cpu:v4");
+  expectAll(chosen(reader, "cpu:v4-bf16"), {"cpu:v4-bf16", "several.tplan", "cpu:amx, cpu:v3, cpu:v4"});
+  expectAll(chosen(reader, "", "cuda"), {"--device cuda", "cpu:amx, cpu:v3, cpu:v4"});
+}
+
+TEST(Targets, NoneThatRunsNamesAll) {
+  plan::PlanReader reader = open(combined({"cpu:v4", "cpu:amx"}));
+  runtime::ScopedFeatures machine(avx2());
+  expectAll(chosen(reader), {"several.tplan", "cpu:amx, cpu:v4", "this machine cannot run programs for cpu:v4",
+                             "recompile with tcc --target cpu:v3"});
+}
+
+TEST(Targets, ADeviceAsksForOne) {
+  plan::PlanReader reader = open(combined({"cpu:v3", "cpu:v4"}));
+  auto device = runtime::createDevice(reader, {.name = "null"});
+  ASSERT_FALSE(device.ok());
+  expectAll(device.message(), {"2 targets, of which none was selected"});
+}
+
+TEST(Spaces, EachHasItsAlignment) {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_spaces(plan::TRANSIENT)->set_alignment(256);
+  EXPECT_TRUE(plan::verifyPlan(plan).empty()); // offsets of the test plan are multiples of 256
+  plan.mutable_entries(0)->mutable_buffers(kY)->set_offset(320);
+  expectProblem(plan, {"'y'", "offset 320 is not a multiple of 256"});
+  for (uint64_t bad : {0, 32, 96, 512}) {
+    plan = makeTestPlan();
+    plan.mutable_spaces(plan::RESIDENT)->set_alignment(bad);
+    expectProblem(plan, {"'resident'", "power of two"});
+  }
+}
+
+TEST(Spaces, AThirdOneHoldsBuffersWithinItsSize) {
+  plan::Plan plan = makeTestPlan();
+  plan::MemorySpace &pinned = *plan.add_spaces();
+  pinned.set_name("pinned");
+  pinned.set_alignment(128);
+  pinned.set_bytes(256);
+  plan::Buffer &y = *plan.mutable_entries(0)->mutable_buffers(kY);
+  y.set_arena(static_cast<plan::Arena>(2));
+  y.set_offset(0);
+  for (const std::string &problem : plan::verifyPlan(plan))
+    ADD_FAILURE() << problem;
+  y.set_offset(128);
+  expectProblem(plan, {"'y'", "do not lie inside the pinned arena of 256 bytes"});
+  y.set_offset(64);
+  expectProblem(plan, {"'y'", "offset 64 is not a multiple of 128"});
+  // Two at once in one place.
+  y.set_offset(0);
+  plan::Buffer &x = *plan.mutable_entries(0)->mutable_buffers(kX);
+  x.set_arena(static_cast<plan::Arena>(2));
+  expectProblem(plan, {"'x'", "'y'", "overlap"});
+}
+
+TEST(Spaces, TheFirstTwoAreInEveryPlan) {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_spaces()->RemoveLast();
+  expectProblem(plan, {"memory space 1 is not 'transient'"});
+}
+
+TEST(Spaces, NoDeviceHasAThirdYet) {
+  plan::Plan plan = makeTestPlan();
+  plan::MemorySpace &pinned = *plan.add_spaces();
+  pinned.set_name("pinned");
+  pinned.set_alignment(64);
+  plan::PlanWriter writer;
+  writer.addPayload(kNoCode);
+  auto bytes = writer.toBuffer(plan);
+  ASSERT_TRUE(bytes.ok());
+  auto device = runtime::createDevice(open(bytes.take()), {.name = "null"});
+  ASSERT_FALSE(device.ok());
+  expectAll(device.message(), {"memory space 'pinned'"});
+}
