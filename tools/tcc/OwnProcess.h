@@ -1,7 +1,6 @@
 //===- OwnProcess.h - work in a process of its own --------------*- C++ -*-===//
 //
-// A process holds oneDNN to one machine level for its life, and the answers to the compiler's questions depend on the
-// level. So each target of a plan for several is compiled in a process of its own.
+// Each target of a plan for several is compiled in a process of its own: its memory is returned before the next begins.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_OWNPROCESS_H
