@@ -1,9 +1,12 @@
 """Prints where the time of tools/test.sh went, then the line "N passed, N failed", from ctest's JUnit file.
 
 A test that skips itself, since the machine lacks instructions that it needs, is neither: it is named on a line of its own.
+A shard, which runs many cases in one process, counts as its cases: test/run_shard.py wrote their results beside the JUnit file.
 """
 import argparse
 import collections
+import json
+import pathlib
 import sys
 import xml.etree.ElementTree as xml
 
@@ -14,6 +17,29 @@ def skips_itself(case):
     return skip is not None and "SKIP_REGULAR_EXPRESSION_MATCHED" in (skip.get("message") or "")
 
 
+def results(junit):
+    """Yields name, status and seconds of every test; of a shard's cases in place of the shard."""
+    for case in xml.parse(junit).getroot().iter("testcase"):
+        name = case.get("name")
+        status = "passed" if case.get("status") == "run" else "skipped" if skips_itself(case) else "failed"
+        seconds = float(case.get("time", 0))
+        written = pathlib.Path(junit).parent / "shards" / f"{name}.jsonl"
+        cases = {}
+        if name.startswith("shard.") and written.exists():
+            # The first line of a case says that it did not run; its result overwrites that.
+            for line in written.read_text().splitlines():
+                inner, *result = json.loads(line)
+                cases[inner] = result
+        for inner, (inner_status, inner_seconds) in cases.items():
+            yield inner, "failed" if inner_status == "not run" else inner_status, inner_seconds
+        all_well = all(result[0] in ("passed", "skipped") for result in cases.values())
+        if not name.startswith("shard."):
+            yield name, status, seconds
+        elif not cases or (status != "passed" and all_well):
+            # It left no results, or failed outside of its cases.
+            yield name, "failed", seconds
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("junit")
@@ -21,16 +47,16 @@ def main():
     parser.add_argument("--build", type=float, default=0, help="seconds")
     options = parser.parse_args()
     passed, failed, skipped, seconds = 0, [], [], collections.Counter()
-    for case in xml.parse(options.junit).getroot().iter("testcase"):
+    for name, status, spent in results(options.junit):
         # "e2e.zoo.mlp" and "lit.passes/Fuse.mlir" count as e2e and lit, a GoogleTest "Suite.case" as unit.
-        stage = case.get("name").split(".")[0]
-        seconds[stage if stage in ("e2e", "lit") else "unit"] += float(case.get("time", 0))
-        if case.get("status") == "run":
+        stage = name.split(".")[0]
+        seconds[stage if stage in ("e2e", "lit") else "unit"] += spent
+        if status == "passed":
             passed += 1
-        elif skips_itself(case):
-            skipped.append(case.get("name"))
+        elif status == "skipped":
+            skipped.append(name)
         else:                                  # failed, timed out, not run
-            failed.append(case.get("name"))
+            failed.append(name)
     for name in skipped:
         print(f"skipped on this machine: {name}")
     for name in failed:
