@@ -5,6 +5,7 @@
 #include "runtime/cpu/calls/Needs.h"
 
 #include <algorithm>
+#include <fmt/ranges.h>
 
 namespace tcc::runtime {
 
@@ -13,6 +14,7 @@ using packed::Elements, packed::kColumns, packed::kRows, packed::kVector, packed
 
 namespace {
 constexpr int64_t kMostStripBytes = int64_t(1) << 40;
+constexpr int64_t kMostTaps = 1 << 20, kMostPhases = 1 << 12; ///< lists of them are made as a plan is loaded
 constexpr int64_t kPackedTogether = 512; ///< elements of a channel's kernel times channels
 
 template <typename Field> Sizes sizesOf(const Field &field, int from, int64_t missing) {
@@ -283,6 +285,12 @@ Expected<ConvolutionDesign> ConvolutionDesign::shapeOf(const Kind &call) {
                : d.depthwise     ? Elements::WideBf16
                : call.widened()  ? Elements::F32
                                  : Elements::Bf16;
+  int64_t phaseCount = 1;
+  for (int axis = 0; toInput && axis < call.strides_size(); ++axis)
+    phaseCount *= std::min({call.strides(axis), call.x_dims(axis + 2), kMostPhases + 1});
+  if (d.tapCount > kMostTaps || phaseCount > kMostPhases)
+    return error("no call convolves with {} taps and strides {}: it must be compiled", d.tapCount,
+                 fmt::join(call.strides(), "x"));
   d.makePhases(call);
   return d;
 }

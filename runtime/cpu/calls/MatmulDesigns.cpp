@@ -120,19 +120,23 @@ uint64_t libraryScratchBound(const MatmulShape &s, const MatmulTiling &t, CpuLev
   using tiling::roundUp;
   constexpr int64_t columnsOfB = 64;
   auto size = static_cast<int64_t>(s.elementBytes);
-  bool pairs = size == 2, amx = level == CpuLevel::Amx, isLong = t.blockK > 512, wide = pairs && isLong && (s.transA || amx);
+  bool pairs = size == 2;
+  if (level == CpuLevel::Amx && pairs) {
+    // Whole copies of all three.
+    int64_t m = roundUp(t.tileM, 64), n = roundUp(t.tileN, 64), k = roundUp(t.blockK, 64);
+    return alignScratch(static_cast<uint64_t>((m + n) * k * size + m * n * 4 + (128 << 10)));
+  }
+  bool isLong = t.blockK > 512, wide = pairs && isLong && s.transA;
   int64_t k = roundUp(std::min<int64_t>(t.blockK, 1024), 32), rows = roundUp(std::min<int64_t>(t.tileM, wide ? 512 : 256), 16),
           bytes = 1024;
   if (s.transB || pairs || t.tileN > 256)
     bytes += columnsOfB * k * size + 512;
-  if (s.transA || amx)
+  if (s.transA)
     bytes += rows * k * size + (16 << 10);
   if (isLong)
     bytes += rows * (wide ? std::min<int64_t>(roundUp(t.tileN, columnsOfB), 1024) : columnsOfB) * 4;
   if (pairs)
     bytes += 4096;
-  if (amx)
-    bytes += 64 << 10;
   return alignScratch(static_cast<uint64_t>(bytes));
 }
 

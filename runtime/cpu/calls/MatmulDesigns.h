@@ -64,7 +64,7 @@ inline constexpr int kMostRowOperands = 64; ///< of the kernel, beside C
 
 /// The most that a primitive of a tile takes for itself, at one call: columns of B and rows of A that it copies, sums of a
 /// long K, and what it keeps of each batch. Measured with oneDNN 2.6.3 (`Matmul.LibraryScratchIsBounded`);
-/// with AMX's tiles not measured, and so more.
+/// with AMX's tiles not measured, and so copies of whole operands.
 uint64_t libraryScratchBound(const MatmulShape &shape, const MatmulTiling &tiling, CpuLevel level);
 
 /// A product by one-thread primitives of oneDNN (Matmul.cpp), which want dense operands.

@@ -420,4 +420,7 @@ TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
   wrong = call;
   wrong.set_partial_bytes(call.partial_bytes() + 64);
   refused(wrong, "partial sums");
+  // Each result of its own phase: a million of them.
+  wrong = convolutionCall({{1, 1, 1024, 1024}, {1, 1, 1, 1}, {1024, 1024}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::INPUT_GRADIENT);
+  refused(wrong, "must be compiled");
 }
