@@ -72,7 +72,7 @@ TEST(CpuDevice, TouchesWhatAnEntryUses) {
     other.set_name("other");
     other.set_scalars(-1);
     other.set_batch(1);
-    plan::setSpaceBytes(other, plan::TRANSIENT, 10 * mebibyte);
+    other.set_transient_bytes(10 * mebibyte);
     addBuffer(other, "high", {mebibyte / 4}, plan::TRANSIENT, 9 * mebibyte, -1, 0)->set_kind(plan::Buffer::INPUT);
     plan::Port *high = other.add_inputs();
     high->set_name("high");
