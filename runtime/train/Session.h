@@ -14,12 +14,12 @@ namespace tcc::runtime {
 
 struct SessionOptions {
   std::string planPath;
-  std::string target;                ///< one of the plan's; empty: the best that runs here
   std::string device;                ///< a registered name; empty: the one of the plan's target
   unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
   std::vector<std::string> settings; ///< --set KEY=VALUE
   std::string planFolder; ///< of external weights; empty: the plan's
   uint64_t budgetBytes = 0; ///< --memory-budget: limit on the arenas; 0: the plan's own, if it has one
+  std::string target;       ///< --target: one of the plan's; empty: the best that runs here
 };
 
 /// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.
