@@ -6,8 +6,6 @@ import lit.formats
 config.name = "tcc"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
-if os.path.exists("/proc/cpuinfo") and "avx512dq" in open("/proc/cpuinfo").read():
-    config.available_features.add("avx512")  # machine level cpu:v4
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = lit_config.params["exec"]
 config.environment["PATH"] = os.pathsep.join([lit_config.params["bin"], "/usr/lib/llvm-22/bin", config.environment["PATH"]])

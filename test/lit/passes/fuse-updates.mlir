@@ -1,4 +1,3 @@
-// REQUIRES: avx512
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-updates))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-updates),materialize-buffers,func.func(schedule,plan-memory))" | FileCheck %s --check-prefix=PLAN
 

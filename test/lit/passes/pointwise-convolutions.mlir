@@ -1,9 +1,8 @@
-// REQUIRES: avx512
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(pointwise-convolutions))" | FileCheck %s
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(pointwise-convolutions))" | FileCheck %s --check-prefix=LIBRARY
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4-bf16},func.func(pointwise-convolutions))" | FileCheck %s --check-prefix=PAIRS
 
 // Where bf16 is widened, panels read it as it lies: the convolution and both its gradients are products of the tensors
-// seen as matrices. The library of a level without panels would be handed widened copies either way.
+// seen as matrices. A level that multiplies pairs of bf16 keeps the convolutions.
 
 // CHECK-LABEL: func.func @step
 // CHECK: %[[X:.*]] = train.reshape %arg0 : tensor<8x14x14x256xbf16> -> tensor<1x1568x256xbf16>
@@ -16,9 +15,9 @@
 // CHECK: %[[R:.*]] = train.matmul %{{.*}}, %{{.*}} {transA = true} : (tensor<1x1568x128xbf16>, tensor<1x1568x256xbf16>) -> tensor<1x128x256xf32>
 // CHECK: %[[DW:.*]] = train.reshape %[[R]] : tensor<1x128x256xf32> -> tensor<128x256x1x1xf32>
 // CHECK: return %[[DX]], %[[DW]]
-// LIBRARY-LABEL: func.func @step
-// LIBRARY-NOT: train.matmul
-// LIBRARY: return
+// PAIRS-LABEL: func.func @step
+// PAIRS-NOT: train.matmul
+// PAIRS: return
 func.func @step(%x: tensor<8x14x14x256xbf16>, %w: tensor<128x256x1x1xbf16>) -> (tensor<8x14x14x256xbf16>, tensor<128x256x1x1xf32>) attributes {train.entry = "step"} {
   %y = train.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x256xbf16>, tensor<128x256x1x1xbf16>) -> tensor<8x14x14x128xbf16>
   %dx = train.conv_input_grad %y, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x128xbf16>, tensor<128x256x1x1xbf16>) -> tensor<8x14x14x256xbf16>
@@ -49,9 +48,9 @@ func.func @strided(%x: tensor<8x14x13x256xbf16>, %w: tensor<128x256x1x1xbf16>) -
 // CHECK-LABEL: func.func @single
 // CHECK-NOT: train.matmul
 // CHECK: return
-// LIBRARY-LABEL: func.func @single
-// LIBRARY-NOT: train.matmul
-// LIBRARY: return
+// PAIRS-LABEL: func.func @single
+// PAIRS-NOT: train.matmul
+// PAIRS: return
 func.func @single(%x: tensor<8x14x14x256xf32>, %w: tensor<128x256x1x1xf32>) -> (tensor<8x14x14x256xf32>, tensor<128x256x1x1xf32>) attributes {train.entry = "single"} {
   %y = train.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x256xf32>, tensor<128x256x1x1xf32>) -> tensor<8x14x14x128xf32>
   %dx = train.conv_input_grad %y, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x128xf32>, tensor<128x256x1x1xf32>) -> tensor<8x14x14x256xf32>
@@ -65,10 +64,10 @@ func.func @single(%x: tensor<8x14x14x256xf32>, %w: tensor<128x256x1x1xf32>) -> (
 // CHECK: train.conv %
 // CHECK: train.conv_input_grad
 // CHECK: train.matmul {{.*}} {transA = true}
-// LIBRARY-LABEL: func.func @large
-// LIBRARY: train.conv %
-// LIBRARY: train.conv_input_grad
-// LIBRARY: train.matmul {{.*}} {transA = true}
+// PAIRS-LABEL: func.func @large
+// PAIRS: train.conv %
+// PAIRS: train.conv_input_grad
+// PAIRS: train.matmul {{.*}} {transA = true}
 func.func @large(%x: tensor<8x14x14x256xf32>, %w: tensor<1024x256x1x1xf32>) -> (tensor<8x14x14x256xf32>, tensor<1024x256x1x1xf32>) attributes {train.entry = "large"} {
   %y = train.conv %x, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x256xf32>, tensor<1024x256x1x1xf32>) -> tensor<8x14x14x1024xf32>
   %dx = train.conv_input_grad %y, %w {strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>, padsEnd = array<i64: 0, 0>, channelsLast = true} : (tensor<8x14x14x1024xf32>, tensor<1024x256x1x1xf32>) -> tensor<8x14x14x256xf32>
