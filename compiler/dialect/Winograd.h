@@ -40,6 +40,13 @@ struct WinogradShape {
     return llvm::divideCeil(llvm::divideCeil(tiles(), chunks), kBlock) * kBlock;
   }
   int64_t chunks() const { return llvm::divideCeil(tiles(), chunkTiles()); }
+  /// Channels whose weights are in scratch at a time. Fewer than all where a task has so few tiles that their sums take
+  /// less than the weights would: each element's sum runs through the channels in the same order.
+  int64_t channelBlock() const {
+    return channels % kChannelBlock == 0 && chunkTiles() <= kFewTiles ? kChannelBlock : channels;
+  }
+  /// Tiles whose sums are in scratch at a time.
+  int64_t sumTiles() const { return channelBlock() < channels ? chunkTiles() : kBlock; }
 
   // The gradient of the weights. A task is a block of channels, one of features, and a part of the tiles.
   int64_t gradChannels() const { return std::min<int64_t>(64, llvm::divideCeil(channels, 8) * 8); }
@@ -63,6 +70,7 @@ struct WinogradShape {
 private:
   /// Tasks wanted, for as many cores as use them well; tiles in each, so that transforming the weights stays cheap.
   static constexpr int64_t kTasks = 32, kGradTasks = 16, kLeastChunk = 64;
+  static constexpr int64_t kChannelBlock = 128, kFewTiles = 64;
 };
 
 /// The shape of a convolution from types: input and output channels-last.

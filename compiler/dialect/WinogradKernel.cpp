@@ -285,50 +285,71 @@ struct ConvRegions : Regions {
   static constexpr int64_t kPanel = 32;
 
   ConvRegions(const WinogradShape &s, Type sumType) : Regions(sumType) {
-    const int64_t part = s.featurePart(), block = WinogradShape::kBlock;
-    weights = take(WinogradShape::kPoints * apart(s.channels * part));
+    const int64_t part = s.featurePart(), block = WinogradShape::kBlock, channels = s.channelBlock();
+    weights = take(WinogradShape::kPoints * apart(channels * part));
     // The taps, one after another for each channel, are gone before inputs come.
-    inputs = take(std::max(WinogradShape::kPoints * apart(block * s.channels), 9 * part * s.channels));
+    inputs = take(std::max(WinogradShape::kPoints * apart(block * channels), 9 * part * channels));
     taps = inputs;
-    outputs = take(WinogradShape::kPoints * apart(block * part));
+    outputs = take(WinogradShape::kPoints * apart(s.sumTiles() * part));
   }
   int64_t weights; ///< [point][panel][channel][feature of the panel]
   int64_t taps;    ///< [channel][tap][feature]
   int64_t inputs;  ///< [point][tile][channel]
-  int64_t outputs; ///< [point][tile][feature]
+  int64_t outputs; ///< [point][tile][feature]: sums
 };
 
 class ConvEmitter : BlockOfTiles {
 public:
   ConvEmitter(LoopBuilder &loops, const WinogradShape &s, const ConvRegions &at, bool transposed, Type stored, Type sumType)
-      : BlockOfTiles(loops, s, stored, sumType), at(at), transposed(transposed), part(s.featurePart()) {}
+      : BlockOfTiles(loops, s, stored, sumType), at(at), transposed(transposed), part(s.featurePart()),
+        block(s.channelBlock()) {}
 
   void emit(Value task) {
     firstFeature = e.times(e.remainder(task, s.featureParts()), part);
     Value firstTile = e.times(e.divide(task, s.featureParts()), s.chunkTiles());
     Value end = e.least(e.plus(firstTile, s.chunkTiles()), e.index(s.tiles()));
-    bringTaps();
-    transformWeights();
-    e.each(firstTile, end, WinogradShape::kBlock, [&](Value first) {
-      Value count = e.least(e.index(WinogradShape::kBlock), e.minus(end, first));
-      transformSquares(0, true, first, count, e.index(0), s.channels, apart(WinogradShape::kBlock * s.channels),
-                       at.inputs, s.channels);
-      multiply(first, count);
-      writeOutputs(first, count);
+    if (block == s.channels) {
+      bringWeights(e.index(0));
+      eachBlock(firstTile, end, [&](Value first, Value count) {
+        addProducts(first, count, e.index(0), e.index(0));
+        writeOutputs(first, count, e.index(0));
+      });
+      return;
+    }
+    e.zeroRows(scratch(at.outputs, part), e.index(kPoints * apart(s.sumTiles() * part) / part), part);
+    e.each(e.index(0), e.index(s.channels), block, [&](Value firstChannel) {
+      bringWeights(firstChannel);
+      eachBlock(firstTile, end, [&](Value first, Value count) {
+        addProducts(first, count, firstChannel, e.minus(first, firstTile));
+      });
     });
+    eachBlock(firstTile, end, [&](Value first, Value count) { writeOutputs(first, count, e.minus(first, firstTile)); });
   }
 
 private:
+  void eachBlock(Value firstTile, Value end, llvm::function_ref<void(Value first, Value count)> body) {
+    e.each(firstTile, end, WinogradShape::kBlock, [&](Value first) {
+      body(first, e.least(e.index(WinogradShape::kBlock), e.minus(end, first)));
+    });
+  }
+
+  /// The transformed weights of a block of channels.
+  void bringWeights(Value firstChannel) {
+    bringTaps(firstChannel);
+    transformWeights();
+  }
+
   /// The taps with the features in lanes; what is beyond the last feature is 0.
-  void bringTaps() {
+  void bringTaps(Value firstChannel) {
     Value limit = s.features % part ? e.minus(e.index(s.features), firstFeature) : Value();
     if (!transposed) {
-      MatrixView from{MatrixView::kOperand, 1, e.times(firstFeature, s.channels * 9), s.channels * 9, 1};
-      e.transposeIn(from, scratch(at.taps, part), part, limit, e.index(0), e.index(s.channels * 9), s.channels * 9);
+      Value first = e.times(e.plus(e.times(firstFeature, s.channels), firstChannel), 9);
+      MatrixView from{MatrixView::kOperand, 1, first, s.channels * 9, 1};
+      e.transposeIn(from, scratch(at.taps, part), part, limit, e.index(0), e.index(block * 9), block * 9);
       return;
     }
-    e.each(e.index(0), e.index(s.channels), 1, [&](Value channel) {
-      Value first = e.times(e.plus(e.times(channel, s.features), firstFeature), 9);
+    e.each(e.index(0), e.index(block), 1, [&](Value channel) {
+      Value first = e.times(e.plus(e.times(e.plus(firstChannel, channel), s.features), firstFeature), 9);
       MatrixView to = scratch(at.taps, part);
       to.base = e.plus(to.base, e.times(channel, 9 * part));
       e.transposeIn({MatrixView::kOperand, 1, first, 9, 1}, to, part, limit, e.index(0), e.index(9), 9);
@@ -337,7 +358,7 @@ private:
 
   void transformWeights() {
     LaneArithmetic math(loops, register_);
-    e.each(e.index(0), e.index(s.channels), 1, [&](Value channel) {
+    e.each(e.index(0), e.index(block), 1, [&](Value channel) {
       e.each(e.index(0), e.index(part), ConvRegions::kPanel, [&](Value panel) {
         e.each(e.index(0), e.index(ConvRegions::kPanel), register_, [&](Value lane) {
           Value from = e.plus(e.plus(e.times(channel, 9 * part), at.taps), e.plus(panel, lane));
@@ -346,48 +367,53 @@ private:
             taps.emplace_back(math,
                               e.load(scratch(0, 1), e.plus(from, (transposed ? 8 - tap : tap) * part), register_));
           llvm::SmallVector<Lane> values = bothWays(ofTaps, taps, 3);
-          Value row = e.plus(e.times(panel, s.channels), e.times(channel, ConvRegions::kPanel));
+          Value row = e.plus(e.times(panel, block), e.times(channel, ConvRegions::kPanel));
           Value to = e.plus(e.plus(row, lane), at.weights);
           for (int64_t point = 0; point < kPoints; ++point)
-            e.store(scratch(0, 1), e.plus(to, point * apart(s.channels * part)), values[point]);
+            e.store(scratch(0, 1), e.plus(to, point * apart(block * part)), values[point]);
         });
       });
     });
   }
 
-  void multiply(Value firstTile, Value count) {
+  /// The products of a block of tiles and of channels; tile `firstSum` of the sums is the block's first.
+  void addProducts(Value firstTile, Value count, Value firstChannel, Value firstSum) {
     constexpr int64_t kBlock = WinogradShape::kBlock, kPanel = ConvRegions::kPanel;
+    transformSquares(0, true, firstTile, count, firstChannel, block, apart(kBlock * block), at.inputs, block);
     // Rows that are no tiles of this block hold what was there before; nobody reads what becomes of them.
     Value rowEnd = e.roundUp(count, e.rows());
-    auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(s.channels)); };
+    auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(block)); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
       // Memory has nothing to do meanwhile: it brings what the next block will read and this one will write. A tile's
       // pixels lie in many places, which hardware does not foresee.
-      prefetchPart(point, 2, [&](Value tile) { return inputSquare(tileAt(tile)); }, e.plus(firstTile, kBlock), kBlock, e.index(0),
-                   s.channels, [&](Value index) { loops.prefetch(0, index); });
-      prefetchPart(point, 2, [&](Value tile) { return outputSquare(tileAt(tile)); }, firstTile, kBlock, firstFeature, part,
-                   [&](Value index) { loops.prefetchResult(0, index); });
+      prefetchPart(point, 2, [&](Value tile) { return inputSquare(tileAt(tile)); }, e.plus(firstTile, kBlock), kBlock,
+                   firstChannel, block, [&](Value index) { loops.prefetch(0, index); });
+      if (block == s.channels)
+        prefetchPart(point, 2, [&](Value tile) { return outputSquare(tileAt(tile)); }, firstTile, kBlock, firstFeature, part,
+                     [&](Value index) { loops.prefetchResult(0, index); });
       e.each(e.index(0), e.index(part / kPanel), 1, [&](Value panel) {
-        MatrixView a = scratch(at.inputs, s.channels), w = scratch(at.weights, kPanel), c = scratch(at.outputs, part);
-        a.base = e.plus(a.base, e.times(point, apart(kBlock * s.channels)));
-        w.base = e.plus(w.base, e.plus(e.times(point, apart(s.channels * part)), e.times(panel, s.channels * kPanel)));
-        c.base = e.plus(c.base, e.plus(e.times(point, apart(kBlock * part)), e.times(panel, kPanel)));
-        e.multiply({a, w, c, rowEnd, 0, kPanel, wholeDepth, false});
+        MatrixView a = scratch(at.inputs, block), w = scratch(at.weights, kPanel), c = scratch(at.outputs, part);
+        a.base = e.plus(a.base, e.times(point, apart(kBlock * block)));
+        w.base = e.plus(w.base, e.plus(e.times(point, apart(block * part)), e.times(panel, block * kPanel)));
+        c.base = e.plus(e.plus(c.base, e.plus(e.times(point, sumPitch()), e.times(panel, kPanel))), e.times(firstSum, part));
+        e.multiply({a, w, c, rowEnd, 0, kPanel, wholeDepth, /*accumulate=*/block < s.channels});
       });
     });
   }
 
-  void writeOutputs(Value firstTile, Value count) {
+  /// From a point's sums to the next point's.
+  int64_t sumPitch() const { return apart(s.sumTiles() * part); }
+
+  void writeOutputs(Value firstTile, Value count, Value firstSum) {
     bool always = s.rows % WinogradShape::kOutputs == 0 && s.columns % WinogradShape::kOutputs == 0;
     e.each(e.index(0), count, 1, [&](Value number) {
       Square q = outputSquare(tileAt(e.plus(firstTile, number)));
-      Value from = e.plus(e.times(number, part), at.outputs);
+      Value from = e.plus(e.times(e.plus(firstSum, number), part), at.outputs);
       insideOrNot(q, always, [&](llvm::ArrayRef<Value> inside) {
         registers(s.features, part, firstFeature, [&](Value feature, int64_t lanes, Value active) {
           LaneArithmetic math(loops, lanes);
           llvm::SmallVector<Lane> values =
-              bothWays(toOutputs, points(math, e.plus(from, feature), apart(WinogradShape::kBlock * part), lanes),
-                       WinogradShape::kInputs);
+              bothWays(toOutputs, points(math, e.plus(from, feature), sumPitch(), lanes), WinogradShape::kInputs);
           for (int64_t i = 0; i < q.extent * q.extent; ++i)
             loops.store(0, pixel(q, i, e.plus(firstFeature, feature)), values[i], activeIn(inside, i, lanes, active));
         });
@@ -397,7 +423,7 @@ private:
 
   const ConvRegions &at;
   bool transposed;
-  int64_t part;
+  int64_t part, block; ///< features, channels
   Value firstFeature;
 };
 

@@ -162,6 +162,7 @@ static void addWinograds(std::vector<Case> &cases) {
       {3, 4, 4, 70, 40, 1, 1, 4, 4},    // two blocks of channels in the gradient
       {2, 14, 14, 3, 96, 1, 1, 14, 14}, // three parts
       {5, 31, 30, 2, 5, 1, 1, 31, 30},  // several chunks of tiles, the last not full
+      {17, 2, 2, 256, 5, 1, 1, 2, 2},  // few tiles, whose sums wait for the second block of channels
   };
   auto dims = [](std::initializer_list<int> extents) {
     std::string text;
