@@ -7,10 +7,10 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/CpuDevice.h"
 #include "runtime/cpu/Arena.h"
+#include "runtime/cpu/CallMaker.h"
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/Launches.h"
-#include "runtime/cpu/LibraryPrimitive.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
@@ -294,10 +294,10 @@ private:
   }
 
   Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::MatmulCall &call, const Step &step) const {
-    return prepare(call, step.scratchShape, pool.size(), step.kernel);
+    return callMaker().make(call, step.scratchShape, pool.size(), step.kernel);
   }
   Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::ConvolutionCall &call, const Step &step) const {
-    return prepare(call, step.scratchShape, pool.size());
+    return callMaker().make(call, step.scratchShape, pool.size());
   }
 
   /// Equal calls share their primitives: twelve layers, one kernel.

@@ -69,7 +69,7 @@ test::Case withShape(test::Case c, int64_t extent) {
 
 /// 16 and 32 lanes, and blocks of 8192 elements of which the last may be one element long.
 TEST(Pointwise, RowsOfEveryLength) {
-  for (const std::string &level : test::machineLevels()) {
+  for (const std::string &level : test::testedLevels()) {
     SCOPED_TRACE(level);
     int64_t lanes = level == "cpu:v3" ? 16 : 32;
     const int64_t extents[] = {1, lanes - 1, lanes, lanes + 1, 3 * lanes + 7, 8192 + lanes + 1};
@@ -150,7 +150,7 @@ testing::AssertionResult isClose(double actual, double exact, Type element, doub
 }
 
 TEST(Pointwise, SpecialNumbersInEveryOperand) {
-  for (const std::string &level : test::machineLevels()) {
+  for (const std::string &level : test::testedLevels()) {
     SCOPED_TRACE(level);
     test::CompiledFunctions compiled(level);
     std::vector<std::unique_ptr<Example>> examples;
@@ -261,7 +261,7 @@ TEST(Pointwise, AllNumbersOfSixteenBits) {
 
 /// Kernels run the same lines as the host, which rounds as the machine does: in vectors and in the tail, at each level.
 TEST(ScalarPrograms, AreTheHostsBits) {
-  for (const std::string &level : test::machineLevels()) {
+  for (const std::string &level : test::testedLevels()) {
     SCOPED_TRACE(level);
     test::CompiledFunctions compiled(level);
     constexpr int64_t kSingles = 30011, kDoubles = 10007; // primes: the last vector is not full

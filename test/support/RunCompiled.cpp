@@ -126,23 +126,29 @@ private:
 
 } // namespace
 
-std::vector<std::string> machineLevels() {
-  if (machineLevel() == "cpu:v4")
-    return {"cpu:v3", "cpu:v4"};
-  return {"cpu:v3"};
+std::vector<std::string> testedLevels() { return {"cpu:v3", "cpu:v4"}; }
+
+bool hasInstructionsOf(const std::string &level) {
+  return runtime::runsLevel(runtime::cpuFeatures(), *runtime::levelFromName(level));
 }
 
 bool machineMultipliesPairs() { return runtime::runsLevel(runtime::cpuFeatures(), runtime::CpuLevel::V4Bf16); }
 
-CompiledFunctions::CompiledFunctions(std::string target) : level(std::move(target)) {
+CompiledFunctions::CompiledFunctions(std::string target, Instructions instructions) {
   MLIRContext &context = testContext();
   context
       .loadDialect<arith::ArithDialect, math::MathDialect, vector::VectorDialect, scf::SCFDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(context);
   registerLLVMDialectTranslation(context);
-  if (level.empty())
-    level = machineLevel();
-  set = std::make_unique<codegen::KernelSet>(target::cpu::codeOf(*runtime::levelFromName(level)));
+  std::string level = target.empty() ? machineLevel() : target;
+  target::CodeModel model = target::cpu::codeOf(*runtime::levelFromName(level));
+  if (instructions == Instructions::Avx2 || !hasInstructionsOf(level)) {
+    EXPECT_FALSE(model.multipliesPairs) << "AVX2 has nothing in place of dot products";
+    target::CodeModel least = target::cpu::codeOf(runtime::CpuLevel::V3);
+    model.processor = least.processor;
+    model.features = least.features;
+  }
+  set = std::make_unique<codegen::KernelSet>(model);
 }
 
 CompiledFunctions::~CompiledFunctions() = default;

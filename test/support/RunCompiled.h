@@ -23,17 +23,25 @@ enum class Placement {
   InPlace      ///< aligned, and results lie where operands lay wherever the kernel allows it
 };
 
-/// Machine levels whose kernels differ and that this machine has. The higher ones differ in the library, and in
-/// attention on bf16 where machineMultipliesPairs().
-std::vector<std::string> machineLevels();
+/// Machine levels whose kernels differ. The higher ones differ in calls, and in attention on bf16 where
+/// machineMultipliesPairs().
+std::vector<std::string> testedLevels();
+/// True where this machine runs a level's kernels as tcc makes them.
+bool hasInstructionsOf(const std::string &level);
 /// True where kernels for cpu:v4-bf16 run.
 bool machineMultipliesPairs();
+
+/// What kernels of a level are made of. A machine without a level's instructions gets AVX2's always.
+enum class Instructions {
+  OfLevel,
+  Avx2, ///< a level's vectors in more registers, in the same bits: not for levels that multiply pairs of bf16
+};
 
 /// Functions whose ops become generated kernels, compiled together for one machine level.
 class CompiledFunctions {
 public:
-  /// For `level` ("cpu:v3"), which this machine must have; empty: the best one of this machine.
-  explicit CompiledFunctions(std::string level = "");
+  /// For `level` ("cpu:v3"); empty: the best one of this machine.
+  explicit CompiledFunctions(std::string level = "", Instructions instructions = Instructions::OfLevel);
   ~CompiledFunctions();
 
   /// Makes kernels of @f of `module`: each op becomes one, and so does a `train.fused` as it stands. Composites are
@@ -56,7 +64,6 @@ private:
   };
   bool runKernel(Kernel &kernel, llvm::DenseMap<mlir::Value, train::HostTensor> &values, Placement placement);
 
-  std::string level;
   std::unique_ptr<codegen::KernelSet> set;
   std::map<mlir::Operation *, std::vector<Kernel>> kernels; ///< by module, in the order of its ops
   void *library = nullptr;

@@ -1,0 +1,25 @@
+//===- PlainMain.cpp - trun, its calls by plain loops ---------------------===//
+//
+// As trun, on a processor that says it has every machine level, with PlainCalls for products and convolutions: so a plan for
+// cpu:amx trains where no tiles are. Generated kernels run as they are, and need their own level's instructions.
+//
+//===----------------------------------------------------------------------===//
+#include "test/support/plain/PlainCalls.h"
+#include "tools/trun/Commands.h"
+
+#include <cstdio>
+
+int main(int argc, char **argv) {
+  tcc::runtime::CpuFeatures all = tcc::runtime::detectFeatures();
+  all.avx2 = all.avx512 = all.bf16 = all.amx = true;
+  tcc::runtime::ScopedFeatures features(all);
+  tcc::test::PlainCalls calls;
+  tcc::runtime::ScopedCallMaker maker(calls);
+  tcc::tools::Parsed parsed = tcc::tools::parseCommandLine(argc, argv);
+  if (parsed.exitStatus)
+    return *parsed.exitStatus;
+  tcc::Status status = tcc::tools::runCommand(parsed.options);
+  if (!status.ok())
+    std::fprintf(stderr, "trun: error: %s\n", status.message().c_str());
+  return status.exitCode();
+}
