@@ -10,6 +10,7 @@
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/Emit.h"
+#include "compiler/kernels/Kernels.h"
 #include "compiler/profile/PassClock.h"
 #include "compiler/recipe/Recipe.h"
 #include "compiler/target/Target.h"
@@ -426,6 +427,7 @@ void registerDialects(DialectRegistry &registry) {
   target::registerTargets();
   registry.insert<train::TrainDialect, func::FuncDialect, arith::ArithDialect, scf::SCFDialect, math::MathDialect,
                   vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
+  train::registerKernels(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
 }

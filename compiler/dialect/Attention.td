@@ -4,8 +4,7 @@
 include "compiler/dialect/TrainDialect.td"
 
 class Train_AttentionBase<string mnemonic, string text, list<Trait> traits>
-    : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments,
-                                       DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes", "acceptsLayout", "getProductType"]>]> {
+    : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments]> {
   let summary = text;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

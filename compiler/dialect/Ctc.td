@@ -4,7 +4,7 @@
 include "compiler/dialect/TrainDialect.td"
 
 class Train_CtcBase<string mnemonic, string text, list<Trait> traits>
-    : Train_PureOp<mnemonic, traits # [DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes"]>]> {
+    : Train_PureOp<mnemonic, traits> {
   let summary = text;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

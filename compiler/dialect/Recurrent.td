@@ -20,7 +20,7 @@ defvar Train_CellAttributes = (ins Train_RecurrentCell:$cell, DenseI32ArrayAttr:
                                    DefaultValuedAttr<BoolAttr, "false">:$coupled, DefaultValuedAttr<BoolAttr, "false">:$reverse);
 
 class Train_RecurrentBase<string mnemonic, string text, list<Trait> traits>
-    : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments, DeclareOpInterfaceMethods<Train_LoopKernel>]> {
+    : Train_PureOp<mnemonic, traits # [AttrSizedOperandSegments]> {
   let summary = text;
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

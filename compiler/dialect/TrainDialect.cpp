@@ -34,6 +34,9 @@ void TrainDialect::initialize() {
 #define GET_ATTRDEF_LIST
 #include "compiler/dialect/TrainAttributes.cpp.inc"
       >();
+  // Their loops lie in compiler/kernels.
+  declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, RecurrentOp, RecurrentGradOp,
+                            WinogradConvOp, WinogradWeightGradOp>();
   attachIndexRanges(*getContext());
   attachLayouts(*getContext());
 }

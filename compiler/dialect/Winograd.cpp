@@ -125,16 +125,4 @@ void WinogradWeightGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::M
     results[0].setDouble(i, sums[i]);
 }
 
-//===----------------------------------------------------------------------===//
-// Tasks
-//===----------------------------------------------------------------------===//
-int64_t WinogradConvOp::getTileCount() {
-  WinogradShape s = winogradShapeOf(*this);
-  return s.chunks() * s.featureParts();
-}
-int64_t WinogradWeightGradOp::getTileCount() {
-  WinogradShape s = winogradShapeOf(*this);
-  return s.gradParts() * s.gradBlocks();
-}
-
 } // namespace tcc::train

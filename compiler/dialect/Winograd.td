@@ -4,7 +4,7 @@
 include "compiler/dialect/TrainDialect.td"
 
 class Train_WinogradBase<string mnemonic, string text>
-    : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LoopKernel, ["getScratchBytes"]>]> {
+    : Train_PureOp<mnemonic, [Train_NotDifferentiable]> {
   let summary = text;
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";

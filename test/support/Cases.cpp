@@ -1,6 +1,8 @@
 //===- Cases.cpp - from the table of cases to functions ---------*- C++ -*-===//
 #include "test/support/Cases.h"
 
+#include "compiler/kernels/Kernels.h"
+
 #include "mlir/Parser/Parser.h"
 
 #include <ostream>
@@ -32,7 +34,9 @@ void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
 
 MLIRContext &testContext() {
   static MLIRContext &context = [] () -> MLIRContext & {
-    auto *made = new MLIRContext(MLIRContext::Threading::DISABLED);
+    DialectRegistry registry;
+    train::registerKernels(registry);
+    auto *made = new MLIRContext(registry, MLIRContext::Threading::DISABLED);
     made->loadDialect<train::TrainDialect, func::FuncDialect>();
     return *made;
   }();

@@ -3,6 +3,7 @@
 // MlirOptMain with the train dialect and every pass of the compiler: for tests, and to try one pass by hand.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/kernels/Kernels.h"
 #include "compiler/target/cpu/passes/CpuPasses.h"
 #include "compiler/target/registry/Targets.h"
 #include "passes/Lowering.h"
@@ -17,6 +18,7 @@
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<tcc::train::TrainDialect, mlir::func::FuncDialect, mlir::arith::ArithDialect>();
+  tcc::train::registerKernels(registry);
   tcc::train::registerTccPasses();
   tcc::train::registerTccLoweringPasses();
   tcc::train::registerTccCpuPasses();

@@ -2,6 +2,7 @@
 #include "test/unit/passes/Program.h"
 
 #include "compiler/dialect/Builders.h"
+#include "compiler/kernels/Kernels.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
@@ -12,6 +13,9 @@ using namespace mlir;
 namespace tcc::test {
 
 Program::Program(const std::string &text) {
+  DialectRegistry registry;
+  train::registerKernels(registry);
+  context.appendDialectRegistry(registry);
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
   module = parseSourceString<ModuleOp>(text, &context);
   EXPECT_TRUE(module) << text;

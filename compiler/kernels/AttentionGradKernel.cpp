@@ -8,7 +8,8 @@
 // threads as there are.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/AttentionEmitter.h"
+#include "compiler/kernels/AttentionEmitter.h"
+#include "compiler/kernels/KernelModels.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
@@ -439,31 +440,37 @@ private:
   Value nextKeyBatch, nextKeyHead, nextKey; ///< the next block of keys
 };
 
+struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, AttentionGradOp> {
+  int64_t getTileCount(Operation *op) const {
+    AttentionShape s = shapeOf(op);
+    GradLayout layout(s, elementOf(op), false, false); // blocks are cut alike at all levels
+    return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
+  }
+  int64_t getScratchBytes(Operation *op) const {
+    return mostBytes<GradLayout>(shapeOf(op), elementOf(op), hasBiasGrad(op));
+  }
+  bool acceptsLayout(Operation *op, bool isResult, unsigned number, const StridedLayout &layout) const {
+    AttentionShape s = shapeOf(op);
+    bool ofHeads = number < 3 || (!isResult && (int(number) == s.output || int(number) == s.outputGrad));
+    return ofHeads && isRowWise(s, elementOf(op), layout);
+  }
+  Type getProductType(Operation *op, bool multipliesPairs) const {
+    return productTypeOf(cast<AttentionGradOp>(op), multipliesPairs);
+  }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    AttentionShape s = shapeOf(op);
+    GradLayout layout(s, elementOf(op), loops.multipliesPairs() && suitsPairs(s, elementOf(op)), hasBiasGrad(op));
+    GradEmitter(loops, s, layout).emit(tile);
+  }
+
+private:
+  static AttentionShape shapeOf(Operation *op) { return attentionShapeOf(cast<AttentionGradOp>(op)); }
+  static Type elementOf(Operation *op) { return elementTypeOf(op->getOperand(0)); }
+  static bool hasBiasGrad(Operation *op) { return !cast<AttentionGradOp>(op).getBiasGrad().empty(); }
+};
+
 } // namespace
 
-int64_t AttentionGradOp::getTileCount() {
-  AttentionShape s = attentionShapeOf(*this);
-  GradLayout layout(s, elementTypeOf(getQuery()), false, false); // blocks are cut alike at all levels
-  return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
-}
-
-int64_t AttentionGradOp::getScratchBytes() {
-  return mostBytes<GradLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()), !getBiasGrad().empty());
-}
-
-bool AttentionGradOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
-  AttentionShape s = attentionShapeOf(*this);
-  bool ofHeads = number < 3 || (!isResult && (int(number) == s.output || int(number) == s.outputGrad));
-  return ofHeads && isRowWise(s, elementTypeOf(getQuery()), layout);
-}
-
-Type AttentionGradOp::getProductType(bool multipliesPairs) { return productTypeOf(*this, multipliesPairs); }
-
-void AttentionGradOp::emitTile(LoopBuilder &loops, Value tile) {
-  AttentionShape s = attentionShapeOf(*this);
-  Type element = elementTypeOf(getQuery());
-  GradLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element), !getBiasGrad().empty());
-  GradEmitter(loops, s, layout).emit(tile);
-}
+void attachAttentionGrad(MLIRContext &context) { AttentionGradOp::attachInterface<AttentionGradLoops>(context); }
 
 } // namespace tcc::train

@@ -5,8 +5,9 @@
 // "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135).
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/AttentionEmitter.h"
 #include "compiler/dialect/ScalarFunctions.h"
+#include "compiler/kernels/AttentionEmitter.h"
+#include "compiler/kernels/KernelModels.h"
 
 using namespace mlir;
 
@@ -184,28 +185,31 @@ private:
   llvm::SmallVector<RowsAhead> nextTile;
 };
 
+struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
+  int64_t getTileCount(Operation *op) const {
+    AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));
+    return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, AttentionLayout::kBlockQueries));
+  }
+  int64_t getScratchBytes(Operation *op) const {
+    return mostBytes<ForwardLayout>(attentionShapeOf(cast<AttentionOp>(op)), elementTypeOf(op->getOperand(0)));
+  }
+  bool acceptsLayout(Operation *op, bool isResult, unsigned number, const StridedLayout &layout) const {
+    AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));
+    return number < (isResult ? 1 : 3) && isRowWise(s, elementTypeOf(op->getOperand(0)), layout);
+  }
+  Type getProductType(Operation *op, bool multipliesPairs) const {
+    return productTypeOf(cast<AttentionOp>(op), multipliesPairs);
+  }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));
+    Type element = elementTypeOf(op->getOperand(0));
+    ForwardLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element));
+    ForwardEmitter(loops, s, layout).emit(tile);
+  }
+};
+
 } // namespace
 
-int64_t AttentionOp::getTileCount() {
-  AttentionShape s = attentionShapeOf(*this);
-  return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, AttentionLayout::kBlockQueries));
-}
-
-int64_t AttentionOp::getScratchBytes() {
-  return mostBytes<ForwardLayout>(attentionShapeOf(*this), elementTypeOf(getQuery()));
-}
-
-bool AttentionOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
-  return number < (isResult ? 1 : 3) && isRowWise(attentionShapeOf(*this), elementTypeOf(getQuery()), layout);
-}
-
-Type AttentionOp::getProductType(bool multipliesPairs) { return productTypeOf(*this, multipliesPairs); }
-
-void AttentionOp::emitTile(LoopBuilder &loops, Value tile) {
-  AttentionShape s = attentionShapeOf(*this);
-  Type element = elementTypeOf(getQuery());
-  ForwardLayout layout(s, element, loops.multipliesPairs() && suitsPairs(s, element));
-  ForwardEmitter(loops, s, layout).emit(tile);
-}
+void attachAttention(MLIRContext &context) { AttentionOp::attachInterface<AttentionLoops>(context); }
 
 } // namespace tcc::train

@@ -9,6 +9,7 @@
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Recurrent.h"
 #include "compiler/dialect/ScalarFunctions.h"
+#include "compiler/kernels/KernelModels.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
@@ -531,18 +532,20 @@ private:
   Value step;
 };
 
+template <typename OpTy, typename Emitter>
+struct RecurrentLoops : LoopKernel::ExternalModel<RecurrentLoops<OpTy, Emitter>, OpTy> {
+  int64_t getTileCount(Operation *op) const { return llvm::divideCeil(settingsOf(cast<OpTy>(op)).batch, kTileRows); }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    CellSettings settings = settingsOf(cast<OpTy>(op));
+    Emitter(loops, settings, cast<OpTy>(op), tile).emit();
+  }
+};
+
 } // namespace
 
-int64_t RecurrentOp::getTileCount() { return llvm::divideCeil(settingsOf(*this).batch, kTileRows); }
-void RecurrentOp::emitTile(LoopBuilder &loops, Value tile) {
-  CellSettings settings = settingsOf(*this);
-  Forward(loops, settings, *this, tile).emit();
-}
-
-int64_t RecurrentGradOp::getTileCount() { return llvm::divideCeil(settingsOf(*this).batch, kTileRows); }
-void RecurrentGradOp::emitTile(LoopBuilder &loops, Value tile) {
-  CellSettings settings = settingsOf(*this);
-  Backward(loops, settings, *this, tile).emit();
+void attachRecurrent(MLIRContext &context) {
+  RecurrentOp::attachInterface<RecurrentLoops<RecurrentOp, Forward>>(context);
+  RecurrentGradOp::attachInterface<RecurrentLoops<RecurrentGradOp, Backward>>(context);
 }
 
 } // namespace tcc::train

@@ -6,11 +6,12 @@
 // special.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/BlockProduct.h"
 #include "compiler/dialect/Ctc.h"
 #include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/ScalarFunctions.h"
+#include "compiler/kernels/BlockProduct.h"
+#include "compiler/kernels/KernelModels.h"
 
 using namespace mlir;
 
@@ -202,20 +203,25 @@ private:
   }
 };
 
+template <typename OpTy, typename Emitter, int64_t kRows>
+struct CtcLoops : LoopKernel::ExternalModel<CtcLoops<OpTy, Emitter, kRows>, OpTy> {
+  int64_t getTileCount(Operation *op) const { return ctcShapeOf(cast<OpTy>(op)).samples; }
+  int64_t getScratchBytes(Operation *op) const {
+    auto ctc = cast<OpTy>(op);
+    return ctcScratchBytes(ctcShapeOf(ctc), elementTypeOf(ctc.getLogProbs()), kRows);
+  }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    auto ctc = cast<OpTy>(op);
+    CtcShape shape = ctcShapeOf(ctc);
+    Emitter(loops, shape, ctc, tile).emit();
+  }
+};
+
 } // namespace
 
-int64_t CtcOp::getTileCount() { return ctcShapeOf(*this).samples; }
-int64_t CtcOp::getScratchBytes() { return ctcScratchBytes(ctcShapeOf(*this), elementTypeOf(getLogProbs()), 3); }
-void CtcOp::emitTile(LoopBuilder &loops, Value tile) {
-  CtcShape shape = ctcShapeOf(*this);
-  CtcForward(loops, shape, *this, tile).emit();
-}
-
-int64_t CtcGradOp::getTileCount() { return ctcShapeOf(*this).samples; }
-int64_t CtcGradOp::getScratchBytes() { return ctcScratchBytes(ctcShapeOf(*this), elementTypeOf(getLogProbs()), 4); }
-void CtcGradOp::emitTile(LoopBuilder &loops, Value tile) {
-  CtcShape shape = ctcShapeOf(*this);
-  CtcBackward(loops, shape, *this, tile).emit();
+void attachCtc(MLIRContext &context) {
+  CtcOp::attachInterface<CtcLoops<CtcOp, CtcForward, 3>>(context);
+  CtcGradOp::attachInterface<CtcLoops<CtcGradOp, CtcBackward, 4>>(context);
 }
 
 } // namespace tcc::train

@@ -8,8 +8,8 @@
 // pair of rows or columns (LoopBuilder::addPairs).
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_DIALECT_BLOCKPRODUCT_H
-#define TCC_DIALECT_BLOCKPRODUCT_H
+#ifndef TCC_KERNELS_BLOCKPRODUCT_H
+#define TCC_KERNELS_BLOCKPRODUCT_H
 
 #include "compiler/dialect/Lane.h"
 
@@ -141,4 +141,4 @@ private:
 
 } // namespace tcc::train
 
-#endif // TCC_DIALECT_BLOCKPRODUCT_H
+#endif // TCC_KERNELS_BLOCKPRODUCT_H

@@ -5,11 +5,11 @@
 // are vectors, and only the queries are transposed, once for all keys.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_DIALECT_ATTENTIONEMITTER_H
-#define TCC_DIALECT_ATTENTIONEMITTER_H
+#ifndef TCC_KERNELS_ATTENTIONEMITTER_H
+#define TCC_KERNELS_ATTENTIONEMITTER_H
 
 #include "compiler/dialect/Attention.h"
-#include "compiler/dialect/BlockProduct.h"
+#include "compiler/kernels/BlockProduct.h"
 
 namespace tcc::train {
 
@@ -215,4 +215,4 @@ private:
 
 } // namespace tcc::train
 
-#endif // TCC_DIALECT_ATTENTIONEMITTER_H
+#endif // TCC_KERNELS_ATTENTIONEMITTER_H

@@ -1,5 +1,5 @@
 //===- AttentionEmitter.cpp - IR for one block of attention scores --*- C++ -*-===//
-#include "compiler/dialect/AttentionEmitter.h"
+#include "compiler/kernels/AttentionEmitter.h"
 #include "compiler/dialect/PhiloxLanes.h"
 #include "compiler/dialect/ScalarFunctions.h"
 

@@ -13,8 +13,9 @@
 // points matter).
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/BlockProduct.h"
 #include "compiler/dialect/Winograd.h"
+#include "compiler/kernels/BlockProduct.h"
+#include "compiler/kernels/KernelModels.h"
 
 using namespace mlir;
 
@@ -522,26 +523,43 @@ private:
   int64_t channelPart, featurePart;
 };
 
+struct WinogradConvLoops : LoopKernel::ExternalModel<WinogradConvLoops, WinogradConvOp> {
+  int64_t getTileCount(Operation *op) const {
+    WinogradShape s = winogradShapeOf(cast<WinogradConvOp>(op));
+    return s.chunks() * s.featureParts();
+  }
+  int64_t getScratchBytes(Operation *op) const {
+    return ConvRegions(winogradShapeOf(cast<WinogradConvOp>(op)), winogradSumType(elementTypeOf(op->getOperand(0)))).bytes();
+  }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    WinogradShape s = winogradShapeOf(cast<WinogradConvOp>(op));
+    Type stored = elementTypeOf(op->getOperand(0)), sumType = winogradSumType(stored);
+    ConvRegions at(s, sumType);
+    ConvEmitter(loops, s, at, cast<WinogradConvOp>(op).getTransposed(), stored, sumType).emit(tile);
+  }
+};
+
+struct WinogradWeightGradLoops : LoopKernel::ExternalModel<WinogradWeightGradLoops, WinogradWeightGradOp> {
+  int64_t getTileCount(Operation *op) const {
+    WinogradShape s = winogradShapeOf(cast<WinogradWeightGradOp>(op));
+    return s.gradParts() * s.gradBlocks();
+  }
+  int64_t getScratchBytes(Operation *op) const {
+    return GradRegions(winogradShapeOf(cast<WinogradWeightGradOp>(op)), elementTypeOf(op->getResult(0))).bytes();
+  }
+  void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    WinogradShape s = winogradShapeOf(cast<WinogradWeightGradOp>(op));
+    Type sumType = elementTypeOf(op->getResult(0));
+    GradRegions at(s, sumType);
+    WinogradGradEmitter(loops, s, at, elementTypeOf(op->getOperand(0)), sumType).emit(tile);
+  }
+};
+
 } // namespace
 
-int64_t WinogradConvOp::getScratchBytes() {
-  return ConvRegions(winogradShapeOf(*this), winogradSumType(elementTypeOf(getInput()))).bytes();
-}
-int64_t WinogradWeightGradOp::getScratchBytes() {
-  return GradRegions(winogradShapeOf(*this), elementTypeOf(getResult())).bytes();
-}
-
-void WinogradConvOp::emitTile(LoopBuilder &loops, Value tile) {
-  WinogradShape s = winogradShapeOf(*this);
-  Type stored = elementTypeOf(getInput()), sumType = winogradSumType(stored);
-  ConvRegions at(s, sumType);
-  ConvEmitter(loops, s, at, getTransposed(), stored, sumType).emit(tile);
-}
-void WinogradWeightGradOp::emitTile(LoopBuilder &loops, Value tile) {
-  WinogradShape s = winogradShapeOf(*this);
-  Type sumType = elementTypeOf(getResult());
-  GradRegions at(s, sumType);
-  WinogradGradEmitter(loops, s, at, elementTypeOf(getInput()), sumType).emit(tile);
+void attachWinograd(MLIRContext &context) {
+  WinogradConvOp::attachInterface<WinogradConvLoops>(context);
+  WinogradWeightGradOp::attachInterface<WinogradWeightGradLoops>(context);
 }
 
 } // namespace tcc::train

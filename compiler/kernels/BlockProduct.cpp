@@ -1,5 +1,5 @@
 //===- BlockProduct.cpp - small matrix products inside kernels --*- C++ -*-===//
-#include "compiler/dialect/BlockProduct.h"
+#include "compiler/kernels/BlockProduct.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "llvm/Support/MathExtras.h"

@@ -1,0 +1,18 @@
+//===- Kernels.cpp - the loops of ops that are kernels by themselves -------===//
+#include "compiler/kernels/Kernels.h"
+
+#include "compiler/dialect/TrainDialect.h"
+#include "compiler/kernels/KernelModels.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+void registerKernels(DialectRegistry &registry) {
+  registry.addExtension(+[](MLIRContext *context, TrainDialect *) {
+    for (auto *attach : {attachAttention, attachAttentionGrad, attachCtc, attachRecurrent, attachWinograd})
+      attach(*context);
+  });
+}
+
+} // namespace tcc::train
