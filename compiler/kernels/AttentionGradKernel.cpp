@@ -1,14 +1,16 @@
 //===- AttentionGradKernel.cpp - the loops of attention's gradient -*- C++ -*-===//
 //
-// Weights are computed again from the scores and logsumexp with its rest, one block of queries and keys after another, and each block
-// adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention", arXiv:2205.14135,
-// algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys. With
-// enough heads, a tile covers all readers of one head's keys. Else there is a tile for each block of queries, which makes
-// their gradients, and one for each block of keys, which makes those of keys and values: seven products, on as many
-// threads as there are.
+// Weights are computed again from the scores and logsumexp with its rest, one block of queries and keys after another,
+// and each block adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention",
+// arXiv:2205.14135, algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys.
+// With enough heads, a tile covers all readers of one head's keys. Else there is a tile for each block of queries,
+// which makes their gradients, and one for each block of keys, which makes those of keys and values: seven products, on
+// as many threads as there are.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/kernels/AttentionEmitter.h"
+#include "compiler/kernels/AttentionFactors.h"
+#include "compiler/kernels/AttentionPrefetch.h"
+#include "compiler/kernels/AttentionScores.h"
 #include "compiler/kernels/KernelModels.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -69,7 +71,8 @@ struct GradLayout : AttentionLayout {
   int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
   int64_t delta, logsumexp, logsumexpRest;
   /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
-  /// scores' gradients are multiplied with where they are capped or filled, and the gradients of the scores with their bias.
+  /// scores' gradients are multiplied with where they are capped or filled, and the gradients of the scores with their
+  /// bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
   int64_t queryGrads;                                                    ///< of the block, [query][feature]
   int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened, or pairs of rows
@@ -79,10 +82,11 @@ struct GradLayout : AttentionLayout {
   int64_t keyGrads = 0, valueGrads = 0; ///< sums, where the results are narrower
 };
 
-class GradEmitter : AttentionEmitter {
+class GradEmitter : AttentionCode {
 public:
   GradEmitter(LoopBuilder &loops, const AttentionShape &s, const GradLayout &layout)
-      : AttentionEmitter(loops, s, layout), at(layout) {}
+      : AttentionCode(loops, s, layout), at(layout), here(*this), scoring(*this, here), factors(*this, here),
+        prefetch(*this, here) {}
 
   void emit(Value tile) {
     if (at.whole) {
@@ -102,15 +106,15 @@ private:
     Value newBatch = e.divide(tile, s.keyHeads), firstHead = e.times(e.remainder(tile, s.keyHeads), s.groupSize());
     sumsFirst = e.index(0);
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
-      setHead(newBatch, e.plus(firstHead, member));
+      here.setHead(newBatch, e.plus(firstHead, member));
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
         // Blocks of keys that no queries before have added to.
-        Value untouched = s.causal ? keysSeenBefore(first) : e.index(s.keys);
+        Value untouched = s.causal ? here.keysSeenBefore(first) : e.index(s.keys);
         untouched = e.choose(arith::CmpIPredicate::eq, first, e.index(0), e.index(0), untouched);
         untouched = e.choose(arith::CmpIPredicate::eq, member, e.index(0), untouched, e.index(s.keys));
         setNextQueries();
-        Value end = keysSeenBefore(queryEnd);
+        Value end = here.keysSeenBefore(here.queryEnd);
         e.each(e.index(0), end, at.blockKeys, [&](Value key) {
           e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, key, untouched),
                  [&] { zeroKeys(key, e.least(e.minus(e.index(s.keys), key), e.index(at.blockKeys))); });
@@ -120,7 +124,7 @@ private:
         finishQueries();
       });
     });
-    setHead(newBatch, firstHead);
+    here.setHead(newBatch, firstHead);
     const int64_t touched = llvm::alignTo(s.seenBy(s.queries - 1), uint64_t(at.blockKeys));
     if (touched < s.keys)
       zeroKeys(e.index(touched), e.index(s.keys - touched));
@@ -129,9 +133,9 @@ private:
 
   void queriesOnly(Value tile) {
     Value row = e.divide(tile, at.queryBlocks);
-    setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
+    here.setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
     startQueries(e.times(e.remainder(tile, at.queryBlocks), kBlockQueries), kQueries);
-    e.each(e.index(0), keysSeenBefore(queryEnd), at.blockKeys, [&](Value key) { addBlock(key, kQueries); });
+    e.each(e.index(0), here.keysSeenBefore(here.queryEnd), at.blockKeys, [&](Value key) { addBlock(key, kQueries); });
     finishQueries();
   }
 
@@ -139,20 +143,20 @@ private:
     Value row = e.divide(tile, at.keyBlocks), first = e.times(e.remainder(tile, at.keyBlocks), at.blockKeys);
     Value newBatch = e.divide(row, s.keyHeads), firstHead = e.times(e.remainder(row, s.keyHeads), s.groupSize());
     Value count = e.minus(e.least(e.plus(first, at.blockKeys), e.index(s.keys)), first);
-    setHead(newBatch, firstHead);
+    here.setHead(newBatch, firstHead);
     startKeys(first, count);
     // The first block of queries that sees one of these keys.
     Value start = e.index(0);
     if (s.causal)
       start = e.times(e.divide(e.most(e.plus(first, -s.causalOffset), e.index(0)), kBlockQueries), kBlockQueries);
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
-      setHead(newBatch, e.plus(firstHead, member));
+      here.setHead(newBatch, e.plus(firstHead, member));
       e.each(start, e.index(s.queries), kBlockQueries, [&](Value query) {
         startQueries(query, kKeys);
         addBlock(first, kKeys);
       });
     });
-    setHead(newBatch, firstHead);
+    here.setHead(newBatch, firstHead);
     finishKeys(first, count);
   }
 
@@ -160,10 +164,10 @@ private:
 
   /// The block of queries that comes after this one, maybe another head's.
   void setNextQueries() {
-    Value next = e.plus(queryFirst, kBlockQueries), all = e.index(s.queries);
-    Value here = e.plus(e.times(batch, s.heads), head);
-    Value there = e.least(e.plus(here, 1), e.index(s.batch * s.heads - 1));
-    Value row = e.choose(arith::CmpIPredicate::slt, next, all, here, there);
+    Value next = e.plus(here.queryFirst, kBlockQueries), all = e.index(s.queries);
+    Value thisRow = e.plus(e.times(here.batch, s.heads), here.head);
+    Value nextRow = e.least(e.plus(thisRow, 1), e.index(s.batch * s.heads - 1));
+    Value row = e.choose(arith::CmpIPredicate::slt, next, all, thisRow, nextRow);
     nextQuery = e.choose(arith::CmpIPredicate::slt, next, all, next, e.index(0));
     nextBatch = e.divide(row, s.heads);
     nextHead = e.remainder(row, s.heads);
@@ -173,47 +177,49 @@ private:
   /// of queries' first one.
   void setNextKeys(Value first, Value end) {
     nextKey = e.choose(arith::CmpIPredicate::slt, first, end, first, e.index(0));
-    nextKeyBatch = e.choose(arith::CmpIPredicate::slt, first, end, batch, nextBatch);
-    nextKeyHead = e.choose(arith::CmpIPredicate::slt, first, end, keyHead, keyHeadOf(nextHead));
+    nextKeyBatch = e.choose(arith::CmpIPredicate::slt, first, end, here.batch, nextBatch);
+    nextKeyHead = e.choose(arith::CmpIPredicate::slt, first, end, here.keyHead, here.keyHeadOf(nextHead));
   }
 
   /// Beside a product: a share of what the next blocks read, and add to. What belongs to queries is asked for once,
   /// beside their first block of keys.
-  void askForNext(const Share &share, int keyOperand, llvm::ArrayRef<int> queryOperands, bool queryResult) {
+  void askForNext(const AttentionPrefetch::Share &share, int keyOperand, llvm::ArrayRef<int> queryOperands,
+                  bool queryResult) {
     if (!at.whole)
       return;
-    auto keyRows = [&](MatrixView::Place place) {
-      return rowsAhead(place, keyOperand, nextKeyBatch, nextKeyHead, nextKey, at.blockKeys);
+    auto keysAhead = [&](MatrixView::Place place) {
+      return prefetch.rows(place, keyOperand, nextKeyBatch, nextKeyHead, nextKey, at.blockKeys);
     };
-    auto queryRows = [&](MatrixView::Place place, int number) {
-      return rowsAhead(place, number, nextBatch, nextHead, nextQuery, kBlockQueries);
+    auto queriesAhead = [&](MatrixView::Place place, int number) {
+      return prefetch.rows(place, number, nextBatch, nextHead, nextQuery, kBlockQueries);
     };
     if (keyOperand) {
-      askFor(keyRows(MatrixView::kOperand), share);
+      prefetch.ask(keysAhead(MatrixView::kOperand), share);
       if (!at.isNarrow)
-        askFor(keyRows(MatrixView::kResult), share);
+        prefetch.ask(keysAhead(MatrixView::kResult), share);
     }
-    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, keyFirst, e.index(0)), [&] {
+    e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, here.keyFirst, e.index(0)), [&] {
       for (int number : queryOperands)
-        askFor(queryRows(MatrixView::kOperand, number), share);
+        prefetch.ask(queriesAhead(MatrixView::kOperand, number), share);
       if (queryResult)
-        askFor(queryRows(MatrixView::kResult, 0), share);
+        prefetch.ask(queriesAhead(MatrixView::kResult, 0), share);
     });
   }
 
   void startQueries(Value first, unsigned wanted) {
-    setQueries(first);
-    Value count = e.minus(queryEnd, queryFirst);
-    MatrixView query = queryRows(0), outputGrad = queryRows(s.outputGrad);
-    transposeQueries(query, at.queries, s.depth);
-    transposeQueries(outputGrad, at.outputGrads, s.width);
-    transposeQueries(queryRows(s.output), at.outputs, s.width);
+    here.setQueries(first);
+    Value count = e.minus(here.queryEnd, here.queryFirst);
+    MatrixView query = here.queryRows(0), outputGrad = here.queryRows(s.outputGrad);
+    factors.transposeQueries(query, at.queries, s.depth);
+    factors.transposeQueries(outputGrad, at.outputGrads, s.width);
+    factors.transposeQueries(here.queryRows(s.output), at.outputs, s.width);
     if (wanted & kKeys) {
-      queryOperand = alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
-      outputGradOperand = alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
+      queryOperand = factors.alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
+      outputGradOperand = factors.alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
     }
-    eachVectorOfQueries([&](const Vector &v) {
-      MatrixView outputs = operandPanel(at.outputs, v, s.width), grads = operandPanel(at.outputGrads, v, s.width);
+    here.eachVectorOfQueries([&](const QueryVector &v) {
+      MatrixView outputs = factors.operandPanel(at.outputs, v, s.width),
+                 grads = factors.operandPanel(at.outputGrads, v, s.width);
       Value end = e.index(steps(s.width));
       Value delta = loops.loop(e.index(0), end, 1, {number(0).value}, [&](Value step, ValueRange sum) {
         Value output = e.load(outputs, e.indexOf(outputs, step, e.index(0)), e.lanes());
@@ -222,7 +228,7 @@ private:
                                                  : lane(output).fma(lane(grad), lane(sum[0])).value};
       })[0];
       store(at.delta, v.offset, delta);
-      Value row = e.plus(queryBase(), v.first);
+      Value row = e.plus(here.queryBase(), v.first);
       Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
       // A row without weights: e^(score − ∞) is 0 whatever the score.
       Lane none = equal(logsumexp, number(-HUGE_VAL));
@@ -236,18 +242,18 @@ private:
       return;
     e.zeroRows(scratch(at.queryGrads, s.depth), e.index(kBlockQueries), s.depth);
     if (at.biasGrad)
-      e.zeroRows(resultAt(3, e.times(e.plus(queryBase(), queryFirst), s.keys), s.keys), count, s.keys);
+      e.zeroRows(resultAt(3, e.times(e.plus(here.queryBase(), here.queryFirst), s.keys), s.keys), count, s.keys);
   }
 
   void finishQueries() {
-    MatrixView grad = rowsOf(MatrixView::kResult, 0, head, queryFirst);
-    e.copyRows(scratch(at.queryGrads, s.depth), grad, e.minus(queryEnd, queryFirst), s.depth);
+    MatrixView grad = here.rowsOf(MatrixView::kResult, 0, here.head, here.queryFirst);
+    e.copyRows(scratch(at.queryGrads, s.depth), grad, e.minus(here.queryEnd, here.queryFirst), s.depth);
   }
 
   //===-- Keys and values ---------------------------------------------------===//
 
   MatrixView keyResult(unsigned result, Value first) {
-    return rowsOf(MatrixView::kResult, int(result), keyHead, first);
+    return here.rowsOf(MatrixView::kResult, int(result), here.keyHead, first);
   }
   /// The sums of the rows that the tile makes, from its first one on.
   MatrixView sumsOf(unsigned result, int64_t features, Value first) {
@@ -281,62 +287,87 @@ private:
   //===-- A block -----------------------------------------------------------===//
 
   /// Where a row of weights and what belongs to them lies.
-  Value rowOf(Value row, const Vector &v) {
+  Value rowOf(Value row, const QueryVector &v) {
     return at.pairs ? e.times(row, e.lanes()) : e.plus(e.times(row, kBlockQueries), v.offset);
   }
 
   void addBlock(Value first, unsigned wanted) {
-    setKeys(first);
-    Value rowEnd = e.most(e.minus(keyEnd, keyFirst), e.index(0));
-    rowEnd = e.least(e.roundUp(rowEnd, e.rows()), e.minus(e.index(s.keys), keyFirst));
-    MatrixView key = keyRows(1), keyPairs = key;
-    MatrixView value = widened(keyRows(2), at.valueCopy, rowEnd, s.width);
+    here.setKeys(first);
+    scoring.bringTerms();
+    Value rowEnd = e.most(e.minus(here.keyEnd, here.keyFirst), e.index(0));
+    rowEnd = e.least(e.roundUp(rowEnd, e.rows()), e.minus(e.index(s.keys), here.keyFirst));
+    MatrixView key = here.keyRows(1), keyPairs = key;
+    MatrixView value = factors.widened(here.keyRows(2), at.valueCopy, rowEnd, s.width);
     if (!at.pairs)
-      key = keyPairs = widened(key, at.keyCopy, rowEnd, s.depth);
+      key = keyPairs = factors.widened(key, at.keyCopy, rowEnd, s.depth);
     else if (wanted & kQueries)
-      keyPairs = alongRows(key, at.keyCopy, rowEnd, s.keys % 2, s.depth);
-    eachVector([&](const Vector &v) { scoreGradsOf(v, key, value); });
-    Value queries = e.minus(queryEnd, queryFirst);
+      keyPairs = factors.alongRows(key, at.keyCopy, rowEnd, s.keys % 2, s.depth);
+    here.eachVector([&](const QueryVector &v) { scoreGradsOf(v, key, value); });
+    Value queries = e.minus(here.queryEnd, here.queryFirst);
     if (wanted & kKeys) {
       // A key's queries: from the first that sees a key of its registers' rows on.
       auto seeing = [&](Value row) {
         Value from = e.index(0);
         if (s.causal)
-          from = e.most(e.minus(e.plus(e.plus(keyFirst, row), -s.causalOffset), queryFirst), from);
+          from = e.most(e.minus(e.plus(e.plus(here.keyFirst, row), -s.causalOffset), here.queryFirst), from);
         return std::pair(at.pairs ? e.divide(from, 2) : from, steps(queries));
       };
       auto rows = [&](int64_t single, int64_t rounded) {
         return at.pairs ? words(rounded, kBlockQueries / 2) : scratch(single, kBlockQueries);
       };
       auto besideValues = [&](Value row, Value column) {
-        askForNext(shareOf(row, at.blockKeys, column, s.width), 2, {s.outputGrad}, false);
+        askForNext(prefetch.share(row, at.blockKeys, column, s.width), 2, {s.outputGrad}, false);
       };
       auto besideKeys = [&](Value row, Value column) {
-        askForNext(shareOf(row, at.blockKeys, column, s.depth), 1, {s.output}, false);
+        askForNext(prefetch.share(row, at.blockKeys, column, s.depth), 1, {s.output}, false);
       };
-      e.multiply({rows(at.weights, at.weightRows), outputGradOperand, blockSums(2, s.width, keyFirst), rowEnd,
-                  s.keys % e.rows(), s.width, seeing, true, {}, besideValues});
-      e.multiply({rows(at.scoreGrads, at.scoreGradRows), queryOperand, blockSums(1, s.depth, keyFirst), rowEnd,
-                  s.keys % e.rows(), s.depth, seeing, true, {}, besideKeys});
+      e.multiply({rows(at.weights, at.weightRows),
+                  outputGradOperand,
+                  blockSums(2, s.width, here.keyFirst),
+                  rowEnd,
+                  s.keys % e.rows(),
+                  s.width,
+                  seeing,
+                  true,
+                  {},
+                  besideValues});
+      e.multiply({rows(at.scoreGrads, at.scoreGradRows),
+                  queryOperand,
+                  blockSums(1, s.depth, here.keyFirst),
+                  rowEnd,
+                  s.keys % e.rows(),
+                  s.depth,
+                  seeing,
+                  true,
+                  {},
+                  besideKeys});
     }
     if (!(wanted & kQueries))
       return;
     auto seen = [&](Value row) {
-      Value end = keysSeenBefore(e.least(e.plus(e.plus(queryFirst, row), e.rows()), queryEnd));
-      return std::pair(e.index(0), steps(e.most(e.minus(e.least(end, keyEnd), keyFirst), e.index(0))));
+      Value end = here.keysSeenBefore(e.least(e.plus(e.plus(here.queryFirst, row), e.rows()), here.queryEnd));
+      return std::pair(e.index(0), steps(e.most(e.minus(e.least(end, here.keyEnd), here.keyFirst), e.index(0))));
     };
     MatrixView grads = at.pairs ? words(at.scoreGradPairs, 1, kBlockQueries) : scratch(at.scoreGrads, 1, kBlockQueries);
     auto besideQueries = [&](Value row, Value column) {
-      askForNext(shareOf(row, kBlockQueries, column, s.depth), 0, {0}, true);
+      askForNext(prefetch.share(row, kBlockQueries, column, s.depth), 0, {0}, true);
     };
-    e.multiply({grads, keyPairs, scratch(at.queryGrads, s.depth), e.roundUp(queries, e.rows()), 0, s.depth, seen, true,
-                {}, besideQueries});
+    e.multiply({grads,
+                keyPairs,
+                scratch(at.queryGrads, s.depth),
+                e.roundUp(queries, e.rows()),
+                0,
+                s.depth,
+                seen,
+                true,
+                {},
+                besideQueries});
     if (at.biasGrad)
       writeBiasGrad();
   }
 
   /// The weights, and the gradients of the raw scores, of one vector of queries.
-  void scoreGradsOf(const Vector &v, const MatrixView &key, const MatrixView &value) {
+  void scoreGradsOf(const QueryVector &v, const MatrixView &key, const MatrixView &value) {
     auto block = [&](int64_t offset) {
       MatrixView view = scratch(offset, at.pairs ? e.lanes() : kBlockQueries);
       view.base = e.plus(view.base, rowOf(e.index(0), v));
@@ -353,21 +384,22 @@ private:
     auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
       std::optional<Lane> slope;
-      Lane x = score(product, v, row, diagonal, &slope), weight = expAbove(x, logsumexp, rest);
+      Lane x = scoring.score(product, v, row, diagonal, &slope), weight = scoring.expAbove(x, logsumexp, rest);
       if (s.hasSlopes())
         store(at.slopes, index, *slope * number(s.scale));
       if (s.dropout > 0) {
         store(at.undropped, index, weight);
-        weight = kept(v, row).select(weight * number(s.keptScale()), number(0));
+        weight = scoring.kept(v, row).select(weight * number(s.keptScale()), number(0));
       }
       return weight;
     };
     // Where the products' sums are in registers already, units that wait for the next ones compute it.
     auto weighSum = [&](Value row, Value sum) { return weightOf(row, false, lane(sum)).value; };
-    MatrixView queries = operandPanel(at.queries, v, s.depth), outputGrads = operandPanel(at.outputGrads, v, s.width);
+    MatrixView queries = factors.operandPanel(at.queries, v, s.depth),
+               outputGrads = factors.operandPanel(at.outputGrads, v, s.width);
     if (at.pairs) {
-      multiplyRows(key, queries, block(at.weights), v, s.depth);
-      eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
+      factors.multiplyRows(key, queries, block(at.weights), v, s.depth);
+      here.eachRow(v, {}, [&](Value row, bool diagonal, ValueRange) {
         Value index = rowOf(row, v);
         Lane weight = weightOf(row, diagonal, load(at.weights, index));
         store(at.weights, index, weight);
@@ -378,7 +410,7 @@ private:
       Value diagonal;
       if (s.causal)
         diagonal = e.least(e.minus(v.freeEnd, e.remainder(v.freeEnd, e.rows())), v.halfEnd);
-      multiplyRows(key, queries, block(at.weights), v, s.depth, nullptr, diagonal, weighSum);
+      factors.multiplyRows(key, queries, block(at.weights), v, s.depth, nullptr, diagonal, weighSum);
       if (s.causal)
         e.each(diagonal, v.rowEnd, 1, [&](Value row) {
           Value index = rowOf(row, v);
@@ -397,9 +429,9 @@ private:
     };
     auto gradOfSum = [&](Value row, Value sum) { return gradOf(row, lane(sum)).value; };
     if (at.pairs)
-      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width);
+      factors.multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width);
     else
-      multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, nullptr, nullptr, gradOfSum);
+      factors.multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, nullptr, nullptr, gradOfSum);
     // What was not multiplied has weight 0, and must not be NaN.
     if (v.halfEnd)
       e.each(v.halfEnd, v.rowEnd, 1,
@@ -423,17 +455,21 @@ private:
   }
 
   void writeBiasGrad() {
-    eachVector([&](const Vector &v) {
+    here.eachVector([&](const QueryVector &v) {
       MatrixView from = scratch(at.biasGrads, kBlockQueries);
       from.base = e.plus(from.base, v.offset);
-      Value row = e.plus(queryBase(), v.first);
-      MatrixView to = resultAt(3, e.plus(e.times(row, s.keys), keyFirst), s.keys);
+      Value row = e.plus(here.queryBase(), v.first);
+      MatrixView to = resultAt(3, e.plus(e.times(row, s.keys), here.keyFirst), s.keys);
       Value queries = v.active ? e.least(v.active, e.index(e.lanes())) : Value();
       e.transposeOut(from, to, at.blockKeys, v.rowEnd, queries);
     });
   }
 
   const GradLayout &at;
+  AttentionBlock here;
+  AttentionScores scoring;
+  AttentionFactors factors;
+  AttentionPrefetch prefetch;
   MatrixView queryOperand, outputGradOperand;
   Value sumsFirst;
   Value nextBatch, nextHead, nextQuery;     ///< the next block of queries
@@ -444,7 +480,8 @@ struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, Attent
   int64_t getTileCount(Operation *op) const {
     AttentionShape s = shapeOf(op);
     GradLayout layout(s, elementOf(op), false, false); // blocks are cut alike at all levels
-    return layout.whole ? s.batch * s.keyHeads : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
+    return layout.whole ? s.batch * s.keyHeads
+                        : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
   }
   int64_t getScratchBytes(Operation *op) const {
     return mostBytes<GradLayout>(shapeOf(op), elementOf(op), hasBiasGrad(op));

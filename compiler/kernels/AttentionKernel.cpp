@@ -6,7 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/ScalarFunctions.h"
-#include "compiler/kernels/AttentionEmitter.h"
+#include "compiler/kernels/AttentionFactors.h"
+#include "compiler/kernels/AttentionPrefetch.h"
+#include "compiler/kernels/AttentionScores.h"
 #include "compiler/kernels/KernelModels.h"
 
 using namespace mlir;
@@ -35,36 +37,38 @@ struct ForwardLayout : AttentionLayout {
   int64_t keyCopy = 0, valueCopy = 0;
 };
 
-class ForwardEmitter : AttentionEmitter {
+class ForwardEmitter : AttentionCode {
 public:
   ForwardEmitter(LoopBuilder &loops, const AttentionShape &s, const ForwardLayout &layout)
-      : AttentionEmitter(loops, s, layout), at(layout) {}
+      : AttentionCode(loops, s, layout), at(layout), here(*this), scoring(*this, here), factors(*this, here),
+        prefetch(*this, here) {}
 
   void emit(Value tile) {
     const int64_t blocks = llvm::divideCeil(s.queries, kBlockQueries);
     auto start = [&](Value number) {
       Value row = e.divide(number, blocks);
-      setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
-      setQueries(e.times(e.remainder(number, blocks), kBlockQueries));
+      here.setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
+      here.setQueries(e.times(e.remainder(number, blocks), kBlockQueries));
     };
     start(e.least(e.plus(tile, 1), e.index(s.batch * s.heads * blocks - 1)));
     setNextTile();
     start(tile);
-    end = keysSeenBefore(queryEnd);
-    transposeQueries(queryRows(0), at.queries, s.depth);
+    end = here.keysSeenBefore(here.queryEnd);
+    factors.transposeQueries(here.queryRows(0), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {
       store(at.largest, i, number(-HUGE_VAL));
       store(at.total, i, number(0));
     });
     e.zeroRows(scratch(at.sums, kBlockQueries), e.index(s.width), kBlockQueries);
     e.each(e.index(0), end, at.blockKeys, [&](Value first) {
-      setKeys(first);
-      Value count = e.minus(keyEnd, keyFirst);
+      here.setKeys(first);
+      scoring.bringTerms();
+      Value count = e.minus(here.keyEnd, here.keyFirst);
       // Scores are computed for whole registers' rows.
-      Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), keyFirst));
-      key = widened(keyRows(1), at.keyCopy, read, s.depth);
-      value = alongRows(keyRows(2), at.valueCopy, read, s.keys % 2, s.width);
-      eachVector([&](const Vector &v) { addKeys(v); });
+      Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), here.keyFirst));
+      key = factors.widened(here.keyRows(1), at.keyCopy, read, s.depth);
+      value = factors.alongRows(here.keyRows(2), at.valueCopy, read, s.keys % 2, s.width);
+      here.eachVector([&](const QueryVector &v) { addKeys(v); });
     });
     finish();
   }
@@ -77,50 +81,52 @@ private:
     // Of a head whose keys are one block, the tiles before have read what they see.
     Value firstKey = e.index(0);
     if (s.causal && s.keys <= at.blockKeys)
-      firstKey = e.choose(arith::CmpIPredicate::eq, queryFirst, e.index(0), e.index(0), keysSeenBefore(queryFirst));
+      firstKey = e.choose(arith::CmpIPredicate::eq, here.queryFirst, e.index(0), e.index(0),
+                          here.keysSeenBefore(here.queryFirst));
     const int64_t keys = s.causal ? kBlockQueries : at.blockKeys;
-    nextTile = {rowsAhead(MatrixView::kOperand, 0, batch, head, queryFirst, kBlockQueries),
-                rowsAhead(MatrixView::kResult, 0, batch, head, queryFirst, kBlockQueries),
-                rowsAhead(MatrixView::kOperand, 1, batch, keyHead, firstKey, keys),
-                rowsAhead(MatrixView::kOperand, 2, batch, keyHead, firstKey, keys)};
+    nextTile = {prefetch.rows(MatrixView::kOperand, 0, here.batch, here.head, here.queryFirst, kBlockQueries),
+                prefetch.rows(MatrixView::kResult, 0, here.batch, here.head, here.queryFirst, kBlockQueries),
+                prefetch.rows(MatrixView::kOperand, 1, here.batch, here.keyHead, firstKey, keys),
+                prefetch.rows(MatrixView::kOperand, 2, here.batch, here.keyHead, firstKey, keys)};
   }
 
-  void addKeys(const Vector &v) {
+  void addKeys(const QueryVector &v) {
     MatrixView scores = scratch(at.scores, e.lanes());
-    Value nextFirst = e.plus(keyFirst, at.blockKeys);
+    Value nextFirst = e.plus(here.keyFirst, at.blockKeys);
     auto askForKeys = [&](Value row, Value) {
-      Share share = shareOf(row, at.blockKeys, v.offset, kBlockQueries);
+      AttentionPrefetch::Share share = prefetch.share(row, at.blockKeys, v.offset, kBlockQueries);
       for (int operand : {1, 2})
-        askFor(rowsAhead(MatrixView::kOperand, operand, batch, keyHead, nextFirst, at.blockKeys), share);
+        prefetch.ask(prefetch.rows(MatrixView::kOperand, operand, here.batch, here.keyHead, nextFirst, at.blockKeys),
+                     share);
     };
     auto askForTile = [&](Value row, int half) {
-      Share share = shareOf(row, s.width, v.offset, kBlockQueries);
+      AttentionPrefetch::Share share = prefetch.share(row, s.width, v.offset, kBlockQueries);
       if (v.halfEnd)
         share = {e.plus(e.times(share.part, 2), half), share.parts * 2};
       e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sge, nextFirst, end), [&] {
-        for (const RowsAhead &rows : nextTile)
-          askFor(rows, share);
+        for (const AttentionPrefetch::Rows &rows : nextTile)
+          prefetch.ask(rows, share);
       });
     };
     llvm::function_ref<void(Value, Value)> besideScores = nullptr;
     if (s.keys > at.blockKeys)
       besideScores = askForKeys;
-    multiplyRows(key, operandPanel(at.queries, v, s.depth), scores, v, s.depth, besideScores);
+    factors.multiplyRows(key, factors.operandPanel(at.queries, v, s.depth), scores, v, s.depth, besideScores);
     Lane before = load(at.largest, v.offset);
-    Lane largest = lane(eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
-      Lane product = load(at.scores, rowOf(row)), x = score(product, v, row, diagonal);
+    Lane largest = lane(here.eachRow(v, {before.value}, [&](Value row, bool diagonal, ValueRange carried) {
+      Lane product = load(at.scores, rowOf(row)), x = scoring.score(product, v, row, diagonal);
       if (x.value != product.value)
         store(at.scores, rowOf(row), x);
       return llvm::SmallVector<Value>{greater(x, lane(carried[0])).select(x, lane(carried[0]))};
     })[0]);
     store(at.largest, v.offset, largest);
-    Lane base = finiteBase(scaled(largest)), shrunk = exp(scaled(before) - base);
+    Lane base = finiteBase(scoring.scaled(largest)), shrunk = scoring.exp(scoring.scaled(before) - base);
     Lane total = load(at.total, v.offset) * shrunk;
     // Adds the weight to `sum`, and returns what multiplies the value.
     auto weigh = [&](Value row, Lane &sum) {
-      Lane weight = expAbove(load(at.scores, rowOf(row)), base);
+      Lane weight = scoring.expAbove(load(at.scores, rowOf(row)), base);
       sum = sum + weight;
-      return s.dropout > 0 ? kept(v, row).select(weight * number(s.keptScale()), number(0)) : weight;
+      return s.dropout > 0 ? scoring.kept(v, row).select(weight * number(s.keptScale()), number(0)) : weight;
     };
     if (at.pairs) {
       total = lane(e.eachPair(v.rowEnd, s.keys % 2, {total.value}, [&](Value row, bool alone, ValueRange carried) {
@@ -141,7 +147,7 @@ private:
     // Values in rows of features: sums[feature][lane] += value[key][feature]·weight[key][lane].
     MatrixView features = value, weights = at.pairs ? words(at.scores, e.lanes()) : scores;
     std::swap(features.rowStride, features.columnStride);
-    MatrixView sums = panel(at.sums, v, s.width);
+    MatrixView sums = factors.panel(at.sums, v, s.width);
     Value halfEnd = v.halfEnd ? steps(v.halfEnd) : Value(), end = steps(v.rowEnd);
     auto seenByAll = [&](Value) { return std::pair(e.index(0), halfEnd ? halfEnd : end); };
     e.multiply({features, weights, sums, e.index(s.width), s.width % e.rows(), e.lanes(), seenByAll, true, shrunk,
@@ -151,8 +157,16 @@ private:
     auto seenByHalf = [&](Value) { return std::pair(halfEnd, end); };
     Value none = e.index(0);
     e.when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, halfEnd, end), [&] {
-      e.multiply({features, secondHalf(weights, none), secondHalf(sums, none), e.index(s.width), s.width % e.rows(),
-                  e.lanes() / 2, seenByHalf, true, {}, [&](Value row, Value) { askForTile(row, 1); }});
+      e.multiply({features,
+                  factors.secondHalf(weights, none),
+                  factors.secondHalf(sums, none),
+                  e.index(s.width),
+                  s.width % e.rows(),
+                  e.lanes() / 2,
+                  seenByHalf,
+                  true,
+                  {},
+                  [&](Value row, Value) { askForTile(row, 1); }});
     });
   }
 
@@ -160,29 +174,34 @@ private:
   Lane finiteBase(Lane largest) { return equal(largest, number(-HUGE_VAL)).select(number(0), largest); }
 
   void finish() {
-    eachVectorOfQueries([&](const Vector &v) {
+    here.eachVectorOfQueries([&](const QueryVector &v) {
       Lane total = load(at.total, v.offset), none = equal(total, number(0));
       Lane inverse = none.select(number(0), 1.0 / total);
-      MatrixView sums = panel(at.sums, v, s.width);
+      MatrixView sums = factors.panel(at.sums, v, s.width);
       e.each(e.index(0), e.index(s.width), 1, [&](Value feature) {
         Value index = e.indexOf(sums, feature, e.index(0));
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
       // Knuth's sum of two numbers: what the sum rounds away is exact.
-      Lane base = finiteBase(scaled(load(at.largest, v.offset))), log = scalar::log(total), logsumexp = base + log;
+      Lane base = finiteBase(scoring.scaled(load(at.largest, v.offset))), log = scalar::log(total),
+           logsumexp = base + log;
       Lane ofLog = logsumexp - base, rest = (base - (logsumexp - ofLog)) + (log - ofLog);
-      Value row = e.plus(queryBase(), v.first);
+      Value row = e.plus(here.queryBase(), v.first);
       e.store(resultAt(1, row, 1), row, logsumexp, v.active);
       e.store(resultAt(2, row, 1), row, none.select(number(0), rest), v.active);
-      MatrixView output = rowsOf(MatrixView::kResult, 0, head, v.first);
+      MatrixView output = here.rowsOf(MatrixView::kResult, 0, here.head, v.first);
       e.transposeOut(sums, output, s.width, Value(), v.active ? e.least(v.active, e.index(e.lanes())) : Value());
     });
   }
 
   const ForwardLayout &at;
+  AttentionBlock here;
+  AttentionScores scoring;
+  AttentionFactors factors;
+  AttentionPrefetch prefetch;
   MatrixView key, value; ///< of the block
   Value end;             ///< of the keys that the tile sees
-  llvm::SmallVector<RowsAhead> nextTile;
+  llvm::SmallVector<AttentionPrefetch::Rows> nextTile;
 };
 
 struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {

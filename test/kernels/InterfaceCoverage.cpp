@@ -9,6 +9,7 @@
 #include "test/support/Evaluate.h"
 
 #include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
 #include "llvm/ADT/StringSet.h"
 
 #include <gtest/gtest.h>
@@ -55,6 +56,21 @@ TEST(Interfaces, EveryOpCanBeComputed) {
     EXPECT_TRUE(op.hasInterface<train::Fusible>() || op.hasInterface<train::LoopKernel>() ||
                 op.hasInterface<train::Decomposable>() || op.hasTrait<train::View>())
         << op.getStringRef().str() << " needs Fusible, LoopKernel, Decomposable or the trait View";
+}
+
+/// A context that was never told of the loops in compiler/kernels would otherwise fuse such an op as if it had none.
+TEST(InterfacesDeathTest, LoopsThatAreNotRegisteredAreMissed) {
+  MLIRContext bare(MLIRContext::Threading::DISABLED);
+  bare.loadDialect<train::TrainDialect, func::FuncDialect>();
+  auto module = parseSourceString<ModuleOp>(
+      "func.func @f(%x: tensor<1x4x4x8xf32>, %w: tensor<8x8x3x3xf32>) -> tensor<1x4x4x8xf32> {\n"
+      "  %y = train.winograd_conv %x, %w {padsBegin = array<i64: 1, 1>} : (tensor<1x4x4x8xf32>, tensor<8x8x3x3xf32>) -> "
+      "tensor<1x4x4x8xf32>\n  return %y : tensor<1x4x4x8xf32>\n}",
+      ParserConfig(&bare));
+  ASSERT_TRUE(module);
+  module->walk([](train::WinogradConvOp op) {
+    EXPECT_DEATH((void)isa<train::LoopKernel>(op.getOperation()), "promised interface|LoopKernel");
+  });
 }
 
 TEST(Interfaces, EveryOpHasACase) {

@@ -43,8 +43,9 @@ TEST(Pointwise, EveryOpHasACaseOfAnyShape) {
     module->walk([&](Operation *op) { covered.insert(op->getName().getStringRef()); });
   }
   for (RegisteredOperationName op : test::testContext().getRegisteredOperationsByDialect("train"))
-    if (op.hasTrait<train::Pointwise>())
+    if (op.hasTrait<train::Pointwise>()) {
       EXPECT_TRUE(covered.contains(op.getStringRef())) << op.getStringRef().str() << " has no case with the shape $S";
+    }
 }
 
 /// A case in one type and shape: what its kernels give, and what its evaluator gives.

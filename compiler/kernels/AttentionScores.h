@@ -1,0 +1,54 @@
+//===- AttentionScores.h - from products to scores and weights --*- C++ -*-===//
+#ifndef TCC_KERNELS_ATTENTIONSCORES_H
+#define TCC_KERNELS_ATTENTIONSCORES_H
+
+#include "compiler/kernels/AttentionBlock.h"
+
+namespace tcc::train {
+
+/// What becomes of the products of queries and keys: scale, cap, bias, masks, the exponential and dropout.
+class AttentionScores {
+public:
+  AttentionScores(AttentionCode &code, AttentionBlock &block);
+
+  /// Brings the block's part of bias and mask to the scratch, for the block's present queries and keys.
+  void bringTerms();
+
+  /// The scores of row `row` from the product's sums; −∞ where excluded. `slope`, if given, is set to the score's
+  /// derivative by the scaled product, where the shape hasSlopes().
+  Lane score(Lane product, const QueryVector &v, mlir::Value row, bool diagonal, std::optional<Lane> *slope = nullptr);
+  /// The result of score(), scaled.
+  Lane scaled(Lane score) { return scalesLate ? score * c.number(c.s.scale) : score; }
+  /// e^(scaled(score) − base − rest).
+  Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt);
+  /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
+  Lane exp(Lane x);
+  /// i1: the weights of row `row` that dropout keeps.
+  Lane kept(const QueryVector &v, mlir::Value row);
+
+private:
+  /// A bias or mask.
+  struct Term {
+    int operand;
+    llvm::ArrayRef<int64_t> shape;
+    int64_t offset; ///< in the scratch
+    ScoreTermForm form;
+  };
+  MatrixView matrixOf(const Term &term);
+  void bring(const Term &term);
+  Lane at(const Term &term, const QueryVector &v, mlir::Value row);
+  /// i1: the lanes of row `row` that the mask keeps.
+  Lane shown(const QueryVector &v, mlir::Value row);
+
+  AttentionCode &c;
+  AttentionBlock &block;
+  /// score() leaves the scale to expAbove, which multiplies and subtracts in one step: which scores are excluded or the
+  /// largest does not depend on it.
+  const bool scalesLate;
+  Term bias, mask;
+  llvm::SmallVector<Lane> randomWords;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_KERNELS_ATTENTIONSCORES_H
