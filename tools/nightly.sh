@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, three to four hours
+# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, four to five hours
 # on two cores; `tools/nightly.sh STAGE...` only those:
 #   address   AddressSanitizer and UndefinedBehaviorSanitizer: every test but those that measure memory or time
 #   thread    ThreadSanitizer of trun: its unit tests, and every case of the zoo trained
@@ -7,18 +7,17 @@
 #   plans     thousands of mutated plans, each that is accepted run between guard pages
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks
+#   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+known=(address thread fuzz plans cuda emulation levels crash)
 stages=("$@")
-[ ${#stages[@]} -gt 0 ] || stages=(address thread fuzz plans cuda crash)
+[ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
-  case $stage in
-  address | thread | fuzz | plans | cuda | crash) ;;
-  *) echo "nightly: no stage $stage; there are address, thread, fuzz, plans, cuda and crash" >&2 && exit 2 ;;
-  esac
+  [[ " ${known[*]} " == *" $stage "* ]] || { echo "nightly: no stage $stage; there are ${known[*]}" >&2 && exit 2; }
 done
 
 tools/setup.sh nightly || exit 1
@@ -89,6 +88,25 @@ stage_plans() {
 stage_emulation() {
   tools/build.sh tcc trun cuda-stand-in &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all
+}
+
+stage_levels() {
+  tools/build.sh tcc || return 1
+  local folder level name made=0 differ=0
+  made_by() { # COMMAND... OUT: a plan of $folder for $level
+    local out=${*: -1}
+    TCC_CACHE_DIR= "${@:1:$#-1}" build/bin/tcc "$folder/model.onnx" --recipe "$folder/recipe.toml" --target "$level" -o "$out" >"$out.log" 2>&1
+  }
+  for folder in test/e2e/zoo/*/; do
+    name=$(basename "$folder")
+    for level in cpu:v3 cpu:v4 cpu:v4-bf16 cpu:amx; do
+      made_by env "$out/native.tplan" && made_by qemu-x86_64 -cpu Haswell "$out/emulated.tplan" || { echo "levels: $name, $level: not made: $out/*.tplan.log" && return 1; }
+      made=$((made + 1))
+      cmp -s "$out/native.tplan" "$out/emulated.tplan" || { differ=$((differ + 1)) && echo "levels: $name for $level differs"; }
+    done
+  done
+  echo "levels: $made plans, $differ differ"
+  [ $differ = 0 ] && [ $made -gt 0 ]
 }
 
 stage_crash() {
