@@ -6,7 +6,7 @@
 
 namespace tcc::train {
 
-/// Rows of operands in the form in which they are multiplied: as they lie, widened, in pairs or transposed; and the
+/// Rows of operands in the form that a product reads: unchanged, widened, in pairs or transposed; and the
 /// products that make a block of scores, or of their gradients.
 class AttentionFactors {
 public:
