@@ -27,7 +27,7 @@ Status Checkpointer::begin(const TrainingPosition &position) {
   if (Status status = finish(); !status.ok()) {
     if (status.exitCode() == kExitNonFinite)
       return status;
-    hearers.warn(status.message());
+    hearers.failed(status);
   }
   if (newest == position.step)
     return Status();

@@ -21,6 +21,7 @@ namespace tcc::runtime {
 /// Who hears of what happens to checkpoints.
 struct CheckpointHearers {
   std::function<void(const std::string &)> warn;                     ///< an old one cannot be removed
+  std::function<void(const Status &)> failed;                        ///< an earlier one could not be written
   std::function<void(const CheckpointWriter::Result &)> written;     ///< one is durable
 };
 

@@ -37,6 +37,7 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
                           session.computes() ? hostMemoryOf(session.plan(), session.training).staging : 0),
                   monotonicSeconds(),
                   {[this](const std::string &text) { progress().note("warning: " + text); },
+                   [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
                    [this](const CheckpointWriter::Result &result) {
                      warned = false;
                      recorder.checkpoint(result);
