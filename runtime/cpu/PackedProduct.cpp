@@ -77,8 +77,7 @@ template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t str
   if (left <= ahead)
     return;
   for (int64_t part = 0; part < PerWord; ++part)
-    for (int64_t at = 0; at < bytes; at += 64)
-      __builtin_prefetch(row + (ahead * PerWord + part) * strideBytes + at);
+    fetchLines<0>(row + (ahead * PerWord + part) * strideBytes, bytes);
 }
 
 template <Elements E>
@@ -230,13 +229,11 @@ template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(
 }
 
 /// Stores leave the core in order, each waiting for its line: those of a block would wait one after another.
-/// (Inlined by force: GCC takes a function that only fetches for one without effect.)
 TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const Block &block, int64_t rows, int64_t columns) {
   const int64_t size = block.store == Store::Round ? 2 : 4;
   auto *row = static_cast<const char *>(block.result);
   for (int64_t i = 0; i < rows; ++i, row += block.resultStride * size)
-    for (int64_t at = 0; at < columns * size; at += 64)
-      __builtin_prefetch(row + at, 1);
+    fetchLines<1>(row, columns * size);
 }
 
 // One text, compiled for two instruction sets.

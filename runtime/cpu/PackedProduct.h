@@ -20,6 +20,14 @@ struct RowPanel {
   int64_t stride; ///< words from one row to the next, if in place; 0: packed
 };
 
+/// Prefetches the cache lines of a row, which starts inside a line where the matrix has an odd number of columns.
+/// (Inlined by force: GCC takes a function that only fetches for one without effect.)
+template <int ForWriting> inline __attribute__((always_inline)) void fetchLines(const char *row, int64_t bytes) {
+  constexpr int64_t line = 64;
+  for (const char *at = row - reinterpret_cast<uintptr_t>(row) % line; at < row + bytes; at += line)
+    __builtin_prefetch(at, ForWriting);
+}
+
 /// Copies rows of A into panels of kRows, or columns of B, at most kColumns, into one panel of as many vectors as it
 /// takes; K of `k` elements. Lanes of a register that are not there are zeros. Panels of rows lie `apart` words apart;
 /// 0: dense.

@@ -75,8 +75,7 @@ TCC_AVX2 void packAcross(uint32_t *to, int64_t apart, int64_t stride, const char
   constexpr int64_t ahead = 8; // rows in memory are too far apart for the processor to foresee the next ones
   for (int64_t w = 0; w < k; ++w, from += strideBytes, to += stride) {
     if (w + ahead < k)
-      for (int64_t at = 0; at < lanes * bytesOf(E); at += 64)
-        __builtin_prefetch(from + ahead * strideBytes + at);
+      fetchLines<0>(from + ahead * strideBytes, lanes * bytesOf(E));
     for (int64_t lane = 0; lane < lanes; lane += kEight)
       _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + lane / kEight * apart),
                           load<E>(from + lane * bytesOf(E), lanes - lane));
@@ -198,8 +197,7 @@ void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t column
   const int64_t bStride = (columns + kVector - 1) / kVector * kVector, size = block.store == Store::Round ? 2 : 4;
   if (block.isCold)
     for (int64_t i = 0; i < rows; ++i)
-      for (int64_t at = 0; at < columns * 4; at += 64)
-        __builtin_prefetch(static_cast<const char *>(block.result) + i * block.resultStride * size + at, 1);
+      fetchLines<1>(static_cast<const char *>(block.result) + i * block.resultStride * size, columns * size);
   const auto &table = a.stride ? kTable<true> : kTable<false>;
   int64_t vectors = (columns + kEight - 1) / kEight;
   for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
