@@ -12,12 +12,13 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Elements that a tile is meant to visit: enough to hide the hand-out of tiles, few enough to balance two to eight
-/// workers.
-constexpr int64_t kElementsPerTile = 32768;
-constexpr int64_t kMostTiles = 256;
+/// Elements that a tile is meant to visit: few enough to balance a hundred workers. A worker takes several tiles at a
+/// time, so small tiles cost few workers nothing. A kernel of at most kElementsOfOneTile is one tile: to wake a second
+/// worker would take longer.
+constexpr int64_t kElementsPerTile = 4096, kElementsOfOneTile = 32768;
+constexpr int64_t kMostTiles = 1024;
 /// Rows of a pure elementwise kernel longer than this are cut into blocks of it.
-constexpr int64_t kLongestLaneBlock = 8192;
+constexpr int64_t kLongestLaneBlock = 4096;
 /// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
 /// The same for warps: eight elements a thread, and as many tiles as there are.
@@ -149,7 +150,10 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
     space.unitsPerTile = *tile / (elements / rows);
     return space;
   }
-  int64_t perTile = model.warps() ? kElementsPerWarpTile : kElementsPerTile, most = model.warps() ? kMostWarpTiles : kMostTiles;
+  int64_t perTile = model.warps()                   ? kElementsPerWarpTile
+                    : elements <= kElementsOfOneTile ? kElementsOfOneTile
+                                                     : kElementsPerTile;
+  int64_t most = model.warps() ? kMostWarpTiles : kMostTiles;
   space.unitsPerTile = std::max<int64_t>({1, perTile / perUnit, (space.units + most - 1) / most});
   return space;
 }

@@ -3,6 +3,7 @@ import json
 import re
 import unittest
 
+import models
 from common import EndToEnd, case
 
 NUMBER = (int, float)
@@ -33,6 +34,15 @@ class Report(EndToEnd):
         for key, kind in keys.items():
             self.assertIn(key, table)
             self.assertIsInstance(table[key], kind, key)
+
+    def test_elementwise_kernels_have_tiles_for_many_workers(self):
+        """A million elements in tiles of 4096: with tiles of 32768 the efficiency of 128 workers would be 0.14."""
+        model = models.mlp(self.folder / "wide.onnx", batch=256, width=4096)
+        plan = self.compile(model, "--recipe", self.write("wide.toml", models.SQUARES + models.SGD), plan="wide.tplan")
+        program = next(p for p in self.report(plan)["workers"]["programs"] if p["program"] == "evaluate")
+        efficiency = {count["workers"]: count["efficiency"] for count in program["counts"]}
+        self.assertGreater(efficiency[8], 0.97)
+        self.assertGreater(efficiency[128], 0.18)
 
     def test_keys_and_types(self):
         report = self.report(self.plan_of("nano-gpt"))

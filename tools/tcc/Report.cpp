@@ -215,7 +215,7 @@ std::string instructionName(const plan::Instruction &instruction) {
   case plan::Instruction::kConvolution: {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};
     int kind = instruction.convolution().kind();
-    return fmt::format("{} oneDNN", kind >= 0 && kind < 3 ? kinds[kind] : "convolution");
+    return kind >= 0 && kind < 3 ? kinds[kind] : "convolution";
   }
   case plan::Instruction::kCopy:
     return "copy";

@@ -81,13 +81,14 @@ struct RowsModel {
 
 /// Convolutions.
 struct ConvolutionModel {
-  int64_t tiles = 16;                          ///< for so many workers, if each has work enough
+  int64_t tiles = 64;                          ///< for so many workers, if each has work enough
+  int64_t chunks = 16;                         ///< of the batch, for gradients of weights: each has partial sums
   double tileFlops = 2e6, mostTileFlops = 5e7; ///< of a tile
   int64_t tilePixels = 96;      ///< a pass over the weights serves so many results at least
   int64_t stripBytes = 512 << 10; ///< of the source, in the second cache
   int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile
   int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
-  int64_t partialBytes = 1 << 20; ///< of all chunks' partial sums, where there are more than four
+  int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, where there are more than four
 };
 
 struct CpuModel {

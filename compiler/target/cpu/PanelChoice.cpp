@@ -7,6 +7,7 @@
 #include "compiler/target/cpu/Choice.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace tcc::target::cpu {
 
@@ -16,6 +17,38 @@ using runtime::MatmulShape, runtime::MatmulTiling;
 using runtime::packed::kRows, runtime::packed::kVector, runtime::packed::kVectors;
 namespace packed = runtime::packed;
 
+/// Finds the cheapest tiling for few workers; among those that cost at most kSlack of it and sum in the same order, the
+/// one that is fastest on many workers. (The library's tiles are not chosen so: smaller ones cost it up to a sixth.)
+class CheapestTiling {
+public:
+  /// `time`: of all tiles on one worker; `after`: of the sums of partial results. The unit is the caller's.
+  void consider(const runtime::MatmulTiling &tiling, int64_t tiles, double time, double after) {
+    double many = 0;
+    for (int64_t workers : {16, 32, 64, 128})
+      many += imbalance(tiles, workers) / static_cast<double>(workers);
+    double few = 0.9 * imbalance(tiles, 2) + 0.1 * imbalance(tiles, 8);
+    candidates.push_back({tiling, time * few + after, time * many + after});
+  }
+  bool empty() const { return candidates.empty(); }
+  runtime::MatmulTiling best() const {
+    const Candidate &cheapest = *std::min_element(candidates.begin(), candidates.end(),
+                                                  [](const Candidate &a, const Candidate &b) { return a.few < b.few; });
+    const Candidate *found = &cheapest;
+    for (const Candidate &other : candidates)
+      if (other.few <= kSlack * cheapest.few && other.many < found->many && other.tiling.chunkK == cheapest.tiling.chunkK &&
+          other.tiling.blockK == cheapest.tiling.blockK)
+        found = &other;
+    return found->tiling;
+  }
+
+private:
+  static constexpr double kSlack = 1.02;
+  struct Candidate {
+    runtime::MatmulTiling tiling;
+    double few, many;
+  };
+  std::vector<Candidate> candidates;
+};
 
 bool pairs(const MatmulShape &s) { return s.elementBytes == 2; }
 
@@ -50,7 +83,7 @@ double tileCost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &mod
   return cycles + model.panels.tileCycles;
 }
 
-double cost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) {
+void consider(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model, CheapestTiling &cheapest) {
   int64_t whole = ceilDiv(s.m, t.tileM) * ceilDiv(s.n, t.tileN);
   int64_t count = s.batch * whole * t.chunks(s);
   // A tail costs more than its share of a full tile, and less than a full one.
@@ -59,7 +92,7 @@ double cost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) 
   double k = static_cast<double>(s.k) / static_cast<double>(t.chunkK);
   // Partial sums are written and read again.
   double partial = t.chunks(s) > 1 ? 8000 + 0.4 * static_cast<double>(t.chunks(s) * s.m * s.n) * 2 : 0;
-  return tileCost(s, t, model) * tiles * k * (0.9 * imbalance(count, 2) + 0.1 * imbalance(count, 8)) + partial;
+  cheapest.consider(t, count, tileCost(s, t, model) * tiles * k, partial);
 }
 
 /// The blocks of K that fill the caches, of equal size.
@@ -86,24 +119,18 @@ std::vector<int64_t> candidates(int64_t size, int64_t unit, int64_t least) {
 
 runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &model) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  MatmulTiling best{};
-  double bestCost = 0;
-  auto consider = [&](const MatmulTiling &t) {
-    if (!fits(s, t, model))
-      return;
-    double value = cost(s, t, model);
-    if (best.tileM == 0 || value < bestCost) {
-      best = t;
-      bestCost = value;
-    }
+  CheapestTiling cheapest;
+  auto tryOut = [&](const MatmulTiling &t) {
+    if (fits(s, t, model))
+      consider(s, t, model, cheapest);
   };
   int64_t block = blockOf(s, s.k, model);
   if (int64_t group = productsOfATile(s); group > 1 && block == s.k)
-    consider({group, s.m, s.n, s.k, s.k});
+    tryOut({group, s.m, s.n, s.k, s.k});
   else if (flops < model.split.tileFlops)
-    consider({1, s.m, s.n, s.k, block});
-  if (best.tileM)
-    return best;
+    tryOut({1, s.m, s.n, s.k, block});
+  if (!cheapest.empty())
+    return cheapest.best();
   for (int64_t tileM : candidates(s.m, kRows, 32))
     for (int64_t tileN : candidates(s.n, kVector, 48)) {
       std::vector<int64_t> chunkSizes = {s.k};
@@ -113,9 +140,9 @@ runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &mo
           if (s.k / chunks >= 512)
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));
       for (int64_t chunkK : chunkSizes)
-        consider({1, tileM, tileN, chunkK, blockOf(s, chunkK, model)});
+        tryOut({1, tileM, tileN, chunkK, blockOf(s, chunkK, model)});
     }
-  return best;
+  return cheapest.best();
 }
 
 bool suitsPanels(const MatmulShape &s, const CpuModel &model) {

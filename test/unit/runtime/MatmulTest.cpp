@@ -210,6 +210,15 @@ TEST(Matmul, QueryIsDeterministic) {
   EXPECT_GE(first.tile_m(), 1);
 }
 
+/// Of tilings that cost few workers the same, and sum in the same order, panels take the one that more workers share.
+TEST(Matmul, PanelsLeaveWorkForManyWorkers) {
+  target::cpu::CpuModel model;
+  for (auto [m, n, k] : {std::tuple(256, 3072, 768), std::tuple(256, 768, 50257)}) {
+    runtime::MatmulShape shape{1, m, n, k, false, false, 4};
+    EXPECT_GE(target::cpu::choosePanelTiling(shape, model).tiles(shape), 16) << m << " x " << n << " x " << k;
+  }
+}
+
 /// A matrix of one row or column is its own transpose in memory. The library must not answer one description of it
 /// before, and another after it has made a kernel for the first.
 TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
