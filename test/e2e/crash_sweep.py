@@ -179,7 +179,7 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="every call in every way (about an hour of two cores)")
+    parser.add_argument("--full", action="store_true", help="every call in every way (some ten minutes of two cores)")
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--keep", help="folder to work in")
     arguments = parser.parse_args()
