@@ -299,8 +299,8 @@ int compileCommand(int argc, char **argv) {
                  "limit on state and arena together: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; "
                  "recomputes values where the limit requires it");
   app.add_option("--device-memory", deviceMemory,
-                 "memory of the CUDA card that a percentage is of: 80GiB, or a card's name, which the report's rates "
-                 "then are of: a100, h100, h200, b200, l4, l40s, rtx4090, …");
+                 "memory of the CUDA card, for a --memory-budget in percent: 80GiB, or a card's name, which also sets the "
+                 "report's rates: a100, h100, h200, b200, l4, l40s, rtx4090, …");
   app.add_option("--fit", fit, "batch: find the largest batch whose plan fits into --memory-budget")
       ->check(CLI::IsMember({"batch"}));
   app.add_option("--variants", options.variants,
@@ -322,7 +322,7 @@ int compileCommand(int argc, char **argv) {
                                             "default: 2GiB");
   app.add_option("--suggest-recipe", suggestion,
                  "write a recipe guessed from the graph to this file, and no plan");
-  app.add_flag("--quiet", quiet, "say nothing but errors");
+  app.add_flag("--quiet", quiet, "print errors only");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   if (options.precision == "tf32" || options.precision == "f16")

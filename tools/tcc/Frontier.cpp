@@ -72,7 +72,7 @@ int frontierCommand(int argc, char **argv) {
   app.add_option("--threads", options.maxWorkers, "workers that the arenas are for; any number may run a plan; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
-  app.add_flag("--json", json, "for programs");
+  app.add_flag("--json", json, "print JSON for programs");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   if (Status status = model.fill(options); !status.ok())

@@ -254,10 +254,10 @@ int gradcheckCommand(int argc, char **argv) {
                  "FILE.safetensors with a tensor for each input: its first samples are the batch");
   app.add_option("--parameter", settings.parameters, "GLOB: check only these parameters; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--seed", settings.check.seed, "of inputs and directions; default 0");
-  app.add_option("--directions", settings.check.directions, "random directions a parameter; default 3")
+  app.add_option("--seed", settings.check.seed, "seed of inputs and directions; default 0");
+  app.add_option("--directions", settings.check.directions, "number of random directions for each parameter; default 3")
       ->check(CLI::Range(0, 1000));
-  app.add_option("--elements", settings.check.elements, "single elements a parameter; default 3")
+  app.add_option("--elements", settings.check.elements, "number of single elements for each parameter; default 3")
       ->check(CLI::Range(0, 100000));
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;

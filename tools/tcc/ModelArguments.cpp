@@ -36,7 +36,7 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("MODEL", models, several ? "the ONNX forward graph; several are processed in turn" : "the ONNX forward graph")
       ->required()
       ->expected(1, several ? INT_MAX : 1);
-  app.add_option("--recipe", recipe, "how to train it (TOML)");
+  app.add_option("--recipe", recipe, "loss, optimizer and other settings of the training (TOML)");
   app.add_option("--set", settings, "KEY=VALUE: a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);

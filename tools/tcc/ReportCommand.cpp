@@ -92,7 +92,7 @@ int reportCommand(int argc, char **argv) {
   app.add_option("--code", code, "write the generated code to this file: an ELF shared object, or PTX");
   app.add_option("--variant", variant, "variant to report, counted from 0 (most memory)")->type_name("N");
   app.add_option("--target", target,
-                 "of a plan for several targets, the one to report, as cpu:v3 (default: each; --html, --code and --diff "
+                 "report this target of a plan for several, as cpu:v3 (default: each; --html, --code and --diff "
                  "need one)");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;

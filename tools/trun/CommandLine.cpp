@@ -30,7 +30,7 @@ void addBudget(CLI::App &app, Raw &raw) {
 
 void addTarget(CLI::App &app, Options &options) {
   app.add_option("--target", options.session.target,
-                 "of a plan for several targets, the one to run, as cpu:v3 (default: the best that runs here: a CUDA card "
+                 "run this target of a plan for several, as cpu:v3 (default: the best that runs here: a CUDA card "
                  "before the processor, the highest level of each)");
 }
 
@@ -71,8 +71,8 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
       ->excludes(steps);
   app.add_option("--out", train.out, "run folder to create; default: a new one, MODEL.run");
   app.add_option("--resume", train.resume,
-                 "RUN[@STEP]: continue this run from its checkpoint, with its plan, data and options; those given "
-                 "besides go before the run's");
+                 "RUN[@STEP]: continue this run from its checkpoint, with its plan, data and options; options given "
+                 "here override the run's");
   app.add_option("--init", train.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
   app.add_flag("--init-partial", train.initPartial, "with --init: take the weights that fit, and list the rest");
   auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
