@@ -83,7 +83,7 @@ Status fromNumbers(const FixedValue &value, const Dims &declared, const std::str
   if (one)
     for (int64_t extent : declared)
       if (extent < 0)
-        return error("one number is to fill its shape {}, which is not known: give a list, or the shape with "
+        return error("its shape {} is not known, so one number cannot fill it: give a list, or the shape with "
                            "--shape {}=…",
                            text(declared), name);
   if (!fits(out.dims, declared))

@@ -15,7 +15,7 @@ def ChunkRowsPass : Pass<"chunk-rows", "::mlir::ModuleOp"> {
     If no large value leaves the ops that work on each row of a product separately, these ops run on one chunk of rows
     after another, and the product is never stored whole: logits, the loss, and the products of the gradient. Small
     results of each row are concatenated; sums over the rows continue from chunk to chunk
-    (docs/design/cross-entropy.md). Notes say what was chunked, and what prevented it.
+    (docs/design/cross-entropy.md). A note names each chunked product, or the reason why a large product stays whole.
 
     ```mlir
     %l = train.matmul %x, %w : (tensor<1x512x8xf32>, tensor<1x8x9000xf32>) -> tensor<1x512x9000xf32>
@@ -75,7 +75,7 @@ def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
 def SetTargetPass : Pass<"set-target", "::mlir::ModuleOp"> {
   let summary = "Name the target that a module is compiled for";
   let description = [{
-    Sets the module's attribute `train.target`, by which passes find the target. Fails for a name that is no target's.
+    Sets the module's attribute `train.target`, by which passes find the target. Fails if no target has that name.
 
     ```mlir
     module { ... }
@@ -83,15 +83,15 @@ def SetTargetPass : Pass<"set-target", "::mlir::ModuleOp"> {
     module attributes {train.target = "cpu:v4"} { ... }
     ```
   }];
-  let options = [Option<"name", "name", "std::string", "\"\"", "full name of the target, as cpu:v4">];
+  let options = [Option<"name", "name", "std::string", "\"\"", "full name of the target, such as cpu:v4">];
 }
 
 def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
   let summary = "Choose the target's calls for products and convolutions";
   let description = [{
-    Asks the target about every op that it may have a call for (interface LibraryCall). The call's complete descriptor
-    becomes the attribute `train.call`; the scratch and the partial sums that it takes stand beside it. All other ops
-    become generated kernels.
+    Asks the target for a call for every op with the interface LibraryCall. The call's complete descriptor becomes the
+    attribute `train.call`; `train.scratch` has the sizes of its scratch and partial sums. All other ops become
+    generated kernels.
 
     ```mlir
     %c = train.matmul %a, %b : (tensor<1x4x8xf32>, tensor<1x8x2xf32>) -> tensor<1x4x2xf32>
@@ -99,8 +99,8 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
     %c = train.matmul %a, %b {train.call = #train.call<"matmul { ... }">, train.scratch = #train.scratch<...>} : ...
     ```
 
-    If all products that read a parameter rounded to bf16 can round it as they read it, they do: no kernel makes the
-    copy, and none is kept from the forward to the backward pass.
+    If all products that read the bf16 copy of a parameter can round it while reading, they read the f32 parameter
+    instead: no kernel writes the copy, and no pass keeps it in memory.
 
     ```mlir
     %b = train.cast %w : tensor<1x768x768xf32> -> tensor<1x768x768xbf16>
@@ -115,11 +115,11 @@ def SelectKernelsPass : Pass<"select-kernels", "::mlir::func::FuncOp"> {
 def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
   let summary = "Absorb surrounding transposes and slices into attention as strides";
   let description = [{
-    An op with loops of its own that accepts strides (LoopKernel::acceptsLayout: attention) becomes a region with the
-    transposes, slices and reshapes that produce its operands, and with those and the concatenations that consume its
-    results: no kernel moves the elements. Sums of gradients that pads put side by side count as concatenations. A slice
-    is read in place only if the op reads the whole sliced tensor, so that no part of it keeps the rest alive. Casts
-    between the movements move before or after them.
+    Builds a region from an op that emits its own loops and accepts strides (LoopKernel::acceptsLayout: attention), the
+    transposes, slices and reshapes that produce its operands, and the transposes, slices, reshapes and concatenations
+    that consume its results: no kernel moves the elements. Sums of pads that do not overlap count as concatenations. A
+    slice is read in place only if the op reads the whole sliced tensor: else a part would keep the rest alive. Casts
+    between these ops move before or after them.
 
     ```mlir
     %t = train.transpose %x [0, 2, 1, 3] : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
@@ -139,7 +139,7 @@ def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
 def NarrowValuesPass : Pass<"narrow-values", "::mlir::func::FuncOp"> {
   let summary = "Move casts across views so that the stored tensor is the 16-bit one";
   let description = [{
-    A view between a cast and the kernel behind it would keep the two apart. A narrowing cast moves before the views of
+    A view between a cast and a kernel prevents their fusion. A narrowing cast moves before the views of
     its operand if a generated kernel computes that operand, a widening cast behind the views of its result, so that the
     views are of the narrower type. A widening cast also moves behind ops that select elements unchanged (`pick`, and a
     `select` with several readers). A widening and a narrowing cast that meet cancel.
@@ -206,8 +206,8 @@ def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {
   let summary = "Compute weight gradients row by row inside the kernels that update the weights";
   let description = [{
     A gradient that is a matrix product and that only its update reads (no clipping by the norm of all gradients, no
-    accumulation) needs no memory. A tile computes some rows of the product in its scratch, as many as stay near
-    the core, and the kernel updates these rows of the parameter and of the optimizer's state. This
+    accumulation) needs no memory. A tile computes some rows of the product in its scratch, as many as stay in the
+    core's caches, and the kernel updates these rows of the parameter and of the optimizer's state. This
     saves writing and reading the gradient, a sixth of an update's traffic each, and the gradient's memory; one tile
     multiplies while another waits for memory. The bits do not change: the product and the kernel compute as they would
     separately.
@@ -308,9 +308,9 @@ def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
 def OverlapMemoryPass : Pass<"overlap-memory", "::mlir::func::FuncOp"> {
   let summary = "Run memory-bound updates concurrently with matmuls";
   let description = [{
-    The update of a large parameter is memory-bound. It may still run while the following library calls do, if neither
-    touches what the other writes (compiler/planning/Overlap). Instructions that wait for the update may move behind
-    these calls. The update's operands live longer, so other buffers may move; the arena does not grow.
+    The update of a large parameter is memory-bound. It runs concurrently with the library calls that follow, if neither
+    accesses memory that the other writes (compiler/planning/Overlap). Instructions that wait for the update may move
+    behind these calls. The update's operands live longer, so other buffers may move; the arena does not grow.
 
     ```mlir
     %n = train.fused(%w, %g) {train.offsets = array<i64: -1>} ...

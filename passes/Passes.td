@@ -64,7 +64,7 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
     once, by the total weight of the window. The loss is a built-in kind (`kind`) of graph outputs (`of`) and a target,
     or the graph's own scalar output (`output`, or its only scalar floating-point output), whose denominator is the
     number of samples in a batch. Kinds with classes also yield `correct` and `counted`. @forward keeps its body, but no
-    longer returns values with the attribute `train.inner`, which the frontend adds for `of` names that are no outputs.
+    longer returns values with the attribute `train.inner`: the frontend returns them only because `of` names them.
 
     ```mlir
     func.func @forward(%x: tensor<8x4xf32> {train.name = "x"}) -> (tensor<8x4xf32> {train.name = "y"}) {
@@ -217,7 +217,7 @@ def AutocastPass : Pass<"autocast", "::mlir::ModuleOp"> {
 def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
   let summary = "Replace softmax(query·keyᵀ)·value by train.attention";
   let description = [{
-    Matches a softmax between a batched product of queries with keys and one with values. Scaling, biases, masks, a soft
+    Matches softmax between two batched products, queries by keys and weights by values. Scaling, biases, masks, a soft
     cap and dropout may come in any order with the same meaning, with any reshapes and transposes between them. Runs
     before differentiation, so that the gradient is one op too, and neither scores nor weights are stored. Keys and
     values with repeated heads are read without the repetition. A mask that excludes everything above a diagonal becomes
@@ -246,9 +246,9 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
 }
 
 def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
-  let summary = "Create @backward: the loss and its gradient by every parameter that it reaches";
+  let summary = "Create @backward: the loss and its gradient with respect to every parameter it depends on";
   let description = [{
-    Reverse mode. Activity comes first: a value is active if it depends on a trainable parameter and `loss_sum` depends
+    Differentiates in reverse mode. A value is active if it depends on a trainable parameter and `loss_sum` depends
     on it through differentiable ops. The pass visits active ops last to first; each builds its vector-Jacobian product
     through `Differentiable`. Several gradients of one value are added in the order in which its users were visited.
     Gradients are those of `loss_sum`, not divided by the weight. Parameters whose every path to the loss ends at an op
@@ -380,7 +380,7 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 }
 
 def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
-  let summary = "Start gradients by writing them instead of zeroing them";
+  let summary = "Initialise gradients with their first term instead of zeros";
   let description = [{
     A scatter into zeros whose result is added to another gradient scatters into that gradient instead. If the indices
     name at most a quarter of a table's rows, and the rest of the gradient is zeros or a product, the named rows are

@@ -24,13 +24,14 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
 
     score(b, h, i, j) = softcap(scale · Σ query·key) + bias(b, h, i, j), where softcap(s) = c·tanh(s/c) for `softcap` c > 0.
     `bias` broadcasts to [B, H, Tq, Tk], each dimension of it full or 1; so does `mask`: false excludes. `causal` excludes
-    j > i + `causalOffset`. With `maskFill` a score that `mask` excludes is that number instead, with what the bias adds: it may
-    have a weight, where everything else in its row is excluded, too, and has no gradient. A row that excludes everything gives zeros, and logsumexp −∞. `dropout` p draws as
-    train.dropout does over [B, H, Tq, Tk] with `dropoutId`, from `key` of random numbers `randomKey`, after the softmax.
+    j > i + `causalOffset`. With `maskFill` a score that `mask` excludes is `maskFill` + bias instead of −∞: it has no
+    gradient, but a weight above 0 if the rest of its row is excluded, too. A row that excludes everything gives zeros,
+    and logsumexp −∞. `dropout` is the probability of a weight to become 0 after the softmax; the mask is the one that
+    train.dropout draws over [B, H, Tq, Tk] with the id `dropoutId` and the key `randomKey`.
 
     Results: output [B, H, Tq, V] in the operands' type; logsumexp [B, H, Tq, 1] of each row's scores, f32 (f64 for f64);
-    logsumexpRest, of the same type, the rounding error of logsumexp. A row whose scores are all near −1e9 (a mask of a
-    finite number) has a logsumexp that is too coarse for the logarithm of its sum: logsumexp + logsumexpRest is not.
+    logsumexpRest, of the same type, the rounding error of logsumexp. If a finite mask value excludes a whole row, its
+    scores are near −1e9, and rounding to f32 would lose the logarithm of the sum from logsumexp alone.
     Sums are f32 (f64) whatever the operands' type. Operands and results of heads may be strided views of other tensors
     (acceptsLayout), as long as features are contiguous.
   }];

@@ -1,4 +1,4 @@
-//===- Call.td - what a target decided about an op -------------------------===//
+//===- Call.td - a target's decisions about an op --------------------------===//
 #ifndef TCC_DIALECT_CALL_TD
 #define TCC_DIALECT_CALL_TD
 
@@ -7,10 +7,10 @@ include "mlir/IR/AttrTypeBase.td"
 
 def Train_CallAttr : AttrDef<Train_Dialect, "Call"> {
   let mnemonic = "call";
-  let summary = "The call that a target makes of an op";
+  let summary = "The library call that a target chose for an op";
   let description = [{
     The complete descriptor of the plan's instruction, in protobuf's text format: implementation, tiles, layouts, bounds.
-    The target decides it once (select-kernels, fuse-updates); emit writes it down.
+    The target decides it once (select-kernels, fuse-updates); emit copies it into the plan.
 
     ```mlir
     %c = train.matmul %a, %b {train.call = #train.call<"matmul { dtype: F32 m: 64 ... tile_m: 32 ... }">} : ...
@@ -22,10 +22,10 @@ def Train_CallAttr : AttrDef<Train_Dialect, "Call"> {
 
 def Train_ScratchAttr : AttrDef<Train_Dialect, "Scratch"> {
   let mnemonic = "scratch";
-  let summary = "Memory that an instruction takes beside its operands";
+  let summary = "Memory that an instruction needs besides its operands";
   let description = [{
-    Scratch is `shared` bytes for all tiles, then a slot of `slot` bytes for each tile that runs at a time: at most
-    `tiles` of them. `partial` are the bytes of partial sums, a buffer of their own.
+    Scratch is `shared` bytes for all tiles, then a slot of `slot` bytes for each tile in flight, at most `tiles` slots.
+    `partial` is the size in bytes of the separate buffer of partial sums.
 
     ```mlir
     %c = train.matmul %a, %b {train.scratch = #train.scratch<slot = 640, shared = 0, tiles = 12, partial = 0>, ...} : ...
@@ -36,7 +36,7 @@ def Train_ScratchAttr : AttrDef<Train_Dialect, "Scratch"> {
     `<` `slot` `=` $slotBytes `,` `shared` `=` $sharedBytes `,` `tiles` `=` $tiles `,` `partial` `=` $partialBytes `>`
   }];
   let extraClassDeclaration = [{
-    /// Bytes of scratch where at most so many tiles run at a time.
+    /// Bytes of scratch if at most `slots` tiles are in flight.
     int64_t getBytes(int64_t slots) const { return getSharedBytes() + getSlotBytes() * std::min(slots, getTiles()); }
   }];
 }

@@ -15,9 +15,9 @@ def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fus
   let summary = "batched product of [B, M, K] and [B, K, N], added to `addend` if there is one";
   let description = [{
     `transA`: lhs is [B, K, M]; `transB`: rhs is [B, N, K]. Always rank 3; the importer reshapes. The result of 16-bit operands
-    may be f32: then no sum is rounded. Beside a bf16 `lhs`, `rhs` may be f32: it is rounded to bf16 as it is read. `addend` is of the result's type; the sum lies in its place, and each element is
-    addend + product, the product summed first. emitElement is the generated kernel: for types without a library kernel,
-    and its oracle.
+    may be f32: then no sum is rounded. With a bf16 `lhs`, `rhs` may be f32: the kernel rounds it to bf16 while reading.
+    `addend` has the result's type, and the result overwrites it: each element is addend + product, the product summed
+    first. emitElement generates the kernel for types without a library kernel, and the oracle of the library's.
   }];
   let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$addend,
                        DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
@@ -59,7 +59,7 @@ def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window
   let description = [{
     The first of equal elements counts, as in PyTorch. Padding never wins. A winner is the offset in its window, row-major
     over `kernel`: a byte (255: nothing but padding) where the window has at most 255 elements, else an i32 (-1). The
-    backward pass keeps it, so it is as narrow as can be.
+    backward pass keeps it, so it has the narrowest type that fits.
   }];
   let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
   let results = (outs Train_Tensor:$result, Train_Winners:$winners);

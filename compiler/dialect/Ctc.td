@@ -16,8 +16,8 @@ def Train_CtcOp : Train_CtcBase<"ctc", "−ln of the probability of each sample'
                                 [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let description = [{
     Graves et al., "Connectionist temporal classification", ICML 2006. `logProbs` [N, T, C] are logarithms, `targets`
-    [N, S] the labels, of which sample n has the first `targetLengths`[n] and its first `inputLengths`[n] steps count;
-    lengths are kept within [0, S] and [0, T]. `blank` is a class. With l' the labels with a blank before, between and
+    [N, S] the labels: sample n has the first `targetLengths`[n] labels and the first `inputLengths`[n] steps; these
+    lengths are clamped to [0, S] and [0, T]. `blank` is a class. With l' the labels with a blank before, between and
     after them, α_0 = [0, −∞, …] and
 
         α_t(s) = logProbs(t, l'_s) + ln(e^α_(t−1)(s) + e^α_(t−1)(s−1) + [l'_s ≠ l'_(s−2)] e^α_(t−1)(s−2)).
@@ -33,10 +33,11 @@ def Train_CtcOp : Train_CtcBase<"ctc", "−ln of the probability of each sample'
                        Train_CtcIndex:$targetLengths, I64Attr:$blank);
   let results = (outs Train_CtcFloat:$loss, Train_CtcFloat:$alphas);
 }
-def Train_CtcGradOp : Train_CtcBase<"ctc_grad", "gradient of ctc by its log-probabilities", [Train_NotDifferentiable]> {
+def Train_CtcGradOp : Train_CtcBase<"ctc_grad", "gradient of ctc with respect to its log-probabilities",
+                                    [Train_NotDifferentiable]> {
   let description = [{
     β runs backwards as α runs forwards, without the step's own logProbs; the gradient of logProbs(t, c) is
-    −lossGrad · Σ e^(α_t(s) + β_t(s) + loss) over all s with l'_s = c. Alignments of probability 0 count nothing, so that a
+    −lossGrad · Σ e^(α_t(s) + β_t(s) + loss) over all s with l'_s = c. Alignments of probability 0 contribute nothing: a
     sample whose loss is ∞ has the gradient 0.
   }];
   let arguments = (ins Train_CtcFloat:$lossGrad, Train_CtcFloat:$logProbs, Train_CtcIndex:$targets,

@@ -57,7 +57,7 @@ def Train_GeluOp : Train_Unary<"gelu", "x Φ(x), or its tanh approximation"> {
 }
 def Train_GeluDerivativeOp : Train_Unary<"gelu_derivative", "the derivative of gelu: Φ(x) + x φ(x), or its tanh approximation's"> {
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<BoolAttr, "false">:$tanh);
-  let description = "One exponential and one rounding; as a product of other ops it would take several of each.";
+  let description = "Takes one exponential and one rounding; composed of other ops it would take several of each.";
 }
 def Train_FloorOp : Train_UnaryFlat<"floor", "largest integer not above x">;
 def Train_CeilOp : Train_UnaryFlat<"ceil", "smallest integer not below x">;
@@ -66,10 +66,10 @@ def Train_SignOp : Train_UnaryFlat<"sign", "−1, 0 or 1">;
 def Train_NotOp : Train_UnaryFlat<"not", "bitwise not; logical on i1">;
 
 def Train_StopGradientOp : Train_PointwiseOp<"stop_gradient", [SameOperandsAndResultType, Train_NotDifferentiable]> {
-  let summary = "x, through which no gradient passes";
+  let summary = "identity that stops the gradient";
   let description = [{
     PyTorch's `detach`. `source` names the mark: an exporter's op, a node of domain `tcc`, or a key of the recipe. Passes
-    before differentiate keep the op, prune-stops aside; elide-stops removes it right after.
+    before differentiate keep the op, except prune-stops; elide-stops removes it right after.
   }];
   let arguments = (ins Train_FloatTensor:$input, DefaultValuedAttr<StrAttr, "\"\"">:$source);
   let results = (outs Train_FloatTensor:$result);
@@ -111,7 +111,7 @@ def Train_AndOp : Train_BinaryFlat<"and", "bitwise and; logical on i1", [Commuta
 def Train_OrOp : Train_BinaryFlat<"or", "bitwise or; logical on i1", [Commutative]>;
 def Train_XorOp : Train_BinaryFlat<"xor", "bitwise exclusive or; logical on i1", [Commutative]>;
 def Train_ShiftLeftOp : Train_BinaryFlat<"shift_left", "a·2^b modulo 2^width; integers; 0 where b is not in [0, width)">;
-def Train_ShiftRightOp : Train_BinaryFlat<"shift_right", "⌊a/2^b⌋; integers; the sign's bits alone where b is not in [0, width)">;
+def Train_ShiftRightOp : Train_BinaryFlat<"shift_right", "⌊a/2^b⌋; integers; −1 or 0 where b is not in [0, width)">;
 
 def Train_CompareKind : I32EnumAttr<"CompareKind", "comparison", [
     I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>, I32EnumAttrCase<"le", 3>,

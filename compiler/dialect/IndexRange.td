@@ -19,11 +19,11 @@ def Train_IndexedAccess : OpInterface<"IndexedAccess"> {
 
 def Train_IntegerFlow : OpInterface<"IntegerFlow"> {
   let cppNamespace = "::tcc::train";
-  let description = "An op whose result elements each follow from one element of an operand, with constants beside it.";
+  let description = "An op that computes each result element from one element of an operand and constants.";
   let methods = [
     InterfaceMethod<[{
         The demand on elements of operand `operand` so that elements of result 0 satisfy `demand`. nullopt if it is not
-        known. A demand may be weaker than needed, never stronger: data that is good must not be refused.
+        known. A demand may be weaker than needed, never stronger: valid data must not be refused.
       }],
       "::std::optional<::tcc::train::IndexDemand>", "pullBack",
       (ins "unsigned":$operand, "const ::tcc::train::IndexDemand &":$demand)>

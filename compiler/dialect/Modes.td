@@ -10,8 +10,8 @@ class Train_Mode<string mnemonic, string text>
 }
 def Train_DropoutOp : Train_Mode<"dropout", "each element is 0 with probability `p`, else x/(1 − p); in inference x"> {
   let description = [{
-    Srivastava et al., JMLR 2014. `mask` is true for the elements that are kept. It follows from the key and `id` alone (see train.random), in every
-    element type the same; forward and backward draw it again instead of storing it.
+    Srivastava et al., JMLR 2014. `mask` is true for the elements that are kept. It depends on the key and `id` alone
+    (see train.random), not on the element type; the backward pass draws it again instead of storing it.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_RandomKey:$key, I64Attr:$id, F64Attr:$p);
   let results = (outs Train_FloatTensor:$result, Train_BoolTensor:$mask);

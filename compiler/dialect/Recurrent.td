@@ -28,15 +28,15 @@ class Train_RecurrentBase<string mnemonic, string text, list<Trait> traits>
 def Train_RecurrentOp : Train_RecurrentBase<"recurrent", "all steps of a recurrent layer in one direction",
                                             [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let description = [{
-    Gates lie one after another in the last dimension, as in ONNX: rnn 1, gru z r h, lstm i o f c. `projected` [T, B, G·H]
+    The last dimension concatenates the gates in ONNX's order: rnn 1, gru z r h, lstm i o f c. `projected` [T, B, G·H]
     is input and biases times their weights, `weight` [H, G·H] the recurrent weights, transposed. `extra`: an lstm's
-    peepholes i o f [3·H]; the bias of gru_reset_after's hidden part inside the reset gate [H]. `lengths` [B]: a sample's
-    state stays as it is in steps from its length on. `activations`, with alphas and betas, are ONNX's f, g, h; `clip` > 0
-    bounds their arguments; `coupled`: the forget gate is 1 − input gate.
+    peepholes i o f [3·H]; the bias of gru_reset_after's hidden part inside the reset gate [H]. `lengths` [B]: from the
+    step of its length on, a sample's state does not change. `activations`, with alphas and betas, are ONNX's f, g, h;
+    `clip` > 0 bounds their arguments; `coupled`: the forget gate is 1 − input gate.
 
     Results: `states` [T, B, H]; `last` [B, H], the state after the last step in the layer's direction; then
-    gru: gates z r h [T, B, 3·H]; gru_reset_after: z r q h [T, B, 4·H], where q is what the reset gate multiplies;
-    lstm: the last cell [B, H], gates i o f c [T, B, 4·H], cells [T, B, H]. Gates and cells are there for the gradient.
+    gru: gates z r h [T, B, 3·H]; gru_reset_after: z r q h [T, B, 4·H], where q is the value that the reset gate scales;
+    lstm: the last cell [B, H], gates i o f c [T, B, 4·H], cells [T, B, H]. The gradient reads gates and cells.
 
     Steps stay a loop inside one kernel, over a few samples at a time: compile time does not depend on the length, and the
     gradient of the weights is one product over all steps.

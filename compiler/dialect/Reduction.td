@@ -12,7 +12,7 @@ def Train_ReduceOp : Train_PureOp<"reduce", [DeclareOpInterfaceMethods<Train_Red
   let summary = "reduction over `dims`, which keep extent 1";
   let description = [{
     The gradient of max and min is shared equally by the elements that attain it, as PyTorch's amax.
-    emitElement is used where a reduction is computed per element instead of per loop nest: it loops.
+    emitElement emits a loop: it serves kernels that compute the whole reduction for each element.
   }];
   let arguments = (ins Train_ReduceKind:$kind, Train_Tensor:$input, DenseI64ArrayAttr:$dims);
   let results = (outs Train_Tensor:$result);
@@ -20,7 +20,7 @@ def Train_ReduceOp : Train_PureOp<"reduce", [DeclareOpInterfaceMethods<Train_Red
   let hasVerifier = 1;
 }
 def Train_ArgMaxOp : Train_PureOp<"argmax", [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Fusible>]> {
-  let summary = "index of the first (or last) largest element along `dim`, which keeps extent 1; `smallest` turns it around";
+  let summary = "index of the first (or last) largest (`smallest`: smallest) element along `dim`, which keeps extent 1";
   let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$smallest, DefaultValuedAttr<BoolAttr, "false">:$last);
   let results = (outs StaticShapeTensorOf<[I64]>:$result);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($input) `->` type($result)";

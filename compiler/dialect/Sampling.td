@@ -24,7 +24,8 @@ def Train_SpreadOp : Train_PureOp<"spread", [DeclareOpInterfaceMethods<Train_Loo
   let hasVerifier = 1;
 }
 def Train_SampleWeightGradOp : Train_PureOp<"sample_weight_grad", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
-  let summary = "result[b, t, p] = Σ_c,i input[b, c, indices[b, t, p], i] · grad[b, c, p, i]: derivative of sample by its weights";
+  let summary = "result[b, t, p] = Σ_c,i input[b, c, indices[b, t, p], i] · grad[b, c, p, i]";
+  let description = "The derivative of sample with respect to its weights.";
   let arguments = (ins Train_FloatTensor:$input, Train_IntTensor:$indices, Train_FloatTensor:$grad);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";

@@ -14,7 +14,7 @@ def Train_CumSumOp : Train_Scan<"cumsum", "running sum along `dim`"> {
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
 }
 def Train_CumProdOp : Train_Scan<"cumprod", "running product along `dim`"> {
-  let description = "Its gradient divides by nothing: what is before an element times a linear scan over what is behind.";
+  let description = "Gradient without division: product of the elements before times a linear scan of those after.";
   let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$exclusive, DefaultValuedAttr<BoolAttr, "false">:$reverse);
   let assemblyFormat = "$input `dim` `=` $dim attr-dict `:` type($result)";
 }
@@ -25,9 +25,9 @@ def Train_LinearScanOp : Train_Scan<"linear_scan", "h_i = factor_i · h_(i−1) 
 def Train_SortOp : Train_PureOp<"sort", [DeclareOpInterfaceMethods<Train_LoopKernel>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "the first elements of `input` in sorted order along `dim`, and their indices";
   let description = [{
-    The results' extent along `dim` says how many: all of them, or the first k. Equal elements stay in the order in which they
-    stood; NaN is beyond every number, as in PyTorch. Each row is a heap of the best k so far in the results' own memory: n
-    elements take n·log k steps and no scratch.
+    The results' extent along `dim` is the number of elements: all of them, or the first k. Equal elements keep their
+    order; NaN is larger than every number, as in PyTorch. Each row is a heap of the best k so far, in the results'
+    own memory: n elements take n·log k steps and no scratch.
   }];
   let arguments = (ins Train_Tensor:$input, I64Attr:$dim, DefaultValuedAttr<BoolAttr, "false">:$descending);
   let results = (outs Train_Tensor:$values, StaticShapeTensorOf<[I64]>:$indices);

@@ -10,8 +10,9 @@ def Train_ScatterKind : I32EnumAttr<"ScatterKind", "combination of an update wit
 def Train_GatherElementsOp : Train_PureOp<"gather_elements", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "result[.., m, ..] = input[.., indices[.., m, ..], ..] along `axis`";
   let description = [{
-    All three have one rank. The result may be smaller than `input` in other dimensions; `indices` have its shape, or extent 1
-    in other dimensions, where an index is shared. Negative indices count from the end, those out of range are clamped.
+    `input`, `indices` and result have one rank. The result may be smaller than `input` in other dimensions;
+    `indices` have its shape, or extent 1 in other dimensions, where an index is shared. Negative indices count from the
+    end, those out of range are clamped.
   }];
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
@@ -21,10 +22,10 @@ def Train_GatherElementsOp : Train_PureOp<"gather_elements", [DeclareOpInterface
 def Train_ScatterOp : Train_PureOp<"scatter", [DeclareOpInterfaceMethods<Train_LoopKernel, ["getInPlaceOperand"]>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "`init` with `updates` written at `indices` along `axis`, in order";
   let description = [{
-    `indices` and `updates` are to `init` as those of gather_elements and its result are to its input. The gradient of `set`
-    goes to the write that stayed, the last one in order; that of `mul` is the product of the others, also through zeros; that
-    of `max` and `min` is shared equally by all that attain the extreme, the initial element among them, as PyTorch's
-    scatter_reduce does.
+    Shapes are those of gather_elements, with `init` as its input and `updates` as its result. The gradient of `set`
+    goes to the last write of an element; that of `mul` is the product of the other factors, also if one is zero; that
+    of `max` and `min` is shared equally by all that attain the extreme, the initial element among them, as
+    PyTorch's scatter_reduce does.
   }];
   let arguments = (ins Train_ScatterKind:$kind, Train_Tensor:$init, Train_IntTensor:$indices, Train_Tensor:$updates, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);

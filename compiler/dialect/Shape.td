@@ -5,7 +5,7 @@ include "compiler/dialect/TrainDialect.td"
 
 def Train_ConstantOp : Train_PureOp<"constant", [ConstantLike, AllTypesMatch<["value", "result"]>, Train_NotDifferentiable,
                                                  DeclareOpInterfaceMethods<Train_Fusible>]> {
-  let summary = "a constant tensor; splats are inlined into kernels, others live in the plan";
+  let summary = "a constant tensor; splats are inlined into kernels, others are stored in the plan";
   let arguments = (ins ElementsAttr:$value);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$value attr-dict";

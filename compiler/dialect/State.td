@@ -7,7 +7,7 @@ def Train_VariableOp : Train_Op<"variable", [Symbol]> {
   let summary = "state that outlives a step: a parameter, frozen weight, optimizer moment or accumulator";
   let description = [{
     `role` is one of parameter, frozen, constant, optimizer, accumulator, held (hold-stops). Its first value is `fill` in
-    every element, else the model's initializer of its name (weights never enter the IR).
+    every element, else the model's initializer with its name (weights never enter the IR).
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, StrAttr:$role, OptionalAttr<F64Attr>:$fill,
                        OptionalAttr<ElementsAttr>:$value, DefaultValuedAttr<I64Attr, "-1">:$group);

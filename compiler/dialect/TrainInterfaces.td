@@ -28,7 +28,7 @@ def Train_Cost : OpInterface<"Cost"> {
   let description = "The cost of executing the op.";
   let methods = [
     InterfaceMethod<"Floating-point (or integer) operations of one execution.", "double", "getFlops", (ins)>,
-    InterfaceMethod<"True where computing again from the operands costs no more than reading the result: a fused kernel may repeat it.",
+    InterfaceMethod<"True if recomputing the result costs no more than reading it: a fused kernel may repeat it.",
       "bool", "isCheapToRecompute", (ins), "", "return false;">
   ];
 }
@@ -41,13 +41,13 @@ def Train_Fusible : OpInterface<"Fusible"> {
   }];
   let methods = [
     InterfaceMethod<[{
-        How result coordinates map to the coordinates of operand `operand` that one result element reads; a null map where
-        it reads several or data decides (gather, windows, loops).
+        Maps result coordinates to the coordinates of operand `operand` that one result element reads; a null map if it
+        reads several elements, or if data selects the element (gather, windows, loops).
       }],
       "::mlir::AffineMap", "getOperandMap", (ins "unsigned":$operand)>,
     InterfaceMethod<[{
-        The other way round, of an op that only moves: how the coordinates of an element of operand `operand` map to those of
-        its one copy in result 0; a null map where elements have none, or several.
+        The inverse of getOperandMap for an op that only moves elements: maps the coordinates of an element of operand
+        `operand` to those of its one copy in result 0; a null map if elements have no copy, or several.
       }],
       "::mlir::AffineMap", "getResultMap", (ins "unsigned":$operand), "", [{
         // A slice that cuts off the end has the identity's map, too.
@@ -65,8 +65,8 @@ def Train_Fusible : OpInterface<"Fusible"> {
 def Train_Reducible : OpInterface<"Reducible"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    A reduction over some dimensions of operand 0, which keep extent 1 in the result. Its tree is given by the shape alone:
-    see compiler/codegen/IterationSpace.h.
+    A reduction over some dimensions of operand 0, which keep extent 1 in the result. The shape alone determines its
+    tree: see compiler/codegen/IterationSpace.h.
   }];
   let methods = [
     InterfaceMethod<"Reduced dimensions, ascending.", "::llvm::SmallVector<int64_t>", "getReducedDims", (ins)>,
@@ -88,8 +88,8 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
     InterfaceMethod<"Bytes of scratch that a tile needs; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
     InterfaceMethod<[{
-        True where the loops find the elements of operand `number` (or of the result of that number) by
-        LoopBuilder::layout, and can do so with this one: fold-strides may then absorb surrounding movements.
+        True if the loops address operand `number` (or the result of that number) by LoopBuilder::layout, and support
+        this layout: fold-strides may then absorb surrounding transposes and slices.
       }],
       "bool", "acceptsLayout", (ins "bool":$isResult, "unsigned":$number, "const ::tcc::train::StridedLayout &":$layout), "",
       "return false;">,
@@ -104,7 +104,7 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
 
 def Train_LibraryCall : OpInterface<"LibraryCall"> {
   let cppNamespace = "::tcc::train";
-  let description = "The plan instruction that the op becomes where its target calls something for it.";
+  let description = "The plan instruction of an op that its target runs as a library call.";
   let methods = [
     InterfaceMethod<"Fills shapes, types and flags of the call; the target decides the rest (implementation, tiles, scratch).",
       "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>,
@@ -143,8 +143,8 @@ def Train_Reference : OpInterface<"Reference"> {
 def Train_Decomposable : OpInterface<"Decomposable"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    A composite: kept whole up to differentiation, since its own backward is better than that of its parts, then written
-    in terms of the core by decompose-composites.
+    A composite, which decompose-composites replaces by core ops. It is kept whole up to differentiation, because its
+    own gradient is better than that of its parts.
   }];
   let methods = [
     InterfaceMethod<"Builds the op from core ops; one value per result.", "::llvm::SmallVector<::mlir::Value>", "decompose",
@@ -155,7 +155,7 @@ def Train_Decomposable : OpInterface<"Decomposable"> {
 def Train_ModeDependent : OpInterface<"ModeDependent"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    An op that does one thing in training and another in inference (dropout, batch norm). The op itself is the training form; entries
+    An op whose training and inference forms differ (dropout, batch norm). The op itself is the training form; entries
     in inference mode take the result of buildInference, and write no state.
   }];
   let methods = [
@@ -171,8 +171,8 @@ def Train_StraightThrough : OpInterface<"StraightThrough"> {
     gradient check gives it a value with that derivative (hold-stops).
   }];
   let methods = [
-    InterfaceMethod<"Builds where the gradient passes: an i1 tensor of the result's shape.", "::mlir::Value", "buildPassing",
-      (ins "::mlir::OpBuilder &":$builder)>
+    InterfaceMethod<"Builds an i1 tensor of the result's shape: true where the gradient passes.",
+      "::mlir::Value", "buildPassing", (ins "::mlir::OpBuilder &":$builder)>
   ];
 }
 

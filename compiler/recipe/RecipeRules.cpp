@@ -64,7 +64,7 @@ Status finishOptimizer(Recipe &recipe) {
   auto cycles = recipe.schedule.numbers.find("cycle_momentum");
   if (recipe.schedule.kind == "one_cycle" && (cycles == recipe.schedule.numbers.end() || cycles->second != 0)) {
     if (!kind->numbers.count("momentum") && !kind->numbers.count("beta1"))
-      return error("{}schedule.kind \"one_cycle\" cycles momentum, which {} has not: set schedule.cycle_momentum "
+      return error("{}schedule.kind \"one_cycle\" cycles momentum, which {} does not have: set schedule.cycle_momentum "
                          "= false",
                          recipe.at("schedule.kind"), optimizer.kind);
     if (kind->numbers.count("momentum") && optimizer.numbers["momentum"] == 0) {

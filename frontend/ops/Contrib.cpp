@@ -46,7 +46,7 @@ Status biasSplitGelu(NodeImport &n) {
   TCC_TRY(sum, plus(n, n.expr(0), 1));
   Shape shape(train::shapeOf(sum));
   if (shape.empty() || shape.back() % 2)
-    return error("{} has no two halves", typeText(n.in(0)));
+    return error("{} cannot be halved along its last axis", typeText(n.in(0)));
   int64_t half = shape.back() / 2, last = int64_t(shape.size()) - 1;
   return n.result(n.expr(n.slice(sum, last, 0, half)) * geluOf(n.expr(n.slice(sum, last, half, half)), false));
 }

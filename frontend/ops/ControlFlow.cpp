@@ -179,7 +179,7 @@ public:
   Status run() {
     carried = n.inputs.size() < 2 ? 0 : n.inputs.size() - 2;
     if (size_t(body.input_size()) != carried + 2 || size_t(body.output_size()) < carried + 1)
-      return error("its body has {} inputs and {} outputs, which do not fit to {} carried values",
+      return error("its body has {} inputs and {} outputs, which do not match {} carried values",
                          body.input_size(), body.output_size(), carried);
     if (n.has(0)) {
       TCC_TRY(given, known(n, n.inputs[0], "trip count", help(n.inputs[0]).c_str()));
@@ -329,7 +329,7 @@ Status checkBody(const onnx::GraphProto *body, size_t inputs, int64_t scanned) {
   if (scanned < 1 || size_t(scanned) > inputs)
     return error("num_scan_inputs is {}, but there are {} inputs", scanned, inputs);
   if (size_t(body->input_size()) != inputs || size_t(body->output_size()) < inputs - size_t(scanned))
-    return error("its body has {} inputs and {} outputs, which do not fit to {} states and {} scanned inputs",
+    return error("its body has {} inputs and {} outputs, which do not match {} states and {} scanned inputs",
                        body->input_size(), body->output_size(), inputs - size_t(scanned), scanned);
   return Status::success();
 }
@@ -385,7 +385,7 @@ Status scan8(NodeImport &n) {
   const int64_t batch = n.shape(unsigned(states + 1))[0], steps = n.shape(unsigned(states + 1))[1];
   for (size_t k = 1; k < n.inputs.size(); ++k)
     if (n.shape(unsigned(k))[0] != batch || (k > states && n.shape(unsigned(k))[1] != steps))
-      return error("its inputs have not the same batch and number of steps");
+      return error("its inputs differ in batch or number of steps");
   if (batch > kMostNodes)
     return error("it is unrolled over {} samples; at most {} are supported", batch, kMostNodes);
   Shape lengths(size_t(batch), steps);

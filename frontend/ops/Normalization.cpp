@@ -127,7 +127,7 @@ Status lpNormalization(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   int64_t p = n.intAttr("p", 2);
   if (p != 1 && p != 2)
-    return error("a norm of order {}; ONNX has 1 and 2", p);
+    return error("p, the order of the norm, is {}; it must be 1 or 2", p);
   Expr x = n.expr(0);
   Expr norm = p == 1 ? x.apply<train::AbsOp>().sum({axis}) : root((x * x).sum({axis}));
   // A vector of zeros stays one.
@@ -150,7 +150,7 @@ Status localResponse(NodeImport &n) {
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   int64_t size = n.intAttr("size", 1);
   if (size < 1)
-    return error("a size of {}", size);
+    return error("size is {}; it must be at least 1", size);
   Expr x = n.expr(0);
   // A window over the channels alone.
   Expr squares = (x * x).reshape({shape[0], shape[1], countOf(shape.drop_front(2))});

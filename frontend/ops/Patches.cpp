@@ -86,7 +86,8 @@ Status maxUnpool(NodeImport &n) {
   for (size_t d = 0; fits && d < shape.size(); ++d)
     fits = natural[d] >= 1 && shape[d] >= natural[d];
   if (!fits)
-    return error("an output of {} where {} is the least", shapeText(shape), shapeText(natural));
+    return error("the output {} must have the batch and channels of {}, and extents of at least {}", shapeText(shape),
+                 typeText(n.in(0)), shapeText(natural));
   int64_t planes = x[0] * x[1], points = countOf(x.drop_front(2)),
           area = countOf(llvm::ArrayRef(natural).drop_front(2));
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
@@ -112,7 +113,7 @@ Status centerCropPad(NodeImport &n) {
   std::iota(all.begin(), all.end(), 0);
   TCC_TRY(axes, n.axes(n.intsAttr("axes").value_or(all), n.rank(0)));
   if (wanted.size() != axes.size())
-    return error("a shape of {} extents for {} axes", wanted.size(), axes.size());
+    return error("the shape has {} extents, but there are {} axes", wanted.size(), axes.size());
   Value x = n.in(0);
   Shape low(all.size(), 0), shape(n.shape(0));
   for (auto [i, axis] : llvm::enumerate(axes)) {

@@ -33,7 +33,7 @@ Expected<Expr> meanOf(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims)
   for (int64_t dim : dims)
     count *= train::shapeOf(x)[size_t(dim)];
   if (count == 0 && !train::isFloatTensor(x))
-    return error("the mean of no integers");
+    return error("the mean of an integer tensor without elements is undefined");
   return dims.empty() ? x : x.sum(dims) / double(count);
 }
 Expected<Expr> sumOfMagnitudes(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {

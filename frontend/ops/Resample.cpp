@@ -194,7 +194,7 @@ Status resize(NodeImport &n) {
       return error("a region of interest of {} numbers for {} axes", region.size(), dims.size());
   }
   if ((sizes.empty() ? scales.size() : sizes.size()) != dims.size())
-    return error("it has not one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
+    return error("it needs one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
   llvm::SmallVector<Axis> axes;
   for (int64_t extent : n.shape(0))
     axes.push_back({extent, extent, 1});

@@ -28,7 +28,7 @@ Status splitToSequence(NodeImport &n) {
     TCC_TRY(given, n.ints(1));
     if (n.rank(1) == 0) {
       if (given[0] < 1)
-        return error("parts of {} elements", given[0]);
+        return error("split is {}; a part has at least 1 element", given[0]);
       if (extent / given[0] > kMostNodes)
         return error("it makes {} parts; at most {} are supported", extent / given[0], kMostNodes);
       for (int64_t begin = 0; begin < extent; begin += given[0])

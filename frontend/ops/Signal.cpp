@@ -33,7 +33,7 @@ Expected<int64_t> count(NodeImport &n, unsigned i, const char *what) {
 Status cosineWindow(NodeImport &n, double a0, double a1, double a2) {
   TCC_TRY(size, count(n, 0, "size"));
   if (size < 0)
-    return error("a window of {} elements", size);
+    return error("its size is {}; it must be at least 0", size);
   (void)n.table({size});
   Type element = n.elementType(int32_t(n.intAttr("output_datatype", onnx::TensorProto::FLOAT)));
   if (!element)
@@ -64,7 +64,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   int64_t parts = from.back(), length = t.length;
   bool toReal = t.inverse && t.onesided;
   if (length < 1)
-    return error("a transform of {} points", length);
+    return error("dft_length is {}; it must be at least 1", length);
   // What is missing counts as zeros, and what is too much is not read.
   int64_t read = std::min(from[size_t(dim)], toReal ? length / 2 + 1 : length);
   int64_t made = t.onesided && !t.inverse ? length / 2 + 1 : length;

@@ -33,9 +33,9 @@ Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t ot
 Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel) {
   size_t rank = spatial.size();
   if (rank < 1 || rank > 3)
-    return error("{} spatial dimensions; this version does 1 to 3", rank);
+    return error("{} spatial dimensions; 1 to 3 are supported", rank);
   if (kernel.size() != rank)
-    return error("kernel {} for {} spatial dimensions", shapeText(kernel), rank);
+    return error("kernel {} does not fit {} spatial dimensions", shapeText(kernel), rank);
   Window w;
   w.kernel.assign(kernel.begin(), kernel.end());
   TCC_TRY(strides, perAxis(n, "strides", rank, 1, 1));
@@ -108,7 +108,7 @@ Status convTranspose(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
   size_t rank = x.size() - 2;
   if (rank > 3)
-    return error("{} spatial dimensions; this version does 1 to 3", rank);
+    return error("{} spatial dimensions; 1 to 3 are supported", rank);
   int64_t groups = n.intAttr("group", 1);
   if (groups < 1 || weight[0] != x[1] || x[1] % groups)
     return error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
@@ -275,7 +275,7 @@ Status lpPool(NodeImport &n) {
   shape.append(window.output);
   int64_t p = n.intAttr("p", 2);
   if (p < 1)
-    return error("a norm of order {}; it must be at least 1", p);
+    return error("p, the order of the norm, is {}; it must be at least 1", p);
   return n.result(windowNorm(n, p, [&](const Expr &powers) {
     return n.expr(train::SumPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(powers)), powers.value,
                                            window.kernel, window.strides, window.dilations, window.padsBegin)
@@ -295,7 +295,7 @@ Status globalLpPool(NodeImport &n) {
     return error("{} is not [N, C, spatial…]", typeText(n.in(0)));
   int64_t p = n.intAttr("p", 2);
   if (p < 1)
-    return error("a norm of order {}; it must be at least 1", p);
+    return error("p, the order of the norm, is {}; it must be at least 1", p);
   return n.result(windowNorm(n, p, [&](const Expr &powers) { return powers.sum(spatialDims(n)); }));
 }
 

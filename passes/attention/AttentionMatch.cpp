@@ -171,7 +171,7 @@ bool AttentionMatcher::walkUp(AxisLayout layout) {
       return fail(found.softmax, "its input does not come from a product of queries and keys");
     if (auto product = dyn_cast<MatMulOp>(op)) {
       if (product.getAddend())
-        return fail(op, "the product of queries and keys adds to something");
+        return fail(op, "the product of queries and keys has an addend");
       found.scores = product;
       scoresLayout = layout;
       return true;
@@ -254,7 +254,7 @@ bool AttentionMatcher::binaryStep(Operation *op, Value &current, const AxisLayou
     if (isa<DivOp>(op) && side == 1)
       return fail(op, "scores are a divisor");
     if (leadsToProduct(other) && llvm::is_contained(chain, other))
-      return fail(op, "scores are multiplied with themselves");
+      return fail(op, "scores are multiplied by themselves");
     tensors.push_back({{other, layout}, isa<DivOp>(op), op});
   }
   current = op->getOperand(side);
@@ -323,14 +323,16 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
         if (!isa<MatMulOp, DropoutOp, CastOp>(candidate) && !isRearrangement(candidate))
           user = candidate;
       if (llvm::all_of(users, [](Operation *candidate) { return isa<MatMulOp>(candidate); }))
-        return fail(users.back(), "the weights multiply two things", true);
+        return fail(users.back(), "several products read the weights", true);
       return fail(user, "attention weights kept: read by " + readerText(user, current), true);
     }
     if (isa<func::ReturnOp>(user))
       return fail(user, "attention weights kept: read by " + readerText(user, current), true);
     if (auto product = dyn_cast<MatMulOp>(user)) {
-      if (product.getLhs() == product.getRhs() || product.getAddend())
-        return fail(user, "the product of weights and values adds to something");
+      if (product.getLhs() == product.getRhs())
+        return fail(user, "the weights are multiplied by themselves");
+      if (product.getAddend())
+        return fail(user, "the product of weights and values has an addend");
       found.product = product;
       weightsOperand = product.getLhs() == current ? 0 : 1;
       weightsLayout = layout;

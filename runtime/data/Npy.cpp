@@ -126,7 +126,7 @@ Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, limits:
   std::string where = fmt::format("{}: member {}", dataset.path, archive.member());
   std::string name = archive.member().substr(0, archive.member().size() - 4), text(12, 0);
   if (dataset.find(name))
-    return error("{}: it is there twice", where);
+    return error("{}: the name occurs twice", where);
   auto readText = [&](size_t begin) {
     return archive.read(reinterpret_cast<std::byte *>(text.data()) + begin, text.size() - begin);
   };

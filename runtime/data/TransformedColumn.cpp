@@ -115,7 +115,7 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
   for (const TransformSpec &spec : specs) {
     TransformPointer transform = makeTransform(spec);
     if (!transform)
-      return error("{}: not in this version", spec.place());
+      return error("{}: this version has no such transform", spec.place());
     Expected<ImageShape> after = transform->shapeAfter(shape);
     if (!after)
       return after.status().withContext(fmt::format("{}: column '{}' {}", spec.place(), column->name(),

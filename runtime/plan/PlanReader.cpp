@@ -89,7 +89,7 @@ Status PlanReader::check() {
   const char *data = storage->data;
   uint64_t bytes = storage->bytes;
   if (bytes < sizeof(kMagic) || std::memcmp(data, kMagic, sizeof(kMagic)) != 0)
-    return error("not a plan: it does not start as one (plans are made by tcc)");
+    return error("not a plan: its first bytes are not those of a plan; give a file that tcc wrote");
   if (bytes < kPreambleBytes + sizeof(uint64_t))
     return error("header: the plan is cut short after {} bytes; compile again", bytes);
   uint32_t version = readU32(data + 8);

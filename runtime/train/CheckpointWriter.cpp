@@ -82,7 +82,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   try {
     thread = std::thread(std::move(work));
   } catch (const std::system_error &problem) {
-    finish(error("the system starts no thread: {}", problem.what()), begun);
+    finish(error("cannot start a thread: {}", problem.what()), begun);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   std::unique_lock lock(mutex);

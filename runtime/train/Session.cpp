@@ -82,8 +82,8 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return wanted;
   const uint64_t needed = plan::variantBytes(plan, 0, wanted);
   if (fixed)
-    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the card, the memory budget is {}; compile with that "
-                              "tcc --memory-budget",
+    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the card, the memory budget is {}; compile with "
+                              "tcc --memory-budget set to it",
                               options.planPath, formatBytes(needed), needed, formatBytes(budget)),
                   kExitOverBudget);
   if (options.threads)

@@ -67,7 +67,7 @@ class Gradcheck(EndToEnd):
         model, recipe, _, _ = case("mlp")
         self.refuse(1, [r"nothing\.safetensors"], "tcc", "gradcheck", model, "--recipe", recipe, "--data", "nothing.safetensors")
         data = self.save("d.safetensors", other=np.zeros(3, np.float32))
-        self.refuse(1, [r"^error: .*d\.safetensors: '.*' is not there"], "tcc", "gradcheck", model, "--recipe", recipe, "--data", data)
+        self.refuse(1, [r"^error: .*d\.safetensors: '.*' is missing"], "tcc", "gradcheck", model, "--recipe", recipe, "--data", data)
         self.refuse(2, ["--parameter nothing.*: no trained parameter"], "tcc", "gradcheck", model, "--recipe", recipe,
                     "--parameter", "nothing*")
 

@@ -55,7 +55,7 @@ class Pack(EndToEnd):
                               (head + "a,0,x,4\n", "p.csv:2: lower and upper must be integers"),
                               (head + "a,3,3,4\n", "p.csv:2: a lives from 3 to 3"),
                               (head + "a,0,1,-4\n", "p.csv:2: size must be"),
-                              (head + "a,0,1,4\na,0,1,4\n", "p.csv:3: the id a is there twice")]:
+                              (head + "a,0,1,4\na,0,1,4\n", "p.csv:3: the id a occurs twice")]:
             with self.subTest(message):
                 self.refuse(1, [message], "tcc-plan", "pack", self.write("p.csv", text.encode()))
         self.refuse(1, ["nothing.csv: cannot open"], "tcc-plan", "pack", "nothing.csv")
@@ -185,7 +185,7 @@ class Remat(EndToEnd):
                                ({"format": 1, "nodes": [{"name": "c", "cost": 1, "bytes": 1 << 60}], "edges": []}, "node 0 (c): costs or"),
                                ({"format": 1, "nodes": [node, node], "edges": [[1, 0]]}, "edge 0 [1,0]"),
                                ({"format": 1, "nodes": [node, node], "edges": [[0, 1], [0, 7]]}, "edge 1 [0,7]: there are 2 nodes"),
-                               ({"format": 1, "nodes": [node, node], "edges": [[0, 1], [0, 1]]}, "the edge [0, 1] is there twice"),
+                               ({"format": 1, "nodes": [node, node], "edges": [[0, 1], [0, 1]]}, "the edge [0, 1] occurs twice"),
                                ({"format": 1, "nodes": [node], "edges": [["x", 0]]}, "edge 0: must be")]:
             with self.subTest(message):
                 text = graph if isinstance(graph, str) else json.dumps(graph)

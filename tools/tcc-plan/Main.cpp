@@ -26,7 +26,7 @@ int tools::printError(const Status &status) {
 }
 
 void tools::SearchLimits::addTo(CLI::App &app, const std::string &unit, const std::string &usual) {
-  app.add_option("--work", work, "how hard to try, in " + unit + "; default: " + usual)->check(CLI::PositiveNumber);
+  app.add_option("--work", work, "limit on the search, in " + unit + "; default: " + usual)->check(CLI::PositiveNumber);
   app.add_option("--deadline", deadline, "stop after this many seconds: the answer may differ from run to run")
       ->check(CLI::PositiveNumber);
 }

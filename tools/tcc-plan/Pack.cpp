@@ -93,7 +93,7 @@ Expected<Table> readTable(const std::string &path) {
       return error("{}:{}: {} lives from {} to {}: upper must be larger than lower", path, number, buffer.name,
                          buffer.first, upper);
     if (!ids.insert(buffer.name).second)
-      return error("{}:{}: the id {} is there twice", path, number, buffer.name);
+      return error("{}:{}: the id {} occurs twice", path, number, buffer.name);
     if (buffer.bytes > kLargest || (total += buffer.bytes) > kLargest)
       return error("{}:{}: the sizes add up to more than 2^61 bytes", path, number);
     buffer.last = upper - 1;
@@ -128,8 +128,8 @@ int packCommand(int argc, char **argv) {
   app.add_option("PROBLEM", problem, "CSV file")->required();
   auto *bounded = app.add_option("--capacity", capacity, "size of the arena: bytes, or with KiB, MiB, GiB")
                       ->transform(CLI::AsSizeValue(false));
-  app.add_option("-o,--output", output, "the answer; default: standard output");
-  limits.addTo(app, "limit on the work: visits of a buffer at one time", std::to_string(kDefaultWork));
+  app.add_option("-o,--output", output, "write the answer to this file; default: standard output");
+  limits.addTo(app, "visits of a buffer at one time", std::to_string(kDefaultWork));
   Arguments arguments = readArguments(app, argc, argv);
   if (arguments.answered)
     return kExitDone;

@@ -148,13 +148,13 @@ int rematCommand(int argc, char **argv) {
   bool asJson = false, wholeFrontier = false, keepOrder = false;
   app.add_option("GRAPH", path, "JSON file")->required();
   auto *budgetOption =
-      app.add_option("--budget", budgetText, "bytes, or with KiB, MiB, GiB, or N% of the peak of the given order");
+      app.add_option("--budget", budgetText, "budget: bytes, or with KiB, MiB, GiB, or N% of the given order's peak");
   auto *frontierOption =
       app.add_flag("--frontier", wholeFrontier, "list points from least memory to no recomputation")
           ->excludes(budgetOption);
-  app.add_flag("--json", asJson, "the answer as JSON on standard output; without it a table");
-  app.add_option("-o,--output", output, "the answer as JSON into this file");
-  app.add_flag("--keep-order", keepOrder, "first executions follow the given order");
+  app.add_flag("--json", asJson, "print the answer as JSON instead of a table");
+  app.add_option("-o,--output", output, "write the answer as JSON to this file");
+  app.add_flag("--keep-order", keepOrder, "keep first executions in the given order");
   app.add_option("--link", command.graph.problem.linkBytesPerCost,
                  "allow storing outputs in host memory: bytes that the link moves in a unit of cost")
       ->check(CLI::Range(Bytes(1), Bytes(1) << 53));

@@ -89,7 +89,7 @@ Expected<RematGraphFile> readRematGraph(const std::string &path) {
     std::vector<int> &inputs = graph.problem.inputs[v];
     std::sort(inputs.begin(), inputs.end());
     if (auto twice = std::adjacent_find(inputs.begin(), inputs.end()); twice != inputs.end())
-      return error("{}: the edge [{}, {}] is there twice", path, *twice, v);
+      return error("{}: the edge [{}, {}] occurs twice", path, *twice, v);
   }
   return graph;
 }

@@ -75,7 +75,7 @@ std::vector<std::byte> bytesFor(const plan::TensorType &type) {
 
 Status checkIndex(double value, const IndexRange &range, const std::string &where) {
   if (range.rows && (value < -double(*range.rows) || value >= double(*range.rows)))
-    return error("{}: value {:.0f} is outside of what the model indexes with it: 0 to {}", where, value,
+    return error("{}: value {:.0f} is outside of the range of the index, 0 to {}", where, value,
                        *range.rows - 1);
   return Status::success();
 }
@@ -123,7 +123,7 @@ Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::s
     std::string where = fmt::format("{}: '{}'", path, column);
     const runtime::Tensor *tensor = file->find(column);
     if (!tensor)
-      return error("{} is not there; the model's input '{}' needs {}", where, port.name(), plan::typeName(type));
+      return error("{} is missing; the model's input '{}' needs {}", where, port.name(), plan::typeName(type));
     // As many samples as the program takes, from the front: the sample axis is the first.
     bool fits = tensor->type.dims_size() == type.dims_size();
     for (int i = 0; fits && i < type.dims_size(); ++i)

@@ -293,7 +293,8 @@ int compileCommand(int argc, char **argv) {
                  "cpu[:v3|:v4|:v4-bf16|:amx] or cuda:sm_80|sm_86|sm_89|sm_90|sm_100|sm_120; several make one plan with a "
                  "program for each, of which trun takes the best that runs; default: this machine's level")
       ->allow_extra_args(false);
-  app.add_option("--threads", options.maxWorkers, "workers that --memory-budget holds for; any number may run the plan; default: 8")
+  app.add_option("--threads", options.maxWorkers,
+                 "number of workers that --memory-budget assumes; the plan runs with any number; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--memory-budget", budget,
                  "limit on state and arena together: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; "

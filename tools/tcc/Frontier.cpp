@@ -69,7 +69,8 @@ int frontierCommand(int argc, char **argv) {
   bool json = false;
   model.add(app);
   app.add_option("--target", options.target, "cpu[:v3|:v4]; default: this machine's level");
-  app.add_option("--threads", options.maxWorkers, "workers that the arenas are for; any number may run a plan; default: 8")
+  app.add_option("--threads", options.maxWorkers,
+                 "number of workers that the arenas are sized for; a plan runs with any number; default: 8")
       ->check(CLI::Range(1, 1024));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--json", json, "print JSON for programs");

@@ -37,10 +37,10 @@ void ModelArguments::add(CLI::App &app, bool several) {
       ->required()
       ->expected(1, several ? INT_MAX : 1);
   app.add_option("--recipe", recipe, "loss, optimizer and other settings of the training (TOML)");
-  app.add_option("--set", settings, "KEY=VALUE: a recipe key")->allow_extra_args(false);
+  app.add_option("--set", settings, "KEY=VALUE: set a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
-  app.add_option("--fix", fixed, "INPUT=VALUE: an input that is a setting: a number, a list, FILE.safetensors:TENSOR")
+  app.add_option("--fix", fixed, "INPUT=VALUE: make an input a constant: a number, a list, or FILE.safetensors:TENSOR")
       ->allow_extra_args(false);
   app.add_flag("--dequantize", dequantize,
                "convert a quantised model to floating point first: 8-bit weights become parameters");

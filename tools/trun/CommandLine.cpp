@@ -37,9 +37,10 @@ void addTarget(CLI::App &app, Options &options) {
 void addDevice(CLI::App &app, Options &options, Raw &raw) {
   addTarget(app, options);
   app.add_option("--device", options.session.device,
-                 fmt::format("{} (default: the one of the target that runs); null checks everything and computes nothing",
+                 fmt::format("device: {} (default: that of the target); null checks everything and computes nothing",
                              fmt::join(runtime::deviceNames(), ", ")));
-  app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
+  app.add_option("--threads", options.session.threads,
+                 "number of workers; 0 (default): as many as this process may use and a memory budget allows")
       ->check(CLI::Range(0u, 4096u));
   addBudget(app, raw);
 }
@@ -61,11 +62,11 @@ void addFrom(CLI::App &app, Options &options) {
 
 void addTrain(CLI::App &app, Options &options, Raw &raw) {
   runtime::TrainOptions &train = options.train;
-  app.add_option("PLAN", options.session.planPath, "the plan that tcc wrote; a resumed run has its own");
+  app.add_option("PLAN", options.session.planPath, "the plan that tcc wrote; default with --resume: the run's plan");
   app.add_option("--data", train.data,
-                 "training data: a file, a folder, or the start of IDX names; a resumed run knows its own");
+                 "training data: a file, a folder, or the start of IDX names; default with --resume: the run's");
   app.add_option("--eval-data", train.evalData, "data to evaluate on");
-  auto *steps = app.add_option("--steps", raw.steps, "updates in all")->check(CLI::NonNegativeNumber);
+  auto *steps = app.add_option("--steps", raw.steps, "total number of updates")->check(CLI::NonNegativeNumber);
   app.add_option("--epochs", raw.epochs, "total passes over the data; default 1")
       ->check(CLI::NonNegativeNumber)
       ->excludes(steps);
@@ -73,9 +74,9 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--resume", train.resume,
                  "RUN[@STEP]: continue this run from its checkpoint, with its plan, data and options; options given "
                  "here override the run's");
-  app.add_option("--init", train.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
+  app.add_option("--init", train.init, "start from WEIGHTS.safetensors, or RUN[@STEP|@best|@last]");
   app.add_flag("--init-partial", train.initPartial, "with --init: take the weights that fit, and list the rest");
-  auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "a new order every epoch (default)");
+  auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "draw a new order every epoch (default)");
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
   app.add_option("--seed", raw.seed, "seed of the sample order and of random numbers (dropout); default: the recipe's")
       ->check(CLI::NonNegativeNumber);
@@ -87,18 +88,20 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--log-every", raw.logEvery, "updates between progress lines")->check(CLI::NonNegativeNumber);
   app.add_option("--max-time", raw.maxTime,
-                 "90s, 30m, 2h, 1d12h: end after so long, with a checkpoint, as a signal would");
+                 "90s, 30m, 2h, 1d12h: stop after this time, with a checkpoint, like a signal");
   app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
-  app.add_option("--workers", raw.workers, "threads that read batches ahead; 0: the training thread reads; default: as many as this process may use where samples are decoded or transformed")
+  app.add_option("--workers", raw.workers,
+                 "threads that read batches ahead; 0: the training thread reads; default: as many as this process may "
+                 "use if samples are decoded or transformed")
       ->check(CLI::Range(int64_t(0), int64_t(1024)));
-  app.add_option("--nproc", raw.processes, "processes: only 1");
+  app.add_option("--nproc", raw.processes, "number of processes; only 1 is supported");
   addSettings(app, options);
   addDevice(app, options, raw);
 }
 
 void addIo(CLI::App &app, Options &options, Raw &raw) {
   addPlan(app, options);
-  app.add_option("--inputs", options.inputs, "tensors by input name, e.g. IN.safetensors")->required();
+  app.add_option("--inputs", options.inputs, "file to read, .safetensors: a tensor per input name")->required();
   app.add_option("--outputs", options.outputs, "file to write, .safetensors")->required();
   addFrom(app, options);
   addSettings(app, options);
@@ -119,7 +122,8 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine's roofline first");
   addSettings(app, options);
   addTarget(app, options);
-  app.add_option("--threads", options.session.threads, "workers; 0 (default): as many as this process may use, and as fit into a memory budget")
+  app.add_option("--threads", options.session.threads,
+                 "number of workers; 0 (default): as many as this process may use and a memory budget allows")
       ->check(CLI::Range(0u, 4096u));
   addBudget(app, raw);
 }
@@ -245,9 +249,9 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     break;
   case Options::Command::Export:
     app.description("Writes trained weights as model.onnx or weights.safetensors.");
-    app.add_option("RUN", options.run, "RUN[@STEP|@best|@last]")->required();
+    app.add_option("RUN", options.run, "checkpoint to export: RUN[@STEP|@best|@last]")->required();
     app.add_option("-o,--output", options.output, "file to write: .onnx or .safetensors")->required();
-    app.add_flag("--ema", options.ema, "the averaged weights");
+    app.add_flag("--ema", options.ema, "export the averaged weights");
     app.add_flag("--keep-mode", options.keepMode, "keep BatchNormalization and Dropout in the mode of the import");
     break;
   case Options::Command::Verify:
@@ -267,11 +271,11 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addSettings(app, options);
     break;
   case Options::Command::LrFind:
-    app.description("Trains in memory while the learning rate grows by one factor an update, and prints the loss beside "
-                    "it: a rate to start from. Nothing is written.");
+    app.description("Trains in memory while the learning rate grows by one factor per update; prints the loss at each "
+                    "rate, and a rate to start from. Writes nothing.");
     addPlan(app, options);
     app.add_option("--data", options.lrFind.data, "training data: a file, a folder, or the start of IDX names")->required();
-    app.add_option("--init", options.lrFind.init, "WEIGHTS.safetensors, or RUN[@STEP|@best|@last], to start from");
+    app.add_option("--init", options.lrFind.init, "start from WEIGHTS.safetensors, or RUN[@STEP|@best|@last]");
     app.add_option("--start", options.lrFind.start, "the first rate (default 1e-7)")->check(CLI::PositiveNumber);
     app.add_option("--end", options.lrFind.end, "the last rate (default 10)")->check(CLI::PositiveNumber);
     app.add_option("--steps", options.lrFind.steps, "updates (default 100)")->check(CLI::Range(2u, 1000000u));
@@ -281,7 +285,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     break;
   case Options::Command::Sweep:
     app.description("Trains once for each combination of the values in --set KEY=V1,V2 and each seed, in OUT/1, OUT/2, …; "
-                    "prints the runs, best first. The same command goes on with a sweep that was stopped.");
+                    "prints the runs, best first. The same command continues a stopped sweep.");
     addTrain(app, options, raw);
     app.add_option("--seeds", options.seeds, "runs of each combination, with seeds from --seed on (default 1)")
         ->check(CLI::Range(1u, 100000u));

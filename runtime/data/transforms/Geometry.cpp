@@ -51,7 +51,8 @@ public:
   Status apply(Image &image, Image &spare, Random &) const override {
     const Size size = sizeFor(image.height, image.width);
     if (size.height == 0 || size.width == 0)
-      return error("an image of {}x{} becomes {}x{}", image.width, image.height, size.width, size.height);
+      return error("an image of {}x{} would become {}x{}, which has no pixels", image.width, image.height,
+                   size.width, size.height);
     resample(image, {0, 0, image.height, image.width}, size.height, size.width, filter, antialias, spare);
     std::swap(image, spare);
     return Status();

@@ -107,7 +107,7 @@ TEST_F(DataFile, TheFirstSamplesAreConverted) {
 
 TEST_F(DataFile, AMissingTensorIsNamed) {
   addGood();
-  EXPECT_NE(read().message().find("'labels' is not there"), std::string::npos);
+  EXPECT_NE(read().message().find("'labels' is missing"), std::string::npos);
 }
 
 TEST_F(DataFile, ARowThatIsNotThereIsRefused) {
