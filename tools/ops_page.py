@@ -30,7 +30,7 @@ Written by `tools/ops_page.py`; a test fails where it no longer lists what `tcc 
 - **Opsets**: versions of the op's domain, of the 7 to 28 that are read of ONNX's own. Each is read as it is: no version is converted into another. A model of an older opset is read where opset 7 changed none of its ops.
 - **Read by**: the importer's table (`frontend/ops/`), or the function by which ONNX defines the op.
 - **Backward**: *checked* by finite differences in f64 over as many combinations of attributes and versions as the number says, and against PyTorch's numbers where mathematics leaves a choice; else why there is no derivative. Integer and boolean inputs have none anywhere, and neither has what decides shapes.
-- **Computed by**: oneDNN (*library*) for single-precision products and convolutions, kernels generated for the model (*generated*) for the rest and for all other types; *nothing* where an op only renames memory or is folded when the model is compiled.
+- **Computed by**: our own calls and oneDNN (*library*) for single-precision products and convolutions, kernels generated for the model (*generated*) for the rest and for all other types; *nothing* where an op only renames memory or is folded when the model is compiled.
 - **Tested by**: official node tests of ONNX that hold the op and are in scope, and cases of the table in `test/e2e/op_cases/`, whose values are compared with ONNX's reference (or onnxruntime where that is no judge) at every opset where the op changed.
 
 Where ONNX's reference evaluator and onnxruntime differ, [ops-differences.md](ops-differences.md) lists what was compared and which of them is followed: in `Resize`, for one, corners are aligned with the last element of the output, not with a fractional length.
