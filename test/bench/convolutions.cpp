@@ -8,15 +8,16 @@
 // TCC_TEST_LEVEL names the level; the library takes what the machine has unless ONEDNN_MAX_CPU_ISA says otherwise.
 //
 //===----------------------------------------------------------------------===//
+#include "test/bench/LeastTime.h"
 #include "test/unit/runtime/LibraryFixture.h"
 
-#include <chrono>
 #include <cstdio>
-#include <limits>
 
 using namespace tcc;
 using namespace tcc::test;
 using Kind = plan::ConvolutionCall;
+
+using tcc::bench::leastMilliseconds;
 
 namespace {
 struct Layer {
@@ -59,18 +60,6 @@ struct Result {
   double milliseconds = 0, scratchMiB = 0;
   std::string how;
 };
-
-template <typename Run> double leastMilliseconds(Run run) {
-  double least = std::numeric_limits<double>::max(), total = 0;
-  for (int i = 0; i < 5 || total < 400; ++i) {
-    auto begin = std::chrono::steady_clock::now();
-    run();
-    double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    least = std::min(least, took);
-    total += took;
-  }
-  return least;
-}
 
 Result ours(Kind call, const Floats &first, const Floats &second, const Floats &result) {
   auto needs = test::query(call);

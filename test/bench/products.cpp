@@ -12,22 +12,23 @@
 //   g++ -std=c++20 -O2 -fopenmp -DONEDNN_ALONE -I FOLDER/include test/bench/products.cpp -L FOLDER/lib -l:libdnnl.so.3
 //
 //===----------------------------------------------------------------------===//
+#include "LeastTime.h"
 #ifndef ONEDNN_ALONE
 #include "test/unit/runtime/LibraryFixture.h"
 #endif
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <sys/mman.h>
 #include <vector>
+
+using tcc::bench::leastMilliseconds;
 
 namespace {
 /// rows × inputs, by inputs × outputs.
@@ -69,18 +70,6 @@ private:
   float *words;
 };
 
-template <typename Run> double leastMilliseconds(Run run) {
-  double least = std::numeric_limits<double>::max(), total = 0;
-  for (int i = 0; i < 5 || total < 300; ++i) {
-    auto begin = std::chrono::steady_clock::now();
-    run();
-    double took = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    least = std::min(least, took);
-    total += took;
-  }
-  return least;
-}
-
 /// One call of the library, which may use its own layout inside but reads and writes ours.
 double whole(const Product &p, bool narrow, float *a, float *b, float *c) {
   omp_set_num_threads(1);
@@ -110,13 +99,7 @@ using Call = plan::MatmulCall;
 
 /// The call with its choice of tiles made by hand.
 double tiled(Call call, const runtime::MatmulTiling &t, Call::Implementation implementation, float *a, float *b, float *c) {
-  call.set_implementation(implementation);
-  call.set_tile_batch(t.tileBatch);
-  call.set_tile_m(t.tileM);
-  call.set_tile_n(t.tileN);
-  call.set_chunk_k(t.chunkK);
-  call.set_block_k(t.blockK);
-  call.set_numerics(runtime::numericsOf(implementation));
+  target::cpu::setTiling(call, implementation, t);
   auto shape = runtime::shapeOf(call);
   if (implementation == Call::LIBRARY)
     call.set_library_scratch_bytes(runtime::libraryScratchBound(*shape, t, *runtime::levelFromName(test::testLevel())));

@@ -9,16 +9,6 @@ namespace tcc::target::cpu {
 namespace {
 using Call = plan::MatmulCall;
 
-void setTiling(Call &call, Call::Implementation implementation, const runtime::MatmulTiling &t) {
-  call.set_implementation(implementation);
-  call.set_tile_batch(t.tileBatch);
-  call.set_tile_m(t.tileM);
-  call.set_tile_n(t.tileN);
-  call.set_chunk_k(t.chunkK);
-  call.set_block_k(t.blockK);
-  call.set_numerics(runtime::numericsOf(implementation));
-}
-
 /// Implementation and tiles. With AVX2 alone the library's products allocate megabytes at each call: none is made there.
 Status decide(Call &call, const runtime::MatmulShape &s, runtime::CpuLevel level, const CpuModel &model) {
   bool hasPanels = runtime::hasPanels(level, call.dtype());
@@ -44,6 +34,16 @@ Status decide(Call &call, const runtime::MatmulShape &s, runtime::CpuLevel level
   return Status::success();
 }
 } // namespace
+
+void setTiling(Call &call, Call::Implementation implementation, const runtime::MatmulTiling &t) {
+  call.set_implementation(implementation);
+  call.set_tile_batch(t.tileBatch);
+  call.set_tile_m(t.tileM);
+  call.set_tile_n(t.tileN);
+  call.set_chunk_k(t.chunkK);
+  call.set_block_k(t.blockK);
+  call.set_numerics(runtime::numericsOf(implementation));
+}
 
 Expected<Choice> choose(Call &call, runtime::CpuLevel level, const CpuModel &model) {
   call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));

@@ -30,6 +30,10 @@ Expected<Choice> choose(plan::MatmulCall &call, runtime::CpuLevel level, const C
 /// Likewise. The error names the dimension that does not fit.
 Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, const CpuModel &model);
 
+/// Writes an implementation, its tiles and its numerics version into the call.
+void setTiling(plan::MatmulCall &call, plan::MatmulCall::Implementation implementation,
+               const runtime::MatmulTiling &tiling);
+
 /// The parts of the choice, one file each.
 runtime::MatmulTiling chooseLibraryTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 bool suitsPanels(const runtime::MatmulShape &shape, const CpuModel &model);

@@ -77,14 +77,14 @@ void cutWeightGradient(Kind &call, const Problem &p) {
   auto wanted = std::max<int64_t>(1, std::min(p.model.tiles, static_cast<int64_t>(p.flops() / p.model.tileFlops)));
   int64_t bytes = runtime::product(call.w_dims(), 0) * 4, groups = d.groupTiles();
   // Chunks of the batch while their partial sums take little memory, then columns, then some more chunks.
-  int64_t wantedChunks = ceilDiv(std::min(wanted, p.model.chunks), groups);
-  auto chunks = std::min({wantedChunks, d.samples, std::max<int64_t>(1, p.model.partialBytes / bytes)});
+  int64_t summed = std::min(wanted, p.model.chunks); // tiles that may be chunks, each with partial sums
+  auto chunks = std::min({ceilDiv(summed, groups), d.samples, std::max<int64_t>(1, p.model.partialBytes / bytes)});
   if (groups * chunks < wanted)
     call.set_tile_columns(columnsOf(d.columns(), ceilDiv(wanted, groups * chunks),
                                     d.depthwise ? kVector : p.model.leastGradientColumns));
   int64_t tiles = groups * ceilDiv(d.columns(), call.tile_columns());
-  if (tiles * chunks < std::min(wanted, p.model.chunks))
-    chunks = std::clamp<int64_t>(ceilDiv(std::min(wanted, p.model.chunks), tiles), chunks, std::min<int64_t>(4, d.samples));
+  if (tiles * chunks < summed)
+    chunks = std::clamp<int64_t>(ceilDiv(summed, tiles), chunks, std::min<int64_t>(4, d.samples));
   call.set_tile_batch(ceilDiv(d.samples, chunks));
 }
 } // namespace

@@ -17,10 +17,11 @@ using runtime::MatmulShape, runtime::MatmulTiling;
 using runtime::packed::kRows, runtime::packed::kVector, runtime::packed::kVectors;
 namespace packed = runtime::packed;
 
-/// Finds the cheapest tiling for few workers; among those that cost at most kSlack of it and sum in the same order, the
+/// Finds the cheapest tiling for few workers; among those that cost little more (PanelModel::slack) and sum in the same order, the
 /// one that is fastest on many workers. (The library's tiles are not chosen so: smaller ones cost it up to a sixth.)
 class CheapestTiling {
 public:
+  explicit CheapestTiling(double slack) : slack(slack) {}
   /// `time`: of all tiles on one worker; `after`: of the sums of partial results. The unit is the caller's.
   void consider(const runtime::MatmulTiling &tiling, int64_t tiles, double time, double after) {
     double many = 0;
@@ -35,18 +36,18 @@ public:
                                                   [](const Candidate &a, const Candidate &b) { return a.few < b.few; });
     const Candidate *found = &cheapest;
     for (const Candidate &other : candidates)
-      if (other.few <= kSlack * cheapest.few && other.many < found->many && other.tiling.chunkK == cheapest.tiling.chunkK &&
-          other.tiling.blockK == cheapest.tiling.blockK)
+      if (other.few <= slack * cheapest.few && other.many < found->many &&
+          other.tiling.chunkK == cheapest.tiling.chunkK && other.tiling.blockK == cheapest.tiling.blockK)
         found = &other;
     return found->tiling;
   }
 
 private:
-  static constexpr double kSlack = 1.02;
   struct Candidate {
     runtime::MatmulTiling tiling;
     double few, many;
   };
+  double slack;
   std::vector<Candidate> candidates;
 };
 
@@ -119,7 +120,7 @@ std::vector<int64_t> candidates(int64_t size, int64_t unit, int64_t least) {
 
 runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &model) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  CheapestTiling cheapest;
+  CheapestTiling cheapest(model.panels.slack);
   auto tryOut = [&](const MatmulTiling &t) {
     if (fits(s, t, model))
       consider(s, t, model, cheapest);
