@@ -7,7 +7,7 @@ include "mlir/IR/AttrTypeBase.td"
 
 def Train_CallAttr : AttrDef<Train_Dialect, "Call"> {
   let mnemonic = "call";
-  let summary = "The library call that a target chose for an op";
+  let summary = "The call that a target chose for an op";
   let description = [{
     The complete descriptor of the plan's instruction, in protobuf's text format: implementation, tiles, layouts, bounds.
     The target decides it once (select-kernels, fuse-updates); emit copies it into the plan.

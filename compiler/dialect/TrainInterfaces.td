@@ -104,7 +104,7 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
 
 def Train_LibraryCall : OpInterface<"LibraryCall"> {
   let cppNamespace = "::tcc::train";
-  let description = "The plan instruction of an op that its target runs as a library call.";
+  let description = "The plan instruction of an op for which its target has a call, of a library or of its own.";
   let methods = [
     InterfaceMethod<"Fills shapes, types and flags of the call; the target decides the rest (implementation, tiles, scratch).",
       "void", "buildCall", (ins "::tcc::plan::Instruction &":$instruction)>,

@@ -74,7 +74,7 @@ class Checkpoints(EndToEnd):
         for staging in ("0", "all"):
             run = self.folder / f"run-{staging}"
             result = self.refuse(1, ["state.safetensors.*cannot write", "training goes on"], "trun", *words, "--steps", 12,
-                                 "--checkpoint-every", 3, "--set", f"checkpoint.staging_bytes={staging}", "--out", run, prepare=limit)
+                                 "--checkpoint-every", 1, "--set", f"checkpoint.staging_bytes={staging}", "--out", run, prepare=limit)
             self.assertEqual(result.err.count("training goes on"), 1, str(result))
             self.assertEqual(metrics(run)[0][-1]["step"], 12)
             self.assertEqual(os.listdir(run / "checkpoints"), [])

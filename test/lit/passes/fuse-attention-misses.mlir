@@ -10,6 +10,7 @@
 // CHECK-SAME: {kind = "attention missed", subject = "fill", text = "{{.*}}excluded scores become -10, which still counts in the softmax
 // CHECK-SAME: {kind = "attention missed", subject = "softmax", text = "{{.*}}attention weights kept: read by the output `weights`
 // CHECK-SAME: {kind = "attention missed", subject = "exp", text = "{{.*}}attention weights kept: read by node exp
+// CHECK-SAME: {kind = "attention missed", subject = "squared", text = "{{.*}}the weights are multiplied by themselves
 // CHECK-NOT: kind = "attention
 // CHECK-SAME: ]
 // CHECK-NOT: train.attention
@@ -75,6 +76,13 @@ func.func @read_scores(%q: tensor<6x8x4xf32>, %k: tensor<6x8x4xf32>, %v: tensor<
   %w = train.softmax %s dim = 2 : tensor<6x8x8xf32>
   %y = train.matmul %w, %v : (tensor<6x8x8xf32>, tensor<6x8x4xf32>) -> tensor<6x8x4xf32>
   return %y, %e : tensor<6x8x4xf32>, tensor<6x8x8xf32>
+}
+
+func.func @squares(%q: tensor<6x8x4xf32>, %k: tensor<6x8x4xf32>) -> tensor<6x8x8xf32> {
+  %s = train.matmul %q, %k {transB = true} : (tensor<6x8x4xf32>, tensor<6x8x4xf32>) -> tensor<6x8x8xf32>
+  %w = train.softmax %s dim = 2 : tensor<6x8x8xf32>
+  %y = train.matmul %w, %w : (tensor<6x8x8xf32>, tensor<6x8x8xf32>) -> tensor<6x8x8xf32> loc("squared")
+  return %y : tensor<6x8x8xf32>
 }
 
 // A classifier's probabilities: nothing is said of them.

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/frontend/Importing.h"
+#include "test/unit/frontend/OnnxText.h"
 
 #include <cmath>
 
@@ -216,6 +217,15 @@ TEST_F(Ops, StandardFunctionsFallBackToTheirBodies) {
   window.output("y").ints("n", {}, {4});
   window.node("BlackmanWindow", {"n"}, {"y"});
   EXPECT_THAT(evaluate(window, {}), near({0, 0.34, 1, 0.34}));
+}
+
+TEST_F(Ops, MaxUnpoolKeepsItsChannels) {
+  OnnxModel m = fromText(R"(g (float[1,2,2] x, int64[1,2,2] at) => (float[1,3,4] y) {
+    size = Constant <value_ints = [1, 3, 4]> ()
+    [spread] y = MaxUnpool <kernel_shape = [2], strides = [2]> (x, at, size)
+  })");
+  EXPECT_THAT(problem(m), HasSubstr("spread (MaxUnpool, opset 20): the output [1, 3, 4] must have the batch and channels "
+                                    "of f32[1x2x2]"));
 }
 
 TEST_F(Ops, ModelFunctionsAreInlined) {
