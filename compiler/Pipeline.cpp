@@ -79,8 +79,8 @@ public:
       return success();
     });
     for (auto &[name, build] : phases()) {
-      if (name == "memory")
-        startKernels();
+      if (name == "order" || name == "memory")
+        startKernels(/*all=*/name == "memory");
       if (name == "update")
         warnOfCuts();
       if (failed(runPhase(name, build)))
@@ -283,9 +283,12 @@ private:
                       if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
                         passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});
-    list.push_back({"memory", [this](OpPassManager &passes) {
+    list.push_back({"order", [](OpPassManager &passes) {
                       passes.addPass(train::createMaterializeBuffersPass());
                       passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
+                      passes.addPass(train::createWeighScratchPass());
+                    }});
+    list.push_back({"memory", [this](OpPassManager &passes) {
                       // What is executed again is decided in the order that stands; the ladder brings its own orders.
                       if (options.budgetBytes || options.ladder || options.variants > 1) {
                         train::RematerializePassOptions remat;
@@ -334,7 +337,7 @@ private:
 
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
     Profile::Span clock = profile.phase(name);
-    if (name == "memory")
+    if (name == "order")
       model.module->getOperation()->setAttr(train::names::kSlots,
                                             Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
@@ -350,15 +353,19 @@ private:
     return result;
   }
 
-  /// Kernels depend neither on the order of instructions nor on where buffers lie: they are compiled in the background
-  /// while memory is planned. What later passes add is compiled at the end.
-  void startKernels() {
+  /// Kernels do not depend on where buffers lie, and few on the order of instructions: they are compiled in the background
+  /// meanwhile. What later passes add is compiled at the end.
+  void startKernels(bool all) {
     if (options.sizesOnly)
       return;
-    kernels.emplace(target->code(), &profile, options.store);
+    if (!kernels)
+      kernels.emplace(target->code(), &profile, options.store);
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
-        function.walk([&](train::FusedOp fused) { kernels->add(fused); });
+        function.walk([&](train::FusedOp fused) {
+          if (all || !train::mayShrinkScratch(fused, maxWorkers()))
+            kernels->add(fused);
+        });
     kernels->start();
   }
 

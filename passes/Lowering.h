@@ -35,6 +35,11 @@ inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i
 inline constexpr llvm::StringLiteral kLowerBoundBytes = "train.lower_bound_bytes"; ///< i64, on functions
 } // namespace names
 
+/// Records on the region the scratch of its LoopKernel op, if it has one.
+void describeScratch(FusedOp fused);
+/// Whether weigh-scratch may give the kernel a lighter form, if memory is planned for so many tiles in flight.
+bool mayShrinkScratch(FusedOp fused, uint64_t slots);
+
 #define GEN_PASS_DECL
 #include "passes/LoweringPasses.h.inc"
 

@@ -264,6 +264,24 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
   }];
 }
 
+def WeighScratchPass : Pass<"weigh-scratch", "::mlir::ModuleOp"> {
+  let summary = "Use less scratch where scratch makes the peak of memory";
+  let description = [{
+    Scratch lies above all values that live with its instruction, so an instruction with much scratch at a crowded step
+    makes the arena large, which all entries share. In the order that stands, such calls and kernels take a form with less scratch
+    (`Target::lighterCall`, `LoopKernel::shrinkScratch`), as far as that lowers the peak. Lighter forms cost little time and
+    give the same bits.
+
+    ```mlir
+    %b = train.fused(%a, %w) {train.scratch = #train.scratch<slot = 2064640, ..., tiles = 8, ...>} ... {
+      %r = train.winograd_conv %x, %k {padsBegin = array<i64: 1, 1>} : ...
+    // becomes
+    %b = train.fused(%a, %w) {train.scratch = #train.scratch<slot = 1180160, ..., tiles = 8, ...>} ... {
+      %r = train.winograd_conv %x, %k {channelBlock = 64 : i64, padsBegin = array<i64: 1, 1>} : ...
+    ```
+  }];
+}
+
 def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
   let summary = "Recompute values instead of keeping them, within a memory budget";
   let description = [{

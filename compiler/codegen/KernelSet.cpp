@@ -104,7 +104,8 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
     std::string symbol;
     llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
                                            << llvm::format_hex_no_prefix(hash.low64, 16);
-    entry.endsModule = hash.low64 % kKernelsPerModule == 0;
+    // Loops of an op's own are as much work as many others: two of them compile side by side.
+    entry.endsModule = entry.fused.getLoopKernel() || hash.low64 % kKernelsPerModule == 0;
     entry.work = workOf(entry.fused, model);
     entry.signature = signatureOf(entry.fused, symbol, entry.work);
     known = &kernels.try_emplace(std::move(text), std::move(entry)).first->second;

@@ -88,6 +88,12 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
     InterfaceMethod<"Bytes of scratch that a tile needs; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
     InterfaceMethod<[{
+        The least scratch that a tile can need at little cost in time, with the same tiles and the same bits.
+      }],
+      "int64_t", "getLeastScratchBytes", (ins), "", "return ::llvm::cast<LoopKernel>($_op.getOperation()).getScratchBytes();">,
+    InterfaceMethod<"Makes a tile need at most `bytes` of scratch, or `getLeastScratchBytes`.",
+      "void", "shrinkScratch", (ins "int64_t":$bytes), "", "(void)bytes;">,
+    InterfaceMethod<[{
         True if the loops address operand `number` (or the result of that number) by LoopBuilder::layout, and support
         this layout: fold-strides may then absorb surrounding transposes and slices.
       }],

@@ -9,7 +9,9 @@ using namespace mlir;
 namespace tcc::train {
 
 WinogradShape winogradShapeOf(WinogradConvOp op) {
-  return winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin());
+  WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin());
+  s.channelsAtATime = int64_t(op.getChannelBlock().value_or(0));
+  return s;
 }
 WinogradShape winogradShapeOf(WinogradWeightGradOp op) {
   return winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin());
@@ -55,6 +57,8 @@ LogicalResult WinogradConvOp::verify() {
   if (elementTypeOf(getWeight()) != elementTypeOf(getInput()))
     return emitOpError("needs weights of the input's element type");
   WinogradShape s = winogradShapeOf(*this);
+  if (s.channels % s.channelBlock() != 0)
+    return emitOpError("needs a channelBlock that divides its channels");
   bool turned = getTransposed();
   int64_t wanted[] = {turned ? s.channels : s.features, turned ? s.features : s.channels, WinogradShape::kTaps,
                       WinogradShape::kTaps};

@@ -22,6 +22,7 @@ struct WinogradShape {
   int64_t batch, height, width, channels; ///< of the input
   int64_t rows, columns, features;        ///< of the output
   int64_t padTop, padLeft;
+  int64_t channelsAtATime = 0; ///< 0: as many as channelBlock() finds
 
   int64_t tileRows() const { return llvm::divideCeil(rows, kOutputs); }
   int64_t tileColumns() const { return llvm::divideCeil(columns, kOutputs); }
@@ -43,6 +44,8 @@ struct WinogradShape {
   /// Channels whose weights are in scratch at a time. Fewer than all where a task has so few tiles that their sums take
   /// less than the weights would: each element's sum runs through the channels in the same order.
   int64_t channelBlock() const {
+    if (channelsAtATime)
+      return channelsAtATime;
     return channels % kChannelBlock == 0 && chunkTiles() <= kFewTiles ? kChannelBlock : channels;
   }
   /// Tiles whose sums are in scratch at a time.

@@ -17,9 +17,13 @@ def Train_WinogradConvOp : Train_WinogradBase<"winograd_conv", "3x3 convolution 
     multiplications instead of 144. `input` [N, H, W, C], `weight` [K, C, 3, 3], result [N, H', W', K]; elements outside
     the input are 0. `transposed`: `weight` is [C, K, 3, 3] with its taps in reverse, as in the gradient of an input.
     Sums are f32 (f64 for f64) whatever the operands' type; the result is rounded once.
+
+    `channelBlock`: channels whose transformed weights a tile of the kernel keeps at a time, a divisor of the channels.
+    Absent, the shape decides (`WinogradShape::channelBlock`). Results do not depend on it.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$weight, DenseI64ArrayAttr:$padsBegin,
-                       DefaultValuedAttr<BoolAttr, "false">:$transposed);
+                       DefaultValuedAttr<BoolAttr, "false">:$transposed,
+                       ConfinedAttr<OptionalAttr<I64Attr>, [IntPositive]>:$channelBlock);
 }
 def Train_WinogradWeightGradOp : Train_WinogradBase<"winograd_weight_grad", "partial sums of the gradient of a 3x3 convolution's weights"> {
   let description = [{

@@ -531,6 +531,25 @@ struct WinogradConvLoops : LoopKernel::ExternalModel<WinogradConvLoops, Winograd
   int64_t getScratchBytes(Operation *op) const {
     return ConvRegions(winogradShapeOf(cast<WinogradConvOp>(op)), winogradSumType(elementTypeOf(op->getOperand(0)))).bytes();
   }
+  int64_t getLeastScratchBytes(Operation *op) const { return lighter(op, 0).first; }
+  void shrinkScratch(Operation *op, int64_t bytes) const {
+    if (int64_t block = lighter(op, bytes).second)
+      cast<WinogradConvOp>(op).setChannelBlock(block);
+  }
+  /// Scratch of at most `bytes`, or of the least, and the channels that a tile takes at a time for it (0: as now). Fewer
+  /// channels at a time need less for weights; but then the sums of all of a tile's outputs are kept.
+  static std::pair<int64_t, int64_t> lighter(Operation *op, int64_t bytes) {
+    constexpr int64_t kLeastBlock = 32; // below, a block's products are too short to hide that sums come and go
+    WinogradShape s = winogradShapeOf(cast<WinogradConvOp>(op));
+    auto needed = [&] { return ConvRegions(s, winogradSumType(elementTypeOf(op->getOperand(0)))).bytes(); };
+    std::pair<int64_t, int64_t> found{needed(), 0};
+    for (int64_t block = s.channelBlock(); found.first > bytes && block % 2 == 0 && block / 2 >= kLeastBlock;) {
+      s.channelsAtATime = block /= 2;
+      if (int64_t now = needed(); now < found.first)
+        found = {now, block};
+    }
+    return found;
+  }
   void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
     WinogradShape s = winogradShapeOf(cast<WinogradConvOp>(op));
     Type stored = elementTypeOf(op->getOperand(0)), sumType = winogradSumType(stored);

@@ -121,7 +121,7 @@ PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &buf
   return problem;
 }
 
-Bytes peakOf(const Program &program, const Sequence &sequence) {
+std::vector<Bytes> liveBytes(const Program &program, const Sequence &sequence) {
   std::vector<int> bufferOf;
   PackingProblem problem = packingOf(blocksOf(program, sequence), bufferOf);
   std::vector<int64_t> change(sequence.size() + 3, 0); // position −1 is index 0
@@ -135,10 +135,17 @@ Bytes peakOf(const Program &program, const Sequence &sequence) {
     change[size_t(scratch.at + 1)] += bytes;
     change[size_t(scratch.at + 2)] -= bytes;
   }
-  int64_t live = 0, most = 0;
+  std::vector<Bytes> live;
+  int64_t now = 0;
   for (int64_t delta : change)
-    most = std::max(most, live += delta);
-  return Bytes(most);
+    live.push_back(Bytes(now += delta));
+  live.pop_back();
+  return live;
+}
+
+Bytes peakOf(const Program &program, const Sequence &sequence) {
+  std::vector<Bytes> live = liveBytes(program, sequence);
+  return *std::max_element(live.begin(), live.end());
 }
 
 Cost costOf(const Program &program, const Sequence &sequence) {

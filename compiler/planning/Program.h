@@ -113,6 +113,9 @@ std::vector<Block> blocksOf(const Program &program, const Sequence &sequence);
 /// index; −1 for scratch, whose blocks are those of the problem, in order.
 PackingProblem packingOf(const std::vector<Block> &blocks, std::vector<int> &bufferOf);
 
+/// Bytes that live at entry, during each execution, and at exit, sizes rounded up to the alignment of packing.
+std::vector<Bytes> liveBytes(const Program &program, const Sequence &sequence);
+
 /// Most bytes live at once, sizes rounded up to the alignment of packing: a lower bound of every packing.
 Bytes peakOf(const Program &program, const Sequence &sequence);
 

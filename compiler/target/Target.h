@@ -19,6 +19,7 @@
 
 #include "mlir/IR/Operation.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -48,6 +49,9 @@ struct Call {
   uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
   uint64_t reorderedBytes = 0;     ///< of activations that each execution copies into another layout, or back
   bool readsInPlace = false;       ///< it reads operands in place, and copies none into another layout
+
+  /// Of so many tiles in flight.
+  uint64_t scratchBytes(uint64_t slots) const { return scratchSharedBytes + scratchSlotBytes * std::min(slots, scratchSlots); }
 
   /// For the attribute #train.call, and back.
   std::string text() const;
@@ -86,6 +90,13 @@ public:
   /// The call that an op (interface LibraryCall) becomes; nothing where the target has none for its types and shapes, and
   /// a kernel is generated. May be called from several threads.
   virtual std::optional<Call> call(mlir::Operation *op) const = 0;
+
+  /// A call of `op` that needs at most `bytes` of scratch for `slots` tiles in flight, or as little as it can, in place of
+  /// `chosen`; it costs little more time and gives the same bits. Nothing where there is none.
+  virtual std::optional<Call> lighterCall(mlir::Operation *, const plan::Instruction & /*chosen*/, uint64_t /*slots*/,
+                                          uint64_t /*bytes*/) const {
+    return std::nullopt;
+  }
 
   virtual void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const = 0;
 

@@ -30,8 +30,6 @@ bool isCheapElement(mlir::Operation *op);
 /// Takes each element of the result from one place of one operand (transpose, slice, broadcast).
 bool isMovement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
-/// Records on the region the scratch of its LoopKernel op, if it has one.
-void describeScratch(FusedOp fused);
 
 /// The ops that the loss needs. Empty where the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);

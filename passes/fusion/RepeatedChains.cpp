@@ -44,14 +44,6 @@ bool isMovement(Operation *op) {
          cast<Fusible>(op).getOperandMap(0);
 }
 
-void describeScratch(FusedOp fused) {
-  LoopKernel kernel = fused.getLoopKernel();
-  int64_t bytes = kernel ? kernel.getScratchBytes() : 0;
-  if (!bytes)
-    return;
-  fused->setAttr(names::kScratch, ScratchAttr::get(fused.getContext(), bytes, 0, kernel.getTileCount(), 0));
-}
-
 int64_t elementsOf(Value value) { return cast<RankedTensorType>(value.getType()).getNumElements(); }
 
 llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {

@@ -63,6 +63,31 @@ Expected<Choice> choose(Call &call, runtime::CpuLevel level, const CpuModel &mod
   return choice;
 }
 
+std::optional<Choice> lighter(Call &call, uint64_t slots, uint64_t bytes, const CpuModel &model) {
+  auto shape = runtime::shapeOf(call);
+  auto needs = runtime::needsOf(call);
+  if (call.implementation() != Call::PANELS || !shape || !needs)
+    return std::nullopt;
+  auto usual = runtime::tilingOf(call, *shape);
+  if (!usual)
+    return std::nullopt;
+  std::optional<Choice> found;
+  uint64_t least = needs->scratchBytes(slots);
+  for (const runtime::MatmulTiling &tiling : panelTilingsLike(*shape, *usual, model)) {
+    if (least <= bytes)
+      break;
+    Call other = call;
+    setTiling(other, Call::PANELS, tiling);
+    auto its = runtime::needsOf(other);
+    if (!its || its->scratchBytes(slots) >= least)
+      continue;
+    least = its->scratchBytes(slots);
+    call = other;
+    found = Choice{*its, 0, true};
+  }
+  return found;
+}
+
 Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, const CpuModel &model) {
   if (Status status = runtime::checkShape(call); !status.ok())
     return status;

@@ -14,6 +14,7 @@
 #include "runtime/cpu/calls/Needs.h"
 
 #include <optional>
+#include <vector>
 
 namespace tcc::target::cpu {
 
@@ -30,6 +31,11 @@ Expected<Choice> choose(plan::MatmulCall &call, runtime::CpuLevel level, const C
 /// Likewise. The error names the dimension that does not fit.
 Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, const CpuModel &model);
 
+/// The same product on panels in tiles that need at most `bytes` of scratch for `slots` of them in flight, or as little
+/// as they can where that costs little time (PanelModel::scratchSlack). Sums keep their order, and so the bits. Nothing for
+/// another implementation, or where there are no such tiles.
+std::optional<Choice> lighter(plan::MatmulCall &call, uint64_t slots, uint64_t bytes, const CpuModel &model);
+
 /// Writes an implementation, its tiles and its numerics version into the call.
 void setTiling(plan::MatmulCall &call, plan::MatmulCall::Implementation implementation,
                const runtime::MatmulTiling &tiling);
@@ -38,6 +44,9 @@ void setTiling(plan::MatmulCall &call, plan::MatmulCall::Implementation implemen
 runtime::MatmulTiling chooseLibraryTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 bool suitsPanels(const runtime::MatmulShape &shape, const CpuModel &model);
 runtime::MatmulTiling choosePanelTiling(const runtime::MatmulShape &shape, const CpuModel &model);
+/// Tilings with sums in the order of `usual`, none much slower: fastest first.
+std::vector<runtime::MatmulTiling> panelTilingsLike(const runtime::MatmulShape &shape, const runtime::MatmulTiling &usual,
+                                                    const CpuModel &model);
 bool suitsFewRows(const runtime::MatmulShape &shape, const CpuModel &model);
 runtime::MatmulTiling chooseFewRowsTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 /// Nothing where such a product would not have the bits of a product by itself, or would need more memory than its

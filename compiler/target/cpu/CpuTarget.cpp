@@ -43,6 +43,19 @@ public:
     return found->second;
   }
 
+  std::optional<Call> lighterCall(mlir::Operation *, const plan::Instruction &chosen, uint64_t slots,
+                                  uint64_t bytes) const override {
+    Call request;
+    request.instruction = chosen;
+    if (!chosen.has_matmul())
+      return std::nullopt;
+    auto choice = lighter(*request.instruction.mutable_matmul(), slots, bytes, model);
+    if (!choice)
+      return std::nullopt;
+    describe(*choice, request);
+    return request;
+  }
+
   void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const override {
     if (stage != Stage::Layouts)
       return;
@@ -62,13 +75,17 @@ private:
                                   : Expected<Choice>(error("no call of this target"));
     if (!choice)
       return std::nullopt;
-    request.scratchSlotBytes = choice->needs.scratchSlotBytes;
-    request.scratchSharedBytes = choice->needs.scratchSharedBytes;
-    request.scratchSlots = choice->needs.scratchSlots;
-    request.partialBytes = choice->needs.partialBytes;
-    request.reorderedBytes = choice->reorderedBytes;
-    request.readsInPlace = choice->ownKernels;
+    describe(*choice, request);
     return request;
+  }
+
+  static void describe(const Choice &choice, Call &request) {
+    request.scratchSlotBytes = choice.needs.scratchSlotBytes;
+    request.scratchSharedBytes = choice.needs.scratchSharedBytes;
+    request.scratchSlots = choice.needs.scratchSlots;
+    request.partialBytes = choice.needs.partialBytes;
+    request.reorderedBytes = choice.reorderedBytes;
+    request.readsInPlace = choice.ownKernels;
   }
 
   runtime::CpuLevel level;

@@ -42,6 +42,23 @@ public:
     return found->tiling;
   }
 
+  std::vector<runtime::MatmulTiling> like(const runtime::MatmulTiling &usual, double mostLoss) const {
+    std::vector<Candidate> found;
+    double limit = 0;
+    for (const Candidate &c : candidates) {
+      if (c.tiling.chunkK == usual.chunkK && c.tiling.blockK == usual.blockK && c.tiling.tileBatch == usual.tileBatch)
+        found.push_back(c);
+      if (c.tiling.tileM == usual.tileM && c.tiling.tileN == usual.tileN && c.tiling.chunkK == usual.chunkK)
+        limit = mostLoss * c.few;
+    }
+    std::erase_if(found, [&](const Candidate &c) { return c.few > limit; });
+    std::stable_sort(found.begin(), found.end(), [](const Candidate &a, const Candidate &b) { return a.few < b.few; });
+    std::vector<runtime::MatmulTiling> tilings;
+    for (const Candidate &c : found)
+      tilings.push_back(c.tiling);
+    return tilings;
+  }
+
 private:
   struct Candidate {
     runtime::MatmulTiling tiling;
@@ -118,7 +135,7 @@ std::vector<int64_t> candidates(int64_t size, int64_t unit, int64_t least) {
 }
 } // namespace
 
-runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &model) {
+static CheapestTiling panelTilings(const MatmulShape &s, const CpuModel &model) {
   double flops = 2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   CheapestTiling cheapest(model.panels.slack);
   auto tryOut = [&](const MatmulTiling &t) {
@@ -131,7 +148,7 @@ runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &mo
   else if (flops < model.split.tileFlops)
     tryOut({1, s.m, s.n, s.k, block});
   if (!cheapest.empty())
-    return cheapest.best();
+    return cheapest;
   for (int64_t tileM : candidates(s.m, kRows, 32))
     for (int64_t tileN : candidates(s.n, kVector, 48)) {
       std::vector<int64_t> chunkSizes = {s.k};
@@ -143,7 +160,15 @@ runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &mo
       for (int64_t chunkK : chunkSizes)
         tryOut({1, tileM, tileN, chunkK, blockOf(s, chunkK, model)});
     }
-  return cheapest.best();
+  return cheapest;
+}
+
+runtime::MatmulTiling choosePanelTiling(const MatmulShape &s, const CpuModel &model) {
+  return panelTilings(s, model).best();
+}
+
+std::vector<MatmulTiling> panelTilingsLike(const MatmulShape &s, const MatmulTiling &usual, const CpuModel &model) {
+  return panelTilings(s, model).like(usual, model.panels.scratchSlack);
 }
 
 bool suitsPanels(const MatmulShape &s, const CpuModel &model) {

@@ -219,6 +219,28 @@ TEST(Matmul, PanelsLeaveWorkForManyWorkers) {
   }
 }
 
+/// Tiles that need less scratch sum in the order of the usual ones.
+TEST(Matmul, LighterTilesHaveTheSameBits) {
+  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
+  const target::cpu::CpuModel model;
+  const uint64_t slots = 8;
+  plan::MatmulCall usual = matmulCall(1, 512, 2304, 1280, true, false);
+  auto needs = test::query(usual);
+  ASSERT_TRUE(needs.ok()) << needs.message();
+  ASSERT_EQ(usual.implementation(), plan::MatmulCall::PANELS);
+  plan::MatmulCall lighter = usual;
+  EXPECT_FALSE(target::cpu::lighter(lighter, slots, needs->scratchBytes(slots), model)) << "it needs no more";
+  auto choice = target::cpu::lighter(lighter, slots, 0, model);
+  ASSERT_TRUE(choice);
+  EXPECT_LT(choice->needs.scratchBytes(slots), needs->scratchBytes(slots));
+  EXPECT_EQ(lighter.chunk_k(), usual.chunk_k());
+  EXPECT_EQ(lighter.block_k(), usual.block_k());
+  Floats a = randomFloats(512 * 1280, 1), b = randomFloats(2304 * 1280, 2), first(512 * 2304), second(512 * 2304);
+  ASSERT_EQ(runCall(usual, a, b, first, 2), "");
+  ASSERT_EQ(runCall(lighter, a, b, second, 2), "");
+  EXPECT_EQ(std::memcmp(first.get(), second.get(), first.size() * 4), 0);
+}
+
 /// A matrix of one row or column is its own transpose in memory. The library must not answer one description of it
 /// before, and another after it has made a kernel for the first.
 TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {

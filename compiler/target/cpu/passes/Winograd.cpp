@@ -72,7 +72,7 @@ private:
     if (!pays(s.operations(), s))
       return {};
     return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getInput(), op.getWeight(), op.getPadsBegin(),
-                                  false);
+                                  /*transposed=*/false, /*channelBlock=*/IntegerAttr());
   }
 
   /// The gradient of an input is the convolution of the output's with the taps in reverse, padded by what the other was
@@ -84,7 +84,8 @@ private:
     WinogradShape s = winogradShapeOf(op.getGrad(), op.getResult(), pads);
     if (!pays(s.operations(), s))
       return {};
-    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getGrad(), op.getWeight(), pads, true);
+    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getGrad(), op.getWeight(), pads,
+                                  /*transposed=*/true, /*channelBlock=*/IntegerAttr());
   }
 
   static Value replace(OpBuilder &builder, ConvWeightGradOp op) {
