@@ -340,7 +340,7 @@ static Quantizer biasQuantizer(const Quantizer &x, const Quantizer &w, double fa
 
 Status Dequantization::qLinearConv(const NodeProto &node) {
   if (intAttribute(node, "channels_last", 0))
-    return error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
+    return error("its channels come last, and no standard op has this layout; quantise without onnxruntime's layout "
                        "optimisation");
   Expected<std::string> x = tensor(inputOf(node, 0), inputOf(node, 1), inputOf(node, 2)),
                         w = tensor(inputOf(node, 3), inputOf(node, 4), inputOf(node, 5), 0);
@@ -405,7 +405,7 @@ Status Dequantization::qLinearBinary(const NodeProto &node) {
 /// Activations and pools, whose attributes are those of the op without its prefix.
 Status Dequantization::qLinearUnary(const NodeProto &node) {
   if (intAttribute(node, "channels_last", 0))
-    return error("its channels come last, which has no op of the standard; quantise without onnxruntime's layout "
+    return error("its channels come last, and no standard op has this layout; quantise without onnxruntime's layout "
                        "optimisation");
   Expected<std::string> x = tensor(inputOf(node, 0), inputOf(node, 1), inputOf(node, 2));
   if (!x)
@@ -421,7 +421,7 @@ Status Dequantization::qLinearSoftmax(const NodeProto &node) {
     return x.status();
   const bool then = intAttribute(node, "opset", opset) >= 13, now = opset >= 13;
   if (then != now && intAttribute(node, "axis", -1) != -1)
-    return error("it means Softmax of opset {}, the model's is {}: where its axis is not the last they differ",
+    return error("it computes Softmax of opset {} in a model of opset {}; the two differ unless the axis is the last",
                        intAttribute(node, "opset", opset), opset);
   NodeProto made = floatNode(node, "Softmax", {*x});
   dropAttribute(made, "opset");

@@ -205,7 +205,7 @@ void Rewriting::roundWeight(const std::string &name) {
   if (!quantizer)
     return leave(fmt::format("node {}: {}", nodeName(*first), quantizer.message()));
   if (!collect(name, steps, ends))
-    return leave("it is read as integers, or in steps of different scales");
+    return leave("nodes read it as integers, or with different scales");
   Expected<std::string> bytes = dequantizedBytes(constants, name, *quantizer);
   if (!bytes)
     return leave(fmt::format("node {}: {}", nodeName(*first), bytes.message()));
@@ -531,7 +531,7 @@ std::vector<std::string> Rewriting::run() {
         isPart(*node, "DequantizeLinear") && constant && integerRange(constant->type) && !constant->dims.empty() &&
         !file.initializers.count(node->input(0)))
       warnings.push_back(
-          fmt::format("{}: {} is not trained: integers are trained as initializers alone, and this is the result "
+          fmt::format("{}: {} is not trained: only integers in initializers are trained, and this is the result "
                       "of a node",
                       file.name, node->input(0)));
   for (const std::string &name : names)

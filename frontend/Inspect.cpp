@@ -184,8 +184,9 @@ Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string
     // The same, with a value for every dimension that has none. What is wrong with these values is no news.
     ImportOptions probe = options;
     if (probeShapes(file, probe.shapes, options) && !importModel(context, path, probe, &problems) && !problems.empty())
-      text += fmt::format("unsupported or in need of other dimensions, where every dimension without a value is {}:\n",
-                          kProbe);
+      text += fmt::format(
+          "with {} for every dimension without a value, these nodes are unsupported or need other dimensions:\n",
+          kProbe);
     if (problems.empty())
       for (const UnsupportedOp &op : model.unsupported)
         problems.push_back(describe(op));

@@ -252,7 +252,7 @@ mlir::RankedTensorType NodeImport::type(llvm::ArrayRef<int64_t> shape, mlir::Typ
 int64_t NodeImport::table(llvm::ArrayRef<int64_t> extents) const {
   const uint64_t count = saturatingProduct(extents);
   if (count > uint64_t(kMostTableElements))
-    throw NodeProblem{error("it would be computed when compiling from a table of {} elements; at most {} are supported",
+    throw NodeProblem{error("compiling it takes a table of {} elements; at most {} are supported",
                                   fmt::join(extents, " × "), kMostTableElements)};
   spend(count * sizeof(double));
   return int64_t(count);

@@ -140,7 +140,7 @@ Status resolveExternal(const TensorProto &tensor, const std::string &folder, Onn
     }
   }
   if (location.empty())
-    return error("external data without a location");
+    return error("its external data has no location");
   fs::path relative(location);
   if (relative.is_absolute())
     return error("external data at the absolute path {}; only files in the model's folder are read: move it there and "
@@ -312,7 +312,7 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
   if (sparse.indices().data_type() != TensorProto::INT64 ||
       indexBytes->size() != count * (linear ? 1 : rank) * sizeof(int64_t) ||
       !(linear || (indexShape.size() == 2 && size_t(indexShape.Get(1)) == rank)))
-    return error("its indices do not fit to its {} values", count);
+    return error("its indices must be INT64, one position for each of its {} values", count);
   std::string bytes(size_t(described->bytes), '\0');
   for (size_t i = 0; i < count; ++i) {
     uint64_t position = 0;

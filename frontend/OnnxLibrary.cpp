@@ -165,10 +165,11 @@ Expected<int64_t> readableVersion(const std::string &whose, const Nodes &nodes, 
 Status checkVersions(const OnnxFile &file, std::map<std::string, int64_t> &opsets) {
   const onnx::ModelProto &model = file.model;
   if (model.ir_version() > onnx::Version::IR_VERSION)
-    return error("{}: made for ONNX IR version {}; this build reads up to {}: export it with an older version of onnx",
-                       file.path, model.ir_version(), int(onnx::Version::IR_VERSION));
+    return error(
+        "{}: it has ONNX IR version {}, and this build reads up to {}; export it with an older version of onnx",
+        file.path, model.ir_version(), int(onnx::Version::IR_VERSION));
   if (model.ir_version() < 1)
-    return error("{}: no ONNX IR version: not an ONNX model, or truncated", file.path);
+    return error("{}: not an ONNX model, or truncated: it has no ONNX IR version", file.path);
   for (const onnx::OperatorSetIdProto &set : model.opset_import())
     opsets[canonicalDomain(set.domain())] = set.version();
   auto standard = opsets.find("");
@@ -343,7 +344,7 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
       return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString() : "";
     });
     if (made.kind != IsolatedResult::Returned)
-      return error("writing it by its function: {}", libraryProblem(made));
+      return error("its function cannot be built: {}", libraryProblem(made));
     built = !made.text.empty() && body.ParseFromString(made.text.substr(1));
   }
   if (!built)

@@ -106,8 +106,8 @@ private:
     warnOfFrozenResults();
     if (!doubtful.empty() && !settings.trainable)
       roles.warnings.push_back(fmt::format(
-          "{}: trained, though nothing says whether they are weights or constants: {}; choose with model.trainable or "
-          "model.frozen in the recipe",
+          "{}: initializers are trained, though nothing says whether they are weights or constants: {}; choose with "
+          "model.trainable or model.frozen in the recipe",
           file.name, fmt::join(doubtful, ", ")));
     return Status::success();
   }
@@ -128,7 +128,7 @@ private:
           sources.push_back(source);
       if (!sources.empty())
         roles.warnings.push_back(
-            fmt::format("{}: {} is what the exporter computed from {}, and does not follow their training; export with "
+            fmt::format("{}: the exporter computed {} from {}, and it does not follow their training; export with "
                         "torch.onnx.export(…, optimize=False)",
                         file.name, name, fmt::join(sources, ", ")));
     }

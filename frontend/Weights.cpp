@@ -171,7 +171,7 @@ private:
       nodes.DeleteSubrange(*at, 1);
     if (!kept.empty() && settings.merged != "keep")
       lines.push_back(
-          fmt::format("{}: stored once under two names, and trained as one: {}; if they are not tied in the "
+          fmt::format("{}: weights stored once under two names are trained as one: {}; if they are not tied in the "
                       "model, --set model.merged=split gives each its own",
                       file.name, listed(kept)));
     return Status::success();
@@ -239,8 +239,8 @@ private:
     }
     if (!doubtful.empty())
       lines.push_back(
-          fmt::format("{}: read by several normalisations, with one value in all elements: {}; if the exporter "
-                      "merged equal weights there, they are trained as one: export again without merging "
+          fmt::format("{}: several normalisations read the same parameter, whose elements are all equal: {}; if the "
+                      "exporter merged equal weights, they are trained as one: export again without merging "
                       "(optimize=False)",
                       file.name, listed(doubtful)));
     return Status::success();
@@ -379,10 +379,9 @@ private:
       }
     }
     if (!apart.empty())
-      lines.push_back(
-          fmt::format("{}: stored twice by the exporter, and trained apart: {}; if the model shares them, --set "
-                      "model.tie=true ties them again",
-                      file.name, listed(apart)));
+      lines.push_back(fmt::format("{}: the exporter stored weights twice, and the copies are trained apart: {}; if the "
+                                  "model shares them, --set model.tie=true ties them again",
+                                  file.name, listed(apart)));
     if (!tied.empty())
       lines.push_back(fmt::format("{}: tied (model.tie): {}", file.name, listed(tied)));
     if (settings.tie && tied.empty())

@@ -25,17 +25,17 @@ from op_cases.scope import NO_DERIVATIVE, OUT_OF_SCOPE, reason  # noqa: E402
 
 HEAD = """# Ops
 
-Written by `tools/ops_page.py`; a test fails where it no longer lists what `tcc ops` does.
+Written by `tools/ops_page.py`; a test fails if this page and `tcc ops` list different ops.
 
-- **Opsets**: versions of the op's domain, of the 7 to 28 that are read of ONNX's own. Each is read as it is: no version is converted into another. A model of an older opset is read where opset 7 changed none of its ops.
+- **Opsets**: the versions of the op's domain that tcc reads. Of ONNX's own domain these are 7 to 28. Each is read as it is: no version is converted into another. A model of an older opset is read if none of its ops changed up to opset 7.
 - **Read by**: the importer's table (`frontend/ops/`), or the function by which ONNX defines the op.
-- **Backward**: *checked* by finite differences in f64 over as many combinations of attributes and versions as the number says, and against PyTorch's numbers where mathematics leaves a choice; else why there is no derivative. Integer and boolean inputs have none anywhere, and neither has what decides shapes.
+- **Backward**: *checked (N)*: finite differences in f64 confirm the gradient for N combinations of attributes and versions, and PyTorch's numbers do where mathematics leaves a choice. *none*: the reason why there is no derivative. Integer and boolean inputs have no derivative, and neither have inputs that decide shapes.
 - **Computed by**: our own calls and oneDNN (*library*) for single-precision products and convolutions, kernels generated for the model (*generated*) for the rest and for all other types; *nothing* where an op only renames memory or is folded when the model is compiled.
-- **Tested by**: official node tests of ONNX that hold the op and are in scope, and cases of the table in `test/e2e/op_cases/`, whose values are compared with ONNX's reference (or onnxruntime where that is no judge) at every opset where the op changed.
+- **Node tests, op cases**: the number of ONNX's official node tests in scope that hold the op, and of cases in `test/e2e/op_cases/`. The values of the cases are compared with ONNX's reference (or with onnxruntime where the reference is no judge) at every opset that changed the op.
 
-Where ONNX's reference evaluator and onnxruntime differ, [ops-differences.md](ops-differences.md) lists what was compared and which of them is followed: in `Resize`, for one, corners are aligned with the last element of the output, not with a fractional length.
+Where ONNX's reference evaluator and onnxruntime differ, [ops-differences.md](ops-differences.md) lists what was compared and which of them tcc follows. In `Resize`, for example, tcc aligns corners with the last element of the output, not with a fractional length.
 
-`RoiAlign` with a sampling_ratio of 0 takes as many samples as each region asks for, up to a bound. Regions that are constants set it themselves; for regions that are data it is what a region somewhat larger than the image needs, and a warning names the sizes. Larger ones are sampled no finer. As in torchvision, regions get no gradient.
+`RoiAlign` with a sampling_ratio of 0 takes as many samples as the size of each region needs, up to a bound. Constant regions set this bound themselves. For regions that are data, the bound is the need of a region somewhat larger than the image, and a warning names its size; larger regions get no more samples. As in torchvision, regions get no gradient.
 
 `StopGradient` of domain `tcc` is Identity without a gradient, and so is an Identity that torch notes as `aten.detach` ([stop-gradient.md](stop-gradient.md)).
 
@@ -117,7 +117,7 @@ def main():
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     text = HEAD + "".join(rows(options.bin.resolve()))
-    text += "\n## Not read\nWhat an op outside of the list needs is said when a model holds it.\n\n| ops of ONNX | why |\n| --- | --- |\n"
+    text += "\n## Not read\nIf a model holds another op, the error says what to do.\n\n| ops of ONNX | why |\n| --- | --- |\n"
     for why, ops in sorted(OUT_OF_SCOPE.items()):
         text += f"| {', '.join(f'`{op}`' for op in ops)} | {why} |\n"
     options.out.write_text(text)

@@ -16,7 +16,7 @@ using train::Expr;
 Expected<Value> splitHeads(NodeImport &n, Value x, int64_t heads) {
   llvm::ArrayRef<int64_t> shape = train::shapeOf(x);
   if (shape.size() != 3 || heads < 1 || shape[2] % heads)
-    return error("{} is not [batch, sequence, heads × size] for {} heads", typeText(x), heads);
+    return error("{} is not [batch, sequence, features] with features that {} heads divide", typeText(x), heads);
   Value split = n.reshape(x, {shape[0], shape[1], heads, shape[2] / heads});
   return train::transpose(n.builder, n.loc, split, {0, 2, 1, 3});
 }
@@ -30,11 +30,12 @@ Value joinHeads(NodeImport &n, Value x) {
 Expected<Value> concatenated(NodeImport &n, Value x, Value y, int64_t dim) {
   Shape left(train::shapeOf(x)), right(train::shapeOf(y)), shape(left);
   if (left.size() != right.size() || dim >= int64_t(left.size()) || train::elementTypeOf(x) != train::elementTypeOf(y))
-    return error("{} does not continue {}", typeText(y), typeText(x));
+    return error("{} cannot be appended to {}: their ranks or element types differ", typeText(y), typeText(x));
   shape[size_t(dim)] += right[size_t(dim)];
   left[size_t(dim)] = right[size_t(dim)];
   if (left != right)
-    return error("{} does not continue {} along dimension {}", typeText(y), typeText(x), dim);
+    return error("{} cannot be appended to {} along dimension {}: other dimensions differ", typeText(y), typeText(x),
+                 dim);
   return train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(x)), ValueRange{x, y}, dim)
       .getResult();
 }
@@ -158,10 +159,10 @@ Status attention(NodeImport &n) {
     return error("queries {} and keys {} must have rank 3 or 4", typeText(n.in(0)), typeText(n.in(1)));
   int64_t past = 0;
   if (n.has(4) != n.has(5))
-    return error("past_key and past_value go together");
+    return error("past_key and past_value must be given together");
   if (n.has(4)) {
     if (n.has(6))
-      return error("nonpad_kv_seqlen does not go with past_key");
+      return error("nonpad_kv_seqlen cannot be given together with past_key");
     if (n.rank(4) != 4)
       return error("past_key {} must have rank 4", typeText(n.in(4)));
     past = n.shape(4)[2];
@@ -182,7 +183,7 @@ Status attention(NodeImport &n) {
     Value mask = n.in(3);
     Shape shape(n.shape(3));
     if (shape.empty() || (shape.back() != keys && shape.back() > keys))
-      return error("the mask {} does not fit {} keys", typeText(mask), keys);
+      return error("the last dimension of mask {} must be at most {}, the number of keys", typeText(mask), keys);
     const bool isBool = train::elementTypeOf(mask).isInteger(1);
     // A mask for fewer keys hides the others (an extent of 1 is one of 1 key only where there are no more).
     if (shape.back() < keys) {
@@ -197,7 +198,7 @@ Status attention(NodeImport &n) {
   std::optional<Expr> valid;
   if (n.has(6)) {
     if (n.rank(6) != 1 || n.shape(6)[0] != train::shapeOf(in.query)[0])
-      return error("nonpad_kv_seqlen {} is not one number for each sample", typeText(n.in(6)));
+      return error("nonpad_kv_seqlen {} must hold one number for each sample", typeText(n.in(6)));
     valid = n.expr(6);
     in.rowsMayBeEmpty = true;
     Expr length = valid->cast(n.i64()).reshape({n.shape(6)[0], 1, 1, 1});
@@ -206,7 +207,7 @@ Status attention(NodeImport &n) {
   const int64_t left = n.intAttr("left_window_size", -1), right = n.intAttr("right_window_size", -1);
   const bool causal = n.intAttr("is_causal", 0) != 0;
   if (left < -1 || right < -1)
-    return error("a window reaches {} to the left and {} to the right: sizes are −1 or at least 0", left, right);
+    return error("left_window_size is {} and right_window_size is {}; both must be −1 or more", left, right);
   if (causal || left >= 0 || right >= 0) {
     Expr ahead = distance(n, queries, keys, past, valid);
     if (causal)
@@ -267,9 +268,9 @@ Status linearAttention(NodeImport &n) {
   const std::string rule = n.stringAttr("update_rule", "gated_delta");
   const bool gated = rule == "gated" || rule == "gated_delta", corrects = rule == "delta" || rule == "gated_delta";
   if (!gated && !corrects && rule != "linear")
-    return error("update_rule \"{}\" is none of linear, gated, delta and gated_delta", rule);
+    return error("update_rule is \"{}\"; it must be linear, gated, delta or gated_delta", rule);
   if (groups < 1 || heads % groups)
-    return error("{} query heads are no multiple of {} key heads", heads, groups);
+    return error("q_num_heads is {}; it must be a multiple of kv_num_heads, {}", heads, groups);
   if (gated != n.has(4) || corrects != n.has(5))
     return error("update_rule \"{}\" takes {} decay and {} beta", rule, gated ? "a" : "no",
                        corrects ? "a" : "no");
@@ -293,15 +294,16 @@ Status linearAttention(NodeImport &n) {
   if (gated) { // [B, G, T, d_k or 1]
     int64_t width = n.rank(4) ? n.shape(4).back() : 0;
     if (n.rank(4) != 3 || (width != groups && width != groups * dk))
-      return error("decay {} is neither one number for each of {} heads nor {}", typeText(n.in(4)), groups,
-                         groups * dk);
+      return error("decay {} must be [batch, tokens, size] with a size of {}, the key heads, or {}, their features",
+                   typeText(n.in(4)), groups, groups * dk);
     TCC_TRY(split, splitHeads(n, n.in(4), groups));
     decay = n.expr(split).cast(wide).exp();
   }
   if (corrects) { // [B, G or 1, T, 1]
     int64_t width = n.rank(5) ? n.shape(5).back() : 0;
     if (n.rank(5) != 3 || (width != groups && width != 1))
-      return error("beta {} is not one number for each of {} heads, or for all", typeText(n.in(5)), groups);
+      return error("beta {} must be [batch, tokens, size] with a size of {}, the key heads, or 1", typeText(n.in(5)),
+                   groups);
     TCC_TRY(split, splitHeads(n, n.in(5), width));
     beta = n.expr(split).cast(wide);
   }

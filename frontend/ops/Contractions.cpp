@@ -152,7 +152,7 @@ Expected<llvm::SmallVector<int>> parseTerm(std::string_view term, int64_t rank) 
         labels.push_back(256 + int(k));
       i += 2;
     } else if (!std::isalpha(static_cast<unsigned char>(term[i]))) {
-      return error("\"{}\" is no label", term[i]);
+      return error("\"{}\" is no label; labels are letters", term[i]);
     } else {
       labels.push_back(term[i]);
     }
@@ -323,7 +323,7 @@ Status einsum(NodeImport &n) {
     output = labels;
     for (int label : output)
       if (!extents.count(label) || llvm::count(output, label) > 1)
-        return error("equation \"{}\": its output names a label that no input has, or twice", equation);
+        return error("equation \"{}\": its output names a label twice, or one that no input has", equation);
   }
   Labelled result = operands[0];
   for (size_t i = 1; i < operands.size(); ++i)

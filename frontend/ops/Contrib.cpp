@@ -141,7 +141,7 @@ Status normalise(NodeImport &n, const Expr &x, bool simplified, Value scale, Val
   statistics.back() = 1;
   for (Value parameter : {scale, bias})
     if (parameter && Shape(train::shapeOf(parameter)) != features)
-      return error("{} is not one number for each of {} features", typeText(parameter), shape.back());
+      return error("{} should be a vector of {} elements, one for each feature", typeText(parameter), shape.back());
   Value s = n.expr(scale).cast(element), b = bias ? n.expr(bias).cast(element).value : Value();
   if (!simplified) {
     Type wide = element.isF64() ? element : Type(n.builder.getF32Type());
@@ -201,7 +201,7 @@ Status embedNorm(NodeImport &n) {
   Expr sum = words.first + words.second;
   if (n.has(4)) {
     if (!n.has(1))
-      return error("a segment embedding without segment_ids");
+      return error("it has a segment embedding but no segment_ids");
     sum = sum + look(4, n.in(1));
   }
   if (Status status = normalise(n, sum, false, n.in(5), n.has(6) ? n.in(6) : Value(), n.floatAttr("epsilon", 1e-12));

@@ -67,7 +67,7 @@ Status finish(NodeImport &n, AttentionInputs in, Value pastKey, Value pastValue,
               std::optional<unsigned> bias, bool causal, std::pair<unsigned, unsigned> present) {
   int64_t past = 0;
   if (!pastKey != !pastValue)
-    return error("past keys and past values go together");
+    return error("past keys and past values must be given together");
   if (pastKey) {
     if (train::shapeOf(pastKey).size() != 4 || train::shapeOf(pastValue).size() != 4)
       return error("past keys {} and values {} must have rank 4", typeText(pastKey), typeText(pastValue));
@@ -118,7 +118,7 @@ Status multiHeadAttention(NodeImport &n) {
     // Packed: [B, T, heads, 3, D], or keys and values as [B, T, heads, 2, D].
     unsigned from = n.rank(0) == 5 ? 0 : 1;
     if (n.rank(from) != 5 || n.shape(from)[2] != heads || n.shape(from)[3] != 3 - from || n.rank(0) == 0)
-      return error("{} is not packed for {} heads", typeText(n.in(from)), heads);
+      return error("{} is not packed as [batch, sequence, {} heads, 3 or 2, size]", typeText(n.in(from)), heads);
     for (unsigned i = from; i < 3; ++i) {
       Value part = sliced(n, n.in(from), 3, i - from);
       llvm::ArrayRef<int64_t> shape = train::shapeOf(part);
@@ -128,7 +128,7 @@ Status multiHeadAttention(NodeImport &n) {
       parts[0] = n.in(0);
   } else {
     if (!n.has(1) || !n.has(2))
-      return error("key and value are missing");
+      return error("key or value is missing");
     for (unsigned i = 0; i < 3; ++i) {
       if (n.rank(i) != 3 && n.rank(i) != 4)
         return error("{} is neither [batch, sequence, features] nor [batch, heads, sequence, size]", typeText(n.in(i)));
@@ -140,10 +140,11 @@ Status multiHeadAttention(NodeImport &n) {
     int64_t begin = 0;
     for (unsigned i = 0; i < 3; ++i) {
       if (ready[i])
-        return error("a bias does not go with keys {} that have their heads split already", typeText(parts[i]));
+        return error("a bias cannot be added to {}, whose heads are already split", typeText(parts[i]));
       int64_t width = train::shapeOf(parts[i]).back();
       if (n.rank(3) != 1 || begin + width > n.shape(3)[0])
-        return error("bias {} is too short", typeText(n.in(3)));
+        return error("bias {} should be a vector with one element for each feature of query, key and value",
+                     typeText(n.in(3)));
       parts[i] = n.expr(parts[i]) + n.expr(n.slice(n.in(3), 0, begin, width));
       begin += width;
     }
@@ -167,14 +168,15 @@ Status inputAttention(NodeImport &n) {
   const int64_t heads = n.intAttr("num_heads", 0);
   if (n.intAttr("do_rotary", 0) || n.has(6) || n.rank(0) != 3 || n.rank(1) != 2)
     return error(
-        "only input [batch, sequence, features] without rotary embedding and shared caches is supported");
+        "only an input [batch, sequence, features] and a weight matrix are supported, without rotary embedding or "
+        "shared caches");
   TCC_TRY(product, matrixProduct(n, n.in(0), n.in(1)));
   if (n.has(2))
     product = n.expr(product) + n.expr(2);
   const int64_t width = train::shapeOf(product)[2];
   Shape sizes = n.intsAttr("qkv_hidden_sizes").value_or(Shape{width / 3, width / 3, width / 3});
   if (sizes.size() != 3 || sizes[0] + sizes[1] + sizes[2] != width)
-    return error("{} features are not those of queries, keys and values, {}", width, shapeText(sizes));
+    return error("the weight computes {} features, but queries, keys and values need {}", width, shapeText(sizes));
   AttentionInputs in;
   int64_t begin = 0;
   Value *targets[] = {&in.query, &in.key, &in.value};
@@ -212,11 +214,11 @@ Expected<Value> angles(NodeImport &n, Value cache, Value positions, int64_t leng
 
 Status rotaryEmbedding(NodeImport &n) {
   if (n.intAttr("is_packed_batching", 0))
-    return error("batches of several lengths in one row are not supported");
+    return error("several sequences in one row (is_packed_batching) are not supported");
   Value x = n.in(0);
   const bool packed = n.rank(0) == 3;
   if (n.rank(2) != 2 || (!packed && n.rank(0) != 4))
-    return error("{} and the cache {} do not fit together", typeText(x), typeText(n.in(2)));
+    return error("{} must have rank 3 or 4, and the cache {} rank 2", typeText(x), typeText(n.in(2)));
   int64_t heads = n.intAttr("num_heads", 0), dim = n.intAttr("rotary_embedding_dim", 0);
   if (packed) {
     TCC_TRY(split, splitHeads(n, x, heads ? heads : n.shape(0)[2] / std::max<int64_t>(1, n.shape(2)[1] * 2)));
@@ -237,7 +239,7 @@ Status groupQueryAttention(NodeImport &n) {
     if (n.has(i))
       return error("quantised caches and norms inside the op are not supported");
   if (n.intAttr("sliding_window_cache", 0))
-    return error("a cache of the window's size is not supported");
+    return error("a cache as long as the window (sliding_window_cache) is not supported");
   Value parts[3];
   AttentionInputs in;
   if (n.has(1) && n.has(2)) {
@@ -246,7 +248,8 @@ Status groupQueryAttention(NodeImport &n) {
   } else {
     const int64_t all = heads + 2 * groups;
     if (n.rank(0) != 3 || all < 1 || n.shape(0)[2] % all)
-      return error("{} is not packed for {} heads and twice {}", typeText(n.in(0)), heads, groups);
+      return error("{} is not [batch, sequence, features] for {} query heads, and {} heads each of keys and values",
+                   typeText(n.in(0)), heads, groups);
     const int64_t size = n.shape(0)[2] / all;
     parts[0] = n.slice(n.in(0), 2, 0, heads * size);
     parts[1] = n.slice(n.in(0), 2, heads * size, groups * size);
@@ -267,8 +270,8 @@ Status groupQueryAttention(NodeImport &n) {
       for (int64_t length : lengths)
         if (length != past + tokens - 1)
           return error(
-              "a past of {} and {} tokens do not make a sequence of {}; caches that are longer than their "
-              "content are not supported",
+              "a cache of {} tokens and {} new tokens do not make a sequence of {}; a cache longer than its content is "
+              "not supported",
               past, tokens, length + 1);
     }
   }

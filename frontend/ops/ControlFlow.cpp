@@ -92,7 +92,7 @@ Value bothHold(NodeImport &n, Value x, Value y) { return n.expr(x).select(n.expr
 Expected<Slot> chosen(NodeImport &n, Value condition, const Slot &x, const Slot &y, const std::string &name,
                       const char *first, const char *second) {
   if (!x.tensor || !y.tensor)
-    return error("\"{}\" is no tensor, and cannot be chosen by data", name);
+    return error("\"{}\" is no tensor; a condition on data can choose between tensors only", name);
   if (x.tensor == y.tensor)
     return x;
   if (x.tensor.getType() != y.tensor.getType())
@@ -355,7 +355,7 @@ Status scan(NodeImport &n) {
     axes[k] = axis;
     int64_t extent = train::shapeOf(input)[size_t(axis)];
     if (steps >= 0 && extent != steps)
-      return error("its scanned inputs have {} and {} steps", steps, extent);
+      return error("its scanned inputs have different numbers of steps, {} and {}", steps, extent);
     steps = extent;
     inputs.push_back(input);
   }
@@ -392,7 +392,8 @@ Status scan8(NodeImport &n) {
   if (n.has(0)) {
     TCC_TRY(given, n.ints(0));
     if (given.size() != size_t(batch) || llvm::any_of(given, [&](int64_t l) { return l < 0 || l > steps; }))
-      return error("its sequence_lens {} do not fit to {} samples of {} steps", shapeText(given), batch, steps);
+      return error("its sequence_lens {} should be {} numbers, one for each sample, from 0 to {}", shapeText(given),
+                   batch, steps);
     lengths = given;
   }
   std::vector<llvm::SmallVector<Value>> finals(states), outputs(size_t(body->output_size()) - states);

@@ -171,7 +171,7 @@ Status deformConv(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), w = n.shape(1), offset = n.shape(2);
   size_t rank = x.size() < 3 ? 0 : x.size() - 2;
   if (rank < 1 || w.size() != x.size() || offset.size() != x.size())
-    return error("{}, weight {} and offset {} are not of one rank of at least 3", typeText(n.in(0)),
+    return error("{}, weight {} and offset {} should have the same rank, at least 3", typeText(n.in(0)),
                        typeText(n.in(1)), typeText(n.in(2)));
   int64_t groups = n.intAttr("group", 1), shared = n.intAttr("offset_group", 1), taps = countOf(w.drop_front(2));
   if (groups < 1 || shared < 1 || w[1] * groups != x[1] || w[0] % groups || x[1] % shared)
@@ -181,13 +181,13 @@ Status deformConv(NodeImport &n) {
         dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), outputs;
   if (strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
-    return error("strides, dilations and pads have not one entry for each of {} spatial dimensions", rank);
+    return error("for {} spatial dimensions, strides and dilations should have one entry each, and pads two", rank);
   for (size_t d = 0; d < rank; ++d) {
     if (strides[d] < 1 || dilations[d] < 1)
       return error("strides {} and dilations {} must be at least 1", shapeText(strides), shapeText(dilations));
     for (int64_t number : {strides[d], dilations[d], pads[d], pads[d + rank], w[d + 2]})
       if (number < -kMostWindow || number > kMostWindow)
-        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{0} is out of range for a window; −{1} to {1} are supported", number, kMostWindow);
     int64_t room = x[d + 2] + pads[d] + pads[d + rank] - (w[d + 2] - 1) * dilations[d] - 1;
     if (room < 0)
       return error("the window is larger than spatial dimension {} with its padding", d);
@@ -199,8 +199,9 @@ Status deformConv(NodeImport &n) {
     return error("offset {} is not [{}, {}, {}]", typeText(n.in(2)), x[0], shared * taps * int64_t(rank),
                        fmt::join(outputs, ", "));
   if (n.has(4) && countOf(n.shape(4)) != x[0] * shared * taps * points)
-    return error("mask {} has not one element for each of {} groups, {} taps and {} outputs", typeText(n.in(4)),
-                       shared, taps, points);
+    return error(
+        "mask {} should have {} × {} × {} elements for each sample: offset groups, kernel elements and outputs",
+        typeText(n.in(4)), shared, taps, points);
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
   Expr moved = n.expr(2).cast(wide).reshape({batch, taps, int64_t(rank), points});
   (void)n.table({taps, points});
@@ -230,7 +231,7 @@ Status deformConv(NodeImport &n) {
   Expr result = n.expr(n.reshape(product, shape));
   bias[1] = w[0];
   if (n.has(3) && countOf(n.shape(3)) != w[0])
-    return error("bias {} has not one element for each of the {} channels", typeText(n.in(3)), w[0]);
+    return error("bias {} should have {} elements, one for each channel", typeText(n.in(3)), w[0]);
   return n.result(n.has(3) ? result + n.expr(n.reshape(n.in(3), bias)) : result);
 }
 

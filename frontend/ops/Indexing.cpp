@@ -22,7 +22,7 @@ Value gatherAlong(NodeImport &n, Value data, Value indices, int64_t axis) {
 
 Status gather(NodeImport &n) {
   if (n.rank(0) == 0)
-    return error("a scalar has nothing to gather from");
+    return error("it gathers from a scalar, which has no axis");
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
   if (n.shape(0)[size_t(axis)] == 0 && countOf(n.shape(1)) > 0)
     return error("{} has no elements along axis {}", typeText(n.in(0)), axis);
@@ -59,7 +59,8 @@ Value gatherElementsOf(NodeImport &n, Value data, Value indices, llvm::ArrayRef<
 Status gatherND(NodeImport &n) {
   int64_t batch = n.intAttr("batch_dims", 0), rank = n.rank(0), indexRank = n.rank(1);
   if (indexRank < 1 || batch < 0 || batch >= indexRank)
-    return error("indices {} do not fit batch_dims = {}", typeText(n.in(1)), batch);
+    return error("the rank of indices {} must be above batch_dims = {}, which must be at least 0", typeText(n.in(1)),
+                 batch);
   llvm::ArrayRef<int64_t> shape = n.shape(0), prefix = n.shape(1).drop_back();
   int64_t tuple = n.shape(1).back();
   if (tuple < 1 || batch + tuple > rank)
@@ -87,7 +88,7 @@ Status gatherND(NodeImport &n) {
 Status checkElements(NodeImport &n, int64_t axis) {
   llvm::ArrayRef<int64_t> shape = n.shape(0), at = n.shape(1);
   if (at.size() != shape.size())
-    return error("indices {} have not the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
+    return error("indices {} must have the rank of {}", typeText(n.in(1)), typeText(n.in(0)));
   for (size_t d = 0; d < shape.size(); ++d)
     if (int64_t(d) != axis && at[d] > shape[d])
       return error("indices {} exceed {} in dimension {}", typeText(n.in(1)), typeText(n.in(0)), d);
@@ -113,7 +114,7 @@ Expected<ScatterKind> reductionOf(NodeImport &n) {
     return ScatterKind::set;
   if (std::optional<ScatterKind> kind = train::symbolizeScatterKind(name); kind && *kind != ScatterKind::set)
     return *kind;
-  return error("reduction \"{}\" is none of none, add, mul, max, min", name);
+  return error("reduction is \"{}\"; it must be none, add, mul, max or min", name);
 }
 
 /// ScatterElements, and Scatter as it was called before opset 11.
@@ -123,7 +124,7 @@ Status scatterElements(NodeImport &n) {
   if (Status status = checkElements(n, axis); !status.ok())
     return status;
   if (n.shape(1) != n.shape(2))
-    return error("updates {} have not the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
+    return error("updates {} must have the shape of indices {}", typeText(n.in(2)), typeText(n.in(1)));
   if (countOf(n.shape(1)) == 0)
     return n.result(n.in(0));
   return n.result(scatterInto(n, kind, n.in(0), n.in(1), n.in(2), axis));
@@ -170,7 +171,7 @@ Status tensorScatter(NodeImport &n) {
   Expr index = n.expr(n.iota(places, axis));
   if (n.has(2)) {
     if (n.shape(2) != shape.take_front(1))
-      return error("write_indices {} are not one for each of {} samples", typeText(n.in(2)), shape[0]);
+      return error("write_indices {} should have {} elements, one for each sample", typeText(n.in(2)), shape[0]);
     index = index + n.expr(2).cast(n.i64()).reshape(firsts);
   }
   if (mode == "circular")
@@ -186,7 +187,8 @@ Status reverseSequence(NodeImport &n) {
   if (time == batch)
     return error("time_axis and batch_axis are both {}", time);
   if (n.shape(1) != shape.slice(size_t(batch), 1))
-    return error("sequence_lens {} are not one for each of {} samples", typeText(n.in(1)), shape[size_t(batch)]);
+    return error("sequence_lens {} should have {} elements, one for each sample", typeText(n.in(1)),
+                 shape[size_t(batch)]);
   Shape places(shape.size(), 1), samples(places);
   places[size_t(batch)] = samples[size_t(batch)] = shape[size_t(batch)];
   places[size_t(time)] = shape[size_t(time)];
@@ -207,7 +209,7 @@ Status topK(NodeImport &n) {
   }
   Shape shape(n.shape(0));
   if (k < 0 || k > shape[size_t(axis)])
-    return error("k is {}, along an axis of {} elements", k, shape[size_t(axis)]);
+    return error("k is {}; it must be from 0 to {}, the extent of the axis", k, shape[size_t(axis)]);
   shape[size_t(axis)] = k;
   auto sorted = train::SortOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
                                       n.type(shape, n.i64()), n.in(0), axis, n.intAttr("largest", 1) != 0);

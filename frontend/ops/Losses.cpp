@@ -22,7 +22,8 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   Shape expected = scores;
   expected.erase(expected.begin() + 1);
   if (target != expected)
-    return error("targets {} do not fit scores {}", typeText(n.in(1)), typeText(logProbability));
+    return error("targets {} must have the shape of scores {} without dimension 1, the classes", typeText(n.in(1)),
+                 typeText(logProbability));
   Type element = train::elementTypeOf(logProbability);
   Expr index = n.expr(n.reshape(n.in(1), rows));
   // A label outside the classes is an error of the data, but for the one that does not count.
@@ -39,7 +40,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   std::optional<Expr> weight;
   if (n.has(2)) {
     if (n.rank(2) != 1 || n.shape(2)[0] != scores[1])
-      return error("weights {} are not one for each of the {} classes", typeText(n.in(2)), scores[1]);
+      return error("weights {} should be a vector of {} elements, one for each class", typeText(n.in(2)), scores[1]);
     auto gather = train::GatherOp::create(n.builder, n.loc, n.type(target, element), n.in(2), n.in(1), 0);
     isLabel(gather);
     weight = n.expr(gather.getResult());
@@ -66,7 +67,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   if (reduction == "sum")
     return n.result(sum);
   if (reduction != "mean")
-    return error("reduction \"{}\" is not valid", reduction);
+    return error("reduction is \"{}\"; it must be none, mean or sum", reduction);
   if (!weight)
     return n.result(sum / double(countOf(target)));
   return n.result(sum / weight->sum(all).reshape({}));

@@ -126,7 +126,7 @@ private:
     channels = train::shapeOf(x)[1];
     for (unsigned i = 1; i < 5; ++i)
       if (countOf(n.shape(i)) != channels)
-        return error("{} has not one element for each of the {} channels", typeText(n.in(i)), channels);
+        return error("{} should have {} elements, one for each channel", typeText(n.in(i)), channels);
     return Status::success();
   }
 
@@ -150,9 +150,9 @@ private:
     // What training keeps: PyTorch's, by the unbiased variance.
     if (!initializerOf(n.in(3)).empty() || !initializerOf(n.in(4)).empty()) {
       if (count == 1)
-        return error(
-            "BatchNormalization in training mode has 1 value per channel, which has no variance; "
-            "give a larger batch (--shape, --dim), or model.batch_norm = \"as-exported\" of an eval() export");
+        return error("BatchNormalization in training mode has 1 value per channel, which has no variance; "
+                     "give a larger batch (--shape, --dim), or export in eval() mode and set model.batch_norm = "
+                     "\"as-exported\"");
       if (Status status = checkStatistics(); !status.ok())
         return status;
       write(3, mean);

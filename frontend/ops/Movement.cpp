@@ -18,7 +18,7 @@ Status concat(NodeImport &n) {
   shape[size_t(axis)] = 0;
   for (unsigned i = 0; i < n.inputs.size(); ++i) {
     if (n.rank(i) != n.rank(0))
-      return error("{} and {} have not the same rank", typeText(n.in(0)), typeText(n.in(i)));
+      return error("{} and {} have different ranks", typeText(n.in(0)), typeText(n.in(i)));
     for (int64_t d = 0; d < n.rank(0); ++d)
       if (d != axis && n.shape(i)[size_t(d)] != shape[size_t(d)])
         return error("{} and {} differ outside of axis {}", typeText(n.in(0)), typeText(n.in(i)), axis);
@@ -122,7 +122,7 @@ Status pad(NodeImport &n) {
   std::iota(order.begin(), order.end(), 0);
   TCC_TRY(axes, n.axes(givenAxes.value_or(order), rank));
   if (pads->size() != 2 * axes.size())
-    return error("{} pads for {} axes", pads->size(), axes.size());
+    return error("it has {} pads for {} axes; give two for each axis", pads->size(), axes.size());
   std::string mode = n.stringAttr("mode", "constant");
   if (mode != "constant" && mode != "reflect" && mode != "edge" && mode != "wrap")
     return error("mode \"{}\" is not one of constant, reflect, edge and wrap", mode);
@@ -144,7 +144,7 @@ Status pad(NodeImport &n) {
     if (mode == "constant" || (!before && !after))
       continue;
     if (kept == 0)
-      return error("axis {} of {} has no elements to show in the border; use mode constant", axis, typeText(n.in(0)));
+      return error("axis {} of {} has no elements to pad with; use mode constant", axis, typeText(n.in(0)));
     (void)n.table({kept + before + after});
     TapTable table;
     for (int64_t k = -before; k < kept + after; ++k)
@@ -160,7 +160,7 @@ Status pad(NodeImport &n) {
   if (!n.has(2))
     return n.result(padded(x, n.floatAttr("value", 0)));
   if (countOf(n.shape(2)) != 1)
-    return error("the value of a border is one number, not {}", typeText(n.in(2)));
+    return error("the padding value must be one number, not {}", typeText(n.in(2)));
   if (n.constantOf(n.in(2))) {
     TCC_TRY(value, n.number(2));
     return n.result(padded(x, value));

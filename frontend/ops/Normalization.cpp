@@ -41,7 +41,7 @@ Status perChannel(NodeImport &n, Value x, Value scale, Value bias) {
   int64_t channels = train::shapeOf(x)[1];
   for (Value value : {scale, bias})
     if (countOf(train::shapeOf(value)) != channels)
-      return error("{} has not one element for each of the {} channels", typeText(value), channels);
+      return error("{} should have {} elements, one for each channel", typeText(value), channels);
   shape[1] = channels;
   Type element = train::elementTypeOf(x);
   auto spread = [&](Value value) { return n.expr(n.reshape(n.expr(value).cast(element), shape)); };

@@ -21,15 +21,17 @@ Status col2Im(NodeImport &n) {
         dilations = n.intsAttr("dilations").value_or(Shape(rank, 1));
   Shape pads = n.intsAttr("pads").value_or(Shape(2 * rank, 0)), blocks;
   if (rank < 1 || block.size() != rank || strides.size() != rank || dilations.size() != rank || pads.size() != 2 * rank)
-    return error("image {}, block {}, strides {}, dilations {} and pads {} are not of one rank", shapeText(image),
-                       shapeText(block), shapeText(strides), shapeText(dilations), shapeText(pads));
+    return error(
+        "image {}, block {}, strides {} and dilations {} must have one entry for each spatial dimension, and pads "
+        "{} two",
+        shapeText(image), shapeText(block), shapeText(strides), shapeText(dilations), shapeText(pads));
   for (size_t d = 0; d < rank; ++d) {
     if (image[d] < 1 || block[d] < 1 || strides[d] < 1 || dilations[d] < 1)
       return error("image {}, block {}, strides {} and dilations {} must be at least 1", shapeText(image),
                          shapeText(block), shapeText(strides), shapeText(dilations));
     for (int64_t number : {image[d], block[d], strides[d], dilations[d], pads[d], pads[d + rank]})
       if (number < -kMostWindow || number > kMostWindow)
-        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{0} is out of range for a window; −{1} to {1} are supported", number, kMostWindow);
     int64_t room = image[d] + pads[d] + pads[d + rank] - (block[d] - 1) * dilations[d] - 1;
     if (room < 0)
       return error("block {} is larger than image {} with its padding", shapeText(block), shapeText(image));
@@ -74,7 +76,7 @@ Status maxUnpool(NodeImport &n) {
   for (size_t d = 0; d < rank; ++d)
     for (int64_t number : {x[d + 2], kernel[d], strides[d], pads[d], pads[d + rank]})
       if (number < -kMostWindow || number > kMostWindow)
-        return error("{} is too large for a window; at most {} is supported", number, kMostWindow);
+        return error("{0} is out of range for a window; −{1} to {1} are supported", number, kMostWindow);
   for (size_t d = 0; d < rank; ++d)
     natural.push_back((x[d + 2] - 1) * strides[d] - pads[d] - pads[d + rank] + kernel[d]);
   Shape shape = natural;
@@ -174,7 +176,7 @@ Status det(NodeImport &n) {
     return error("{} holds no square matrices", typeText(n.in(0)));
   int64_t size = x.back(), batch = countOf(x.drop_back(2));
   if (size > kLargestDeterminant)
-    return error("determinants of {0}x{0} matrices are more than this version does; up to {1}x{1} are possible",
+    return error("determinants of {0}x{0} matrices are not supported; at most {1}x{1} is",
                        size, kLargestDeterminant);
   Type element = train::elementTypeOf(n.in(0));
   Expr matrix = n.expr(0).cast(weightType(n, element)).reshape({batch, size, size});

@@ -110,9 +110,8 @@ void warnOfCoarseness(NodeImport &n, const Grid &rows, const Grid &columns, int6
   double scale = n.floatAttr("spatial_scale", 1);
   auto size = [&](const Grid &grid, int64_t bins) { return double(grid.samples * bins) / scale; };
   n.warn(fmt::format(
-      "sampling_ratio is 0: each region takes as many samples as its size asks for, up to regions {:.6g} high and "
-      "{:.6g} wide; larger ones are sampled no finer. Regions within the image are smaller; clip them to it, or "
-      "export with a sampling_ratio",
+      "sampling_ratio is 0: each region takes as many samples as its size needs, at most as many as a region "
+      "{:.6g} high and {:.6g} wide; clip regions to the image, where none is larger, or export with a sampling_ratio",
       size(rows, height), size(columns, width)));
 }
 
@@ -131,8 +130,9 @@ Status roiAlign(NodeImport &n) {
   int64_t height = n.intAttr("output_height", 1), width = n.intAttr("output_width", 1),
           ratio = n.intAttr("sampling_ratio", 0);
   if (height < 1 || width < 1 || ratio < 0 || std::max({height, width, ratio}) > kMostBins)
-    return error("an output of {} by {} with a sampling ratio of {}; at most {} are supported", height, width, ratio,
-                       kMostBins);
+    return error(
+        "output_height {} and output_width {} must be at least 1, sampling_ratio {} at least 0, and each at most {}",
+        height, width, ratio, kMostBins);
   int64_t count = rois[0], channels = x[1], area = x[2] * x[3], points = countOf({count, height, width});
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element), i32 = n.builder.getI32Type();
   if (count == 0 || countOf(x) == 0)

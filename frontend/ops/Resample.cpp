@@ -191,7 +191,7 @@ Status resize(NodeImport &n) {
     TCC_TRY(values, numbers(n, 1, "region of interest"));
     region = values;
     if (region.size() != 2 * dims.size())
-      return error("a region of interest of {} numbers for {} axes", region.size(), dims.size());
+      return error("roi has {} numbers for {} axes; give two for each axis", region.size(), dims.size());
   }
   if ((sizes.empty() ? scales.size() : sizes.size()) != dims.size())
     return error("it needs one scale or size for each of {} axes of {}", dims.size(), typeText(n.in(0)));
@@ -220,7 +220,7 @@ Status resize(NodeImport &n) {
     // In floats, as ONNX's shape inference has it: 10 · 0.7 is 7.
     double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i]))) : common ? std::floor(*common * in + 0.5) : sizes[i];
     if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
-      return error("axis {} would get the size {}", dim, out);
+      return error("axis {} would get the size {}, which is not valid", dim, out);
     axis.out = int64_t(out);
   }
   // Of the same extents: onnxruntime copies, and so does torch in its linear modes, whatever the scales are (× 1.1 of 3).

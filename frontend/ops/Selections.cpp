@@ -68,7 +68,7 @@ Status compress(NodeImport &n) {
     if (condition.getInt(i))
       places.push_back(i);
   if (!places.empty() && places.back() >= shape[size_t(axis)])
-    return error("the condition selects element {} of {} along its axis", places.back(), shape[size_t(axis)]);
+    return error("the condition selects index {} of an axis of {} elements", places.back(), shape[size_t(axis)]);
   shape[size_t(axis)] = int64_t(places.size());
   Type type = n.type(shape, train::elementTypeOf(data));
   if (countOf(shape) == 0)
@@ -166,7 +166,8 @@ Status nonMaxSuppression(NodeImport &n) {
     }
   if (boxes.shape().size() != 3 || boxes.shape()[2] != 4 || scores.shape().size() != 3 ||
       scores.shape()[2] != boxes.shape()[1] || scores.shape()[0] != boxes.shape()[0])
-    return error("boxes {} and scores {} do not fit", typeText(n.in(0)), typeText(n.in(1)));
+    return error("boxes {} and scores {} are not [batch, boxes, 4] and [batch, classes, boxes]", typeText(n.in(0)),
+                 typeText(n.in(1)));
   int64_t count = boxes.shape()[1], classes = scores.shape()[1];
   // Each box is compared with those that are kept.
   (void)n.table({boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});

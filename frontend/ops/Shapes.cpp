@@ -70,7 +70,7 @@ Status squeeze(NodeImport &n) {
     dims = axes;
     for (int64_t dim : dims)
       if (n.shape(0)[size_t(dim)] != 1)
-        return error("axis {} of {} is not 1 and cannot be squeezed", dim, typeText(n.in(0)));
+        return error("axis {} of {} cannot be squeezed, since its extent is not 1", dim, typeText(n.in(0)));
   } else {
     for (auto [i, dim] : llvm::enumerate(n.shape(0)))
       if (dim == 1)
@@ -99,7 +99,7 @@ Status transpose(NodeImport &n) {
   if (std::optional<Shape> given = n.intsAttr("perm")) {
     TCC_TRY(checked, n.axes(*given, rank));
     if (int64_t(checked.size()) != rank)
-      return error("perm {} has not one entry for each axis of {}", shapeText(checked), typeText(n.in(0)));
+      return error("perm {} must have one entry for each axis of {}", shapeText(checked), typeText(n.in(0)));
     order = checked;
   }
   return n.result(train::transpose(n.builder, n.loc, n.in(0), order));
@@ -117,7 +117,7 @@ Status expand(NodeImport &n) {
 Status tile(NodeImport &n) {
   TCC_TRY(repeats, n.ints(1));
   if (int64_t(repeats.size()) != n.rank(0))
-    return error("{} repeats for {}", repeats.size(), typeText(n.in(0)));
+    return error("it has {} repeats for {}; give one for each axis", repeats.size(), typeText(n.in(0)));
   Shape split, repeated, merged;
   for (auto [dim, count] : llvm::zip_equal(n.shape(0), repeats)) {
     if (count < 0)
@@ -133,7 +133,7 @@ Status tile(NodeImport &n) {
 Status depthToSpace(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
   if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[1] % (block * block))
-    return error("{} has not 4 dimensions and a multiple of {} channels", typeText(n.in(0)), countOf({block, block}));
+    return error("{} is not [N, C, H, W] with C a multiple of {}", typeText(n.in(0)), countOf({block, block}));
   llvm::ArrayRef<int64_t> s = n.shape(0);
   int64_t channels = s[1] / (block * block);
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";
@@ -146,7 +146,7 @@ Status depthToSpace(NodeImport &n) {
 Status spaceToDepth(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
   if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[2] % block || n.shape(0)[3] % block)
-    return error("{} has not 4 dimensions and a multiple of {} rows and columns", typeText(n.in(0)), block);
+    return error("{} is not [N, C, H, W] with H and W multiples of {}", typeText(n.in(0)), block);
   llvm::ArrayRef<int64_t> s = n.shape(0);
   Value split = n.reshape(n.in(0), {s[0], s[1], s[2] / block, block, s[3] / block, block});
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";

@@ -25,7 +25,7 @@ constexpr int64_t kLargestMatrix = int64_t(1) << 25;
 Expected<int64_t> count(NodeImport &n, unsigned i, const char *what) {
   TCC_TRY(values, n.ints(i));
   if (values.size() != 1)
-    return error("its {} is not one number but {}", what, shapeText(values));
+    return error("its {} must be one number, not {}", what, shapeText(values));
   return values[0];
 }
 
@@ -69,7 +69,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   int64_t read = std::min(from[size_t(dim)], toReal ? length / 2 + 1 : length);
   int64_t made = t.onesided && !t.inverse ? length / 2 + 1 : length;
   if (countOf({made, read}) > kLargestMatrix)
-    return error("a transform of {} points is more than this version does; {} of {} outputs are possible", length,
+    return error("a transform of {} points is too large; at most {} of its {} outputs can be computed", length,
                        kLargestMatrix / std::max<int64_t>(read, 1), made);
   int64_t outer = countOf(llvm::ArrayRef(from).take_front(size_t(dim)));
   int64_t inner = countOf(llvm::ArrayRef(from).drop_front(size_t(dim) + 1).drop_back(1));
@@ -112,7 +112,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
 /// The axis is an attribute in opset 17, an input from 20 on.
 Status dft(NodeImport &n) {
   if (n.rank(0) < 2 || (n.shape(0).back() != 1 && n.shape(0).back() != 2))
-    return error("{} has not 1 (real) or 2 (complex) numbers along its last axis", typeText(n.in(0)));
+    return error("the last axis of {} must have 1 (real) or 2 (complex) elements", typeText(n.in(0)));
   int64_t given = n.opset >= 20 ? -2 : n.intAttr("axis", 1);
   if (n.opset >= 20 && n.has(2)) {
     TCC_TRY(axis, count(n, 2, "axis"));
@@ -120,7 +120,7 @@ Status dft(NodeImport &n) {
   }
   TCC_TRY(dim, n.axis(given, n.rank(0)));
   if (dim == n.rank(0) - 1)
-    return error("axis {} is that of the real and imaginary parts", dim);
+    return error("axis {} holds the real and imaginary parts; transform another axis", dim);
   Transform t{n.shape(0)[size_t(dim)], n.intAttr("inverse", 0) != 0, n.intAttr("onesided", 0) != 0};
   if (t.inverse && t.onesided)
     t.length = 2 * (t.length - 1);
@@ -148,8 +148,10 @@ Status stft(NodeImport &n) {
     window = n.has(2) ? window : length;
   }
   if (step < 1 || length < 1 || window > length || length > shape[1])
-    return error("frames of {} elements, {} apart, under a window of {} in a signal of {}", length, step, window,
-                       shape[1]);
+    return error(
+        "frame_length is {}, frame_step {} and the window's length {}; the first two must be at least 1, the window no "
+        "longer than a frame, and a frame no longer than the signal, {}",
+        length, step, window, shape[1]);
   int64_t frames = (shape[1] - length) / step + 1;
   (void)n.table({frames, window});
   TapTable table;
@@ -173,8 +175,8 @@ Status melWeightMatrix(NodeImport &n) {
   Type element = n.elementType(int32_t(n.intAttr("output_datatype", onnx::TensorProto::FLOAT)));
   int64_t rows = length / 2 + 1;
   if (!element || bins < 1 || length < 1 || rate < 1 || bins > kLargestMatrix / rows)
-    return error("{} mel bins of {} points at a rate of {} in data type {}", bins, length, rate,
-                       n.intAttr("output_datatype", onnx::TensorProto::FLOAT));
+    return error("num_mel_bins {}, dft_length {}, sample_rate {} or output_datatype {} is out of range", bins, length,
+                 rate, n.intAttr("output_datatype", onnx::TensorProto::FLOAT));
   auto mel = [](double hertz) { return 2595 * std::log10(1 + hertz / 700); };
   double low = mel(lower), width = (mel(upper) - low) / double(bins + 2);
   llvm::SmallVector<int64_t> edges;
@@ -183,7 +185,7 @@ Status melWeightMatrix(NodeImport &n) {
     edges.push_back(int64_t(std::floor(double(length + 1) * hertz / double(rate))));
   }
   if (edges.front() < 0 || edges.back() > rows)
-    return error("frequencies from {} to {} do not lie within half of the sample rate {}", lower, upper, rate);
+    return error("the frequencies from {} to {} must be between 0 and half of the sample rate {}", lower, upper, rate);
   (void)n.table({rows, bins});
   llvm::SmallVector<double> values(size_t(rows * bins));
   for (int64_t i = 0; i < bins; ++i) {

@@ -40,7 +40,8 @@ Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> colum
   if (n.attribute("pool_strings") || pool.empty())
     return error("it has no pool_int64s; n-grams of strings are not supported: give tokens as integers");
   if (shortest < 1 || longest < shortest)
-    return error("lengths from {} to {} are no lengths of n-grams", shortest, longest);
+    return error("min_gram_length is {} and max_gram_length {}; they must be at least 1 and in this order", shortest,
+                 longest);
   std::vector<Pool> pools;
   int64_t number = 0; // of an n-gram in the whole pool
   for (auto [i, begin] : llvm::enumerate(begins)) {
@@ -51,7 +52,7 @@ Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> colum
     int64_t count = (end - begin) / length, first = number;
     number += count;
     if (number > int64_t(columns.size()))
-      return error("it has more n-grams than ngram_indexes, {}", columns.size());
+      return error("its pool has more n-grams than the {} ngram_indexes", columns.size());
     if (length < shortest || length > longest)
       continue;
     std::map<std::vector<int64_t>, int64_t> numberOf;
@@ -95,7 +96,7 @@ Expr counted(NodeImport &n, const Expr &x, const Pool &pool, int64_t furthest, T
 Status tfIdfVectorizer(NodeImport &n) {
   llvm::ArrayRef<int64_t> shape = n.shape(0);
   if (shape.empty() || shape.size() > 2)
-    return error("{} is no row of tokens, nor a batch of such", typeText(n.in(0)));
+    return error("{} must be a row of tokens or a batch of rows", typeText(n.in(0)));
   std::string mode = n.stringAttr("mode", "");
   if (mode != "TF" && mode != "IDF" && mode != "TFIDF")
     return error("mode \"{}\" is not one of TF, IDF and TFIDF", mode);
@@ -107,8 +108,9 @@ Status tfIdfVectorizer(NodeImport &n) {
     width = std::max(width, column + 1);
   }
   if (columns.empty() || skips < 0 || skips > (int64_t(1) << 31) || width > (int64_t(1) << 31))
-    return error("{} ngram_indexes, up to {}, and max_skip_count {} are no counts", columns.size(), width - 1,
-                       skips);
+    return error("it has {} ngram_indexes up to {}, and max_skip_count {}; give at least one index, and numbers from 0 "
+                 "to below 2^31",
+                 columns.size(), width - 1, skips);
   TCC_TRY(pools, poolsOf(n, columns));
   for (const Pool &pool : pools)
     if (pool.length > 1 && countOf({pool.length, std::min(skips + 1, shape.back())}) > kMostUnrolled)
@@ -120,7 +122,7 @@ Status tfIdfVectorizer(NodeImport &n) {
   Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));
   const onnx::AttributeProto *weights = mode == "TF" ? nullptr : n.attribute("weights");
   if (weights && weights->floats_size() && weights->floats_size() < int(columns.size()))
-    return error("{} weights for {} n-grams", weights->floats_size(), columns.size());
+    return error("it has {} weights for {} n-grams; give one for each", weights->floats_size(), columns.size());
   for (const Pool &pool : pools) {
     const int64_t grams = int64_t(pool.columns.size());
     Value indices = integers(n, {1, grams}, pool.columns);

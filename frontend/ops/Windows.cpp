@@ -19,7 +19,7 @@ struct Window {
 Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t otherwise, int64_t least) {
   Shape values = n.intsAttr(name).value_or(Shape(rank, otherwise));
   if (values.size() != rank)
-    return error("{} {} has not one entry for each of the {} spatial dimensions", name, shapeText(values), rank);
+    return error("{} {} should have {} entries", name, shapeText(values), rank);
   for (int64_t value : values) {
     if (value < least)
       return error("{} {} holds a number below {}", name, shapeText(values), least);
@@ -33,7 +33,7 @@ Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t ot
 Expected<Window> readWindow(NodeImport &n, llvm::ArrayRef<int64_t> spatial, llvm::ArrayRef<int64_t> kernel) {
   size_t rank = spatial.size();
   if (rank < 1 || rank > 3)
-    return error("{} spatial dimensions; 1 to 3 are supported", rank);
+    return error("it has {} spatial dimensions; 1 to 3 are supported", rank);
   if (kernel.size() != rank)
     return error("kernel {} does not fit {} spatial dimensions", shapeText(kernel), rank);
   Window w;
@@ -95,7 +95,7 @@ Status conv(NodeImport &n) {
                                    window.strides, window.dilations, window.padsBegin, window.padsEnd, uint64_t(groups))
                  .getResult());
   if (n.has(2) && countOf(n.shape(2)) != weight[0])
-    return error("bias {} has not one element for each of the {} channels", typeText(n.in(2)), weight[0]);
+    return error("bias {} should have {} elements, one for each channel", typeText(n.in(2)), weight[0]);
   return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
 }
 
@@ -108,7 +108,7 @@ Status convTranspose(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), weight = n.shape(1);
   size_t rank = x.size() - 2;
   if (rank > 3)
-    return error("{} spatial dimensions; 1 to 3 are supported", rank);
+    return error("it has {} spatial dimensions; 1 to 3 are supported", rank);
   int64_t groups = n.intAttr("group", 1);
   if (groups < 1 || weight[0] != x[1] || x[1] % groups)
     return error("weight {} does not fit {} in {} groups", typeText(n.in(1)), typeText(n.in(0)), groups);
@@ -123,8 +123,7 @@ Status convTranspose(NodeImport &n) {
     if (extent < 0 || extent > int64_t(kMostTensorBytes))
       return error("output_shape {} holds an extent that no tensor has", shapeText(*wanted));
   if (wanted && wanted->size() != rank && wanted->size() != rank + 2)
-    return error("output_shape {} has not one extent for each of {} spatial dimensions", shapeText(*wanted),
-                       rank);
+    return error("output_shape {} should have {} extents, one for each spatial dimension", shapeText(*wanted), rank);
   if (automatic != "NOTSET" && automatic != "SAME_UPPER" && automatic != "SAME_LOWER" && automatic != "VALID")
     return error("auto_pad \"{}\" is not valid", automatic);
   Shape shape = {x[0], weight[1] * groups}, reached = shape;
@@ -150,7 +149,7 @@ Status convTranspose(NodeImport &n) {
     if (extent < 1)
       return error("spatial dimension {} would have {} elements", i, extent);
     if (extra[i] >= std::max(strides[i], dilations[i]))
-      return error("output padding {} is not below the stride {} or the dilation {}", extra[i], strides[i],
+      return error("output_padding {} should be below the stride {} or the dilation {}", extra[i], strides[i],
                          dilations[i]);
     simple &= begin[i] >= 0 && end[i] >= 0 && extra[i] < strides[i];
     shape.push_back(extent);

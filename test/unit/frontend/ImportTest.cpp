@@ -156,7 +156,7 @@ TEST_F(Import, RegionsOfTheDataAreSampledUpToABound) {
   auto model = import(m);
   ASSERT_TRUE(model) << model.message();
   EXPECT_THAT(model->warnings, ElementsAre(AllOf(HasSubstr("pool: RoiAlign (opset 20): sampling_ratio is 0"),
-                                                 HasSubstr("up to regions 12 high and 10 wide"))));
+                                                 HasSubstr("at most as many as a region 12 high and 10 wide"))));
   set(align, "sampling_ratio", int64_t(2));
   model = import(m);
   ASSERT_TRUE(model) << model.message();

@@ -44,7 +44,7 @@ TEST_F(IndexingOps, ScattersCombineInOrder) {
   OnnxModel m;
   m.input("x", {"4"}).input("i", {"4"}, Type::INT64).output("y");
   set(m.node("ScatterElements", {"x", "i", "x"}, {"y"}), "reduction", std::string("mean"));
-  EXPECT_THAT(problem(m), HasSubstr("reduction \"mean\" is none of none, add, mul, max, min"));
+  EXPECT_THAT(problem(m), HasSubstr("reduction is \"mean\"; it must be none, add, mul, max or min"));
 }
 
 TEST_F(IndexingOps, AScatterOfNothingChangesNothing) {
@@ -84,7 +84,7 @@ TEST_F(IndexingOps, EqualElementsKeepTheirOrderAndNanIsBeyondAllNumbers) {
   OnnxModel m;
   m.input("x", {"5"}).output("v").ints("k", {1}, {6});
   m.node("TopK", {"x", "k"}, {"v", "p"});
-  EXPECT_THAT(problem(m), HasSubstr("k is 6, along an axis of 5 elements"));
+  EXPECT_THAT(problem(m), HasSubstr("k is 6; it must be from 0 to 5, the extent of the axis"));
 }
 
 TEST_F(IndexingOps, SequencesAreReversedByLengthsThatComeAsData) {
@@ -197,7 +197,7 @@ TEST_F(IndexingOps, GramsAreCountedAlsoWithSkips) {
   EXPECT_THAT(evaluate(grams({0, 1}, 1), tokens), ElementsAre(1, 3, 0, 2));
   EXPECT_THAT(problem(grams({0, 2})), HasSubstr("ngram_counts [0, 2] do not divide a pool of 5 tokens"));
   EXPECT_THAT(problem(grams({3, 1})), HasSubstr("do not divide"));
-  EXPECT_THAT(problem(grams({0, 5, 5})), HasSubstr("more n-grams than ngram_indexes"));
+  EXPECT_THAT(problem(grams({0, 5, 5})), HasSubstr("more n-grams than the 3 ngram_indexes"));
 }
 
 } // namespace
