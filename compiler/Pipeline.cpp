@@ -100,7 +100,7 @@ private:
       precision = options.precision;
     if (options.forceF64)
       precision = "f32"; // nothing is rounded where derivatives are checked
-    Expected<std::string> name = target::resolveTarget(options.target, precision != "f32");
+    Expected<std::string> name = target::resolveTarget(options.target, precision == "bf16" || precision == "auto");
     if (!name)
       return name.status();
     targetName = *name;
@@ -112,6 +112,11 @@ private:
     if (options.variants > 1 && target->capabilities().slots)
       return Status(fmt::format("--variants {}: a plan for {} holds one; compile one for each budget (--memory-budget)",
                                 options.variants, targetName),
+                    kExitUsage);
+    if (precision == "tf32" && !target->capabilities().multipliesTf32)
+      return Status(fmt::format("--precision tf32: {} does not multiply in TF32; compile for CUDA (--target cuda:sm_90), or "
+                                "use bf16 or f32",
+                                targetName),
                     kExitUsage);
     if (precision == "auto")
       precision = target->capabilities().multipliesBf16 ? "bf16" : "f32";
@@ -132,6 +137,8 @@ private:
       return imported.status();
     model = imported.take();
     (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
+    if (recipe.train.precision == "tf32")
+      (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
     if (Status status = chooseEntries(); !status.ok())
       return status;
     dump("import");
@@ -212,7 +219,7 @@ private:
                         passes.addPass(train::createFuseAttentionPass(fuse));
                       }});
     // The gradient of a cast is a cast, so they come before gradients are derived; what meets then is settled after.
-    bool mixed = recipe.train.precision != "f32";
+    bool mixed = recipe.train.precision != "f32" && recipe.train.precision != "tf32";
     if (mixed)
       list.push_back({"autocast", [this](OpPassManager &passes) {
                         train::AutocastPassOptions cast;

@@ -34,6 +34,7 @@ namespace tcc::target {
 
 /// What passes apply.
 struct Capabilities {
+  bool multipliesTf32 = false; ///< products of f32 may have their operands rounded to TF32
   bool multipliesBf16 = false; ///< bf16 products have instructions of their own; else their operands are widened
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
@@ -126,6 +127,9 @@ Expected<std::string> resolveTarget(const std::string &asked, bool bf16Products)
 
 /// A target by its full name; null for an unknown one. It lives as long as the process.
 const Target *findTarget(llvm::StringRef name);
+
+/// unit, on a module: its products of f32 round their operands to TF32, as its target does (multipliesTf32).
+inline constexpr llvm::StringLiteral kTf32Attribute = "train.tf32";
 
 /// The attribute of a module that names its target.
 inline constexpr llvm::StringLiteral kTargetAttribute = "train.target";

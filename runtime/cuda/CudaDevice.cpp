@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
+#include "runtime/cuda/BlasProduct.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/PinnedMemory.h"
 #include "runtime/plan/DType.h"
@@ -36,9 +37,10 @@ std::string inGiB(uint64_t bytes) { return fmt::format("{:.2f} GiB ({} bytes)", 
 /// A call of the driver that failed for want of memory, with a way out.
 constexpr const char *kLessMemory = "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
 
-/// A kernel's launch, or a copy or fill.
+/// A kernel's launch, a product by the library, or a copy or fill.
 struct Step {
   const plan::Instruction *source = nullptr;
+  std::optional<cuda::BlasProduct> product;
   std::vector<api::CUdeviceptr> pointers;
   api::CUfunction kernel = nullptr;
   unsigned blocks = 0, threads = 0;
@@ -80,6 +82,9 @@ public:
     for (Program &program : programs)
       if (program.graph)
         (void)driver->graphExecDestroy(program.graph);
+    programs.clear();
+    if (blasHandle)
+      (void)(*blas)->destroy(blasHandle);
     for (api::CUevent event : events)
       if (event)
         (void)driver->eventDestroy(event);
@@ -310,6 +315,20 @@ private:
       step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
     step.scratch = plan::hasScratch(instruction) ? arena + transientStart() + instruction.scratch_offset() : 0;
     switch (instruction.call_case()) {
+    case plan::Instruction::kMatmul: {
+      if (Status status = openBlas(); !status.ok())
+        return status;
+      const plan::MatmulCall &call = instruction.matmul();
+      // With an addend the result lies where it does, behind it among the operands.
+      cuda::BlasOperands where{step.pointers[0], step.pointers[1], step.pointers[call.accumulate() ? 3 : 2],
+                               (step.scratch + plan::kBlasWorkspaceAlignment - 1) / plan::kBlasWorkspaceAlignment *
+                                   plan::kBlasWorkspaceAlignment};
+      Expected<cuda::BlasProduct> product = cuda::BlasProduct::prepare(blas, blasHandle, call, where);
+      if (!product)
+        return product.status();
+      step.product = product.take();
+      break;
+    }
     case plan::Instruction::kKernel:
       if (Status status = findKernel(instruction.kernel(), step); !status.ok())
         return status;
@@ -329,6 +348,17 @@ private:
     }
     program.steps.push_back(std::move(step));
     return Status();
+  }
+
+  /// The first product opens the library.
+  Status openBlas() {
+    if (blasHandle)
+      return Status();
+    Expected<cuda::BlasLibrary> opened = cuda::BlasLibrary::open();
+    if (!opened)
+      return opened.status();
+    blas = std::make_shared<const cuda::BlasLibrary>(opened.take());
+    return blas->check((*blas)->create(&blasHandle), "starting cuBLASLt");
   }
 
   Status findKernel(const plan::KernelCall &call, Step &step) const {
@@ -372,6 +402,8 @@ private:
   }
 
   Status submit(const Step &step) const {
+    if (step.product)
+      return step.product->submit(stream);
     if (step.kernel) {
       std::vector<void *> parameters;
       for (const api::CUdeviceptr &pointer : step.pointers)
@@ -515,6 +547,8 @@ private:
   uint64_t latest = 0;
   Status recorded; ///< of the latest event
   std::vector<api::CUmodule> modules; ///< by code object
+  std::shared_ptr<const cuda::BlasLibrary> blas;
+  api::cublasLtHandle_t blasHandle = nullptr;
   std::vector<Program> programs;      ///< by entry
   std::vector<PinnedMemory> pieces;
   size_t nextPiece = 0;

@@ -334,10 +334,10 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
   case Instruction::kKernel:
     return verifyKernel(context, call, instruction.kernel());
   case Instruction::kMatmul:
-    refuseCall(context, entry, index);
+    verifyLibrary(context, entry, index);
     return verifyMatmul(call, instruction.matmul());
   case Instruction::kConvolution:
-    refuseCall(context, entry, index);
+    verifyLibrary(context, entry, index);
     return verifyConvolution(call, instruction.convolution());
   case Instruction::kCopy:
     if (call.operandCount("copy", 2)) {

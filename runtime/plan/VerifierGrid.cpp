@@ -60,10 +60,39 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
          instruction.scratch_shared_bytes());
 }
 
-void refuseCall(const Context &context, const Entry &entry, int index) {
-  if (hasFixedSlots(context.plan))
-    context.report("{}: a call of a CPU's library, the plan is for {}", describeInstruction(entry, index),
-                   context.plan.target());
+void verifyLibrary(const Context &context, const Entry &entry, int index) {
+  const Instruction &instruction = entry.instructions(index);
+  const MatmulCall &call = instruction.matmul();
+  auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
+    context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
+  };
+  bool blas = instruction.has_matmul() && call.implementation() == MatmulCall::BLAS;
+  if (blas != hasFixedSlots(context.plan)) {
+    fail("a call of {}, the plan is for {}", blas ? "cuBLASLt" : "a CPU's library", context.plan.target());
+    return;
+  }
+  if (call.tf32() && (!blas || call.dtype() != F32))
+    fail("only cuBLASLt multiplies f32 in TF32");
+  if (!blas)
+    return;
+  DType result = call.result_dtype() == DTYPE_NONE ? call.dtype() : call.result_dtype();
+  bool known = (call.dtype() == F32 && result == F32) || (call.dtype() == F64 && result == F64) ||
+               (call.dtype() == BF16 && (result == BF16 || result == F32));
+  if (!known)
+    fail("cuBLASLt makes no {} of {}", DType_Name(result), DType_Name(call.dtype()));
+  if (call.rounds_b() || call.widened() || call.has_row_kernel())
+    fail("cuBLASLt neither converts operands nor hands rows to a kernel");
+  for (auto [name, size, tile] : {std::tuple("batch", call.batch(), call.tile_batch()), {"m", call.m(), call.tile_m()},
+                                  {"n", call.n(), call.tile_n()}, {"k", call.k(), call.chunk_k()}}) {
+    if (size > std::numeric_limits<int32_t>::max())
+      fail("{} = {} is more than cuBLASLt takes", name, size);
+    if (tile != size)
+      fail("cuBLASLt computes a product in one piece, it is cut along {}", name);
+  }
+  uint64_t workspace = call.library_scratch_bytes();
+  if (uint64_t scratch = instruction.scratch_slot_bytes();
+      workspace > 0 && (scratch < kBlasWorkspaceAlignment || scratch - kBlasWorkspaceAlignment < workspace))
+    fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, workspace);
 }
 
 } // namespace tcc::plan::verifier

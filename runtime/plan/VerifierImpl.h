@@ -80,8 +80,8 @@ struct Context {
 void verifyGrid(const Context &context, const Entry &entry, int index, const KernelCall &kernel,
                 const KernelSignature &signature);
 
-/// Reports a matmul or convolution in a plan whose target has none.
-void refuseCall(const Context &context, const Entry &entry, int index);
+/// A matmul or convolution must be of a library that the plan's target has; one of cuBLASLt, a product that it computes.
+void verifyLibrary(const Context &context, const Entry &entry, int index);
 
 /// Operand counts, shapes against buffer sizes, tiles and signatures of one instruction, whose operands are in bounds.
 void verifyCall(const Context &context, const Entry &entry, int index);

@@ -124,10 +124,12 @@ class MixedPrecision(EndToEnd):
 
     def test_what_no_cpu_multiplies_is_refused(self):
         model, recipe, _, _ = case("mlp")
-        for precision in ("f16", "tf32"):
-            self.refuse(2, [f"--precision {precision}: no target multiplies {precision} yet; use bf16 or f32"], "tcc", model,
-                        "--recipe", recipe, "--precision", precision)
-            self.refuse(1, ["train.precision", precision], "tcc", model, "--recipe", recipe, "--set", f"train.precision={precision}")
+        self.refuse(2, ["--precision f16: no target multiplies f16 yet; use bf16 or f32"], "tcc", model, "--recipe", recipe,
+                    "--precision", "f16")
+        self.refuse(1, ["train.precision", "f16"], "tcc", model, "--recipe", recipe, "--set", "train.precision=f16")
+        for words in (["--precision", "tf32"], ["--set", "train.precision=tf32"]):
+            self.refuse(2, ["--precision tf32: cpu:.* does not multiply in TF32; compile for CUDA"], "tcc", model, "--recipe", recipe,
+                        *words)
 
 
 if __name__ == "__main__":

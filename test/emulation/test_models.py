@@ -48,6 +48,29 @@ class Models(EndToEnd):
                     losses.add((run / "metrics.jsonl").read_text().split('"loss"')[1].split(",")[0])
             self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
 
+    def test_products_in_other_types(self):
+        data = ZOO / "mlp/data.safetensors"
+        losses = {}
+        for precision in ("f32", "tf32", "bf16"):
+            plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90", "--precision", precision,
+                                plan=f"{precision}.tplan")
+            run = self.train(plan, data, "--device", "cuda", "--no-release", steps=3, out=f"run-{precision}", env=stand_in(mode="checked"))
+            losses[precision] = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+        for precision, most in (("tf32", 2e-3), ("bf16", 2e-2)):
+            self.assertNotEqual(losses[precision], losses["f32"], f"{precision} rounds nothing")
+            for got, exact in zip(losses[precision], losses["f32"], strict=True):
+                self.assertLess(abs(got - exact), most * exact)
+
+    def test_without_the_library_of_products(self):
+        plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
+        alone = self.folder / "driver-alone"
+        alone.mkdir()
+        (alone / "libcuda.so.1").symlink_to(STANDIN / "libcuda.so.1")
+        for version in (12, 13):  # in the way of those that the machine may have
+            (alone / f"libcublasLt.so.{version}").write_text("no library")
+        self.refuse(1, ["cuBLASLt", "libcublasLt.so.13", "nvidia-cublas"], "trun", plan, "--data", ZOO / "mlp/data.safetensors", "--device",
+                    "cuda", "--steps", 1, env=os.environ | {"LD_LIBRARY_PATH": str(alone)})
+
     def test_messages_about_the_driver(self):
         plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
         for settings, words in [({"devices": 0}, ["no .*(device|card)"]), ({"device": "sm_80"}, ["sm_90"]), ({"memory": 4096}, ["memory"]),

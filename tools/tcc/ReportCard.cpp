@@ -33,7 +33,7 @@ struct Estimate {
   const target::cuda::Card *card = nullptr;
   bool named = false;
   uint64_t launches = 0;
-  double seconds = 0;       ///< arithmetic at f32's rate: that of generated kernels
+  double seconds = 0;       ///< library products at the rate of their type, generated kernels at f32's
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
   std::vector<FloorKernel> floor;
@@ -59,8 +59,9 @@ std::optional<Estimate> estimate(const Report &report) {
     result.card = target::cuda::usualCard(std::string_view(plan.target()).substr(kCuda.size()));
   if (!result.card)
     return std::nullopt;
-  const double tensorRate =
-      target::cuda::productRate(*result.card, plan.precision() == "bf16" ? plan::BF16 : plan::F32);
+  const double tensorRate = plan.precision() == "tf32"
+                                ? result.card->tf32
+                                : target::cuda::productRate(*result.card, plan.precision() == "bf16" ? plan::BF16 : plan::F32);
   std::map<std::string, size_t> index;
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
@@ -69,7 +70,9 @@ std::optional<Estimate> estimate(const Report &report) {
         continue;
       for (const plan::Instruction &instruction : program.planned->instructions()) {
         double bytes = double(instruction.bytes()) / result.card->bytesPerSecond;
-        double flops = instruction.flops() / result.card->f32, tensor = instruction.flops() / tensorRate;
+        const plan::MatmulCall &product = instruction.matmul(); // of no type where it is none
+        double rate = product.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, product.dtype());
+        double flops = instruction.flops() / rate, tensor = instruction.flops() / tensorRate;
         result.launches += calls;
         result.seconds += double(calls) * std::max(bytes, flops);
         result.tensorSeconds += double(calls) * std::max(bytes, tensor);
@@ -117,9 +120,9 @@ std::string cardText(const Report &report) {
   if (!found)
     return "";
   std::string text = fmt::format(
-      "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; on tensor cores "
-      "{:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Generated kernels multiply in f32 without "
-      "tensor cores\n",
+      "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; with every product on "
+      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt; generated "
+      "kernels, convolutions among them, multiply in f32 without tensor cores\n",
       found->card->title, found->card->architecture,
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,
       1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0,

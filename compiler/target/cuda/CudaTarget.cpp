@@ -1,7 +1,14 @@
 //===- CudaTarget.cpp - NVIDIA's cards as a target ------------------------===//
 #include "compiler/target/cuda/CudaTarget.h"
 
+#include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/KernelAbi.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <algorithm>
 #include <fmt/ranges.h>
+#include <limits>
 
 namespace tcc::target::cuda {
 
@@ -11,17 +18,53 @@ class CudaTarget final : public Target {
 public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), generated(codeOf(architecture, model)) {
+    able.multipliesTf32 = able.multipliesBf16 = true;
     able.slots = uint32_t(model.grid.scratchThreads);
   }
 
   const Capabilities &capabilities() const override { return able; }
   const CostModel &costs() const override { return model.nominal; }
   const CodeModel &code() const override { return generated; }
-  /// No library yet: products and convolutions are generated kernels.
-  std::optional<Call> call(mlir::Operation *) const override { return std::nullopt; }
+  /// Products run on cuBLASLt; convolutions are generated kernels.
+  std::optional<Call> call(mlir::Operation *op) const override {
+    auto library = mlir::dyn_cast<train::LibraryCall>(op);
+    if (!library)
+      return std::nullopt;
+    Call request;
+    library.buildCall(request.instruction);
+    if (!request.instruction.has_matmul())
+      return std::nullopt;
+    plan::MatmulCall &product = *request.instruction.mutable_matmul();
+    if (!multiplies(product))
+      return std::nullopt;
+    auto module = op->getParentOfType<mlir::ModuleOp>();
+    product.set_implementation(plan::MatmulCall::BLAS);
+    product.set_tile_batch(product.batch());
+    product.set_tile_m(product.m());
+    product.set_tile_n(product.n());
+    product.set_chunk_k(product.k());
+    product.set_tf32(product.dtype() == plan::F32 && module && module->hasAttr(kTf32Attribute));
+    product.set_numerics(1);
+    const auto result = double(product.batch()) * double(product.m()) * double(product.n()) * sizeof(float);
+    const auto workspace = uint64_t(std::min(result * double(model.workspaceParts), double(model.mostWorkspaceBytes)));
+    product.set_library_scratch_bytes(workspace / plan::kBlasWorkspaceAlignment * plan::kBlasWorkspaceAlignment);
+    if (product.library_scratch_bytes())
+      request.scratchSlotBytes = product.library_scratch_bytes() + plan::kBlasWorkspaceAlignment;
+    request.readsInPlace = true;
+    return request;
+  }
   void addPasses(Stage, mlir::OpPassManager &, const Wishes &) const override {}
 
 private:
+  /// Types and sizes that the library takes: sums in f32, or f64 of f64; dimensions in 31 bits.
+  static bool multiplies(const plan::MatmulCall &product) {
+    const plan::DType type = product.dtype(), result = product.result_dtype();
+    const bool known = type == result ? type == plan::F32 || type == plan::F64 || type == plan::BF16
+                                      : type == plan::BF16 && result == plan::F32;
+    return known && !product.rounds_b() && !product.has_row_kernel() &&
+           std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
+  }
+
   CudaModel model;
   CodeModel generated;
   Capabilities able;

@@ -149,6 +149,8 @@ std::string implementationName(const Call &call) {
     return std::string("few rows") + words;
   case Call::ROWS_TO_KERNEL:
     return std::string("rows") + words + " to kernel";
+  case Call::BLAS:
+    return std::string("cuBLASLt") + words + (call.tf32() ? " in tf32" : "");
   default:
     return std::string("oneDNN") + words;
   }

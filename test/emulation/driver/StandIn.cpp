@@ -232,6 +232,7 @@ void StandIn::releaseContext() {
   leak(graphs.count(), "graphs");
   leak(executables.count(), "executable graphs");
   leak(modules.count(), "modules");
+  leak(blas.count(), "objects of cuBLASLt");
 }
 
 } // namespace tcc::emulation

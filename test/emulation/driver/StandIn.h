@@ -8,6 +8,7 @@
 #ifndef TCC_TEST_EMULATION_DRIVER_STANDIN_H
 #define TCC_TEST_EMULATION_DRIVER_STANDIN_H
 
+#include "runtime/cuda/api/BlasLt.h"
 #include "runtime/cuda/api/Driver.h"
 #include "test/emulation/driver/Queue.h"
 #include "test/emulation/machine/Machine.h"
@@ -75,6 +76,20 @@ struct Module {
 struct Function {
   Module *module = nullptr;
   std::string name;
+};
+
+/// What a handle of cuBLASLt stands for.
+struct BlasObject {
+  enum Kind { Handle, Desc, Layout, Preference } kind;
+  cuda::api::cublasComputeType_t computeType = cuda::api::CUBLAS_COMPUTE_32F;
+  cuda::api::cudaDataType scaleType = cuda::api::CUDA_R_32F, type = cuda::api::CUDA_R_32F;
+  bool transA = false, transB = false;
+  uint64_t rows = 0, columns = 0; ///< of a layout: column-major, columns `ld` elements apart
+  int64_t ld = 0, stride = 0;
+  int32_t batch = 1;
+  uint64_t workspace = 0; ///< of a preference, with the documentation's defaults
+  uint32_t schemes = 7;
+  uint32_t alignments[4] = {256, 256, 256, 256};
 };
 
 /// Objects of one kind that the caller holds handles of.
@@ -157,6 +172,7 @@ public:
   Handles<GraphExec> executables;
   Handles<Module> modules;
   Handles<Function> functions;
+  Handles<BlasObject> blas;
   std::vector<std::unique_ptr<Capture>> captures, ended;
   Stream legacy;
   uint64_t deviceBytes = 0; ///< allocated

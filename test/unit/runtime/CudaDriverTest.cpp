@@ -4,6 +4,7 @@
 // this file is compiled.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/cuda/BlasLibrary.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/DriverLibrary.h"
 
@@ -13,6 +14,9 @@
 // The header maps this name to its newest version, whose types are the same.
 #define cuEventElapsedTime cuEventElapsedTime_v2
 #include TCC_REAL_CUDA_HEADER
+#endif
+#ifdef TCC_REAL_BLASLT_HEADER
+#include TCC_REAL_BLASLT_HEADER
 #endif
 
 using namespace tcc;
@@ -47,6 +51,66 @@ struct Signature<cuda::api::CUresult (*)(Ours...), ::CUresult (*)(Real...)> {
   }
   static constexpr bool value = compare();
 };
+#ifdef TCC_REAL_BLASLT_HEADER
+template <typename... Ours, typename... Real>
+struct Signature<cuda::api::cublasStatus_t (*)(Ours...), ::cublasStatus_t (*)(Real...)> {
+  static constexpr bool compare() {
+    if constexpr (sizeof...(Ours) == sizeof...(Real))
+      return (alike<Ours, Real>() && ...);
+    else
+      return false;
+  }
+  static constexpr bool value = compare();
+};
+#define TCC_SAME_BLASLT(member, symbol, parameters)                                                                    \
+  static_assert(Signature<decltype(cuda::api::BlasLt::member), decltype(&::symbol)>::value, #symbol);
+TCC_BLASLT_ENTRY_POINTS(TCC_SAME_BLASLT)
+#define TCC_SAME_BLAS_VALUE(name) static_assert(int(cuda::api::name) == int(::name));
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_SUCCESS)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_NOT_INITIALIZED)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_ALLOC_FAILED)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_INVALID_VALUE)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_ARCH_MISMATCH)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_EXECUTION_FAILED)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_INTERNAL_ERROR)
+TCC_SAME_BLAS_VALUE(CUBLAS_STATUS_NOT_SUPPORTED)
+TCC_SAME_BLAS_VALUE(CUBLAS_COMPUTE_32F)
+TCC_SAME_BLAS_VALUE(CUBLAS_COMPUTE_64F)
+TCC_SAME_BLAS_VALUE(CUBLAS_COMPUTE_32F_FAST_TF32)
+TCC_SAME_BLAS_VALUE(CUDA_R_32F)
+TCC_SAME_BLAS_VALUE(CUDA_R_64F)
+TCC_SAME_BLAS_VALUE(CUDA_R_16F)
+TCC_SAME_BLAS_VALUE(CUDA_R_16BF)
+TCC_SAME_BLAS_VALUE(CUBLAS_OP_N)
+TCC_SAME_BLAS_VALUE(CUBLAS_OP_T)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_DESC_TRANSA)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_DESC_TRANSB)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES)
+TCC_SAME_BLAS_VALUE(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_NONE)
+TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_INPLACE)
+TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
+TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_ID)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_TILE_ID)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_SPLITK_NUM)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION)
+TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_STAGES_ID)
+static_assert(sizeof(cuda::api::cublasLtMatmulAlgo_t) == sizeof(::cublasLtMatmulAlgo_t));
+static_assert(sizeof(cuda::api::cublasLtMatmulHeuristicResult_t) == sizeof(::cublasLtMatmulHeuristicResult_t));
+static_assert(offsetof(cuda::api::cublasLtMatmulHeuristicResult_t, workspaceSize) ==
+              offsetof(::cublasLtMatmulHeuristicResult_t, workspaceSize));
+static_assert(offsetof(cuda::api::cublasLtMatmulHeuristicResult_t, state) == offsetof(::cublasLtMatmulHeuristicResult_t, state));
+#endif
+
 #define TCC_SAME_ENTRY_POINT(member, symbol, parameters)                                                               \
   static_assert(Signature<decltype(cuda::api::Driver::member), decltype(&::symbol)>::value, #symbol);
 TCC_CUDA_ENTRY_POINTS(TCC_SAME_ENTRY_POINT)

@@ -56,6 +56,61 @@ void giveScratch(plan::Plan &plan, uint64_t slot) {
 }
 } // namespace
 
+TEST(VerifierGrid, AProductOfCublasLt) {
+  auto planWith = [](auto &&change) {
+    plan::Plan plan = makeTestPlan();
+    const plan::Plan cuda = makeCudaPlan();
+    plan.set_target("cuda:sm_90");
+    *plan.mutable_code_objects() = cuda.code_objects();
+    for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions()) {
+      if (instruction.has_kernel()) {
+        instruction.mutable_kernel()->mutable_grid()->set_blocks(2);
+        instruction.mutable_kernel()->mutable_grid()->set_threads(64);
+      } else if (instruction.has_matmul()) {
+        plan::MatmulCall &call = *instruction.mutable_matmul();
+        call.set_implementation(plan::MatmulCall::BLAS);
+        call.set_tile_batch(call.batch());
+        call.set_tile_m(call.m());
+        call.set_tile_n(call.n());
+        call.set_chunk_k(call.k());
+        uint64_t slot = instruction.scratch_slot_bytes(), lost = plan::kBlasWorkspaceAlignment;
+        call.set_library_scratch_bytes(slot > lost ? slot - lost : 0);
+        instruction.set_tiles(1);
+        // One tile has one slot.
+        plan.mutable_entries(0)->set_transient_bytes(instruction.scratch_offset() + slot);
+        plan::setSpaceBytes(plan, plan::TRANSIENT, instruction.scratch_offset() + slot);
+        change(instruction, call);
+      }
+    }
+    std::string all;
+    for (const std::string &problem : plan::verifyPlan(plan, 20))
+      all += problem + "\n";
+    return all;
+  };
+  auto none = [](plan::Instruction &, plan::MatmulCall &) {};
+  EXPECT_EQ(planWith(none), "");
+  auto finds = [&](auto &&change, const char *words) {
+    EXPECT_NE(planWith(change).find(words), std::string::npos) << words << "\n" << planWith(change);
+  };
+  finds([](auto &, plan::MatmulCall &call) { call.set_implementation(plan::MatmulCall::LIBRARY); },
+        "a call of a CPU's library, the plan is for cuda:sm_90");
+  finds([](auto &, plan::MatmulCall &call) { call.set_tile_m(1); }, "it is cut along m");
+  finds([](plan::Instruction &instruction,
+           plan::MatmulCall &call) { call.set_library_scratch_bytes(instruction.scratch_slot_bytes()); },
+        "does not hold an aligned workspace");
+  finds([](auto &, plan::MatmulCall &call) { call.set_widened(true); }, "cuBLASLt neither converts operands");
+  finds([](auto &, plan::MatmulCall &call) { call.set_dtype(plan::BF16), call.set_tf32(true); }, "in TF32");
+  // On a CPU nobody computes it.
+  plan::Plan cpu = makeTestPlan();
+  for (plan::Instruction &instruction : *cpu.mutable_entries(0)->mutable_instructions())
+    if (instruction.has_matmul())
+      instruction.mutable_matmul()->set_implementation(plan::MatmulCall::BLAS);
+  std::string all;
+  for (const std::string &problem : plan::verifyPlan(cpu, 20))
+    all += problem;
+  EXPECT_NE(all.find("a call of cuBLASLt, the plan is for"), std::string::npos) << all;
+}
+
 TEST(VerifierGrid, APlanForACard) {
   plan::Plan plan = makeCudaPlan();
   EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());

@@ -1,0 +1,389 @@
+//===- BlasFaultsTest.cpp - products, and planted mistakes around them ---===//
+//
+// cuBLASLt's stand-in against sums in f64, in every type that it multiplies; and programs with one mistake each, which it
+// must name, beside the smallest change that mends them.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cuda/api/BlasLt.h"
+#include "test/emulation/faults/Scene.h"
+
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+
+namespace tcc::cuda::api {
+#define TCC_DECLARE(member, symbol, parameters) extern "C" cublasStatus_t symbol parameters;
+TCC_BLASLT_ENTRY_POINTS(TCC_DECLARE)
+#undef TCC_DECLARE
+} // namespace tcc::cuda::api
+
+using namespace tcc::cuda::api;
+using namespace tcc::emulation;
+
+namespace {
+
+/// C = op(A) · op(B) of column-major matrices, with all that the library wants to know of it.
+struct Product {
+  uint64_t m = 8, n = 8, k = 8;
+  bool transA = false, transB = false;
+  int32_t batch = 1;
+  cudaDataType type = CUDA_R_32F, result = CUDA_R_32F;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
+  uint64_t workspaceBytes = 0;
+  uint32_t alignment = 256;
+
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulHeuristicResult_t found{};
+
+  void open() {
+    cublasLtCreate(&handle);
+    cublasLtMatmulDescCreate(&desc, compute, compute == CUBLAS_COMPUTE_64F ? CUDA_R_64F : CUDA_R_32F);
+    int32_t turned[] = {transA ? CUBLAS_OP_T : CUBLAS_OP_N, transB ? CUBLAS_OP_T : CUBLAS_OP_N};
+    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned[0], 4);
+    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &turned[1], 4);
+    layout(a, type, transA ? k : m, transA ? m : k);
+    layout(b, type, transB ? n : k, transB ? k : n);
+    layout(c, result, m, n);
+    cublasLtMatmulPreference_t preference = nullptr;
+    cublasLtMatmulPreferenceCreate(&preference);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspaceBytes, 8);
+    for (int i = 0; i < 4; ++i)
+      cublasLtMatmulPreferenceSetAttribute(
+          preference, static_cast<cublasLtMatmulPreferenceAttributes_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i),
+          &alignment, 4);
+    int count = 0;
+    cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, c, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+  }
+  void layout(cublasLtMatrixLayout_t &to, cudaDataType element, uint64_t rows, uint64_t columns) const {
+    cublasLtMatrixLayoutCreate(&to, element, rows, columns, int64_t(rows));
+    auto stride = int64_t(rows * columns);
+    cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, 4);
+    cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, 8);
+  }
+  cublasStatus_t submit(CUdeviceptr at, CUdeviceptr with, CUdeviceptr to, CUstream stream, CUdeviceptr workspace = 0,
+                        float beta = 0) const {
+    auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void *>(address); };
+    const float one = 1;
+    const double wideOne = 1, wideBeta = beta;
+    const bool wide = compute == CUBLAS_COMPUTE_64F;
+    return cublasLtMatmul(handle, desc, wide ? static_cast<const void *>(&wideOne) : &one, pointer(at), a, pointer(with), b,
+                          wide ? static_cast<const void *>(&wideBeta) : &beta, pointer(to), c, pointer(to), c, &found.algo,
+                          pointer(workspace), found.workspaceSize, stream);
+  }
+  void close() const {
+    cublasLtMatrixLayoutDestroy(a);
+    cublasLtMatrixLayoutDestroy(b);
+    cublasLtMatrixLayoutDestroy(c);
+    cublasLtMatmulDescDestroy(desc);
+    cublasLtDestroy(handle);
+  }
+};
+
+/// Device memory besides the scene's.
+struct Extra {
+  CUdeviceptr address = 0;
+  explicit Extra(size_t bytes) {
+    cuMemAlloc_v2(&address, bytes);
+    cuMemsetD8Async(address, 0, bytes, nullptr);
+    cuCtxSynchronize();
+  }
+  ~Extra() {
+    cuCtxSynchronize();
+    cuMemFree_v2(address);
+  }
+};
+
+void giveValues(Scene &s) {
+  cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
+  cuMemsetD8Async(s.b, 0, Scene::kBytes, s.one);
+  cuStreamSynchronize(s.one);
+}
+
+struct Planted {
+  const char *name, *fault;
+  void (*run)(Scene &, bool wrong);
+};
+
+const Planted kPlanted[] = {
+    {"NoWaitForAFactor", "unordered-work",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256);
+       Product p;
+       p.open();
+       cuMemcpyHtoDAsync_v2(s.a, s.pinned, Scene::kBytes, s.one);
+       cuEventRecord(s.event, s.one);
+       if (!wrong)
+         cuStreamWaitEvent(s.two, s.event, 0);
+       p.submit(s.a, s.b, c.address, s.two);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"AFactorWithoutAValue", "uninitialised-read",
+     [](Scene &s, bool wrong) {
+       if (!wrong)
+         giveValues(s);
+       else
+         cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
+       Extra c(256);
+       Product p;
+       p.open();
+       p.submit(s.a, s.b, c.address, s.one);
+       cuStreamSynchronize(s.one);
+       p.close();
+     }},
+    {"OneWorkspaceForTwoStreams", "unordered-work",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256), d(256), workspace(4096), other(4096);
+       Product p;
+       p.workspaceBytes = 1024;
+       p.open();
+       p.submit(s.a, s.b, c.address, s.one, workspace.address);
+       p.submit(s.a, s.b, d.address, s.two, wrong ? workspace.address : other.address);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"WorkspaceOverAFactor", "misuse",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256), workspace(2048);
+       Product p;
+       p.workspaceBytes = 256;
+       p.open();
+       p.submit(s.a, s.b, c.address, s.one, wrong ? s.b : workspace.address);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"WorkspaceBehindTheEnd", "out-of-bounds",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256), workspace(wrong ? 512 : 1024);
+       Product p;
+       p.workspaceBytes = 1024;
+       p.open();
+       p.submit(s.a, s.b, c.address, s.one, workspace.address);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"AlgorithmOfAnotherProduct", "misuse",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256);
+       Product p, other;
+       p.open();
+       other.transA = true;
+       other.open();
+       if (wrong)
+         p.found = other.found;
+       p.submit(s.a, s.b, c.address, s.one);
+       cuCtxSynchronize();
+       other.close();
+       p.close();
+     }},
+    {"LessAlignedThanPromised", "misaligned",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(512);
+       Product p;
+       p.alignment = wrong ? 256 : 4;
+       p.open();
+       p.submit(s.a, s.b, c.address + 4, s.one);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"ResultOverAFactor", "misuse",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256);
+       Product p;
+       p.open();
+       p.submit(s.a, s.b, wrong ? s.a : c.address, s.one);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"ResultTooLarge", "out-of-bounds",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(wrong ? 128 : 256);
+       Product p;
+       p.open();
+       p.submit(s.a, s.b, c.address, s.one);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"TypesThatAreNoProduct", "misuse",
+     [](Scene &, bool wrong) {
+       Product p;
+       p.compute = wrong ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+       p.open();
+       p.close();
+     }},
+    {"LayoutAfterItsEnd", "use-after-free",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256);
+       Product p;
+       p.open();
+       if (wrong) {
+         cublasLtMatrixLayoutDestroy(p.b);
+         p.submit(s.a, s.b, c.address, s.one);
+         p.layout(p.b, CUDA_R_32F, 8, 8);
+       }
+       p.submit(s.a, s.b, c.address, s.one);
+       cuCtxSynchronize();
+       p.close();
+     }},
+    {"LayoutLeft", "leak",
+     [](Scene &s, bool wrong) {
+       Product p;
+       p.open();
+       p.close();
+       if (wrong)
+         p.layout(p.a, CUDA_R_32F, 8, 8);
+       s.close();
+     }},
+};
+
+class BlasFaults : public testing::TestWithParam<Planted> {};
+
+TEST_P(BlasFaults, AreFoundByName) {
+  const Planted &planted = GetParam();
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    {
+      Scene scene(seed);
+      planted.run(scene, true);
+      EXPECT_EQ(Scene::faults(), planted.fault) << "seed " << seed;
+    }
+    Scene scene(seed);
+    planted.run(scene, false);
+    scene.close();
+    EXPECT_EQ(Scene::faults(), "") << "seed " << seed;
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Emulation, BlasFaults, testing::ValuesIn(kPlanted), [](auto &info) { return info.param.name; });
+
+//===----------------------------------------------------------------------===//
+// Values
+//===----------------------------------------------------------------------===//
+size_t bytesOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+
+void put(std::byte *to, double value, cudaDataType type) {
+  auto single = static_cast<float>(value);
+  if (type == CUDA_R_64F)
+    std::memcpy(to, &value, 8);
+  else if (type == CUDA_R_32F)
+    std::memcpy(to, &single, 4);
+  else
+    std::memcpy(to, reinterpret_cast<const std::byte *>(&single) + 2, 2); // the inputs have few bits
+}
+double get(const std::byte *from, cudaDataType type) {
+  double wide = 0;
+  float single = 0;
+  if (type == CUDA_R_64F) {
+    std::memcpy(&wide, from, 8);
+    return wide;
+  }
+  std::memcpy(reinterpret_cast<std::byte *>(&single) + (type == CUDA_R_32F ? 0 : 2), from, bytesOf(type));
+  return single;
+}
+
+/// Multiplies numbers with so few bits that each sum is exact, and looks at every element.
+void expectExact(Product p, bool accumulate) {
+  SCOPED_TRACE(testing::Message() << p.m << "x" << p.n << "x" << p.k << " types " << p.type << " " << p.result << " trans "
+                                  << p.transA << p.transB << " batch " << p.batch << " compute " << p.compute << " add "
+                                  << accumulate);
+  Scene scene(1);
+  const size_t of = size_t(p.batch), aBytes = of * p.m * p.k * bytesOf(p.type), bBytes = of * p.k * p.n * bytesOf(p.type),
+               cBytes = of * p.m * p.n * bytesOf(p.result);
+  {
+    Extra a(aBytes), b(bBytes), c(cBytes), workspace(1 << 16);
+    std::vector<std::byte> hostA(aBytes), hostB(bBytes), hostC(cBytes);
+    auto number = [](size_t i) { return double(i * 2654435761u >> 7 & 7) - 3; };
+    for (size_t i = 0; i < aBytes / bytesOf(p.type); ++i)
+      put(&hostA[i * bytesOf(p.type)], number(i), p.type);
+    for (size_t i = 0; i < bBytes / bytesOf(p.type); ++i)
+      put(&hostB[i * bytesOf(p.type)], number(i + 77) / 2, p.type);
+    for (size_t i = 0; i < cBytes / bytesOf(p.result); ++i)
+      put(&hostC[i * bytesOf(p.result)], accumulate ? number(i + 5) : NAN, p.result);
+    for (auto &[to, from] : {std::pair(a.address, &hostA), std::pair(b.address, &hostB), std::pair(c.address, &hostC)})
+      cuMemcpyHtoDAsync_v2(to, from->data(), from->size(), scene.one);
+    p.workspaceBytes = 1 << 16;
+    p.open();
+    ASSERT_EQ(p.submit(a.address, b.address, c.address, scene.one, workspace.address, accumulate ? 1 : 0),
+              CUBLAS_STATUS_SUCCESS);
+    std::vector<std::byte> got(cBytes);
+    cuMemcpyDtoHAsync_v2(got.data(), c.address, cBytes, scene.one);
+    cuStreamSynchronize(scene.one);
+    for (size_t batch = 0; batch < of; ++batch)
+      for (size_t j = 0; j < p.n; ++j)
+        for (size_t i = 0; i < p.m; ++i) {
+          double sum = 0;
+          for (size_t q = 0; q < p.k; ++q) {
+            size_t atA = batch * p.m * p.k + (p.transA ? q + i * p.k : i + q * p.m),
+                   atB = batch * p.k * p.n + (p.transB ? j + q * p.n : q + j * p.k);
+            sum += get(&hostA[atA * bytesOf(p.type)], p.type) * get(&hostB[atB * bytesOf(p.type)], p.type);
+          }
+          size_t at = batch * p.m * p.n + i + j * p.m;
+          if (accumulate)
+            sum += get(&hostC[at * bytesOf(p.result)], p.result);
+          ASSERT_EQ(get(&got[at * bytesOf(p.result)], p.result), sum) << "element " << i << ", " << j;
+        }
+    p.close();
+  }
+  EXPECT_EQ(Scene::faults(), "");
+}
+
+TEST(Blas, MultipliesEveryType) {
+  struct Types {
+    cudaDataType type, result;
+    cublasComputeType_t compute;
+  };
+  for (auto [type, result, compute] : {Types{CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+                                       {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
+                                       {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
+                                       {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+                                       {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F}})
+    for (int form = 0; form < 8; ++form) {
+      Product p;
+      p.type = type;
+      p.result = result;
+      p.compute = compute;
+      p.transA = form & 1;
+      p.transB = form & 2;
+      p.batch = form & 4 ? 3 : 1;
+      p.m = 3, p.n = 5, p.k = 7; // a result in bf16 holds sums of seven such products
+      expectExact(p, form & 1);
+      if (result != CUDA_R_16BF) {
+        p.m = 4, p.n = 2, p.k = 130; // in parts
+        expectExact(p, form & 2);
+      }
+    }
+}
+
+TEST(Blas, RoundsOperandsToTf32) {
+  Scene scene(1);
+  Extra a(256), b(256), c(256);
+  // 1 + 2⁻¹¹ lies between two TF32 numbers, the even one is 1; 1 + 3·2⁻¹¹ goes to 1 + 2⁻⁹.
+  float left[64] = {1 + 0x1p-11f, 1 + 3 * 0x1p-11f}, right[64] = {1};
+  cuMemcpyHtoDAsync_v2(a.address, left, 256, scene.one);
+  cuMemcpyHtoDAsync_v2(b.address, right, 256, scene.one);
+  for (auto compute : {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32}) {
+    Product p;
+    p.compute = compute;
+    p.open();
+    p.submit(a.address, b.address, c.address, scene.one);
+    float got[64];
+    cuMemcpyDtoHAsync_v2(got, c.address, 256, scene.one);
+    cuStreamSynchronize(scene.one);
+    bool rounded = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+    EXPECT_EQ(got[0], rounded ? 1.0f : left[0]);
+    EXPECT_EQ(got[1], rounded ? 1 + 0x1p-9f : left[1]);
+    p.close();
+  }
+}
+
+} // namespace
