@@ -28,9 +28,9 @@ inline constexpr std::array<Architecture, 6> kArchitectures = {
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
   GridModel grid;
-  /// What cuBLASLt may take for sums over parts of K: so many times the result in f32, as so many parts would take, and no
-  /// more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace").
-  int64_t workspaceParts = 16;
+  /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at most,
+  /// and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
+  int64_t partLength = 512, mostParts = 16;
   uint64_t mostWorkspaceBytes = uint64_t(32) << 20;
   /// A nominal card that recomputation and order are weighed by: the bandwidth of an H100 and what generated kernels
   /// reach of its arithmetic. All rates are the same for every architecture, so that plans differ in code alone.

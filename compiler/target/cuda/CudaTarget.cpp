@@ -46,7 +46,8 @@ public:
     product.set_tf32(product.dtype() == plan::F32 && module && module->hasAttr(kTf32Attribute));
     product.set_numerics(1);
     const auto result = double(product.batch()) * double(product.m()) * double(product.n()) * sizeof(float);
-    const auto workspace = uint64_t(std::min(result * double(model.workspaceParts), double(model.mostWorkspaceBytes)));
+    const int64_t parts = std::min(product.k() / model.partLength, model.mostParts);
+    const auto workspace = uint64_t(std::min(result * double(parts), double(model.mostWorkspaceBytes)));
     product.set_library_scratch_bytes(workspace / plan::kBlasWorkspaceAlignment * plan::kBlasWorkspaceAlignment);
     if (product.library_scratch_bytes())
       request.scratchSlotBytes = product.library_scratch_bytes() + plan::kBlasWorkspaceAlignment;
