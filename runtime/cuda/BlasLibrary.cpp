@@ -24,14 +24,17 @@ Status BlasLibrary::check(api::cublasStatus_t status, const char *what) const {
 
 Expected<BlasLibrary> BlasLibrary::open() {
   void *handle = nullptr;
-  for (const char *name : kLibraries)
+  std::string reasons;
+  for (const char *name : kLibraries) {
     if ((handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)))
       break;
+    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", ::dlerror());
+  }
   if (!handle)
-    return error("the plan's products run on cuBLASLt, which the loader does not find ({} or {}): {}; install libcublas of "
-                 "NVIDIA's CUDA packages, or pip install nvidia-cublas and put the folder of its libcublasLt.so.13 into "
+    return error("the plan's products run on cuBLASLt, which the loader does not open ({}); install libcublas of NVIDIA's "
+                 "CUDA packages, or pip install nvidia-cublas and put the folder of its libcublasLt.so.13 into "
                  "LD_LIBRARY_PATH",
-                 kLibraries[0], kLibraries[1], ::dlerror());
+                 reasons);
   BlasLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {

@@ -138,18 +138,4 @@ Status BlasProduct::submit(api::CUstream stream) const {
                         "submitting a product");
 }
 
-std::string BlasProduct::algorithm() const {
-  std::string text;
-  for (auto attribute :
-       {api::CUBLASLT_ALGO_CONFIG_ID, api::CUBLASLT_ALGO_CONFIG_TILE_ID, api::CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-        api::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, api::CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
-        api::CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, api::CUBLASLT_ALGO_CONFIG_STAGES_ID}) {
-    int32_t value = 0;
-    size_t written = 0;
-    api::cublasStatus_t status = (*library)->algoConfig(&algo, attribute, &value, sizeof value, &written);
-    text += fmt::format("{}{}", text.empty() ? "" : ".", status == api::CUBLAS_STATUS_SUCCESS ? value : -1);
-  }
-  return text;
-}
-
 } // namespace tcc::cuda

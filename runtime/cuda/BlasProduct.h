@@ -13,7 +13,6 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <memory>
-#include <string>
 
 namespace tcc::cuda {
 
@@ -29,9 +28,6 @@ public:
                                        const plan::MatmulCall &call, const BlasOperands &operands);
 
   Status submit(api::CUstream stream) const;
-
-  /// The algorithm's configuration in numbers: equal texts of one version of the library are one algorithm.
-  std::string algorithm() const;
 
 private:
   template <typename T> using Owned = std::shared_ptr<std::remove_pointer_t<T>>;

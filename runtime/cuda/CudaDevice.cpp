@@ -319,7 +319,7 @@ private:
       if (Status status = openBlas(); !status.ok())
         return status;
       const plan::MatmulCall &call = instruction.matmul();
-      // With an addend the result lies where it does, behind it among the operands.
+      // The operands are A, B, C, or A, B, the addend, C: the addend and C share their memory.
       cuda::BlasOperands where{step.pointers[0], step.pointers[1], step.pointers[call.accumulate() ? 3 : 2],
                                (step.scratch + plan::kBlasWorkspaceAlignment - 1) / plan::kBlasWorkspaceAlignment *
                                    plan::kBlasWorkspaceAlignment};

@@ -70,7 +70,7 @@ std::optional<Estimate> estimate(const Report &report) {
         continue;
       for (const plan::Instruction &instruction : program.planned->instructions()) {
         double bytes = double(instruction.bytes()) / result.card->bytesPerSecond;
-        const plan::MatmulCall &product = instruction.matmul(); // of no type where it is none
+        const plan::MatmulCall &product = instruction.matmul(); // other instructions have an empty one: f32's rate
         double rate = product.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, product.dtype());
         double flops = instruction.flops() / rate, tensor = instruction.flops() / tensorRate;
         result.launches += calls;

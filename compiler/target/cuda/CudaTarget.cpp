@@ -44,7 +44,6 @@ public:
     product.set_tile_n(product.n());
     product.set_chunk_k(product.k());
     product.set_tf32(product.dtype() == plan::F32 && module && module->hasAttr(kTf32Attribute));
-    product.set_numerics(1);
     const auto result = double(product.batch()) * double(product.m()) * double(product.n()) * sizeof(float);
     const int64_t parts = std::min(product.k() / model.partLength, model.mostParts);
     const auto workspace = uint64_t(std::min(result * double(parts), double(model.mostWorkspaceBytes)));

@@ -72,16 +72,6 @@ enum cublasLtReductionScheme_t : int {
   CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE = 4,
 };
 
-enum cublasLtMatmulAlgoConfigAttributes_t : int {
-  CUBLASLT_ALGO_CONFIG_ID = 0, ///< int32_t
-  CUBLASLT_ALGO_CONFIG_TILE_ID = 1,
-  CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,
-  CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3,
-  CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING = 4,
-  CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION = 5,
-  CUBLASLT_ALGO_CONFIG_STAGES_ID = 6,
-};
-
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];
 };
@@ -118,9 +108,6 @@ struct cublasLtMatmulHeuristicResult_t {
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,           \
      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int asked,             \
      cublasLtMatmulHeuristicResult_t *results, int *found))                                                            \
-  X(algoConfig, cublasLtMatmulAlgoConfigGetAttribute,                                                                  \
-    (const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,      \
-     size_t *written))                                                                                                 \
   /* D = alpha · op(A) · op(B) + beta · C; alpha and beta lie in the host's memory */                                  \
   X(matmul, cublasLtMatmul,                                                                                            \
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,                             \

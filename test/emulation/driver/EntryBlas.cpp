@@ -8,18 +8,11 @@
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/Entry.h"
 
-#include "runtime/cuda/api/BlasLt.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
-
-namespace tcc::cuda::api {
-#define TCC_DECLARE(member, symbol, parameters) extern "C" cublasStatus_t symbol parameters;
-TCC_BLASLT_ENTRY_POINTS(TCC_DECLARE)
-#undef TCC_DECLARE
-} // namespace tcc::cuda::api
 
 using namespace tcc::cuda::api;
 using namespace tcc::emulation;
@@ -427,18 +420,6 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     one.algo.data[kWorkspace] = one.workspaceSize = std::min<uint64_t>(wanted->workspace, 1024); // counters
     results[(*found)++] = one;
   }
-  return CUBLAS_STATUS_SUCCESS;
-}
-
-TCC_BLAS_ENTRY cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,
-                                                    size_t *written) {
-  TCC_BLAS_BEGIN;
-  if (algo->data[kMark] != kAlgorithmMark || bytes < 4)
-    return refuse(d, FaultKind::Misuse, "cublasLtMatmulAlgoConfigGetAttribute: an algorithm that no heuristic gave");
-  int32_t number = attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM ? int32_t(algo->data[kAlgoParts]) : 0;
-  std::memcpy(value, &number, 4);
-  *written = 4;
   return CUBLAS_STATUS_SUCCESS;
 }
 

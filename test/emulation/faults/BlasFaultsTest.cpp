@@ -4,18 +4,11 @@
 // must name, beside the smallest change that mends them.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/api/BlasLt.h"
 #include "test/emulation/faults/Scene.h"
 
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
-
-namespace tcc::cuda::api {
-#define TCC_DECLARE(member, symbol, parameters) extern "C" cublasStatus_t symbol parameters;
-TCC_BLASLT_ENTRY_POINTS(TCC_DECLARE)
-#undef TCC_DECLARE
-} // namespace tcc::cuda::api
 
 using namespace tcc::cuda::api;
 using namespace tcc::emulation;
@@ -101,11 +94,6 @@ void giveValues(Scene &s) {
   cuMemsetD8Async(s.b, 0, Scene::kBytes, s.one);
   cuStreamSynchronize(s.one);
 }
-
-struct Planted {
-  const char *name, *fault;
-  void (*run)(Scene &, bool wrong);
-};
 
 const Planted kPlanted[] = {
     {"NoWaitForAFactor", "unordered-work",
@@ -251,18 +239,7 @@ const Planted kPlanted[] = {
 class BlasFaults : public testing::TestWithParam<Planted> {};
 
 TEST_P(BlasFaults, AreFoundByName) {
-  const Planted &planted = GetParam();
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
-    {
-      Scene scene(seed);
-      planted.run(scene, true);
-      EXPECT_EQ(Scene::faults(), planted.fault) << "seed " << seed;
-    }
-    Scene scene(seed);
-    planted.run(scene, false);
-    scene.close();
-    EXPECT_EQ(Scene::faults(), "") << "seed " << seed;
-  }
+  expectFound(GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Emulation, BlasFaults, testing::ValuesIn(kPlanted), [](auto &info) { return info.param.name; });
 

@@ -13,12 +13,6 @@ using namespace tcc::cuda::api;
 using namespace tcc::emulation;
 
 namespace {
-struct Planted {
-  const char *name, *fault;
-  /// Runs the program, with its mistake or without.
-  void (*run)(Scene &, bool wrong);
-};
-
 /// Copies a to the host and waits.
 void readBack(Scene &s, CUdeviceptr from, CUstream stream) {
   cuMemcpyDtoHAsync_v2(s.pinned, from, Scene::kBytes, stream);
@@ -442,18 +436,7 @@ class DriverFaults : public testing::TestWithParam<Planted> {};
 } // namespace
 
 TEST_P(DriverFaults, AreFoundByName) {
-  const Planted &planted = GetParam();
-  for (uint64_t seed = 1; seed <= 3; ++seed) {
-    {
-      Scene scene(seed);
-      planted.run(scene, true);
-      EXPECT_EQ(Scene::faults(), planted.fault) << "seed " << seed;
-    }
-    Scene scene(seed);
-    planted.run(scene, false);
-    scene.close();
-    EXPECT_EQ(Scene::faults(), "") << "seed " << seed;
-  }
+  expectFound(GetParam());
 }
 INSTANTIATE_TEST_SUITE_P(Emulation, DriverFaults, testing::ValuesIn(kPlanted),
                          [](auto &info) { return info.param.name; });

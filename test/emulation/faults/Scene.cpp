@@ -1,6 +1,7 @@
 //===- Scene.cpp - a program of the driver in a test ---------------------===//
 #include "test/emulation/faults/Scene.h"
 
+#include <gtest/gtest.h>
 #include <set>
 
 using namespace tcc::cuda::api;
@@ -18,6 +19,20 @@ std::string sceneModule() {
         " mov.u32 %r1, %tid.x; mad.wide.u32 %d2, %r1, 4, %d1;\n{1}\nret; }}\n",
         name, body);
   return text;
+}
+
+void expectFound(const Planted &planted) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    {
+      Scene scene(seed);
+      planted.run(scene, true);
+      EXPECT_EQ(Scene::faults(), planted.fault) << "seed " << seed;
+    }
+    Scene scene(seed);
+    planted.run(scene, false);
+    scene.close();
+    EXPECT_EQ(Scene::faults(), "") << "seed " << seed;
+  }
 }
 
 Scene::Scene(uint64_t seed) {

@@ -35,6 +35,16 @@ public:
   bool closed = false;
 };
 
+/// A program with one mistake, and the name that the stand-in must give it.
+struct Planted {
+  const char *name, *fault;
+  /// Runs the program, with its mistake or without.
+  void (*run)(Scene &, bool wrong);
+};
+
+/// Expects that the mistake is found by its name in three seeds, and that the program without it runs clean.
+void expectFound(const Planted &planted);
+
 /// The text of the scene's module.
 std::string sceneModule();
 

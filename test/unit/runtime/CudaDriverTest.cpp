@@ -41,27 +41,17 @@ template <typename Ours, typename Real> constexpr bool alike() {
   }
 }
 template <typename Ours, typename Real> struct Signature : std::false_type {};
-template <typename... Ours, typename... Real>
-struct Signature<cuda::api::CUresult (*)(Ours...), ::CUresult (*)(Real...)> {
+template <typename OurStatus, typename... Ours, typename RealStatus, typename... Real>
+struct Signature<OurStatus (*)(Ours...), RealStatus (*)(Real...)> {
   static constexpr bool compare() {
     if constexpr (sizeof...(Ours) == sizeof...(Real))
-      return (alike<Ours, Real>() && ...);
+      return alike<OurStatus, RealStatus>() && (alike<Ours, Real>() && ...);
     else
       return false;
   }
   static constexpr bool value = compare();
 };
 #ifdef TCC_REAL_BLASLT_HEADER
-template <typename... Ours, typename... Real>
-struct Signature<cuda::api::cublasStatus_t (*)(Ours...), ::cublasStatus_t (*)(Real...)> {
-  static constexpr bool compare() {
-    if constexpr (sizeof...(Ours) == sizeof...(Real))
-      return (alike<Ours, Real>() && ...);
-    else
-      return false;
-  }
-  static constexpr bool value = compare();
-};
 #define TCC_SAME_BLASLT(member, symbol, parameters)                                                                    \
   static_assert(Signature<decltype(cuda::api::BlasLt::member), decltype(&::symbol)>::value, #symbol);
 TCC_BLASLT_ENTRY_POINTS(TCC_SAME_BLASLT)
@@ -97,13 +87,6 @@ TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_NONE)
 TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_INPLACE)
 TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)
 TCC_SAME_BLAS_VALUE(CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_ID)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_TILE_ID)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_SPLITK_NUM)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION)
-TCC_SAME_BLAS_VALUE(CUBLASLT_ALGO_CONFIG_STAGES_ID)
 static_assert(sizeof(cuda::api::cublasLtMatmulAlgo_t) == sizeof(::cublasLtMatmulAlgo_t));
 static_assert(sizeof(cuda::api::cublasLtMatmulHeuristicResult_t) == sizeof(::cublasLtMatmulHeuristicResult_t));
 static_assert(offsetof(cuda::api::cublasLtMatmulHeuristicResult_t, workspaceSize) ==
