@@ -9,8 +9,8 @@
 
 namespace tcc::cuda {
 
-/// libcublasLt.so.13 or .12 with every entry point that we call. The program does not link it: plans without products run
-/// where it is not.
+/// libcublasLt.so.13 or .12 with every entry point that we call. The program does not link it: plans without products also
+/// run on machines without it.
 class BlasLibrary {
 public:
   /// Error: no library, which package has it, or a missing entry point. The library stays open as long as the process.
