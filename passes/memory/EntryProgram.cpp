@@ -145,6 +145,17 @@ bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &new
 
 } // namespace
 
+/// Where memory is planned, the offset of a value, views followed; −1 for state.
+static int64_t plannedOffset(func::FuncOp function, Value value) {
+  Value root = rootOf(value);
+  if (auto argument = dyn_cast<BlockArgument>(root)) {
+    auto offset = function.getArgAttrOfType<IntegerAttr>(argument.getArgNumber(), names::kOffset);
+    return offset ? offset.getInt() : -1;
+  }
+  auto result = cast<OpResult>(root);
+  return result.getOwner()->getAttrOfType<DenseI64ArrayAttr>(names::kOffsets).asArrayRef()[result.getResultNumber()];
+}
+
 EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
@@ -208,6 +219,11 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                                isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
+    // Once memory is planned the pairs stand, in any order of instructions: another order would allow others.
+    if (op.hasAttr(names::kOffsets))
+      llvm::erase_if(pairs, [&](const std::pair<unsigned, unsigned> &pair) {
+        return plannedOffset(function, op.getOperand(pair.first)) != plannedOffset(function, op.getResult(pair.second));
+      });
     instruction.inPlace = inPlaceValues(&op, pairs, own, llvm::to_vector(llvm::seq(op.getNumOperands())));
     if (instruction.omits && instruction.repeatable)
       instruction.partial = partialExecutionsOf(fused, std::move(own));

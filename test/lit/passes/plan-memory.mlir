@@ -16,6 +16,26 @@
 // The most is live at instruction 2: 1280 (scratch) + 128 (b) + 128 (y) + 64 (scalars) = 1600.
 
 module attributes {train.slots = 2 : i64} {
+// Where memory is planned already, a result stays over the operand that it was planned over, though the first one dies
+// there as well, as it may once the order has changed.
+// CHECK-LABEL: func.func @planned
+func.func @planned(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 : i64, train.offset = 0 : i64})
+    -> (tensor<32xf32> {train.name = "y"}) attributes {train.entry = "planned"} {
+  // CHECK: %[[A:.*]] = train.fused(%{{.*}}) {train.offsets = array<i64: [[AT:.*]]>}
+  %a = train.fused(%x) {train.offsets = array<i64: 128>} : (tensor<32xf32>) -> tensor<32xf32> {
+  ^bb0(%p: tensor<32xf32>):
+    %r = train.exp %p : tensor<32xf32>
+    train.yield %r : tensor<32xf32>
+  }
+  // CHECK: train.fused(%{{.*}}, %[[A]]) {train.offsets = array<i64: [[AT]]>}
+  %y = train.fused(%x, %a) {train.offsets = array<i64: 128>} : (tensor<32xf32>, tensor<32xf32>) -> tensor<32xf32> {
+  ^bb0(%p: tensor<32xf32>, %q: tensor<32xf32>):
+    %r = train.sub %p, %q : tensor<32xf32>
+    train.yield %r : tensor<32xf32>
+  }
+  return %y : tensor<32xf32>
+}
+
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: train.name = "x", train.offset = 192 : i64
 // CHECK-SAME: train.variable = "w"}
