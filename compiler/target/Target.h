@@ -48,7 +48,7 @@ struct Call {
   uint64_t scratchSharedBytes = 0; ///< before the slots
   uint64_t scratchSlots = 1;       ///< as many as can be used: the tiles
   uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
-  uint64_t reorderedBytes = 0;     ///< of activations that each execution copies into another layout, or back
+  uint64_t reorderedBytes = 0;     ///< of activations that could be copied into another layout in the time that it would save
   bool readsInPlace = false;       ///< it reads operands in place, and copies none into another layout
 
   /// Of so many tiles in flight.

@@ -18,6 +18,8 @@ Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call
     return design.status();
   if (design->depthwise)
     return convolution::makeDepthwise(design.take());
+  if (design->byPlanes())
+    return convolution::makeByPlanes(design.take());
   return call.kind() == plan::ConvolutionCall::WEIGHT_GRADIENT ? convolution::makeWeightGradient(design.take())
                                                                : convolution::makeCorrelation(design.take());
 }

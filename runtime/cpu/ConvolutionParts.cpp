@@ -189,26 +189,80 @@ int64_t resultAt(const ConvolutionDesign &d, const Phase &phase, int64_t sample,
   return place * d.groups * (d.depthwise ? 1 : d.resultChannels);
 }
 
+namespace {
+/// Sums of chunks, added in order: to[i] for the `count` sums from `from` on.
+void addChunks(const float *from, int64_t chunk, int64_t chunks, int64_t count, float *to) {
+  std::memcpy(to, from, static_cast<size_t>(count) * 4);
+  for (int64_t i = 1; i < chunks; ++i)
+    for (int64_t at = 0; at < count; ++at)
+      to[at] += from[i * chunk + at];
+}
+} // namespace
+
 void finishWeightGradient(const ConvolutionDesign &d, const float *partials, void *result, int64_t begin, int64_t end) {
   const int64_t channels = d.depthwise ? 1 : d.sourceChannels, taps = d.tapCount, row = taps * channels,
-                chunk = static_cast<int64_t>(d.partialBytes / 4), chunks = d.batchTiles();
-  auto add = [&](int64_t at) {
-    float sum = partials[at];
-    for (int64_t i = 1; i < chunks; ++i)
-      sum += partials[i * chunk + at];
-    return sum;
+                chunk = static_cast<int64_t>(d.partialBytes / 4), outputs = d.resultChannels;
+  auto store = [&](int64_t o, int64_t tap, int64_t c, float sum) {
+    int64_t at = (o * channels + c) * taps + tap;
+    if (d.narrowResult)
+      static_cast<uint16_t *>(result)[at] = roundToBf16(sum);
+    else
+      static_cast<float *>(result)[at] = sum;
   };
-  for (int64_t o = begin; o < end; ++o)
-    for (int64_t c = 0; c < channels; ++c)
-      for (int64_t tap = 0; tap < taps; ++tap) {
-        // Depthwise: [tap][channel].
-        float sum = add(d.depthwise ? tap * d.groups + o : o * row + tap * channels + c);
-        int64_t at = (o * channels + c) * taps + tap;
-        if (d.narrowResult)
-          static_cast<uint16_t *>(result)[at] = roundToBf16(sum);
-        else
-          static_cast<float *>(result)[at] = sum;
+  constexpr int64_t together = 256;
+  float sums[together];
+  if (!d.depthwise && !d.byPixels()) {
+    for (int64_t o = begin; o < end; ++o)
+      for (int64_t first = 0; first < row; first += together) {
+        int64_t count = std::min(together, row - first), tap = first / channels, c = first % channels;
+        addChunks(partials + o * row + first, chunk, d.batchTiles(), count, sums);
+        for (int64_t i = 0; i < count; ++i) {
+          store(o, tap, c, sums[i]);
+          if (++c == channels) {
+            c = 0;
+            ++tap;
+          }
+        }
       }
+    return;
+  }
+  // Rows of sums by output: those of a depthwise convolution have all groups' channels.
+  const int64_t width = d.depthwise ? d.groups : outputs;
+  for (int64_t first = begin, count = 0; first < end; first += count) {
+    const int64_t group = first / width;
+    count = std::min({together, end - first, (group + 1) * width - first});
+    for (int64_t tap = 0; tap < taps; ++tap)
+      for (int64_t c = 0; c < channels; ++c) {
+        addChunks(partials + (group * row + tap * channels + c) * width + first % width, chunk, d.batchTiles(), count,
+                  sums);
+        for (int64_t i = 0; i < count; ++i)
+          store(first + i, tap, c, sums[i]);
+      }
+  }
+}
+
+int64_t CorrelationCall::tiles(int stage) const { return stage == 0 ? std::min(d.tiles(), weightParts()) : d.tiles(); }
+
+bool CorrelationCall::run(int stage, const CallContext &context, int64_t begin, int64_t end) const {
+  for (int64_t tile = begin; tile < end; ++tile) {
+    char *slot =
+        context.scratch + d.sharedBytes + slotOf(tile, tiles(stage), context.worker, context.workers) * d.slotBytes;
+    if (stage == 1) {
+      int64_t column = tile % d.columnTiles() * d.tileColumns, rest = tile / d.columnTiles();
+      int64_t line = rest % d.lineTiles() * d.tileLines, sample = rest / d.lineTiles() % d.batchTiles() * d.tileBatch,
+              group = rest / d.lineTiles() / d.batchTiles();
+      runTile({{sample, std::min(sample + d.tileBatch, d.samples), line, std::min(line + d.tileLines, d.lines)},
+               group, column, std::min(column + d.tileColumns, d.resultChannels)},
+              context.pointers, context.scratch + group * static_cast<int64_t>(d.panelBytes()), slot);
+      continue;
+    }
+    // The tile's share of the parts.
+    int64_t parts = weightParts(), chunks = weightChunks(d);
+    for (int64_t part = parts * tile / tiles(0); part < parts * (tile + 1) / tiles(0); ++part)
+      packWeights(d, static_cast<const char *>(context.pointers[1]), part / chunks / d.panels(),
+                  part / chunks % d.panels(), part % chunks, context.scratch, slot);
+  }
+  return true;
 }
 
 } // namespace tcc::runtime::convolution

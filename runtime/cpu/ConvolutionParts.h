@@ -35,10 +35,61 @@ void widenDepthwiseWeights(const ConvolutionDesign &design, const char *weights,
 /// Where a result of a phase lies: elements from the start of the tensor to its channel 0, channels last.
 int64_t resultAt(const ConvolutionDesign &design, const Phase &phase, int64_t sample, const Sizes &at);
 
+/// A correlation: all workers pack the weights, then run tiles.
+class CorrelationCall : public LibraryCall {
+public:
+  explicit CorrelationCall(ConvolutionDesign made) : d(std::move(made)) {}
+
+  int stages() const final { return 2; }
+  /// Of weights no more than there are slots for.
+  int64_t tiles(int stage) const final;
+  int longestStage() const final { return 1; }
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const final;
+
+protected:
+  struct Tile {
+    Range range;
+    int64_t group, begin, end; ///< of the result's channels
+  };
+  /// `panels`: the group's weights.
+  virtual void runTile(const Tile &tile, void *const *pointers, const char *panels, char *slot) const = 0;
+
+  ConvolutionDesign d;
+
+private:
+  int64_t weightParts() const { return d.groups * d.panels() * weightChunks(d); }
+};
+
+/// The gradient of the weights: tiles sum blocks of pixels, then chunks of the batch are added.
+class WeightGradientCall : public LibraryCall {
+public:
+  explicit WeightGradientCall(ConvolutionDesign made) : d(std::move(made)) {}
+
+  int stages() const final { return d.keepsPartials ? 2 : 1; }
+  int64_t tiles(int stage) const final;
+  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const final;
+
+protected:
+  struct Block {
+    Range range; ///< of the result's pixels
+    int64_t group, begin, end; ///< columns; `end` may lie behind the last one
+    float *sums; ///< [o][column] of the group
+    bool first;  ///< the sums begin with this block
+  };
+  virtual void addBlock(const Block &block, void *const *pointers, char *slot) const = 0;
+
+  ConvolutionDesign d;
+
+private:
+  void runTile(int64_t tile, void *const *pointers, char *slot) const;
+};
+
 /// Runs of a correlation, of the weights' gradient, and of depthwise convolutions.
 std::unique_ptr<LibraryCall> makeCorrelation(ConvolutionDesign design);
 std::unique_ptr<LibraryCall> makeWeightGradient(ConvolutionDesign design);
 std::unique_ptr<LibraryCall> makeDepthwise(ConvolutionDesign design);
+/// Of any direction whose design is by planes.
+std::unique_ptr<LibraryCall> makeByPlanes(ConvolutionDesign design);
 
 /// Sums of the weights' gradient, by chunk, become the gradient: chunks are added in order, and c and tap change places.
 /// `rows` of [o][tap][c]; from row `begin` on.

@@ -18,56 +18,26 @@ using packed::kRows, packed::Store;
 namespace {
 constexpr int64_t kColdElements = 1 << 18;
 
-class Correlation final : public LibraryCall {
+class Correlation final : public CorrelationCall {
 public:
   explicit Correlation(ConvolutionDesign made)
-      : d(std::move(made)),
+      : CorrelationCall(std::move(made)),
         isCold(d.channelsLast && !d.narrowResult &&
                d.samples * d.groups * d.resultChannels * d.result[0] * d.result[1] * d.result[2] >= kColdElements) {}
 
-  int stages() const override { return 2; }
-  /// Of weights no more than there are slots for.
-  int64_t tiles(int stage) const override { return stage == 0 ? std::min(d.tiles(), weightParts()) : d.tiles(); }
-  int longestStage() const override { return 1; }
-
-  bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const override {
-    for (int64_t tile = begin; tile < end; ++tile) {
-      char *slot =
-          context.scratch + d.sharedBytes + slotOf(tile, tiles(stage), context.worker, context.workers) * d.slotBytes;
-      if (stage == 1) {
-        runTile(tile, context.pointers, context.scratch, slot);
-        continue;
-      }
-      // The tile's share of the parts.
-      int64_t parts = weightParts(), chunks = weightChunks(d);
-      for (int64_t part = parts * tile / tiles(0); part < parts * (tile + 1) / tiles(0); ++part)
-        packWeights(d, static_cast<const char *>(context.pointers[1]), part / chunks / d.panels(),
-                    part / chunks % d.panels(), part % chunks, context.scratch, slot);
-    }
-    return true;
-  }
-
 private:
-  int64_t weightParts() const { return d.groups * d.panels() * weightChunks(d); }
-
   /// Places of a tile's results of a phase: in the strip (bytes), in the result and in the sums (elements).
   struct Rows {
     int64_t *source, *result, *sums;
     int64_t count;
   };
 
-  void runTile(int64_t tile, void *const *pointers, const char *panels, char *slot) const {
-    int64_t column = tile % d.columnTiles(), rest = tile / d.columnTiles();
-    int64_t line = rest % d.lineTiles() * d.tileLines, sample = rest / d.lineTiles() % d.batchTiles() * d.tileBatch,
-            group = rest / d.lineTiles() / d.batchTiles();
-    Range range{sample, std::min(sample + d.tileBatch, d.samples), line, std::min(line + d.tileLines, d.lines)};
-    const char *source = strip(d, static_cast<const char *>(pointers[0]), group, range, slot);
-    panels += group * static_cast<int64_t>(d.panelBytes());
+  void runTile(const Tile &tile, void *const *pointers, const char *panels, char *slot) const override {
+    const char *source = strip(d, static_cast<const char *>(pointers[0]), tile.group, tile.range, slot);
     for (const Phase &phase : d.phases) {
-      int64_t begin = column * d.tileColumns, end = std::min(begin + d.tileColumns, d.resultChannels);
-      Rows rows = placesOf(phase, range, sumsPitch(begin, end), slot);
+      Rows rows = placesOf(phase, tile.range, sumsPitch(tile.begin, tile.end), slot);
       if (rows.count > 0)
-        multiplyPhase(phase, rows, source, panels, begin, end, group, pointers[2], slot);
+        multiplyPhase(phase, rows, source, panels, tile.begin, tile.end, tile.group, pointers[2], slot);
     }
   }
 
@@ -214,7 +184,6 @@ private:
     }
   }
 
-  ConvolutionDesign d;
   bool isCold; ///< a result as large as a core's second cache is not in it when the next step writes it
 };
 } // namespace

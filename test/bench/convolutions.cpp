@@ -1,14 +1,16 @@
 //===- convolutions.cpp - our convolutions beside oneDNN's -----------------===//
 //
-//   convolutions-bench [f32|bf16] [NAME]
+//   convolutions-bench [f32|bf16] [NAME] [first]
 //
-// Times layers of well-known networks, one thread, channels last: forward, the input's gradient, the weights' gradient. The
+// Times layers of well-known networks, one thread, channels last (or first): forward, the input's gradient, the weights' gradient. The
 // library's primitive chooses the weights' layout; copying weights there, and their gradient back, is not counted. Prints a
-// row of a table for each layer: milliseconds of both, scratch of both in MiB, and the library's implementation.
+// row of a table for each layer: milliseconds of ours (in the form chosen, and in each) and of the library, scratch of
+// both in MiB, and the library's implementation.
 // TCC_TEST_LEVEL names the level; the library takes what the machine has unless ONEDNN_MAX_CPU_ISA says otherwise.
 //
 //===----------------------------------------------------------------------===//
 #include "test/bench/LeastTime.h"
+#include "runtime/cpu/calls/ConvolutionDesign.h"
 #include "test/unit/runtime/LibraryFixture.h"
 
 #include <cstdio>
@@ -53,28 +55,46 @@ const std::vector<Layer> kLayers = {
     {"8 groups of 16, 28²", square(8, 128, 28, 128, 3, 1, 8)},
     {"dilated 3×3, 64→64, 28²", square(8, 64, 28, 64, 3, 1, 1, 2)},
     {"audio 1-D 3, 80→384, 3000", {{2, 80, 3000}, {384, 80, 3}, {1}, {1}, {1}, {1}, 1}},
+    {"narrow 3×3, 1→8, 24²", square(4, 1, 24, 8, 3, 1)},
+    {"narrow 3×3, 8→8, 24²", square(4, 8, 24, 8, 3, 1)},
+    {"narrow 3×3, 16→8, 24²", square(4, 16, 24, 8, 3, 1)},
+    {"narrow 3×3, 8→16, 12²", square(4, 8, 12, 16, 3, 1)},
+    {"narrow 3×3/2, 8→16, 24²", square(4, 8, 24, 16, 3, 2)},
+    {"narrow 2×2/2, 8→16, 24²", {{4, 8, 24, 24}, {16, 8, 2, 2}, {2, 2}, {1, 1}, {0, 0}, {0, 0}, 1}},
+    {"narrow 1×1, 8→2, 24²", square(4, 8, 24, 2, 1, 1)},
+    {"narrow 3×3, 16→16, 128²", square(8, 16, 128, 16, 3, 1)},
+    {"narrow 3×3, 3→16, 32²", square(64, 3, 32, 16, 3, 1)},
     {"3-D 3×3×3, 16→32, 16³", {{2, 16, 16, 16, 16}, {32, 16, 3, 3, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, 1}},
 };
 
 struct Result {
   double milliseconds = 0, scratchMiB = 0;
   std::string how;
+  std::string form = "";
 };
 
-Result ours(Kind call, const Floats &first, const Floats &second, const Floats &result) {
-  auto needs = test::query(call);
-  if (!needs)
-    return {0, 0, needs.message()};
+/// In a form, or the one that the compiler chooses (-1).
+Result ours(Kind call, const Floats &first, const Floats &second, const Floats &result, int form) {
+  if (auto needs = test::query(call); !needs)
+    return {0, 0, needs.message(), ""};
+  if (form >= 0) {
+    call.set_form(Kind::Form(form));
+    auto design = runtime::ConvolutionDesign::create(call);
+    if (!design)
+      return {0, 0, "", ""};
+    call.set_partial_bytes(design->partialBytes);
+  }
+  auto needs = runtime::needsOf(call);
   auto made = runtime::prepare(call, scratchOf(*needs, 1), 1);
   if (!made)
-    return {0, 0, made.message()};
+    return {0, 0, made.message(), ""};
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(1);
   Floats scratch(needs->scratchBytes(1) / 4), partials(needs->partialBytes / 4);
   void *pointers[] = {first.get(), second.get(), result.get(), partials.get()};
   double took = leastMilliseconds(
       [&] { runtime::runCall(**made, pool, pointers, reinterpret_cast<char *>(scratch.get())); });
-  return {took, static_cast<double>(needs->scratchBytes(1) + needs->partialBytes) / (1 << 20), ""};
+  return {took, static_cast<double>(needs->scratchBytes(1) + needs->partialBytes) / (1 << 20), "", Kind::Form_Name(call.form())};
 }
 
 /// A library call by pointers, which have to outlive it.
@@ -130,34 +150,39 @@ Result library(const Kind &call, const Floats &first, const Floats &second, cons
                       : toWeights ? second.get()
                                   : result.get()};
   double took = leastMilliseconds([&] { primitive->execute(0, pointers, scratch.get()); });
-  return {took, static_cast<double>(main.scratchBytes()) / (1 << 20), main.implementation()};
+  return {took, static_cast<double>(main.scratchBytes()) / (1 << 20), main.implementation(), ""};
 }
 } // namespace
 
 int main(int argc, char **argv) {
   bool narrow = argc > 1 && std::string(argv[1]) == "bf16";
   const char *only = argc > 2 ? argv[2] : "";
+  bool channelsLast = argc <= 3 || std::string(argv[3]) != "first";
   if (Status status = runtime::selectLevel(testLevel()); !status.ok()) {
     std::fprintf(stderr, "%s\n", status.message().c_str());
     return 1;
   }
-  fmt::print("| layer | direction | ours, ms | oneDNN, ms | ratio | ours, MiB | oneDNN, MiB | its kernel |\n"
-             "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |\n");
+  fmt::print("| layer | direction | ours, ms | by | by each form, ms | oneDNN, ms | ratio | ours, MiB | oneDNN, MiB | its kernel |\n"
+             "| --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- |\n");
   for (const Layer &layer : kLayers)
     for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
       if (!std::strstr(layer.name, only))
         continue;
       Kind call = convolutionCall(layer.shape, kind);
-      call.set_channels_last(true);
+      call.set_channels_last(channelsLast);
       call.set_dtype(narrow ? plan::BF16 : plan::F32);
       call.set_result_dtype(call.dtype());
       size_t x = elements(call.x_dims()), w = elements(call.w_dims()), y = elements(call.y_dims());
       bool forward = kind == Kind::FORWARD, toInput = kind == Kind::INPUT_GRADIENT;
       Floats first(toInput ? y : x), second(forward || toInput ? w : y), result(forward ? y : toInput ? x : w);
-      Result own = ours(call, first, second, result), other = library(call, first, second, result);
+      Result own = ours(call, first, second, result, -1), other = library(call, first, second, result);
       static constexpr const char *names[] = {"forward", "input", "weights"};
-      fmt::print("| {} | {} | {:.2f} | {:.2f} | {:.2f} | {:.1f} | {:.1f} | {} |\n", layer.name, names[kind], own.milliseconds,
-                 other.milliseconds, own.milliseconds / other.milliseconds, own.scratchMiB, other.scratchMiB,
+      std::vector<std::string> forms;
+      for (int form = Kind::Form_MIN; form <= Kind::Form_MAX; ++form)
+        if (Result of = ours(call, first, second, result, form); of.milliseconds > 0)
+          forms.push_back(fmt::format("{} {:.3f}", of.form, of.milliseconds));
+      fmt::print("| {} | {} | {:.3f} | {} | {} | {:.3f} | {:.2f} | {:.1f} | {:.1f} | {} |\n", layer.name, names[kind], own.milliseconds,
+                 own.form, fmt::join(forms, ", "), other.milliseconds, own.milliseconds / other.milliseconds, own.scratchMiB, other.scratchMiB,
                  own.how.empty() ? other.how : own.how);
       std::fflush(stdout);
     }

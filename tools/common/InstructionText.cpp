@@ -102,7 +102,8 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 
 std::string convolutionText(const plan::ConvolutionCall &call) {
   static const std::set<std::string_view> known = {"kind",         "dtype",       "groups",        "tile_batch", "tile_lines",
-                                                   "tile_columns", "block_words", "partial_bytes", "widened",    "numerics"};
+                                                   "tile_columns", "block_words", "partial_bytes", "widened",    "numerics",
+                                                   "form"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));
@@ -117,7 +118,10 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
     text += fmt::format(" dilation {}", product(call.dilations(), 0));
   if (call.groups() > 1)
     text += fmt::format(" groups {}", call.groups());
-  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + otherFields(call, known);
+  const char *form = call.form() == plan::ConvolutionCall::PLANES   ? " by planes"
+                     : call.form() == plan::ConvolutionCall::PIXELS ? " by pixels"
+                                                                    : "";
+  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known);
 }
 
 /// "f32 4x64", of an operand.

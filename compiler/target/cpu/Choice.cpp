@@ -93,17 +93,15 @@ Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, co
     return status;
   call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));
   call.set_numerics(runtime::kConvolutionNumerics);
-  if (Status status = chooseTiles(call, model); !status.ok())
-    return status;
+  auto turned = chooseTiles(call, model);
+  if (!turned)
+    return turned.status();
   auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.status();
   Choice choice;
   choice.needs = *needs;
-  // Planes of channels become pixels, and back.
-  if (!call.channels_last())
-    choice.reorderedBytes = static_cast<uint64_t>(runtime::product(call.x_dims(), 0) + runtime::product(call.y_dims(), 0)) *
-                            plan::dtypeBytes(call.dtype());
+  choice.reorderedBytes = static_cast<uint64_t>(*turned * static_cast<double>(plan::dtypeBytes(call.dtype())));
   return choice;
 }
 

@@ -20,7 +20,7 @@ namespace tcc::target::cpu {
 
 struct Choice {
   runtime::CallNeeds needs;
-  uint64_t reorderedBytes = 0; ///< of activations that each call copies into the library's own layout, or back
+  uint64_t reorderedBytes = 0; ///< of activations that could be copied into another layout in the time that it would save
   bool ownKernels = false;     ///< not oneDNN's: they read operands in place
 };
 
@@ -56,8 +56,9 @@ std::optional<runtime::MatmulTiling> chooseRowsTiling(const runtime::MatmulShape
                                                       const CpuModel &model);
 /// Products of a batch that one tile computes: small ones share a tile of about 6 MFLOP.
 int64_t productsOfATile(const runtime::MatmulShape &shape);
-/// Sets the tiles of a convolution, and what follows from them.
-Status chooseTiles(plan::ConvolutionCall &call, const CpuModel &model);
+/// Sets the form and the tiles of a convolution, and what follows from them; elements of activations that could be turned
+/// from one layout into another in the time that the other layout saves.
+Expected<double> chooseTiles(plan::ConvolutionCall &call, const CpuModel &model);
 
 /// Idle time when `tiles` equal tiles go to `workers`: at least 1.
 inline double imbalance(int64_t tiles, int64_t workers) {

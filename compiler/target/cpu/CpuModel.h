@@ -85,12 +85,25 @@ struct RowsModel {
 struct ConvolutionModel {
   int64_t tiles = 64;                          ///< for so many workers, if each has work enough
   int64_t chunks = 16;                         ///< of the batch, for gradients of weights: each has partial sums
-  double tileFlops = 2e6, mostTileFlops = 5e7; ///< of a tile
+  double tileFlops = 3e5, mostTileFlops = 5e7; ///< of a tile
   int64_t tilePixels = 96;      ///< a pass over the weights serves so many results at least
   int64_t stripBytes = 512 << 10; ///< of the source, in the second cache
-  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile
+  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, where there are fewTiles without
+  int64_t fewTiles = 4;
   int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
   int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, where there are more than four
+  int64_t gradientPixels = 256;   ///< of a chunk, at least: its sums are added to the others
+  int64_t planeBlockBytes = 96 << 10; ///< of the gradient of weights by planes: both operands' part of a block of K
+  int64_t mostPlaneBlockWords = 2048;
+
+  // Cycles of a form, beside those of its multiplications, two registers a cycle; measured on Zen 5 by convolutions-bench.
+  double channelsFactor = 1.2, planesFactor = 1.4, planesGradientFactor = 1.9, pixelsFactor = 1.35;
+  double pixelCycles = 8, planesPixelCycles = 6; ///< of each result
+  double turnedCycles = 2;     ///< of an element whose channels lie first and shall lie last, or the other way
+  double copiedCycles = 0.3;   ///< of an element that stays as it is
+  double lanesCycles = 10;     ///< of a register whose lanes are added: for each block of the gradient by planes
+  double runCycles = 8, packedCycles = 0.2; ///< of the gradient of weights: of a pixel's run of columns, of an element
+  int64_t mostPlaneChannels = 32; ///< of a result: more were not measured
 };
 
 struct CpuModel {

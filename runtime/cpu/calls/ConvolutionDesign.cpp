@@ -181,6 +181,7 @@ void ConvolutionDesign::makeBlocks() {
       continue;
     }
     int64_t most = toWeights ? total : roundUp(ceilDiv(total, ceilDiv(total, blockWords)), kVector), left = 0;
+    phase.blockWords = most;
     for (Piece piece : pieces)
       while (piece.words > 0) {
         if (left == 0) {
@@ -236,11 +237,18 @@ Status ConvolutionDesign::layOut() {
     stripElements *= static_cast<double>(extent);
   if (stripElements * static_cast<double>(stripChannels) > static_cast<double>(kMostStripBytes) / 4)
     return error("a convolution whose padded tiles are too large");
+  if (byPlanes()) {
+    layOutPlanes();
+    return Status::success();
+  }
   int64_t stripBytes = inPlace ? 0 : static_cast<int64_t>(bytes(stripSamples * strip.sample, packed::bytesOf(elements)));
   if (kind == Kind::WEIGHT_GRADIENT) {
     if (depthwise) {
       offsetRows = static_cast<uint64_t>(stripBytes);
       slotBytes = offsetRows + tapListBytes();
+    } else if (byPixels()) {
+      offsetRows = static_cast<uint64_t>(stripBytes);
+      slotBytes = offsetRows + bytes(blockLineCount() * 3, 8);
     } else {
       int64_t words = blockLineCount() * lineWords;
       offsetRows = static_cast<uint64_t>(stripBytes);
@@ -285,6 +293,11 @@ Expected<ConvolutionDesign> ConvolutionDesign::shapeOf(const Kind &call) {
                : d.depthwise     ? Elements::WideBf16
                : call.widened()  ? Elements::F32
                                  : Elements::Bf16;
+  d.form = call.form();
+  if (d.form != Kind::CHANNELS &&
+      (d.depthwise || !Kind::Form_IsValid(d.form) ||
+       (d.byPixels() && (d.kind != Kind::WEIGHT_GRADIENT || !d.channelsLast || packed::isDotted(d.elements)))))
+    return error("no call computes this convolution in form {}", static_cast<int>(d.form));
   int64_t phaseCount = 1;
   for (int axis = 0; toInput && axis < call.strides_size(); ++axis)
     phaseCount *= std::min({call.strides(axis), call.x_dims(axis + 2), kMostPhases + 1});
@@ -327,12 +340,15 @@ Expected<ConvolutionDesign> ConvolutionDesign::create(const Kind &call) {
       d.blockSamples = std::clamp<int64_t>(d.blockWords / (d.cut == 2 ? rowWords : d.lines * stepWords), 1, d.tileBatch);
     d.stripLines = d.blockLines;
     d.stripSamples = d.blockSamples;
-    d.keepsPartials = d.batchTiles() > 1 || d.tapCount > 1 || d.narrowResult || d.depthwise;
+    d.keepsPartials = d.batchTiles() > 1 || d.tapCount > 1 || d.narrowResult || d.depthwise || d.byPixels();
   } else {
-    d.keepsSums = !d.channelsLast;
+    d.keepsSums = !d.channelsLast || d.byPlanes();
   }
   d.makeStrip();
   d.makeBlocks();
+  if (d.byPlanes())
+    if (Status status = d.makePlanes(); !status.ok())
+      return status;
   if (!toWeights && !d.depthwise && d.narrowResult)
     for (const Phase &phase : d.phases)
       d.keepsSums |= phase.blocks.size() > 1;

@@ -50,6 +50,7 @@ struct Phase {
   std::array<PhaseOfAxis, kAxes> axes;
   std::vector<int64_t> kernels;            ///< the kernel's elements by tap, in the order of K
   std::vector<std::vector<Piece>> blocks; ///< of K
+  int64_t blockWords = 0;                 ///< of K in each block but the last
   int64_t panelWords = 0;                  ///< from a panel's start to this phase's part of it, in words of K
 
   int64_t pixels() const { return axes[0].count * axes[1].count * axes[2].count; }
@@ -68,6 +69,25 @@ struct Pitch {
   Sizes axis;
 };
 
+/// The strip of a convolution by planes: [word of channels][class][sample][pixel]. A class has the elements of the source
+/// whose index along each axis is the same modulo the step between results, so that results that lie side by side read
+/// words that do. A weights' gradient has a plane for each channel; its words are pairs of pixels where elements are bf16.
+struct Planes {
+  Sizes classes, extent; ///< along each axis: classes that taps read, elements of a class
+  int64_t sample;        ///< elements from one sample to the next,
+  int64_t classPitch;    ///< from one class to the next,
+  int64_t pitch;         ///< from one word of channels to the next
+  int64_t words;         ///< of channels
+  int64_t wordBytes;     ///< of an element of a plane
+  int64_t pixels;        ///< elements that a tile, or a block of K of the weights' gradient, has of a plane, in whole registers
+  /// Of each phase: bytes to the first result's element, of each word of K, or of each column of the weights' gradient.
+  std::vector<std::vector<int64_t>> places;
+  uint64_t offsetValid = 0; ///< in a slot: the weights' gradient's mask of elements that count
+
+  /// Elements from the first result to behind the last one.
+  int64_t run(int64_t samples, const Sizes &results) const;
+};
+
 class ConvolutionDesign {
 public:
   /// Error: a shape or tiles that fit no convolution.
@@ -83,6 +103,9 @@ public:
   bool channelsLast;
   /// The groups' channels lie side by side in registers: one input and one output channel each.
   bool depthwise;
+  plan::ConvolutionCall::Form form; ///< what lies side by side in registers
+  bool byPlanes() const { return form == plan::ConvolutionCall::PLANES; }
+  bool byPixels() const { return form == plan::ConvolutionCall::PIXELS; }
   int cut; ///< the axis that tiles cut
 
   bool narrowOperands, narrowResult;       ///< stored as bf16
@@ -109,6 +132,7 @@ public:
   int64_t stripSamples;
   Pitch strip;             ///< elements
   Sizes stripExtent;
+  Planes planes;
 
   // Panels of weights: of up to 48 result channels, all K; for all tiles.
   std::vector<int64_t> panelColumns; ///< the first channel of each panel of a group; at last, the number of channels
@@ -121,7 +145,8 @@ public:
   int64_t chunkChannels;   ///< source channels that are packed at a time
   uint64_t panelBytes() const; ///< all panels of a group
 
-  // The weights' gradient: sums [chunk of the batch][o][tap][c] in f32, where they cannot go to the result at once.
+  // The weights' gradient: sums [chunk of the batch][o][tap][c] in f32, where they cannot go to the result at once; by
+  // pixels, [chunk of the batch][tap][c][o].
   bool keepsPartials = false;
   std::vector<ColumnPanel> columnPanels;
   static constexpr int64_t kGradientRows = 256; ///< output channels that are packed at a time
@@ -144,6 +169,8 @@ private:
   void makeStrip();
   void makeBlocks();
   void makePanels();
+  Status makePlanes();
+  void layOutPlanes();
   uint64_t tapListBytes() const; ///< of a depthwise convolution's line
   Status layOut();
 };

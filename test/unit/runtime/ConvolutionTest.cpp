@@ -82,10 +82,26 @@ Floats widen(const Floats &from, size_t count) {
   return to;
 }
 
+/// The same call in another form; tiles stay. False where the form does not compute it.
+bool setForm(Kind &call, Kind::Form form) {
+  Kind other = call;
+  other.set_form(form);
+  if (!runtime::ConvolutionDesign::shapeOf(other))
+    return false;
+  call = other;
+  auto design = runtime::ConvolutionDesign::create(call);
+  EXPECT_TRUE(design.ok()) << design.message();
+  if (design)
+    call.set_partial_bytes(design->partialBytes);
+  return design.ok();
+}
+
+void checkCall(Kind call, unsigned threads, bool channelsLast, Kind::Form form, plan::DType type, plan::DType resultType);
+
 void checkLayout(const ConvolutionShape &shape, unsigned threads, bool channelsLast, plan::DType type,
                  plan::DType resultType);
 
-/// All three directions; bounds as in the matmul test, from the sums of absolute products.
+/// All three directions in both forms; bounds as in the matmul test, from the sums of absolute products.
 void check(const ConvolutionShape &shape, unsigned threads = 2) {
   for (bool channelsLast : {false, true})
     checkLayout(shape, threads, channelsLast, plan::F32, plan::F32);
@@ -93,58 +109,66 @@ void check(const ConvolutionShape &shape, unsigned threads = 2) {
 
 void checkLayout(const ConvolutionShape &shape, unsigned threads, bool channelsLast, plan::DType type,
                  plan::DType resultType) {
-  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
-    Kind call = convolutionCall(shape, kind);
-    call.set_channels_last(channelsLast);
-    call.set_dtype(type);
-    bool wide = kind == Kind::WEIGHT_GRADIENT ? resultType == plan::F32 : type == plan::F32;
-    call.set_result_dtype(wide ? plan::F32 : type);
-    Floats x = randomFloats(elements(call.x_dims()), 1), w = randomFloats(elements(call.w_dims()), 2),
-           y = randomFloats(elements(call.y_dims()), 3);
-    if (type == plan::BF16)
-      for (Floats *operand : {&x, &w, &y})
-        *operand = widen(narrow(*operand), operand->size());
-    Floats &result = kind == Kind::FORWARD ? y : kind == Kind::INPUT_GRADIENT ? x : w;
-    std::vector<double> sum(result.size()), size(result.size());
-    std::vector<int64_t> terms(result.size());
-    auto add = [&](size_t at, double product) {
-      sum[at] += product;
-      size[at] += std::fabs(product);
-      ++terms[at];
-    };
-    forEachProduct(call, [&](size_t xi, size_t wi, size_t yi) {
-      if (kind == Kind::FORWARD)
-        add(yi, double(x[xi]) * w[wi]);
-      else if (kind == Kind::INPUT_GRADIENT)
-        add(xi, double(y[yi]) * w[wi]);
-      else
-        add(wi, double(x[xi]) * y[yi]);
-    });
-    std::string what = fmt::format("kind {}, x {}, w {}, groups {}{}", static_cast<int>(kind), fmt::join(shape.x, "x"),
-                                   fmt::join(shape.w, "x"), shape.groups, channelsLast ? ", channels last" : "");
-    if (channelsLast) {
-      x = turn(x, call.x_dims(), false);
-      y = turn(y, call.y_dims(), false);
-    }
-    if (type == plan::BF16) {
-      for (Floats *operand : {&x, &w, &y})
-        if (operand != &result || !wide)
-          *operand = narrow(*operand);
-      what += wide ? ", bf16 to f32" : ", bf16";
-    }
-    std::string problem =
-        runCall(call, kind == Kind::INPUT_GRADIENT ? y : x, kind == Kind::WEIGHT_GRADIENT ? y : w, result, threads);
-    ASSERT_EQ(problem, "") << what;
-    if (!wide)
-      result = widen(result, sum.size());
-    if (channelsLast && kind != Kind::WEIGHT_GRADIENT)
-      result = turn(result, kind == Kind::FORWARD ? call.y_dims() : call.x_dims(), true);
-    for (size_t i = 0; i < sum.size(); ++i)
-      ASSERT_NEAR(result[i], sum[i],
-                  (std::sqrt(double(terms[i])) + 2) * 0x1p-23 * size[i] + (wide ? 0 : 0x1p-8 * std::fabs(sum[i])) +
-                      1e-30)
-          << what << " at " << i;
+  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT})
+    for (Kind::Form form : {Kind::CHANNELS, Kind::PLANES, Kind::PIXELS})
+      checkCall(convolutionCall(shape, kind), threads, channelsLast, form, type, resultType);
+}
+
+void checkCall(Kind call, unsigned threads, bool channelsLast, Kind::Form form, plan::DType type, plan::DType resultType) {
+  const Kind::Kind kind = call.kind();
+  call.set_channels_last(channelsLast);
+  call.set_dtype(type);
+  bool wide = kind == Kind::WEIGHT_GRADIENT ? resultType == plan::F32 : type == plan::F32;
+  call.set_result_dtype(wide ? plan::F32 : type);
+  Floats x = randomFloats(elements(call.x_dims()), 1), w = randomFloats(elements(call.w_dims()), 2),
+         y = randomFloats(elements(call.y_dims()), 3);
+  if (type == plan::BF16)
+    for (Floats *operand : {&x, &w, &y})
+      *operand = widen(narrow(*operand), operand->size());
+  Floats &result = kind == Kind::FORWARD ? y : kind == Kind::INPUT_GRADIENT ? x : w;
+  std::vector<double> sum(result.size()), size(result.size());
+  std::vector<int64_t> terms(result.size());
+  auto add = [&](size_t at, double product) {
+    sum[at] += product;
+    size[at] += std::fabs(product);
+    ++terms[at];
+  };
+  forEachProduct(call, [&](size_t xi, size_t wi, size_t yi) {
+    if (kind == Kind::FORWARD)
+      add(yi, double(x[xi]) * w[wi]);
+    else if (kind == Kind::INPUT_GRADIENT)
+      add(xi, double(y[yi]) * w[wi]);
+    else
+      add(wi, double(x[xi]) * y[yi]);
+  });
+  std::string what = fmt::format("kind {}, x {}, w {}, groups {}{}", static_cast<int>(kind), fmt::join(call.x_dims(), "x"),
+                                 fmt::join(call.w_dims(), "x"), call.groups(), channelsLast ? ", channels last" : "");
+  if (channelsLast) {
+    x = turn(x, call.x_dims(), false);
+    y = turn(y, call.y_dims(), false);
   }
+  if (type == plan::BF16) {
+    for (Floats *operand : {&x, &w, &y})
+      if (operand != &result || !wide)
+        *operand = narrow(*operand);
+    what += wide ? ", bf16 to f32" : ", bf16";
+  }
+  ASSERT_TRUE(test::query(call).ok());
+  if (!setForm(call, form))
+    return;
+  what += form == Kind::CHANNELS ? "" : ", by " + Kind::Form_Name(form);
+  std::string problem = runCompleted(call, kind == Kind::INPUT_GRADIENT ? y : x,
+                                     kind == Kind::WEIGHT_GRADIENT ? y : w, result, threads);
+  ASSERT_EQ(problem, "") << what;
+  if (!wide)
+    result = widen(result, sum.size());
+  if (channelsLast && kind != Kind::WEIGHT_GRADIENT)
+    result = turn(result, kind == Kind::FORWARD ? call.y_dims() : call.x_dims(), true);
+  for (size_t i = 0; i < sum.size(); ++i)
+    ASSERT_NEAR(result[i], sum[i],
+                (std::sqrt(double(terms[i])) + 2) * 0x1p-23 * size[i] + (wide ? 0 : 0x1p-8 * std::fabs(sum[i])) +
+                    1e-30)
+        << what << " at " << i;
 }
 } // namespace
 
@@ -201,6 +225,47 @@ TEST(NarrowConvolution, AllDirections) {
       checkLayout({{9, 16, 12, 12}, {32, 8, 1, 1}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 2}, 3, channelsLast, plan::BF16,
                   result);
     }
+}
+
+/// What lies between two lines of a plane is summed, too, and must not count: an infinity there would make a NaN.
+TEST(Convolution, AnInfinityReachesItsOwnWeightsAlone) {
+  for (bool channelsLast : {false, true})
+    for (Kind::Form form : {Kind::CHANNELS, Kind::PLANES, Kind::PIXELS}) {
+      Kind call = convolutionCall({{2, 2, 6, 7}, {3, 2, 3, 3}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::WEIGHT_GRADIENT);
+      call.set_channels_last(channelsLast);
+      Floats x = randomFloats(2 * 2 * 6 * 7, 1), y = randomFloats(2 * 3 * 4 * 5, 2), w(3 * 2 * 3 * 3);
+      x[7] = INFINITY; // of the first channel: the start of the second line, which the first tap of a line alone reads
+      if (channelsLast) {
+        x = turn(x, call.x_dims(), false);
+        y = turn(y, call.y_dims(), false);
+      }
+      ASSERT_TRUE(test::query(call).ok());
+      if (!setForm(call, form))
+        continue;
+      ASSERT_EQ(runCompleted(call, x, y, w, 2), "");
+      for (size_t i = 0; i < w.size(); ++i) {
+        size_t channel = i / 9 % 2, line = i % 9 / 3, tap = i % 3;
+        EXPECT_EQ(std::isfinite(w[i]), channel != 0 || line > 1 || tap != 0) << Kind::Form_Name(form) << " at " << i;
+      }
+    }
+}
+
+/// Few channels fill registers by pixels: in planes both ways, channels last where each weight has its own sum.
+TEST(Convolution, FewChannelsLieSideBySideByPixels) {
+  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
+  auto formOf = [](int64_t in, int64_t out, Kind::Kind kind, bool channelsLast) {
+    Kind call = convolutionCall({{4, in, 24, 24}, {out, in, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
+    call.set_channels_last(channelsLast);
+    EXPECT_TRUE(test::query(call).ok());
+    return call.form();
+  };
+  EXPECT_EQ(formOf(1, 8, Kind::FORWARD, false), Kind::PLANES);
+  EXPECT_EQ(formOf(16, 3, Kind::FORWARD, true), Kind::PLANES);
+  EXPECT_EQ(formOf(8, 8, Kind::INPUT_GRADIENT, false), Kind::PLANES);
+  EXPECT_EQ(formOf(1, 8, Kind::WEIGHT_GRADIENT, false), Kind::PLANES);
+  EXPECT_EQ(formOf(3, 16, Kind::WEIGHT_GRADIENT, true), Kind::PIXELS);
+  for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT})
+    EXPECT_EQ(formOf(64, 64, kind, true), Kind::CHANNELS);
 }
 
 /// What channels-last operands are for.
@@ -313,7 +378,7 @@ std::vector<float> resultOf(const Kind &call, std::string &problem) {
   return {result.get(), result.get() + result.size()};
 }
 
-/// The calls of a shape in all directions, layouts and types that the level of the test computes, completed.
+/// The calls of a shape in all directions, layouts, types and forms that the level of the test computes, completed.
 template <typename Visit> void forEachCall(const ConvolutionShape &shape, Visit visit) {
   for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT})
     for (bool last : {false, true})
@@ -323,11 +388,15 @@ template <typename Visit> void forEachCall(const ConvolutionShape &shape, Visit 
         call.set_dtype(type);
         call.set_result_dtype(type);
         ASSERT_TRUE(test::query(call).ok());
-        visit(call, fmt::format("kind {}, x {}, w {}, groups {}, strides {}, dilations {}, pads {} {}, {}{}",
-                                static_cast<int>(kind), fmt::join(shape.x, "x"), fmt::join(shape.w, "x"), shape.groups,
-                                fmt::join(shape.strides, "x"), fmt::join(shape.dilations, "x"),
-                                fmt::join(shape.begin, "x"), fmt::join(shape.end, "x"), last ? "last " : "",
-                                plan::dtypeName(type)));
+        for (Kind::Form form : {Kind::CHANNELS, Kind::PLANES, Kind::PIXELS}) {
+          if (!setForm(call, form))
+            continue;
+          visit(call, fmt::format("kind {}, x {}, w {}, groups {}, strides {}, dilations {}, pads {} {}, {}{}{}",
+                                  static_cast<int>(kind), fmt::join(shape.x, "x"), fmt::join(shape.w, "x"), shape.groups,
+                                  fmt::join(shape.strides, "x"), fmt::join(shape.dilations, "x"),
+                                  fmt::join(shape.begin, "x"), fmt::join(shape.end, "x"), last ? "last " : "",
+                                  plan::dtypeName(type), " by " + Kind::Form_Name(form)));
+        }
       }
 }
 } // namespace
@@ -387,6 +456,10 @@ TEST(Convolution, TilesChangeNoBit) {
         if (!toWeights) {
           other.set_tile_batch(part(shape->samples));
           other.set_tile_lines(part(shape->lines));
+          // Nor does the form; the gradient of weights by planes alone is summed in another order.
+          setForm(other, parts % 2 == 1 ? Kind::PLANES : Kind::CHANNELS);
+        } else if (call.form() != Kind::PLANES) {
+          setForm(other, parts % 2 == 1 ? Kind::PIXELS : Kind::CHANNELS);
         }
         other.set_tile_columns(std::min(shape->columns(), (part(shape->columns()) + 15) / 16 * 16));
         auto design = runtime::ConvolutionDesign::create(other);

@@ -55,14 +55,14 @@ inline runtime::Scratch scratchOf(const runtime::CallNeeds &needs, unsigned work
   return {needs.scratchSlotBytes, std::min<uint64_t>(needs.scratchSlots, workers), needs.scratchSharedBytes};
 }
 
-/// Queries a call and runs it twice into `result`, scratch filled with NaNs before; the error's text if it fails. A call
-/// that accumulates adds to what `result` holds before the second run.
+/// Runs a complete call twice into `result`, scratch filled with NaNs before; the error's text if it fails. A call that
+/// accumulates adds to what `result` holds before the second run.
 template <typename Call>
-std::string runCall(Call call, const Floats &first, const Floats &second, const Floats &result, unsigned threads,
-                    Call *filled = nullptr) {
+std::string runCompleted(const Call &call, const Floats &first, const Floats &second, const Floats &result,
+                         unsigned threads) {
   if (Status status = runtime::selectLevel(testLevel()); !status.ok())
     return status.message();
-  auto needs = test::query(call);
+  auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.message();
   auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);
@@ -90,9 +90,18 @@ std::string runCall(Call call, const Floats &first, const Floats &second, const 
   }
   if (!scratch.intact() || !partials.intact() || !result.intact())
     return "it wrote behind the end of a buffer";
+  return "";
+}
+
+/// Completes a call, `filled`, and runs it as above.
+template <typename Call>
+std::string runCall(Call call, const Floats &first, const Floats &second, const Floats &result, unsigned threads,
+                    Call *filled = nullptr) {
+  if (auto needs = test::query(call); !needs)
+    return needs.message();
   if (filled)
     *filled = call;
-  return "";
+  return runCompleted(call, first, second, result, threads);
 }
 
 inline plan::MatmulCall matmulCall(int64_t batch, int64_t m, int64_t n, int64_t k, bool transA, bool transB) {

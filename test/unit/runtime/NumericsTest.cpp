@@ -96,12 +96,14 @@ void check(const std::string &name, const Call &call, const Frozen &frozen) {
                                               hash, frozen.hash);
 }
 
-plan::ConvolutionCall convolution(plan::ConvolutionCall::Kind kind, plan::DType dtype, int64_t groups) {
+plan::ConvolutionCall convolution(plan::ConvolutionCall::Kind kind, plan::DType dtype, int64_t groups,
+                                  plan::ConvolutionCall::Form form = plan::ConvolutionCall::CHANNELS) {
   plan::ConvolutionCall call = test::convolutionCall(
       {{3, 24, 11, 13}, {groups == 1 ? 40 : 24, 24 / groups, 3, 2}, {2, 1}, {1, 2}, {1, 0}, {0, 1}, groups}, kind);
   call.set_dtype(dtype);
   call.set_result_dtype(plan::F32 == dtype || kind == plan::ConvolutionCall::WEIGHT_GRADIENT ? plan::F32 : dtype);
   call.set_channels_last(true);
+  call.set_form(form);
   call.set_widened(dtype == plan::BF16);
   call.set_tile_batch(2);
   auto shape = runtime::ConvolutionDesign::shapeOf(call);
@@ -185,6 +187,11 @@ TEST(Numerics, Convolutions) {
   check("groups", convolution(Conv::FORWARD, plan::F32, 2), 0x848731a94bf9ac2c);
   check("depthwise", convolution(Conv::FORWARD, plan::F32, 24), 0x916d3a89ac1b0715);
   check("depthwise weight gradient", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 24), 0xe59494fdcbcb8b5f);
+  // Forms have the same bits, but for the gradient of weights by planes.
+  check("forward by planes", convolution(Conv::FORWARD, plan::F32, 1, Conv::PLANES), 0x9f3a58ecc0f2ff17);
+  check("input gradient by planes", convolution(Conv::INPUT_GRADIENT, plan::F32, 1, Conv::PLANES), 0x64a689e7a3c928de);
+  check("weight gradient by pixels", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 1, Conv::PIXELS), 0x1357a2b25bd0be5e);
+  check("weight gradient by planes", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 1, Conv::PLANES), 0xc2a072cdea88560b);
   check("widened", convolution(Conv::FORWARD, plan::BF16, 1), 0x79308d93d92e5a99);
 }
 

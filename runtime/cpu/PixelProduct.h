@@ -1,0 +1,44 @@
+//===- PixelProduct.h - the gradient of few weights from pixels in place -===//
+//
+// Sums over pixels of a source's elements times the channels of a gradient, where both lie: nothing is packed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_PIXELPRODUCT_H
+#define TCC_RUNTIME_CPU_PIXELPRODUCT_H
+
+#include "runtime/cpu/PackedProduct.h"
+
+#include <cstdint>
+
+namespace tcc::runtime::packed {
+
+/// Pixels that follow each other.
+struct PixelLine {
+  int64_t source, gradient; ///< bytes to the first one's
+  int64_t count;
+};
+
+struct PixelBlock {
+  const char *source;      ///< f32
+  const int64_t *sourceAt; ///< bytes from a pixel to what each row multiplies
+  int64_t sourcePitch;     ///< bytes from one pixel to the next
+  const char *gradient;    ///< f32 or bf16 (`narrow`), of the first column
+  int64_t gradientPitch;   ///< bytes
+  bool narrow;
+  const PixelLine *lines;
+  int64_t lineCount;
+  float *sums;             ///< [row][column]
+  int64_t sumsPitch;
+  bool adds;               ///< to the sums that are there
+};
+
+/// `rows` is at most kRows, `columns` at most kColumns.
+void multiplyPixels(int64_t rows, int64_t columns, const PixelBlock &block);
+
+namespace avx2 {
+void multiplyPixels(int64_t rows, int64_t columns, const PixelBlock &block);
+} // namespace avx2
+
+} // namespace tcc::runtime::packed
+
+#endif // TCC_RUNTIME_CPU_PIXELPRODUCT_H

@@ -1,0 +1,69 @@
+//===- PlaneProduct.h - pixels of planes times few channels ----*- C++ -*-===//
+//
+// The inner kernels of convolutions of few channels: 16 pixels side by side in a register, so that a channel is enough to
+// fill it. Channels lie in planes, padded, one pixel after the other across lines; what lies between two lines is computed
+// too and left out at the end. Words are f32, or pairs of bf16.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CPU_PLANEPRODUCT_H
+#define TCC_RUNTIME_CPU_PLANEPRODUCT_H
+
+#include "runtime/cpu/PackedProduct.h"
+
+#include <cstdint>
+
+namespace tcc::runtime::packed {
+
+inline constexpr int64_t kPlaneChannels = 8; ///< whose sums are made together, at most
+inline constexpr int64_t kPlaneColumns = 3;  ///< of a gradient of weights, likewise
+
+/// Sums over words of K of pixels times channels.
+struct PlaneBlock {
+  const char *source;
+  const int64_t *places; ///< bytes from `source` to the first pixel's word, of each word of K
+  int64_t words;         ///< of K
+  const uint32_t *weights; ///< of the first channel; channels lie side by side
+  int64_t weightPitch;   ///< words from one word of K to the next
+  int64_t pixels;        ///< the source is read for these alone
+  float *sums;           ///< whole registers are written
+  int64_t sumsPitch;     ///< from one channel to the next
+  bool adds;             ///< to the sums that are there
+};
+
+/// `channels` is at most kPlaneChannels. `dots`: words are pairs of bf16.
+void multiplyPlanes(bool dots, int64_t channels, const PlaneBlock &block);
+
+/// Sums over pixels of columns (channels of the source at a tap) times rows (channels of the result).
+struct PlaneGradient {
+  const char *source;
+  const int64_t *places; ///< bytes from `source` to the first pixel's word, of each column
+  const uint32_t *valid; ///< all bits of the words that count
+  const uint32_t *gradient; ///< of the first row
+  int64_t gradientPitch; ///< words from one row to the next
+  int64_t words;         ///< of pixels, whole registers
+  float *sums;           ///< [row][column]
+  int64_t sumsPitch;     ///< from one row to the next
+  bool adds;             ///< to the sums that are there
+};
+
+/// `rows` is at most kPlaneChannels, `columns` at most kPlaneColumns. The 16 sums of a register are added in halves.
+void multiplyPlaneGradient(bool dots, int64_t rows, int64_t columns, const PlaneGradient &block);
+
+/// Copies `pixels` times `channels` sums, at most 16, that lie `pitch` words apart by pixel to places `strideBytes` apart.
+void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to, int64_t strideBytes,
+                 Store store);
+
+/// Copies lines of so many bytes, an even number, from places `fromPitch` bytes apart to places `toPitch` bytes apart.
+void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch);
+
+namespace avx2 {
+void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch);
+void multiplyPlanes(int64_t channels, const PlaneBlock &block);
+void multiplyPlaneGradient(int64_t rows, int64_t columns, const PlaneGradient &block);
+void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to, int64_t strideBytes,
+                 Store store);
+} // namespace avx2
+
+} // namespace tcc::runtime::packed
+
+#endif // TCC_RUNTIME_CPU_PLANEPRODUCT_H
