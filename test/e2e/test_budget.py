@@ -127,12 +127,17 @@ class Budget(EndToEnd):
         processors = len(os.sched_getaffinity(0))
         self.assertIn("with 1 worker;", log)
         self.assertEqual(f"1 of {processors} processors" in log, processors > 1, log)
-        # The plan's own budget is for the workers that it was compiled for.
+        # The plan's own budget is for the workers that it was compiled for. (Compiled for one, it may have room for more.)
         own = self.compile(model, "--recipe", recipe, "--entry", "train", "--threads", 1, "--memory-budget", budget,
                            plan="own.tplan")
-        self.refuse(3, ["--threads 2 takes", "use --threads 1"], "trun", own, "--data", data, "--steps", 2, "--threads", 2,
-                    "--out", "no")
-        self.succeed("trun", own, "--data", data, "--steps", 2, "--threads", 2, "--memory-budget", "1GiB", "--out", "more")
+        own_report = json.loads(self.succeed("tcc", "report", own, "--json").out)
+        least, arena = own_report["memory"]["resident_bytes"], arena_by_workers(own_report)
+        own = self.compile(model, "--recipe", recipe, "--entry", "train", "--threads", 1, "--memory-budget", least + arena[1],
+                           plan="own.tplan")
+        many = next(workers for workers in arena if arena[workers] > arena[1])
+        self.refuse(3, [f"--threads {many} takes", r"use --threads \d+"], "trun", own, "--data", data, "--steps", 2,
+                    "--threads", many, "--out", "no")
+        self.succeed("trun", own, "--data", data, "--steps", 2, "--threads", many, "--memory-budget", "1GiB", "--out", "more")
 
     def test_sizes_as_people_type_them(self):
         model, recipe, _, _ = case("mlp")
