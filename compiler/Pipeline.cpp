@@ -287,6 +287,8 @@ private:
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
+                      if (recipe.fuse && target->capabilities().reductionUnits)
+                        passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass());
                       if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
                         passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});

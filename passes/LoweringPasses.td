@@ -202,6 +202,31 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
   let options = [Option<"fuse", "fuse", "bool", "true", "false: one kernel per op, for debugging">];
 }
 
+def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
+  let summary = "Cut long reductions of few rows into parts, which a second kernel reduces";
+  let description = [{
+    For targets that compute a row in one place and have room for many (Capabilities::reductionUnits). The kernel with the
+    reduction becomes two: one reduces parts of a dimension and writes what else the kernel wrote in full shape, the other
+    reduces the parts and computes what follows; where that has full shape, or is reduced again, a third one does. Operands get
+    the parts as a dimension by a view. A dimension without a divisor in range stays whole.
+
+    ```mlir
+    %b = train.fused(%dy) : (tensor<65536x768xf32>) -> tensor<1x768xf32> {
+    ^bb0(%x: tensor<65536x768xf32>):
+      %0 = train.reduce sum %x [0] : tensor<65536x768xf32> -> tensor<1x768xf32>
+      train.yield %0 : tensor<1x768xf32>
+    }
+    // becomes
+    %v = train.reshape %dy : tensor<65536x768xf32> -> tensor<128x512x768xf32>
+    %p = train.fused(%v) : (tensor<128x512x768xf32>) -> tensor<128x1x768xf32> { ... train.reduce sum %x [1] ... }
+    %w = train.reshape %p : tensor<128x1x768xf32> -> tensor<128x768xf32>
+    %b = train.fused(%w) : (tensor<128x768xf32>) -> tensor<1x768xf32> { ... train.reduce sum %x [0] ... }
+    ```
+  }];
+  let options = [Option<"units", "units", "int64_t", "0", "rows and parts that are wanted; 0: as the target says">,
+                 Option<"length", "length", "int64_t", "32", "least steps of a part; a step is a vector, or one element of each of its lanes">];
+}
+
 def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {
   let summary = "Compute weight gradients row by row inside the kernels that update the weights";
   let description = [{

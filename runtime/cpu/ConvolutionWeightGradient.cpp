@@ -106,7 +106,7 @@ private:
   }
 };
 
-/// Channels of the result's gradient lie side by side in registers and rows are elements of the source, each where it lies.
+/// Channels of the result's gradient lie side by side in registers and rows are elements of the source, read in place.
 class PixelWeightGradient final : public WeightGradientCall {
 public:
   explicit PixelWeightGradient(ConvolutionDesign made) : WeightGradientCall(std::move(made)) {

@@ -1,7 +1,7 @@
 //===- PlaneProduct.h - pixels of planes times few channels ----*- C++ -*-===//
 //
 // The inner kernels of convolutions of few channels: 16 pixels side by side in a register, so that a channel is enough to
-// fill it. Channels lie in planes, padded, one pixel after the other across lines; what lies between two lines is computed
+// fill it. Channels lie in planes, padded, one pixel after the other across lines; positions between two lines are computed
 // too and left out at the end. Words are f32, or pairs of bf16.
 //
 //===----------------------------------------------------------------------===//

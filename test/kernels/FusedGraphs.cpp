@@ -24,7 +24,8 @@ namespace {
 /// Writes a function of random ops, value by value.
 class GraphWriter {
 public:
-  explicit GraphWriter(uint64_t seed) : random(seed) {
+  /// `extremesOnly`: reductions are maxima and minima, whose bits depend on no order.
+  explicit GraphWriter(uint64_t seed, bool extremesOnly = false) : random(seed), extremesOnly(extremesOnly) {
     const int64_t extents[] = {1, 2, 3, 5, 7, 16, 31, 33, 64, 70, 129};
     for (int d = 0; d < 3; ++d)
       full.push_back(extents[pick(std::size(extents))]);
@@ -138,7 +139,7 @@ private:
         shape[d] = 1;
         list += (list.empty() ? "" : ", ") + std::to_string(d);
       }
-      const char *kinds[] = {"sum", "max", "min", "sum"};
+      const char *kinds[] = {extremesOnly ? "max" : "sum", "max", "min", extremesOnly ? "min" : "sum"};
       Written to = values[whole];
       to.shape = shape;
       define(shape, to.element,
@@ -175,17 +176,31 @@ private:
   }
 
   std::mt19937_64 random;
+  bool extremesOnly;
   std::vector<int64_t> full;
   std::vector<Written> values;
   std::string body;
 };
 
-LogicalResult fuse(ModuleOp module) {
+/// `parts`: reductions are cut into parts as for a machine that has room for thousands of rows.
+LogicalResult fuse(ModuleOp module, bool parts = false) {
   for (auto function : module.getOps<func::FuncOp>())
     function->setAttr(train::names::kEntry, StringAttr::get(module.getContext(), "predict"));
   PassManager passes(module.getContext());
   passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass());
+  if (parts) {
+    train::SplitReductionsPassOptions split;
+    split.units = 4096;
+    split.length = 1;
+    passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass(split));
+  }
   return passes.run(module);
+}
+
+int64_t kernelsOf(ModuleOp module) {
+  int64_t count = 0;
+  module.walk([&](train::FusedOp) { ++count; });
+  return count;
 }
 
 TEST(FusedGraphs, HaveTheBitsOfTheirOps) {
@@ -219,6 +234,75 @@ TEST(FusedGraphs, HaveTheBitsOfTheirOps) {
         for (auto [got, wanted] : llvm::zip_equal(actual, expected))
           test::expectSameBits(got, wanted);
       }
+    }
+  }
+}
+
+/// Parts of a reduction give what the whole one does: maxima and minima bit by bit, in random graphs; sums within rounding,
+/// with all that a kernel may compute before, beside and after them.
+TEST(SplitReductions, GiveTheResultsOfWholeOnes) {
+  test::CompiledFunctions compiled("cpu:v3");
+  std::vector<test::Case> cases;
+  for (uint64_t seed = 201; seed <= 240; ++seed)
+    cases.push_back(GraphWriter(seed, /*extremesOnly=*/true).write(22));
+  const size_t random = cases.size();
+  const std::string head = "%b = train.broadcast %s : tensor<40xf32> -> tensor<96x40xf32>\n"
+                           "%m = train.mul %x, %b : tensor<96x40xf32>\n";
+  cases.push_back({"columns", "(%x: tensor<96x40xf32>, %s: tensor<40xf32>) -> (tensor<96x40xf32>, tensor<1x40xf32>, tensor<1x40xf32>)",
+                   head + "%r = train.reduce sum %m [0] : tensor<96x40xf32> -> tensor<1x40xf32>\n"
+                          "%q = train.reduce sum %x [0] : tensor<96x40xf32> -> tensor<1x40xf32>\n"
+                          "%e = train.sub %r, %q : tensor<1x40xf32>\n",
+                   test::Types::None, {{-2, 2}}, "%m, %e, %q"});
+  cases.push_back({"all", "(%x: tensor<96x40xf32>, %s: tensor<40xf32>) -> (tensor<1x1xf32>)",
+                   head + "%r = train.reduce sum %m [0, 1] : tensor<96x40xf32> -> tensor<1x1xf32>\n"
+                          "%e = train.sqrt %r : tensor<1x1xf32>\n",
+                   test::Types::None, {{1, 2}}, "%e"});
+  cases.push_back({"turned", "(%x: tensor<40x96xf32>) -> (tensor<1x40xf32>)",
+                   "%t = train.transpose %x [1, 0] : tensor<40x96xf32> -> tensor<96x40xf32>\n"
+                   "%a = train.abs %t : tensor<96x40xf32>\n"
+                   "%r = train.reduce sum %a [0] : tensor<96x40xf32> -> tensor<1x40xf32>\n",
+                   test::Types::None, {{-2, 2}}, "%r"});
+  cases.push_back({"normalized", "(%x: tensor<96x40xf32>) -> (tensor<96x40xf32>, tensor<1x40xf32>)",
+                   "%r = train.reduce sum %x [0] : tensor<96x40xf32> -> tensor<1x40xf32>\n"
+                   "%b = train.broadcast %r : tensor<1x40xf32> -> tensor<96x40xf32>\n"
+                   "%d = train.sub %x, %b : tensor<96x40xf32>\n"
+                   "%a = train.abs %d : tensor<96x40xf32>\n"
+                   "%v = train.reduce sum %a [0] : tensor<96x40xf32> -> tensor<1x40xf32>\n"
+                   "%w = train.broadcast %v : tensor<1x40xf32> -> tensor<96x40xf32>\n"
+                   "%n = train.div %d, %w : tensor<96x40xf32>\n",
+                   test::Types::None, {{-2, 2}}, "%n, %v"});
+  cases.push_back({"channels", "(%x: tensor<6x5x4x9xf32>) -> (tensor<1x5x1x1xf32>)",
+                   "%r = train.reduce sum %x [0, 2, 3] : tensor<6x5x4x9xf32> -> tensor<1x5x1x1xf32>\n",
+                   test::Types::None, {{-2, 2}}, "%r"});
+  std::vector<OwningOpRef<ModuleOp>> whole, parted;
+  int64_t cut = 0;
+  for (const auto &[number, c] : llvm::enumerate(cases)) {
+    whole.push_back(test::parseCase(c, ""));
+    parted.push_back(test::parseCase(c, ""));
+    ASSERT_TRUE(whole.back() && parted.back()) << c.body;
+    ASSERT_TRUE(succeeded(fuse(*whole.back())) && succeeded(fuse(*parted.back(), /*parts=*/true))) << c.body;
+    int64_t more = kernelsOf(*parted.back()) - kernelsOf(*whole.back());
+    EXPECT_TRUE(number < random || more > 0) << c.name << " stayed whole";
+    cut += number < random ? more : 0;
+    compiled.add(*whole.back());
+    compiled.add(*parted.back());
+  }
+  EXPECT_GE(cut, 20) << "few reductions of random graphs were cut";
+  ASSERT_TRUE(compiled.compile());
+  for (auto [number, c] : llvm::enumerate(cases)) {
+    SCOPED_TRACE(c.name + " " + std::to_string(number) + "\n" + c.signature + "\n" + c.body);
+    auto arguments = test::argumentsOf(c, *whole[number]->getOps<func::FuncOp>().begin());
+    std::vector<HostTensor> expected = compiled.run(*whole[number], arguments),
+                            actual = compiled.run(*parted[number], arguments);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (auto [got, wanted] : llvm::zip_equal(actual, expected)) {
+      if (number < random) {
+        test::expectSameBits(got, wanted);
+        continue;
+      }
+      test::Case loose = c;
+      loose.slack = 16;
+      test::expectEqual(got, wanted, loose);
     }
   }
 }

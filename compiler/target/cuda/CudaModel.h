@@ -28,6 +28,8 @@ inline constexpr std::array<Architecture, 6> kArchitectures = {
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
   GridModel grid;
+  /// Warps that reduce at a time: half of those.
+  int64_t reductionUnits = 4096;
   /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at most,
   /// and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
   int64_t partLength = 512, mostParts = 16;

@@ -103,7 +103,7 @@ public:
   bool channelsLast;
   /// The groups' channels lie side by side in registers: one input and one output channel each.
   bool depthwise;
-  plan::ConvolutionCall::Form form; ///< what lies side by side in registers
+  plan::ConvolutionCall::Form form; ///< which elements are neighbours in registers
   bool byPlanes() const { return form == plan::ConvolutionCall::PLANES; }
   bool byPixels() const { return form == plan::ConvolutionCall::PIXELS; }
   int cut; ///< the axis that tiles cut

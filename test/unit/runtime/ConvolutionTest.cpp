@@ -227,7 +227,7 @@ TEST(NarrowConvolution, AllDirections) {
     }
 }
 
-/// What lies between two lines of a plane is summed, too, and must not count: an infinity there would make a NaN.
+/// Positions between two lines of a plane are summed, too, and must not count: an infinity there would make a NaN.
 TEST(Convolution, AnInfinityReachesItsOwnWeightsAlone) {
   for (bool channelsLast : {false, true})
     for (Kind::Form form : {Kind::CHANNELS, Kind::PLANES, Kind::PIXELS}) {

@@ -1,0 +1,368 @@
+//===- SplitReductions.cpp - long reductions become two kernels ----------===//
+//
+// A kernel computes one row of a reduction in one place: a warp, on a GPU. Few long rows, as the columns of a bias's
+// gradient or the sum of all squares, leave most of such a machine idle. Their longest reduced dimension is cut into
+// parts: one kernel makes the sums of the parts, with all that the region computes before, and a second one reduces
+// these and goes on with what the region makes of the result. Where that has full shape, or is reduced again, as in batch
+// normalization, it is a third kernel, whose reductions are cut in turn. The tree is given by shapes and target.
+//
+// A part is a dimension of its own. Values of the region that have the reduction's shape get it: operands by a view
+// outside, results of ops that move elements by a reshape inside.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/target/Target.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/fusion/Fusion.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "mlir/Pass/Pass.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+#define GEN_PASS_DEF_SPLITREDUCTIONSPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+using Extents = SmallVector<int64_t>;
+
+Extents extentsOf(Value value) { return Extents(cast<RankedTensorType>(value.getType()).getShape()); }
+
+RankedTensorType typedAs(Value value, ArrayRef<int64_t> shape) {
+  return RankedTensorType::get(shape, cast<RankedTensorType>(value.getType()).getElementType());
+}
+
+/// A region under construction: its operands outside, and values inside.
+class RegionBuilder {
+public:
+  RegionBuilder(FusedOp original)
+      : outside(original), body(new Block), inside(original.getContext()), loc(original.getLoc()) {
+    inside.setInsertionPointToEnd(body);
+  }
+
+  Value argument(Value operand) {
+    auto [found, isNew] = arguments.insert({operand, Value()});
+    if (isNew)
+      found->second = body->addArgument(operand.getType(), loc);
+    return found->second;
+  }
+
+  FusedOp finish(ArrayRef<Value> yielded) {
+    YieldOp::create(inside, loc, yielded);
+    SmallVector<Type> types;
+    for (Value value : yielded)
+      types.push_back(value.getType());
+    SmallVector<Value> operands(llvm::make_first_range(arguments));
+    auto fused = FusedOp::create(outside, loc, types, operands);
+    fused.getBody().push_back(body);
+    return fused;
+  }
+
+  OpBuilder outside;
+  Block *body; ///< owned by the region once it is finished
+  OpBuilder inside;
+  Location loc;
+
+private:
+  llvm::MapVector<Value, Value> arguments;
+};
+
+class Splitter {
+public:
+  Splitter(FusedOp fused, int64_t units, int64_t lanes, int64_t length)
+      : fused(fused), block(fused.getBody().front()), units(units), lanes(lanes), length(length) {}
+
+  /// The third kernel, whose reductions may be cut, too; null if there is none.
+  FusedOp run() {
+    if (!collect() || !choose() || !sort())
+      return nullptr;
+    FusedOp third = emitRest(emitParts());
+    fused.erase();
+    return third;
+  }
+
+private:
+  /// The reductions of no other's result, all over the same shape and dimensions; and what depends on them.
+  bool collect() {
+    if (fused.getLoopKernel() || fused.getTileElements())
+      return false;
+    for (Operation &op : block.without_terminator()) {
+      if (llvm::any_of(op.getOperands(), [&](Value operand) { return late.contains(operand.getDefiningOp()); })) {
+        late.insert(&op);
+        continue;
+      }
+      auto reducible = dyn_cast<Reducible>(&op);
+      if (!reducible)
+        continue;
+      auto reduce = dyn_cast<ReduceOp>(&op);
+      if (!reduce)
+        return false;
+      if (reductions.empty()) {
+        full = extentsOf(reduce.getInput());
+        dims = reducible.getReducedDims();
+      } else if (extentsOf(reduce.getInput()) != full || reducible.getReducedDims() != ArrayRef<int64_t>(dims)) {
+        return false;
+      }
+      reductions.push_back(reduce);
+      late.insert(reduce);
+    }
+    return !reductions.empty();
+  }
+
+  /// The dimension that is cut, and into how many parts: enough for the machine, none shorter than worth a kernel.
+  bool choose() {
+    int64_t lane = int64_t(full.size()) - 1;
+    while (lane > 0 && full[size_t(lane)] == 1)
+      --lane;
+    int64_t rows = 1, reduced = 1;
+    for (auto [dim, extent] : llvm::enumerate(full)) {
+      if (llvm::is_contained(dims, int64_t(dim)))
+        reduced *= extent;
+      else
+        rows *= int64_t(dim) == lane ? int64_t(llvm::divideCeil(extent, lanes)) : extent;
+    }
+    // Steps of a unit: a row that lies along the lanes takes that many elements at a time.
+    int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
+    if (rows <= 0 || steps <= 0)
+      return false;
+    int64_t most = std::min(units / rows, steps / length);
+    parts = 1;
+    for (int64_t dim : dims)
+      for (int64_t count = std::min(most, full[size_t(dim)]); count > parts; --count)
+        if (full[size_t(dim)] % count == 0) {
+          parts = count;
+          cut = dim;
+        }
+    return parts > 1;
+  }
+
+  /// Which kernel writes each result: the first what has full shape and needs no reduction, the second what is small and
+  /// computed from small values and the reductions' results, a third the rest. False where a nest cannot.
+  bool sort() {
+    bool reducesAgain = llvm::any_of(late, [&](Operation *op) { return isa<Reducible>(op) && !isFirst(op); });
+    for (Value value : yieldedValues()) {
+      if (!late.contains(value.getDefiningOp()) && extentsOf(value) == full)
+        kernels.push_back(0);
+      else if (!reducesAgain && fitsSecond(value))
+        kernels.push_back(1);
+      else if (reducesAgain || extentsOf(value) == full)
+        kernels.push_back(2);
+      else
+        return false; // a nest without reductions has results of one shape
+    }
+    return true;
+  }
+
+  bool isFirst(Operation *op) { return llvm::is_contained(reductions, op); }
+
+  bool isSmall(Value value) {
+    int64_t row = 1;
+    for (auto [dim, extent] : llvm::enumerate(full))
+      if (!llvm::is_contained(dims, int64_t(dim)))
+        row *= extent;
+    return elementsOf(value) <= row;
+  }
+  /// Small, and so is everything in the region that it is computed from, up to the reductions.
+  bool fitsSecond(Value value) {
+    SmallVector<Value> work{value};
+    llvm::SmallPtrSet<Operation *, 8> seen;
+    while (!work.empty()) {
+      Value next = work.pop_back_val();
+      Operation *op = next.getDefiningOp();
+      if (!isSmall(next))
+        return false;
+      if (op && !isFirst(op) && seen.insert(op).second)
+        llvm::append_range(work, op->getOperands());
+    }
+    return true;
+  }
+
+  //===-- The kernel of the parts ----------------------------------------------===//
+
+  /// The shape with the cut dimension as two, where it is right-aligned to the reductions': of extents as theirs or 1.
+  std::optional<Extents> splitShape(ArrayRef<int64_t> shape) {
+    if (shape.size() > full.size())
+      return std::nullopt;
+    Extents result;
+    int64_t lead = int64_t(full.size() - shape.size());
+    for (auto [dim, extent] : llvm::enumerate(shape)) {
+      int64_t place = int64_t(dim) + lead;
+      if (extent != 1 && extent != full[size_t(place)])
+        return std::nullopt;
+      if (place == cut && extent != 1)
+        result.append({parts, extent / parts});
+      else if (place == cut)
+        result.append({1, 1});
+      else
+        result.push_back(extent);
+    }
+    return result;
+  }
+
+  Value operandOf(Value argument) { return fused->getOperand(cast<BlockArgument>(argument).getArgNumber()); }
+
+  /// The value as the original has it.
+  Value plain(RegionBuilder &region, Value value) {
+    if (Value found = plainValues.lookup(value))
+      return found;
+    Value result;
+    if (isa<BlockArgument>(value)) {
+      result = region.argument(operandOf(value));
+    } else {
+      Operation *op = value.getDefiningOp();
+      IRMapping mapping;
+      for (Value operand : op->getOperands())
+        mapping.map(operand, plain(region, operand));
+      Operation *copy = region.inside.clone(*op, mapping);
+      for (auto [from, to] : llvm::zip(op->getResults(), copy->getResults()))
+        plainValues[from] = to;
+      return plainValues.lookup(value);
+    }
+    plainValues[value] = result;
+    return result;
+  }
+
+  /// The value with the cut dimension as two.
+  Value split(RegionBuilder &region, Value value) {
+    if (Value found = splitValues.lookup(value))
+      return found;
+    Extents shape = *splitShape(extentsOf(value));
+    RankedTensorType type = typedAs(value, shape);
+    Operation *op = value.getDefiningOp();
+    auto constant = dyn_cast_or_null<ConstantOp>(op);
+    auto splat = constant ? dyn_cast<SplatElementsAttr>(constant.getValue()) : SplatElementsAttr();
+    auto fits = [&](Value operand) { return splitShape(extentsOf(operand)).has_value(); };
+    Value result;
+    if (!op) {
+      Value operand = operandOf(value);
+      result = region.argument(type == operand.getType()
+                                   ? operand
+                                   : ReshapeOp::create(region.outside, operand.getLoc(), type, operand).getResult());
+    } else if (splat) {
+      result = ConstantOp::create(region.inside, op->getLoc(), splat.resizeSplat(type)).getResult();
+    } else if (op->getNumResults() == 1 && llvm::all_of(op->getOperands(), fits) &&
+               (op->hasTrait<Pointwise>() || isa<BroadcastOp>(op))) {
+      SmallVector<Value> operands;
+      for (Value operand : op->getOperands())
+        operands.push_back(split(region, operand));
+      OperationState state(op->getLoc(), op->getName(), operands, type, op->getAttrs());
+      result = region.inside.create(state)->getResult(0);
+    } else {
+      Value whole = plain(region, value);
+      result = type == whole.getType() ? whole : ReshapeOp::create(region.inside, op->getLoc(), type, whole).getResult();
+    }
+    splitValues[value] = result;
+    return result;
+  }
+
+  FusedOp emitParts() {
+    RegionBuilder region(fused);
+    plainValues.clear();
+    SmallVector<int64_t> inner; // reduced within a part
+    for (int64_t dim : dims)
+      inner.push_back(dim >= cut ? dim + 1 : dim);
+    SmallVector<Value> yielded;
+    for (ReduceOp reduce : reductions) {
+      Value input = split(region, reduce.getInput());
+      Extents shape = extentsOf(input);
+      for (int64_t dim : inner)
+        shape[size_t(dim)] = 1;
+      yielded.push_back(ReduceOp::create(region.inside, reduce.getLoc(), typedAs(reduce.getResult(), shape),
+                                         reduce.getKind(), input, inner));
+    }
+    for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
+      if (kernel == 0)
+        yielded.push_back(split(region, value));
+    return region.finish(yielded);
+  }
+
+  OperandRange yieldedValues() { return cast<YieldOp>(block.getTerminator()).getValues(); }
+
+  //===-- The kernel of the results --------------------------------------------===//
+
+  FusedOp emitRest(FusedOp first) {
+    RegionBuilder region(fused);
+    plainValues.clear();
+    Extents kept(full); // of the reduced dimensions the parts alone are left
+    for (int64_t dim : dims)
+      kept[size_t(dim)] = 1;
+    kept[size_t(cut)] = parts;
+    SmallVector<Value> yielded;
+    for (auto [index, reduce] : llvm::enumerate(reductions)) {
+      Value ofParts = first.getResult(unsigned(index));
+      Value argument = region.argument(
+          ReshapeOp::create(region.outside, reduce.getLoc(), typedAs(ofParts, kept), ofParts).getResult());
+      Value sum = ReduceOp::create(region.inside, reduce.getLoc(), reduce.getType(), reduce.getKind(), argument,
+                                   ArrayRef<int64_t>{cut});
+      plainValues[reduce.getResult()] = sum;
+      yielded.push_back(sum);
+    }
+    if (!llvm::is_contained(kernels, 2))
+      yielded.clear();
+    const unsigned sums = unsigned(yielded.size());
+    for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
+      if (kernel == 1)
+        yielded.push_back(plain(region, value));
+    FusedOp second = region.finish(yielded), third;
+    if (sums) {
+      RegionBuilder rest(fused);
+      plainValues.clear();
+      for (auto [reduce, sum] : llvm::zip(reductions, second.getResults()))
+        plainValues[reduce.getResult()] = rest.argument(sum);
+      SmallVector<Value> last;
+      for (auto [value, kernel] : llvm::zip(yieldedValues(), kernels))
+        if (kernel == 2)
+          last.push_back(plain(rest, value));
+      third = rest.finish(last);
+    }
+    unsigned next[] = {unsigned(reductions.size()), sums, 0};
+    FusedOp made[] = {first, second, third};
+    for (auto [kernel, result] : llvm::zip(kernels, fused.getResults())) {
+      Value value = made[kernel].getResult(next[kernel]++);
+      OpBuilder builder(fused);
+      result.replaceAllUsesWith(
+          value.getType() == result.getType()
+              ? value
+              : ReshapeOp::create(builder, fused.getLoc(), result.getType(), value).getResult());
+    }
+    return third;
+  }
+
+  FusedOp fused;
+  Block &block;
+  int64_t units, lanes, length;
+  SmallVector<ReduceOp> reductions;
+  Extents full, dims;
+  int64_t cut = 0, parts = 1;
+  llvm::SetVector<Operation *> late;
+  SmallVector<unsigned> kernels; ///< that write the results: 0, 1 or 2
+  llvm::DenseMap<Value, Value> plainValues, splitValues;
+};
+
+struct SplitReductions : impl::SplitReductionsPassBase<SplitReductions> {
+  using SplitReductionsPassBase::SplitReductionsPassBase;
+
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    const target::Target *target = target::targetOf(function);
+    int64_t wanted = units ? int64_t(units) : target ? target->capabilities().reductionUnits : 0;
+    if (!function->hasAttr(names::kEntry) || !wanted)
+      return;
+    constexpr int64_t usualLanes = 32;
+    const int64_t lanes = target ? target->code().vectorLanes : usualLanes;
+    SmallVector<FusedOp> kernels(function.getBody().front().getOps<FusedOp>());
+    for (FusedOp fused : kernels)
+      while (fused)
+        fused = Splitter(fused, wanted, lanes, length).run();
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train
