@@ -212,7 +212,7 @@ private:
                       }});
     // Before gradients: that of attention as a whole keeps no scores. After unread values are gone, since weights that
     // something reads are kept; before casts, which its operands take as one op's.
-    if (recipe.attention != "unfused")
+    if (recipe.attention == "fused" || (recipe.attention == "auto" && target->capabilities().attendsInOneOp))
       list.push_back({"attention", [this](OpPassManager &passes) {
                         train::FuseAttentionPassOptions fuse;
                         fuse.required = recipe.attention == "fused";

@@ -260,7 +260,7 @@ std::vector<Key> makeKeys() {
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
        "0: no chunks"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
-       "`\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
+       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
       {"compiler.overlap", flag(), "true", Recompile,
        "run updates of parameters concurrently with the products that follow"},
       {"compiler.fuse_updates", flag(), "true", Recompile,

@@ -48,6 +48,21 @@ class Models(EndToEnd):
                     losses.add((run / "metrics.jsonl").read_text().split('"loss"')[1].split(",")[0])
             self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
 
+    def test_attention_as_one_op(self):
+        """Its fallback, a thread a tile, gives the loss of products and softmax."""
+        case = ZOO / "nano-gpt"
+        losses = []
+        for how in ("auto", "fused"):
+            plan = self.compile(case / "model.onnx", "--recipe", case / "recipe.toml", "--target", "cuda:sm_90", "--set",
+                                f"compiler.attention={how}", plan=f"{how}.tplan")
+            loops = [line for line in self.succeed("tcc", "report", plan).out.splitlines() if "attention_grad" in line]
+            self.assertEqual(bool(loops), how == "fused", loops)
+            run = self.train(plan, case / "data.safetensors", "--device", "cuda", "--no-release", steps=2, out=f"run-{how}",
+                             env=stand_in(mode="checked"))
+            losses.append([json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line])
+        for one, other in zip(*losses, strict=True):
+            self.assertLess(abs(one - other), 1e-5 * one)
+
     def test_products_in_other_types(self):
         data = ZOO / "mlp/data.safetensors"
         losses = {}

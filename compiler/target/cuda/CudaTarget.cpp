@@ -19,6 +19,7 @@ public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = true;
+    able.attendsInOneOp = false; // a thread would take a tile; products and rows of softmax take warps
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
   }
