@@ -54,7 +54,7 @@ struct PanelModel {
   int64_t blockWordsInPlace = 1024; ///< where rows of A are not copied
   int64_t panelBytes = 640 << 10;   ///< of A, in the second cache
   int64_t slotBytes = 3 << 19;      ///< of a worker: planned memory, so kept small
-  double scratchSlack = 1.05; ///< what a product may lose for less scratch where that lowers the peak of memory
+  double scratchSlack = 1.02; ///< what a product may lose for less scratch where that lowers the peak of memory
   double slack = 1.02; ///< few workers may lose so much for tiles that keep many busy
   // Where the library is slower.
   int64_t fewRows = 48, wideRow = 2048, narrowRow = 512, shortSum = 256, sum = 512;
