@@ -130,10 +130,9 @@ void copyPlanes(const ConvolutionDesign &d, const char *source, int64_t group, c
         line *= d.source[2]; // its first pixel: elements of a plane
         for (int64_t ofK = 0; ofK < planes.classes[2]; ++ofK) {
           // Elements k · step + ofK of the strip's line that the source has.
-          int64_t first = std::max<int64_t>(0, ConvolutionDesign::ceilDiv(-begin[2] - ofK, step)),
+          const int64_t before = -begin[2] - ofK; // of the source's first pixel
+          int64_t first = before > 0 ? ConvolutionDesign::ceilDiv(before, step) : 0,
                   last = std::min(extent[2] - 1, d.source[2] - 1 - begin[2]) - ofK;
-          if (-begin[2] - ofK <= 0)
-            first = 0;
           if (last < first * step)
             continue;
           int64_t count = last / step - first + 1, pixel = begin[2] + first * step + ofK;

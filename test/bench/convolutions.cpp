@@ -79,6 +79,7 @@ Result ours(Kind call, const Floats &first, const Floats &second, const Floats &
     return {0, 0, needs.message(), ""};
   if (form >= 0) {
     call.set_form(Kind::Form(form));
+    call.set_numerics(runtime::numericsOf(call.form()));
     auto design = runtime::ConvolutionDesign::create(call);
     if (!design)
       return {0, 0, "", ""};

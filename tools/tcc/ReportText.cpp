@@ -383,19 +383,23 @@ std::string kernelsText(const Report &report) {
 
 std::string reportText(const Report &report) {
   const plan::Plan &plan = *report.plan;
+  const bool isForCard = plan.target().starts_with("cuda:");
   std::vector<std::string> entries;
   for (const EntryMemory &entry : report.entries)
     entries.push_back(entry.name);
   std::string text =
-      fmt::format("{} for {}, products in {}, memory for {}; made by {}{}\nentries: {}\n", plan.model(),
-                  plan.target(), plan.precision().empty() ? "f32" : plan.precision(), counted(plan.max_workers(), "worker"), plan.producer(),
+      fmt::format("{} for {}, products in {}, {}; made by {}{}\nentries: {}\n", plan.model(), plan.target(),
+                  plan.precision().empty() ? "f32" : plan.precision(),
+                  isForCard ? "scratch for " + counted(plan.max_workers(), "thread")
+                            : "memory for " + counted(plan.max_workers(), "worker"),
+                  plan.producer(),
                   plan.library().empty() ? "" : " with " + plan.library(), fmt::join(entries, ", "));
   if (report.flopsPerStep > 0)
     text += fmt::format("operations in one update: {}\n", flopText(report.flopsPerStep));
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + (plan.target().starts_with("cuda:") ? cardText(report) : workersText(report)) + buffersText(report) + recomputeText(report) + frontierText(report) +
+  return text + memoryText(report) + (isForCard ? cardText(report) : workersText(report)) + buffersText(report) + recomputeText(report) + frontierText(report) +
          parametersText(plan) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 

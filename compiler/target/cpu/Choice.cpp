@@ -92,10 +92,10 @@ Expected<Choice> choose(plan::ConvolutionCall &call, runtime::CpuLevel level, co
   if (Status status = runtime::checkShape(call); !status.ok())
     return status;
   call.set_widened(call.dtype() == plan::BF16 && !runtime::multipliesBf16(level));
-  call.set_numerics(runtime::kConvolutionNumerics);
   auto turned = chooseTiles(call, model);
   if (!turned)
     return turned.status();
+  call.set_numerics(runtime::numericsOf(call.form()));
   auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.status();

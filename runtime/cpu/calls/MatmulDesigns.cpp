@@ -185,6 +185,8 @@ Status checkLevel(const plan::ConvolutionCall &call, CpuLevel level) {
   return Status::success();
 }
 
+uint32_t numericsOf(plan::ConvolutionCall::Form form) { return form == plan::ConvolutionCall::CHANNELS ? 2 : 3; }
+
 static Status checkVersion(const std::string &name, uint32_t planned, uint32_t here) {
   if (planned == here)
     return Status::success();
@@ -198,7 +200,7 @@ Status checkNumerics(const Call &call) {
 }
 
 Status checkNumerics(const plan::ConvolutionCall &call) {
-  return checkVersion("convolution", call.numerics(), kConvolutionNumerics);
+  return checkVersion("convolution", call.numerics(), numericsOf(call.form()));
 }
 
 } // namespace tcc::runtime

@@ -43,7 +43,8 @@ std::string implementationName(const plan::MatmulCall &call);
 /// never gets other results than it was made with. A test on frozen inputs fails where they changed and the version did
 /// not.
 uint32_t numericsOf(plan::MatmulCall::Implementation implementation);
-inline constexpr uint32_t kConvolutionNumerics = 2;
+/// Of convolutions, by form; programs before version 3 knew the form by channels alone.
+uint32_t numericsOf(plan::ConvolutionCall::Form form);
 
 /// Why a call may not run at a machine level: its kernels use instructions that the level lacks. A plan's target alone
 /// says what a machine must have, so a call that needs more would end the process.

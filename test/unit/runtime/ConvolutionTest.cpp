@@ -86,6 +86,7 @@ Floats widen(const Floats &from, size_t count) {
 bool setForm(Kind &call, Kind::Form form) {
   Kind other = call;
   other.set_form(form);
+  other.set_numerics(runtime::numericsOf(form));
   if (!runtime::ConvolutionDesign::shapeOf(other))
     return false;
   call = other;
@@ -493,6 +494,22 @@ TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
   wrong = call;
   wrong.set_partial_bytes(call.partial_bytes() + 64);
   refused(wrong, "partial sums");
+  // Forms that do not compute it: unknown ones, by pixels with channels first, by planes where each channel is a group.
+  wrong = call;
+  wrong.set_form(static_cast<Kind::Form>(7));
+  refused(wrong, "form 7");
+  wrong.set_form(Kind::PIXELS);
+  refused(wrong, "form 2");
+  wrong = convolutionCall({{1, 8, 9, 9}, {8, 1, 3, 3}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 8}, Kind::FORWARD);
+  wrong.set_form(Kind::PLANES);
+  refused(wrong, "form 1");
+  wrong = convolutionCall({{1, 1, 1 << 30, 1 << 30}, {1, 1, 3, 3}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::FORWARD);
+  wrong.set_form(Kind::PLANES);
+  wrong.set_tile_batch(1);
+  wrong.set_tile_lines(8);
+  wrong.set_tile_columns(1);
+  wrong.set_block_words(16);
+  refused(wrong, "too large");
   // Each result of its own phase: a million of them.
   wrong = convolutionCall({{1, 1, 1024, 1024}, {1, 1, 1, 1}, {1024, 1024}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::INPUT_GRADIENT);
   refused(wrong, "must be compiled");
