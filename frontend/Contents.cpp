@@ -82,32 +82,40 @@ struct Rows {
 
 /// x[p + 1] + x[p − 1] = 2·cos(f)·x[p] for every column of rows p: sines and cosines of f·p + φ, and nothing else that
 /// stays within ±1. Each column may have an amplitude of its own, as the samples of a window give them to a Fourier basis.
-bool isWave(const Elements &x, const Rows &rows) {
+/// `largest`: of the whole table, by absolute value; at most 1.0001.
+bool isWave(const Elements &x, const Rows &rows, double largest) {
   auto at = [&](size_t p, size_t c) { return x[rows.begin + p * rows.step + c * rows.next]; };
-  double scale = 0;
-  for (size_t c = 0; c < rows.columns; ++c)
-    for (size_t p = 0; p < rows.count; ++p) {
-      scale = std::max(scale, std::fabs(at(p, c)));
-      if (!(std::fabs(at(p, c)) <= 1.0001))
-        return false;
-    }
-  size_t moving = 0;
-  for (size_t c = 0; c < rows.columns; ++c) {
+  bool still = false; // the last column that was looked at is all zeros
+  auto follows = [&](size_t c, double scale) {
     // The factor from the row where the column is largest.
-    size_t largest = 1;
+    size_t most = 1;
     for (size_t p = 1; p + 1 < rows.count; ++p)
-      if (std::fabs(at(p, c)) > std::fabs(at(largest, c)))
-        largest = p;
-    const double peak = at(largest, c);
-    if (std::fabs(peak) <= 1e-6 * scale)
-      continue;
-    const double factor = (at(largest + 1, c) + at(largest - 1, c)) / peak;
+      if (std::fabs(at(p, c)) > std::fabs(at(most, c)))
+        most = p;
+    const double peak = at(most, c);
+    still = std::fabs(peak) <= 1e-6 * scale;
+    if (still)
+      return true;
+    const double factor = (at(most + 1, c) + at(most - 1, c)) / peak;
     if (std::fabs(factor) > 2.001 && std::fabs(peak) > 1e-3 * scale)
       return false;
     for (size_t p = 1; p + 1 < rows.count; ++p)
       if (std::fabs(at(p + 1, c) + at(p - 1, c) - factor * at(p, c)) > 2e-3 * scale)
         return false;
-    moving += std::fabs(at(0, c) - at(1, c)) > 1e-9;
+    return true;
+  };
+  // Trained weights already fail in the first column, by the wider bounds of the whole table.
+  if (rows.columns == 0 || !follows(0, largest))
+    return false;
+  double scale = 0;
+  for (size_t p = 0; p < rows.count; ++p)
+    for (size_t c = 0; c < rows.columns; ++c)
+      scale = std::max(scale, std::fabs(at(p, c)));
+  size_t moving = 0;
+  for (size_t c = 0; c < rows.columns; ++c) {
+    if (!follows(c, scale))
+      return false;
+    moving += !still && std::fabs(at(0, c) - at(1, c)) > 1e-9;
   }
   return 2 * moving >= rows.columns;
 }
@@ -116,14 +124,20 @@ bool isWave(const Elements &x, const Rows &rows) {
 /// both in turns.
 bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
   constexpr size_t kFewest = 4, kFewestOfHalf = 6;
+  double largest = 0;
+  for (size_t i = 0; i < rows * columns; ++i) {
+    largest = std::max(largest, std::fabs(x[i]));
+    if (!(std::fabs(x[i]) <= 1.0001))
+      return false;
+  }
   auto along = [&](size_t count, size_t others, size_t step, size_t next) {
-    if (count >= kFewest && isWave(x, {count, others, 0, step, next}))
+    if (count >= kFewest && isWave(x, {count, others, 0, step, next}, largest))
       return true;
     const size_t half = count / 2;
     if (count % 2 || half < kFewestOfHalf)
       return false;
-    return (isWave(x, {half, others, 0, step, next}) && isWave(x, {half, others, half * step, step, next})) ||
-           (isWave(x, {half, others, 0, 2 * step, next}) && isWave(x, {half, others, step, 2 * step, next}));
+    return (isWave(x, {half, others, 0, step, next}, largest) && isWave(x, {half, others, half * step, step, next}, largest)) ||
+           (isWave(x, {half, others, 0, 2 * step, next}, largest) && isWave(x, {half, others, step, 2 * step, next}, largest));
   };
   return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
 }
