@@ -205,10 +205,12 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
 def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
   let summary = "Cut long reductions of few rows into parts, which a second kernel reduces";
   let description = [{
-    For targets that compute a row in one place and have room for many (Capabilities::reductionUnits). The kernel with the
-    reduction becomes two: one reduces parts of a dimension and writes what else the kernel wrote in full shape, the other
-    reduces the parts and computes what follows; where that has full shape, or is reduced again, a third one does. Operands get
-    the parts as a dimension by a view. A dimension without a divisor in range stays whole.
+    For targets whose units (warps) each reduce a whole row, and which need many rows to be busy
+    (Capabilities::reductionUnits). The pass splits the kernel of a long reduction. The first kernel reduces each part
+    of a dimension, and writes the full-shape results that do not depend on the reduction. The second one reduces the
+    parts and computes small results from them. A third one computes dependent results of full shape, and further
+    reductions. A reshape of the operands makes the parts a dimension. A reduction whose dimensions have no divisor in
+    range stays whole.
 
     ```mlir
     %b = train.fused(%dy) : (tensor<65536x768xf32>) -> tensor<1x768xf32> {

@@ -1,13 +1,13 @@
 //===- SplitReductions.cpp - long reductions become two kernels ----------===//
 //
-// A kernel computes one row of a reduction in one place: a warp, on a GPU. Few long rows, as the columns of a bias's
-// gradient or the sum of all squares, leave most of such a machine idle. Their longest reduced dimension is cut into
-// parts: one kernel makes the sums of the parts, with all that the region computes before, and a second one reduces
-// these and goes on with what the region makes of the result. Where that has full shape, or is reduced again, as in batch
-// normalization, it is a third kernel, whose reductions are cut in turn. The tree is given by shapes and target.
+// On a GPU one warp reduces a whole row. Few long rows, such as the columns of a bias's gradient or the sum of all
+// squares, leave most warps idle. The pass cuts the reduced dimension that allows most parts: the first kernel computes
+// the reduction's input and reduces each part, and a second one reduces the parts' results and computes small results
+// from them. A third kernel computes dependent results of full shape, and further reductions, as in batch
+// normalization; the pass cuts these in turn. Shapes and target alone determine the reduction tree.
 //
-// A part is a dimension of its own. Values of the region that have the reduction's shape get it: operands by a view
-// outside, results of ops that move elements by a reshape inside.
+// The parts become a dimension. The pass reshapes operands outside the region, rebuilds pointwise ops and broadcasts in
+// the new shape, and reshapes the results of other ops inside the region.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"

@@ -1,6 +1,7 @@
 //===- PixelProduct.h - the gradient of few weights from pixels in place -===//
 //
-// Sums over pixels of a source's elements times the channels of a gradient, where both lie: nothing is packed.
+// The inner kernel multiplies elements of the source (or of its strip) by the channels of the result's gradient and
+// sums over pixels. It reads both operands at strided addresses, so that neither is packed into panels.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PIXELPRODUCT_H

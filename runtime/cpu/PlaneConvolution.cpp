@@ -1,8 +1,9 @@
 //===- PlaneConvolution.cpp - convolutions of few channels ---------------===//
 //
-// A register holds pixels, not channels (PlaneProduct.h). A tile copies its part of the source into planes; a correlation
-// then sums one pixel after another over taps and channels, in the order of Correlation.cpp, so that both forms have the
-// same bits. The gradient of the weights sums pixels, 16 sums beside each other, without a copy for each tap.
+// A register holds pixels, not channels (PlaneProduct.h). A tile copies its part of the source into planes, unless it
+// can read the source in place. A correlation then sums each pixel over taps and channels in the order of
+// Correlation.cpp, so that both forms have the same bits. The gradient of the weights sums over pixels, with 16 partial
+// sums per weight, one per lane; no tap needs a copy of its own.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/ConvolutionParts.h"

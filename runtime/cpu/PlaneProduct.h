@@ -1,8 +1,8 @@
 //===- PlaneProduct.h - pixels of planes times few channels ----*- C++ -*-===//
 //
-// The inner kernels of convolutions of few channels: 16 pixels side by side in a register, so that a channel is enough to
-// fill it. Channels lie in planes, padded, one pixel after the other across lines; positions between two lines are computed
-// too and left out at the end. Words are f32, or pairs of bf16.
+// The inner kernels of convolutions of few channels. A register holds 16 adjacent pixels of one channel, so that one
+// channel fills it. Each channel is a padded plane, contiguous across lines: the kernels also compute the positions
+// between two lines, which the caller discards or masks. Words are f32, or pairs of bf16.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PLANEPRODUCT_H

@@ -83,27 +83,28 @@ struct RowsModel {
 
 /// Convolutions.
 struct ConvolutionModel {
-  int64_t tiles = 64;                          ///< for so many workers, if each has work enough
-  int64_t chunks = 16;                         ///< of the batch, for gradients of weights: each has partial sums
+  int64_t tiles = 64;                          ///< wanted; fewer if each would be under tileFlops
+  int64_t chunks = 16;                         ///< of the batch, at most: the weights' gradient; each has partial sums
   double tileFlops = 3e5, mostTileFlops = 5e7; ///< of a tile
-  int64_t tilePixels = 96;      ///< a pass over the weights serves so many results at least
-  int64_t stripBytes = 512 << 10; ///< of the source, in the second cache
-  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, where there are fewTiles without
+  int64_t tilePixels = 96;      ///< of a tile, at least: they share one pass over the weights
+  int64_t stripBytes = 512 << 10; ///< of a tile, at most: stays in the second-level cache
+  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, at least; the second: if there are fewTiles
   int64_t fewTiles = 4;
   int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
-  int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, where there are more than four
-  int64_t gradientPixels = 256;   ///< of a chunk, at least: its sums are added to the others
-  int64_t planeBlockBytes = 96 << 10; ///< of the gradient of weights by planes: both operands' part of a block of K
+  int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, at most; up to four chunks may exceed it
+  int64_t gradientPixels = 256;   ///< of a chunk, at least: adding its partial sums must pay
+  int64_t planeBlockBytes = 96 << 10; ///< of both operands in a block of K: the weights' gradient by planes
   int64_t mostPlaneBlockWords = 2048;
 
-  // Cycles of a form, beside those of its multiplications, two registers a cycle; measured on Zen 5 by convolutions-bench.
+  // Cycles of the forms, fitted to convolutions-bench on Zen 5. A factor scales the cycles of the multiplications, two
+  // registers per cycle; the other constants are added.
   double channelsFactor = 1.2, planesFactor = 1.4, planesGradientFactor = 1.9, pixelsFactor = 1.35;
   double pixelCycles = 8, planesPixelCycles = 6; ///< of each result
-  double turnedCycles = 2;     ///< of an element whose channels lie first and shall lie last, or the other way
-  double copiedCycles = 0.3;   ///< of an element that stays as it is
-  double lanesCycles = 10;     ///< of a register whose lanes are added: for each block of the gradient by planes
-  double runCycles = 8, packedCycles = 0.2; ///< of the gradient of weights: of a pixel's run of columns, of an element
-  int64_t mostPlaneChannels = 32; ///< of a result: more were not measured
+  double turnedCycles = 2;     ///< of an element copied between channels first and channels last, or with a stride
+  double copiedCycles = 0.3;   ///< of an element copied in its own layout
+  double lanesCycles = 10;     ///< to add a register's lanes: one per weight and chunk of the gradient by planes
+  double runCycles = 8, packedCycles = 0.2; ///< the weights' gradient by channels: a pixel's run; a packed element
+  int64_t mostPlaneChannels = 32; ///< of a result, at most: more have not been measured
 };
 
 struct CpuModel {

@@ -69,9 +69,9 @@ struct Pitch {
   Sizes axis;
 };
 
-/// The strip of a convolution by planes: [word of channels][class][sample][pixel]. A class has the elements of the source
-/// whose index along each axis is the same modulo the step between results, so that results that lie side by side read
-/// words that do. A weights' gradient has a plane for each channel; its words are pairs of pixels where elements are bf16.
+/// The strip of a convolution by planes: [word of channels][class][sample][pixel]. A class holds the source's elements
+/// that have the same index modulo the step between results, along each axis, so that adjacent results read adjacent
+/// words. The weights' gradient has a plane for each channel; with bf16 dot products its words are pairs of pixels.
 struct Planes {
   Sizes classes, extent; ///< along each axis: classes that taps read, elements of a class
   int64_t sample;        ///< elements from one sample to the next,
@@ -79,12 +79,12 @@ struct Planes {
   int64_t pitch;         ///< from one word of channels to the next
   int64_t words;         ///< of channels
   int64_t wordBytes;     ///< of an element of a plane
-  int64_t pixels;        ///< elements that a tile, or a block of K of the weights' gradient, has of a plane, in whole registers
-  /// Of each phase: bytes to the first result's element, of each word of K, or of each column of the weights' gradient.
+  int64_t pixels;        ///< of a plane, per tile or block of K of the weights' gradient: rounded up to whole registers
+  /// [phase][word of K, or column of the weights' gradient]: bytes to the element that the first result reads.
   std::vector<std::vector<int64_t>> places;
-  uint64_t offsetValid = 0; ///< in a slot: the weights' gradient's mask of elements that count
+  uint64_t offsetValid = 0; ///< in a slot: the mask of the weights' gradient, all ones for real pixels
 
-  /// Elements from the first result to behind the last one.
+  /// Elements from the first result to the end of the last one.
   int64_t run(int64_t samples, const Sizes &results) const;
 };
 

@@ -1,4 +1,9 @@
 //===- ConvolutionPlanes.cpp - the strip of a convolution by planes ------===//
+//
+// Computes the sizes of the planes, the offset at which each tap reads them, and the layout of a worker's slot
+// (Planes in ConvolutionDesign.h).
+//
+//===----------------------------------------------------------------------===//
 #include "runtime/cpu/calls/ConvolutionDesign.h"
 #include "runtime/cpu/calls/Needs.h"
 
@@ -7,7 +12,7 @@
 namespace tcc::runtime {
 
 namespace {
-constexpr double kMostPlaces = 1 << 22;      ///< a list of them is made as a plan is loaded
+constexpr double kMostPlaces = 1 << 22;      ///< taps times words: loading a plan lists them all
 constexpr double kMostPlaneWords = 1LL << 38; ///< of a strip
 constexpr int64_t kSlackBytes = 64; ///< behind the last plane: the last register of a tap may end there
 
@@ -74,8 +79,8 @@ Status ConvolutionDesign::makePlanes() {
   return Status::success();
 }
 
-/// A slot has the strip, then sums by channel, or the result's gradient by channel and its mask; then room to turn pixels
-/// into planes.
+/// A slot has the strip; then the sums of each channel, or the result's gradient by channel and its mask; then scratch
+/// for transposing pixels into planes.
 void ConvolutionDesign::layOutPlanes() {
   const int64_t channels = std::min(tileColumns, resultChannels);
   uint64_t strip = inPlace ? 0 : bytes(planes.words * planes.pitch * planes.wordBytes + kSlackBytes, 1);
