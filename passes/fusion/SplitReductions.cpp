@@ -185,7 +185,8 @@ private:
 
   //===-- The kernel of the parts ----------------------------------------------===//
 
-  /// The shape with the cut dimension as two, where it is right-aligned to the reductions': of extents as theirs or 1.
+  /// Replaces the cut dimension of a shape by two: parts, and elements of a part. Nothing where the shape does not
+  /// broadcast to that of the reductions' operand.
   std::optional<Extents> splitShape(ArrayRef<int64_t> shape) {
     if (shape.size() > full.size())
       return std::nullopt;

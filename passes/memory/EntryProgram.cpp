@@ -153,7 +153,8 @@ static int64_t plannedOffset(func::FuncOp function, Value value) {
     return offset ? offset.getInt() : -1;
   }
   auto result = cast<OpResult>(root);
-  return result.getOwner()->getAttrOfType<DenseI64ArrayAttr>(names::kOffsets).asArrayRef()[result.getResultNumber()];
+  auto offsets = result.getOwner()->getAttrOfType<DenseI64ArrayAttr>(names::kOffsets);
+  return offsets && result.getResultNumber() < offsets.size() ? offsets[result.getResultNumber()] : -1;
 }
 
 EntryProgram::EntryProgram(func::FuncOp function) : function(function) {

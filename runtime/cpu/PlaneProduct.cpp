@@ -17,7 +17,7 @@
 namespace tcc::runtime::packed {
 
 namespace {
-/// Registers of pixels beside so many channels: 24 sums at most, and 4 pixels' registers more than needed hide latency.
+/// Registers of pixels beside so many channels: at most 24 sums; beside few channels more pixels, to hide latency.
 constexpr int mostVectors(int channels) { return channels <= 4 ? 6 : kVectors; }
 
 /// The sum of 16 lanes: of both halves, then of these halves, and so on.

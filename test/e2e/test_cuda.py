@@ -113,6 +113,16 @@ class Cuda(EndToEnd):
         self.assertLessEqual(memory["arena_bytes"] + memory["resident_bytes"], 0.8 * whole)
         self.succeed("trun", "verify", smaller)
 
+    def test_long_reductions_are_cut_into_parts(self):
+        """A bias's gradient over 4 x 32 rows of 48 columns: four parts, then their sum. On a CPU it stays whole."""
+        model, recipe, _, _ = case("nano-gpt")
+        for target, is_cut in (("cuda:sm_90", True), ("cpu:v4", False)):
+            phases = self.folder / target.replace(":", "-")
+            self.compile(model, "--recipe", recipe, "--target", target, "--dump-phases-to", phases, plan=f"{phases.name}.tplan")
+            text = next(phases.glob("*-kernels.mlir")).read_text()
+            self.assertEqual(bool(re.search(r"train.reduce sum %\S+ \[1, 2\] : tensor<4x1x32x48xf32>", text)), is_cut, target)
+            self.assertEqual(bool(re.search(r"train.reduce sum %\S+ \[0, 1\] : tensor<4x32x48xf32>", text)), not is_cut, target)
+
     def test_a_card_by_name(self):
         """A percentage is of that card, and the report speaks of its rates."""
         plan, _ = self.ptx("mlp", "sm_90", "--device-memory", "H200", "--memory-budget", "60%")

@@ -156,6 +156,7 @@ std::pair<Kind::Form, double> bestForm(const FormCycles &cycles, bool channelsLa
 
 void cutCorrelation(Kind &call, const Problem &p) {
   const ConvolutionDesign &d = p.design;
+  const bool copies = !d.inPlace || d.byPlanes(); // a strip, or sums by channel
   int64_t all = d.groupTiles() * d.samples * d.lines, perLine = std::max<int64_t>(1, p.pixels() / d.lines);
   // Lines of a tile: arithmetic worth waking a worker for, results enough for one pass over the weights.
   double flopsPerLine = p.flops() / static_cast<double>(std::max<int64_t>(all, 1));
@@ -164,13 +165,13 @@ void cutCorrelation(Kind &call, const Problem &p) {
   lines = std::max(lines, ceilDiv(p.model.tilePixels, perLine));
   if (lines >= d.lines) {
     int64_t batch = std::max<int64_t>(1, lines / d.lines);
-    if (!d.inPlace)
+    if (copies)
       while (batch > 1 && p.stripBytes(batch, d.lines) > p.model.stripBytes)
         batch = batch / 2;
     call.set_tile_batch(evenPart(d.samples, batch));
     lines = d.lines;
   }
-  if (call.tile_batch() == 1 && !d.inPlace)
+  if (call.tile_batch() == 1 && copies)
     while (lines > 1 && p.stripBytes(1, lines) > p.model.stripBytes)
       lines = (lines + 1) / 2;
   call.set_tile_lines(evenPart(d.lines, lines));
