@@ -15,18 +15,24 @@
 namespace tcc::runtime::packed::avx2 {
 
 namespace {
-/// Up to 8 elements that follow each other in memory, as words; `count` of them are there, the others are zeros.
+/// Eight elements that follow each other in memory, as words.
+template <Elements E> TCC_AVX2 inline __m256i loadEight(const char *from) {
+  if constexpr (E == Elements::WideBf16)
+    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))), 16);
+  __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from));
+  return E == Elements::WideRounded ? roundToBf16(_mm256_castsi256_ps(words)) : words;
+}
+
+/// The same of `count` elements at most; the lanes of others are zeros.
 template <Elements E> TCC_AVX2 inline __m256i load(const char *from, int64_t count) {
+  if (count >= kEight)
+    return loadEight<E>(from);
   if constexpr (E == Elements::WideBf16) {
     alignas(16) uint16_t few[kEight] = {};
-    if (count < kEight) {
-      std::memcpy(few, from, static_cast<size_t>(std::max<int64_t>(count, 0)) * 2);
-      from = reinterpret_cast<const char *>(few);
-    }
-    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))), 16);
+    std::memcpy(few, from, static_cast<size_t>(std::max<int64_t>(count, 0)) * 2);
+    return loadEight<E>(reinterpret_cast<const char *>(few));
   }
-  __m256i words = count >= kEight ? _mm256_loadu_si256(reinterpret_cast<const __m256i *>(from))
-                                  : _mm256_maskload_epi32(reinterpret_cast<const int *>(from), firstLanes(count));
+  __m256i words = _mm256_maskload_epi32(reinterpret_cast<const int *>(from), firstLanes(count));
   return E == Elements::WideRounded ? roundToBf16(_mm256_castsi256_ps(words)) : words;
 }
 
@@ -54,7 +60,19 @@ TCC_AVX2 inline void transpose(__m256i (&rows)[8]) {
 /// Eight lanes that lie along K: word w of all of them goes to `to` + w * `stride`.
 template <Elements E>
 TCC_AVX2 void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t lanes, int64_t k) {
-  for (int64_t w = 0; w < k; w += kEight) {
+  int64_t w = 0;
+  if (lanes >= kEight)
+    for (; w + kEight <= k; w += kEight) {
+      __m256i row[8];
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        row[i] = loadEight<E>(from + i * strideBytes + w * bytesOf(E));
+      transpose(row);
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + (w + i) * stride), row[i]);
+    }
+  for (; w < k; w += kEight) {
     __m256i row[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i)
@@ -76,9 +94,12 @@ TCC_AVX2 void packAcross(uint32_t *to, int64_t apart, int64_t stride, const char
   for (int64_t w = 0; w < k; ++w, from += strideBytes, to += stride) {
     if (w + ahead < k)
       fetchLines<0>(from + ahead * strideBytes, lanes * bytesOf(E));
-    for (int64_t lane = 0; lane < lanes; lane += kEight)
-      _mm256_storeu_si256(reinterpret_cast<__m256i *>(to + lane / kEight * apart),
-                          load<E>(from + lane * bytesOf(E), lanes - lane));
+    uint32_t *at = to;
+    int64_t lane = 0;
+    for (; lane + kEight <= lanes; lane += kEight, at += apart)
+      _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), loadEight<E>(from + lane * bytesOf(E)));
+    if (lane < lanes)
+      _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), load<E>(from + lane * bytesOf(E), lanes - lane));
   }
 }
 
@@ -105,6 +126,43 @@ template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int
 
 //===-- Multiplying -------------------------------------------------------===//
 
+constexpr int kUnrolled = 4; ///< words of K
+
+/// Adds the products of a word of K; rows of A lie `lane` words apart.
+template <int Rows, int Vectors>
+TCC_AVX2 inline __attribute__((always_inline)) void multiplyWord(__m256 (&sums)[Rows][Vectors], const uint32_t *a,
+                                                                 int64_t lane, const uint32_t *b) {
+  __m256 right[Vectors];
+#pragma GCC unroll 3
+  for (int j = 0; j < Vectors; ++j)
+    right[j] = _mm256_loadu_ps(reinterpret_cast<const float *>(b) + j * kEight);
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i) {
+    __m256 left = _mm256_broadcast_ss(reinterpret_cast<const float *>(a) + i * lane);
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = _mm256_fmadd_ps(left, right[j], sums[i][j]);
+  }
+}
+
+/// What most blocks do with their sums: whole registers of f32, with what is there before.
+template <int Rows, int Vectors>
+TCC_AVX2 inline __attribute__((always_inline)) void storeWhole(__m256 (&sums)[Rows][Vectors], const Block &block) {
+  auto *to = static_cast<float *>(block.result);
+  if (const float *before = block.before) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i, before += block.beforeStride)
+#pragma GCC unroll 3
+      for (int j = 0; j < Vectors; ++j)
+        sums[i][j] = _mm256_add_ps(_mm256_loadu_ps(before + j * kEight), sums[i][j]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i, to += block.resultStride)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      _mm256_storeu_ps(to + j * kEight, sums[i][j]);
+}
+
 /// Rows of A by vectors of B, whose words of K lie `bStride` apart.
 template <int Rows, int Vectors, bool InPlace>
 TCC_AVX2 void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t bStride, int64_t columns,
@@ -116,20 +174,15 @@ TCC_AVX2 void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b
     for (int j = 0; j < Vectors; ++j)
       sums[i][j] = _mm256_setzero_ps();
   const int64_t lane = InPlace ? stride : 1, step = InPlace ? 1 : kRows;
-#pragma GCC unroll 2
-  for (int64_t word = 0; word < block.words; ++word, a += step, b += bStride) {
-    __m256 right[Vectors];
-#pragma GCC unroll 3
-    for (int j = 0; j < Vectors; ++j)
-      right[j] = _mm256_loadu_ps(reinterpret_cast<const float *>(b) + j * kEight);
-#pragma GCC unroll 8
-    for (int i = 0; i < Rows; ++i) {
-      __m256 left = _mm256_broadcast_ss(reinterpret_cast<const float *>(a) + i * lane);
-#pragma GCC unroll 3
-      for (int j = 0; j < Vectors; ++j)
-        sums[i][j] = _mm256_fmadd_ps(left, right[j], sums[i][j]);
-    }
-  }
+  int64_t words = block.words;
+  for (; words >= kUnrolled; words -= kUnrolled)
+#pragma GCC unroll 4
+    for (int word = 0; word < kUnrolled; ++word, a += step, b += bStride)
+      multiplyWord(sums, a, lane, b);
+  for (; words > 0; --words, a += step, b += bStride)
+    multiplyWord(sums, a, lane, b);
+  if (columns >= Vectors * kEight && block.store == Store::Overwrite)
+    return storeWhole(sums, block);
   const int64_t size = block.store == Store::Round ? 2 : 4;
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i)
@@ -200,12 +253,12 @@ void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t column
       fetchLines<1>(static_cast<const char *>(block.result) + i * block.resultStride * size, columns * size);
   const auto &table = a.stride ? kTable<true> : kTable<false>;
   int64_t vectors = (columns + kEight - 1) / kEight;
+  Block part = block;
   for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
     group = std::min(vectors - vector, kBlockVectors);
     const int64_t mostRows = group == 3 ? kBlockRows : group == 2 ? 6 : kRows, column = vector * kEight;
     for (int64_t row = 0, count = 0; row < rows; row += count) {
       count = firstPart(rows - row, mostRows);
-      Block part = block;
       part.before = block.before ? block.before + row * block.beforeStride + column : nullptr;
       part.result = static_cast<char *>(block.result) + (row * block.resultStride + column) * size;
       table[static_cast<size_t>(count - 1)][static_cast<size_t>(group - 1)](
