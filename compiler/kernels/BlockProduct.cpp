@@ -13,7 +13,8 @@ BlockEmitter::BlockEmitter(LoopBuilder &loops, Type sumType)
     : loops(loops), b(loops.builder), loc(loops.loc), sumType(sumType), width(loops.lanes(sumType)),
       height(width > 16 ? 8 : 4) {
   if (sumType.isF64())
-    width /= 2; // still two registers
+    width = std::max(kLeastLanes, width / 2); // still two registers, but for a card's thread
+  height = std::min(height, width / 2);
 }
 
 Value BlockEmitter::plus(Value x, Value y) { return arith::AddIOp::create(b, loc, x, y); }

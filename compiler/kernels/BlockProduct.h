@@ -49,11 +49,12 @@ public:
   /// Computes in `sumType`: f32 or f64.
   BlockEmitter(LoopBuilder &loops, mlir::Type sumType);
 
-  /// Lanes of a vector: two registers. Every machine level has a power of two of them, 32 at most.
+  /// Lanes of a vector: two registers. Every machine level has a power of two of them, 4 at least, 32 at most.
   int64_t lanes() const { return width; }
-  /// Rows of the result that are in registers at a time: 8 at most, a power of two.
+  /// Rows of the result that are in registers at a time: 8 and half of the lanes at most, a power of two. What
+  /// transposeIn writes beyond the end, half of the lanes, thus reaches the last block of rows.
   int64_t rows() const { return height; }
-  static constexpr int64_t kMostLanes = 32, kMostRows = 8;
+  static constexpr int64_t kLeastLanes = 4, kMostLanes = 32, kMostRows = 8;
 
   // Indices.
   mlir::Value index(int64_t value) { return loops.index(value); }
