@@ -162,8 +162,13 @@ private:
           return kernel->emitError("is fused with a consumer, but its loops are its own");
         written.push_back({outputs[place->number], std::move(place->layout)});
       }
-      LoopEmitter emitter(b, loc, operands, written, scratch, model);
-      forTiles(begin, end, step, [&](Value tile) { kernel.emitTile(emitter, tile); });
+      LoopEmitter emitter(b, loc, operands, written, scratch, model, thread);
+      forTiles(begin, end, step, [&](Value tile) {
+        if (thread)
+          kernel.emitWarpTile(emitter, tile);
+        else
+          kernel.emitTile(emitter, tile);
+      });
       return success();
     }
     IterationSpace space = analyzeIterationSpace(fused, model);
@@ -211,9 +216,13 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   if (!model.warps())
     return work;
   const target::GridModel &grid = model.grid;
-  work.tileThreads = loops ? 1 : plan::kWarpThreads;
-  work.gridThreads = uint32_t(loops ? grid.loopBlockThreads : grid.blockThreads);
-  int64_t most = loops && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
+  int64_t warpTiles = loops ? loops.getWarpTileCount() : work.tiles;
+  bool alone = warpTiles == 0 && loops; // one thread takes a tile
+  if (!alone)
+    work.tiles = warpTiles;
+  work.tileThreads = alone ? 1 : plan::kWarpThreads;
+  work.gridThreads = uint32_t(alone ? grid.loopBlockThreads : grid.blockThreads);
+  int64_t most = alone && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
   int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));
   return work;

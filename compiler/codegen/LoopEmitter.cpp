@@ -1,6 +1,8 @@
 //===- LoopEmitter.cpp - loops for ops that write their own (LoopKernel) --===//
 #include "compiler/codegen/LoopEmitter.h"
 
+#include "compiler/codegen/WarpShuffle.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -21,6 +23,11 @@ Memory flat(const Memory &memory) {
 } // namespace
 
 Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value active) {
+  if (count == 1 && active) {
+    Value none = arith::ConstantOp::create(builder, loc,
+                                           builder.getZeroAttr(train::laneTypeOf(memory.type.getElementType(), 1)));
+    return when(isAny(active), [&]() -> SmallVector<Value> { return {read(memory, index, 1, Value())}; }, none).front();
+  }
   ElementEmitter emitter(builder, loc);
   Value value;
   emitter.withLanes(count, nullptr, [&] {
@@ -109,6 +116,10 @@ Value LoopEmitter::roundToPairs(Value values) {
 
 void LoopEmitter::write(const Memory &memory, Value index, Value value, Value active) {
   int64_t count = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
+  if (count == 1 && active) {
+    when(isAny(active), [&]() -> SmallVector<Value> { return write(memory, index, value, Value()), SmallVector<Value>(); }, {});
+    return;
+  }
   ElementEmitter emitter(builder, loc);
   emitter.withLanes(count, nullptr, [&] {
     Value mask = active && count > 1 ? emitter.laneMask(active) : Value();
@@ -152,5 +163,29 @@ SmallVector<Value> LoopEmitter::repeat(ValueRange inits, function_ref<Value(Valu
       });
   return SmallVector<Value>(loopOp.getResults());
 }
+
+SmallVector<Value> LoopEmitter::when(Value condition, function_ref<SmallVector<Value>()> body, ValueRange otherwise) {
+  auto either = scf::IfOp::create(builder, loc, otherwise.getTypes(), condition, /*withElseRegion=*/!otherwise.empty());
+  OpBuilder::InsertionGuard guard(builder);
+  auto fill = [&](Region &region, function_ref<SmallVector<Value>()> make) {
+    builder.setInsertionPointToStart(&region.front());
+    SmallVector<Value> values = make();
+    if (!otherwise.empty())
+      scf::YieldOp::create(builder, loc, values);
+  };
+  fill(either.getThenRegion(), body);
+  if (!otherwise.empty())
+    fill(either.getElseRegion(), [&] { return SmallVector<Value>(otherwise); });
+  return SmallVector<Value>(either.getResults());
+}
+
+Value LoopEmitter::isAny(Value active) {
+  Value none = arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(0));
+  return arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::sgt, active, none);
+}
+
+Value LoopEmitter::ballot(Value condition) { return codegen::ballot(builder, loc, condition); }
+
+Value LoopEmitter::ofThread(Value value, Value thread) { return shuffleFrom(builder, loc, value, thread); }
 
 } // namespace tcc::codegen

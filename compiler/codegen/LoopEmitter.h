@@ -18,8 +18,9 @@ struct PlacedMemory {
 class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<PlacedMemory> operands,
-              llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model)
-      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch),
+              llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model,
+              mlir::Value threadInWarp)
+      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), threadInWarp(threadInWarp),
         vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
@@ -44,6 +45,11 @@ public:
   llvm::SmallVector<mlir::Value>
   repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange)> test,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange)> step) override;
+  llvm::SmallVector<mlir::Value> when(mlir::Value condition, llvm::function_ref<llvm::SmallVector<mlir::Value>()> body,
+                                      mlir::ValueRange otherwise) override;
+  mlir::Value thread() override { return threadInWarp; }
+  mlir::Value ballot(mlir::Value condition) override;
+  mlir::Value ofThread(mlir::Value value, mlir::Value thread) override;
 
   mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
   void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;
@@ -58,9 +64,10 @@ private:
   void write(const Memory &memory, mlir::Value index, mlir::Value value, mlir::Value active);
   void touch(const Memory &memory, mlir::Value index, bool forWriting);
   Memory scratchOf(mlir::Type element) const;
+  mlir::Value isAny(mlir::Value active);
 
   llvm::ArrayRef<PlacedMemory> operands, results;
-  mlir::Value scratch;
+  mlir::Value scratch, threadInWarp;
   int64_t vectorLanes;
   bool pairs, prefetches;
 };

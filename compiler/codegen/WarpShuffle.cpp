@@ -17,15 +17,15 @@ Value word(OpBuilder &b, Location loc, int64_t value) {
 }
 
 /// The instruction moves words of 32 bits.
-Value shuffleWord(OpBuilder &b, Location loc, StringRef mode, Value bits, int64_t operand) {
-  SmallVector<Value> operands{word(b, loc, kAllThreads), bits, word(b, loc, operand), word(b, loc, kLastThread)};
+Value shuffleWord(OpBuilder &b, Location loc, StringRef mode, Value bits, Value operand) {
+  SmallVector<Value> operands{word(b, loc, kAllThreads), bits, operand, word(b, loc, kLastThread)};
   return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.shfl.sync." + mode + ".i32"),
                                        operands)
       .getResult(0);
 }
 
 /// Narrower values travel in the lower bits of a word, wider ones as two.
-Value shuffle(OpBuilder &b, Location loc, StringRef mode, Value value, int64_t operand) {
+Value shuffle(OpBuilder &b, Location loc, StringRef mode, Value value, Value operand) {
   Type type = value.getType(), i32 = b.getI32Type(), i64 = b.getI64Type();
   unsigned width = type.getIntOrFloatBitWidth();
   Type bitsType = b.getIntegerType(width);
@@ -49,10 +49,20 @@ Value shuffle(OpBuilder &b, Location loc, StringRef mode, Value value, int64_t o
 } // namespace
 
 Value shuffleDown(OpBuilder &b, Location loc, Value value, int64_t distance) {
-  return shuffle(b, loc, "down", value, distance);
+  return shuffle(b, loc, "down", value, word(b, loc, distance));
 }
 
-Value shuffleFromFirst(OpBuilder &b, Location loc, Value value) { return shuffle(b, loc, "idx", value, 0); }
+Value shuffleFrom(OpBuilder &b, Location loc, Value value, Value thread) {
+  return shuffle(b, loc, "idx", value, thread);
+}
+
+Value shuffleFromFirst(OpBuilder &b, Location loc, Value value) { return shuffleFrom(b, loc, value, word(b, loc, 0)); }
+
+Value ballot(OpBuilder &b, Location loc, Value condition) {
+  return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.vote.ballot.sync"),
+                                       ValueRange{word(b, loc, kAllThreads), condition})
+      .getResult(0);
+}
 
 Value specialRegister(OpBuilder &b, Location loc, StringRef name) {
   Value number = LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(),

@@ -10,6 +10,12 @@ namespace tcc::codegen {
 /// the warp must be there (PTX ISA, shfl.sync).
 mlir::Value shuffleDown(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value, int64_t distance);
 
+/// Every thread gets the value of the thread of number `thread`, an i32.
+mlir::Value shuffleFrom(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value, mlir::Value thread);
+
+/// Every thread gets an i32 whose bit t is thread t's `condition`, an i1 (PTX ISA, vote.sync.ballot).
+mlir::Value ballot(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value condition);
+
 /// Every thread gets the first one's value.
 mlir::Value shuffleFromFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 

@@ -72,7 +72,6 @@ public:
   mlir::Value inBounds(const Coord &coord, int64_t size);
 };
 
-/// Builds one tile of a kernel whose loops are the op's own.
 /// The addresses of a tensor's elements: (i, j, …) at offset + i·strides[0] + j·strides[1] + …, counted in
 /// elements.
 struct StridedLayout {
@@ -80,6 +79,7 @@ struct StridedLayout {
   llvm::SmallVector<int64_t> strides;
 };
 
+/// Builds one tile of a kernel whose loops are the op's own.
 class LoopBuilder {
 public:
   LoopBuilder(mlir::OpBuilder &builder, mlir::Location loc) : builder(builder), loc(loc) {}
@@ -113,7 +113,19 @@ public:
   virtual llvm::SmallVector<mlir::Value>
   repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange carried)> test,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange carried)> step) = 0;
+  /// What `body` makes where `condition` (an i1) holds, else `otherwise`, of the same types.
+  virtual llvm::SmallVector<mlir::Value> when(mlir::Value condition,
+                                              llvm::function_ref<llvm::SmallVector<mlir::Value>()> body,
+                                              mlir::ValueRange otherwise) = 0;
   mlir::Value index(int64_t value);
+
+  // In a tile that a warp's threads compute together (LoopKernel::emitWarpTile). All of them must reach the last two.
+  /// This thread's number in its warp, an i64.
+  virtual mlir::Value thread() = 0;
+  /// An i32 whose bit t is the `condition` (an i1) of thread t.
+  virtual mlir::Value ballot(mlir::Value condition) = 0;
+  /// The `value` of the thread of number `thread`, an i32.
+  virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
   /// Loads from the tile's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
   /// read as f32.

@@ -2,6 +2,7 @@
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Lane.h"
+#include "compiler/dialect/ScatterRows.h"
 #include "compiler/dialect/Verify.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -185,6 +186,33 @@ void ScatterAddOp::emitTile(LoopBuilder &loops, Value tile) {
     });
     return {};
   });
+}
+
+static ScatterRows rowsOf(ScatterAddOp op) {
+  llvm::ArrayRef<int64_t> shape = shapeOf(op.getInit());
+  ScatterRows rows;
+  rows.lines = product(shape.take_front(op.getAxis()));
+  rows.extent = shape[op.getAxis()];
+  rows.count = tensorTypeOf(op.getIndices()).getNumElements();
+  rows.columns = rows.resultRow = rows.updateRow = product(shape.drop_front(op.getAxis() + 1));
+  return rows;
+}
+
+int64_t ScatterAddOp::getWarpTileCount() { return rowsOf(*this).warpTiles(); }
+
+void ScatterAddOp::emitWarpTile(LoopBuilder &loops, Value tile) {
+  ScatterRows rows = rowsOf(*this);
+  Type element = elementTypeOf(getInit());
+  auto lineAt = [&](Value line) -> ScatterLine {
+    Index number(loops, line);
+    return {number * (rows.extent * rows.columns), number * (rows.count * rows.columns), Index(loops, int64_t(0))};
+  };
+  emitScatterRows(loops, rows, tile, element, elementTypeOf(getIndices()), /*overwrites=*/false, lineAt,
+                  [&](Value old, Value update) -> Value {
+                    if (isa<FloatType>(element))
+                      return arith::AddFOp::create(loops.builder, loops.loc, old, update);
+                    return arith::AddIOp::create(loops.builder, loops.loc, old, update);
+                  });
 }
 
 void ScatterAddOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {

@@ -8,6 +8,7 @@
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Indexing.h"
 #include "compiler/dialect/Lane.h"
+#include "compiler/dialect/ScatterRows.h"
 #include "compiler/dialect/Verify.h"
 
 using namespace mlir;
@@ -211,6 +212,19 @@ struct ScatterSpace {
   int64_t blocks() const { return llvm::divideCeil(columns.extent, kColumns); }
   int64_t linesPerTile() const { return blocks() == 1 ? unitsPerTile(axis.extent * columns.extent, lines) : 1; }
   int64_t tiles() const { return llvm::divideCeil(lines, linesPerTile()) * blocks(); }
+
+  /// Where a line begins.
+  ScatterLine lineAt(LoopBuilder &loops, Value line) const {
+    Index init(loops, int64_t(0)), indices = init, updates = init, rest(loops, line);
+    for (size_t d = dims.size(); d-- > 0;) {
+      Index coordinate = d == 0 ? rest : rest % dims[d].extent;
+      rest = d == 0 ? rest : rest / dims[d].extent;
+      init = init + coordinate * dims[d].init;
+      indices = indices + coordinate * dims[d].indices;
+      updates = updates + coordinate * dims[d].updates;
+    }
+    return {init, updates, indices};
+  }
 };
 
 Value emitScattered(LoopBuilder &loops, ScatterKind kind, Type element, Value old, Value update) {
@@ -261,15 +275,7 @@ void ScatterOp::emitTile(LoopBuilder &loops, Value tile) {
     return Index(loops, emitResolve(loops.builder, loops.loc, loops.load(1, position), indexElement, extent));
   };
   loops.loop(first, (first + group).atMost(space.lines), 1, {}, [&](Value line, ValueRange) -> Carried {
-    Index init(loops, int64_t(0)), indices(loops, int64_t(0)), updates(loops, int64_t(0)), rest(loops, line);
-    for (size_t d = space.dims.size(); d-- > 0;) {
-      const ScatterSpace::Dim &dim = space.dims[d];
-      Index coordinate = d == 0 ? rest : rest % dim.extent;
-      rest = d == 0 ? rest : rest / dim.extent;
-      init = init + coordinate * dim.init;
-      indices = indices + coordinate * dim.indices;
-      updates = updates + coordinate * dim.updates;
-    }
+    auto [init, updates, indices] = space.lineAt(loops, line);
     loops.loop(loops.index(0), loops.index(space.axis.extent), 1, {}, [&](Value m, ValueRange) -> Carried {
       Index position = indices + Index(loops, m) * space.axis.indices,
             source = updates + Index(loops, m) * space.axis.updates;
@@ -287,6 +293,34 @@ void ScatterOp::emitTile(LoopBuilder &loops, Value tile) {
     });
     return {};
   });
+}
+
+/// Where elements of a row have indices of their own, there are no rows to search for.
+static std::optional<ScatterRows> rowsOf(ScatterOp op, const ScatterSpace &space) {
+  if (space.columns.indices != 0)
+    return std::nullopt;
+  ScatterRows rows;
+  rows.lines = space.lines;
+  rows.extent = shapeOf(op.getInit())[op.getAxis()];
+  rows.count = space.axis.extent;
+  rows.columns = space.columns.extent;
+  rows.resultRow = space.axis.init, rows.resultColumn = space.columns.init;
+  rows.updateRow = space.axis.updates, rows.updateColumn = space.columns.updates;
+  rows.indexRow = space.axis.indices;
+  return rows;
+}
+
+int64_t ScatterOp::getWarpTileCount() {
+  std::optional<ScatterRows> rows = rowsOf(*this, ScatterSpace(*this));
+  return rows ? rows->warpTiles() : 0;
+}
+
+void ScatterOp::emitWarpTile(LoopBuilder &loops, Value tile) {
+  ScatterSpace space(*this);
+  Type element = elementTypeOf(getInit());
+  emitScatterRows(loops, *rowsOf(*this, space), tile, element, elementTypeOf(getIndices()),
+                  getKind() == ScatterKind::set, [&](Value line) { return space.lineAt(loops, line); },
+                  [&](Value old, Value update) { return emitScattered(loops, getKind(), element, old, update); });
 }
 
 void ScatterOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,

@@ -85,6 +85,14 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
   let methods = [
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
+    InterfaceMethod<[{
+        Number of tiles where the threads of a warp compute a tile together, from shapes alone; 0: the op has no such
+        loops, and a thread runs those of emitTile.
+      }],
+      "int64_t", "getWarpTileCount", (ins), "", "return 0;">,
+    InterfaceMethod<"Emits one tile as a thread of a warp runs it. Such tiles have no scratch.",
+      "void", "emitWarpTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile), "",
+      "(void)builder, (void)tile; llvm_unreachable(\"the op has no loops for warps\");">,
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
     InterfaceMethod<"Bytes of scratch that a tile needs; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
     InterfaceMethod<[{

@@ -49,6 +49,23 @@ void addScatters(std::vector<Case> &cases) {
                        true,
                        8});
   }
+  // So many rows that a card's warp owns several, and searches more indices than it has threads.
+  for (const std::string op : {"scatter_add", "scatter add", "scatter set", "scatter max"})
+    for (const std::string columns : {"3", "40"}) {
+      const bool flat = op == "scatter_add"; // whose indices are a list
+      const std::string element = columns == "3" ? "bf16" : "f32";
+      std::string whole = scatterTensor("9001x" + columns, element), part = scatterTensor("203x" + columns, element);
+      std::string at = scatterTensor(flat ? "203" : "203x1", "i64"), name = op + "_many_rows_" + columns;
+      std::replace(name.begin(), name.end(), ' ', '_');
+      cases.push_back({flat ? name + "_listed" : name,
+                       "(%x: " + whole + ", %i: " + at + ", %u: " + part + ") -> " + whole,
+                       "%r = train." + op + " %x, %i, %u axis = 0 : (" + whole + ", " + at + ", " + part + ") -> " + whole,
+                       Types::None,
+                       {{-2, 2}, {-40, 90}, {-2, 2}},
+                       "%r",
+                       false,
+                       32});
+    }
   cases.push_back(
       {"scatter_bool",
        "(%x: tensor<9xi1>, %i: tensor<7xi64>, %u: tensor<7xi1>) -> (tensor<9xi1>, tensor<9xi1>)",

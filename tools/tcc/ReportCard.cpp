@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <set>
 
 namespace tcc::report {
 
@@ -62,6 +63,11 @@ std::optional<Estimate> estimate(const Report &report) {
   const double tensorRate = plan.precision() == "tf32"
                                 ? result.card->tf32
                                 : target::cuda::productRate(*result.card, plan.precision() == "bf16" ? plan::BF16 : plan::F32);
+  std::set<std::string> single; // kernels of which a thread takes a tile
+  for (const plan::CodeObject &code : plan.code_objects())
+    for (const plan::KernelSignature &kernel : code.kernels())
+      if (kernel.tile_threads() == 1)
+        single.insert(kernel.symbol());
   std::map<std::string, size_t> index;
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
@@ -77,7 +83,7 @@ std::optional<Estimate> estimate(const Report &report) {
         result.seconds += double(calls) * std::max(bytes, flops);
         result.tensorSeconds += double(calls) * std::max(bytes, tensor);
         result.memorySeconds += bytes >= flops ? double(calls) * bytes : 0;
-        if (instruction.kernel().loops().empty())
+        if (!single.contains(instruction.kernel().symbol()))
           continue;
         auto [at, fresh] = index.try_emplace(instruction.kernel().symbol(), result.floor.size());
         if (fresh)

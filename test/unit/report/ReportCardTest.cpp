@@ -22,6 +22,9 @@ plan::Plan cudaPlan(const std::string &card) {
   step.mutable_instructions(0)->set_bytes(4'800'000'000);
   step.mutable_instructions(1)->mutable_kernel()->set_symbol("k_loops");
   step.mutable_instructions(1)->mutable_kernel()->set_loops("attention");
+  plan::KernelSignature &single = *plan.add_code_objects()->add_kernels();
+  single.set_symbol("k_loops");
+  single.set_tile_threads(1);
   step.mutable_instructions(1)->set_flops(66.9e9);
   step.mutable_instructions(2)->set_bytes(9'600'000'000);
   return plan;

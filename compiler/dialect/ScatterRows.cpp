@@ -1,0 +1,130 @@
+//===- ScatterRows.cpp - rows scattered by a warp -------------------------===//
+//
+// Several updates may fall on one row, so a row must belong to one warp. Sorting the indices first would let a warp find
+// its updates at once; here each warp searches all of them instead, 32 by one load and one vote. With blocks of rows as
+// large as the card's parallelism allows, the search of 65536 indices costs less than reading their updates once, needs
+// no memory, and keeps the order of additions that a CPU has.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/ScatterRows.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+constexpr int64_t kWarp = 32;
+constexpr int64_t kThreadColumns = 4; ///< sums that a thread keeps in registers
+constexpr int64_t kTiles = 4096;      ///< wanted: warps that keep a card busy
+constexpr int64_t kMostRows = 256;
+
+using Values = llvm::SmallVector<Value>;
+} // namespace
+
+int64_t ScatterRows::columnsPerThread() const {
+  return std::clamp<int64_t>(llvm::divideCeil(columns, kWarp), 1, kThreadColumns);
+}
+
+int64_t ScatterRows::columnBlocks() const {
+  return std::max<int64_t>(1, llvm::divideCeil(columns, columnsPerThread() * kWarp));
+}
+
+int64_t ScatterRows::rowsPerTile() const {
+  return std::clamp<int64_t>(extent * lines * columnBlocks() / kTiles, 1, std::min(kMostRows, std::max<int64_t>(extent, 1)));
+}
+
+void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Type element, Type indexElement,
+                     bool overwrites, llvm::function_ref<ScatterLine(Value)> lineAt,
+                     llvm::function_ref<Value(Value, Value)> combine) {
+  OpBuilder &b = loops.builder;
+  Location loc = loops.loc;
+  const int64_t perThread = rows.columnsPerThread(), size = rows.rowsPerTile();
+  const bool whole = rows.columns % (perThread * kWarp) == 0;
+  // A narrow element is rounded after each addition, as it is where memory holds it in between.
+  const bool keeps = element.getIntOrFloatBitWidth() >= 32;
+  Type i32 = b.getI32Type(), valueType = laneTypeOf(element, 1);
+  auto word = [&](int64_t value) -> Value {
+    return arith::ConstantOp::create(b, loc, b.getIntegerAttr(i32, APInt(32, uint64_t(value), true)));
+  };
+  auto compare = [&](arith::CmpIPredicate how, Value x, Value y) -> Value {
+    return arith::CmpIOp::create(b, loc, how, x, y);
+  };
+  auto both = [&](Value x, Value y) -> Value { return arith::AndIOp::create(b, loc, x, y); };
+
+  Index number(loops, tile);
+  ScatterLine line = lineAt(number / (rows.rowBlocks() * rows.columnBlocks()));
+  Index firstRow = number / rows.columnBlocks() % rows.rowBlocks() * size;
+  Index firstColumn = number % rows.columnBlocks() * (perThread * kWarp) + loops.thread();
+  auto columnAt = [&](int64_t j) { return firstColumn + j * kWarp; };
+  /// What `make` gives for this thread's column j, if the row has one.
+  auto inRow = [&](int64_t j, Value otherwise, llvm::function_ref<Value(Value)> make) -> Value {
+    Index column = columnAt(j);
+    if (whole)
+      return make(column);
+    Value inside = column.isBelow(loops.index(rows.columns));
+    return loops.when(inside, [&]() -> Values { return {make(column)}; }, otherwise).front();
+  };
+  auto resultAt = [&](Value row, Value column) -> Value {
+    Index absolute = firstRow + arith::ExtSIOp::create(b, loc, b.getI64Type(), row).getResult();
+    return line.result + absolute * rows.resultRow + Index(loops, column) * rows.resultColumn;
+  };
+  auto store = [&](Value row, ValueRange sums) {
+    for (int64_t j = 0; j < perThread; ++j)
+      inRow(j, sums[size_t(j)], [&](Value column) {
+        loops.store(0, resultAt(row, column), sums[size_t(j)]);
+        return sums[size_t(j)];
+      });
+  };
+  auto storeIfAny = [&](Value row, ValueRange sums) {
+    loops.when(compare(arith::CmpIPredicate::sge, row, word(0)), [&]() -> Values {
+      store(row, sums);
+      return {};
+    }, {});
+  };
+
+  // Carried: the row whose sums are in registers, as its number in the tile, or -1; the sums.
+  Values carried(size_t(perThread) + 1, arith::ConstantOp::create(b, loc, b.getZeroAttr(valueType)));
+  carried[0] = word(-1);
+  carried = loops.loop(loops.index(0), loops.index(rows.count), kWarp, carried, [&](Value m, ValueRange before) -> Values {
+    Index position = Index(loops, m) + loops.thread();
+    Value isThere = position.isBelow(loops.index(rows.count));
+    Value index = loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow);
+    Index row = Index(loops, emitResolve(b, loc, index, indexElement, rows.extent)) - firstRow;
+    Value isHere = both(both(isThere, compare(arith::CmpIPredicate::sge, row, loops.index(0))),
+                        row.isBelow(loops.index(size)));
+    Value narrowRow = arith::TruncIOp::create(b, loc, i32, row.value);
+    Values search(before.begin(), before.end());
+    search.insert(search.begin(), loops.ballot(isHere));
+    auto isLeft = [&](ValueRange now) { return compare(arith::CmpIPredicate::ne, now[0], word(0)); };
+    Values after = loops.repeat(search, isLeft, [&](ValueRange now) -> Values {
+      Value thread = math::CountTrailingZerosOp::create(b, loc, now[0]);
+      Value rest = both(now[0], arith::SubIOp::create(b, loc, now[0], word(1)));
+      Value found = loops.ofThread(narrowRow, thread);
+      Index source = Index(loops, m) + arith::ExtUIOp::create(b, loc, b.getI64Type(), thread).getResult();
+      Value isOther = compare(arith::CmpIPredicate::ne, found, now[1]);
+      ValueRange sums = now.drop_front(2);
+      Values old = loops.when(isOther, [&]() -> Values {
+        if (keeps)
+          storeIfAny(now[1], sums);
+        Values read(sums.begin(), sums.end());
+        for (int64_t j = 0; !overwrites && j < perThread; ++j)
+          read[size_t(j)] = inRow(j, sums[size_t(j)], [&](Value column) { return loops.loadResult(0, resultAt(found, column)); });
+        return read;
+      }, sums);
+      Values next{rest, keeps ? found : word(-1)};
+      for (int64_t j = 0; j < perThread; ++j)
+        next.push_back(inRow(j, old[size_t(j)], [&](Value column) {
+          Value update = loops.load(2, line.updates + source * rows.updateRow + Index(loops, column) * rows.updateColumn);
+          return combine(old[size_t(j)], update);
+        }));
+      if (!keeps)
+        store(found, ValueRange(next).drop_front(2));
+      return next;
+    });
+    return Values(after.begin() + 1, after.end());
+  });
+  if (keeps)
+    storeIfAny(carried[0], ValueRange(carried).drop_front(1));
+}
+
+} // namespace tcc::train
