@@ -86,7 +86,8 @@ stage_plans() {
 }
 
 stage_emulation() {
-  tools/build.sh tcc trun cuda-stand-in &&
+  tools/build.sh tcc trun cuda-stand-in emulated-kernel-tests &&
+    TCC_EMULATED_TYPES=all build/bin/emulated-kernel-tests --gtest_brief=1 &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all
 }
 

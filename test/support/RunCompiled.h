@@ -2,26 +2,9 @@
 #ifndef TCC_TEST_SUPPORT_RUNCOMPILED_H
 #define TCC_TEST_SUPPORT_RUNCOMPILED_H
 
-#include "compiler/codegen/KernelSet.h"
-#include "compiler/dialect/TrainDialect.h"
-#include "test/support/Cases.h"
-
-#include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/DenseMap.h"
-
-#include <map>
-#include <memory>
-#include <vector>
+#include "test/support/FunctionKernels.h"
 
 namespace tcc::test {
-
-/// Where the operands of kernels lie. In all three, pages beside them cannot be touched.
-enum class Placement {
-  Aligned,     ///< at a multiple of 64 bytes, as in a plan
-  BeforeFence, ///< the last byte is the last that may be read: aligned to elements alone
-  AfterFence,  ///< the first byte is the first that may be read
-  InPlace      ///< aligned, and results lie where operands lay wherever the kernel allows it
-};
 
 /// Machine levels whose kernels differ. The higher ones differ in calls, and in attention on bf16 where
 /// machineMultipliesPairs().
@@ -37,35 +20,17 @@ enum class Instructions {
   Avx2, ///< a level's vectors in more registers, in the same bits: not for levels that multiply pairs of bf16
 };
 
-/// Functions whose ops become generated kernels, compiled together for one machine level.
-class CompiledFunctions {
+/// Functions whose ops become generated kernels, compiled together for one machine level, and run here.
+class CompiledFunctions final : public FunctionKernels {
 public:
   /// For `level` ("cpu:v3"); empty: the best one of this machine.
-  explicit CompiledFunctions(std::string level = "", Instructions instructions = Instructions::OfLevel);
-  ~CompiledFunctions();
-
-  /// Makes kernels of @f of `module`: each op becomes one, and so does a `train.fused` as it stands. Composites are
-  /// decomposed first. The module is changed, and must live as long as this.
-  void add(mlir::ModuleOp module);
-
-  /// Compiles what was added; false with a failed expectation where that is not possible.
-  bool compile();
-
-  /// What @f of `module` returns; nothing, with failed expectations, where its kernels cannot be run.
-  std::vector<train::HostTensor> run(mlir::ModuleOp module, llvm::ArrayRef<train::HostTensor> arguments,
-                                     Placement placement = Placement::Aligned);
+  explicit CompiledFunctions(const std::string &level = "", Instructions instructions = Instructions::OfLevel);
 
 private:
-  struct Kernel {
-    mlir::Operation *op;
-    train::FusedOp fused;
-    std::string symbol;
-    int64_t tiles;
-  };
-  bool runKernel(Kernel &kernel, llvm::DenseMap<mlir::Value, train::HostTensor> &values, Placement placement);
+  bool load(std::string code) override;
+  bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,
+                 std::vector<train::HostTensor> &results, Placement placement) override;
 
-  std::unique_ptr<codegen::KernelSet> set;
-  std::map<mlir::Operation *, std::vector<Kernel>> kernels; ///< by module, in the order of its ops
   void *library = nullptr;
 };
 

@@ -97,7 +97,8 @@ std::optional<ScalarType> Emitter::typeOrNone() {
       {"s8", {'s', 8, 1}},     {"s16", {'s', 16, 1}},   {"s32", {'s', 32, 1}},    {"s64", {'s', 64, 1}},
       {"b8", {'b', 8, 1}},     {"b16", {'b', 16, 1}},   {"b32", {'b', 32, 1}},    {"b64", {'b', 64, 1}},
       {"b128", {'b', 128, 1}}, {"f16", {'f', 16, 1}},   {"f32", {'f', 32, 1}},    {"f64", {'f', 64, 1}},
-      {"bf16", {'h', 16, 1}},  {"f16x2", {'f', 16, 2}}, {"bf16x2", {'h', 16, 2}}, {"pred", {'p', 1, 1}}};
+      {"bf16", {'h', 16, 1}},  {"f16x2", {'f', 16, 2}}, {"bf16x2", {'h', 16, 2}}, {"pred", {'p', 1, 1}},
+      {"u16x2", {'u', 16, 2}}, {"s16x2", {'s', 16, 2}}};
   for (size_t i = 0; i < now->suffixes.size(); ++i)
     if (!(suffixesTaken >> i & 1))
       if (auto found = types.find(now->suffixes[i]); found != types.end()) {
@@ -111,6 +112,9 @@ ScalarType Emitter::type() {
   auto found = typeOrNone();
   if (!found)
     refuse("a type is missing, or one that is not emulated");
+  const bool known = now->opcode == "add" || now->opcode == "min" || now->opcode == "max";
+  if (found->lanes == 2 && !found->isFloat() && !known)
+    refuse("pairs of integers are added and compared only");
   return *found;
 }
 

@@ -26,6 +26,16 @@ void Emitter::carryOp(bool subtraction) {
   out(result);
 }
 
+/// An operand of integers as a scalar, or as a vector of two.
+Value *Emitter::inLanes(size_t operand, const ScalarType &t) {
+  Value *bits = in(operand, t.wholeBits());
+  return t.lanes == 1 ? bits : builder.CreateBitCast(bits, FixedVectorType::get(intType(t.bits), t.lanes));
+}
+
+void Emitter::outLanes(const ScalarType &t, Value *value) {
+  out(t.lanes == 1 ? value : builder.CreateBitCast(value, intType(t.wholeBits())));
+}
+
 void Emitter::add() {
   expectOperands(3);
   bool carries =
@@ -35,7 +45,7 @@ void Emitter::add() {
   ScalarType t = type();
   if (t.isFloat())
     return floatArithmetic(t);
-  out(builder.CreateAdd(in(1, t.bits), in(2, t.bits)));
+  outLanes(t, builder.CreateAdd(inLanes(1, t), inLanes(2, t)));
 }
 
 void Emitter::subtract() {
@@ -135,10 +145,10 @@ void Emitter::minimumMaximum() {
       suffixesTaken &= ~(1u << (std::find(now->suffixes.begin(), now->suffixes.end(), "NaN") - now->suffixes.begin()));
     return floatMinimumMaximum(t);
   }
-  Value *a = in(1, t.bits), *b = in(2, t.bits);
+  Value *a = inLanes(1, t), *b = inLanes(2, t);
   Intrinsic::ID id =
       t.isSigned() ? (least ? Intrinsic::smin : Intrinsic::smax) : (least ? Intrinsic::umin : Intrinsic::umax);
-  out(builder.CreateBinaryIntrinsic(id, a, b));
+  outLanes(t, builder.CreateBinaryIntrinsic(id, a, b));
 }
 
 void Emitter::absolute() {

@@ -100,6 +100,8 @@ private:
   void reverseBits();
   void lookupLogic();
   void carryOp(bool subtraction);
+  llvm::Value *inLanes(size_t operand, const ScalarType &t);
+  void outLanes(const ScalarType &t, llvm::Value *value);
   llvm::Value *checkDivisor(llvm::Value *divisor);
 
   // Floating point (EmitFloat.cpp).

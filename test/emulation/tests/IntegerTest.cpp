@@ -79,6 +79,19 @@ TEST(Integers, SumsAndProducts) {
              [](u64 a, u64 b, u64 c, u64 d) { return c - d - (a < b); });
 }
 
+TEST(Integers, Pairs) {
+  auto each = [](u64 a, u64 b, auto op) { return u32(uint16_t(op(a, b))) | u32(uint16_t(op(a >> 16, b >> 16))) << 16; };
+  auto signedLess = [](u64 a, u64 b) { return int16_t(a) < int16_t(b); };
+  expectEach("add.s16x2 %r0, %r1, %r2;", 'r',
+             [&](u64 a, u64 b, u64, u64) { return each(a, b, [](u64 x, u64 y) { return x + y; }); });
+  expectEach("min.s16x2 %r0, %r1, %r2;", 'r',
+             [&](u64 a, u64 b, u64, u64) { return each(a, b, [&](u64 x, u64 y) { return signedLess(x, y) ? x : y; }); });
+  expectEach("max.u16x2 %r0, %r1, %r2;", 'r', [&](u64 a, u64 b, u64, u64) {
+    return each(a, b, [](u64 x, u64 y) { return std::max(uint16_t(x), uint16_t(y)); });
+  });
+  EXPECT_NE(evaluate("sub.s16x2 %r0, %r1, %r2;", 'r', integers()).problem, "");
+}
+
 TEST(Integers, Divisions) {
   auto or1 = [](auto v) { return v ? v : 1; };
   std::string guard =

@@ -1,0 +1,93 @@
+//===- EmulatedFunctions.cpp - generated kernels on the machine -----------===//
+#include "test/emulation/kernels/EmulatedFunctions.h"
+
+#include "compiler/target/cuda/CudaModel.h"
+#include "runtime/plan/KernelAbi.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+using namespace mlir;
+using tcc::train::HostTensor;
+
+namespace tcc::test {
+
+static target::CodeModel modelOf(const std::string &name) {
+  for (const target::cuda::Architecture &architecture : target::cuda::kArchitectures)
+    if (architecture.name == name)
+      return codeOf(architecture, target::cuda::CudaModel());
+  ADD_FAILURE() << "no architecture " << name;
+  return {};
+}
+
+EmulatedFunctions::EmulatedFunctions(emulation::MachineOptions options, const std::string &architecture)
+    : FunctionKernels(modelOf(architecture)), machine(options) {}
+
+bool EmulatedFunctions::load(std::string code) {
+  auto loaded = emulation::Program::load(code, machine.options.checked, machine.memory());
+  EXPECT_TRUE(bool(loaded)) << loaded.message();
+  if (loaded)
+    program = loaded.take();
+  return bool(loaded);
+}
+
+bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTensor *> inputs,
+                                  std::vector<HostTensor> &results, Placement placement) {
+  auto code = program->compile(kernel.symbol);
+  EXPECT_TRUE(code && *code) << kernel.symbol << ": " << code.message();
+  if (!code || !*code)
+    return false;
+  emulation::Memory &memory = machine.memory();
+  std::vector<std::byte *> owned;
+  std::vector<uint64_t> parameters;
+  auto add = [&](size_t bytes, const std::string &name, bool written) {
+    owned.push_back(memory.allocate(std::max<size_t>(bytes, 1), emulation::Home::Device, name, written).base);
+    return owned.back();
+  };
+  auto release = [&] {
+    for (std::byte *base : owned)
+      memory.release(base);
+  };
+  for (auto [number, input] : llvm::enumerate(inputs)) {
+    std::byte *base = add(input->sizeBytes(), "operand " + std::to_string(number), true);
+    std::memcpy(base, input->data(), input->sizeBytes());
+    parameters.push_back(reinterpret_cast<uint64_t>(base));
+  }
+  llvm::SmallDenseMap<unsigned, unsigned> places = sharedPlaces(kernel, placement);
+  for (unsigned index = 0; index < results.size(); ++index)
+    if (auto operand = places.find(index); operand != places.end())
+      parameters.push_back(parameters[operand->second]);
+    else
+      parameters.push_back(reinterpret_cast<uint64_t>(
+          add(results[index].sizeBytes(), "result " + std::to_string(index), false)));
+  const codegen::KernelWork &work = kernel.work;
+  train::LoopKernel loops = kernel.fused.getLoopKernel();
+  const uint64_t slot = loops && work.tileThreads == 1 ? uint64_t(loops.getScratchBytes()) : 0;
+  parameters.push_back(uint64_t(work.tiles));
+  // Scratch as a plan has it: full of what other kernels left there, here NaN.
+  parameters.push_back(
+      slot ? reinterpret_cast<uint64_t>(add(slot * work.gridBlocks * work.gridThreads, "scratch", true)) : 0);
+  emulation::Launch launch;
+  launch.grid = {work.gridBlocks};
+  launch.block = {work.gridThreads};
+  launch.parameters = std::as_bytes(std::span(parameters));
+  std::optional<emulation::Fault> fault = machine.refuse(**code, launch);
+  if (!fault)
+    fault = machine.launch(**code, launch);
+  // A byte of a result that nothing wrote has no value.
+  constexpr uint32_t kReader = 2;
+  for (unsigned index = 0; !fault && index < results.size(); ++index) {
+    auto *base = reinterpret_cast<std::byte *>(parameters[inputs.size() + index]);
+    memory.forgetAccesses();
+    if (machine.options.checked && results[index].sizeBytes())
+      fault = memory.touchByWork(base, results[index].sizeBytes(), emulation::kRead, kReader,
+                                 "reading the result");
+    std::memcpy(results[index].data(), base, results[index].sizeBytes());
+  }
+  EXPECT_FALSE(fault) << kernel.op->getName().getStringRef().str() << ": " << (fault ? fault->message() : "");
+  release();
+  return !fault;
+}
+
+} // namespace tcc::test

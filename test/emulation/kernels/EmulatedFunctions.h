@@ -1,0 +1,29 @@
+//===- EmulatedFunctions.h - generated kernels on the machine --*- C++ -*-===//
+#ifndef TCC_TEST_EMULATION_KERNELS_EMULATEDFUNCTIONS_H
+#define TCC_TEST_EMULATION_KERNELS_EMULATEDFUNCTIONS_H
+
+#include "test/emulation/ptx/Program.h"
+#include "test/support/FunctionKernels.h"
+
+namespace tcc::test {
+
+/// Functions whose ops become PTX for one architecture, run by the emulation. Each operand is an allocation of its own,
+/// to the byte.
+class EmulatedFunctions final : public FunctionKernels {
+public:
+  explicit EmulatedFunctions(emulation::MachineOptions options, const std::string &architecture = "sm_90");
+
+  emulation::MachineOptions &options() { return machine.options; }
+
+private:
+  bool load(std::string code) override;
+  bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,
+                 std::vector<train::HostTensor> &results, Placement placement) override;
+
+  emulation::Machine machine;
+  std::unique_ptr<emulation::Program> program;
+};
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_EMULATION_KERNELS_EMULATEDFUNCTIONS_H

@@ -1,0 +1,96 @@
+//===- KernelsTest.cpp - every generated kernel as PTX, on the machine ----===//
+//
+// The cases of test/kernels, compiled for a card. In checked mode each runs with its threads in three orders, which must
+// give one result to the last bit, near the reference's; results lie in memory of their own, and where operands lay. A
+// kernel that reduces nothing has the bits of the CPU's kernel.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/kernels/EmulatedFunctions.h"
+#include "test/kernels/Compare.h"
+#include "test/support/Evaluate.h"
+#include "test/support/RunCompiled.h"
+
+#include <cstdlib>
+
+using namespace mlir;
+using namespace tcc;
+using tcc::emulation::ThreadOrder;
+using tcc::train::HostTensor;
+
+namespace {
+
+func::FuncOp functionOf(ModuleOp module) { return *module.getOps<func::FuncOp>().begin(); }
+
+/// True where every element comes from one scalar program, or from additions in an order that all targets share.
+bool hasOneOrder(ModuleOp module) {
+  bool one = true;
+  module.walk([&](Operation *op) {
+    bool ordered = isa<train::ScatterOp, train::ScatterAddOp>(op);
+    one &= !isa<train::Reducible>(op) && (ordered || !isa<train::LoopKernel>(op));
+  });
+  return one;
+}
+
+/// All of a case's element types with TCC_EMULATED_TYPES=all, else one, which differs from case to case.
+std::vector<std::string> typesOf(const test::Case &c) {
+  std::vector<std::string> types = c.elementTypes();
+  const char *asked = std::getenv("TCC_EMULATED_TYPES");
+  if (types.size() > 1 && !(asked && std::string_view(asked) == "all"))
+    types = {types[c.name.size() % types.size()]};
+  return types;
+}
+
+/// Cases of ops that a plan for a card may hold: Winograd's method is the CPU's own.
+std::vector<test::Case> casesOfCards() {
+  std::vector<test::Case> cases = test::allCases();
+  std::erase_if(cases, [](const test::Case &c) { return c.body.find("train.winograd") != std::string::npos; });
+  return cases;
+}
+
+class EmulatedKernels : public testing::TestWithParam<test::Case> {};
+
+TEST_P(EmulatedKernels, AgreeWithReferenceInEveryOrder) {
+  const test::Case &c = GetParam();
+  test::EmulatedFunctions emulated({true, ThreadOrder::Ascending, 1});
+  test::CompiledFunctions compiled("cpu:v3");
+  struct Typed {
+    OwningOpRef<ModuleOp> module, whole, processor;
+  };
+  std::vector<Typed> all;
+  const std::vector<std::string> types = typesOf(c);
+  for (const std::string &type : types) {
+    all.push_back({test::parseCase(c, type), test::parseCase(c, type), test::parseCase(c, type)});
+    ASSERT_TRUE(all.back().module);
+    emulated.add(*all.back().module);
+    compiled.add(*all.back().processor);
+  }
+  ASSERT_TRUE(emulated.compile());
+  ASSERT_TRUE(compiled.compile());
+  for (auto [type, typed] : llvm::zip_equal(types, all)) {
+    SCOPED_TRACE(type);
+    const std::vector<HostTensor> arguments = test::argumentsOf(c, functionOf(*typed.whole));
+    const std::vector<HostTensor> expected = test::evaluate(functionOf(*typed.whole), arguments);
+    const std::vector<HostTensor> first = emulated.run(*typed.module, arguments);
+    ASSERT_EQ(first.size(), expected.size());
+    for (auto [got, wanted] : llvm::zip_equal(first, expected))
+      test::expectEqual(got, wanted, c);
+    if (hasOneOrder(*typed.whole))
+      for (auto [got, wanted] : llvm::zip_equal(first, compiled.run(*typed.processor, arguments)))
+        test::expectSameBits(got, wanted);
+    for (auto [order, placement] : {std::pair(ThreadOrder::Descending, test::Placement::Aligned),
+                                    std::pair(ThreadOrder::Seeded, test::Placement::InPlace)}) {
+      SCOPED_TRACE(order == ThreadOrder::Seeded ? "seeded" : "descending");
+      emulated.options().order = order;
+      std::vector<HostTensor> again = emulated.run(*typed.module, arguments, placement);
+      ASSERT_EQ(again.size(), first.size());
+      for (auto [got, wanted] : llvm::zip_equal(again, first))
+        test::expectSameBits(got, wanted);
+    }
+    emulated.options().order = ThreadOrder::Ascending;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, EmulatedKernels, testing::ValuesIn(casesOfCards()),
+                         [](const testing::TestParamInfo<test::Case> &info) { return info.param.name; });
+
+} // namespace

@@ -1,0 +1,65 @@
+//===- FunctionKernels.h - the ops of functions as kernels -----*- C++ -*-===//
+#ifndef TCC_TEST_SUPPORT_FUNCTIONKERNELS_H
+#define TCC_TEST_SUPPORT_FUNCTIONKERNELS_H
+
+#include "compiler/codegen/KernelSet.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "test/support/Cases.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace tcc::test {
+
+/// Where the operands of kernels lie. Nothing beside them may be touched.
+enum class Placement {
+  Aligned,     ///< at a multiple of 64 bytes, as in a plan
+  BeforeFence, ///< the last byte is the last that may be read: aligned to elements alone
+  AfterFence,  ///< the first byte is the first that may be read
+  InPlace      ///< aligned, and results lie where operands lay wherever the kernel allows it
+};
+
+/// Functions whose ops become generated kernels, compiled together; a subclass runs them.
+class FunctionKernels {
+public:
+  explicit FunctionKernels(const target::CodeModel &model);
+  virtual ~FunctionKernels();
+
+  /// Makes kernels of @f of `module`: each op becomes one, and so does a `train.fused` as it stands. Composites are
+  /// decomposed first. The module is changed, and must live as long as this.
+  void add(mlir::ModuleOp module);
+
+  /// Compiles what was added; false with a failed expectation where that is not possible.
+  bool compile();
+
+  /// What @f of `module` returns; nothing, with failed expectations, where its kernels cannot be run.
+  std::vector<train::HostTensor> run(mlir::ModuleOp module, llvm::ArrayRef<train::HostTensor> arguments,
+                                     Placement placement = Placement::Aligned);
+
+protected:
+  struct Kernel {
+    mlir::Operation *op;
+    train::FusedOp fused;
+    std::string symbol;
+    codegen::KernelWork work;
+  };
+  virtual bool load(std::string code) = 0;
+  /// Fills `results`, which have their types; false with a failed expectation where that is not possible.
+  virtual bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,
+                         std::vector<train::HostTensor> &results, Placement placement) = 0;
+
+  /// The inputs in whose memory results lie, by result.
+  static llvm::SmallDenseMap<unsigned, unsigned> sharedPlaces(Kernel &kernel, Placement placement);
+
+private:
+  std::unique_ptr<codegen::KernelSet> set;
+  std::map<mlir::Operation *, std::vector<Kernel>> kernels; ///< by module, in the order of its ops
+};
+
+} // namespace tcc::test
+
+#endif // TCC_TEST_SUPPORT_FUNCTIONKERNELS_H
