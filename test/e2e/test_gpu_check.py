@@ -1,0 +1,70 @@
+"""The kit for a machine with a card, run on the stand-in of the driver."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import unittest
+from pathlib import Path
+
+from common import BIN, ROOT, ZOO, EndToEnd
+
+TOOL = ROOT / "tools/gpu-check/gpu_check.py"
+STANDIN = BIN.parent / "emulation"
+
+
+class GpuCheck(EndToEnd):
+    def call(self, *words, driver=True):
+        settings = {"LD_LIBRARY_PATH": str(STANDIN)} if driver else {"LD_LIBRARY_PATH": str(self.folder / "none")}
+        return subprocess.run([sys.executable, *map(str, words)], cwd=self.folder, env=os.environ | settings, capture_output=True, text=True)
+
+    def kit(self):
+        made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "--architectures", "sm_90", "sm_100")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with tarfile.open(self.folder / "kit.tar.xz") as archive:
+            archive.extractall(self.folder)
+        return self.folder / "gpu-kit"
+
+    def test_kit(self):
+        kit = self.kit()
+        good = self.call(kit / "gpu_check.py", "run")
+        self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
+        report = json.loads((self.folder / "gpu-check.json").read_text())
+        self.assertEqual([check["check"] for check in report["checks"]],
+                         ["probes", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32"])
+        self.assertEqual(report["failed"], [])
+        self.assertGreater(report["checks"][0]["passed"], 50)
+        self.assertEqual(len(report["checks"][1]["losses"]), 20)
+
+        # Another curve than PyTorch's is found, and named.
+        path = kit / "models/mlp/expected.json"
+        expected = json.loads(path.read_text())
+        expected["loss"][6] *= 1.01
+        path.write_text(json.dumps(expected))
+        bad = self.call(kit / "gpu_check.py", "run", "--output", "bad.json")
+        self.assertEqual(bad.returncode, 1, bad.stdout + bad.stderr)
+        self.assertRegex(bad.stdout, r"FAIL mlp f32 as PyTorch +loss of step 7: ")
+        self.assertEqual(json.loads((self.folder / "bad.json").read_text())["failed"], ["mlp f32 as PyTorch"])
+
+        # A program that cannot run is one line, too.
+        shutil.copy(path, kit / "models/mlp/tf32.tplan")
+        path.write_text((ZOO / "mlp/expected.json").read_text())
+        bad = self.call(kit / "gpu_check.py", "run", "--output", "bad.json")
+        self.assertRegex(bad.stdout, r"FAIL mlp tf32 near f32 +.*tf32.tplan")
+
+        (self.folder / "none").mkdir()
+        (self.folder / "none/libcuda.so.1").write_text("no library")
+        none = self.call(kit / "gpu_check.py", "run", driver=False)
+        self.assertEqual(none.returncode, 2, none.stdout)
+        self.assertRegex(none.stderr, r"^gpu_check: error: no card to ask: .*libcuda")
+
+    def test_messages(self):
+        made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "mpl")
+        self.assertEqual(made.returncode, 2)
+        self.assertRegex(made.stderr, r"asked for: mlp, mpl")
+        self.assertEqual(self.call(TOOL, "run", "--kit", self.folder).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Checks CUDA plans on a machine with a card, with what a kit brings along: Python's standard library is enough.
+
+    gpu_check.py kit gpu-kit.tar.xz     on the machine that built the project: packs trun, probes, plans and data
+    tar xf gpu-kit.tar.xz && gpu-kit/gpu_check.py run      on the machine with a card: a table, and gpu-check.json
+
+`run` ends with status 0 if everything holds, 1 if something does not, 2 if there is no card to ask.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+STEPS = 20
+RESUMED_AT = 8
+ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
+PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2}  # how far a loss may be from f32's; None: the case's own tolerance
+MOST_KIT_BYTES = 64 << 20
+# Found on every Linux with a driver, and tied to its kernel and loader.
+SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
+# What has met no device, beside the results of this run.
+NEVER_CHECKED = ["single kernels against the reference: only whole models and probes run",
+                 "convolutions on cuDNN, several streams, several cards: the plans do not use them",
+                 "speed beside other systems: the kit holds small models alone"]
+
+
+def fail(message, status=1):
+    print(f"gpu_check: error: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def run(command, seconds, **more):
+    """(status, output of both streams); a status of None says that it did not end in time."""
+    try:
+        done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=seconds, **more)
+    except subprocess.TimeoutExpired as late:
+        return None, (late.stdout or b"").decode(errors="replace")
+    except OSError as problem:
+        return 127, str(problem)
+    return done.returncode, done.stdout.decode(errors="replace")
+
+
+# -- the kit ------------------------------------------------------------------------------------------------------------
+
+
+def libraries_of(program):
+    status, text = run(["ldd", program], 60)
+    if status:
+        fail(f"ldd {program}: {text.strip()}")
+    for line in text.splitlines():
+        name, arrow, rest = line.strip().partition(" => ")
+        path = rest.split(" (")[0]
+        if arrow and path.startswith("/") and not name.startswith(SYSTEM_LIBRARIES):
+            yield name, Path(path)
+
+
+def make_kit(options):
+    for name in ("tcc", "trun", "probes"):
+        if not (options.bin / name).exists():
+            fail(f"{options.bin / name} is missing: cmake --build build --target tcc trun probes")
+    cases = sorted(path.parent for path in options.zoo.glob("*/expected.json"))
+    chosen = [case for case in cases if not options.models or case.name in options.models]
+    if not chosen or len(chosen) < len(options.models):
+        fail(f"{options.zoo} has the models {', '.join(case.name for case in cases) or 'of none'}; asked for: "
+             f"{', '.join(options.models)}", 2)
+    targets = [word for name in options.architectures for word in ("--target", f"cuda:{name}")]
+    with tempfile.TemporaryDirectory(prefix="gpu-kit-") as folder:
+        kit = Path(folder) / "gpu-kit"
+        for name in ("bin", "lib", "models"):
+            (kit / name).mkdir(parents=True)
+        for name in ("trun", "probes"):
+            shutil.copy2(options.bin / name, kit / "bin" / name)
+            for library, path in libraries_of(options.bin / name):
+                shutil.copy2(path, kit / "lib" / library)
+        made = []
+        for case in chosen:
+            to = kit / "models" / case.name
+            to.mkdir()
+            for precision in PRECISIONS if case.name in ("mlp", "nano-gpt") else ["f32"]:
+                status, text = run([options.bin / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "--quiet",
+                                    "--precision", precision, *targets, "-o", to / f"{precision}.tplan"], 900)
+                if status:
+                    fail(f"tcc {case.name} in {precision}: {text.strip()[:500]}")
+                made.append(f"{case.name} {precision}")
+            shutil.copy2(case / "data.safetensors", to)
+            shutil.copy2(case / "expected.json", to)
+        shutil.copy2(__file__, kit / "gpu_check.py")
+        _, version = run([options.bin / "trun", "--version"], 60)
+        facts = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "trun": version.strip(),
+                 "architectures": options.architectures, "plans": made}
+        (kit / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
+        with tarfile.open(options.output, "w:xz", preset=1) as archive:
+            archive.add(kit, "gpu-kit")
+    size = options.output.stat().st_size
+    print(f"{options.output}: {size / 1e6:.1f} MB, {len(made)} plans for {', '.join(options.architectures)}")
+    if size > MOST_KIT_BYTES:
+        fail(f"{options.output} has {size} bytes, more than {MOST_KIT_BYTES}: pack fewer with --models")
+
+
+# -- the checks ---------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    """Runs the kit's programs and collects what they show."""
+
+    def __init__(self, kit, work, seconds):
+        self.kit, self.work, self.seconds = kit, work, seconds
+        self.results = []
+        paths = [str(kit / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+        self.environment = os.environ | {"LD_LIBRARY_PATH": ":".join(reversed([path for path in paths if path]))}
+
+    def program(self, name, *words):
+        return run([self.kit / "bin" / name, *words], self.seconds, env=self.environment)
+
+    def record(self, check, problem, **facts):
+        """`problem`: what is wrong, in one line; empty if nothing is."""
+        self.results.append({"check": check, "ok": not problem, "problem": problem, **facts})
+        shown = ", ".join(f"{key} {value}" for key, value in facts.items() if not isinstance(value, (list, dict)))
+        print(f"{'ok  ' if not problem else 'FAIL'} {check:<34} {problem or shown}", flush=True)
+        return not problem
+
+    def probes(self):
+        status, text = self.program("probes")
+        failed = [line for line in text.splitlines() if line.startswith("FAIL")]
+        passed = sum(line.startswith("ok ") for line in text.splitlines())
+        problem = "" if status == 0 else f"{len(failed)} of {passed + len(failed)} fail: " + "; ".join(failed[:3])
+        if status != 0 and not failed:
+            problem = last_line(text, status)
+        self.record("probes", problem, passed=passed, failed=failed)
+
+    def train(self, model, precision, out, *words):
+        """(problem, lines of metrics, output)."""
+        folder = self.kit / "models" / model
+        target = [folder / f"{precision}.tplan", "--data", folder / "data.safetensors", "--no-shuffle", "--device", "cuda",
+                  "--out", self.work / out]
+        status, text = self.program("trun", *target, *words)
+        if status != 0:
+            return last_line(text, status), [], text
+        lines = [json.loads(line) for line in (self.work / out / "metrics.jsonl").read_text().splitlines()]
+        return "", [line for line in lines if "loss" in line], text
+
+    def model(self, model):
+        expected = json.loads((self.kit / "models" / model / "expected.json").read_text())
+        problem, lines, text = self.train(model, "f32", f"{model}-f32", "--steps", STEPS)
+        worst = 0.0
+        if not problem:
+            problem, worst = compare([line["loss"] for line in lines], expected["loss"], expected["tolerance"])
+        seconds = [line["seconds"] for line in lines[STEPS // 2:]]
+        memory = [line.removeprefix("memory: ") for line in text.splitlines() if line.startswith("memory:")]
+        if not self.record(f"{model} f32 as PyTorch", problem, error=f"{worst:.0e}",
+                           ms_a_step=f"{1e3 * statistics.median(seconds):.3f}" if seconds else None, memory=memory,
+                           losses=[line["loss"] for line in lines]):
+            return
+        problem, again, _ = self.train(model, "f32", f"{model}-again", "--steps", STEPS, "--checkpoint-every", RESUMED_AT)
+        self.record(f"{model} f32 again", problem or differs(lines, again))
+        problem, rest, _ = self.train(model, "f32", f"{model}-rest", "--resume", f"{self.work / f'{model}-again'}@{RESUMED_AT}")
+        self.record(f"{model} f32 resumed", problem or differs(lines[RESUMED_AT:], rest[-(STEPS - RESUMED_AT):]))
+        for precision, most in PRECISIONS.items():
+            if most is None or not (self.kit / "models" / model / f"{precision}.tplan").exists():
+                continue
+            problem, other, _ = self.train(model, precision, f"{model}-{precision}", "--steps", STEPS)
+            worst = 0.0
+            if not problem:
+                problem, worst = compare([line["loss"] for line in other], [line["loss"] for line in lines], most)
+                if not problem and worst == 0:
+                    problem = "every loss is f32's: nothing was rounded"
+            self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}")
+
+
+def last_line(text, status):
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    error = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")
+    return f"{error[:300]} ({'not at an end in time' if status is None else f'status {status}'})"
+
+
+def compare(got, expected, tolerance):
+    """(problem, largest relative error)."""
+    if len(got) < len(expected):
+        return f"{len(got)} losses of {len(expected)}", math.inf
+    worst = 0.0
+    for step, (a, b) in enumerate(zip(got, expected), 1):
+        error = abs(a - b) / max(abs(b), 1e-12)
+        if not error <= tolerance:
+            return f"loss of step {step}: {a:.7g} instead of {b:.7g}", error
+        worst = max(worst, error)
+    return "", worst
+
+
+def differs(lines, again):
+    if len(lines) != len(again):
+        return f"{len(again)} losses instead of {len(lines)}"
+    for one, other in zip(lines, again):
+        if one["loss"] != other["loss"]:
+            return f"loss of step {one['step']}: {other['loss']!r} instead of {one['loss']!r}"
+    return ""
+
+
+def card():
+    fields = "name,driver_version,memory.total,compute_cap"
+    status, text = run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], 60)
+    return dict(zip(fields.split(","), map(str.strip, text.splitlines()[0].split(",")))) if status == 0 and text.strip() else None
+
+
+def check(options):
+    kit = options.kit.resolve()
+    if not (kit / "kit.json").is_file():
+        fail(f"{kit} is no kit: 'gpu_check.py kit' makes one", 2)
+    models = sorted(path.name for path in (kit / "models").iterdir())
+    started = datetime.datetime.now(datetime.timezone.utc)
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as work:
+        bench = Bench(kit, Path(work), options.seconds)
+        status, text = bench.program("probes", "ThePrimaryContextIsOne")
+        if status and any(sign in text for sign in ("no device", "libcuda")):
+            fail(f"no card to ask: {text.splitlines()[0]}; nvidia-smi shows the cards that a driver knows", 2)
+        bench.probes()
+        for model in models:
+            bench.model(model)
+    wrong = [result["check"] for result in bench.results if not result["ok"]]
+    report = {"started": started.isoformat(timespec="seconds"), "card": card(), "kit": json.loads((kit / "kit.json").read_text()),
+              "checks": bench.results, "failed": wrong, "never_checked": NEVER_CHECKED}
+    options.output.write_text(json.dumps(report, indent=1) + "\n")
+    named = report["card"]["name"] if report["card"] else "a card that nvidia-smi does not name"
+    print(f"\n{named}: {len(bench.results) - len(wrong)} of {len(bench.results)} checks hold; {options.output}")
+    for gap in NEVER_CHECKED:
+        print(f"not checked: {gap}")
+    return 1 if wrong else 0
+
+
+def main():
+    root = Path(__file__).resolve().parents[2] if len(Path(__file__).resolve().parents) > 2 else Path.cwd()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    kit = commands.add_parser("kit", help="pack what the check needs")
+    kit.add_argument("output", type=Path)
+    kit.add_argument("--bin", type=Path, default=root / "build/bin")
+    kit.add_argument("--zoo", type=Path, default=root / "test/e2e/zoo", help="folder of models with expected.json")
+    kit.add_argument("--models", nargs="*", default=[], help="some of them; default: all")
+    kit.add_argument("--architectures", nargs="*", default=ARCHITECTURES)
+    test = commands.add_parser("run", help="check this machine's card")
+    test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
+    test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
+    test.add_argument("--seconds", type=float, default=120, help="limit of each program")
+    options = parser.parse_args()
+    if options.command == "kit":
+        make_kit(options)
+        return 0
+    return check(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
