@@ -102,11 +102,11 @@ class Case:
         onnx.save(model, self.folder / "model.onnx")
         write_safetensors(self.folder / "inputs.safetensors", self.inputs)
 
-    def check(self, trun):
+    def check(self, trun, device):
         """None, or what is wrong."""
         out = self.folder / "outputs.safetensors"
         run = subprocess.run([trun, "predict", self.folder / "model.tplan", "--inputs", self.folder / "inputs.safetensors",
-                              "--outputs", out], capture_output=True, text=True, timeout=120)
+                              "--outputs", out, *device], capture_output=True, text=True, timeout=300)
         if run.returncode:
             return f"trun: exit status {run.returncode}: {run.stderr.strip()[:500]}"
         results = read_safetensors(out)
@@ -127,15 +127,16 @@ class Case:
         return None
 
 
-def compile_cases(tcc, cases):
+def compile_cases(tcc, cases, target):
     """{name: message} of those that did not compile."""
     models = [case.folder / "model.onnx" for case in cases]
-    subprocess.run([tcc, *compile_words(["--quiet", "--entry", "predict", *models])], capture_output=True, timeout=1200)
+    words = ["--quiet", "--entry", "predict", *target]
+    subprocess.run([tcc, *compile_words([*words, *models])], capture_output=True, timeout=1200)
     failures = {}
     for case, model in zip(cases, models):
         if model.with_suffix(".tplan").exists():
             continue
-        run = subprocess.run([tcc, *compile_words(["--quiet", "--entry", "predict", model])], capture_output=True, text=True,
+        run = subprocess.run([tcc, *compile_words([*words, model])], capture_output=True, text=True,
                              timeout=300)
         if run.returncode:
             crash = f"crash, exit status {run.returncode}: " if run.returncode < 0 else ""
@@ -147,12 +148,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True, type=pathlib.Path)
     parser.add_argument("--only", default="", help="regular expression")
+    parser.add_argument("--target", help="of tcc: cuda:sm_90")
+    parser.add_argument("--device", help="of trun: cuda")
     parser.add_argument("-j", type=int, default=2)
     parser.add_argument("--keep", type=pathlib.Path, help="leave models, plans and data in this folder")
     parser.add_argument("--list-skipped", action="store_true")
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    target = ["--target", options.target] if options.target else []
+    device = ["--device", options.device] if options.device else []
     from onnx.backend.test.case.node import collect_testcases
     every = collect_testcases(None)
     skipped = {case.name: reason for case in every if (reason := reason_to_skip(case))}
@@ -168,10 +173,10 @@ def main():
         failures = {}
         with concurrent.futures.ThreadPoolExecutor(options.j) as pool:
             groups = [cases[i:i + 25] for i in range(0, len(cases), 25)]
-            for found in pool.map(lambda group: compile_cases(options.bin / "tcc", group), groups):
+            for found in pool.map(lambda group: compile_cases(options.bin / "tcc", group, target), groups):
                 failures.update(found)
             compiled = [case for case in cases if case.name not in failures]
-            for case, problem in zip(compiled, pool.map(lambda case: case.check(options.bin / "trun"), compiled)):
+            for case, problem in zip(compiled, pool.map(lambda case: case.check(options.bin / "trun", device), compiled)):
                 if problem:
                     failures[case.name] = problem
     for name, problem in sorted(failures.items()):

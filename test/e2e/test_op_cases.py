@@ -59,9 +59,9 @@ class Check:
             self.problem = f"the case itself: {type(problem).__name__}: {str(problem)[:400]}"
         return self
 
-    def check_values(self, trun):
+    def check_values(self, trun, device):
         run = subprocess.run([trun, "predict", self.folder / "values.tplan", "--inputs", self.folder / "inputs.safetensors",
-                              "--outputs", self.folder / "out.safetensors"], capture_output=True, text=True, timeout=120)
+                              "--outputs", self.folder / "out.safetensors", *device], capture_output=True, text=True, timeout=300)
         if run.returncode:
             return f"trun: exit status {run.returncode}: {run.stderr.strip()[:400]}"
         results = read_safetensors(self.folder / "out.safetensors")
@@ -80,11 +80,11 @@ class Check:
                 return f"{name}: " + " | ".join(str(problem).split("\n")[2:9])
         return None
 
-    def check_convention(self, trun):
+    def check_convention(self, trun, device):
         """Gradients where there is no derivative, against those that the case holds."""
         save(self.folder / "feeds.safetensors", self.feeds)
         run = subprocess.run([trun, "gradients", self.folder / "gradients.tplan", "--inputs", self.folder / "feeds.safetensors",
-                              "--outputs", self.folder / "out.safetensors"], capture_output=True, text=True, timeout=120)
+                              "--outputs", self.folder / "out.safetensors", *device], capture_output=True, text=True, timeout=300)
         if run.returncode:
             return f"trun gradients: exit status {run.returncode}: {run.stderr.strip()[:400]}"
         results = read_safetensors(self.folder / "out.safetensors")
@@ -108,14 +108,14 @@ def failure(status, err):
     return "tcc: " + crash + re.sub(r"/\S*/\d{4}/", "", err.strip())[:600]
 
 
-def compile_group(tcc, group, model, entry):
+def compile_group(tcc, group, model, words):
     """{check: message} of those that do not compile."""
     paths = [check.folder / model for check in group]
-    command(tcc, "--quiet", "--entry", entry, *paths)
+    command(tcc, "--quiet", *words, *paths)
     failures = {}
     for check, path in zip(group, paths):
         if not path.with_suffix(".tplan").exists():
-            status, _, err = command(tcc, "--quiet", "--entry", entry, path)
+            status, _, err = command(tcc, "--quiet", *words, path)
             if status:
                 failures[check] = failure(status, err)
     return failures
@@ -163,6 +163,8 @@ def guarded(work):
 def run_checks(checks, options):
     """{name: message} of values, and of gradients."""
     tcc, trun = options.bin / "tcc", options.bin / "trun"
+    target = ["--target", options.target] if options.target else []
+    device = ["--device", options.device] if options.device else []
     values, gradients = {}, {}
 
     def in_groups(work, selected):
@@ -177,14 +179,14 @@ def run_checks(checks, options):
         made = [check for check in checks if not check.problem]
         values = {c: c.problem for c in checks if c.problem}
         if not options.gradients:
-            values |= in_groups(lambda g: compile_group(tcc, g, "values.onnx", "predict"), made)
-            values |= one_by_one(lambda c: c.check_values(trun), [c for c in made if c not in values])
+            values |= in_groups(lambda g: compile_group(tcc, g, "values.onnx", ["--entry", "predict", *target]), made)
+            values |= one_by_one(lambda c: c.check_values(trun, device), [c for c in made if c not in values])
         smooth = [c for c in made if c.differentiated and c.case.gradients is None]
         chosen = [c for c in made if c.differentiated and c.case.gradients is not None]
         if not options.values:
             gradients |= in_groups(lambda g: gradcheck_group(tcc, g), smooth)
-            gradients |= in_groups(lambda g: compile_group(tcc, g, "gradients.onnx", "gradients"), chosen)
-            gradients |= one_by_one(lambda c: c.check_convention(trun), [c for c in chosen if c not in gradients])
+            gradients |= in_groups(lambda g: compile_group(tcc, g, "gradients.onnx", ["--entry", "gradients", *target]), chosen)
+            gradients |= one_by_one(lambda c: c.check_convention(trun, device), [c for c in chosen if c not in gradients])
     return values, gradients, len(smooth) + len(chosen)
 
 
@@ -192,6 +194,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", required=True, type=pathlib.Path)
     parser.add_argument("--only", default="", help="regular expression on the case's name")
+    parser.add_argument("--target", help="of tcc: cuda:sm_90; gradients without a convention are those of this machine")
+    parser.add_argument("--device", help="of trun: cuda")
     parser.add_argument("-j", type=int, default=2)
     parser.add_argument("--values", action="store_true", help="values alone")
     parser.add_argument("--gradients", action="store_true", help="gradients alone")
