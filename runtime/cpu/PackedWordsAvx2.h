@@ -60,6 +60,8 @@ TCC_AVX2 inline void storeSums(char *to, int64_t count, __m256 sum, Store how) {
 
 /// `whole` in as few parts as `most` allows, of sizes that differ by one at most: the first one's size.
 inline constexpr int64_t firstPart(int64_t whole, int64_t most) {
+  if (whole <= most)
+    return whole;
   int64_t parts = (whole + most - 1) / most;
   return (whole + parts - 1) / parts;
 }
