@@ -72,6 +72,15 @@ enum cublasLtReductionScheme_t : int {
   CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE = 4,
 };
 
+/// How an algorithm is configured.
+enum cublasLtMatmulAlgoConfigAttributes_t : int {
+  CUBLASLT_ALGO_CONFIG_ID = 0,               ///< int32_t
+  CUBLASLT_ALGO_CONFIG_TILE_ID = 1,          ///< uint32_t
+  CUBLASLT_ALGO_CONFIG_SPLITK_NUM = 2,       ///< int32_t, parts of K
+  CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME = 3, ///< uint32_t, one cublasLtReductionScheme_t
+};
+
+/// Its bytes may be stored, and used again with the same version of the library.
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];
 };
@@ -108,6 +117,14 @@ struct cublasLtMatmulHeuristicResult_t {
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,           \
      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, cublasLtMatmulPreference_t preference, int asked,             \
      cublasLtMatmulHeuristicResult_t *results, int *found))                                                            \
+  X(algoConfigGetAttribute, cublasLtMatmulAlgoConfigGetAttribute,                                                      \
+    (const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,      \
+     size_t *written))                                                                                                 \
+  /* Whether the device runs an algorithm for a product, and in how much workspace; `result->algo` stays */            \
+  X(algoCheck, cublasLtMatmulAlgoCheck,                                                                                \
+    (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,           \
+     cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algo,                             \
+     cublasLtMatmulHeuristicResult_t *result))                                                                         \
   /* D = alpha · op(A) · op(B) + beta · C; alpha and beta lie in the host's memory */                                  \
   X(matmul, cublasLtMatmul,                                                                                            \
     (cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha, const void *a,                             \

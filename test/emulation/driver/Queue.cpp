@@ -119,7 +119,8 @@ std::optional<Fault> Queue::run(Entry &entry, WorkId id) {
   if (fault)
     return fault;
   entry.done = true;
-  entry.ranAt = ++executed;
+  executed += entry.task.ticks + (entry.task.ticks > 1 ? (id * 2654435761 >> 7) % 4 : 0); // no two runs take the same time
+  entry.ranAt = executed;
   entry.task.run = nullptr;
   while (unfinished < first + entries.size() && isDone(unfinished))
     ++unfinished;
@@ -196,6 +197,12 @@ std::optional<Fault> Queue::finishAll() {
   return finish(all);
 }
 
+uint64_t Queue::ranAt(WorkId id) const {
+  if (id >= first)
+    return entries[id - first].ranAt;
+  return first - id <= retiredAt.size() ? retiredAt[retiredAt.size() - (first - id)] : 0;
+}
+
 void Queue::know(WorkId id) {
   if (id < first || entries[id - first].known)
     return;
@@ -208,10 +215,14 @@ void Queue::know(WorkId id) {
 
 void Queue::retire() {
   while (!entries.empty() && entries.front().known && entries.front().done) {
+    retiredAt.push_back(entries.front().ranAt);
     entries.pop_front();
     ++first;
   }
   unfinished = std::max(unfinished, first);
+  constexpr size_t kRemembered = 4096;
+  if (retiredAt.size() > kRemembered)
+    retiredAt.erase(retiredAt.begin(), retiredAt.end() - kRemembered);
   std::erase_if(knownLater, [&](WorkId id) { return id < first; });
 }
 

@@ -25,6 +25,7 @@ struct Task {
   void *pinnedTo = nullptr;         ///< or writes
   uint64_t pinnedBytes = 0;
   const void *owner = nullptr; ///< the module whose kernel it runs
+  uint64_t ticks = 1;          ///< between events around it, and up to three more
 };
 
 using WorkId = uint64_t; ///< counts from 1 and never again from there
@@ -43,8 +44,8 @@ public:
   std::optional<Fault> progress();
   bool isDone(WorkId id) const { return id < first || entries[id - first].done; }
   bool isPending(const std::function<bool(const Task &)> &which) const;
-  /// Where in the order of execution it ran, for the time between events.
-  uint64_t ranAt(WorkId id) const { return id < first ? 0 : entries[id - first].ranAt; }
+  /// When it was done, in ticks, for the time between events.
+  uint64_t ranAt(WorkId id) const;
 
   bool isBefore(uint32_t earlier, uint32_t later) const override;
 
@@ -69,6 +70,7 @@ private:
   Memory &memory;
   std::mt19937_64 random;
   std::deque<Entry> entries;
+  std::deque<uint64_t> retiredAt; ///< of the last work before `first`
   WorkId first = 1, unfinished = 1; ///< all before `first` is known to the host; all before `unfinished` is done
   WorkId stampBase = 0;             ///< shadow memory's numbers are ids less this
   uint64_t executed = 0;

@@ -30,6 +30,7 @@ struct StandInOptions {
   uint64_t memoryBytes = 8ull << 30; ///< of the device
   int devices = 1;
   int version = 13000; ///< of the driver
+  int blasVersion = 130100; ///< of cuBLASLt
   /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
   /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;

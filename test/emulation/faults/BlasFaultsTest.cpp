@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
+#include <set>
 
 using namespace tcc::cuda::api;
 using namespace tcc::emulation;
@@ -23,7 +24,7 @@ struct Product {
   cudaDataType type = CUDA_R_32F, result = CUDA_R_32F;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   uint64_t workspaceBytes = 0;
-  uint32_t alignment = 256;
+  uint32_t alignment = 256, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t desc = nullptr;
@@ -42,6 +43,7 @@ struct Product {
     cublasLtMatmulPreference_t preference = nullptr;
     cublasLtMatmulPreferenceCreate(&preference);
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspaceBytes, 8);
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, 4);
     for (int i = 0; i < 4; ++i)
       cublasLtMatmulPreferenceSetAttribute(
           preference, static_cast<cublasLtMatmulPreferenceAttributes_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i),
@@ -171,6 +173,23 @@ const Planted kPlanted[] = {
        cuCtxSynchronize();
        other.close();
        p.close();
+     }},
+    {"AlgorithmOfAnotherVersion", "misuse",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       Extra c(256);
+       Product p;
+       p.open();
+       const cublasLtMatmulAlgo_t stored = p.found.algo;
+       p.close();
+       if (wrong)
+         standIn().options.blasVersion += 100;
+       Product again;
+       again.open();
+       again.found.algo = stored;
+       again.submit(s.a, s.b, c.address, s.one);
+       cuCtxSynchronize();
+       again.close();
      }},
     {"LessAlignedThanPromised", "misaligned",
      [](Scene &s, bool wrong) {
@@ -339,6 +358,36 @@ TEST(Blas, MultipliesEveryType) {
         expectExact(p, form & 2);
       }
     }
+}
+
+// Only the preference's mask leaves out sums whose order changes from call to call.
+TEST(Blas, SumsInPlaceHaveNoFixedOrder) {
+  for (uint32_t schemes : {uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), 7u}) {
+    Scene scene(1);
+    std::set<std::vector<float>> results;
+    {
+      Product p;
+      p.m = 16, p.n = 1, p.k = 4096;
+      p.workspaceBytes = 4096;
+      p.schemes = schemes;
+      Extra a(p.m * p.k * 4), b(p.k * 4), c(256), workspace(4096);
+      std::vector<float> left(p.m * p.k), right(p.k, 1), got(p.m);
+      for (size_t i = 0; i < left.size(); ++i)
+        left[i] = 1 / float(i + 1);
+      cuMemcpyHtoDAsync_v2(a.address, left.data(), left.size() * 4, scene.one);
+      cuMemcpyHtoDAsync_v2(b.address, right.data(), p.k * 4, scene.one);
+      p.open();
+      for (int run = 0; run < 8; ++run) {
+        p.submit(a.address, b.address, c.address, scene.one, workspace.address);
+        cuMemcpyDtoHAsync_v2(got.data(), c.address, p.m * 4, scene.one);
+        cuStreamSynchronize(scene.one);
+        results.insert(got);
+      }
+      p.close();
+    }
+    EXPECT_EQ(results.size(), schemes == 7 ? 2u : 1u);
+    EXPECT_EQ(Scene::faults(), "");
+  }
 }
 
 TEST(Blas, RoundsOperandsToTf32) {

@@ -1,0 +1,201 @@
+//===- BlasArithmetic.cpp - what a product of cuBLASLt computes ----------===//
+#include "test/emulation/driver/BlasArithmetic.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+using namespace tcc::cuda::api;
+
+namespace tcc::emulation {
+
+namespace {
+float rounded16(uint16_t bits, cudaDataType type) {
+  if (type == CUDA_R_16BF) {
+    uint32_t word = uint32_t(bits) << 16;
+    float value;
+    std::memcpy(&value, &word, 4);
+    return value;
+  }
+  _Float16 value;
+  std::memcpy(&value, &bits, 2);
+  return static_cast<float>(value);
+}
+
+double load(const void *from, uint64_t index, cudaDataType type) {
+  switch (type) {
+  case CUDA_R_64F:
+    return static_cast<const double *>(from)[index];
+  case CUDA_R_32F:
+    return static_cast<const float *>(from)[index];
+  default:
+    return rounded16(static_cast<const uint16_t *>(from)[index], type);
+  }
+}
+
+void store(void *to, uint64_t index, double value, cudaDataType type) {
+  switch (type) {
+  case CUDA_R_64F:
+    static_cast<double *>(to)[index] = value;
+    return;
+  case CUDA_R_32F:
+    static_cast<float *>(to)[index] = static_cast<float>(value);
+    return;
+  case CUDA_R_16F: {
+    auto narrow = static_cast<_Float16>(static_cast<float>(value));
+    std::memcpy(static_cast<uint16_t *>(to) + index, &narrow, 2);
+    return;
+  }
+  default: {
+    auto single = static_cast<float>(value);
+    uint32_t word;
+    std::memcpy(&word, &single, 4);
+    static_cast<uint16_t *>(to)[index] =
+        std::isnan(single) ? 0x7fff : static_cast<uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
+  }
+  }
+}
+
+/// To 10 bits of mantissa, to the nearest even.
+float toTf32(float value) {
+  uint32_t word;
+  std::memcpy(&word, &value, 4);
+  if (std::isfinite(value))
+    word = (word + 0xfff + (word >> 13 & 1)) & ~0x1fffu;
+  std::memcpy(&value, &word, 4);
+  return value;
+}
+
+std::optional<Fault> touchAll(Memory &memory, void *base, const BlasObject &l, AccessKind kind, uint32_t work,
+                              const char *what) {
+  auto *bytes = static_cast<std::byte *>(base);
+  const bool dense = l.ld == int64_t(l.rows);
+  for (int64_t batch = 0; batch < l.batch; ++batch)
+    for (uint64_t column = 0; column < (dense ? 1 : l.columns); ++column) {
+      auto at = static_cast<uint64_t>(batch * l.stride + int64_t(column) * l.ld);
+      if (auto fault = memory.touchByWork(bytes + at * bytesOf(l.type),
+                                          (dense ? l.columns : 1) * l.rows * bytesOf(l.type), kind, work, what))
+        return fault;
+    }
+  return std::nullopt;
+}
+} // namespace
+
+size_t bytesOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
+
+uint64_t spanOf(const BlasObject &l) {
+  return (static_cast<uint64_t>(l.batch - 1) * static_cast<uint64_t>(l.stride) +
+          (l.columns - 1) * static_cast<uint64_t>(l.ld) + l.rows) *
+         bytesOf(l.type);
+}
+
+Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, const BlasObject &c,
+              const BlasObject &dOut) {
+  Shape s;
+  auto turned = [](const BlasObject &layout, bool transposed) {
+    return transposed ? std::pair(layout.columns, layout.rows) : std::pair(layout.rows, layout.columns);
+  };
+  auto [m, k] = turned(a, desc.transA);
+  auto [k2, n] = turned(b, desc.transB);
+  s.m = m, s.n = n, s.k = k;
+  const bool isDouble = desc.computeType == CUBLAS_COMPUTE_64F;
+  const cudaDataType scale = isDouble ? CUDA_R_64F : CUDA_R_32F;
+  if (k != k2 || dOut.rows != m || dOut.columns != n || c.rows != m || c.columns != n)
+    s.wrong = fmt::format("op(A) is {}x{}, op(B) {}x{}, C {}x{}, D {}x{}", m, k, k2, n, c.rows, c.columns, dOut.rows,
+                          dOut.columns);
+  else if (a.batch != b.batch || a.batch != dOut.batch || a.batch != c.batch)
+    s.wrong = fmt::format("batches of {}, {}, {} and {}", a.batch, b.batch, c.batch, dOut.batch);
+  else if (desc.scaleType != scale)
+    s.wrong = "a scale type that does not belong to the compute type";
+  else if (a.type != b.type || c.type != dOut.type ||
+           !(isDouble ? a.type == CUDA_R_64F && c.type == CUDA_R_64F
+                      : (a.type == CUDA_R_32F && c.type == CUDA_R_32F) ||
+                            ((a.type == CUDA_R_16BF || a.type == CUDA_R_16F) &&
+                             desc.computeType == CUBLAS_COMPUTE_32F && (c.type == a.type || c.type == CUDA_R_32F))))
+    s.wrong = fmt::format("types {}, {} -> {} with compute type {}", int(a.type), int(b.type), int(dOut.type),
+                          int(desc.computeType));
+  for (const BlasObject *layout : {&a, &b, &c, &dOut})
+    if (s.wrong.empty() && (layout->ld < int64_t(layout->rows) ||
+                            (layout->batch > 1 && layout->stride < layout->ld * int64_t(layout->columns))))
+      s.wrong = fmt::format("a matrix of {}x{} with ld {} and batch stride {}", layout->rows, layout->columns,
+                            layout->ld, layout->stride);
+  return s;
+}
+
+uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts) {
+  uint64_t digest = uint64_t(desc.computeType) * 31 + uint64_t(desc.scaleType) * 7 + desc.transA * 2 + desc.transB;
+  for (const BlasObject *l : layouts)
+    for (uint64_t word :
+         {uint64_t(l->type), l->rows, l->columns, uint64_t(l->ld), uint64_t(l->batch), uint64_t(l->stride)})
+      digest = (digest ^ word) * 0x100000001b3;
+  return digest;
+}
+
+std::optional<Fault> Product::run(uint32_t work) const {
+  Memory &memory = standIn().machine.memory();
+  const char *what = "cublasLtMatmul";
+  for (auto [from, layout] : {std::pair(pointers[0], &a), std::pair(pointers[1], &b), std::pair(pointers[2], &c)})
+    if (from && (from != pointers[2] || beta != 0))
+      if (auto fault = touchAll(memory, const_cast<void *>(from), *layout, kRead, work, what))
+        return fault;
+  if (auto fault = touchAll(memory, result, d, kWrite, work, what))
+    return fault;
+  if (workspaceBytes) {
+    if (auto fault = memory.touchByWork(workspace, workspaceBytes, kWrite, work, what))
+      return fault;
+    std::memset(workspace, 0xff, workspaceBytes);
+  }
+  for (uint64_t batch = 0; batch < uint64_t(d.batch); ++batch)
+    multiply(batch, work);
+  return std::nullopt;
+}
+
+void Product::multiply(uint64_t batch, uint32_t work) const {
+  auto place = [&](const void *base, const BlasObject &l) {
+    return static_cast<const std::byte *>(base) + static_cast<uint64_t>(l.stride) * batch * bytesOf(l.type);
+  };
+  const void *from = place(pointers[0], a), *with = place(pointers[1], b), *added = place(pointers[2], c);
+  void *to = const_cast<std::byte *>(place(result, d));
+  const bool tf32 = desc.computeType == CUBLAS_COMPUTE_32F_FAST_TF32, isDouble = desc.computeType == CUBLAS_COMPUTE_64F;
+  // Rows of op(A) and columns of op(B), as the compute type takes them.
+  std::vector<double> left(shape.m * shape.k), right(shape.k * shape.n);
+  for (uint64_t i = 0; i < shape.m; ++i)
+    for (uint64_t p = 0; p < shape.k; ++p) {
+      double value = load(from, desc.transA ? p + i * uint64_t(a.ld) : i + p * uint64_t(a.ld), a.type);
+      left[i * shape.k + p] = tf32 ? toTf32(float(value)) : value;
+    }
+  for (uint64_t j = 0; j < shape.n; ++j)
+    for (uint64_t p = 0; p < shape.k; ++p) {
+      double value = load(with, desc.transB ? j + p * uint64_t(b.ld) : p + j * uint64_t(b.ld), b.type);
+      right[j * shape.k + p] = tf32 ? toTf32(float(value)) : value;
+    }
+  const uint64_t part = (shape.k + parts - 1) / parts;
+  const bool backwards = anyOrder && (standIn().options.machine.seed * 31 + work) * 2654435761 >> 13 & 1;
+  for (uint64_t j = 0; j < shape.n; ++j)
+    for (uint64_t i = 0; i < shape.m; ++i) {
+      const double *x = &left[i * shape.k], *y = &right[j * shape.k];
+      double sum = 0;
+      for (uint64_t number = 0; number * part < shape.k; ++number) {
+        const uint64_t begin = (backwards ? (shape.k - 1) / part - number : number) * part;
+        const uint64_t end = std::min(shape.k, begin + part);
+        if (isDouble) {
+          double one = 0;
+          for (uint64_t p = begin; p < end; ++p)
+            one = std::fma(x[p], y[p], one);
+          sum += one;
+        } else {
+          float one = 0; // a product of two f32 is exact in f64: each step rounds once, as an fma does
+          for (uint64_t p = begin; p < end; ++p)
+            one = float(x[p] * y[p] + double(one));
+          sum = float(float(sum) + one);
+        }
+      }
+      const uint64_t at = i + j * uint64_t(d.ld);
+      double value = alpha * sum;
+      if (beta != 0)
+        value += beta * load(added, i + j * uint64_t(c.ld), c.type);
+      store(to, at, value, d.type);
+    }
+}
+
+} // namespace tcc::emulation

@@ -1,0 +1,51 @@
+//===- BlasArithmetic.h - what a product of cuBLASLt computes ------------===//
+//
+// Shapes that the documentation allows (cuBLAS, "cublasLtMatmul"), and the arithmetic of the stand-in: sums in the
+// compute type, in parts of K where the algorithm has some.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TEST_EMULATION_DRIVER_BLASARITHMETIC_H
+#define TCC_TEST_EMULATION_DRIVER_BLASARITHMETIC_H
+
+#include "test/emulation/driver/StandIn.h"
+
+#include <initializer_list>
+
+namespace tcc::emulation {
+
+/// The product that a description and four layouts make.
+struct Shape {
+  uint64_t m = 0, n = 0, k = 0;
+  std::string wrong; ///< empty: it is one that the documentation allows
+};
+
+Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, const BlasObject &c,
+              const BlasObject &d);
+
+/// Equal for products that the library is told the same of.
+uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts);
+
+size_t bytesOf(cuda::api::cudaDataType type);
+/// Bytes from the first element of a matrix, or batch of matrices, to its last.
+uint64_t spanOf(const BlasObject &layout);
+
+/// A submitted product, as it runs.
+struct Product {
+  BlasObject desc, a, b, c, d;
+  Shape shape;
+  const void *pointers[3] = {}; ///< A, B, C
+  void *result = nullptr, *workspace = nullptr;
+  double alpha = 1, beta = 0;
+  uint64_t parts = 1, workspaceBytes = 0;
+  bool anyOrder = false; ///< of the parts
+
+  /// Touches the operands, fills the workspace with NaN, multiplies.
+  std::optional<Fault> run(uint32_t work) const;
+
+private:
+  void multiply(uint64_t batch, uint32_t work) const;
+};
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_BLASARITHMETIC_H
