@@ -19,6 +19,7 @@
 #ifndef TCC_RUNTIME_DEVICE_H
 #define TCC_RUNTIME_DEVICE_H
 
+#include "runtime/Algorithms.h"
 #include "runtime/plan/PlanFile.h"
 #include "support/ByteSink.h"
 
@@ -55,6 +56,7 @@ struct DeviceCapabilities {
   DeviceMemory memory = DeviceMemory::Host;
   bool executes = true;      ///< false: run checks the entry and computes nothing
   bool asynchronous = false; ///< submitted work may still be under way when the call returns
+  bool choosesAlgorithms = false; ///< of a library, within the plan's bounds: see algorithms()
   unsigned threads = 1;      ///< workers of the host that run kernels
 };
 
@@ -94,6 +96,9 @@ public:
 
   /// Bytes that the library took for itself when the device was made (primitives, their code, its own pages), measured.
   virtual uint64_t libraryBytes() const { return 0; }
+
+  /// What the library chose for the plan's calls when the device was made.
+  virtual Algorithms algorithms() const { return {}; }
 
   /// The index of the entry of that name. Error: the plan has none.
   Expected<uint32_t> findEntry(const std::string &name) const;
@@ -188,6 +193,8 @@ struct DeviceOptions {
   std::string name;          ///< a registered name, "cpu"; empty: the one of the plan's target
   unsigned threads = 0;      ///< 0: as many as this process may use; the count changes the transient arena, no result
   bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
+  Algorithms recorded = {};  ///< of the run that goes on, which a device that chooses takes again; empty: none
+  bool tune = false;         ///< time the algorithms of each call and take the fastest, instead of recorded ones
 };
 
 } // namespace tcc::runtime

@@ -5,8 +5,9 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/BlasProduct.h"
 
+#include "runtime/plan/DType.h"
+
 #include <algorithm>
-#include <array>
 
 namespace tcc::cuda {
 
@@ -30,10 +31,22 @@ uint32_t alignmentOf(api::CUdeviceptr address) {
   return static_cast<uint32_t>(std::min<api::CUdeviceptr>(256, address & (~address + 1)));
 }
 
+/// Schemes whose sums have a fixed order, besides products in one part. Of the others the documentation says that parts
+/// are added in the result's memory or type, which rounds more often.
+constexpr uint32_t kFixedOrder = api::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+
+bool hasFixedOrder(const BlasLibrary &library, const api::cublasLtMatmulAlgo_t &algo) {
+  uint32_t scheme = 0;
+  size_t written = 0;
+  return library->algoConfigGetAttribute(&algo, api::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme,
+                                         &written) == api::CUBLAS_STATUS_SUCCESS &&
+         (scheme & ~kFixedOrder) == 0;
+}
+
 } // namespace
 
-Expected<BlasProduct> BlasProduct::prepare(std::shared_ptr<const BlasLibrary> shared, api::cublasLtHandle_t handle,
-                                           const plan::MatmulCall &call, const BlasOperands &operands) {
+Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> shared, api::cublasLtHandle_t handle,
+                                            const plan::MatmulCall &call, const BlasOperands &operands) {
   const BlasLibrary &library = *shared;
   auto type = typeOf(call.dtype());
   auto resultType = typeOf(call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype());
@@ -42,24 +55,25 @@ Expected<BlasProduct> BlasProduct::prepare(std::shared_ptr<const BlasLibrary> sh
   BlasProduct product;
   product.library = shared;
   product.handle = handle;
+  product.call = call;
   product.operands = operands;
-  product.accumulate = call.accumulate();
   product.isDouble = *type == api::CUDA_R_64F;
 
   api::cublasLtMatmulDesc_t desc = nullptr;
   api::cublasComputeType_t compute = product.isDouble ? api::CUBLAS_COMPUTE_64F
                                      : call.tf32()    ? api::CUBLAS_COMPUTE_32F_FAST_TF32
                                                       : api::CUBLAS_COMPUTE_32F;
-  if (Status status = library.check(
-          library->descCreate(&desc, compute, product.isDouble ? api::CUDA_R_64F : api::CUDA_R_32F), "describing a product");
+  if (Status status =
+          library.check(library->descCreate(&desc, compute, product.isDouble ? api::CUDA_R_64F : api::CUDA_R_32F),
+                        "describing a product");
       !status.ok())
     return status;
   product.desc.reset(desc, [shared](api::cublasLtMatmulDesc_t made) { (void)(*shared)->descDestroy(made); });
   for (auto [attribute, transposed] : {std::pair(api::CUBLASLT_MATMUL_DESC_TRANSA, call.trans_b()),
                                        std::pair(api::CUBLASLT_MATMUL_DESC_TRANSB, call.trans_a())}) {
     int32_t operation = transposed ? api::CUBLAS_OP_T : api::CUBLAS_OP_N;
-    if (Status status =
-            library.check(library->descSetAttribute(desc, attribute, &operation, sizeof operation), "describing a product");
+    if (Status status = library.check(library->descSetAttribute(desc, attribute, &operation, sizeof operation),
+                                      "describing a product");
         !status.ok())
       return status;
   }
@@ -68,74 +82,115 @@ Expected<BlasProduct> BlasProduct::prepare(std::shared_ptr<const BlasLibrary> sh
   auto layout = [&](api::cudaDataType element, int64_t rows, int64_t columns,
                     Owned<api::cublasLtMatrixLayout_t> &into) -> Status {
     api::cublasLtMatrixLayout_t made = nullptr;
-    if (Status status = library.check(library->layoutCreate(&made, element, static_cast<uint64_t>(columns),
-                                                            static_cast<uint64_t>(rows), columns),
-                                      "describing a matrix");
+    if (Status status = library.check(
+            library->layoutCreate(&made, element, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), columns),
+            "describing a matrix");
         !status.ok())
       return status;
     into.reset(made, [shared](api::cublasLtMatrixLayout_t old) { (void)(*shared)->layoutDestroy(old); });
     auto batch = static_cast<int32_t>(call.batch());
     int64_t stride = rows * columns;
-    Status status = library.check(
-        library->layoutSetAttribute(made, api::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch), "describing a batch");
-    return status.ok() ? library.check(library->layoutSetAttribute(made, api::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                                                   &stride, sizeof stride),
-                                       "describing a batch")
-                       : status;
+    Status status =
+        library.check(library->layoutSetAttribute(made, api::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
+                      "describing a batch");
+    return status.ok()
+               ? library.check(library->layoutSetAttribute(made, api::CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                                           &stride, sizeof stride),
+                               "describing a batch")
+               : status;
   };
-  Status status = layout(*type, call.trans_b() ? call.n() : call.k(), call.trans_b() ? call.k() : call.n(), product.layoutOfA);
+  Status status =
+      layout(*type, call.trans_b() ? call.n() : call.k(), call.trans_b() ? call.k() : call.n(), product.layoutOfA);
   if (status.ok())
-    status = layout(*type, call.trans_a() ? call.k() : call.m(), call.trans_a() ? call.m() : call.k(), product.layoutOfB);
+    status =
+        layout(*type, call.trans_a() ? call.k() : call.m(), call.trans_a() ? call.m() : call.k(), product.layoutOfB);
   if (status.ok())
     status = layout(*resultType, call.m(), call.n(), product.layoutOfC);
-  if (!status.ok())
-    return status;
+  return status.ok() ? Expected<BlasProduct>(std::move(product)) : status;
+}
 
+std::string BlasProduct::text() const {
+  const plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
+  return fmt::format("{} x {} x {} x {}, {}{} x {}{} -> {}{}{}, workspace {}, aligned {} {} {}", call.batch(), call.m(),
+                     call.n(), call.k(), plan::DType_Name(call.dtype()), call.trans_a() ? " transposed" : "",
+                     plan::DType_Name(call.dtype()), call.trans_b() ? " transposed" : "", plan::DType_Name(result),
+                     call.tf32() ? " in TF32" : "", call.accumulate() ? ", added" : "", call.library_scratch_bytes(),
+                     alignmentOf(operands.a), alignmentOf(operands.b), alignmentOf(operands.c));
+}
+
+Expected<std::vector<BlasAlgorithm>> BlasProduct::candidates(int most) const {
+  const std::shared_ptr<const BlasLibrary> shared = library;
   api::cublasLtMatmulPreference_t made = nullptr;
-  if (status = library.check(library->preferenceCreate(&made), "asking for an algorithm"); !status.ok())
+  Status status = library->check((*library)->preferenceCreate(&made), "asking for an algorithm");
+  if (!status.ok())
     return status;
   Owned<api::cublasLtMatmulPreference_t> preference(
       made, [shared](api::cublasLtMatmulPreference_t old) { (void)(*shared)->preferenceDestroy(old); });
   auto prefer = [&](api::cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     if (status.ok())
-      status = library.check(library->preferenceSetAttribute(made, attribute, &value, sizeof value), "asking for an algorithm");
+      status = library->check((*library)->preferenceSetAttribute(made, attribute, &value, sizeof value),
+                              "asking for an algorithm");
   };
   prefer(api::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(call.library_scratch_bytes()));
-  prefer(api::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(api::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  prefer(api::CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kFixedOrder);
   prefer(api::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignmentOf(operands.b));
   prefer(api::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignmentOf(operands.a));
   prefer(api::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignmentOf(operands.c));
   prefer(api::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignmentOf(operands.c));
   if (!status.ok())
     return status;
-  std::array<api::cublasLtMatmulHeuristicResult_t, 8> results{};
+  std::vector<api::cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int count = 0;
   api::cublasStatus_t answer =
-      library->heuristic(handle, desc, product.layoutOfA.get(), product.layoutOfB.get(), product.layoutOfC.get(),
-                         product.layoutOfC.get(), made, static_cast<int>(results.size()), results.data(), &count);
+      (*library)->heuristic(handle, desc.get(), layoutOfA.get(), layoutOfB.get(), layoutOfC.get(), layoutOfC.get(),
+                            made, most, results.data(), &count);
+  std::vector<BlasAlgorithm> found;
   for (int i = 0; answer == api::CUBLAS_STATUS_SUCCESS && i < count; ++i)
-    if (results[static_cast<size_t>(i)].state == api::CUBLAS_STATUS_SUCCESS &&
-        results[static_cast<size_t>(i)].workspaceSize <= call.library_scratch_bytes()) {
-      product.algo = results[static_cast<size_t>(i)].algo;
-      product.workspaceBytes = results[static_cast<size_t>(i)].workspaceSize;
-      return product;
-    }
+    if (const api::cublasLtMatmulHeuristicResult_t &result = results[static_cast<size_t>(i)];
+        result.state == api::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= call.library_scratch_bytes() &&
+        hasFixedOrder(*library, result.algo))
+      found.push_back({result.algo, result.workspaceSize});
+  if (!found.empty())
+    return found;
   return error("cuBLASLt {} has no algorithm for {} products of {} x {} x {} in {} within {} bytes of workspace: {}",
-               library.version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
-               call.library_scratch_bytes(), library->getStatusString(answer));
+               library->version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
+               call.library_scratch_bytes(), (*library)->getStatusString(answer));
+}
+
+Expected<BlasAlgorithm> BlasProduct::check(const api::cublasLtMatmulAlgo_t &algo) const {
+  api::cublasLtMatmulHeuristicResult_t result{};
+  api::cublasStatus_t answer = (*library)->algoCheck(handle, desc.get(), layoutOfA.get(), layoutOfB.get(),
+                                                     layoutOfC.get(), layoutOfC.get(), &algo, &result);
+  if (answer != api::CUBLAS_STATUS_SUCCESS)
+    return error("{}", (*library)->getStatusString(answer));
+  if (result.workspaceSize > call.library_scratch_bytes())
+    return error("it takes {} bytes of workspace, the plan has {}", result.workspaceSize, call.library_scratch_bytes());
+  if (!hasFixedOrder(*library, algo))
+    return error("it adds parts of K in an order that is not fixed");
+  return BlasAlgorithm{algo, result.workspaceSize};
+}
+
+std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
+  const plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
+  auto bytes = [&](int64_t rows, int64_t columns, plan::DType type) {
+    return static_cast<uint64_t>(call.batch() * rows * columns) * plan::dtypeBytes(type);
+  };
+  return {{operands.a, bytes(call.m(), call.k(), call.dtype())},
+          {operands.b, bytes(call.k(), call.n(), call.dtype())},
+          {operands.c, bytes(call.m(), call.n(), result)}};
 }
 
 Status BlasProduct::submit(api::CUstream stream) const {
   const float one = 1, zero = 0;
   const double wideOne = 1, wideZero = 0;
   const void *alpha = isDouble ? static_cast<const void *>(&wideOne) : &one;
-  const void *beta = accumulate ? alpha : isDouble ? static_cast<const void *>(&wideZero) : &zero;
+  const void *beta = call.accumulate() ? alpha : isDouble ? static_cast<const void *>(&wideZero) : &zero;
   auto at = [](api::CUdeviceptr address) { return reinterpret_cast<void *>(address); };
-  return library->check((*library)->matmul(handle, desc.get(), alpha, at(operands.b), layoutOfA.get(), at(operands.a),
-                                           layoutOfB.get(), beta, at(operands.c), layoutOfC.get(), at(operands.c),
-                                           layoutOfC.get(), &algo, workspaceBytes ? at(operands.workspace) : nullptr,
-                                           workspaceBytes, stream),
-                        "submitting a product");
+  return library->check(
+      (*library)->matmul(handle, desc.get(), alpha, at(operands.b), layoutOfA.get(), at(operands.a), layoutOfB.get(),
+                         beta, at(operands.c), layoutOfC.get(), at(operands.c), layoutOfC.get(), &algorithm.algo,
+                         algorithm.workspaceBytes ? at(operands.workspace) : nullptr, algorithm.workspaceBytes, stream),
+      "submitting a product");
 }
 
 } // namespace tcc::cuda

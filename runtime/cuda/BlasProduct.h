@@ -1,9 +1,9 @@
 //===- BlasProduct.h - a matrix product by cuBLASLt ----------------------===//
 //
-// A plan says what is multiplied, in which types, and how much workspace there is; which of its algorithms computes that is
-// the library's answer, asked once, untimed, when the plan is loaded: the first of its heuristic's list that keeps to the
-// plan. The same library on the same card gives the same answer, and its algorithms the same bits at every call (cuBLAS,
-// "Results reproducibility"); sums over parts of K are added in the compute type alone.
+// A plan says what is multiplied, in which types, and how much workspace there is; BlasChoice takes one of the
+// library's algorithms that keep to it. An algorithm gives the same bits at every call on cards of one architecture
+// with as many processors (cuBLAS, "Results reproducibility"), provided that sums over parts of K have a fixed order:
+// only those are allowed that are added by a separate step, in the compute type (cublasLtReductionScheme_t).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_BLASPRODUCT_H
@@ -13,6 +13,8 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace tcc::cuda {
 
@@ -21,25 +23,51 @@ struct BlasOperands {
   api::CUdeviceptr a = 0, b = 0, c = 0, workspace = 0;
 };
 
+/// An algorithm of the library, and the workspace that it takes for the product it was asked for.
+struct BlasAlgorithm {
+  api::cublasLtMatmulAlgo_t algo{};
+  uint64_t workspaceBytes = 0;
+};
+
 class BlasProduct {
 public:
-  /// Error: a call that the library has no algorithm for, or one of its own calls failed.
-  static Expected<BlasProduct> prepare(std::shared_ptr<const BlasLibrary> library, api::cublasLtHandle_t handle,
-                                       const plan::MatmulCall &call, const BlasOperands &operands);
+  /// Error: types that the library does not multiply, or one of its calls failed.
+  static Expected<BlasProduct> describe(std::shared_ptr<const BlasLibrary> library, api::cublasLtHandle_t handle,
+                                        const plan::MatmulCall &call, const BlasOperands &operands);
 
+  /// All that the library is told of the product: products of one text may share an algorithm.
+  std::string text() const;
+
+  /// Up to `most` algorithms that keep to the plan, the library's favourite first. Error: it has none.
+  Expected<std::vector<BlasAlgorithm>> candidates(int most) const;
+
+  /// The same of an algorithm from elsewhere. Error: the library or the card does not run it for this product, it takes
+  /// more workspace than the plan has, or adds parts of K in an order that is not fixed.
+  Expected<BlasAlgorithm> check(const api::cublasLtMatmulAlgo_t &algo) const;
+
+  void use(const BlasAlgorithm &chosen) { algorithm = chosen; }
+
+  /// Adds the product to a stream; after use().
   Status submit(api::CUstream stream) const;
+
+  /// The memory that it reads and writes.
+  struct Range {
+    api::CUdeviceptr address;
+    uint64_t bytes;
+  };
+  std::vector<Range> operandRanges() const;
 
 private:
   template <typename T> using Owned = std::shared_ptr<std::remove_pointer_t<T>>;
 
   std::shared_ptr<const BlasLibrary> library;
   api::cublasLtHandle_t handle = nullptr;
+  plan::MatmulCall call;
   BlasOperands operands;
   Owned<api::cublasLtMatmulDesc_t> desc;
   Owned<api::cublasLtMatrixLayout_t> layoutOfA, layoutOfB, layoutOfC; ///< as the library sees them: ours, the other way
-  api::cublasLtMatmulAlgo_t algo{};
-  uint64_t workspaceBytes = 0;
-  bool accumulate = false, isDouble = false;
+  BlasAlgorithm algorithm;
+  bool isDouble = false;
 };
 
 } // namespace tcc::cuda

@@ -67,6 +67,7 @@ Expected<Card> Card::open(const DriverLibrary &library) {
        {library->deviceGet(&card.device, 0), library->deviceGetName(name, sizeof name - 1, card.device),
         attribute(major, api::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
         attribute(minor, api::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        attribute(card.multiprocessors, api::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
         library->deviceTotalMem(&bytes, card.device)})
     if (Status status = library.check(result, "asking for the first card"); !status.ok())
       return status;
@@ -85,7 +86,8 @@ Expected<Card> Card::open(const DriverLibrary &library) {
 
 Card::Card(Card &&other) noexcept
     : library(other.library), device(other.device), context(std::exchange(other.context, nullptr)),
-      cardName(std::move(other.cardName)), computeCapability(other.computeCapability), memoryBytes(other.memoryBytes) {}
+      cardName(std::move(other.cardName)), computeCapability(other.computeCapability),
+      multiprocessors(other.multiprocessors), memoryBytes(other.memoryBytes) {}
 
 Card::~Card() {
   if (context)

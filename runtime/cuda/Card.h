@@ -21,6 +21,8 @@ public:
   const std::string &name() const { return cardName; }
   /// 90: compute capability 9.0.
   int capability() const { return computeCapability; }
+  /// Multiprocessors.
+  int processors() const { return multiprocessors; }
   /// Bytes of memory that nobody has taken.
   Expected<uint64_t> freeBytes() const;
   uint64_t totalBytes() const { return memoryBytes; }
@@ -35,7 +37,7 @@ private:
   api::CUdevice device = 0;
   api::CUcontext context = nullptr;
   std::string cardName;
-  int computeCapability = 0;
+  int computeCapability = 0, multiprocessors = 0;
   uint64_t memoryBytes = 0;
 };
 

@@ -10,9 +10,10 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
-#include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/BlasChoice.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/PinnedMemory.h"
+#include "runtime/cuda/Step.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Verifier.h"
@@ -28,6 +29,7 @@ namespace tcc::runtime {
 
 using cuda::DriverLibrary;
 using cuda::PinnedMemory;
+using cuda::Step;
 namespace api = cuda::api;
 
 namespace {
@@ -36,20 +38,6 @@ std::string inGiB(uint64_t bytes) { return fmt::format("{:.2f} GiB ({} bytes)", 
 
 /// A call of the driver that failed for want of memory, with a way out.
 constexpr const char *kLessMemory = "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
-
-/// A kernel's launch, a product by the library, or a copy or fill.
-struct Step {
-  const plan::Instruction *source = nullptr;
-  std::optional<cuda::BlasProduct> product;
-  std::vector<api::CUdeviceptr> pointers;
-  api::CUfunction kernel = nullptr;
-  unsigned blocks = 0, threads = 0;
-  int64_t tiles = 0;
-  api::CUdeviceptr scratch = 0;
-  uint64_t bytes = 0;             // of a copy or fill
-  std::array<std::byte, 8> value; // of a fill: an element's bytes
-  size_t valueBytes = 0;
-};
 
 /// What a buffer is staged in: one is filled while the card copies from the other.
 struct StagingPair {
@@ -65,11 +53,14 @@ struct Program {
 
 class CudaDevice final : public Device {
 public:
-  CudaDevice(std::shared_ptr<const plan::Plan> sharedPlan, DriverLibrary driver, cuda::PtxNeeds needs)
-      : Device(std::move(sharedPlan)), driver(std::move(driver)), needs(needs) {
+  CudaDevice(std::shared_ptr<const plan::Plan> sharedPlan, DriverLibrary driver, cuda::PtxNeeds needs,
+             const DeviceOptions &options)
+      : Device(std::move(sharedPlan)), driver(std::move(driver)), needs(needs), recorded(options.recorded),
+        tune(options.tune) {
     abilities.name = "cuda";
     abilities.memory = DeviceMemory::Separate;
     abilities.asynchronous = true;
+    abilities.choosesAlgorithms = true;
   }
 
   ~CudaDevice() override {
@@ -114,6 +105,9 @@ public:
     for (int i = 0; i < plan().code_objects_size(); ++i)
       if (Status status = loadCode(reader, i); !status.ok())
         return status.withContext(fmt::format("code object {}", i));
+    if (!recorded.empty()) // a record of another version is refused before anything of it is used
+      if (Status status = openBlas(); !status.ok())
+        return status;
     for (const plan::Entry &entry : plan().entries())
       programs.push_back({&entry, {}, nullptr});
     for (Program &program : programs)
@@ -136,6 +130,7 @@ public:
   uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), plan().max_workers()); }
   uint64_t libraryBytes() const override { return libraryTook; }
+  Algorithms algorithms() const override { return choice ? choice->taken() : Algorithms(); }
 
 protected:
   Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) override {
@@ -210,7 +205,7 @@ protected:
 
   void recordEvent(uint64_t number) override {
     if (card->select().ok())
-      recorded = check(driver->eventRecord(events[number % kEvents], stream), "recording an event");
+      recording = check(driver->eventRecord(events[number % kEvents], stream), "recording an event");
     latest = number;
   }
 
@@ -218,8 +213,8 @@ protected:
   Status waitForEvent(uint64_t number) override {
     if (Status status = card->select(); !status.ok())
       return status;
-    if (!recorded.ok())
-      return recorded;
+    if (!recording.ok())
+      return recording;
     uint64_t known = number + kEvents > latest ? number : latest - kEvents + 1;
     return check(driver->eventSynchronize(events[known % kEvents]), "waiting for the card");
   }
@@ -239,7 +234,7 @@ protected:
     if (Status status = card->select(); !status.ok())
       return status;
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      Status status = submit(program.steps[i]);
+      Status status = cuda::submit(program.steps[i], driver, stream);
       if (status.ok())
         status = synchronize();
       if (!status.ok())
@@ -323,9 +318,11 @@ private:
       cuda::BlasOperands where{step.pointers[0], step.pointers[1], step.pointers[call.accumulate() ? 3 : 2],
                                (step.scratch + plan::kBlasWorkspaceAlignment - 1) / plan::kBlasWorkspaceAlignment *
                                    plan::kBlasWorkspaceAlignment};
-      Expected<cuda::BlasProduct> product = cuda::BlasProduct::prepare(blas, blasHandle, call, where);
+      Expected<cuda::BlasProduct> product = cuda::BlasProduct::describe(blas, blasHandle, call, where);
       if (!product)
         return product.status();
+      if (Status status = choice->choose(*product); !status.ok())
+        return status;
       step.product = product.take();
       break;
     }
@@ -350,7 +347,7 @@ private:
     return Status();
   }
 
-  /// The first product opens the library.
+  /// The first product opens the library, or a record of its algorithms.
   Status openBlas() {
     if (blasHandle)
       return Status();
@@ -358,7 +355,10 @@ private:
     if (!opened)
       return opened.status();
     blas = std::make_shared<const cuda::BlasLibrary>(opened.take());
-    return blas->check((*blas)->create(&blasHandle), "starting cuBLASLt");
+    if (Status status = blas->check((*blas)->create(&blasHandle), "starting cuBLASLt"); !status.ok())
+      return status;
+    choice.emplace(*blas, driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded, tune);
+    return choice->compareLibrary();
   }
 
   Status findKernel(const plan::KernelCall &call, Step &step) const {
@@ -391,7 +391,7 @@ private:
       return status;
     Status submitted;
     for (size_t i = 0; i < program.steps.size() && submitted.ok(); ++i)
-      submitted = submit(program.steps[i]).withContext(where(program, i));
+      submitted = cuda::submit(program.steps[i], driver, stream).withContext(where(program, i));
     api::CUgraph graph = nullptr;
     Status ended = check(driver->streamEndCapture(stream, &graph), "capturing a graph");
     if (submitted.ok() && ended.ok())
@@ -399,49 +399,6 @@ private:
     if (graph)
       (void)driver->graphDestroy(graph);
     return submitted.ok() ? ended : submitted;
-  }
-
-  Status submit(const Step &step) const {
-    if (step.product)
-      return step.product->submit(stream);
-    if (step.kernel) {
-      std::vector<void *> parameters;
-      for (const api::CUdeviceptr &pointer : step.pointers)
-        parameters.push_back(const_cast<api::CUdeviceptr *>(&pointer));
-      parameters.push_back(const_cast<int64_t *>(&step.tiles));
-      parameters.push_back(const_cast<api::CUdeviceptr *>(&step.scratch));
-      return check(driver->launchKernel(step.kernel, step.blocks, 1, 1, step.threads, 1, 1, 0, stream,
-                                        parameters.data(), nullptr),
-                   "launching a kernel");
-    }
-    if (step.bytes == 0)
-      return Status();
-    if (step.source->has_copy())
-      return check(driver->memcpyDtoDAsync(step.pointers[1], step.pointers[0], step.bytes, stream), "copying memory");
-    return check(fill(step), "filling memory");
-  }
-
-  api::CUresult fill(const Step &step) const {
-    auto word = [&]<typename Word>(Word word, size_t at) {
-      std::memcpy(&word, step.value.data() + at, sizeof word);
-      return word;
-    };
-    api::CUdeviceptr to = step.pointers[0];
-    size_t count = step.bytes / step.valueBytes;
-    switch (step.valueBytes) {
-    case 1:
-      return driver->memsetD8Async(to, word(uint8_t(), 0), count, stream);
-    case 2:
-      return driver->memsetD16Async(to, word(uint16_t(), 0), count, stream);
-    case 4:
-      return driver->memsetD32Async(to, word(uint32_t(), 0), count, stream);
-    default: // lower halves, then upper ones: words that are 8 bytes apart
-      for (size_t half : {size_t(0), size_t(4)})
-        if (api::CUresult result = driver->memsetD2D32Async(to + half, 8, word(uint32_t(), half), 1, count, stream);
-            result != api::CUDA_SUCCESS)
-          return result;
-      return api::CUDA_SUCCESS;
-    }
   }
 
   Status loadValues(const plan::PlanReader &reader) {
@@ -545,11 +502,14 @@ private:
   api::CUstream stream = nullptr;
   std::array<api::CUevent, kEvents> events{}; ///< of recorded numbers, in turn
   uint64_t latest = 0;
-  Status recorded; ///< of the latest event
+  Status recording; ///< of the latest event
   std::vector<api::CUmodule> modules; ///< by code object
   std::shared_ptr<const cuda::BlasLibrary> blas;
   api::cublasLtHandle_t blasHandle = nullptr;
-  std::vector<Program> programs;      ///< by entry
+  Algorithms recorded; ///< of the run that goes on
+  bool tune;
+  std::optional<cuda::BlasChoice> choice;
+  std::vector<Program> programs; ///< by entry
   std::vector<PinnedMemory> pieces;
   size_t nextPiece = 0;
   std::map<PlaceKey, StagingPair> stagings;
@@ -595,7 +555,7 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
                  "{}: update it, or compile for an older architecture",
                  reader.path(), needs.version / 10, needs.version % 10, cuda::versionText(least),
                  cuda::versionText(driver->version()));
-  auto device = std::make_unique<CudaDevice>(reader.sharedPlan(), driver.take(), needs);
+  auto device = std::make_unique<CudaDevice>(reader.sharedPlan(), driver.take(), needs, options);
   if (Status status = device->load(reader, options.initialValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));

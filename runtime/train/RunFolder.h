@@ -1,7 +1,7 @@
 //===- RunFolder.h - the folder that a training run leaves ---------------===//
 //
 // RUN/plan.tplan (a copy of the plan), source.json (where the plan was compiled, so that external weights are found),
-// vocabulary.json or classes.json (the meaning of the data's numbers), run.json (the options), metrics.jsonl, log.txt, lock, checkpoints/,
+// vocabulary.json or classes.json (the meaning of the data's numbers), run.json (the options), algorithms.json (AlgorithmRecord.h), metrics.jsonl, log.txt, lock, checkpoints/,
 // superseded/ (files that a resume from an earlier checkpoint replaced), model.onnx. docs/guide/checkpoints.md has the whole list.
 //
 //===----------------------------------------------------------------------===//

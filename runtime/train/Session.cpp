@@ -96,6 +96,34 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
   return fit;
 }
 
+/// How the algorithms differ from those that the resumed run recorded.
+static void noteAlgorithms(Session &session, const SessionOptions &options) {
+  const Algorithms now = session.device->algorithms();
+  const Algorithms &before = options.recorded;
+  if (options.tune && now.empty())
+    session.notes.push_back("note: --tune: the plan has no products, so there was nothing to time");
+  else if (options.tune)
+    session.notes.push_back(fmt::format("tuned {} product{} of the plan: the fastest algorithms of {} on {}", now.calls.size(),
+                                        now.calls.size() == 1 ? "" : "s", now.library, now.machine));
+  if (now.empty() || before.empty())
+    return;
+  size_t missing = 0, others = 0;
+  for (const auto &[call, algorithm] : now.calls) {
+    auto found = before.calls.find(call);
+    (found == before.calls.end() ? missing : others) += found == before.calls.end() || !(found->second == algorithm);
+  }
+  constexpr const char *kBits = "results may differ in their last bits";
+  if (missing)
+    session.notes.push_back(fmt::format("note: {} has no algorithm for {} of {} products: {}", before.source, missing,
+                                        now.calls.size(), kBits));
+  if (others)
+    session.notes.push_back(fmt::format("note: {} of {} products take another algorithm than {} has: {}", others,
+                                        now.calls.size(), before.source, kBits));
+  if (before.machine != now.machine)
+    session.notes.push_back(fmt::format("note: the machine differs from the one in {}: {} → {}; {}", before.source,
+                                        before.machine, now.machine, kBits));
+}
+
 Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   auto reader = plan::PlanReader::open(options.planPath);
   if (!reader)
@@ -116,10 +144,17 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   DeviceOptions deviceOptions;
   deviceOptions.name = options.device;
   deviceOptions.threads = *workers;
+  deviceOptions.recorded = options.recorded;
+  deviceOptions.tune = options.tune;
   auto device = createDevice(session.reader, deviceOptions);
   if (!device)
     return device.status();
   session.device = device.take();
+  if (options.tune && !session.device->capabilities().choosesAlgorithms)
+    return Status(fmt::format("--tune: device {} chooses nothing: a plan for {} names every implementation; leave --tune out",
+                              session.device->capabilities().name, session.plan().target()),
+                  kExitUsage);
+  noteAlgorithms(session, options);
   return session;
 }
 

@@ -20,6 +20,8 @@ struct SessionOptions {
   std::string planFolder; ///< of external weights; empty: the plan's
   uint64_t budgetBytes = 0; ///< --memory-budget: limit on the arenas; 0: the plan's own, if it has one
   std::string target;       ///< --target: one of the plan's; empty: the best that runs here
+  Algorithms recorded = {}; ///< of the run that goes on
+  bool tune = false;        ///< --tune
 };
 
 /// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.

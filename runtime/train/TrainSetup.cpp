@@ -1,5 +1,6 @@
 //===- TrainSetup.cpp - what a training run needs before its first update -===//
 #include "runtime/train/TrainSetup.h"
+#include "runtime/train/AlgorithmRecord.h"
 #include "runtime/data/SampleWeights.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/Evaluate.h"
@@ -324,6 +325,8 @@ Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &o
   if (run.resumed)
     run.resumed->checkpoint.reset();
   if (Status status = writeRunOptions(run.folder, options); !status.ok())
+    return status;
+  if (Status status = writeAlgorithms(run.folder, session.device->algorithms()); !status.ok())
     return status;
   return keepPlan(run.folder, session.reader);
 }

@@ -3,27 +3,19 @@
 STANDIN is the folder of libcuda.so.1. Twenty losses and every parameter's change are compared with PyTorch's (fast mode);
 one update of each model runs with every check on, in three orders of threads and queued work. --all takes the whole zoo.
 """
+import json
+import os
+import subprocess
 import sys
 import unittest
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
-from common import BIN, ROOT, ZOO, EndToEnd  # noqa: E402
+from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
+from common import BIN, ROOT, ZOO, EndToEnd
 
-import json  # noqa: E402
-import os  # noqa: E402
-import subprocess  # noqa: E402
-
-STANDIN = Path(sys.argv.pop(1)).resolve()
 SOME = ["mlp", "lstm-lm"]
 CASES = sorted(p.parent.name for p in ZOO.glob("*/expected.json")) if "--all" in sys.argv else SOME
 sys.argv = [word for word in sys.argv if word != "--all"]
 ORDERS = [("ascending", 1), ("descending", 2), ("seeded", 3)]
-
-
-def stand_in(**settings):
-    path = ":".join(filter(None, [str(STANDIN), os.environ.get("LD_LIBRARY_PATH")]))
-    return {"LD_LIBRARY_PATH": path} | {f"TCC_EMULATION_{key.upper()}": str(value) for key, value in settings.items()}
 
 
 class Models(EndToEnd):

@@ -5,6 +5,7 @@
 #include "runtime/registry/DeviceRegistry.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
+#include "runtime/train/AlgorithmRecord.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
@@ -279,6 +280,10 @@ Status trainCommand(const Options &options) {
     trainOptions.resume = fmt::format("{}@{}", reference.run, manifest->position.step);
     if (Status status = takeRunOptions(reference.run, *manifest, sessionOptions, trainOptions); !status.ok())
       return status;
+    auto recorded = readAlgorithms(reference.run);
+    if (!recorded)
+      return recorded.status();
+    sessionOptions.recorded = recorded.take();
   } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
     return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
                        trainOptions.out);

@@ -15,6 +15,7 @@
 namespace tcc::probes {
 
 Driver cu;
+BlasLt lt;
 
 namespace {
 int failures = 0;
@@ -31,6 +32,20 @@ void openDriver() {
 #undef TCC_FIND
 }
 
+void openBlas() {
+  void *library = nullptr;
+  for (const char *name : {"libcublasLt.so.13", "libcublasLt.so.12"})
+    library = library ? library : ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    std::fprintf(stderr, "probes: %s\n", ::dlerror());
+    ::_exit(2);
+  }
+#define TCC_FIND(member, symbol, parameters)                                                                           \
+  lt.member = reinterpret_cast<decltype(lt.member)>(::dlsym(library, #symbol));
+  TCC_BLASLT_ENTRY_POINTS(TCC_FIND)
+#undef TCC_FIND
+}
+
 std::string module(const std::string &body, const std::string &declared) {
   return ".version 7.8\n.target sm_80\n.address_size 64\n" + declared +
          ".visible .entry k(.param .u64 x, .param .u64 y) {\n.reg .pred %p<32>; .reg .b16 %h<32>; .reg .b32 %r<32>; "
@@ -42,6 +57,8 @@ std::string module(const std::string &body, const std::string &declared) {
 /// 0: passed.
 int runOne(const Probe &probe) {
   openDriver();
+  if (std::strncmp(probe.name, "Blas", 4) == 0)
+    openBlas();
   Program program(std::strncmp(probe.name, "Bare", 4) != 0); // those run before anything is initialised
   probe.run(program);
   return failures ? 1 : 0;

@@ -1,13 +1,15 @@
 //===- Probe.h - beliefs about CUDA as programs --------------------------===//
 //
 // What the stand-in encodes about CUDA is only as true as its reading of the documentation. Each belief is a program of
-// a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 that the loader finds. A
+// a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 and, for probes whose names
+// begin with Blas, the libcublasLt.so.13 or .12 that the loader finds. A
 // probe that fails on a device is a mistake of the stand-in.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PROBES_PROBE_H
 #define TCC_TEST_EMULATION_PROBES_PROBE_H
 
+#include "runtime/cuda/api/BlasLt.h"
 #include "runtime/cuda/api/Driver.h"
 
 #include <bit>
@@ -20,6 +22,9 @@ using namespace cuda::api;
 
 /// The driver's entry points; a symbol that the library lacks is null.
 extern Driver cu;
+
+/// cuBLASLt's, of probes whose names begin with "Blas".
+extern BlasLt lt;
 
 /// Fails the probe, and goes on.
 void expect(bool holds, const char *condition, int line);

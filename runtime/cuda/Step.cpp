@@ -1,0 +1,54 @@
+//===- Step.cpp - an instruction of a plan as work of a stream -----------===//
+#include "runtime/cuda/Step.h"
+
+#include <cstring>
+
+namespace tcc::cuda {
+
+namespace {
+api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream stream) {
+  auto word = [&]<typename Word>(Word word, size_t at) {
+    std::memcpy(&word, step.value.data() + at, sizeof word);
+    return word;
+  };
+  api::CUdeviceptr to = step.pointers[0];
+  size_t count = step.bytes / step.valueBytes;
+  switch (step.valueBytes) {
+  case 1:
+    return driver->memsetD8Async(to, word(uint8_t(), 0), count, stream);
+  case 2:
+    return driver->memsetD16Async(to, word(uint16_t(), 0), count, stream);
+  case 4:
+    return driver->memsetD32Async(to, word(uint32_t(), 0), count, stream);
+  default: // lower halves, then upper ones: words that are 8 bytes apart
+    for (size_t half : {size_t(0), size_t(4)})
+      if (api::CUresult result = driver->memsetD2D32Async(to + half, 8, word(uint32_t(), half), 1, count, stream);
+          result != api::CUDA_SUCCESS)
+        return result;
+    return api::CUDA_SUCCESS;
+  }
+}
+} // namespace
+
+Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream) {
+  if (step.product)
+    return step.product->submit(stream);
+  if (step.kernel) {
+    std::vector<void *> parameters;
+    for (const api::CUdeviceptr &pointer : step.pointers)
+      parameters.push_back(const_cast<api::CUdeviceptr *>(&pointer));
+    parameters.push_back(const_cast<int64_t *>(&step.tiles));
+    parameters.push_back(const_cast<api::CUdeviceptr *>(&step.scratch));
+    return driver.check(
+        driver->launchKernel(step.kernel, step.blocks, 1, 1, step.threads, 1, 1, 0, stream, parameters.data(), nullptr),
+        "launching a kernel");
+  }
+  if (step.bytes == 0)
+    return Status();
+  if (step.source->has_copy())
+    return driver.check(driver->memcpyDtoDAsync(step.pointers[1], step.pointers[0], step.bytes, stream),
+                        "copying memory");
+  return driver.check(fill(step, driver, stream), "filling memory");
+}
+
+} // namespace tcc::cuda

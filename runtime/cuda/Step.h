@@ -1,0 +1,33 @@
+//===- Step.h - an instruction of a plan as work of a stream -------------===//
+#ifndef TCC_RUNTIME_CUDA_STEP_H
+#define TCC_RUNTIME_CUDA_STEP_H
+
+#include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/DriverLibrary.h"
+
+#include <array>
+#include <optional>
+#include <vector>
+
+namespace tcc::cuda {
+
+/// A kernel's launch, a product by the library, or a copy or fill.
+struct Step {
+  const plan::Instruction *source = nullptr;
+  std::optional<BlasProduct> product;
+  std::vector<api::CUdeviceptr> pointers;
+  api::CUfunction kernel = nullptr;
+  unsigned blocks = 0, threads = 0;
+  int64_t tiles = 0;
+  api::CUdeviceptr scratch = 0;
+  uint64_t bytes = 0;             // of a copy or fill
+  std::array<std::byte, 8> value; // of a fill: an element's bytes
+  size_t valueBytes = 0;
+};
+
+/// Adds the step's work to a stream, or to the graph that the stream captures.
+Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream);
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_STEP_H

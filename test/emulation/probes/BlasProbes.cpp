@@ -1,0 +1,167 @@
+//===- BlasProbes.cpp - beliefs about cuBLASLt ---------------------------===//
+//
+// Products of column-major matrices in device memory; each probe asks the library for algorithms as the runtime does.
+//
+//===----------------------------------------------------------------------===//
+#include "test/emulation/probes/Probe.h"
+
+#include <cstring>
+
+using namespace tcc::probes;
+
+namespace {
+
+/// D[m, n] = A[m, k] · B[k, n] in f32, of small integers, so that sums are exact.
+struct Product {
+  Program &p;
+  uint64_t m = 32, n = 32, k = 32;
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t layouts[3] = {};
+  CUdeviceptr memory[3] = {}, workspace = 0;
+  uint64_t workspaceBytes = 8 << 20;
+  std::vector<float> host[3];
+
+  explicit Product(Program &program, uint64_t m = 32, uint64_t n = 32, uint64_t k = 32) : p(program), m(m), n(n), k(k) {
+    EXPECT(lt.create(&handle) == CUBLAS_STATUS_SUCCESS);
+    EXPECT(lt.descCreate(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+    const uint64_t rows[] = {m, k, m}, columns[] = {k, n, n};
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT(lt.layoutCreate(&layouts[i], CUDA_R_32F, rows[i], columns[i], int64_t(rows[i])) == CUBLAS_STATUS_SUCCESS);
+      memory[i] = put(host[i] = numbers(rows[i] * columns[i], i));
+    }
+    cu.memAlloc(&workspace, workspaceBytes);
+  }
+  Product(const Product &) = delete;
+  Product &operator=(const Product &) = delete;
+  ~Product() {
+    cu.ctxSynchronize();
+    for (size_t i = 0; i < 3; ++i) {
+      lt.layoutDestroy(layouts[i]);
+      cu.memFree(memory[i]);
+    }
+    cu.memFree(workspace);
+    lt.descDestroy(desc);
+    lt.destroy(handle);
+  }
+
+  static std::vector<float> numbers(uint64_t count, uint64_t salt) {
+    std::vector<float> values(count);
+    for (uint64_t i = 0; i < count; ++i)
+      values[i] = float((i + salt) * 2654435761u >> 7 & 7) - 3;
+    return values;
+  }
+  CUdeviceptr put(const std::vector<float> &values) const {
+    CUdeviceptr to = 0;
+    cu.memAlloc(&to, values.size() * 4);
+    cu.memcpyHtoDAsync(to, values.data(), values.size() * 4, p.stream);
+    cu.streamSynchronize(p.stream);
+    return to;
+  }
+  std::vector<float> get(CUdeviceptr from, size_t count) const {
+    std::vector<float> values(count);
+    cu.memcpyDtoHAsync(values.data(), from, count * 4, p.stream);
+    EXPECT(cu.streamSynchronize(p.stream) == CUDA_SUCCESS);
+    return values;
+  }
+
+  std::vector<cublasLtMatmulHeuristicResult_t> algorithms(uint32_t schemes) const {
+    cublasLtMatmulPreference_t preference = nullptr;
+    EXPECT(lt.preferenceCreate(&preference) == CUBLAS_STATUS_SUCCESS);
+    lt.preferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspaceBytes,
+                              sizeof workspaceBytes);
+    lt.preferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    std::vector<cublasLtMatmulHeuristicResult_t> results(32);
+    int found = 0;
+    lt.heuristic(handle, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 32, results.data(), &found);
+    EXPECT(found > 0);
+    results.resize(size_t(found));
+    EXPECT(lt.preferenceDestroy(preference) == CUBLAS_STATUS_SUCCESS);
+    return results;
+  }
+  cublasStatus_t submit(const cublasLtMatmulAlgo_t &algo, float beta = 0) const {
+    const float one = 1;
+    auto at = [](CUdeviceptr address) { return reinterpret_cast<void *>(address); };
+    return lt.matmul(handle, desc, &one, at(memory[0]), layouts[0], at(memory[1]), layouts[1], &beta, at(memory[2]),
+                     layouts[2], at(memory[2]), layouts[2], &algo, at(workspace), workspaceBytes, p.stream);
+  }
+  static uint32_t schemeOf(const cublasLtMatmulAlgo_t &algo) {
+    uint32_t scheme = 99;
+    size_t written = 0;
+    EXPECT(lt.algoConfigGetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme, &written) ==
+           CUBLAS_STATUS_SUCCESS);
+    EXPECT(written == sizeof scheme);
+    return scheme;
+  }
+};
+
+} // namespace
+
+PROBE(BlasMatricesAreColumnMajor, "cuBLAS: Data layout; cublasLtMatmul") {
+  Product x(p);
+  EXPECT(x.submit(x.algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).front().algo) == CUBLAS_STATUS_SUCCESS);
+  float sum = 0; // row 3, column 5
+  for (uint64_t q = 0; q < x.k; ++q)
+    sum += x.host[0][3 + q * x.m] * x.host[1][q + 5 * x.k];
+  EXPECT(x.get(x.memory[2], x.m * x.n)[3 + 5 * x.m] == sum);
+}
+PROBE(BlasAlgorithmsArePlainBytes, "cublasLtMatmulAlgo_t: stored, and restored for the same version") {
+  std::vector<float> results[2];
+  unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
+  for (int restored = 0; restored < 2; ++restored) {
+    Product x(p, 64, 32, 512);
+    cublasLtMatmulAlgo_t algo = x.algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).back().algo;
+    if (restored)
+      std::memcpy(&algo, bytes, sizeof bytes); // for other descriptors of the same product, and another handle
+    else
+      std::memcpy(bytes, &algo, sizeof bytes);
+    cublasLtMatmulHeuristicResult_t checked{};
+    EXPECT(lt.algoCheck(x.handle, x.desc, x.layouts[0], x.layouts[1], x.layouts[2], x.layouts[2], &algo, &checked) ==
+           CUBLAS_STATUS_SUCCESS);
+    EXPECT(checked.workspaceSize <= x.workspaceBytes);
+    EXPECT(x.submit(algo) == CUBLAS_STATUS_SUCCESS);
+    results[restored] = x.get(x.memory[2], x.m * x.n);
+  }
+  EXPECT(results[0] == results[1]);
+}
+PROBE(BlasCheckRefusesAnotherProduct, "cublasLtMatmulAlgoCheck") {
+  Product x(p), other(p, 32, 32, 48);
+  const cublasLtMatmulAlgo_t nothing{};
+  cublasLtMatmulHeuristicResult_t checked{};
+  EXPECT(lt.algoCheck(x.handle, x.desc, x.layouts[0], other.layouts[1], x.layouts[2], x.layouts[2], &nothing,
+                      &checked) != CUBLAS_STATUS_SUCCESS);
+}
+PROBE(BlasReductionMaskLeavesSchemesOut, "cublasLtMatmulPreferenceAttributes_t: REDUCTION_SCHEME_MASK") {
+  Product x(p, 16, 16, 4096);
+  for (uint32_t mask : {0u, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)})
+    for (const cublasLtMatmulHeuristicResult_t &result : x.algorithms(mask))
+      EXPECT((Product::schemeOf(result.algo) & ~mask) == 0);
+}
+PROBE(BlasSumsInTheComputeTypeRepeat, "cuBLAS: Results reproducibility; cublasLtReductionScheme_t") {
+  Product x(p, 16, 16, 4096);
+  for (const cublasLtMatmulHeuristicResult_t &result : x.algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)) {
+    std::vector<float> first;
+    for (int run = 0; run < 8; ++run) {
+      EXPECT(x.submit(result.algo) == CUBLAS_STATUS_SUCCESS);
+      std::vector<float> got = x.get(x.memory[2], x.m * x.n);
+      EXPECT(run == 0 || got == first);
+      first = got;
+    }
+  }
+}
+PROBE(BlasEventsTimeAProduct, "cuEventElapsedTime") {
+  Product x(p);
+  const cublasLtMatmulAlgo_t algo = x.algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).front().algo;
+  CUevent events[2] = {};
+  for (CUevent &event : events)
+    EXPECT(cu.eventCreate(&event, CU_EVENT_DEFAULT) == CUDA_SUCCESS);
+  float milliseconds = 0;
+  EXPECT(cu.eventRecord(events[0], p.stream) == CUDA_SUCCESS);
+  EXPECT(x.submit(algo) == CUBLAS_STATUS_SUCCESS);
+  EXPECT(cu.eventRecord(events[1], p.stream) == CUDA_SUCCESS);
+  EXPECT(cu.eventSynchronize(events[1]) == CUDA_SUCCESS);
+  EXPECT(cu.eventElapsedTime(&milliseconds, events[0], events[1]) == CUDA_SUCCESS);
+  EXPECT(milliseconds > 0);
+  for (CUevent event : events)
+    cu.eventDestroy(event);
+}
