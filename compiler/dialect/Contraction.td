@@ -28,6 +28,23 @@ def Train_MatMulOp : Train_PureOp<"matmul", [DeclareOpInterfaceMethods<Train_Fus
   let assemblyFormat = "$lhs `,` $rhs (`add` $addend^)? attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
+def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
+                                                          DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+  let summary = "a product, and what its call computes beside it";
+  let description = [{
+    Of the product P: `bias` gives P + operand, a vector for all rows; `gelu` the tanh form of gelu of that, and with `keeps`
+    a second result, gelu's input; `gelu_gradient` P times the derivative at operand, a matrix of P's type; `none` P.
+    `sums` adds a last result: of `gelu_gradient` the sum over the rows of the `result`, of `none` the sum over K of `lhs` or
+    `rhs`. fuse-epilogues creates it where the target has a call for it. The target's library computes it: its bits are not
+    those of gelu and reduce.
+  }];
+  let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$operand, StrAttr:$kind,
+                       UnitAttr:$keeps, DefaultValuedAttr<StrAttr, "\"\"">:$sums,
+                       DefaultValuedAttr<BoolAttr, "false">:$transA, DefaultValuedAttr<BoolAttr, "false">:$transB);
+  let results = (outs Variadic<Train_Tensor>:$results);
+  let assemblyFormat = "$kind `(` operands `)` attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
 defvar Train_ConvWindow = (ins DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$dilations, DenseI64ArrayAttr:$padsBegin,
                                DenseI64ArrayAttr:$padsEnd, DefaultValuedAttr<I64Attr, "1">:$groups,
                                DefaultValuedAttr<BoolAttr, "false">:$channelsLast);

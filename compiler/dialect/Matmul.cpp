@@ -148,4 +148,80 @@ void MatMulOp::buildCall(plan::Instruction &instruction) {
   call.set_trans_b(getTransB());
 }
 
+//===----------------------------------------------------------------------===//
+// With an epilogue
+//===----------------------------------------------------------------------===//
+
+using EpilogueText = std::pair<llvm::StringLiteral, int>;
+static constexpr EpilogueText kEpilogueKinds[] = {{"none", plan::Epilogue::NONE},
+                                                  {"bias", plan::Epilogue::BIAS},
+                                                  {"gelu", plan::Epilogue::GELU},
+                                                  {"gelu_gradient", plan::Epilogue::GELU_GRADIENT}};
+static constexpr EpilogueText kEpilogueSums[] = {{"", plan::Epilogue::NO_SUMS},
+                                                 {"result", plan::Epilogue::OF_RESULT},
+                                                 {"lhs", plan::Epilogue::OF_A},
+                                                 {"rhs", plan::Epilogue::OF_B}};
+
+static int numberOf(llvm::ArrayRef<EpilogueText> table, llvm::StringRef text) {
+  auto found = llvm::find_if(table, [&](const EpilogueText &entry) { return entry.first == text; });
+  return found == table.end() ? -1 : found->second;
+}
+
+/// The result has the batch, M and N.
+static Sizes sizesOf(MatMulEpilogueOp op) {
+  llvm::ArrayRef<int64_t> lhs = shapeOf(op.getLhs()), result = shapeOf(op->getResult(0));
+  return {result[0], result[1], result[2], lhs[op.getTransA() ? 1 : 2]};
+}
+
+LogicalResult MatMulEpilogueOp::verify() {
+  const int kind = numberOf(kEpilogueKinds, getKind()), sums = numberOf(kEpilogueSums, getSums());
+  if (kind < 0 || sums < 0)
+    return emitOpError("knows no epilogue \"") << getKind() << "\" with sums \"" << getSums() << "\"";
+  const bool ofResult = sums == plan::Epilogue::OF_RESULT;
+  if ((kind == plan::Epilogue::NONE) == bool(getOperand()) || (getKeeps() && kind != plan::Epilogue::GELU) ||
+      (kind == plan::Epilogue::NONE ? sums == plan::Epilogue::NO_SUMS || ofResult
+                                    : sums != plan::Epilogue::NO_SUMS && !(ofResult && kind == plan::Epilogue::GELU_GRADIENT)))
+    return emitOpError("has an operand, a kept value or sums that epilogue \"") << getKind() << "\" does not have";
+  if (getNumResults() != 1u + getKeeps() + (sums != plan::Epilogue::NO_SUMS) || tensorTypeOf(getLhs()).getRank() != 3 ||
+      tensorTypeOf(getRhs()).getRank() != 3 || tensorTypeOf(getResult(0)).getRank() != 3)
+    return emitOpError("needs operands and result of rank 3, and a result for each value that it computes");
+  auto [batch, m, n, k] = sizesOf(*this);
+  Type element = elementTypeOf(getResult(0));
+  auto is = [&](Value value, llvm::ArrayRef<int64_t> shape) { return value.getType() == RankedTensorType::get(shape, element); };
+  auto matrix = [](bool turned, int64_t rows, int64_t columns) {
+    return turned ? llvm::SmallVector<int64_t>{1, columns, rows} : llvm::SmallVector<int64_t>{1, rows, columns};
+  };
+  if (batch != 1 || !is(getLhs(), matrix(getTransA(), m, k)) || !is(getRhs(), matrix(getTransB(), k, n)))
+    return emitOpError("needs one product of one element type");
+  if (kind == plan::Epilogue::GELU_GRADIENT ? !is(getOperand(), {1, m, n}) : getOperand() && !is(getOperand(), {n}))
+    return emitOpError("needs a vector of ") << n << " to add, or a matrix like its result";
+  if (getKeeps() && !is(getResult(1), {1, m, n}))
+    return emitOpError("keeps a matrix like its result");
+  if (sums != plan::Epilogue::NO_SUMS && !is(getResults().back(), {sums == plan::Epilogue::OF_A ? m : n}))
+    return emitOpError("needs a vector of ") << (sums == plan::Epilogue::OF_A ? m : n) << " for the sums";
+  return success();
+}
+
+double MatMulEpilogueOp::getFlops() {
+  auto [batch, m, n, k] = sizesOf(*this);
+  return 2.0 * double(batch) * double(m) * double(n) * double(k);
+}
+
+void MatMulEpilogueOp::buildCall(plan::Instruction &instruction) {
+  auto [batch, m, n, k] = sizesOf(*this);
+  plan::MatmulCall &call = *instruction.mutable_matmul();
+  call.set_dtype(toPlan(elementTypeOf(getLhs())));
+  call.set_result_dtype(call.dtype());
+  call.set_batch(batch);
+  call.set_m(m);
+  call.set_n(n);
+  call.set_k(k);
+  call.set_trans_a(getTransA());
+  call.set_trans_b(getTransB());
+  plan::Epilogue &epilogue = *call.mutable_epilogue();
+  epilogue.set_kind(plan::Epilogue::Kind(numberOf(kEpilogueKinds, getKind())));
+  epilogue.set_keeps_input(getKeeps());
+  epilogue.set_sums(plan::Epilogue::Sums(numberOf(kEpilogueSums, getSums())));
+}
+
 } // namespace tcc::train

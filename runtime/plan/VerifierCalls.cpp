@@ -192,6 +192,39 @@ void verifyRowwise(const Call &call, const MatmulCall &matmul) {
                     describe(call.entry, call.instruction.operands(i).buffer()));
 }
 
+/// One product of one type, with what its call adds to it, keeps of it, and sums.
+void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
+  const Epilogue &epilogue = matmul.epilogue();
+  const bool none = epilogue.kind() == Epilogue::NONE, gradient = epilogue.kind() == Epilogue::GELU_GRADIENT;
+  const bool ofOperand = epilogue.sums() == Epilogue::OF_A || epilogue.sums() == Epilogue::OF_B;
+  const bool known = Epilogue::Kind_IsValid(epilogue.kind()) && Epilogue::Sums_IsValid(epilogue.sums()) &&
+                     (none ? ofOperand : !ofOperand) && (epilogue.sums() != Epilogue::OF_RESULT || gradient) &&
+                     (!epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU);
+  const DType result = matmul.result_dtype() == DTYPE_NONE ? matmul.dtype() : matmul.result_dtype();
+  if (!known || matmul.batch() != 1 || matmul.accumulate() || result != matmul.dtype() || matmul.chunk_k() != matmul.k()) {
+    call.report("{}: a matmul with an epilogue that no library has for it", call.where());
+    return;
+  }
+  const bool sums = epilogue.sums() != Epilogue::NO_SUMS;
+  if (!call.operandCount("matmul with this epilogue", 3 + !none + epilogue.keeps_input() + sums))
+    return;
+  const uint64_t size = dtypeBytes(result), m = matmul.m(), n = matmul.n(), k = matmul.k();
+  call.operand(0, "A", saturatingProduct({size, m, k}), size, false);
+  call.operand(1, "B", saturatingProduct({size, k, n}), size, false);
+  int next = 2;
+  if (!none)
+    call.operand(next++, gradient ? "the epilogue's matrix" : "the bias", saturatingProduct({size, gradient ? m : 1, n}), size,
+                 false);
+  call.operand(next++, "C", saturatingProduct({size, m, n}), size, true);
+  if (epilogue.keeps_input())
+    call.operand(next++, "the kept input", saturatingProduct({size, m, n}), size, true);
+  if (sums)
+    call.operand(next, "the sums", saturatingProduct({size, epilogue.sums() == Epilogue::OF_A ? m : n}), size, true);
+  for (const InPlace &pair : call.instruction.in_place())
+    call.report("{}: a matmul with an epilogue cannot write operand {} in place of {}", call.where(), pair.destination(),
+                pair.source());
+}
+
 void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   for (auto [name, value] : {std::pair{"batch", matmul.batch()},
                              {"m", matmul.m()},
@@ -214,6 +247,8 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
   if (matmul.has_row_kernel())
     return verifyRowwise(call, matmul);
+  if (matmul.has_epilogue())
+    return verifyEpilogue(call, matmul);
   // What is added comes before C and lies where C does.
   int c = matmul.accumulate() ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))

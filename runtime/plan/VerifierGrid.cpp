@@ -1,4 +1,5 @@
 //===- VerifierGrid.cpp - kernels of a GPU: formats and grids ------------===//
+#include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/VerifierImpl.h"
 
@@ -73,6 +74,8 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
   }
   if (call.tf32() && (!blas || call.dtype() != F32))
     fail("only cuBLASLt multiplies f32 in TF32");
+  if (call.has_epilogue() && !blas)
+    fail("only cuBLASLt has epilogues");
   if (!blas)
     return;
   DType result = call.result_dtype() == DTYPE_NONE ? call.dtype() : call.result_dtype();
@@ -89,6 +92,11 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
     if (tile != size)
       fail("cuBLASLt computes a product in one piece, it is cut along {}", name);
   }
+  if (const Epilogue &epilogue = call.epilogue();
+      (epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU_GRADIENT) && call.n() % kBlasAuxiliaryElements != 0)
+    fail("n = {}: cuBLASLt takes rows of gelu's input in multiples of {}", call.n(), kBlasAuxiliaryElements);
+  if (call.has_epilogue() && call.dtype() != F32 && call.dtype() != BF16)
+    fail("cuBLASLt has no such epilogue for {}", DType_Name(call.dtype()));
   uint64_t workspace = call.library_scratch_bytes();
   if (uint64_t scratch = instruction.scratch_slot_bytes();
       workspace > 0 && (scratch < kBlasWorkspaceAlignment || scratch - kBlasWorkspaceAlignment < workspace))

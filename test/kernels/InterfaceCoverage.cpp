@@ -21,11 +21,13 @@ using namespace tcc;
 
 namespace {
 
-/// Ops that hold, move or group values and compute nothing themselves.
+/// Ops that hold, move or group values and compute nothing themselves; and calls that replace kernels of other ops, which
+/// say what is computed.
 bool isStructural(llvm::StringRef name) {
   static const llvm::StringSet<> names = {"train.variable", "train.read",    "train.write",
                                           "train.fused",    "train.rowwise", "train.random_key",
-                                          "train.yield",    "train.fill",    "train.copy"};
+                                          "train.yield",    "train.fill",    "train.copy",
+                                          "train.matmul_epilogue"};
   return names.contains(name);
 }
 

@@ -2,6 +2,8 @@
 #include "TestPlan.h"
 #include "runtime/plan/Spaces.h"
 
+#include <fmt/ranges.h>
+
 using namespace tcc;
 using namespace tcc::test;
 
@@ -100,8 +102,28 @@ TEST(VerifierGrid, AProductOfCublasLt) {
         "does not hold an aligned workspace");
   finds([](auto &, plan::MatmulCall &call) { call.set_widened(true); }, "cuBLASLt neither converts operands");
   finds([](auto &, plan::MatmulCall &call) { call.set_dtype(plan::BF16), call.set_tf32(true); }, "in TF32");
+  finds([](auto &, plan::MatmulCall &call) { call.mutable_epilogue()->set_kind(plan::Epilogue::BIAS); },
+        "a matmul with this epilogue takes 4 operands");
+  finds([](auto &, plan::MatmulCall &call) { call.mutable_epilogue(); }, "an epilogue that no library has");
+  finds(
+      [](auto &, plan::MatmulCall &call) {
+        call.mutable_epilogue()->set_kind(plan::Epilogue::BIAS);
+        call.mutable_epilogue()->set_sums(plan::Epilogue::OF_RESULT);
+      },
+      "an epilogue that no library has");
+  finds(
+      [](auto &, plan::MatmulCall &call) {
+        call.mutable_epilogue()->set_kind(plan::Epilogue::GELU_GRADIENT);
+        call.set_n(call.n() + 1), call.set_tile_n(call.n());
+      },
+      "in multiples of 8");
   // On a CPU nobody computes it.
   plan::Plan cpu = makeTestPlan();
+  for (plan::Instruction &instruction : *cpu.mutable_entries(0)->mutable_instructions())
+    if (instruction.has_matmul())
+      instruction.mutable_matmul()->mutable_epilogue();
+  EXPECT_NE(fmt::format("{}", fmt::join(plan::verifyPlan(cpu, 20), "\n")).find("only cuBLASLt has epilogues"),
+            std::string::npos);
   for (plan::Instruction &instruction : *cpu.mutable_entries(0)->mutable_instructions())
     if (instruction.has_matmul())
       instruction.mutable_matmul()->set_implementation(plan::MatmulCall::BLAS);

@@ -1,0 +1,15 @@
+//===- BlasLimits.h - what cuBLASLt asks of a plan's products ------------===//
+#ifndef TCC_RUNTIME_PLAN_BLASLIMITS_H
+#define TCC_RUNTIME_PLAN_BLASLIMITS_H
+
+#include <cstdint>
+
+namespace tcc::plan {
+
+/// Rows of the matrix that gelu is applied to are a multiple of so many elements apart (cublasLtMatmulDescAttributes_t,
+/// EPILOGUE_AUX_LD).
+inline constexpr int64_t kBlasAuxiliaryElements = 8;
+
+} // namespace tcc::plan
+
+#endif // TCC_RUNTIME_PLAN_BLASLIMITS_H
