@@ -43,7 +43,51 @@ bool hasFixedOrder(const BlasLibrary &library, const api::cublasLtMatmulAlgo_t &
          (scheme & ~kFixedOrder) == 0;
 }
 
+/// What the library calls an epilogue. Its A is our B: it computes the transposed product.
+api::cublasLtEpilogue_t epilogueOf(const plan::Epilogue &epilogue) {
+  switch (epilogue.kind()) {
+  case plan::Epilogue::BIAS:
+    return api::CUBLASLT_EPILOGUE_BIAS;
+  case plan::Epilogue::GELU:
+    return epilogue.keeps_input() ? api::CUBLASLT_EPILOGUE_GELU_AUX_BIAS : api::CUBLASLT_EPILOGUE_GELU_BIAS;
+  case plan::Epilogue::GELU_GRADIENT:
+    return epilogue.sums() ? api::CUBLASLT_EPILOGUE_DGELU_BGRAD : api::CUBLASLT_EPILOGUE_DGELU;
+  default:
+    return epilogue.sums() == plan::Epilogue::OF_B   ? api::CUBLASLT_EPILOGUE_BGRADA
+           : epilogue.sums() == plan::Epilogue::OF_A ? api::CUBLASLT_EPILOGUE_BGRADB
+                                                     : api::CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+/// For messages and for the record; "" without an epilogue.
+std::string epilogueText(const plan::MatmulCall &call) {
+  const plan::Epilogue &epilogue = call.epilogue();
+  return call.has_epilogue() ? fmt::format(", epilogue {}{}{}", plan::Epilogue::Kind_Name(epilogue.kind()),
+                                           epilogue.keeps_input() ? " KEEPS_INPUT" : "",
+                                           epilogue.sums() ? " SUMS_" + plan::Epilogue::Sums_Name(epilogue.sums()) : "")
+                             : "";
+}
+
 } // namespace
+
+BlasOperands BlasOperands::of(const plan::MatmulCall &call, std::span<const api::CUdeviceptr> pointers,
+                              api::CUdeviceptr workspace) {
+  const plan::Epilogue &epilogue = call.epilogue();
+  size_t next = 2;
+  BlasOperands operands{pointers[0], pointers[1], 0, workspace, 0, 0};
+  if (call.accumulate()) // the addend and C share their memory
+    ++next;
+  if (epilogue.kind() == plan::Epilogue::BIAS || epilogue.kind() == plan::Epilogue::GELU)
+    operands.vector = pointers[next++];
+  else if (epilogue.kind() == plan::Epilogue::GELU_GRADIENT)
+    operands.matrix = pointers[next++];
+  operands.c = pointers[next++];
+  if (epilogue.keeps_input())
+    operands.matrix = pointers[next++];
+  if (epilogue.sums())
+    operands.vector = pointers[next];
+  return operands;
+}
 
 Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> shared, api::cublasLtHandle_t handle,
                                             const plan::MatmulCall &call, const BlasOperands &operands) {
@@ -78,6 +122,21 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
       return status;
   }
 
+  auto describe = [&](api::cublasLtMatmulDescAttributes_t attribute, auto value) {
+    return library.check(library->descSetAttribute(desc, attribute, &value, sizeof value), "describing an epilogue");
+  };
+  Status status = call.has_epilogue()
+                      ? describe(api::CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<uint32_t>(epilogueOf(call.epilogue())))
+                      : Status();
+  if (status.ok() && operands.vector)
+    status = describe(api::CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
+  if (status.ok() && operands.matrix)
+    status = describe(api::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.matrix);
+  if (status.ok() && operands.matrix)
+    status = describe(api::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, int64_t(call.n()));
+  if (!status.ok())
+    return status;
+
   // A matrix of `rows` rows of `columns` elements, as we say it.
   auto layout = [&](api::cudaDataType element, int64_t rows, int64_t columns,
                     Owned<api::cublasLtMatrixLayout_t> &into) -> Status {
@@ -99,8 +158,7 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
                                "describing a batch")
                : status;
   };
-  Status status =
-      layout(*type, call.trans_b() ? call.n() : call.k(), call.trans_b() ? call.k() : call.n(), product.layoutOfA);
+  status = layout(*type, call.trans_b() ? call.n() : call.k(), call.trans_b() ? call.k() : call.n(), product.layoutOfA);
   if (status.ok())
     status =
         layout(*type, call.trans_a() ? call.k() : call.m(), call.trans_a() ? call.m() : call.k(), product.layoutOfB);
@@ -111,11 +169,16 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
 
 std::string BlasProduct::text() const {
   const plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
-  return fmt::format("{} x {} x {} x {}, {}{} x {}{} -> {}{}{}, workspace {}, aligned {} {} {}", call.batch(), call.m(),
-                     call.n(), call.k(), plan::DType_Name(call.dtype()), call.trans_a() ? " transposed" : "",
-                     plan::DType_Name(call.dtype()), call.trans_b() ? " transposed" : "", plan::DType_Name(result),
-                     call.tf32() ? " in TF32" : "", call.accumulate() ? ", added" : "", call.library_scratch_bytes(),
-                     alignmentOf(operands.a), alignmentOf(operands.b), alignmentOf(operands.c));
+  std::string text = fmt::format(
+      "{} x {} x {} x {}, {}{} x {}{} -> {}{}{}{}, workspace {}, aligned {} {} {}", call.batch(), call.m(), call.n(),
+      call.k(), plan::DType_Name(call.dtype()), call.trans_a() ? " transposed" : "", plan::DType_Name(call.dtype()),
+      call.trans_b() ? " transposed" : "", plan::DType_Name(result), call.tf32() ? " in TF32" : "",
+      call.accumulate() ? ", added" : "", epilogueText(call), call.library_scratch_bytes(), alignmentOf(operands.a),
+      alignmentOf(operands.b), alignmentOf(operands.c));
+  for (auto [name, address] : {std::pair("vector", operands.vector), std::pair("matrix", operands.matrix)})
+    if (address)
+      text += fmt::format(" {} {}", name, alignmentOf(address));
+  return text;
 }
 
 Expected<std::vector<BlasAlgorithm>> BlasProduct::candidates(int most) const {
@@ -152,9 +215,11 @@ Expected<std::vector<BlasAlgorithm>> BlasProduct::candidates(int most) const {
       found.push_back({result.algo, result.workspaceSize});
   if (!found.empty())
     return found;
-  return error("cuBLASLt {} has no algorithm for {} products of {} x {} x {} in {} within {} bytes of workspace: {}",
-               library->version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
-               call.library_scratch_bytes(), (*library)->getStatusString(answer));
+  return error(
+      "cuBLASLt {} has no algorithm for {} products of {} x {} x {} in {}{} within {} bytes of workspace: {}{}",
+      library->version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
+      epilogueText(call), call.library_scratch_bytes(), (*library)->getStatusString(answer),
+      call.has_epilogue() ? "; compile with tcc --set compiler.epilogues=false, which computes it in kernels" : "");
 }
 
 Expected<BlasAlgorithm> BlasProduct::check(const api::cublasLtMatmulAlgo_t &algo) const {
@@ -175,9 +240,15 @@ std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
   auto bytes = [&](int64_t rows, int64_t columns, plan::DType type) {
     return static_cast<uint64_t>(call.batch() * rows * columns) * plan::dtypeBytes(type);
   };
-  return {{operands.a, bytes(call.m(), call.k(), call.dtype())},
-          {operands.b, bytes(call.k(), call.n(), call.dtype())},
-          {operands.c, bytes(call.m(), call.n(), result)}};
+  std::vector<Range> ranges = {{operands.a, bytes(call.m(), call.k(), call.dtype())},
+                               {operands.b, bytes(call.k(), call.n(), call.dtype())},
+                               {operands.c, bytes(call.m(), call.n(), result)}};
+  if (operands.vector)
+    ranges.push_back(
+        {operands.vector, bytes(1, call.epilogue().sums() == plan::Epilogue::OF_A ? call.m() : call.n(), result)});
+  if (operands.matrix)
+    ranges.push_back({operands.matrix, bytes(call.m(), call.n(), result)});
+  return ranges;
 }
 
 Status BlasProduct::submit(api::CUstream stream) const {

@@ -13,14 +13,20 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace tcc::cuda {
 
-/// Where a product's operands lie. With accumulate C holds the addend, too.
+/// Where a product's operands lie. With accumulate C holds the addend, too. `vector` is the bias, or the sums; `matrix`
+/// gelu's input, kept or read; both 0 where the epilogue has none.
 struct BlasOperands {
-  api::CUdeviceptr a = 0, b = 0, c = 0, workspace = 0;
+  api::CUdeviceptr a = 0, b = 0, c = 0, workspace = 0, vector = 0, matrix = 0;
+
+  /// Of an instruction's operands, in order (plan.proto).
+  static BlasOperands of(const plan::MatmulCall &call, std::span<const api::CUdeviceptr> pointers,
+                         api::CUdeviceptr workspace);
 };
 
 /// An algorithm of the library, and the workspace that it takes for the product it was asked for.

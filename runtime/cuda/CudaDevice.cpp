@@ -313,12 +313,11 @@ private:
     case plan::Instruction::kMatmul: {
       if (Status status = openBlas(); !status.ok())
         return status;
-      const plan::MatmulCall &call = instruction.matmul();
-      // The operands are A, B, C, or A, B, the addend, C: the addend and C share their memory.
-      cuda::BlasOperands where{step.pointers[0], step.pointers[1], step.pointers[call.accumulate() ? 3 : 2],
-                               (step.scratch + plan::kBlasWorkspaceAlignment - 1) / plan::kBlasWorkspaceAlignment *
-                                   plan::kBlasWorkspaceAlignment};
-      Expected<cuda::BlasProduct> product = cuda::BlasProduct::describe(blas, blasHandle, call, where);
+      const api::CUdeviceptr workspace = (step.scratch + plan::kBlasWorkspaceAlignment - 1) /
+                                         plan::kBlasWorkspaceAlignment * plan::kBlasWorkspaceAlignment;
+      Expected<cuda::BlasProduct> product =
+          cuda::BlasProduct::describe(blas, blasHandle, instruction.matmul(),
+                                      cuda::BlasOperands::of(instruction.matmul(), step.pointers, workspace));
       if (!product)
         return product.status();
       if (Status status = choice->choose(*product); !status.ok())

@@ -48,6 +48,22 @@ enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasLtMatmulDescAttributes_t : int {
   CUBLASLT_MATMUL_DESC_TRANSA = 3, ///< cublasOperation_t as int32_t
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
+  CUBLASLT_MATMUL_DESC_EPILOGUE = 7,              ///< uint32_t, one cublasLtEpilogue_t
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,          ///< void *: a vector of D's type; read, or of a bias's gradient written
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11, ///< void *: gelu's input, of D's type
+  CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,      ///< int64_t, elements; a multiple of 8
+};
+
+/// What is done with the product before it is stored. A bias has a value for each row of D.
+enum cublasLtEpilogue_t : int {
+  CUBLASLT_EPILOGUE_DEFAULT = 1,
+  CUBLASLT_EPILOGUE_BIAS = 4,
+  CUBLASLT_EPILOGUE_GELU_BIAS = 36,      ///< gelu of product and bias
+  CUBLASLT_EPILOGUE_GELU_AUX_BIAS = 164, ///< the same, and gelu's input is stored
+  CUBLASLT_EPILOGUE_DGELU = 192,         ///< times gelu's derivative at the auxiliary matrix
+  CUBLASLT_EPILOGUE_DGELU_BGRAD = 208,   ///< the same, and the sum of each row of D is stored
+  CUBLASLT_EPILOGUE_BGRADA = 256,        ///< the sum of each row of op(A) is stored: a value for each row of D
+  CUBLASLT_EPILOGUE_BGRADB = 512,        ///< the sum of each column of op(B): a value for each column of D
 };
 
 enum cublasLtMatrixLayoutAttribute_t : int {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <fmt/format.h>
 
 using namespace tcc::cuda::api;
 
@@ -66,6 +67,15 @@ float toTf32(float value) {
   return value;
 }
 
+constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
+
+/// By tanh: the library's documentation names no form, its results on a device are those (probe BlasGeluIsTanh).
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x))); }
+double geluDerivative(double x) {
+  const double t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrtTwoOverPi * (1 + 3 * kCubic * x * x);
+}
+
 std::optional<Fault> touchAll(Memory &memory, void *base, const BlasObject &l, AccessKind kind, uint32_t work,
                               const char *what) {
   auto *bytes = static_cast<std::byte *>(base);
@@ -88,6 +98,8 @@ uint64_t spanOf(const BlasObject &l) {
           (l.columns - 1) * static_cast<uint64_t>(l.ld) + l.rows) *
          bytesOf(l.type);
 }
+
+static std::string problemOf(const BlasObject &desc, const BlasObject &d);
 
 Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, const BlasObject &c,
               const BlasObject &dOut) {
@@ -119,11 +131,62 @@ Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, 
                             (layout->batch > 1 && layout->stride < layout->ld * int64_t(layout->columns))))
       s.wrong = fmt::format("a matrix of {}x{} with ld {} and batch stride {}", layout->rows, layout->columns,
                             layout->ld, layout->stride);
+  if (s.wrong.empty())
+    s.wrong = problemOf(desc, dOut);
   return s;
+}
+
+std::optional<Epilogue> epilogueOf(uint32_t number) {
+  switch (number) {
+  case CUBLASLT_EPILOGUE_DEFAULT:
+    return Epilogue{};
+  case CUBLASLT_EPILOGUE_BIAS:
+    return Epilogue{.adds = true};
+  case CUBLASLT_EPILOGUE_GELU_BIAS:
+    return Epilogue{.adds = true, .gelu = true};
+  case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+    return Epilogue{.adds = true, .gelu = true, .keeps = true};
+  case CUBLASLT_EPILOGUE_DGELU:
+    return Epilogue{.derivative = true};
+  case CUBLASLT_EPILOGUE_DGELU_BGRAD:
+    return Epilogue{.derivative = true, .sums = Epilogue::RowsOfD};
+  case CUBLASLT_EPILOGUE_BGRADA:
+    return Epilogue{.sums = Epilogue::RowsOfA};
+  case CUBLASLT_EPILOGUE_BGRADB:
+    return Epilogue{.sums = Epilogue::ColumnsOfB};
+  default:
+    return std::nullopt;
+  }
+}
+
+uint64_t vectorLength(const Epilogue &epilogue, const Shape &shape) {
+  return epilogue.sums == Epilogue::ColumnsOfB ? shape.n : shape.m;
+}
+
+uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d) {
+  return ((d.columns - 1) * static_cast<uint64_t>(desc.auxiliaryLd) + d.rows) * bytesOf(d.type);
+}
+
+/// What the documentation says of an epilogue's attributes; batches are refused, which is stricter.
+static std::string problemOf(const BlasObject &desc, const BlasObject &d) {
+  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+  if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
+    return "";
+  if (d.batch != 1 || d.type == CUDA_R_64F)
+    return fmt::format("an epilogue of {} products of type {}", d.batch, int(d.type));
+  if (epilogue.hasVector() && (!desc.vector || reinterpret_cast<uint64_t>(desc.vector) % bytesOf(d.type)))
+    return fmt::format("epilogue {} with a bias at {}", desc.epilogue, fmt::ptr(desc.vector));
+  if (epilogue.hasAuxiliary() && (!desc.auxiliary || reinterpret_cast<uint64_t>(desc.auxiliary) % bytesOf(d.type)))
+    return fmt::format("epilogue {} with an auxiliary matrix at {}", desc.epilogue, fmt::ptr(desc.auxiliary));
+  if (epilogue.hasAuxiliary() && (desc.auxiliaryLd % 8 != 0 || desc.auxiliaryLd < int64_t(d.rows)))
+    return fmt::format("an auxiliary matrix of {} rows with ld {}, which is a multiple of 8 and no less", d.rows,
+                       desc.auxiliaryLd);
+  return "";
 }
 
 uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts) {
   uint64_t digest = uint64_t(desc.computeType) * 31 + uint64_t(desc.scaleType) * 7 + desc.transA * 2 + desc.transB;
+  digest = digest * 1021 + desc.epilogue * 64 + uint64_t(desc.auxiliaryLd);
   for (const BlasObject *l : layouts)
     for (uint64_t word :
          {uint64_t(l->type), l->rows, l->columns, uint64_t(l->ld), uint64_t(l->batch), uint64_t(l->stride)})
@@ -140,6 +203,16 @@ std::optional<Fault> Product::run(uint32_t work) const {
         return fault;
   if (auto fault = touchAll(memory, result, d, kWrite, work, what))
     return fault;
+  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+  if (epilogue.hasVector())
+    if (auto fault = memory.touchByWork(desc.vector, vectorLength(epilogue, shape) * bytesOf(d.type),
+                                        epilogue.adds ? kRead : kWrite, work, what))
+      return fault;
+  BlasObject auxiliary = d;
+  auxiliary.ld = desc.auxiliaryLd;
+  if (epilogue.hasAuxiliary())
+    if (auto fault = touchAll(memory, desc.auxiliary, auxiliary, epilogue.keeps ? kWrite : kRead, work, what))
+      return fault;
   if (workspaceBytes) {
     if (auto fault = memory.touchByWork(workspace, workspaceBytes, kWrite, work, what))
       return fault;
@@ -169,6 +242,8 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
       double value = load(with, desc.transB ? j + p * uint64_t(b.ld) : p + j * uint64_t(b.ld), b.type);
       right[j * shape.k + p] = tf32 ? toTf32(float(value)) : value;
     }
+  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+  std::vector<float> sums(epilogue.sums == Epilogue::None ? 0 : vectorLength(epilogue, shape));
   const uint64_t part = (shape.k + parts - 1) / parts;
   const bool backwards = anyOrder && (standIn().options.machine.seed * 31 + work) * 2654435761 >> 13 & 1;
   for (uint64_t j = 0; j < shape.n; ++j)
@@ -194,8 +269,37 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
       double value = alpha * sum;
       if (beta != 0)
         value += beta * load(added, i + j * uint64_t(c.ld), c.type);
-      store(to, at, value, d.type);
+      store(to, at, finish(value, i, j, sums), d.type);
     }
+  storeSums(left, right, sums);
+}
+
+/// Step by step in f32, as it is stored by none of the steps.
+double Product::finish(double value, uint64_t row, uint64_t column, std::vector<float> &sums) const {
+  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+  const uint64_t at = row + column * uint64_t(desc.auxiliaryLd);
+  if (epilogue.adds)
+    value = float(value) + float(load(desc.vector, row, d.type));
+  if (epilogue.keeps)
+    store(desc.auxiliary, at, value, d.type);
+  if (epilogue.gelu)
+    value = gelu(value);
+  if (epilogue.derivative)
+    value = float(value) * float(geluDerivative(load(desc.auxiliary, at, d.type)));
+  if (epilogue.sums == Epilogue::RowsOfD)
+    sums[row] += float(value);
+  return value;
+}
+
+void Product::storeSums(const std::vector<double> &left, const std::vector<double> &right,
+                        std::vector<float> &sums) const {
+  const Epilogue epilogue = *epilogueOf(desc.epilogue);
+  for (uint64_t p = 0; p < shape.k; ++p)
+    for (uint64_t i = 0; i < sums.size(); ++i)
+      if (epilogue.sums == Epilogue::RowsOfA || epilogue.sums == Epilogue::ColumnsOfB)
+        sums[i] += float(epilogue.sums == Epilogue::RowsOfA ? left[i * shape.k + p] : right[i * shape.k + p]);
+  for (uint64_t i = 0; i < sums.size(); ++i)
+    store(desc.vector, i, sums[i], d.type);
 }
 
 } // namespace tcc::emulation

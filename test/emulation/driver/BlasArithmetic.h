@@ -22,6 +22,22 @@ struct Shape {
 Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, const BlasObject &c,
               const BlasObject &d);
 
+/// What an epilogue reads and writes beside D.
+struct Epilogue {
+  bool adds = false, gelu = false, derivative = false; ///< a bias; gelu; the product times gelu's derivative
+  bool keeps = false;                                  ///< gelu's input
+  enum Sums { None, RowsOfD, RowsOfA, ColumnsOfB } sums = None;
+
+  bool hasVector() const { return adds || sums != None; }
+  bool hasAuxiliary() const { return keeps || derivative; }
+};
+/// Nothing for one that the stand-in does not know.
+std::optional<Epilogue> epilogueOf(uint32_t number);
+/// Elements of the bias, or of the sums.
+uint64_t vectorLength(const Epilogue &epilogue, const Shape &shape);
+/// Bytes of gelu's input.
+uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d);
+
 /// Equal for products that the library is told the same of.
 uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts);
 
@@ -44,6 +60,8 @@ struct Product {
 
 private:
   void multiply(uint64_t batch, uint32_t work) const;
+  double finish(double value, uint64_t row, uint64_t column, std::vector<float> &sums) const;
+  void storeSums(const std::vector<double> &left, const std::vector<double> &right, std::vector<float> &sums) const;
 };
 
 } // namespace tcc::emulation

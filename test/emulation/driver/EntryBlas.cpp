@@ -27,10 +27,17 @@ using namespace tcc::emulation;
 namespace {
 
 constexpr uint64_t kAlgorithmMark = 0x7463632d616c676f; ///< of data[0]: the heuristic's, and nobody else's
-/// kMaker: the version of the library in the upper half, the architecture in the lower one.
+/// kMaker: the version of the library in the upper half, the architecture in the lower one. kTicks: with the alignments that
+/// the pointers of the epilogue had, 16 bits each.
 enum AlgoWord { kMark, kDigest, kWorkspace, kAlgoParts, kAlignments, kScheme, kMaker, kTicks };
 
 uint64_t makerOf(const StandIn &d) { return uint64_t(d.options.blasVersion) << 32 | d.options.architecture; }
+
+/// Of an epilogue's pointer: the heuristic takes its alignment for granted.
+uint64_t alignmentOf(const void *pointer) {
+  const auto address = reinterpret_cast<uint64_t>(pointer);
+  return std::min<uint64_t>(256, address & (~address + 1));
+}
 
 /// An algorithm of the list, before it is bound to a product. Times are a rule of ours.
 struct Offer {
@@ -165,14 +172,37 @@ TCC_BLAS_ENTRY cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   TCC_BLAS_BEGIN;
   const char *call = "cublasLtMatmulDescSetAttribute";
   BlasObject *found = find(d, desc, BlasObject::Desc, call);
-  int32_t operation = 0;
-  if (!found || !read(d, value, bytes, operation, call))
+  if (!found)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if ((attribute != CUBLASLT_MATMUL_DESC_TRANSA && attribute != CUBLASLT_MATMUL_DESC_TRANSB) ||
-      (operation != CUBLAS_OP_N && operation != CUBLAS_OP_T))
-    return refuse(d, FaultKind::Misuse, fmt::format("{}: attribute {} = {}", call, int(attribute), operation));
-  (attribute == CUBLASLT_MATMUL_DESC_TRANSA ? found->transA : found->transB) = operation == CUBLAS_OP_T;
-  return CUBLAS_STATUS_SUCCESS;
+  int32_t operation = 0;
+  bool done = false;
+  switch (attribute) {
+  case CUBLASLT_MATMUL_DESC_TRANSA:
+  case CUBLASLT_MATMUL_DESC_TRANSB:
+    if (!read(d, value, bytes, operation, call))
+      return CUBLAS_STATUS_INVALID_VALUE;
+    if (operation != CUBLAS_OP_N && operation != CUBLAS_OP_T)
+      return refuse(d, FaultKind::Misuse, fmt::format("{}: attribute {} = {}", call, int(attribute), operation));
+    (attribute == CUBLASLT_MATMUL_DESC_TRANSA ? found->transA : found->transB) = operation == CUBLAS_OP_T;
+    return CUBLAS_STATUS_SUCCESS;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE:
+    done = read(d, value, bytes, found->epilogue, call);
+    if (done && !epilogueOf(found->epilogue))
+      return refuse(d, FaultKind::Misuse, fmt::format("{}: epilogue {}", call, found->epilogue));
+    break;
+  case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+    done = read(d, value, bytes, found->vector, call);
+    break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
+    done = read(d, value, bytes, found->auxiliary, call);
+    break;
+  case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+    done = read(d, value, bytes, found->auxiliaryLd, call);
+    break;
+  default:
+    return refuse(d, FaultKind::Misuse, fmt::format("{}: attribute {}", call, int(attribute)));
+  }
+  return done ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 TCC_BLAS_ENTRY cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
@@ -228,6 +258,8 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE, fmt::format("{}: {}", call, s.wrong));
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Offer &offer : kOffers) {
     std::optional<uint64_t> bytes = workspaceOf(offer, s, uint64_t(ld->batch), *wanted);
     if (!bytes || *found == asked)
@@ -241,7 +273,7 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
       one.algo.data[kAlignments] |= uint64_t(std::min<uint32_t>(wanted->alignments[i], 65535)) << (16 * i);
     one.algo.data[kScheme] = offer.scheme;
     one.algo.data[kMaker] = makerOf(d);
-    one.algo.data[kTicks] = offer.ticks;
+    one.algo.data[kTicks] = offer.ticks | alignmentOf(product->vector) << 16 | alignmentOf(product->auxiliary) << 32;
     one.wavesCount = 1;
     results[(*found)++] = one;
   }
@@ -261,7 +293,7 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     number = uint32_t(1 + algo->data[kAlgoParts] / 2);
     break;
   case CUBLASLT_ALGO_CONFIG_TILE_ID:
-    number = uint32_t(algo->data[kTicks]);
+    number = uint32_t(algo->data[kTicks] & 0xffff);
     break;
   case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
     number = uint32_t(algo->data[kAlgoParts]);
@@ -361,6 +393,29 @@ TCC_BLAS_ENTRY cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       if (overlaps(pointer, spanOf(*layout), workspace, made.workspaceBytes))
         return refuse(d, FaultKind::Misuse, fmt::format("{}: the workspace overlaps {}", call, name));
   }
+  // The memory of the epilogue: none of it is the product's.
+  const Epilogue epilogue = *epilogueOf(product->epilogue);
+  std::vector<std::tuple<const void *, uint64_t, const char *>> beside;
+  if (epilogue.hasVector())
+    beside.emplace_back(product->vector, vectorLength(epilogue, made.shape) * bytesOf(ld->type), "the bias");
+  if (epilogue.hasAuxiliary())
+    beside.emplace_back(product->auxiliary, auxiliarySpan(*product, *ld), "the auxiliary matrix");
+  for (auto [pointer, bytes, name] : beside) {
+    if (!onDevice(d, pointer, bytes))
+      return refuse(d, FaultKind::OutOfBounds,
+                    fmt::format("{}: {} of {} bytes at {}", call, name, bytes, d.machine.memory().describe(pointer)));
+    const uint64_t asked = algo->data[kTicks] >> (pointer == product->vector ? 16 : 32) & 0xffff;
+    if (asked && reinterpret_cast<uint64_t>(pointer) % asked)
+      return refuse(d, FaultKind::Misaligned,
+                    fmt::format("{}: {} lies at no multiple of {}, as when the algorithm was asked for", call, name, asked));
+    for (auto [other, layout, otherName] : matrices)
+      if (overlaps(pointer, bytes, other, spanOf(*layout)))
+        return refuse(d, FaultKind::Misuse, fmt::format("{}: {} overlaps {}", call, name, otherName));
+    if (made.workspaceBytes && overlaps(pointer, bytes, workspace, made.workspaceBytes))
+      return refuse(d, FaultKind::Misuse, fmt::format("{}: the workspace overlaps {}", call, name));
+  }
+  if (beside.size() == 2 && overlaps(std::get<0>(beside[0]), std::get<1>(beside[0]), std::get<0>(beside[1]), std::get<1>(beside[1])))
+    return refuse(d, FaultKind::Misuse, fmt::format("{}: the bias overlaps the auxiliary matrix", call));
   made.pointers[0] = a;
   made.pointers[1] = b;
   made.pointers[2] = c;
@@ -368,7 +423,7 @@ TCC_BLAS_ENTRY cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   made.workspace = workspace;
   Task task;
   task.what = call;
-  task.ticks = algo->data[kTicks];
+  task.ticks = algo->data[kTicks] & 0xffff;
   task.run = [made](uint32_t work) { return made.run(work); };
   return d.enqueue(stream, std::move(task), call) ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

@@ -35,6 +35,7 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_DEVICES", options.devices, 1);
   number("TCC_EMULATION_DRIVER", options.version, 99990);
   number("TCC_EMULATION_BLAS", options.blasVersion, 999999);
+  number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
   std::string_view mode = variable("TCC_EMULATION_MODE"), order = variable("TCC_EMULATION_ORDER"),
                    device = variable("TCC_EMULATION_DEVICE");
   if (mode == "fast")

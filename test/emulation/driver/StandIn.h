@@ -31,6 +31,7 @@ struct StandInOptions {
   int devices = 1;
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
+  int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
   /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
   /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;
@@ -85,6 +86,9 @@ struct BlasObject {
   cuda::api::cublasComputeType_t computeType = cuda::api::CUBLAS_COMPUTE_32F;
   cuda::api::cudaDataType scaleType = cuda::api::CUDA_R_32F, type = cuda::api::CUDA_R_32F;
   bool transA = false, transB = false;
+  uint32_t epilogue = cuda::api::CUBLASLT_EPILOGUE_DEFAULT;
+  void *vector = nullptr, *auxiliary = nullptr; ///< of a description: bias or its gradient, gelu's input
+  int64_t auxiliaryLd = 0;
   uint64_t rows = 0, columns = 0; ///< of a layout: column-major, columns `ld` elements apart
   int64_t ld = 0, stride = 0;
   int32_t batch = 1;

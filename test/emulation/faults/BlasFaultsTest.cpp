@@ -4,10 +4,9 @@
 // must name, beside the smallest change that mends them.
 //
 //===----------------------------------------------------------------------===//
-#include "test/emulation/faults/Scene.h"
+#include "test/emulation/faults/BlasScene.h"
 
 #include <cmath>
-#include <cstring>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -15,87 +14,6 @@ using namespace tcc::cuda::api;
 using namespace tcc::emulation;
 
 namespace {
-
-/// C = op(A) · op(B) of column-major matrices, with all that the library wants to know of it.
-struct Product {
-  uint64_t m = 8, n = 8, k = 8;
-  bool transA = false, transB = false;
-  int32_t batch = 1;
-  cudaDataType type = CUDA_R_32F, result = CUDA_R_32F;
-  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
-  uint64_t workspaceBytes = 0;
-  uint32_t alignment = 256, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-
-  cublasLtHandle_t handle = nullptr;
-  cublasLtMatmulDesc_t desc = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  cublasLtMatmulHeuristicResult_t found{};
-
-  void open() {
-    cublasLtCreate(&handle);
-    cublasLtMatmulDescCreate(&desc, compute, compute == CUBLAS_COMPUTE_64F ? CUDA_R_64F : CUDA_R_32F);
-    int32_t turned[] = {transA ? CUBLAS_OP_T : CUBLAS_OP_N, transB ? CUBLAS_OP_T : CUBLAS_OP_N};
-    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &turned[0], 4);
-    cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &turned[1], 4);
-    layout(a, type, transA ? k : m, transA ? m : k);
-    layout(b, type, transB ? n : k, transB ? k : n);
-    layout(c, result, m, n);
-    cublasLtMatmulPreference_t preference = nullptr;
-    cublasLtMatmulPreferenceCreate(&preference);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspaceBytes, 8);
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, 4);
-    for (int i = 0; i < 4; ++i)
-      cublasLtMatmulPreferenceSetAttribute(
-          preference, static_cast<cublasLtMatmulPreferenceAttributes_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i),
-          &alignment, 4);
-    int count = 0;
-    cublasLtMatmulAlgoGetHeuristic(handle, desc, a, b, c, c, preference, 1, &found, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-  }
-  void layout(cublasLtMatrixLayout_t &to, cudaDataType element, uint64_t rows, uint64_t columns) const {
-    cublasLtMatrixLayoutCreate(&to, element, rows, columns, int64_t(rows));
-    auto stride = int64_t(rows * columns);
-    cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, 4);
-    cublasLtMatrixLayoutSetAttribute(to, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride, 8);
-  }
-  cublasStatus_t submit(CUdeviceptr at, CUdeviceptr with, CUdeviceptr to, CUstream stream, CUdeviceptr workspace = 0,
-                        float beta = 0) const {
-    auto pointer = [](CUdeviceptr address) { return reinterpret_cast<void *>(address); };
-    const float one = 1;
-    const double wideOne = 1, wideBeta = beta;
-    const bool wide = compute == CUBLAS_COMPUTE_64F;
-    return cublasLtMatmul(handle, desc, wide ? static_cast<const void *>(&wideOne) : &one, pointer(at), a, pointer(with), b,
-                          wide ? static_cast<const void *>(&wideBeta) : &beta, pointer(to), c, pointer(to), c, &found.algo,
-                          pointer(workspace), found.workspaceSize, stream);
-  }
-  void close() const {
-    cublasLtMatrixLayoutDestroy(a);
-    cublasLtMatrixLayoutDestroy(b);
-    cublasLtMatrixLayoutDestroy(c);
-    cublasLtMatmulDescDestroy(desc);
-    cublasLtDestroy(handle);
-  }
-};
-
-/// Device memory besides the scene's.
-struct Extra {
-  CUdeviceptr address = 0;
-  explicit Extra(size_t bytes) {
-    cuMemAlloc_v2(&address, bytes);
-    cuMemsetD8Async(address, 0, bytes, nullptr);
-    cuCtxSynchronize();
-  }
-  ~Extra() {
-    cuCtxSynchronize();
-    cuMemFree_v2(address);
-  }
-};
-
-void giveValues(Scene &s) {
-  cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
-  cuMemsetD8Async(s.b, 0, Scene::kBytes, s.one);
-  cuStreamSynchronize(s.one);
-}
 
 const Planted kPlanted[] = {
     {"NoWaitForAFactor", "unordered-work",
@@ -265,46 +183,24 @@ INSTANTIATE_TEST_SUITE_P(Emulation, BlasFaults, testing::ValuesIn(kPlanted), [](
 //===----------------------------------------------------------------------===//
 // Values
 //===----------------------------------------------------------------------===//
-size_t bytesOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
-
-void put(std::byte *to, double value, cudaDataType type) {
-  auto single = static_cast<float>(value);
-  if (type == CUDA_R_64F)
-    std::memcpy(to, &value, 8);
-  else if (type == CUDA_R_32F)
-    std::memcpy(to, &single, 4);
-  else
-    std::memcpy(to, reinterpret_cast<const std::byte *>(&single) + 2, 2); // the inputs have few bits
-}
-double get(const std::byte *from, cudaDataType type) {
-  double wide = 0;
-  float single = 0;
-  if (type == CUDA_R_64F) {
-    std::memcpy(&wide, from, 8);
-    return wide;
-  }
-  std::memcpy(reinterpret_cast<std::byte *>(&single) + (type == CUDA_R_32F ? 0 : 2), from, bytesOf(type));
-  return single;
-}
-
 /// Multiplies numbers with so few bits that each sum is exact, and looks at every element.
 void expectExact(Product p, bool accumulate) {
   SCOPED_TRACE(testing::Message() << p.m << "x" << p.n << "x" << p.k << " types " << p.type << " " << p.result << " trans "
                                   << p.transA << p.transB << " batch " << p.batch << " compute " << p.compute << " add "
                                   << accumulate);
   Scene scene(1);
-  const size_t of = size_t(p.batch), aBytes = of * p.m * p.k * bytesOf(p.type), bBytes = of * p.k * p.n * bytesOf(p.type),
-               cBytes = of * p.m * p.n * bytesOf(p.result);
+  const size_t of = size_t(p.batch), aBytes = of * p.m * p.k * elementBytes(p.type), bBytes = of * p.k * p.n * elementBytes(p.type),
+               cBytes = of * p.m * p.n * elementBytes(p.result);
   {
     Extra a(aBytes), b(bBytes), c(cBytes), workspace(1 << 16);
     std::vector<std::byte> hostA(aBytes), hostB(bBytes), hostC(cBytes);
     auto number = [](size_t i) { return double(i * 2654435761u >> 7 & 7) - 3; };
-    for (size_t i = 0; i < aBytes / bytesOf(p.type); ++i)
-      put(&hostA[i * bytesOf(p.type)], number(i), p.type);
-    for (size_t i = 0; i < bBytes / bytesOf(p.type); ++i)
-      put(&hostB[i * bytesOf(p.type)], number(i + 77) / 2, p.type);
-    for (size_t i = 0; i < cBytes / bytesOf(p.result); ++i)
-      put(&hostC[i * bytesOf(p.result)], accumulate ? number(i + 5) : NAN, p.result);
+    for (size_t i = 0; i < aBytes / elementBytes(p.type); ++i)
+      put(&hostA[i * elementBytes(p.type)], number(i), p.type);
+    for (size_t i = 0; i < bBytes / elementBytes(p.type); ++i)
+      put(&hostB[i * elementBytes(p.type)], number(i + 77) / 2, p.type);
+    for (size_t i = 0; i < cBytes / elementBytes(p.result); ++i)
+      put(&hostC[i * elementBytes(p.result)], accumulate ? number(i + 5) : NAN, p.result);
     for (auto &[to, from] : {std::pair(a.address, &hostA), std::pair(b.address, &hostB), std::pair(c.address, &hostC)})
       cuMemcpyHtoDAsync_v2(to, from->data(), from->size(), scene.one);
     p.workspaceBytes = 1 << 16;
@@ -321,12 +217,12 @@ void expectExact(Product p, bool accumulate) {
           for (size_t q = 0; q < p.k; ++q) {
             size_t atA = batch * p.m * p.k + (p.transA ? q + i * p.k : i + q * p.m),
                    atB = batch * p.k * p.n + (p.transB ? j + q * p.n : q + j * p.k);
-            sum += get(&hostA[atA * bytesOf(p.type)], p.type) * get(&hostB[atB * bytesOf(p.type)], p.type);
+            sum += get(&hostA[atA * elementBytes(p.type)], p.type) * get(&hostB[atB * elementBytes(p.type)], p.type);
           }
           size_t at = batch * p.m * p.n + i + j * p.m;
           if (accumulate)
-            sum += get(&hostC[at * bytesOf(p.result)], p.result);
-          ASSERT_EQ(get(&got[at * bytesOf(p.result)], p.result), sum) << "element " << i << ", " << j;
+            sum += get(&hostC[at * elementBytes(p.result)], p.result);
+          ASSERT_EQ(get(&got[at * elementBytes(p.result)], p.result), sum) << "element " << i << ", " << j;
         }
     p.close();
   }

@@ -5,6 +5,8 @@
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/Probe.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 using namespace tcc::probes;
@@ -164,4 +166,138 @@ PROBE(BlasEventsTimeAProduct, "cuEventElapsedTime") {
   EXPECT(milliseconds > 0);
   for (CUevent event : events)
     cu.eventDestroy(event);
+}
+
+//===----------------------------------------------------------------------===//
+// Epilogues
+//===----------------------------------------------------------------------===//
+namespace {
+
+/// A product with an epilogue: vectors and gelu's input are in memory of their own.
+struct Finished : Product {
+  CUdeviceptr vector = 0, auxiliary = 0;
+  std::vector<float> bias, input;
+
+  Finished(Program &program, cublasLtEpilogue_t epilogue, cublasComputeType_t compute = CUBLAS_COMPUTE_32F)
+      : Product(program, 32, 16, 32) {
+    lt.descDestroy(desc);
+    EXPECT(lt.descCreate(&desc, compute, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+    bias = numbers(m, 5);
+    input = numbers(m * n, 9);
+    for (float &value : input)
+      value *= 0.5f;
+    vector = put(bias);
+    auxiliary = put(input);
+    const auto number = uint32_t(epilogue);
+    const auto ld = int64_t(m);
+    EXPECT(lt.descSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &number, sizeof number) == CUBLAS_STATUS_SUCCESS);
+    EXPECT(lt.descSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, sizeof vector) ==
+           CUBLAS_STATUS_SUCCESS);
+    EXPECT(lt.descSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &auxiliary, sizeof auxiliary) ==
+           CUBLAS_STATUS_SUCCESS);
+    EXPECT(lt.descSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld) == CUBLAS_STATUS_SUCCESS);
+  }
+  Finished(const Finished &) = delete;
+  Finished &operator=(const Finished &) = delete;
+  ~Finished() {
+    cu.ctxSynchronize();
+    cu.memFree(vector);
+    cu.memFree(auxiliary);
+  }
+
+  std::vector<float> run() {
+    EXPECT(submit(algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).front().algo) == CUBLAS_STATUS_SUCCESS);
+    return get(memory[2], m * n);
+  }
+  /// Exact: the numbers are small.
+  float product(uint64_t row, uint64_t column) const {
+    float sum = 0;
+    for (uint64_t q = 0; q < k; ++q)
+      sum += host[0][row + q * m] * host[1][q + column * k];
+    return sum;
+  }
+};
+
+bool near(double got, double wanted, double tolerance = 1e-3) {
+  return std::abs(got - wanted) <= tolerance * std::max(1.0, std::abs(wanted));
+}
+double geluByTanh(double x) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))); }
+
+constexpr cublasComputeType_t kComputeTypes[] = {CUBLAS_COMPUTE_32F, CUBLAS_COMPUTE_32F_FAST_TF32};
+
+} // namespace
+
+PROBE(BlasBiasIsOfARow, "cublasLtEpilogue_t: BIAS") {
+  for (cublasComputeType_t compute : kComputeTypes) {
+    Finished x(p, CUBLASLT_EPILOGUE_BIAS, compute);
+    std::vector<float> got = x.run();
+    for (uint64_t i = 0; i < got.size(); ++i)
+      EXPECT(got[i] == x.product(i % x.m, i / x.m) + x.bias[i % x.m]);
+  }
+}
+PROBE(BlasGeluIsTanh, "cublasLtEpilogue_t: GELU_AUX_BIAS; no form is documented") {
+  Finished x(p, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
+  // One product of 1 x -2.25: erf gives -0.02751, tanh -0.02776.
+  std::vector<float> left(x.m * x.k), right(x.k * x.n), zero(x.m);
+  left[0] = 1;
+  right[0] = -2.25f;
+  cu.memcpyHtoDAsync(x.memory[0], left.data(), left.size() * 4, p.stream);
+  cu.memcpyHtoDAsync(x.memory[1], right.data(), right.size() * 4, p.stream);
+  cu.memcpyHtoDAsync(x.vector, zero.data(), zero.size() * 4, p.stream);
+  const float got = x.run()[0];
+  EXPECT(std::abs(got - geluByTanh(-2.25)) < 5e-5);
+  EXPECT(std::abs(got - 0.5 * -2.25 * std::erfc(2.25 / std::sqrt(2))) > 1e-4);
+}
+PROBE(BlasGeluKeepsItsInput, "cublasLtMatmulDescAttributes_t: EPILOGUE_AUX_POINTER, EPILOGUE_AUX_LD") {
+  for (cublasComputeType_t compute : kComputeTypes) {
+    Finished x(p, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, compute);
+    std::vector<float> got = x.run(), kept = x.get(x.auxiliary, x.m * x.n);
+    for (uint64_t i = 0; i < got.size(); ++i) {
+      EXPECT(kept[i] == x.product(i % x.m, i / x.m) + x.bias[i % x.m]);
+      EXPECT(near(got[i], geluByTanh(kept[i])));
+    }
+  }
+}
+PROBE(BlasGeluGradientAndItsSums, "cublasLtEpilogue_t: DGELU, DGELU_BGRAD") {
+  for (cublasComputeType_t compute : kComputeTypes)
+    for (cublasLtEpilogue_t epilogue : {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD}) {
+      Finished x(p, epilogue, compute);
+      std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
+      std::vector<double> wanted(x.m);
+      for (uint64_t i = 0; i < got.size(); ++i) {
+        const double slope = (geluByTanh(x.input[i] + 1e-6) - geluByTanh(x.input[i] - 1e-6)) / 2e-6;
+        EXPECT(near(got[i], x.product(i % x.m, i / x.m) * slope));
+        wanted[i % x.m] += got[i];
+      }
+      for (uint64_t i = 0; i < x.m && epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; ++i)
+        EXPECT(near(sums[i], wanted[i], 1e-2));
+    }
+}
+PROBE(BlasSumsOfFactors, "cublasLtEpilogue_t: BGRADA, BGRADB") {
+  for (cublasComputeType_t compute : kComputeTypes)
+    for (cublasLtEpilogue_t epilogue : {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
+      Finished x(p, epilogue, compute);
+      std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
+      EXPECT(got[3 + 5 * x.m] == x.product(3, 5));
+      const bool ofA = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+      for (uint64_t i = 0; i < (ofA ? x.m : x.n); ++i) {
+        float sum = 0;
+        for (uint64_t q = 0; q < x.k; ++q)
+          sum += ofA ? x.host[0][i + q * x.m] : x.host[1][q + i * x.k];
+        EXPECT(sums[i] == sum);
+      }
+    }
+}
+PROBE(BlasRowsOfGeluInputComeInEights, "cublasLtMatmulDescAttributes_t: EPILOGUE_AUX_LD") {
+  Finished x(p, CUBLASLT_EPILOGUE_DGELU);
+  const int64_t ld = int64_t(x.m) + 4;
+  lt.descSetAttribute(x.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
+  cublasLtMatmulPreference_t preference = nullptr;
+  lt.preferenceCreate(&preference);
+  cublasLtMatmulHeuristicResult_t result{};
+  int found = 0;
+  const cublasStatus_t answer = lt.heuristic(x.handle, x.desc, x.layouts[0], x.layouts[1], x.layouts[2], x.layouts[2],
+                                             preference, 1, &result, &found);
+  EXPECT(answer != CUBLAS_STATUS_SUCCESS || found == 0 || result.state != CUBLAS_STATUS_SUCCESS);
+  lt.preferenceDestroy(preference);
 }
