@@ -229,6 +229,27 @@ def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
                  Option<"length", "length", "int64_t", "32", "least steps of a part; a step is a vector, or one element of each of its lanes">];
 }
 
+def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
+  let summary = "Replace kernels that finish a product by the epilogue of its call";
+  let description = [{
+    A kernel that only adds a bias to a product, applies gelu to the sum, multiplies a product by the derivative of gelu, or
+    sums an operand of a product for the gradient of a bias, is a launch, and reads again what the product has just written
+    or read. Where the target has a call that does the same (MatMulEpilogueOp), the kernel goes. The pass replaces whole
+    kernels, so the number of launches falls with each; it keeps no value that was not kept before: gelu's input takes the
+    place of the product, and only if all readers of the product go.
+
+    ```mlir
+    %p = train.matmul %x, %w {train.call = ...} : ... -> tensor<1x64x256xf32>
+    %h = train.fused(%b, %p) ... { broadcast; add; gelu {tanh = true} }      // forward
+    %d = train.matmul %dy, %v {train.call = ...} : ... -> tensor<1x64x256xf32>
+    %g:2 = train.fused(%d, %p, %b) ... { add; gelu_derivative; mul; reduce sum [0, 1] }
+    // becomes
+    %h:2 = train.matmul_epilogue "gelu"(%x, %w, %b) {keeps, train.call = ...} ...
+    %g:2 = train.matmul_epilogue "gelu_gradient"(%dy, %v, %h#1) {sums = "result", train.call = ...} ...
+    ```
+  }];
+}
+
 def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {
   let summary = "Compute weight gradients row by row inside the kernels that update the weights";
   let description = [{

@@ -302,6 +302,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.attention", to(&Recipe::attention)},
       {"compiler.overlap", to(&Recipe::overlap)},
       {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
+      {"compiler.epilogues", to(&Recipe::epilogues)},
       {"compiler.winograd", to(&Recipe::winograd)},
       {"compiler.pointwise_convolutions", to(&Recipe::pointwiseConvolutions)},
   };

@@ -38,6 +38,7 @@ struct Capabilities {
   bool multipliesBf16 = false; ///< bf16 products have instructions of their own; else their operands are widened
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
+  bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
   uint32_t slots = 0;          ///< of scratch, a fixed number that may be in use at a time; 0: as many as --threads says

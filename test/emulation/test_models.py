@@ -10,6 +10,8 @@ import sys
 import unittest
 
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
+import models
+import numpy as np
 from common import BIN, ROOT, ZOO, EndToEnd
 
 SOME = ["mlp", "lstm-lm"]
@@ -67,6 +69,50 @@ class Models(EndToEnd):
             self.assertNotEqual(losses[precision], losses["f32"], f"{precision} rounds nothing")
             for got, exact in zip(losses[precision], losses["f32"], strict=True):
                 self.assertLess(abs(got - exact), most * exact)
+
+    def test_epilogues(self):
+        """Biases, gelu and their gradients in the calls of products: fewer launches, the losses of kernels, no value kept more."""
+        width, batch = 24, 8
+        layers = [models.helper.make_node("Gemm", ["x", "w1", "b1"], ["s"], "first", transB=1),
+                  models.helper.make_node("Gelu", ["s"], ["h"], "gelu", approximate="tanh"),
+                  models.helper.make_node("Gemm", ["h", "w2", "b2"], ["prediction"], "second", transB=1)]
+        weights = {"w1": models.random(1, width, 5), "b1": models.random(2, width), "w2": models.random(3, 8, width), "b2": models.random(4, 8)}
+        mlp = models.save(self.folder / "mlp.onnx", layers, {"x": [batch, 5]}, {"prediction": [batch, 8]}, weights, opset=20)
+        rng = np.random.default_rng(7)
+        data = self.save("mlp.safetensors", x=rng.standard_normal((2 * batch, 5), np.float32), y=rng.standard_normal((2 * batch, 8), np.float32))
+        recipe = self.write("mlp.toml", models.SQUARES + models.SGD)
+        gpt = ZOO / "nano-gpt"
+        for name, model, recipe, data, kinds in [("mlp", mlp, recipe, data, {"+ bias, gelu and its input", "times gelu' with sums of its rows"}),
+                                                 ("gpt", gpt / "model.onnx", gpt / "recipe.toml", gpt / "data.safetensors",
+                                                  {"+ bias, gelu and its input", "times gelu' with sums of its rows", "with sums of A", "+ bias"})]:
+            launches, losses, bytes_ = [], [], []
+            for how in ("true", "false"):
+                with self.subTest(model=name, epilogues=how):
+                    plan = self.compile(model, "--recipe", recipe, "--target", "cuda:sm_90", "--set", f"compiler.epilogues={how}",
+                                        plan=f"{name}-{how}.tplan")
+                    report = self.report(plan)
+                    launches.append(sum(kernel["count"] for kernel in report["kernels"]))
+                    bytes_.append(report["memory"]["arena_bytes"])
+                    named = " ".join(kernel["name"] for kernel in report["kernels"])
+                    self.assertEqual({kind for kind in kinds if f"cuBLASLt {kind}" in named}, kinds if how == "true" else set(), named)
+                    run = self.train(plan, data, "--device", "cuda", "--no-release", *["--tune"] * (name == "mlp"), steps=3,
+                                     out=f"{name}-{how}", env=stand_in(mode="checked"))
+                    losses.append([json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line])
+            self.assertLess(launches[0], launches[1], name)
+            self.assertLess(bytes_[0] - bytes_[1], batch * width * 4, f"{name}: less than a value between layers more")
+            print(name, "launches", launches, "arena", bytes_)
+            for one, other in zip(*losses, strict=True):
+                self.assertLess(abs(one - other), 1e-5 * other)
+
+    def test_a_library_without_an_epilogue(self):
+        case = ZOO / "nano-gpt"
+        compiled = [case / "model.onnx", "--recipe", case / "recipe.toml", "--target", "cuda:sm_90", "--entry", "train"]
+        words = ["--data", case / "data.safetensors", "--device", "cuda", "--steps", 1, "--no-release"]
+        env = stand_in(mode="fast", epilogues=0)
+        self.refuse(1, [r"instruction \d+ \(node '[^']+'\): cuBLASLt 13.1.0 has no algorithm for .* epilogue BIAS .*NOT_SUPPORTED.*"
+                        "--set compiler.epilogues=false"], "trun", self.compile(*compiled), *words, env=env)
+        plan = self.compile(*compiled, "--set", "compiler.epilogues=false", plan="plain.tplan")
+        self.succeed("trun", plan, *words, "--out", "plain", env=env)
 
     def test_without_the_library_of_products(self):
         plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")

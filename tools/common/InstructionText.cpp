@@ -91,9 +91,9 @@ std::string matmulText(const plan::MatmulCall &call) {
   std::string how = call.has_row_kernel()
                         ? fmt::format(" by rows to kernel {}", call.row_kernel().symbol().substr(0, 10))
                         : fmt::format(" by {}", runtime::implementationName(call));
-  return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}", typePrefix(call.dtype()),
+  return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),
-                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), how);
+                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), epilogueText(call), how);
 }
 
 template <typename Dims> std::string product(const Dims &dims, int from) {
@@ -168,6 +168,16 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
               : "nothing";
 }
 } // namespace
+
+std::string epilogueText(const plan::MatmulCall &call) {
+  static constexpr const char *kinds[] = {"", " + bias", " + bias, gelu", " times gelu'"};
+  static constexpr const char *sums[] = {"", " with sums of its rows", " with sums of A", " with sums of B"};
+  if (!call.has_epilogue() || !plan::Epilogue::Kind_IsValid(call.epilogue().kind()) ||
+      !plan::Epilogue::Sums_IsValid(call.epilogue().sums()))
+    return "";
+  return fmt::format("{}{}{}", kinds[call.epilogue().kind()], call.epilogue().keeps_input() ? " and its input" : "",
+                     sums[call.epilogue().sums()]);
+}
 
 InstructionKind instructionKind(const plan::Instruction &instruction) {
   if (instruction.has_kernel())

@@ -19,6 +19,9 @@ const char *kindName(InstructionKind kind);
 /// of the call that this function does not know are appended by name, so that two calls that differ read differently.
 std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction);
 
+/// " + bias, gelu and its input", " with sums of A": what a product's call does besides; "" for nothing.
+std::string epilogueText(const plan::MatmulCall &call);
+
 /// Equal for instructions that execute the same: the call with all that it says, and how much it computes and moves.
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction);
 

@@ -14,6 +14,7 @@
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
+#include "tools/common/InstructionText.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -210,7 +211,7 @@ std::string instructionName(const plan::Instruction &instruction) {
   case plan::Instruction::kKernel:
     return instruction.kernel().symbol();
   case plan::Instruction::kMatmul:
-    return "matmul " + runtime::implementationName(instruction.matmul()) +
+    return "matmul " + runtime::implementationName(instruction.matmul()) + epilogueText(instruction.matmul()) +
            (instruction.matmul().has_row_kernel() ? " " + instruction.matmul().row_kernel().symbol() : "");
   case plan::Instruction::kConvolution: {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};

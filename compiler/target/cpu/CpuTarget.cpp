@@ -35,6 +35,8 @@ public:
       return std::nullopt;
     Call request;
     library.buildCall(request.instruction);
+    if (request.instruction.matmul().has_epilogue())
+      return std::nullopt;
     std::string key = request.instruction.SerializeAsString();
     std::lock_guard lock(mutex);
     auto found = known.find(key);

@@ -2,6 +2,7 @@
 #include "compiler/target/cuda/CudaTarget.h"
 
 #include "compiler/dialect/TrainDialect.h"
+#include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/KernelAbi.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -19,6 +20,7 @@ public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = true;
+    able.epilogues = true;
     able.attendsInOneOp = false; // a thread would take a tile; products and rows of softmax take warps
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
@@ -37,7 +39,7 @@ public:
     if (!request.instruction.has_matmul())
       return std::nullopt;
     plan::MatmulCall &product = *request.instruction.mutable_matmul();
-    if (!multiplies(product))
+    if (!multiplies(product) || !finishes(product))
       return std::nullopt;
     auto module = op->getParentOfType<mlir::ModuleOp>();
     product.set_implementation(plan::MatmulCall::BLAS);
@@ -65,6 +67,17 @@ private:
                                       : type == plan::BF16 && result == plan::F32;
     return known && !product.rounds_b() && !product.has_row_kernel() &&
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
+  }
+
+  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias and sums have the result's
+  /// type; rows of gelu's input are a multiple of 8 elements apart.
+  static bool finishes(const plan::MatmulCall &product) {
+    if (!product.has_epilogue())
+      return true;
+    const plan::Epilogue &epilogue = product.epilogue();
+    const bool keepsRows = epilogue.keeps_input() || epilogue.kind() == plan::Epilogue::GELU_GRADIENT;
+    return (product.dtype() == plan::F32 || product.dtype() == plan::BF16) && product.dtype() == product.result_dtype() &&
+           product.batch() == 1 && (!keepsRows || product.n() % plan::kBlasAuxiliaryElements == 0);
   }
 
   CudaModel model;
