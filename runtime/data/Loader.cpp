@@ -1,5 +1,6 @@
 //===- Loader.cpp - threads that read batches ahead ------------------------===//
 #include "runtime/data/Loader.h"
+#include "runtime/state/HostMemory.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,8 +9,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// One batch is taken while the next is finished and the one after begun.
-static constexpr uint64_t kBatches = 3;
+static constexpr uint64_t kBatches = kLoaderBatches;
 /// Samples that a worker claims at once.
 static constexpr uint64_t kClaim = 4;
 

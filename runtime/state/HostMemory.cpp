@@ -4,8 +4,10 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
 #include "support/PlanNames.h"
+#include "support/recipe/Transforms.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 using namespace tcc;
@@ -37,7 +39,29 @@ std::vector<AveragedParameter> tcc::runtime::averagedParameters(const plan::Plan
   return result;
 }
 
-HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Training &training) {
+/// data.workers, or else whether a transform changes training samples.
+static bool hasLoader(const plan::DataSettings &data) {
+  if (auto workers = data.settings().find("workers"); workers != data.settings().end())
+    return std::strtoul(workers->second.c_str(), nullptr, 10) != 0;
+  auto tables = data.settings().find("transform");
+  if (tables == data.settings().end())
+    return false;
+  auto transforms = recipe::parseTransforms(tables->second);
+  return transforms && std::any_of(transforms->begin(), transforms->end(), [](const auto &one) { return one.inTraining; });
+}
+
+/// Bytes of the inputs of one training call.
+static uint64_t batchBytes(const plan::Plan &plan) {
+  uint64_t bytes = 0;
+  for (const plan::Entry &entry : plan.entries())
+    if (entry.name() == entries::kStep || entry.name() == entries::kAccumulateFirst)
+      for (const plan::Port &port : entry.inputs())
+        bytes += plan::tensorBytes(entry.buffers(static_cast<int>(port.buffer())).type()).value_or(0);
+  return bytes;
+}
+
+HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Training &training,
+                                      const plan::DataSettings &data) {
   HostMemory memory;
   for (const AveragedParameter &one : averagedParameters(plan, training))
     if (!one.device)
@@ -46,5 +70,7 @@ HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Traini
   for (auto [variable, role] : checkpointedVariables(plan))
     state += plan::tensorBytes(plan.variables(variable).type()).value_or(0);
   memory.staging = std::min(training.checkpoints().staging_bytes(), state);
+  if (hasLoader(data))
+    memory.loader = kLoaderBatches * batchBytes(plan);
   return memory;
 }

@@ -30,9 +30,15 @@ std::vector<AveragedParameter> averagedParameters(const plan::Plan &plan, const 
 struct HostMemory {
   uint64_t averages = 0; ///< of train.ema, unless the device keeps them
   uint64_t staging = 0;  ///< of checkpoint.staging_bytes, as far as the state takes it
-  uint64_t total() const { return averages + staging; }
+  uint64_t loader = 0;   ///< batches that the loader reads ahead, where the settings alone say that there is one
+  uint64_t total() const { return averages + staging + loader; }
 };
-HostMemory hostMemoryOf(const plan::Plan &plan, const plan::Training &training);
+/// `training` and `data` may differ from the plan's own by --set. Training data that must be decoded have a loader
+/// without a setting: the plan does not show that.
+HostMemory hostMemoryOf(const plan::Plan &plan, const plan::Training &training, const plan::DataSettings &data);
+
+/// Batches that the loader holds: one is taken while the next is finished and the one after begun.
+constexpr uint64_t kLoaderBatches = 3;
 
 } // namespace tcc::runtime
 

@@ -24,7 +24,24 @@ std::string holderOf(int descriptor) {
       return "another process";
   return holder.starts_with("process ") ? holder : "another process";
 }
+
+int lockNow(int descriptor, int kind) {
+  int result = 0;
+  do
+    result = ::flock(descriptor, kind | LOCK_NB);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
 } // namespace
+
+bool tcc::runtime::RunLock::isHeld(const std::string &run) {
+  const int descriptor = ::open((run + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0)
+    return false;
+  const bool held = lockNow(descriptor, LOCK_SH) != 0 && errno == EWOULDBLOCK;
+  ::close(descriptor);
+  return held;
+}
 
 Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
   std::string path = run + "/lock";
@@ -35,10 +52,11 @@ Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
   struct stat information {};
   if (::fstat(lock.descriptor, &information) != 0 || !S_ISREG(information.st_mode))
     return error("{}: it is not a regular file; remove it", path);
-  int result = 0;
-  do
-    result = ::flock(lock.descriptor, LOCK_EX | LOCK_NB);
-  while (result != 0 && errno == EINTR);
+  int result = lockNow(lock.descriptor, LOCK_EX);
+  for (int i = 0; i < 5 && result != 0 && errno == EWOULDBLOCK; ++i) { // isHeld() of another process takes microseconds
+    ::usleep(2000);
+    result = lockNow(lock.descriptor, LOCK_EX);
+  }
   if (result != 0 && errno == EWOULDBLOCK)
     return error("{}: {} is training in this run; wait for its end, or write another run with --out", run,
                        holderOf(lock.descriptor));

@@ -25,6 +25,9 @@ public:
 
   bool held() const { return locked; }
 
+  /// Does a process train in the run now? False where the file system has no locks.
+  static bool isHeld(const std::string &run);
+
 private:
   RunLock() = default;
   int descriptor = -1;

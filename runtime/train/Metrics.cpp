@@ -109,21 +109,39 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   line.number("lr", metrics.learningRate);
   line.number("grad_norm", metrics.gradientNorm);
   line.number("seconds", metrics.seconds);
+  line.number("data_seconds", metrics.dataSeconds);
   line.number("samples_per_s", static_cast<double>(metrics.samples) / metrics.seconds);
   line.number("tokens_per_s", metrics.tokens ? static_cast<double>(metrics.tokens) / metrics.seconds : NAN);
   if (metrics.damaged)
     line.add(",\"damaged_samples\":{}", metrics.damaged);
+  if (metrics.resumed)
+    line.add(",\"resumed\":true");
   line.add("}}\n");
   records.add(line.view());
 }
 
+/// Names of metrics and messages hold any characters.
+static std::string quoted(const std::string &text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void MetricsFile::checkpoint(uint64_t step, uint64_t bytes, double waitedSeconds, double seconds) {
+  Line line;
+  line.add("{{\"step\":{},\"checkpoint_bytes\":{}", step, bytes);
+  line.number("checkpoint_waited_seconds", waitedSeconds);
+  line.number("checkpoint_seconds", seconds);
+  line.add("}}\n");
+  records.add(line.view());
+}
+
+void MetricsFile::end(uint64_t step, const std::string &reason) {
+  records.add(fmt::format("{{\"step\":{},\"end\":{}}}\n", step, quoted(reason)));
+}
+
 void MetricsFile::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds) {
-  // Names of metrics are those of graph outputs, too: of any length, with any characters.
   std::string text = fmt::format("{{\"step\":{},\"epoch\":{}", step, epoch);
   auto add = [&](const std::string &key, double value) {
-    nlohmann::json name = key;
-    text += fmt::format(",{}:{}", name.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace),
-                        std::isfinite(value) ? fmt::format("{}", value) : "null");
+    text += fmt::format(",{}:{}", quoted(key), std::isfinite(value) ? fmt::format("{}", value) : "null");
   };
   for (const auto &[key, value] : evaluation.values)
     add(key, value);

@@ -43,8 +43,10 @@ struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
   double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
+  double dataSeconds = 0; ///< of them until the inputs were there: waiting for the loader, or reading
   uint64_t samples = 0, tokens = 0;
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
+  bool resumed = false; ///< the first update of a process that goes on with a run
 };
 
 /// RUN/metrics.jsonl.
@@ -56,6 +58,10 @@ public:
   /// Numbers are written so that they read back the same; a number that is not finite is null.
   void update(const UpdateMetrics &metrics);
   void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
+  /// A checkpoint that is durable: bytes of its files, seconds that training waited, seconds until it was durable.
+  void checkpoint(uint64_t step, uint64_t bytes, double waitedSeconds, double seconds);
+  /// The end of a process that trained, after update `step`, in words.
+  void end(uint64_t step, const std::string &reason);
 
   /// The evaluations in the lines that open() kept, each with its step.
   const std::vector<std::pair<uint64_t, EvaluationRecord>> &evaluations() const { return past; }

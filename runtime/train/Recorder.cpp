@@ -23,6 +23,7 @@ void Recorder::update(const UpdateMetrics &update, double now) {
   events.scalar("train/loss", update.step, update.loss);
   events.scalar("train/lr", update.step, update.learningRate);
   events.scalar("train/grad_norm", update.step, update.gradientNorm);
+  events.scalar("train/data_seconds", update.step, update.dataSeconds);
   if (now - flushed >= kFlushSeconds)
     flush();
   screen.update(update);
@@ -31,6 +32,7 @@ void Recorder::update(const UpdateMetrics &update, double now) {
 void Recorder::checkpoint(const CheckpointWriter::Result &result) {
   screen.noteInLog(fmt::format("checkpoint of update {}: {}, training waited {:.3f} s, durable after {:.3f} s",
                                result.step, formatBytes(result.bytes), result.blockedSeconds, result.writingSeconds));
+  metrics.checkpoint(result.step, result.bytes, result.blockedSeconds, result.writingSeconds);
   events.scalar("checkpoint/bytes", result.step, static_cast<double>(result.bytes));
   events.scalar("checkpoint/waited_seconds", result.step, result.blockedSeconds);
   events.scalar("checkpoint/seconds", result.step, result.writingSeconds);
@@ -44,6 +46,11 @@ void Recorder::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord 
     events.scalar((averaged ? "eval/ema_" : "eval/") + key.substr(averaged ? 9 : 5), step, value);
   }
   flush();
+}
+
+void Recorder::end(uint64_t step, const std::string &reason) {
+  metrics.end(step, reason);
+  (void)tryFlush();
 }
 
 Status Recorder::tryFlush() {

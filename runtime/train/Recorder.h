@@ -25,9 +25,12 @@ public:
 
   /// Allocates nothing. Steps of less than a tenth of a second share a system call.
   void update(const UpdateMetrics &update, double now);
-  /// For the log and TensorBoard: bytes, seconds that training waited, seconds until it was durable.
+  /// Bytes, seconds that training waited, seconds until it was durable.
   void checkpoint(const CheckpointWriter::Result &result);
   void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
+
+  /// The end of training after update `step`, in words; the last lines are handed to the system.
+  void end(uint64_t step, const std::string &reason);
 
   /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does. The first time
   /// that this fails is told at once.

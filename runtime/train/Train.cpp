@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <new>
+#include <utility>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -34,7 +35,7 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
     : session(session), options(options), run(std::move(prepared)), signals(signals), recorder(std::move(opened)),
       checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), signals,
                   rulesOf(session.training.checkpoints(), options.checkpointEvery,
-                          session.computes() ? hostMemoryOf(session.plan(), session.training).staging : 0),
+                          session.computes() ? hostMemoryOf(session.plan(), session.training, session.data).staging : 0),
                   monotonicSeconds(),
                   {[this](const std::string &text) { progress().note("warning: " + text); },
                    [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
@@ -126,6 +127,7 @@ Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = run.batches->perEpoch();
   double start = monotonicSeconds(), before = start;
+  bool updated = false;
   auto isEvaluated = [&] { return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0; };
   // An evaluation that a signal or a crash cut short.
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
@@ -148,6 +150,7 @@ Status Trainer::steps() {
         return status.withContext(fmt::format("step {}: train.ema", run.position.step));
     double now = monotonicSeconds();
     metrics.seconds = now - before;
+    metrics.resumed = run.resumed && !std::exchange(updated, true);
     before = now;
     recorder.update(metrics, now);
     if (Status status = warnOf(checkpoints.poll()); !status.ok())
@@ -199,7 +202,7 @@ void Trainer::report() {
     progress().note(note);
   uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();
   unsigned workers = session.device->capabilities().threads;
-  HostMemory host = hostMemoryOf(session.plan(), session.training);
+  HostMemory host = hostMemoryOf(session.plan(), session.training, session.data);
   progress().note(fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}; host: data "
                               "{}, plan {} (mapped){}{}",
                               formatBytes(resident), formatBytes(transient), formatBytes(resident + transient), workers,
@@ -219,8 +222,10 @@ Status Trainer::train() {
   } catch (const std::bad_alloc &) {
     status = stopOnError(error("out of memory"));
   }
-  if (!status.ok())
+  if (!status.ok()) {
     progress().noteInLog("error: " + status.message());
+    recorder.end(run.position.step, "error: " + status.message());
+  }
   return status;
 }
 

@@ -111,6 +111,7 @@ Status Trainer::stopOnRequest() {
     return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
   progress().note(fmt::format("stopped by {} after update {}{}", by, run.position.step,
                               session.computes() ? "; " + kept() : ""));
+  recorder.end(run.position.step, by);
   return recorder.finish();
 }
 
@@ -128,6 +129,7 @@ Status Trainer::finish() {
   for (const Status &status : {written, released})
     if (!status.ok())
       return status;
+  recorder.end(run.position.step, isStopped() ? "evaluate.stop: " + run.stop->text() : "finished");
   complete = true;
   return recorder.finish();
 }

@@ -1,5 +1,6 @@
 //===- TrainingBatches.cpp - the micro-batches of a run ------------------===//
 #include "runtime/train/TrainingBatches.h"
+#include "runtime/train/Metrics.h"
 
 #include <algorithm>
 #include <system_error>
@@ -27,10 +28,12 @@ Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, ui
   const std::map<uint64_t, std::string> &damaged = data.reader->damagedSamples();
   size_t before = damaged.size();
   Status status = runner.giveInputs([&](auto inputs) {
-    if (ahead)
-      return loader->take(indices, inputs);
-    return data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
-                                  {{position.seed, position.epoch}, number, sampler.repeats()});
+    const double begin = monotonicSeconds();
+    Status read = ahead ? loader->take(indices, inputs)
+                        : data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
+                                                 {{position.seed, position.epoch}, number, sampler.repeats()});
+    taken += monotonicSeconds() - begin;
+    return read;
   });
   if (damaged.size() == before)
     return status;

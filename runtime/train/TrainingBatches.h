@@ -31,6 +31,8 @@ public:
 
   /// Seconds that steps have waited for workers.
   double waitedSeconds() const { return loader ? loader->waitedSeconds() : 0; }
+  /// Seconds that give() has taken: waiting for workers, or reading.
+  double dataSeconds() const { return taken; }
   /// Memory of batches that were read ahead.
   uint64_t hostBytes() const { return workers ? Loader::hostBytes(*data.reader) : 0; }
 
@@ -48,6 +50,7 @@ private:
   unsigned workers;
   std::unique_ptr<Loader> loader; ///< from the first batch on
   std::vector<uint64_t> indices;
+  double taken = 0;
   std::function<void(const std::string &)> warn;
 };
 

@@ -60,8 +60,10 @@ Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, T
                                 UpdateMetrics &metrics, Sums &sums) {
   LossEntry &entry = entryOf(inWindow);
   entry.runner.setCounters(position.step, inWindow);
+  const double before = batches.dataSeconds();
   if (Status status = batches.give(entry.runner, position, position.batch + inWindow); !status.ok())
     return status;
+  metrics.dataSeconds += batches.dataSeconds() - before;
   state = closing ? State::Window : State::Partial;
   Status status = entry.runner.run();
   if (status.ok())

@@ -24,7 +24,7 @@ void average(std::byte *averages, const std::byte *weights, uint64_t bytes, doub
 WeightAverages::WeightAverages(const plan::Plan &plan, const plan::Training &training, Device &device)
     : plan(plan), device(device), rule(training.ema()) {
   std::vector<AveragedParameter> parameters = averagedParameters(plan, training);
-  memory.resize(hostMemoryOf(plan, training).averages);
+  memory.resize(hostMemoryOf(plan, training, {}).averages);
   uint64_t used = 0;
   // Wide elements first: every part starts at a multiple of its element's size.
   std::stable_sort(parameters.begin(), parameters.end(),

@@ -141,7 +141,7 @@ class Ours:
             time.sleep(0.002 if first is None else 0.1)    # looking takes a core from a worker: 1 ms of a small GPT's step at 0.01
             try:
                 text = (run / "metrics.jsonl").read_text()
-                lines = text[:text.rfind("\n") + 1].splitlines()
+                lines = [line for line in text[:text.rfind("\n") + 1].splitlines() if '"loss"' in line]
                 peak = high_water(process.pid) or peak
             except OSError:
                 continue
@@ -152,7 +152,7 @@ class Ours:
         _, errors = process.communicate()
         if len(lines) < wanted:                                            # it was faster than we looked, or failed
             try:
-                lines = (run / "metrics.jsonl").read_text().splitlines()
+                lines = [line for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
             except OSError:
                 lines = []
         if len(lines) < wanted:

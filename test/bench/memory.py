@@ -85,7 +85,7 @@ def run_plan(options, folder, plan):
             pass
     if process.returncode:
         raise RuntimeError(f"trun {plan}: status {process.returncode}")
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = [line for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()) if "loss" in line]
     first, last = marks.get(options.warmup), marks.get(options.warmup + options.steps)
     busy = (last - first) / options.steps if first and last else None
     subprocess.run(["rm", "-rf", run], check=True)

@@ -307,7 +307,7 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   for (const plan::CodeObject &code : plan.code_objects())
     if (code.payload() < uint32_t(plan.payloads_size()))
       report.hostBytes += plan.payloads(int(code.payload())).bytes();
-  report.hostMemory = runtime::hostMemoryOf(plan, plan.training());
+  report.hostMemory = runtime::hostMemoryOf(plan, plan.training(), plan.data());
   report.hostBytes += report.hostMemory.total();
   countKernels(report);
   return report;

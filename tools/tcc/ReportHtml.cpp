@@ -1,18 +1,15 @@
 //===- ReportHtml.cpp - the report as one page ----------------------------===//
 //
-// report/ holds the page (HTML, style sheet, script); this program embeds it as one string. What it shows is
-// the report's JSON, and for each program columns of numbers: one list for each property of its buffers and
-// instructions, texts as indices into one list of strings. A plan of 5,000 buffers takes some 600 KB that way.
-//
-// Names come from a model and may hold anything. The data stands in a script element of a type that no browser runs;
-// "<" is written as an escape of JSON there, so that no name ends the element, and the page makes text of names, never
-// markup.
+// report/ holds the scripts of this page (Page.h has the rest). The page shows the report's JSON, and for each program
+// columns of numbers: one list for each property of its buffers and instructions, texts as indices into one list of
+// strings. A plan of 5,000 buffers takes some 600 KB that way.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Roles.h"
+#include "tools/common/Page.h"
 
 #include <string_view>
 #include <unordered_map>
@@ -26,7 +23,6 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kPage =
 #include "tools/tcc/ReportPage.inc"
     ;
-constexpr std::string_view kDataMark = "@DATA@";
 
 /// Each text once, in the order of first use.
 class Strings {
@@ -142,17 +138,7 @@ std::string reportHtml(const Report &report) {
       data["programs"].push_back(programOf(entry.name, program, data["report"]["memory"]["frontier"], strings));
   data["strings"] = strings.json();
 
-  std::string text = data.dump(-1, ' ', false, Json::error_handler_t::replace), page;
-  size_t mark = kPage.find(kDataMark);
-  page.reserve(kPage.size() + text.size() + text.size() / 16);
-  page += kPage.substr(0, mark);
-  for (char c : text)
-    if (c == '<')
-      page += "\\u003c";
-    else
-      page += c;
-  page += kPage.substr(mark + kDataMark.size());
-  return page;
+  return pageWith(kPage, data);
 }
 
 } // namespace tcc::report

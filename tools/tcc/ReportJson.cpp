@@ -95,7 +95,9 @@ Json memoryOf(const Report &report, bool details) {
   memory["arena_bytes"] = report.arenaBytes;
   memory["resident_bytes"] = plan::spaceBytes(plan, plan::RESIDENT);
   memory["host_bytes"] = report.hostBytes;
-  memory["host"] = {{"averages", report.hostMemory.averages}, {"staging", report.hostMemory.staging}};
+  memory["host"] = {{"averages", report.hostMemory.averages},
+                    {"staging", report.hostMemory.staging},
+                    {"loader", report.hostMemory.loader}};
   memory["library_bytes"] = report.process ? report.process->libraryBytes : 0;
   memory["process_bytes"] = report.process ? report.process->processBytes : 0;
   memory["budget_bytes"] = plan.budget_bytes() ? Json(plan.budget_bytes()) : Json(nullptr);

@@ -67,6 +67,8 @@ std::string memoryText(const Report &report) {
     host += fmt::format(", averages {}", formatBytes(report.hostMemory.averages));
   if (report.hostMemory.staging)
     host += fmt::format(", copies for checkpoints {}", formatBytes(report.hostMemory.staging));
+  if (report.hostMemory.loader)
+    host += fmt::format(", batches read ahead {}", formatBytes(report.hostMemory.loader));
   sums.add({"host", formatBytes(report.hostBytes), host});
   if (report.process) {
     sums.add({"library", formatBytes(report.process->libraryBytes), "its primitives and their code, measured"});

@@ -212,7 +212,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
       {"export", Options::Command::Export},   {"verify", Options::Command::Verify},
       {"memory", Options::Command::Memory},   {"profile", Options::Command::Profile},
       {"data", Options::Command::Data},       {"lr-find", Options::Command::LrFind},
-      {"sweep", Options::Command::Sweep}};
+      {"sweep", Options::Command::Sweep},     {"report", Options::Command::Report}};
   Parsed parsed;
   Options &options = parsed.options;
   Raw raw;
@@ -229,7 +229,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("trun PLAN --data PATH …: trains.\n"
-                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | lr-find | sweep, each with its own "
+                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | report | lr-find | sweep, each with its own "
                     "--help.");
     addTrain(app, options, raw);
     break;
@@ -292,6 +292,14 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.add_option("--seeds", options.seeds, "runs of each combination, with seeds from --seed on (default 1)")
         ->check(CLI::Range(1u, 100000u));
     break;
+  case Options::Command::Report: {
+    app.description("Tells of a run: state, losses, time in compute, data and checkpoints; one that trains, was stopped or "
+                    "broke off, too.");
+    app.add_option("RUN", options.run, "the folder of the run")->required();
+    auto *html = app.add_option("--html", options.html, "write a page with curves to this file; it needs no network");
+    app.add_flag("--json", options.json, "JSON on standard output")->excludes(html);
+    break;
+  }
   case Options::Command::Memory:
     app.description("Measures the memory of the process beside the plan's arenas; prints JSON.");
     addPlan(app, options);

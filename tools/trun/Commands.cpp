@@ -15,6 +15,7 @@
 #include "support/PlanNames.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/ProfileReport.h"
+#include "tools/trun/RunReport.h"
 
 #include <algorithm>
 #include <cmath>
@@ -296,6 +297,17 @@ Status trainCommand(const Options &options) {
 }
 } // namespace
 
+Status tcc::tools::reportCommand(const Options &options) {
+  auto history = readRunHistory(options.run);
+  if (!history)
+    return history.status();
+  if (!options.html.empty())
+    return writeFileAtomically(options.html, runReportHtml(*history));
+  printResult("{}", options.json ? runReportJson(*history).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
+                                 : runReportText(*history));
+  return Status();
+}
+
 Status tcc::tools::runCommand(const Options &options) {
   switch (options.command) {
   case Options::Command::Train:
@@ -320,6 +332,8 @@ Status tcc::tools::runCommand(const Options &options) {
     return lrFindCommand(options);
   case Options::Command::Sweep:
     return sweepCommand(options);
+  case Options::Command::Report:
+    return reportCommand(options);
   }
   return Status();
 }

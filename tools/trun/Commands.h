@@ -12,11 +12,12 @@ namespace tcc::tools {
 
 /// The options of all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data, LrFind, Sweep } command = Command::Train;
+  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data, LrFind, Sweep, Report } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
-  std::string run, output;           ///< export
+  std::string run, output;           ///< export, report
+  std::string html;                  ///< report: file to write; empty: none
   bool ema = false, keepMode = false;
   uint32_t variant = 0;      ///< memory: of a plan with several
   uint64_t processBytes = 0; ///< memory: of the process as it started
@@ -24,7 +25,7 @@ struct Options {
   runtime::LrFindOptions lrFind;
   uint64_t seeds = 1; ///< sweep
   std::string trace;                                    ///< profile: file to write; empty: none
-  bool json = false, allKernels = false, noRoofline = false; ///< profile
+  bool json = false, allKernels = false, noRoofline = false; ///< profile; json: report, too
 };
 
 /// `trun data PATH`: prints columns and every damaged sample. Error: some are damaged.
@@ -35,6 +36,9 @@ Status lrFindCommand(const Options &options);
 
 /// `trun sweep PLAN`: trains once for each combination of settings and seed; prints the runs, best first.
 Status sweepCommand(const Options &options);
+
+/// `trun report RUN`: a run as text, JSON or a page. Error: no run, or the page cannot be written.
+Status reportCommand(const Options &options);
 
 /// Runs the command; messages go to standard error, results to standard output.
 Status runCommand(const Options &options);

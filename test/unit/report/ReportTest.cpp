@@ -160,6 +160,29 @@ TEST(Report, SaysWhatMoreWorkersCostAndGain) {
   EXPECT_NE(text.find("workers (step)"), std::string::npos) << text;
 }
 
+/// Batches that the loader reads ahead are the host's: where the settings alone say that there is a loader.
+TEST(Report, BatchesReadAheadAreHostMemory) {
+  plan::Plan plan = handMadePlan();
+  plan::Entry &step = *plan.mutable_entries(0);
+  step.add_inputs()->set_buffer(0);
+  step.mutable_buffers(0)->mutable_type()->clear_dims();
+  step.mutable_buffers(0)->mutable_type()->set_dtype(plan::F32);
+  step.mutable_buffers(0)->mutable_type()->add_dims(16);
+  auto &settings = *plan.mutable_data()->mutable_settings();
+  auto hostOf = [&] { return reportJson(analyzePlan(plan, 100))["memory"]; };
+  EXPECT_EQ(hostOf()["host"]["loader"], 0);
+  settings["transform"] = "tables = [{ kind = \"horizontal_flip\", column = \"x\" }]";
+  EXPECT_EQ(hostOf()["host"]["loader"], 3 * 64);
+  EXPECT_EQ(hostOf()["host_bytes"], 100 + 3 * 64);
+  settings["transform"] = "tables = [{ kind = \"horizontal_flip\", column = \"x\", on = \"eval\" }]";
+  EXPECT_EQ(hostOf()["host"]["loader"], 0) << "training samples are as they are";
+  settings["workers"] = "2";
+  EXPECT_EQ(hostOf()["host"]["loader"], 3 * 64);
+  EXPECT_NE(reportText(analyzePlan(plan, 100)).find("batches read ahead 192 B"), std::string::npos);
+  settings["workers"] = "0";
+  EXPECT_EQ(hostOf()["host"]["loader"], 0);
+}
+
 TEST(Report, MemoryKeys) {
   plan::Plan plan = handMadePlan();
   nlohmann::ordered_json memory = reportJson(analyzePlan(plan, 100))["memory"];

@@ -113,11 +113,15 @@ TEST_F(RunFolder, WhatAResumeReplacesStays) {
   said();
   Status status = train(plan, resume(5, "run@4"));
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_NE(said().find("2 lines of metrics.jsonl and 1 checkpoint of later updates moved to"), std::string::npos);
+  EXPECT_NE(said().find("4 lines of metrics.jsonl and 1 checkpoint of later updates moved to"), std::string::npos);
   EXPECT_EQ(metrics("run").size(), 5u);
   EXPECT_EQ(checkpointSteps(at("run")), (std::vector<uint64_t>{2, 4, 5})) << "RUN@last is what was trained last";
   EXPECT_EQ(metrics("run/superseded/1").size(), 2u);
   EXPECT_EQ(metrics("run/superseded/1")[1]["step"], 6);
+  auto others = metrics("run/superseded/1", /*withEpoch=*/false);
+  ASSERT_EQ(others.size(), 2u) << "the line of the checkpoint, and that of the end";
+  EXPECT_GT(others[0]["checkpoint_bytes"], 0);
+  EXPECT_EQ(others[1]["end"], "finished");
   EXPECT_TRUE(exportRun(at("run/superseded/1@6"), at("old.safetensors"), false).ok());
   TrainOptions onward = resume(8, "run/superseded/1");
   status = train(plan, onward);
@@ -130,7 +134,7 @@ TEST_F(RunFolder, WhatAResumeReplacesStays) {
   EXPECT_FALSE(std::filesystem::exists(at("run/superseded/2/plan.tplan")));
   write("run/metrics.jsonl", "{\"step\":\"x\"}\n[]\nnull\n{\"step\":-1}\n{\"step\":2}\n");
   ASSERT_TRUE(train(plan, resume(7)).ok()) << "lines that are none of ours are no crash";
-  EXPECT_EQ(metrics("run").size(), 2u);
+  EXPECT_EQ(metrics("run").size(), 1u);
 }
 
 TEST_F(RunFolder, TheBestGoesWithItsCheckpoint) {

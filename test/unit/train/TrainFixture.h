@@ -36,11 +36,13 @@ protected:
     return session ? runtime::train(*session, options) : session.status();
   }
 
-  std::vector<nlohmann::json> metrics(const std::string &run) {
+  /// The lines of updates and evaluations, which have an epoch; those of checkpoints and ends have none.
+  std::vector<nlohmann::json> metrics(const std::string &run, bool withEpoch = true) {
     std::vector<nlohmann::json> lines;
     std::ifstream file(at(run) + "/metrics.jsonl");
     for (std::string line; std::getline(file, line);)
-      lines.push_back(nlohmann::json::parse(line));
+      if (nlohmann::json entry = nlohmann::json::parse(line); entry.contains("epoch") == withEpoch)
+        lines.push_back(std::move(entry));
     return lines;
   }
 

@@ -216,7 +216,7 @@ TEST_F(Train, TensorBoardReadsTheEvents) {
     EXPECT_EQ(check, (crc >> 15 | crc << 17) + 0xa282ead8u);
     place += 16 + length;
   }
-  ASSERT_EQ(records.size(), 10u) << "the version, three values of two updates, and three of the last checkpoint";
+  ASSERT_EQ(records.size(), 12u) << "the version, four values of two updates, and three of the last checkpoint";
   EXPECT_NE(records[0].find("brain.Event:2"), std::string::npos);
   size_t loss = records[1].find("train/loss");
   ASSERT_NE(loss, std::string::npos);

@@ -1,4 +1,4 @@
-// Puts the page together: the program that is shown, the instruction and the buffer that are chosen, the theme.
+// Puts the page together: the program that is shown, the instruction and the buffer that are chosen.
 
 const onProgram = []; // what to do when another program is shown
 const timeline = new Timeline(), map = new AddressMap();
@@ -148,29 +148,8 @@ map.paint = () => {
   if (rangeText.textContent !== text) rangeText.textContent = text;
 };
 
-function themes() {
-  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)"), button = document.getElementById("theme");
-  let chosen = null; // none: the system's
-  const apply = () => {
-    root.dataset.theme = chosen || (dark.matches ? "dark" : "light");
-    button.textContent = root.dataset.theme === "dark" ? "light" : "dark";
-    button.setAttribute("aria-label", `switch to ${button.textContent} colours`);
-    redraw();
-  };
-  button.onclick = () => { chosen = root.dataset.theme === "dark" ? "light" : "dark"; apply(); };
-  dark.addEventListener("change", apply);
-  apply();
-}
-
-document.title = `${report.model} · plan`;
-document.getElementById("model").textContent = shorten(report.model, 80);
-document.getElementById("model").title = shorten(report.model, 400);
-document.getElementById("made").textContent = `for ${report.target} · ${report.entries.join(", ")}`;
 const parts = programs.length
   ? [overview(), memorySection(), recomputation(), frontierSection(), kernels(), overlap(), workers(), fusion(), attention(), parameters(), elision(), notes()]
   : [overview(), parameters(), notes()];
-document.getElementById("main").append(...parts.filter(Boolean));
-document.getElementById("nav").append(...[...document.querySelectorAll("section[id]")].slice(1).map(part =>
-  el("a", { href: `#${part.id}` }, part.getAttribute("aria-label"))));
-themes();
+showPage(`${report.model} · plan`, report.model, `for ${report.target} · ${report.entries.join(", ")}`, parts);
 if (programs.length) show(programs.find(program => program.name === memory.program && program.entry === "train") || programs.find(program => program.entry === "train") || programs[0]);

@@ -1,14 +1,5 @@
 // The parts of the page besides the charts of memory. Each returns a section, or null where a plan has nothing to show.
 
-function section(id, title, subtitle, ...content) {
-  return el("section", { id, "aria-label": title }, el("h2", {}, title, subtitle ? el("small", {}, subtitle) : null), content);
-}
-const figure = (label, value, detail) => [label, value, detail || ""];
-function figures(rows) {
-  return el("dl", { class: "figures" }, rows.filter(Boolean).map(([label, value, detail]) =>
-    el("div", {}, el("dt", {}, label), el("dd", {}, value), el("dd", {}, detail))));
-}
-
 function overview() {
   const total = memory.arena_bytes + memory.resident_bytes, recompute = report.recompute;
   const largest = programs.find(program => program.name === memory.program);

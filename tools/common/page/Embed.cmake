@@ -1,0 +1,21 @@
+# cmake -DCOMMON=FOLDER -DSOURCE=FOLDER -DPARTS=a,b -DCOMMAND=… -DTEXT=… -DOUT=FILE -P Embed.cmake: a page with its style
+# and scripts written into it, as a C++ string literal. COMMON has what all pages share, SOURCE this one's scripts in the
+# order of PARTS.
+set(style "")
+foreach(folder ${COMMON} ${SOURCE})
+  file(READ ${folder}/style.css text)
+  string(APPEND style "${text}\n")
+endforeach()
+set(script "")
+string(REPLACE "," ";" parts "${PARTS}")
+list(TRANSFORM parts PREPEND ${SOURCE}/)
+foreach(part ${COMMON}/text ${COMMON}/table ${COMMON}/chart ${COMMON}/parts ${parts})
+  file(READ ${part}.js text)
+  string(APPEND script "${text}\n")
+endforeach()
+file(READ ${COMMON}/page.html page)
+string(REPLACE "@COMMAND@" "${COMMAND}" page "${page}")
+string(REPLACE "@TEXT@" "${TEXT}" page "${page}")
+string(REPLACE "@STYLE@" "${style}" page "${page}")
+string(REPLACE "@SCRIPT@" "${script}" page "${page}")
+file(WRITE ${OUT} "R\"~~page~~(${page})~~page~~\"\n")

@@ -1,0 +1,71 @@
+//===- RunHistory.h - what a run folder tells of its training --------------===//
+//
+// Reads the folder of a run that is finished, trains now, was stopped or broke off. A line that cannot be read (a crash
+// tears the last one) is counted and left out; a file that is missing or damaged is named, and the rest is still told.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TOOLS_TRUN_RUNHISTORY_H
+#define TCC_TOOLS_TRUN_RUNHISTORY_H
+
+#include "runtime/state/Checkpoint.h"
+#include "runtime/train/Metrics.h"
+#include "runtime/train/RunOptions.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tcc::tools {
+
+/// NaN: the line does not have the number.
+struct PastUpdate {
+  uint64_t step = 0, epoch = 0;
+  double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens;
+  bool resumed = false;
+};
+struct PastEvaluation {
+  uint64_t step = 0;
+  double seconds = 0;
+  runtime::EvaluationRecord record;
+};
+struct PastCheckpoint {
+  uint64_t step = 0, bytes = 0;
+  double waitedSeconds = 0, seconds = 0;
+  bool kept = false; ///< it is still there
+};
+
+struct RunHistory {
+  std::string folder;
+  std::vector<PastUpdate> updates;
+  std::vector<PastEvaluation> evaluations;
+  std::vector<PastCheckpoint> checkpoints;
+  uint64_t damaged = 0; ///< samples that data.max_bad left out
+  uint64_t unreadable = 0; ///< lines of metrics.jsonl
+  uint64_t superseded = 0; ///< folders of updates that a resume made anew
+  std::optional<std::string> end; ///< the reason that the last process gave when it ended
+  bool running = false;
+  std::optional<runtime::RunOptions> options;
+  std::optional<runtime::Manifest> manifest; ///< of the newest checkpoint
+  std::optional<runtime::BestCheckpoint> best;
+  uint64_t parameters = 0; ///< elements that the plan trains; 0: unknown
+  std::vector<std::string> log;      ///< last lines of log.txt; progress, evaluations, checkpoints left out
+  std::vector<std::string> problems; ///< files that could not be read
+
+  /// "finished", "running", "stopped", "failed" or "broken off".
+  const char *state() const;
+  /// The same for a person, with the reason.
+  std::string stateText() const;
+  /// Seconds in updates but for their data; waiting for data, for checkpoints; in evaluations.
+  struct Times {
+    double compute = 0, data = 0, checkpoints = 0, evaluations = 0;
+    double total() const { return compute + data + checkpoints + evaluations; }
+  };
+  Times times() const;
+};
+
+/// Error: no folder of a run.
+Expected<RunHistory> readRunHistory(const std::string &run);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TRUN_RUNHISTORY_H

@@ -1,0 +1,232 @@
+//===- RunReport.cpp - a run as text, JSON or a page -----------------------===//
+#include "tools/trun/RunReport.h"
+#include "support/MappedFile.h"
+#include "tools/common/Page.h"
+#include "tools/common/TextTable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::tools;
+using Json = nlohmann::ordered_json;
+
+static constexpr std::string_view kPage =
+#include "tools/trun/RunPage.inc"
+    ;
+/// A picture that makes the page no larger than a mail may be.
+static constexpr uint64_t kMostPicture = 8 << 20;
+
+namespace {
+/// JSON has no word for what is not finite.
+Json numberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+/// Sums of numbers that lines have; NaN where none has one.
+struct Sum {
+  double sum = 0;
+  uint64_t count = 0;
+  double least = INFINITY, greatest = -INFINITY;
+  void add(double value) {
+    if (!std::isfinite(value))
+      return;
+    sum += value;
+    ++count;
+    least = std::min(least, value);
+    greatest = std::max(greatest, value);
+  }
+  double total() const { return count ? sum : NAN; }
+  double mean() const { return count ? sum / static_cast<double>(count) : NAN; }
+};
+
+Json updatesOf(const RunHistory &history, size_t most) {
+  const std::vector<PastUpdate> &all = history.updates;
+  const size_t each = std::max<size_t>(1, (all.size() + most - 1) / most);
+  Json columns = Json::object();
+  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm", "seconds",
+                           "data_seconds", "samples", "tokens"})
+    columns[name] = Json::array();
+  for (size_t begin = 0; begin < all.size(); begin += each) {
+    const size_t end = std::min(all.size(), begin + each);
+    Sum loss, norm, seconds, data, samples, tokens;
+    for (size_t i = begin; i < end; ++i) {
+      loss.add(all[i].loss);
+      norm.add(all[i].gradientNorm);
+      seconds.add(all[i].seconds);
+      data.add(all[i].dataSeconds);
+      samples.add(all[i].samples);
+      tokens.add(all[i].tokens);
+    }
+    const PastUpdate &last = all[end - 1];
+    columns["first"].push_back(all[begin].step);
+    columns["step"].push_back(last.step);
+    columns["epoch"].push_back(last.epoch);
+    columns["loss"].push_back(numberOrNull(loss.mean()));
+    columns["loss_least"].push_back(numberOrNull(loss.least));
+    columns["loss_greatest"].push_back(numberOrNull(loss.greatest));
+    columns["lr"].push_back(numberOrNull(last.learningRate));
+    columns["grad_norm"].push_back(numberOrNull(norm.mean()));
+    columns["seconds"].push_back(numberOrNull(seconds.total()));
+    columns["data_seconds"].push_back(numberOrNull(data.total()));
+    columns["samples"].push_back(numberOrNull(samples.total()));
+    columns["tokens"].push_back(numberOrNull(tokens.total()));
+  }
+  return columns;
+}
+
+Json evaluationsOf(const RunHistory &history) {
+  Json rows = Json::array();
+  for (const PastEvaluation &one : history.evaluations) {
+    Json row = {{"step", one.step}, {"seconds", numberOrNull(one.seconds)}};
+    for (const auto &[key, value] : one.record.values)
+      row[key] = numberOrNull(value);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Json checkpointsOf(const RunHistory &history) {
+  Json rows = Json::array();
+  for (const PastCheckpoint &one : history.checkpoints)
+    rows.push_back({{"step", one.step},
+                    {"bytes", one.bytes},
+                    {"waited_seconds", numberOrNull(one.waitedSeconds)},
+                    {"seconds", numberOrNull(one.seconds)},
+                    {"kept", one.kept},
+                    {"best", history.best && history.best->step == one.step}});
+  return rows;
+}
+
+Json factsOf(const RunHistory &history) {
+  Json facts;
+  if (history.options)
+    facts["options"] = optionsText(*history.options);
+  if (!history.manifest)
+    return facts;
+  const RunRecord &run = history.manifest->run;
+  const TrainingPosition &position = history.manifest->position;
+  facts["model"] = run.model;
+  facts["producer"] = run.producer;
+  facts["target"] = run.target;
+  facts["plan"] = run.plan ? fmt::format("{:016x}", *run.plan) : "";
+  facts["seed"] = position.seed;
+  facts["shuffle"] = position.shuffle;
+  facts["set"] = position.settings;
+  if (run.data)
+    facts["data"] = {{"samples", run.data->samples},
+                     {"samples_an_epoch", run.data->epochSamples},
+                     {"batch", run.data->batch},
+                     {"batches_an_epoch", run.data->epochBatches},
+                     {"columns", run.data->columns}};
+  facts["training"] = run.training;
+  return facts;
+}
+
+std::string base64(std::string_view bytes) {
+  static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t j = 0; j < 3; ++j)
+      group = group << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0u);
+    for (size_t j = 0; j < 4; ++j)
+      text += i + j > bytes.size() ? '=' : kDigits[group >> (18 - 6 * j) & 63];
+  }
+  return text;
+}
+
+std::string secondsText(double seconds) {
+  if (seconds >= 3600)
+    return fmt::format("{:.1f} h", seconds / 3600);
+  if (seconds >= 60)
+    return fmt::format("{:.1f} min", seconds / 60);
+  return seconds >= 0.1 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} ms", seconds * 1000);
+}
+} // namespace
+
+Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
+  Json json;
+  json["version"] = 1;
+  json["run"] = std::filesystem::path(history.folder).lexically_normal().filename().string();
+  if (json["run"] == "")
+    json["run"] = history.folder;
+  json["state"] = history.state();
+  json["state_text"] = history.stateText();
+  json["end"] = history.end ? Json(*history.end) : Json(nullptr);
+  json["steps"] = history.updates.empty() ? 0 : history.updates.back().step;
+  json["epoch"] = history.updates.empty() ? 0 : history.updates.back().epoch;
+  const RunHistory::Times times = history.times();
+  json["times"] = {{"compute", times.compute},
+                   {"data", times.data},
+                   {"checkpoints", times.checkpoints},
+                   {"evaluations", times.evaluations}};
+  json["best"] = nullptr;
+  if (history.best)
+    json["best"] = {{"step", history.best->step},
+                    {"metric", history.best->metric},
+                    {"value", numberOrNull(history.best->value)}};
+  json["parameters"] = history.parameters;
+  json["damaged_samples"] = history.damaged;
+  json["unreadable_lines"] = history.unreadable;
+  json["superseded"] = history.superseded;
+  json["resumed_after"] = Json::array();
+  for (size_t i = 0; i < history.updates.size(); ++i)
+    if (history.updates[i].resumed)
+      json["resumed_after"].push_back(history.updates[i].step - std::min<uint64_t>(history.updates[i].step, 1));
+  json["facts"] = factsOf(history);
+  json["problems"] = history.problems;
+  json["evaluations"] = evaluationsOf(history);
+  json["checkpoints"] = checkpointsOf(history);
+  json["updates"] = updatesOf(history, most);
+  json["log"] = history.log;
+  return json;
+}
+
+std::string tcc::tools::runReportText(const RunHistory &history) {
+  std::string text = fmt::format("{}: {} {}\n", history.folder, history.state(), history.stateText());
+  if (!history.updates.empty()) {
+    const PastUpdate &last = history.updates.back();
+    text += fmt::format("update {} of epoch {}: loss {:.6g}, learning rate {:.3g}\n", last.step, last.epoch, last.loss,
+                        last.learningRate);
+  }
+  if (history.best)
+    text += fmt::format("best: {} {:.6g} after update {}\n", history.best->metric, history.best->value,
+                        history.best->step);
+  const RunHistory::Times times = history.times();
+  if (times.total() > 0) {
+    report::Table table("<>>", {"time", "", "share"});
+    for (auto [name, seconds] : {std::pair("compute", times.compute), std::pair("waiting for data", times.data),
+                                 std::pair("waiting for checkpoints", times.checkpoints),
+                                 std::pair("evaluations", times.evaluations)})
+      table.add({name, secondsText(seconds), fmt::format("{:.1f} %", 100 * seconds / times.total())});
+    text += table.text();
+  }
+  if (!history.checkpoints.empty()) {
+    report::Table table(">>>><", {"checkpoint", "bytes", "training waited", "durable after", ""});
+    for (const PastCheckpoint &one : history.checkpoints)
+      if (one.kept)
+        table.add({std::to_string(one.step), formatBytes(one.bytes), secondsText(one.waitedSeconds),
+                   secondsText(one.seconds), history.best && history.best->step == one.step ? "best" : ""});
+    text += table.text();
+  }
+  if (history.unreadable)
+    text += fmt::format("{} of metrics.jsonl cannot be read and {} left out\n", report::counted(history.unreadable, "line"),
+                        history.unreadable == 1 ? "is" : "are");
+  for (const std::string &problem : history.problems)
+    text += "note: " + problem + "\n";
+  return text;
+}
+
+std::string tcc::tools::runReportHtml(const RunHistory &history) {
+  Json data = runReportJson(history);
+  data["samples"] = nullptr;
+  const std::string picture = history.folder + "/samples.png";
+  std::error_code code;
+  if (std::filesystem::is_regular_file(picture, code) && std::filesystem::file_size(picture, code) <= kMostPicture)
+    if (auto bytes = readFile(picture); bytes && bytes->starts_with("\x89PNG"))
+      data["samples"] = "data:image/png;base64," + base64(*bytes);
+  return report::pageWith(kPage, data);
+}

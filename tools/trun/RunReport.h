@@ -1,0 +1,20 @@
+//===- RunReport.h - a run as text, JSON or a page -------------------------===//
+#ifndef TCC_TOOLS_TRUN_RUNREPORT_H
+#define TCC_TOOLS_TRUN_RUNREPORT_H
+
+#include "tools/trun/RunHistory.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace tcc::tools {
+
+/// Updates of long runs are put together: `most` points at most, each with the mean, least and greatest loss, sums of
+/// seconds, samples and tokens, and the last learning rate.
+nlohmann::ordered_json runReportJson(const RunHistory &history, size_t most = 1500);
+std::string runReportText(const RunHistory &history);
+/// One HTML file that needs no network; RUN/samples.png is in it if it is there.
+std::string runReportHtml(const RunHistory &history);
+
+} // namespace tcc::tools
+
+#endif // TCC_TOOLS_TRUN_RUNREPORT_H
