@@ -14,7 +14,7 @@ static constexpr uint64_t kBatches = kLoaderBatches;
 static constexpr uint64_t kClaim = 4;
 
 Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number,
-               unsigned workers)
+               unsigned workers, Trace *trace)
     : reader(reader), sampler(sampler), seed(seed), nextEpoch(epoch), nextNumber(number), openEpoch(epoch),
       openNumber(number), ring(kBatches) {
   for (Batch &batch : ring) {
@@ -27,7 +27,7 @@ Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint6
   anyBad = !bad.empty();
   try {
     for (unsigned i = 0; i < workers; ++i)
-      threads.emplace_back([this] { work(); });
+      threads.emplace_back([this, track = trace ? &trace->track(fmt::format("loader {}", i + 1)) : nullptr] { work(track); });
   } catch (...) {
     stop(); // those that did start
     throw;
@@ -77,7 +77,7 @@ Loader::Batch *Loader::unclaimed() {
   return &batch;
 }
 
-void Loader::work() {
+void Loader::work(Trace::Track *track) {
   BatchReader::Scratch scratch = reader.makeScratch();
   std::unique_lock lock(mutex);
   for (;;) {
@@ -88,14 +88,20 @@ void Loader::work() {
     const uint64_t begin = batch->claimed, end = std::min<uint64_t>(begin + kClaim, batch->indices.size());
     batch->claimed = end;
     lock.unlock();
-    for (uint64_t slot = begin; slot < end; ++slot)
-      readSlot(*batch, slot, scratch);
+    {
+      TraceScope span(track, "read samples", "batch", batch->draw.number);
+      for (uint64_t slot = begin; slot < end; ++slot)
+        readSlot(*batch, slot, scratch);
+    }
     lock.lock();
     batch->done += end - begin;
     if (batch->done < batch->indices.size())
       continue;
     lock.unlock();
-    batch->status = reader.finish(batch->given, batch->indices.size(), reader.maskable(), batch->draw, scratch);
+    {
+      TraceScope span(track, "finish batch", "batch", batch->draw.number);
+      batch->status = reader.finish(batch->given, batch->indices.size(), reader.maskable(), batch->draw, scratch);
+    }
     lock.lock();
     batch->ready = true;
     mayTake.notify_one();

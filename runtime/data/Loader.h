@@ -11,6 +11,7 @@
 
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Sampler.h"
+#include "support/Trace.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -22,9 +23,10 @@ namespace tcc::runtime {
 
 class Loader {
 public:
-  /// Reads on from batch `number` of `epoch`. `reader` outlives it, and knows the damaged samples of a resumed run.
-  /// Throws std::system_error where the system starts no more threads.
-  Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers);
+  /// Reads on from batch `number` of `epoch`. `reader` outlives it, and knows the damaged samples of a resumed run. Each
+  /// worker has a track of `trace`, if there is one. Throws std::system_error where the system starts no more threads.
+  Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers,
+         Trace *trace = nullptr);
   ~Loader();
   Loader(const Loader &) = delete;
   Loader &operator=(const Loader &) = delete;
@@ -57,7 +59,7 @@ private:
   };
 
   void stop();
-  void work();
+  void work(Trace::Track *track);
   /// The batch with a sample that nobody has claimed; null: all wait to be taken.
   Batch *unclaimed();
   void readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch);

@@ -52,8 +52,13 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   released = done = false;
   result = {};
   result.step = step;
-  Expected<size_t> first = stage(tensors);
+  Expected<size_t> first = tensors.size();
+  if (!memory.empty()) {
+    TraceScope span(ownTrack, "copy state", "update", step);
+    first = stage(tensors);
+  }
   if (!first || *first == tensors.size()) {
+    TraceScope span(ownTrack, "write checkpoint", "update", step);
     finish(first ? write(std::move(tensors)) : Expected<uint64_t>(first.status()), begun);
     result.blockedSeconds = monotonicSeconds() - begun;
     return;
@@ -72,7 +77,8 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  auto work = [this, begun, write = std::move(write), tensors = std::move(tensors)]() mutable {
+  auto work = [this, step, begun, write = std::move(write), tensors = std::move(tensors)]() mutable {
+    TraceScope span(threadTrack, "write checkpoint", "update", step);
     try {
       finish(write(std::move(tensors)), begun);
     } catch (const std::bad_alloc &) {

@@ -12,6 +12,7 @@
 #define TCC_RUNTIME_TRAIN_CHECKPOINTWRITER_H
 
 #include "runtime/state/Checkpoint.h"
+#include "support/Trace.h"
 
 #include <condition_variable>
 #include <functional>
@@ -24,6 +25,11 @@ class CheckpointWriter {
 public:
   /// Allocates the staging memory.
   explicit CheckpointWriter(uint64_t stagingBytes);
+  /// `own` is the track of the thread that calls start(), `thread` that of the thread which writes.
+  void traceTo(Trace::Track *own, Trace::Track *thread) {
+    ownTrack = own;
+    threadTrack = thread;
+  }
   /// Waits for the thread.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter &) = delete;
@@ -55,6 +61,7 @@ private:
   std::optional<Result> take();
 
   std::vector<std::byte> memory;
+  Trace::Track *ownTrack = nullptr, *threadTrack = nullptr;
   std::thread thread;
   bool underWay = false; ///< started, and its result not taken
   std::mutex mutex;

@@ -47,6 +47,9 @@ public:
     return status.ok() ? finish() : status;
   }
 
+  /// As CheckpointWriter::traceTo.
+  void traceTo(Trace::Track *own, Trace::Track *thread) { writer.traceTo(own, thread); }
+
   /// Makes the checkpoint of position.bestStep, which is written, the best.
   Status markBest(const TrainingPosition &position);
 

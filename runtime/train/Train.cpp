@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
 #include "runtime/train/Trainer.h"
+#include "support/AtomicFile.h"
 
 #include <cmath>
 #include <new>
@@ -43,6 +44,12 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
                      warned = false;
                      recorder.checkpoint(result);
                    }}) {
+  if (!options.trace.empty()) {
+    track = &trace.emplace().track("training");
+    run.batches->traceTo(&*trace, track);
+    run.updates->traceTo(track);
+    checkpoints.traceTo(track, &trace->track("checkpoint"));
+  }
   run.batches->onDamaged([this](const std::string &text) { progress().note("warning: " + text); });
   if (run.goesOn()) {
     checkpoints.resumedFrom(run.position.step);
@@ -75,6 +82,7 @@ Status Trainer::evaluateNow() {
   if (!run.evaluation || !session.computes() || evaluated == run.position.step)
     return Status();
   recorder.flush();
+  TraceScope span(track, "evaluation", "update", run.position.step);
   double start = monotonicSeconds();
   auto result = evaluateWith(/*averages=*/false);
   if (!result)
@@ -123,6 +131,11 @@ bool Trainer::endRequested() const {
   return signals.received() != 0 || (options.maxSeconds > 0 && monotonicSeconds() - begun >= options.maxSeconds);
 }
 
+Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
+  TraceScope span(track, "update", "update", run.position.step + 1);
+  return run.updates->run(run.position, *run.batches, metrics, finite);
+}
+
 Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = run.batches->perEpoch();
@@ -139,7 +152,7 @@ Status Trainer::steps() {
       ++run.position.epoch;
     }
     bool finite = true;
-    if (Status status = run.updates->run(run.position, *run.batches, metrics, finite); !status.ok())
+    if (Status status = updateOnce(metrics, finite); !status.ok())
       return status.withContext(fmt::format("step {}", metrics.step));
     if (!finite)
       return stopNonFinite(metrics);
@@ -226,10 +239,17 @@ Status Trainer::train() {
     progress().noteInLog("error: " + status.message());
     recorder.end(run.position.step, "error: " + status.message());
   }
+  Status traced = trace ? writeTrace() : Status();
+  if (status.ok())
+    status = traced;
   return status;
 }
 
 Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *complete) {
+  // A trace that cannot be written is told now, not after hours of training.
+  if (!options.trace.empty())
+    if (Status status = writeFileAtomically(options.trace, ""); !status.ok())
+      return status.withContext("--trace");
   auto prepared = prepareRun(session, options);
   if (!prepared)
     return prepared.status();

@@ -19,6 +19,7 @@ struct TrainOptions : RunOptions {
   std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
+  std::string trace; ///< file for a trace of the process; empty: none
   bool terminal = false;                   ///< messages go to a terminal
   std::FILE *messages = stderr;
   /// The command that goes on from RUN[@STEP], for messages.

@@ -3,6 +3,7 @@
 #include "runtime/state/Weights.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Trainer.h"
+#include "support/AtomicFile.h"
 
 #include <cmath>
 
@@ -14,6 +15,7 @@ Status Trainer::checkpointAtEnd() {
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
+  TraceScope span(track, "checkpoint", "update", run.position.step);
   return checkpoints.write(run.position);
 }
 
@@ -22,6 +24,7 @@ Status Trainer::checkpointOrWarn(bool wait) {
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
+  TraceScope span(track, "checkpoint", "update", run.position.step);
   Status status = checkpoints.begin(run.position);
   if (status.ok() && wait)
     status = checkpoints.finish();
@@ -78,6 +81,15 @@ Status Trainer::stopOnError(const Status &problem) {
   return Status(fmt::format("{}; training stopped{}; {}", problem.message(),
                                   told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept()),
                       problem.exitCode());
+}
+
+Status Trainer::writeTrace() {
+  // No thread of the loader or of checkpoints may still add to it.
+  (void)checkpoints.finish();
+  run.batches.reset();
+  if (uint64_t lost = trace->lost())
+    progress().note(fmt::format("note: {}: {} later spans found no room; trace a shorter run", options.trace, lost));
+  return writeFileAtomically(options.trace, trace->text("trun " + run.folder));
 }
 
 Status Trainer::release() {

@@ -26,6 +26,7 @@ private:
   /// Prints the data, lengths and memory of the run, for people.
   void report();
   Status steps();
+  Status updateOnce(UpdateMetrics &metrics, bool &finite);
   Status evaluateNow();
   /// With the weights, or with their averages; the weights are back afterwards.
   Expected<Evaluation> evaluateWith(bool averages);
@@ -51,12 +52,16 @@ private:
   Status finish();
   /// Writes the trained model.
   Status release();
+  /// Writes --trace. Error: the file cannot be written.
+  Status writeTrace();
 
   Session &session;
   const TrainOptions &options;
   PreparedRun run;
   SignalWatch &signals;
   Recorder recorder;
+  std::optional<Trace> trace;
+  Trace::Track *track = nullptr; ///< of this thread
   Checkpointer checkpoints;
   double begun = monotonicSeconds();
   std::optional<uint64_t> evaluated; ///< the last update that was

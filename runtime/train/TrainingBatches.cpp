@@ -16,7 +16,7 @@ TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad
 Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, uint64_t number) {
   if (workers != 0 && !loader)
     try {
-      loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers);
+      loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers, trace);
     } catch (const std::system_error &problem) {
       return error("cannot start {} threads that read data ahead: {}; use fewer: --set data.workers=0", workers,
                    problem.what());
@@ -28,6 +28,7 @@ Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, ui
   const std::map<uint64_t, std::string> &damaged = data.reader->damagedSamples();
   size_t before = damaged.size();
   Status status = runner.giveInputs([&](auto inputs) {
+    TraceScope span(own, ahead ? "wait for data" : "read data", "batch", number);
     const double begin = monotonicSeconds();
     Status read = ahead ? loader->take(indices, inputs)
                         : data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,

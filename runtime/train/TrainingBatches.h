@@ -25,6 +25,12 @@ public:
   /// `warn` hears of each damaged sample when it is first left out.
   void onDamaged(std::function<void(const std::string &)> hearer) { warn = std::move(hearer); }
 
+  /// `track`: of the thread that calls give(); the loader's threads get tracks of their own.
+  void traceTo(Trace *whole, Trace::Track *track) {
+    trace = whole;
+    own = track;
+  }
+
   /// Gives `runner` micro-batch `number` of the epoch of `position`, whose list of damaged samples it continues.
   /// Allocates nothing where no sample is damaged.
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
@@ -51,6 +57,8 @@ private:
   std::unique_ptr<Loader> loader; ///< from the first batch on
   std::vector<uint64_t> indices;
   double taken = 0;
+  Trace *trace = nullptr;
+  Trace::Track *own = nullptr;
   std::function<void(const std::string &)> warn;
 };
 

@@ -65,6 +65,7 @@ Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, T
     return status;
   metrics.dataSeconds += batches.dataSeconds() - before;
   state = closing ? State::Window : State::Partial;
+  TraceScope span(trace, entry.runner.entry().name().c_str(), "update", metrics.step);
   Status status = entry.runner.run();
   if (status.ok())
     status = entry.runner.addScalar(entry.sum, sums.loss);
@@ -105,6 +106,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   if (status = closing->giveScalars(*scalars, metrics.step, count); !status.ok())
     return status;
   state = State::Partial;
+  TraceScope span(trace, closing->entry().name().c_str(), "update", metrics.step);
   status = closing->run();
   if (status.ok())
     status = closing->addScalar(closing->outputIndex(outputs::kGradNorm), metrics.gradientNorm);

@@ -30,6 +30,8 @@ public:
   const LearningSchedule &schedule() const { return *rates; }
 
   void setSeed(uint64_t seed);
+  /// Each run of an entry becomes a span.
+  void traceTo(Trace::Track *track) { trace = track; }
   /// Error: a scalar of the plan that this program does not know.
   Status setSchedule(LearningSchedule schedule);
 
@@ -77,6 +79,7 @@ private:
   std::optional<WindowState> before;  ///< with accumulation
   std::optional<LearningSchedule> rates;
   std::optional<ScalarBlock> scalars;
+  Trace::Track *trace = nullptr;
   /// Whole: the variables are those of the position. Window: the forward passes of the next window have advanced
   /// running statistics, no more. Partial: an update was interrupted.
   enum class State { Whole, Window, Partial } state = State::Whole;

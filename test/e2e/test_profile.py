@@ -5,6 +5,30 @@ import unittest
 from common import EndToEnd, case
 
 
+def tracks(path):
+    """Spans by the name of their thread, as (begin, end, name, arguments) in microseconds; fails where spans of a thread do
+    not nest."""
+    trace, names, spans = json.loads(path.read_text()), {}, {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "M" and event["name"] == "thread_name":
+            names[event["tid"]] = event["args"]["name"]
+            spans[names[event["tid"]]] = []
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X":
+            spans[names[event["tid"]]].append((event["ts"], event["ts"] + event["dur"], event["name"], event.get("args", {})))
+    for name, own in spans.items():
+        own.sort(key=lambda span: (span[0], -span[1]))
+        around = []
+        for span in own:
+            assert span[0] <= span[1], (name, span)
+            while around and around[-1][1] <= span[0] + 2e-3:      # microseconds have three digits
+                around.pop()
+            if around and span[1] > around[-1][1] + 2e-3:
+                raise AssertionError(f"{name}: {span} begins inside {around[-1]} and ends outside")
+            around.append(span)
+    return spans
+
+
 class Profile(EndToEnd):
     def setUp(self):
         super().setUp()
@@ -45,8 +69,40 @@ class Profile(EndToEnd):
         self.assertEqual([e["args"]["node"] for e in calls], [i["node"] for i in profile["instructions"]])
         for before, after in zip(calls, calls[1:]):
             self.assertLessEqual(before["ts"] + before["dur"], after["ts"] + 1e-3)
+        self.assertEqual(list(tracks(self.folder / "trace.json")), ["compute"])
         step = next(e for e in events if e["cat"] == "step")
         self.assertLessEqual(calls[-1]["ts"] + calls[-1]["dur"], step["dur"] + 1e-3)
+
+    def test_a_run_traces_training_loader_and_checkpoints(self):
+        self.succeed("trun", self.plan, "--data", self.data, "--eval-data", self.data, "--steps", 30, "--eval-every", 15, "--checkpoint-every", 6,
+                     "--set", "data.workers=2", "--set", 'checkpoint.staging_bytes="all"', "--trace", "trace.json", "--out", "run")
+        spans = tracks(self.folder / "trace.json")
+        self.assertEqual(set(spans), {"training", "checkpoint", "loader 1", "loader 2"})
+        training = spans["training"]
+        named = lambda name, own=training: [span for span in own if span[2] == name]  # noqa: E731
+        updates, waits = named("update"), named("wait for data")
+        self.assertEqual([span[3]["update"] for span in updates], list(range(1, 31)))
+        self.assertEqual([span[3]["update"] for span in named("step")], list(range(1, 31)))
+        self.assertEqual([span[3]["update"] for span in named("evaluation")], [15, 30])
+        self.assertEqual(len(waits), 30)
+        for update, wait, step in zip(updates, waits, named("step")):
+            self.assertTrue(update[0] <= wait[0] <= wait[1] <= step[0] <= step[1] <= update[1] + 2e-3, (update, wait, step))
+        # The waits are those of the log, and the file's checkpoints are those that its thread wrote.
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        logged = sum(line["data_seconds"] for line in lines if "loss" in line)
+        self.assertGreaterEqual(sum(end - begin for begin, end, *_ in waits) / 1e6, logged * 0.999)
+        written = [span[3]["update"] for span in named("write checkpoint", spans["checkpoint"])]
+        self.assertEqual(written, [line["step"] for line in lines if "checkpoint_bytes" in line])
+        self.assertEqual(len(named("copy state")), len(written))
+        read = named("finish batch", spans["loader 1"] + spans["loader 2"])
+        self.assertGreaterEqual(len(read), 30)
+        # Batches were there before training took them.
+        finished = sorted(span[1] for span in read)
+        self.assertTrue(all(end <= wait[1] + 2e-3 for end, wait in zip(finished, waits)))
+
+    def test_a_trace_that_cannot_be_written_is_told_before_training(self):
+        self.refuse(1, ["--trace", "no/such"], "trun", self.plan, "--data", self.data, "--steps", 1, "--trace", "no/such/t.json", "--out", "run")
+        self.assertFalse((self.folder / "run").exists())
 
     def test_every_type_has_its_own_roofline(self):
         """Products in bf16 are held against the rate of bf16 products where the library has them."""

@@ -232,6 +232,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
                     "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | report | lr-find | sweep, each with its own "
                     "--help.");
     addTrain(app, options, raw);
+    app.add_option("--trace", options.train.trace,
+                   "write what training, loader and checkpoint threads did when to this file, for ui.perfetto.dev");
     break;
   case Options::Command::Eval:
     app.description("Computes loss and accuracy over a data set; prints JSON.");

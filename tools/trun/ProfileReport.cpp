@@ -312,6 +312,7 @@ std::string tcc::tools::profileTrace(const ProfileReport &report) {
   const runtime::Profile &profile = *report.profile;
   Json events = Json::array();
   events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", 1}, {"args", {{"name", "trun " + report.plan}}}});
+  events.push_back({{"ph", "M"}, {"name", "thread_name"}, {"pid", 1}, {"tid", 1}, {"args", {{"name", "compute"}}}});
   // The measured step that is nearest to the median.
   auto chosen = std::min_element(profile.steps.begin(), profile.steps.end(), [&](const auto &a, const auto &b) {
     return std::abs(a.seconds() - report.stepSeconds) < std::abs(b.seconds() - report.stepSeconds);

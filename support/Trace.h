@@ -1,0 +1,97 @@
+//===- Trace.h - what threads did when, for Perfetto -----------------------===//
+//
+// Each thread has a track and appends spans to it: no lock and no allocation between the start and the end. The file is
+// the Trace Event Format that ui.perfetto.dev and chrome://tracing read
+// (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_TRACE_H
+#define TCC_SUPPORT_TRACE_H
+
+#include "support/Status.h"
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tcc {
+
+class Trace {
+public:
+  /// A name that outlives the trace, seconds since the trace began, and a number under the key `label` (null: none).
+  struct Span {
+    const char *name;
+    double begin, end;
+    const char *label;
+    uint64_t number;
+  };
+
+  /// The spans of one thread, or of threads that run one after the other. They must nest.
+  class Track {
+  public:
+    void add(const Span &span) {
+      if (spans.size() < spans.capacity())
+        spans.push_back(span);
+      else
+        ++lost;
+    }
+    double now() const { return owner->now(); }
+
+  private:
+    friend class Trace;
+    Track(const Trace &owner, std::string name, size_t capacity) : owner(&owner), name(std::move(name)) {
+      spans.reserve(capacity);
+    }
+    const Trace *owner;
+    std::string name;
+    std::vector<Span> spans;
+    uint64_t lost = 0;
+  };
+
+  /// Each track holds that many spans; later ones are counted and left out.
+  explicit Trace(size_t capacity = 200'000) : capacity(capacity) {}
+
+  /// A new track; it lives as long as the trace. Any thread may call this.
+  Track &track(const std::string &name);
+
+  double now() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+  }
+
+  /// The trace as text, once no thread adds any more. `process` names all of it.
+  std::string text(const std::string &process) const;
+  /// Spans that found no room.
+  uint64_t lost() const;
+
+private:
+  size_t capacity;
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  mutable std::mutex mutex;
+  std::deque<Track> tracks; ///< their addresses stay
+};
+
+/// A span from here to the end of the scope; nothing without a track.
+class TraceScope {
+public:
+  TraceScope(Trace::Track *track, const char *name, const char *label = nullptr, uint64_t number = 0)
+      : track(track), span{name, track ? track->now() : 0, 0, label, number} {}
+  ~TraceScope() {
+    if (!track)
+      return;
+    span.end = track->now();
+    track->add(span);
+  }
+  TraceScope(const TraceScope &) = delete;
+  TraceScope &operator=(const TraceScope &) = delete;
+
+private:
+  Trace::Track *track;
+  Trace::Span span;
+};
+
+} // namespace tcc
+
+#endif // TCC_SUPPORT_TRACE_H
