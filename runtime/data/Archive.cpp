@@ -94,6 +94,51 @@ Expected<bool> Archive::next() {
   }
 }
 
+bool Archive::isStored() const { return kind == Kind::Tar && archive_filter_count(reader.get()) <= 1; }
+
+Expected<std::string_view> Archive::readAll(std::string &copy) {
+  const uint64_t size = claimed.value_or(0);
+  if (size == 0)
+    return error("{}: damaged or truncated", where());
+  // A tar that is not compressed hands out pointers into the mapping.
+  if (isStored()) {
+    const void *block = nullptr;
+    size_t length = 0;
+    la_int64_t offset = 0;
+    if (archive_read_data_block(reader.get(), &block, &length, &offset) != ARCHIVE_OK)
+      return damaged(where());
+    const std::string_view text = file->text();
+    const auto *begin = static_cast<const char *>(block);
+    if (offset == 0 && length == size && begin >= text.data() && begin + size <= text.data() + text.size()) {
+      inflated += size;
+      if (Status status = checkInflation(); !status.ok())
+        return status;
+      return std::string_view(begin, size);
+    }
+    copy.assign(size, '\0'); // a sparse member: its blocks have offsets
+    for (;;) {
+      if (offset < 0 || uint64_t(offset) > size || length > size - uint64_t(offset))
+        return error("{}: damaged or truncated", where());
+      std::copy_n(static_cast<const char *>(block), length, copy.data() + offset);
+      inflated += length;
+      if (Status status = checkInflation(); !status.ok())
+        return status;
+      const int result = archive_read_data_block(reader.get(), &block, &length, &offset);
+      if (result == ARCHIVE_EOF)
+        return std::string_view(copy);
+      if (result != ARCHIVE_OK && result != ARCHIVE_WARN)
+        return damaged(where());
+    }
+  }
+  copy.resize(size);
+  auto count = read(reinterpret_cast<std::byte *>(copy.data()), size);
+  if (!count)
+    return count.status();
+  if (*count != size)
+    return error("{}: damaged or truncated", where());
+  return std::string_view(copy);
+}
+
 Expected<uint64_t> Archive::read(std::byte *destination, uint64_t size) {
   uint64_t done = 0;
   while (done < size) {

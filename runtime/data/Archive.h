@@ -23,6 +23,11 @@ public:
   std::string where() const { return file->path() + ": " + name; }
   /// The member's size by its header, if that states one.
   std::optional<uint64_t> claimedBytes() const { return claimed; }
+  /// True where the file holds the bytes of members as they are: readAll() copies none.
+  bool isStored() const;
+  /// All bytes of the member: in the mapped file where it holds them as they are, else copied to `copy`, which has the
+  /// claimed size. Error: damaged, or another size than claimed.
+  Expected<std::string_view> readAll(std::string &copy);
   /// Reads up to `size` bytes of the member; fewer only at its end.
   Expected<uint64_t> read(std::byte *destination, uint64_t size);
 

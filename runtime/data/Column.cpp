@@ -1,5 +1,6 @@
 //===- Column.cpp - one named column of a data set -----------------------===//
 #include "runtime/data/Column.h"
+#include "runtime/plan/PlanFile.h"
 
 #include <cstring>
 
@@ -51,4 +52,12 @@ std::span<const std::byte> SliceColumn::contiguous() const {
     return {};
   std::span<const std::byte> whole = base->contiguous();
   return whole.empty() ? whole : whole.subspan(begin * sampleBytes(), samples() * sampleBytes());
+}
+
+Expected<std::optional<uint64_t>> SliceColumn::contentHash() const {
+  auto hash = base->contentHash();
+  if (!hash || !*hash)
+    return hash;
+  const uint64_t parts[] = {**hash, begin, samples(), spread};
+  return std::optional(plan::hashBytes(parts, sizeof(parts)));
 }

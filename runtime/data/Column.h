@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,10 @@ public:
 
   /// Where sample `index` comes from, if it has a file of its own; else empty.
   virtual std::string place(uint64_t index) const { return (void)index, ""; }
+
+  /// A hash of what readImage() decodes, for columns of compressed images; reads all of it. Nothing for other columns.
+  /// Error: an image cannot be read.
+  virtual Expected<std::optional<uint64_t>> contentHash() const { return std::optional<uint64_t>(); }
 
   /// All samples if they are contiguous in memory, else empty.
   virtual std::span<const std::byte> contiguous() const { return {}; }
@@ -114,6 +119,7 @@ public:
   ImageShape imageShape() const override { return base->imageShape(); }
   Status readImage(uint64_t index, Image &image) const override { return base->readImage(of(index), image); }
   std::string place(uint64_t index) const override { return base->place(of(index)); }
+  Expected<std::optional<uint64_t>> contentHash() const override;
   std::span<const std::byte> contiguous() const override;
   uint64_t hostBytes() const override { return base->hostBytes(); }
 

@@ -72,10 +72,40 @@ Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
   if (extension == ".csv")
     return formats::openCsv(file, options);
   if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
-    return formats::openImageTar(file, options);
+    return formats::openImageTars(path, {file}, options);
   return error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
                      "CIFAR files, and folders",
                      path);
+}
+
+bool isTarName(const std::string &path) {
+  const std::string name = lower(path);
+  return name.ends_with(".tar") || name.ends_with(".tgz") || name.ends_with(".tar.gz");
+}
+
+/// Several files as one data set, in the order of their names.
+Expected<Dataset> openFiles(const std::string &path, const std::vector<std::string> &names,
+                            const DatasetOptions &options) {
+  std::vector<formats::File> files;
+  for (const std::string &name : names) {
+    auto file = MappedFile::open(name);
+    if (!file)
+      return file.status();
+    files.push_back(file.take());
+  }
+  if (std::all_of(names.begin(), names.end(), isTarName))
+    return formats::openImageTars(path, files, options);
+  std::vector<Dataset> parts;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (options.scanning)
+      options.scanning(i, files.size(), 0);
+    auto part = openFile(files[i], options);
+    if (!part)
+      return part.status();
+    part->path = names[i];
+    parts.push_back(part.take());
+  }
+  return formats::joinDatasets(path, std::move(parts));
 }
 
 Expected<Dataset> openPath(const std::string &path, const DatasetOptions &options) {
@@ -86,7 +116,7 @@ Expected<Dataset> openPath(const std::string &path, const DatasetOptions &option
 }
 
 Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
-  std::vector<std::string> npy, idx, cifar;
+  std::vector<std::string> npy, idx, cifar, tars;
   bool folders = false;
   std::error_code code, ignored;
   for (fs::directory_iterator entry(path, code), end; !code && entry != end; entry.increment(code)) {
@@ -98,10 +128,12 @@ Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &opti
       idx.push_back(file);
     else if (name.starts_with("data_batch") && name.ends_with(".bin"))
       cifar.push_back(file);
+    else if (isTarName(name))
+      tars.push_back(file);
   }
   if (code)
     return error("{}: cannot read the folder: {}", path, code.message());
-  for (auto *files : {&npy, &idx, &cifar})
+  for (auto *files : {&npy, &idx, &cifar, &tars})
     std::sort(files->begin(), files->end());
   if (!npy.empty())
     return formats::openNpyFolder(path, npy);
@@ -119,10 +151,12 @@ Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &opti
     }
     return formats::openCifar(files, settingText(options.settings, "format") == "cifar100");
   }
+  if (!tars.empty() && !folders)
+    return openFiles(path, tars, options);
   if (folders)
     return formats::openImageFolder(path, options);
-  return error("{}: the folder holds no known kind of data: .npy files, IDX files, data_batch*.bin, or class folders "
-               "of images",
+  return error("{}: the folder holds no known kind of data: .npy files, IDX files, data_batch*.bin, tars, or "
+               "class folders of images",
                      path);
 }
 
@@ -150,6 +184,13 @@ Status takePart(Dataset &dataset, const DatasetOptions &options) {
   for (auto &column : dataset.columns)
     if (column->samples() == samples)
       column = std::make_unique<SliceColumn>(std::move(column), tail ? boundary : 0, tail ? samples : boundary);
+  uint64_t begin = 0;
+  for (uint64_t &shard : dataset.shards) {
+    const uint64_t end = begin + shard, first = std::max(begin, tail ? boundary : 0),
+                   last = std::min(end, tail ? samples : boundary);
+    shard = last > first ? last - first : 0;
+    begin = end;
+  }
   return Status();
 }
 
@@ -163,6 +204,7 @@ void takeFew(Dataset &dataset, uint64_t limit) {
     if (column->samples() == samples)
       column = std::make_unique<SliceColumn>(std::move(column), limit);
   dataset.epochSamples = std::min(dataset.epochSamples, limit);
+  dataset.shards.clear();
 }
 
 /// The steps common to all formats: the requested part, and transforms.
@@ -177,8 +219,9 @@ Expected<Dataset> finish(Expected<Dataset> dataset, const std::string &path,
       return status;
   if (options.limit != 0)
     takeFew(*dataset, options.limit);
-  if (std::string transforms = settingText(options.settings, "transform"); !transforms.empty())
-    if (Status status = formats::applyTransforms(*dataset, transforms, options.training); !status.ok())
+  const std::string transforms = settingText(options.settings, "transform");
+  if (!transforms.empty() || !settingText(options.settings, "cache").empty())
+    if (Status status = formats::applyTransforms(*dataset, transforms, options); !status.ok())
       return status;
   return dataset;
 }
@@ -227,6 +270,12 @@ Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const Datas
     return finish(openPath(path, options), path, options);
   if (auto images = idxByPrefix(path))
     return finish(openPath(*images, options), path, options);
+  if (formats::isPattern(path)) {
+    auto names = formats::expandPattern(path);
+    if (!names)
+      return names.status();
+    return finish(names->size() == 1 ? openPath(names->front(), options) : openFiles(path, *names, options), path, options);
+  }
   return error("{}: no such file or folder", path);
 }
 

@@ -11,6 +11,7 @@
 #include "support/recipe/Transforms.h"
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -42,6 +43,10 @@ struct DatasetOptions {
   uint64_t memoryBytes = std::numeric_limits<uint64_t>::max();
   /// The run's vocabulary (code points, sorted), for text read after the training data.
   std::optional<std::vector<uint32_t>> vocabulary;
+  /// Hears how far a scan of several files is: files done, files, samples so far.
+  std::function<void(uint64_t, uint64_t, uint64_t)> scanning;
+  /// Hears what the user should know: a cache that was written, or cannot be.
+  std::function<void(const std::string &)> note;
 };
 
 struct Dataset {
@@ -52,6 +57,8 @@ struct Dataset {
   std::vector<std::string> classes = {}; ///< of class folders: name of label i
   /// Transforms of whole batches, in order.
   std::vector<recipe::TransformSpec> batchTransforms = {};
+  /// Samples of each file, in order, where several files are one data set.
+  std::vector<uint64_t> shards = {};
   /// Samples that one epoch holds where that is not the number of samples: random windows.
   uint64_t epochSamples = 0;
 

@@ -29,10 +29,19 @@ Expected<Dataset> openCifar(const std::vector<File> &files, bool hundred);
 Expected<Dataset> openCsv(File file, const DatasetOptions &options);
 
 Expected<Dataset> openImageFolder(const std::string &folder, const DatasetOptions &options);
-Expected<Dataset> openImageTar(File file, const DatasetOptions &options);
+/// One data set of all images; `path` names it in messages.
+Expected<Dataset> openImageTars(const std::string &path, const std::vector<File> &files, const DatasetOptions &options);
+
+/// The files that a pattern names: globs (* ? [...]) and ranges ({000..146}, {a,b}) of WebDataset's names, sorted. Error: a
+/// pattern that names none, a file of a range that is missing.
+Expected<std::vector<std::string>> expandPattern(const std::string &pattern);
+bool isPattern(const std::string &path);
+/// The samples of all, one after the other. Error: their columns differ.
+Expected<Dataset> joinDatasets(const std::string &path, std::vector<Dataset> parts);
 
 /// Wraps columns as `data.transform` says, with what belongs to training or to evaluation.
-Status applyTransforms(Dataset &dataset, const std::string &transforms, bool training);
+/// `data.cache` keeps decoded images, with the transforms before the first random one.
+Status applyTransforms(Dataset &dataset, const std::string &transforms, const DatasetOptions &options);
 
 } // namespace tcc::runtime::formats
 

@@ -1,7 +1,8 @@
-//===- Images.cpp - class folders of JPEG and PNG, plain or in a tar -----===//
+//===- Images.cpp - class folders of JPEG and PNG, plain or in tars ------===//
 //
-// Every folder is a class, labels follow the sorted folder names, samples the sorted paths. Images stay compressed (on
-// the disk, or in memory for a tar) and are decoded when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for
+// Every folder is a class, labels follow the sorted folder names, samples the sorted paths. In a tar of WebDataset's
+// layout (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the tar
+// has them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for
 // transforms. The column's type has the size of the first one whose header can be read, and without transforms all must
 // have it; opening a data set reads headers alone.
 //
@@ -10,10 +11,15 @@
 #include "runtime/data/Formats.h"
 #include "runtime/data/ImageDecode.h"
 #include "runtime/data/Limits.h"
+#include "runtime/plan/PlanFile.h"
 
 #include <algorithm>
+#include <charconv>
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <tuple>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -22,8 +28,16 @@ namespace {
 /// Where the compressed bytes of a sample come from.
 struct ImageSource {
   std::string name;   ///< for messages: file, or tar and member
-  std::string bytes;  ///< of a tar's member; empty for a file, which is read when needed
-  std::string folder; ///< class
+  std::string_view bytes; ///< of a tar's member; empty for a file, which is read when needed
+  std::string folder;     ///< class
+  int64_t label = -1;     ///< of WebDataset's layout
+  size_t file = 0;        ///< number of the tar
+};
+
+/// What the images of tars are kept alive by.
+struct ImageMemory {
+  std::vector<formats::File> files;
+  std::deque<std::string> copies; ///< of members of compressed tars; their addresses stay
 };
 
 /// Calls `use` with the compressed bytes of an image. A file is mapped for as long as the call lasts.
@@ -45,8 +59,8 @@ Expected<ImageSize> sizeOf(const ImageSource &source) {
 
 class ImageColumn : public Column {
 public:
-  ImageColumn(plan::TensorType type, std::vector<ImageSource> sources)
-      : Column("image", std::move(type)), sources(std::move(sources)) {}
+  ImageColumn(plan::TensorType type, std::vector<ImageSource> sources, ImageMemory memory)
+      : Column("image", std::move(type)), sources(std::move(sources)), memory(std::move(memory)) {}
 
   Status read(uint64_t index, std::byte *destination) const override {
     thread_local Image image;
@@ -65,12 +79,25 @@ public:
   Status readImage(uint64_t index, Image &image) const override { return decode(index, image, /*anySize=*/true); }
 
   std::string place(uint64_t index) const override { return sources[index].name; }
+  Expected<std::optional<uint64_t>> contentHash() const override {
+    std::vector<uint64_t> hashes;
+    hashes.reserve(sources.size());
+    for (const ImageSource &source : sources) {
+      auto hash = withBytes(source, [](std::string_view bytes) {
+        return Expected<uint64_t>(plan::hashBytes(bytes.data(), bytes.size()));
+      });
+      if (!hash)
+        return hash.status();
+      hashes.push_back(*hash);
+    }
+    return std::optional(plan::hashBytes(hashes.data(), hashes.size() * sizeof(uint64_t)));
+  }
   bool isComputed() const override { return true; }
 
   uint64_t hostBytes() const override {
     uint64_t bytes = sources.size() * sizeof(ImageSource);
-    for (const ImageSource &source : sources)
-      bytes += source.bytes.size();
+    for (const std::string &copy : memory.copies)
+      bytes += copy.size();
     return bytes;
   }
 
@@ -103,6 +130,7 @@ private:
   }
 
   std::vector<ImageSource> sources;
+  ImageMemory memory;
 };
 
 bool isImageName(const std::string &name) {
@@ -112,19 +140,9 @@ bool isImageName(const std::string &name) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-Expected<Dataset> makeDataset(const std::string &path, const std::string &format,
-                                    std::vector<ImageSource> sources, limits::MemoryAllowance &memory) {
-  if (sources.empty())
-    return error("{}: no class folder in it holds a .jpg, .jpeg or .png file", path);
-  std::sort(sources.begin(), sources.end(), [](const ImageSource &a, const ImageSource &b) { return a.name < b.name; });
-  Dataset dataset{.path = path, .format = format};
-  std::set<std::string> classes;
-  for (const ImageSource &source : sources)
-    classes.insert(source.folder);
-  dataset.classes.assign(classes.begin(), classes.end());
-  std::vector<int64_t> labels;
-  for (const ImageSource &source : sources)
-    labels.push_back(std::distance(classes.begin(), classes.find(source.folder)));
+Expected<Dataset> makeDataset(const std::string &path, const std::string &format, std::vector<ImageSource> sources,
+                              std::vector<int64_t> labels, std::vector<std::string> classes,
+                              limits::MemoryAllowance &memory, ImageMemory kept) {
   // A damaged image is an error of its sample. Where the first headers are damaged, a later one gives the size.
   constexpr size_t kMostTried = 1000;
   auto first = sizeOf(sources.front());
@@ -136,15 +154,155 @@ Expected<Dataset> makeDataset(const std::string &path, const std::string &format
   // Decoding one takes its bytes, and the sample as f32.
   if (Status status = memory.take(path, (3 + 12) * uint64_t(first->width) * first->height); !status.ok())
     return status;
+  Dataset dataset{.path = path, .format = format};
+  dataset.classes = std::move(classes);
   plan::TensorType type;
   type.set_dtype(plan::F32);
   auto samples = static_cast<int64_t>(sources.size());
   for (int64_t dim : {samples, int64_t(3), int64_t(first->height), int64_t(first->width)})
     type.add_dims(dim);
-  dataset.columns.push_back(std::make_unique<ImageColumn>(type, std::move(sources)));
+  dataset.columns.push_back(std::make_unique<ImageColumn>(type, std::move(sources), std::move(kept)));
   dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {samples}, std::move(labels)));
   return dataset;
 }
+
+/// Labels are the ranks of the sorted folders.
+Expected<Dataset> classFolders(const std::string &path, const std::string &format, std::vector<ImageSource> sources,
+                               limits::MemoryAllowance &memory, ImageMemory kept) {
+  if (sources.empty())
+    return error("{}: no class folder in it holds a .jpg, .jpeg or .png file", path);
+  std::sort(sources.begin(), sources.end(), [](const ImageSource &a, const ImageSource &b) { return std::tie(a.file, a.name) < std::tie(b.file, b.name); });
+  std::set<std::string> classes;
+  for (const ImageSource &source : sources) {
+    if (source.folder.empty())
+      return error("{}: an image outside a class folder, and without a label beside it (KEY.cls, WebDataset's layout)",
+                   source.name);
+    classes.insert(source.folder);
+  }
+  std::vector<int64_t> labels;
+  for (const ImageSource &source : sources)
+    labels.push_back(std::distance(classes.begin(), classes.find(source.folder)));
+  return makeDataset(path, format, std::move(sources), std::move(labels), {classes.begin(), classes.end()}, memory,
+                     std::move(kept));
+}
+
+/// Reads the images and labels of tars, one after the other.
+class TarReader {
+public:
+  explicit TarReader(const DatasetOptions &options) : options(options), memory(options.memoryBytes) {}
+
+  Expected<Dataset> run(const std::string &path, const std::vector<formats::File> &files) {
+    std::vector<uint64_t> shards;
+    for (const formats::File &file : files) {
+      const size_t before = sources.size();
+      if (options.scanning)
+        options.scanning(shards.size(), files.size(), before);
+      if (Status status = readTar(file, shards.size()); !status.ok())
+        return status;
+      shards.push_back(sources.size() - before);
+    }
+    kept.files = files;
+    if (Status status = checkLabels(); !status.ok())
+      return status;
+    std::vector<int64_t> labels;
+    if (labelled)
+      for (const ImageSource &source : sources)
+        labels.push_back(source.label);
+    auto dataset = labelled ? makeDataset(path, "image tar", std::move(sources), std::move(labels), {}, memory,
+                                          std::move(kept))
+                            : classFolders(path, "image tar", std::move(sources), memory, std::move(kept));
+    if (dataset && files.size() > 1)
+      dataset->shards = std::move(shards);
+    return dataset;
+  }
+
+private:
+  /// "a/b.c.jpg" → "a/b": the members of one sample share it.
+  static std::string keyOf(const std::filesystem::path &member) {
+    std::string name = member.filename().string();
+    return (member.parent_path() / name.substr(0, name.find('.'))).string();
+  }
+
+  Status readTar(const formats::File &file, size_t number) {
+    const std::string &path = file->path();
+    auto archive = Archive::open(file, Archive::Kind::Tar);
+    if (!archive)
+      return archive.status();
+    std::map<std::string, int64_t> labels; // by key
+    const size_t begin = sources.size();
+    std::vector<std::string> keys;
+    for (;;) {
+      auto more = archive->next();
+      if (!more)
+        return more.status();
+      if (!*more)
+        break;
+      const std::filesystem::path member = std::filesystem::path(archive->member()).lexically_normal();
+      const bool label = member.extension() == ".cls";
+      if (!label && !isImageName(member.string()))
+        continue;
+      const std::string where = fmt::format("{}: {}", path, member.string());
+      std::string copy;
+      auto bytes = readMember(*archive, where, file->bytes().size(), copy);
+      if (!bytes)
+        return bytes.status();
+      if (label) {
+        auto read = labelOf(where, *bytes);
+        if (!read)
+          return read.status();
+        labels[keyOf(member)] = *read;
+        continue;
+      }
+      if (!copy.empty())
+        bytes = std::string_view(kept.copies.emplace_back(std::move(copy)));
+      sources.push_back({where, *bytes, member.parent_path().filename().string(), -1, number});
+      keys.push_back(keyOf(member));
+    }
+    labelled |= !labels.empty();
+    for (size_t i = begin; i < sources.size(); ++i)
+      if (auto found = labels.find(keys[i - begin]); found != labels.end())
+        sources[i].label = found->second;
+    return Status();
+  }
+
+  Expected<std::string_view> readMember(Archive &archive, const std::string &where, uint64_t fileBytes,
+                                        std::string &copy) {
+    const uint64_t size = archive.claimedBytes().value_or(0);
+    const uint64_t most = std::min(limits::kMostImageFileBytes, limits::mostInflatedBytes(fileBytes));
+    if (size > most)
+      return error("{}: its header claims {} bytes; the archive has {}, and a compressed image may have {} at most", where,
+                   size, fileBytes, bytesText(limits::kMostImageFileBytes));
+    if (Status status = memory.take(where, sizeof(ImageSource) + (archive.isStored() ? 0 : size)); !status.ok())
+      return status;
+    return archive.readAll(copy);
+  }
+
+  static Expected<int64_t> labelOf(const std::string &where, std::string_view text) {
+    while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back())))
+      text.remove_suffix(1);
+    int64_t label = -1;
+    auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), label);
+    if (problem != std::errc() || end != text.data() + text.size() || label < 0)
+      return error("{}: its label is no whole number from 0 on; write KEY.cls with the number of the class", where);
+    return label;
+  }
+
+  Status checkLabels() const {
+    if (!labelled)
+      return Status();
+    for (const ImageSource &source : sources)
+      if (source.label < 0)
+        return error("{}: the image has no label; other images have one beside them (KEY.cls, WebDataset's layout)",
+                     source.name);
+    return sources.empty() ? error("no image beside the labels") : Status();
+  }
+
+  const DatasetOptions &options;
+  limits::MemoryAllowance memory;
+  std::vector<ImageSource> sources;
+  ImageMemory kept;
+  bool labelled = false;
+};
 } // namespace
 
 Expected<Dataset> formats::openImageFolder(const std::string &folder, const DatasetOptions &options) {
@@ -158,48 +316,15 @@ Expected<Dataset> formats::openImageFolder(const std::string &folder, const Data
     for (fs::recursive_directory_iterator files(classes->path(), code), last; !code && files != last;
          files.increment(code))
       if (isImageName(files->path().string()) && files->is_regular_file(ignored))
-        sources.push_back({files->path().string(), "", name});
+        sources.push_back({files->path().string(), {}, name});
   }
   if (code)
     return error("{}: cannot read the folder: {}", folder, code.message());
   limits::MemoryAllowance memory(options.memoryBytes);
-  return makeDataset(folder, "image folder", std::move(sources), memory);
+  return classFolders(folder, "image folder", std::move(sources), memory, {});
 }
 
-Expected<Dataset> formats::openImageTar(std::shared_ptr<const MappedFile> file, const DatasetOptions &options) {
-  const std::string &path = file->path();
-  uint64_t fileBytes = file->bytes().size();
-  auto archive = Archive::open(file, Archive::Kind::Tar);
-  if (!archive)
-    return archive.status();
-  limits::MemoryAllowance memory(options.memoryBytes);
-  std::vector<ImageSource> sources;
-  for (;;) {
-    auto more = archive->next();
-    if (!more)
-      return more.status();
-    if (!*more)
-      return makeDataset(path, "image tar", std::move(sources), memory);
-    std::filesystem::path member = std::filesystem::path(archive->member()).lexically_normal();
-    if (!isImageName(member.string()))
-      continue;
-    ImageSource source{fmt::format("{}: {}", path, member.string()), "", member.parent_path().filename().string()};
-    if (source.folder.empty())
-      return error("{}: an image outside a class folder", source.name);
-    uint64_t size = archive->claimedBytes().value_or(0);
-    uint64_t most = std::min(limits::kMostImageFileBytes, limits::mostInflatedBytes(fileBytes));
-    if (size > most)
-      return error(
-          "{}: its header claims {} bytes; the archive has {}, and a compressed image may have {} at most", source.name,
-          size, fileBytes, bytesText(limits::kMostImageFileBytes));
-    if (Status status = memory.take(source.name, size + sizeof(ImageSource)); !status.ok())
-      return status;
-    source.bytes.resize(size);
-    auto count = archive->read(reinterpret_cast<std::byte *>(source.bytes.data()), size);
-    if (!count)
-      return count.status();
-    if (*count != size || size == 0)
-      return error("{}: damaged or truncated", source.name);
-    sources.push_back(std::move(source));
-  }
+Expected<Dataset> formats::openImageTars(const std::string &path, const std::vector<File> &files,
+                                         const DatasetOptions &options) {
+  return TarReader(options).run(path, files);
 }

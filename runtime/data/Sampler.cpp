@@ -68,6 +68,33 @@ Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, Sample
       batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), order(order),
       weights(std::move(weights)) {}
 
+void Sampler::setWindow(std::vector<uint64_t> shards, uint64_t wanted) {
+  window = std::max<uint64_t>(wanted, 1);
+  if (shards.empty())
+    shards = {samples};
+  shardBegins.assign(1, 0);
+  for (uint64_t shard : shards)
+    shardBegins.push_back(shardBegins.back() + shard);
+  fileAt.resize(shards.size());
+  placeOf.resize(shards.size() + 1);
+  placedEpoch = ~uint64_t(0);
+}
+
+uint64_t Sampler::windowed(uint64_t epoch, uint64_t key, uint64_t place) const {
+  if (placedEpoch != epoch) {
+    const Permutation files(fileAt.size(), mixBits(key + kGolden));
+    for (uint64_t rank = 0; rank < fileAt.size(); ++rank) {
+      fileAt[rank] = files(rank);
+      placeOf[rank + 1] = placeOf[rank] + shardBegins[fileAt[rank] + 1] - shardBegins[fileAt[rank]];
+    }
+    placedEpoch = epoch;
+  }
+  const uint64_t number = place / window, begin = number * window, size = std::min(window, samples - begin);
+  const uint64_t there = begin + Permutation(size, mixBits(key + (number + 2) * kGolden))(place - begin);
+  const auto rank = static_cast<uint64_t>(std::upper_bound(placeOf.begin(), placeOf.end(), there) - placeOf.begin() - 1);
+  return shardBegins[fileAt[rank]] + there - placeOf[rank];
+}
+
 void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
   uint64_t begin = number * batch, end = std::min(begin + batch, epochSamples), key = keyOf(seed, epoch);
   Permutation permutation(samples, key);
@@ -76,6 +103,8 @@ void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &in
     uint64_t index = i;
     if (order == SampleOrder::Shuffled)
       index = permutation(i);
+    else if (order == SampleOrder::Windowed)
+      index = windowed(epoch, key, i);
     else if (order == SampleOrder::Random && !weights.empty())
       index = drawn(weights, mixBits(key + i * kGolden));
     else if (order == SampleOrder::Random)

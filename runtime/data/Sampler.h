@@ -6,6 +6,8 @@
 //   holds
 //     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
 //     arbitrary finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
+//   Windowed: files in an order of their own, drawn by (seed, epoch), one after the other; then each run of `window`
+//   samples of that sequence is permuted. Reading stays within a window and the files that it meets.
 //   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product, or,
 //     with weights, to [0, sum) and looked up among their cumulative sums.
 //
@@ -36,7 +38,7 @@ private:
   unsigned halfBits;
 };
 
-enum class SampleOrder { Ordered, Shuffled, Random };
+enum class SampleOrder { Ordered, Shuffled, Windowed, Random };
 
 /// Sums of weights up to and with each sample. Error: a negative or non-finite weight, or no positive one.
 Expected<std::vector<double>> cumulativeWeights(std::span<const double> weights);
@@ -49,6 +51,9 @@ public:
   Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
           std::vector<double> weights = {});
 
+  /// For Windowed: the samples of each file, whose sum is `samples` (empty: one file), and the window, at least 1.
+  void setWindow(std::vector<uint64_t> shards, uint64_t window);
+
   /// True if a sample may be drawn several times in an epoch.
   bool repeats() const { return order == SampleOrder::Random; }
 
@@ -59,9 +64,16 @@ public:
   void batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const;
 
 private:
+  uint64_t windowed(uint64_t epoch, uint64_t key, uint64_t place) const;
+
   uint64_t samples, epochSamples, batch, batches, seed;
   SampleOrder order;
   std::vector<double> weights; ///< cumulative; empty: all alike
+  std::vector<uint64_t> shardBegins; ///< first sample of each file, and `samples`
+  uint64_t window = 1;
+  /// Of the epoch `placedEpoch`: the file at each rank, and the place at which it begins. One thread at a time uses them.
+  mutable std::vector<uint64_t> fileAt, placeOf;
+  mutable uint64_t placedEpoch = ~uint64_t(0);
 };
 
 } // namespace tcc::runtime

@@ -7,10 +7,13 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Convert.h"
 #include "runtime/data/Formats.h"
+#include "runtime/data/ImageCache.h"
 #include "runtime/data/transforms/Transform.h"
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
+#include <utility>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -105,13 +108,25 @@ plan::TensorType typeAfter(const plan::TensorType &type, const ImageShape &shape
   return after;
 }
 
-/// Wraps `column` by transforms of images.
-Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs) {
-  if (!column->holdsImages() || column->type().dims_size() < 1)
+/// The kind with all arguments: what a cached sample depends on.
+std::string textOf(const TransformSpec &spec) {
+  std::ostringstream text;
+  text << spec.kind->name << ' ' << toml::json_formatter(spec.arguments, toml::format_flags::none) << ';';
+  return text.str();
+}
+
+/// Wraps `column` by transforms of images. `cache`: the folder of data.cache, or empty.
+Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
+            const DatasetOptions &options) {
+  if (!specs.empty() && (!column->holdsImages() || column->type().dims_size() < 1))
     return error("{}: column '{}' is {}; f32 and u8 columns can be transformed", specs.front().place(), column->name(),
                  plan::typeName(column->type()));
   ImageShape shape = column->imageShape();
   std::vector<TransformedColumn::Step> steps;
+  // The transforms that a cache holds: up to the first that draws, or gives floats.
+  CachedPart cached;
+  cached.shape = shape;
+  bool caching = !cache.empty();
   for (const TransformSpec &spec : specs) {
     TransformPointer transform = makeTransform(spec);
     if (!transform)
@@ -121,9 +136,23 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
       return after.status().withContext(fmt::format("{}: column '{}' {}", spec.place(), column->name(),
                                                     plan::typeName(typeAfter(column->type(), shape))));
     shape = *after;
+    caching = caching && !spec.kind->random && !shape.floats;
+    if (caching) {
+      cached.shape = shape;
+      cached.text += textOf(spec);
+      cached.transforms.push_back(std::move(transform));
+      continue;
+    }
     steps.push_back({std::move(transform), static_cast<uint32_t>(spec.number)});
   }
   plan::TensorType type = typeAfter(column->type(), shape);
+  if (!cache.empty()) {
+    cached.base = std::move(column);
+    auto made = cacheImages(std::move(cached), cache, options);
+    if (!made)
+      return made.status();
+    column = made.take();
+  }
   column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps));
   return Status();
 }
@@ -140,13 +169,27 @@ Status makeOneHot(std::unique_ptr<Column> &column, const TransformSpec &spec) {
 }
 } // namespace
 
-Status formats::applyTransforms(Dataset &dataset, const std::string &transforms, bool training) {
-  Expected<std::vector<TransformSpec>> read = recipe::parseTransforms(transforms);
+/// Decoded from JPEG or PNG: worth a cache.
+static bool isCompressed(const Column &column) {
+  return column.isComputed() && column.holdsImages() && column.type().dims_size() == 4;
+}
+
+Status formats::applyTransforms(Dataset &dataset, const std::string &transforms, const DatasetOptions &options) {
+  Expected<std::vector<TransformSpec>> read = std::vector<TransformSpec>();
+  if (!transforms.empty())
+    read = recipe::parseTransforms(transforms);
   if (!read)
     return read.status();
+  std::string cache = settingText(options.settings, "cache");
+  if (!cache.empty() && std::none_of(dataset.columns.begin(), dataset.columns.end(),
+                                     [](const auto &column) { return isCompressed(*column); })) {
+    cache.clear();
+    if (options.note)
+      options.note("note: data.cache: " + dataset.path + " holds no JPEG or PNG images; nothing is cached");
+  }
   std::vector<TransformSpec> specs;
   for (TransformSpec &spec : *read) {
-    if (!(training ? spec.inTraining : spec.inEvaluation))
+    if (!(options.training ? spec.inTraining : spec.inEvaluation))
       continue;
     if (!dataset.find(spec.column))
       return error("{}: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.column,
@@ -161,11 +204,17 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
     for (TransformSpec &spec : specs)
       if (spec.column == column->name())
         own.push_back(std::move(spec));
+    std::string folder = isCompressed(*column) ? cache : "";
+    if (!folder.empty() && (own.empty() || own.front().kind->works != TransformKind::Works::OnImages)) {
+      if (Status status = wrap(column, {}, folder, options); !status.ok())
+        return status;
+      folder.clear();
+    }
     for (size_t begin = 0; begin < own.size();) {
       size_t end = begin;
       while (end < own.size() && own[end].kind->works == TransformKind::Works::OnImages)
         ++end;
-      Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin))
+      Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin), std::exchange(folder, ""), options)
                                   : makeOneHot(column, own[end++]);
       if (!status.ok())
         return status;

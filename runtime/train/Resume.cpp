@@ -101,16 +101,18 @@ Settings settingsOf(const Session &session) {
   out["loss.target"] = text(training.target());
   out["loss.shift"] = text(training.shift());
   for (const auto &[name, value] : session.data.settings())
-    out["data." + name] = text(value);
+    if (name != "cache") // changes no bit
+      out["data." + name] = text(value);
   for (const auto &[name, value] : session.data.map())
     out["data.map." + name] = text(value);
   addCompiledKeys(session.plan(), out);
   return out;
 }
 
-/// Settings whose change gives the optimizer's state, or the goal of training, another meaning.
+/// Settings whose change gives the optimizer's state, the goal of training or the position another meaning.
 bool isRefused(const std::string &name) {
-  return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output";
+  return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output" ||
+         name == "data.shuffle_window"; // the position counts in its order
 }
 
 std::string wayOut(const RunReference &run) {

@@ -190,6 +190,8 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   dataOptions.sameWindow = session.training.shift();
   dataOptions.overlappingWindows = options.training && settingText(dataOptions.settings, "windows") == "random";
   dataOptions.vocabulary = options.vocabulary;
+  dataOptions.scanning = options.scanning;
+  dataOptions.note = options.note;
   dataOptions.memoryBytes = freeMemoryBytes();
   // The window is the sequence length: of the first sampled integer input of rank 2, the target's last.
   for (bool target : {false, true})

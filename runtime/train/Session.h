@@ -50,6 +50,8 @@ struct EntryDataOptions {
   DatasetOptions::Part part = DatasetOptions::Part::All;
   bool training = false; ///< random windows are drawn only for training
   std::optional<std::vector<uint32_t>> vocabulary;
+  std::function<void(uint64_t, uint64_t, uint64_t)> scanning; ///< as DatasetOptions::scanning
+  std::function<void(const std::string &)> note;              ///< as DatasetOptions::note
 };
 
 /// Opens `path` with the settings of the session and binds its columns to the entry's inputs.

@@ -6,6 +6,7 @@
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
+#include "runtime/train/ScanLine.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -72,8 +73,11 @@ private:
       known = read.take();
     }
     std::optional<std::vector<uint32_t>> vocabulary = known.vocabulary;
+    ScanLine scan(options.terminal ? options.messages : nullptr);
+    auto hears = [&scan](uint64_t done, uint64_t files, uint64_t found) { scan.hear(done, files, found); };
+    auto notes = [this](const std::string &text) { result.notes.push_back(text); };
     auto opened = openEntryData(session, result.updates->dataEntry(), options.data,
-                                {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, vocabulary});
+                                {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, vocabulary, hears, notes});
     if (!opened)
       return opened.status();
     data = opened.take();
@@ -90,7 +94,7 @@ private:
     if (!data.dataset->vocabulary.empty())
       vocabulary = data.dataset->vocabulary;
     opened = openEntryData(session, *evaluate, split ? options.data : options.evalData,
-                           {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, vocabulary});
+                           {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, vocabulary, hears, notes});
     if (!opened)
       return opened.status();
     if (!split && opened->dataset->classes != data.dataset->classes)
@@ -209,7 +213,16 @@ private:
     SampleOrder order = data.dataset->epochSamples || !weights.empty() ? SampleOrder::Random
                         : position.shuffle                             ? SampleOrder::Shuffled
                                                                        : SampleOrder::Ordered;
+    const std::string window = settingText(settings, "shuffle_window");
+    if (!window.empty() && order == SampleOrder::Random)
+      return Status("data.shuffle_window: samples that are drawn at random (data.sampler, data.windows = \"random\") have no "
+                    "order to shuffle; leave one of them out",
+                    kExitUsage);
+    if (!window.empty() && order == SampleOrder::Shuffled)
+      order = SampleOrder::Windowed;
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
+    if (order == SampleOrder::Windowed)
+      sampler.setWindow(data.dataset->shards, std::strtoull(window.c_str(), nullptr, 10));
     uint64_t batches = sampler.batchesPerEpoch();
     if (batches == 0)
       return error("{}: too few samples: {}, but a batch takes {}; compile with a smaller batch, or pad with --set "

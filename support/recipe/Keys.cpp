@@ -250,6 +250,11 @@ std::vector<Key> makeKeys() {
       {"data.sampler", choice({"shuffle", "balanced", "weighted"}), "\"shuffle\"", RunTime,
        "`\"balanced\"`: draws every class equally often; `\"weighted\"`: as `data.weights` says; both draw with "
        "replacement"},
+      {"data.cache", text(), "none", RunTime,
+       "folder that keeps decoded images, with the transforms before the first random one: [data.md](data.md#the-cache)"},
+      {"data.shuffle_window", integer(1), "all samples", RunTime,
+       "shuffle files, then samples within runs of so many: reading stays in few files at a time",
+       {"shuffle_buffer", "buffer_size", "shuffle_buffer_size"}},
       {"data.weights", text(), "`label` if balanced, `weight` if weighted", RunTime,
        "the column of classes or weights that `data.sampler` reads"},
       {"data.transform", other("tables `[[data.transform]]`"), "[]", RunTime,

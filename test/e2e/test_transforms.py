@@ -2,6 +2,7 @@
 import os
 import signal
 import subprocess
+import tarfile
 import time
 import unittest
 
@@ -58,8 +59,8 @@ class Transforms(EndToEnd):
     def plan(self):
         return self.compile(self.model(), "--recipe", self.write("recipe.toml", RECIPE))
 
-    def run_with(self, plan, out, *arguments, steps=7):
-        self.succeed("trun", plan, "--data", "images", "--seed", 5, "--steps", steps, "--out", out, *arguments)
+    def run_with(self, plan, out, *arguments, steps=7, data="images"):
+        self.succeed("trun", plan, "--data", data, "--seed", 5, "--steps", steps, "--out", out, *arguments)
         run = self.folder / out
         self.weights(run, f"{out}.safetensors")
         return [u["loss"] for u in metrics(run)[0]], (self.folder / f"{out}.safetensors").read_bytes()
@@ -74,12 +75,45 @@ class Transforms(EndToEnd):
         self.assertNotEqual(self.run_with(plan, "plain", "--set", "data.transform=[{ kind = 'resize', size = [8, 8] }]")[0],
                             expected[0])
 
+    def shards(self):
+        """The images in three tars of WebDataset's layout."""
+        paths = sorted((self.folder / "images").rglob("*.png"))
+        for number, part in enumerate((paths[:10], paths[10:13], paths[13:])):
+            with tarfile.open(self.folder / f"train-{number:03}.tar", "w") as tar:
+                for path in part:
+                    tar.add(path, path.name)
+                    label = self.write("label", str("ab".index(path.parent.name)))
+                    tar.add(label, path.stem + ".cls")
+
+    def test_shards_with_a_window_and_a_cache(self):
+        plan, whole = self.plan(), ("--set", "data.shuffle_window=9")
+        self.shards()
+        expected = self.run_with(plan, "none", "--workers", 0, *whole, data="train-*.tar")
+        for workers in (1, 2, 8):
+            self.assertEqual(self.run_with(plan, f"w{workers}", "--workers", workers, *whole, "--set", "data.cache=cache", data="train-{000..002}.tar"), expected)
+        self.assertNotEqual(self.run_with(plan, "other", "--set", "data.shuffle_window=2", data="train-*.tar")[0], expected[0])
+        self.assertEqual(self.run_with(plan, "order", "--no-shuffle", *whole, data="train-*.tar"), self.run_with(plan, "same", "--no-shuffle", data="train-*.tar"))
+        log = (self.folder / "w1" / "log.txt").read_text()
+        self.assertIn("data.cache: 24 images are in cache/", log)
+        self.assertNotIn("data.cache", (self.folder / "w2" / "log.txt").read_text(), "found again")
+        # An order that changes under a run would read samples twice.
+        self.refuse(1, ["data.shuffle_window 9 . 4", "--init"], "trun", "--resume", "none", "--steps", 9, "--set", "data.shuffle_window=4")
+        self.refuse(1, ["train-003.tar", "no file has such a name"], "trun", plan, "--data", "train-{000..003}.tar", "--out", "x")
+        self.refuse(2, ["data.shuffle_window"], "trun", plan, "--data", "train-*.tar", *whole, "--set", "data.sampler=balanced", "--out", "x")
+
+    def test_shards_after_a_kill(self):
+        self.shards()
+        self.kill_and_resume("--set", "data.shuffle_window=9", "--set", "data.cache=cache", data="train-*.tar")
+
     def test_after_a_kill(self):
+        self.kill_and_resume()
+
+    def kill_and_resume(self, *more, data="images"):
         plan = self.plan()
         run = self.folder / "killed"
         with open(self.folder / "output", "wb") as output:
-            process = subprocess.Popen([str(BIN / "trun"), str(plan), "--data", "images", "--seed", "5", "--steps", str(10**9),
-                                        "--out", str(run), "--checkpoint-every", "4", "--workers", "2"], cwd=self.folder,
+            process = subprocess.Popen([str(BIN / "trun"), str(plan), "--data", data, "--seed", "5", "--steps", str(10**9),
+                                        "--out", str(run), "--checkpoint-every", "4", "--workers", "2", *more], cwd=self.folder,
                                        stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.addCleanup(process.kill)
         while not any((run / "checkpoints").glob("step-*")) if (run / "checkpoints").exists() else True:
@@ -88,9 +122,9 @@ class Transforms(EndToEnd):
         process.send_signal(signal.SIGKILL)
         process.wait(60)
         done = max(int(p.name.removeprefix("step-")) for p in (run / "checkpoints").glob("step-*"))
-        self.succeed("trun", plan, "--data", "images", "--steps", done + 5, "--resume", run, "--workers", 8)
+        self.succeed("trun", plan, "--data", data, "--steps", done + 5, "--resume", run, "--workers", 8)
         self.weights(run, "killed.safetensors")
-        losses, weights = self.run_with(plan, "whole", "--workers", 0, steps=done + 5)
+        losses, weights = self.run_with(plan, "whole", "--workers", 0, *more, steps=done + 5, data=data)
         self.assertEqual([u["loss"] for u in metrics(run)[0]], losses)
         self.assertEqual((self.folder / "killed.safetensors").read_bytes(), weights)
 
