@@ -1,8 +1,10 @@
 //===- Dataset.cpp - detect the format of a data set ----------------------===//
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Formats.h"
+#include "runtime/data/TokenColumns.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 using namespace tcc;
@@ -219,6 +221,9 @@ Expected<Dataset> finish(Expected<Dataset> dataset, const std::string &path,
       return status;
   if (options.limit != 0)
     takeFew(*dataset, options.limit);
+  if (const std::string end = settingText(options.settings, "document_end"); !end.empty())
+    if (Status status = addDocuments(*dataset, std::strtoll(end.c_str(), nullptr, 10)); !status.ok())
+      return status;
   const std::string transforms = settingText(options.settings, "transform");
   if (!transforms.empty() || !settingText(options.settings, "cache").empty())
     if (Status status = formats::applyTransforms(*dataset, transforms, options); !status.ok())
@@ -262,7 +267,17 @@ std::string tcc::runtime::settingText(const DataMap &settings, const std::string
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &options) {
+/// Transforms of tokens make targets of the window itself, and may want longer windows than the model's input.
+static DatasetOptions withWindows(const DatasetOptions &given) {
+  DatasetOptions options = given;
+  if (options.windowLength > 0)
+    options.windowLength = static_cast<int64_t>(windowLengthOf(given, static_cast<uint64_t>(given.windowLength)));
+  options.sameWindow |= makesOwnTargets(given);
+  return options;
+}
+
+Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const DatasetOptions &given) {
+  const DatasetOptions options = withWindows(given);
   std::error_code code;
   if (fs::is_directory(path, code))
     return finish(openFolder(path, options), path, options);
@@ -280,6 +295,7 @@ Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const Datas
 }
 
 Expected<Dataset> tcc::runtime::openDatasetBytes(const std::string &name, std::string bytes,
-                                                       const DatasetOptions &options) {
+                                                       const DatasetOptions &given) {
+  const DatasetOptions options = withWindows(given);
   return finish(openFile(MappedFile::fromBytes(name, std::move(bytes)), options), name, options);
 }

@@ -34,6 +34,8 @@ struct DatasetOptions {
   bool overlappingWindows = false;
   /// The data is trained on: transforms of training apply, else those of evaluation.
   bool training = false;
+  /// The model predicts: windows of tokens are as they are.
+  bool predicting = false;
   /// Which part of the data: all, or what `data.eval_split` leaves to training, or its tail.
   enum class Part { All, Head, Tail } part = Part::All;
   double evalSplit = 0;

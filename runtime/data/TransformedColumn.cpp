@@ -8,6 +8,7 @@
 #include "runtime/data/Convert.h"
 #include "runtime/data/Formats.h"
 #include "runtime/data/ImageCache.h"
+#include "runtime/data/TokenColumns.h"
 #include "runtime/data/transforms/Transform.h"
 
 #include <algorithm>
@@ -188,12 +189,23 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
       options.note("note: data.cache: " + dataset.path + " holds no JPEG or PNG images; nothing is cached");
   }
   std::vector<TransformSpec> specs;
+  const TransformSpec *ofTokens = nullptr;
   for (TransformSpec &spec : *read) {
     if (!(options.training ? spec.inTraining : spec.inEvaluation))
       continue;
-    if (!dataset.find(spec.column))
+    if (!dataset.find(spec.column) && spec.kind->works != TransformKind::Works::OnTokens)
       return error("{}: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.column,
                    dataset.describeColumns());
+    if (spec.kind->works == TransformKind::Works::OnTokens) {
+      if (options.predicting)
+        continue;
+      if (ofTokens)
+        return error("{}: {} changes the windows already; give one of them", spec.place(), ofTokens->place());
+      if (Status status = transformTokens(dataset, spec); !status.ok())
+        return status;
+      ofTokens = &spec;
+      continue;
+    }
     if (spec.kind->works == TransformKind::Works::OnBatches)
       dataset.batchTransforms.push_back(std::move(spec));
     else

@@ -6,6 +6,7 @@
 #include "runtime/registry/DeviceRegistry.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
+#include "support/PlanNames.h"
 #include "support/MachineMemory.h"
 #include "support/Processors.h"
 
@@ -185,6 +186,7 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   dataOptions.settings.insert(session.data.settings().begin(), session.data.settings().end());
   dataOptions.part = options.part;
   dataOptions.training = options.training;
+  dataOptions.predicting = entry.name() == entries::kPredict || entry.name() == entries::kPredictInference;
   dataOptions.limit = std::strtoull(settingText(dataOptions.settings, "limit").c_str(), nullptr, 10);
   dataOptions.evalSplit = evalSplitOf(session);
   dataOptions.sameWindow = session.training.shift();

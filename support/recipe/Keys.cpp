@@ -237,6 +237,9 @@ std::vector<Key> makeKeys() {
        "how a file of tokens or text is read"},
       {"data.windows", choice({"consecutive", "random"}), "\"consecutive\"", RunTime,
        "which windows of a token file are samples"},
+      {"data.document_end", integer(0, 4294967295), "none", RunTime,
+       "the token that ends a document; adds the columns `document`, `position`, `document_mask`: "
+       "[transforms.md](transforms.md#documents)"},
       {"data.format", choice({"cifar10", "cifar100"}), "", RunTime,
        "the format of binary data that does not say its own"},
       {"data.last", choice({"drop", "pad"}), "\"drop\"", RunTime, "what to do with a shorter last batch of an epoch"},

@@ -14,6 +14,7 @@ using Works = TransformKind::Works;
 /// Images larger than this on a side are refused by the decoder, too.
 constexpr int64_t kMostSide = 65535;
 constexpr Range kLevels{0, 255};
+constexpr int64_t kMostToken = 2147483647;
 constexpr Range kDegrees{-360, 360};
 constexpr Range kShear{-89, 89};
 
@@ -53,7 +54,8 @@ TransformArgument ratio(std::string preset) {
 TransformArgument target() { return {"target", text(), "\"label\"", "the column of class probabilities"}; }
 
 std::vector<TransformKind> makeKinds() {
-  const std::string geometry = "Geometry", colour = "Colour", erase = "Erasing", values = "Values", batch = "Batches";
+  const std::string geometry = "Geometry", colour = "Colour", erase = "Erasing", values = "Values", batch = "Batches",
+                    tokens = "Tokens";
   return {
       {"resize",
        geometry,
@@ -209,6 +211,29 @@ std::vector<TransformKind> makeKinds() {
         probability("1"),
         target()},
        "one of the two for each batch"},
+
+      {"mask_tokens",
+       tokens,
+       true,
+       Works::OnTokens,
+       {{"mask", integer(0, kMostToken), "", "the token that masks", true},
+        {"vocabulary", integer(1, kMostToken), "", "tokens are below it", true},
+        probability("0.15"),
+        {"random", number(kUnit), "0.1", "share of the chosen tokens that become random ones"},
+        {"keep", number(kUnit), "0.1", "share of the chosen tokens that stay"},
+        {"special", integers(0), "[]", "tokens that are never chosen"},
+        {"ignore_index", integer(-kMostToken), "-100", "target of the tokens that are not chosen"}},
+       "masked language modelling (BERT): masks chosen tokens; targets are these tokens"},
+      {"span_corruption",
+       tokens,
+       true,
+       Works::OnTokens,
+       {{"sentinel", integer(0, kMostToken), "", "the first sentinel; the next ones count down", true},
+        {"end", integer(0, kMostToken), "1", "the token that ends inputs and targets"},
+        {"start", integer(0, kMostToken), "0", "the first of `decoder_tokens`"},
+        {"density", number({0, 1, true, true}), "0.15", "share of the tokens that is taken out"},
+        {"mean_length", number({1, 1000}), "3", "mean length of a span"}},
+       "span corruption (T5): replaces spans by sentinels; targets are the spans"},
   };
 }
 
@@ -255,6 +280,12 @@ Status checkTogether(const TransformSpec &spec) {
     if (size_t mean = spec.numbers("mean").size(), std = spec.numbers("std").size();
         mean == 0 || std == 0 || (mean != std && mean != 1 && std != 1))
       return error("mean has {} numbers, std {}: give each one number, or one for each channel", mean, std);
+  if (spec.kind->name == "mask_tokens") {
+    if (spec.real("random") + spec.real("keep") > 1)
+      return error("random = {} and keep = {} are more than all chosen tokens", spec.real("random"), spec.real("keep"));
+    if (spec.integer("mask") >= spec.integer("vocabulary"))
+      return error("mask = {} is no token: vocabulary = {}", spec.integer("mask"), spec.integer("vocabulary"));
+  }
   if (spec.kind->name == "color_jitter")
     if (spec.arguments["hue"].is_number() && spec.real("hue") < 0)
       return error("hue: {} is out of range: a single number is from 0 to 0.5", spec.real("hue"));
@@ -280,8 +311,9 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
   auto wrong = [&](std::string_view key, const Status &status) {
     return status.withContext(fmt::format("{}: {}", spec.place(), key));
   };
-  spec.column = spec.kind->works == Works::OnLabels ? "label" : "image";
-  spec.inEvaluation = !spec.kind->random;
+  const Works works = spec.kind->works;
+  spec.column = works == Works::OnLabels ? "label" : works == Works::OnTokens ? "tokens" : "image";
+  spec.inEvaluation = !spec.kind->random || works == Works::OnTokens; // without it the targets would mean something else
   for (const auto &[key, value] : table) {
     const std::string_view argument = key.str();
     if (argument == "kind")

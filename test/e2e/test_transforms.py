@@ -7,6 +7,7 @@ import time
 import unittest
 
 import numpy as np
+import onnx
 from onnx import helper
 from PIL import Image
 
@@ -136,6 +137,37 @@ class Transforms(EndToEnd):
         self.assertEqual(self.run_with(plan, "two", "--workers", 2), expected)
         self.assertTrue(np.isfinite(expected[0]).all())
 
+    def test_the_loss_of_mixed_batches_is_that_of_soft_targets(self):
+        """Torchvision's MixUp: batch.roll(1, 0) · (1 − λ) + batch · λ, targets likewise; and PyTorch's cross_entropy with
+        probabilities: the mean over samples of −Σ target · log_softmax. Beta(10⁹, 10⁹) is 1/2 within 10⁻⁴."""
+        rng = np.random.default_rng(8)
+        pixels, labels = rng.integers(0, 256, (8, 3, 8, 8), dtype=np.uint8), np.array([0, 0, 1, 1, 0, 1, 0, 0])
+        data = self.save("soft.safetensors", image=pixels, label=labels.astype(np.int64))
+        recipe = RECIPE[:RECIPE.index("[[data.transform]]")] + """
+[[data.transform]]
+kind = "normalise"
+mean = 0.5
+std = 0.25
+[[data.transform]]
+kind = "one_hot"
+classes = 2
+smoothing = 0.2
+[[data.transform]]
+kind = "mixup"
+alpha = 1e9
+"""
+        plan = self.compile(self.model({"label": [8, 2]}), "--recipe", self.write("soft.toml", recipe))
+        run = self.train(plan, data, steps=1, out="soft")
+        image, target = (pixels / 255 - 0.5) / 0.25, np.eye(2)[labels] * 0.8 + 0.1
+        mixed, soft = (np.roll(v, 1, 0) * 0.5 + v * 0.5 for v in (image, target))
+        logits = mixed.reshape(8, -1) @ models.random(1, 2, 192).astype(np.float64).T + models.random(2, 2)
+        logs = logits - logits.max(1, keepdims=True)
+        logs -= np.log(np.exp(logs).sum(1, keepdims=True))
+        expected = -(soft * logs).sum(1).mean()
+        plain = -(target * logs).sum(1).mean()
+        self.assertAlmostEqual(metrics(run)[0][0]["loss"] / expected, 1, delta=5e-4)
+        self.assertGreater(abs(plain / expected - 1), 0.01, "unmixed targets would have shown")
+
     def test_samplers_and_limits(self):
         plan = self.plan()
         self.assertNotEqual(self.run_with(plan, "balanced", "--set", "data.sampler=balanced"), self.run_with(plan, "plain"))
@@ -160,6 +192,60 @@ class Transforms(EndToEnd):
         with Image.open(self.folder / "sheet.png") as sheet:
             self.assertEqual(sheet.size, (8 * 66 + 2, 8 * 66 + 2))
             self.assertGreater(len(sheet.convert("RGB").getcolors(1 << 20)), 1000)
+
+
+class Tokens(EndToEnd):
+    """A model of one table: logits of each token alone, 16 tokens a sample."""
+
+    def model(self, length=16):
+        nodes = [helper.make_node("Gather", ["table", "ids"], ["hidden"], "embed"), helper.make_node("MatMul", ["hidden", "out"], ["logits"], "head")]
+        path = models.save(self.folder / "m.onnx", nodes, {"ids": [4, length]}, {"logits": [4, length, 64]},
+                           {"table": models.random(1, 64, 8), "out": models.random(2, 8, 64)})
+        model = onnx.load(path)
+        model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+        onnx.save(model, path)
+        return path
+
+    def plan(self, transform):
+        rng = np.random.default_rng(4)
+        self.write("t.bin", rng.integers(5, 60, 16 * 40).astype(np.uint16).tobytes())
+        return self.compile(self.model(), "--recipe", self.write("r.toml", f"""
+[loss]
+kind = "cross_entropy"
+target = "labels"
+class_axis = -1
+[optimizer]
+kind = "sgd"
+lr = 0.1
+[[data.transform]]
+{transform}"""))
+
+    def losses(self, plan, out, *more, steps=25):
+        self.succeed("trun", plan, "--data", "t.bin", "--seed", 3, "--steps", steps, "--out", out, *more)
+        return [line["loss"] for line in metrics(self.folder / out)[0]]
+
+    def test_masked_language_modelling(self):
+        plan = self.plan('kind = "mask_tokens"\nmask = 63\nvocabulary = 64')
+        expected = self.losses(plan, "none", "--workers", 0)
+        for workers in (1, 2, 8):
+            self.assertEqual(self.losses(plan, f"w{workers}", "--workers", workers), expected)
+        self.losses(plan, "half", "--workers", 2, steps=12)
+        self.succeed("trun", "--resume", "half", "--steps", 25)
+        self.assertEqual([line["loss"] for line in metrics(self.folder / "half")[0]], expected)
+        # Without a chosen token nothing would count; with all of them the loss is that of the whole window.
+        self.refuse(4, ["loss is"], "trun", plan, "--data", "t.bin", "--steps", 1, "--out", "x", "--set", "data.transform=[{ kind = 'mask_tokens', mask = 63, vocabulary = 64, p = 0 }]")
+        self.save("ids.safetensors", ids=np.full((4, 16), 9, np.int64))
+        self.succeed("trun", "predict", plan, "--inputs", "ids.safetensors", "--outputs", "o.safetensors")   # predicts tokens as they are
+        self.refuse(1, ["mask = 70000", "u16"], "trun", plan, "--data", "t.bin", "--out", "y", "--set", "data.transform=[{ kind = 'mask_tokens', mask = 70000, vocabulary = 70001 }]")
+
+    def test_the_loss_is_that_of_the_chosen_tokens(self):
+        """All tokens chosen and kept: the loss of step 1 is the cross-entropy of the window with itself."""
+        plan = self.plan('kind = "mask_tokens"\nmask = 63\nvocabulary = 64\np = 1\nkeep = 1\nrandom = 0')
+        self.succeed("trun", plan, "--data", "t.bin", "--no-shuffle", "--steps", 1, "--out", "run")
+        ids = np.frombuffer((self.folder / "t.bin").read_bytes(), np.uint16)[:64].astype(int)
+        logits = (models.random(1, 64, 8).astype(np.float64) @ models.random(2, 8, 64))[ids]
+        logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        self.assertAlmostEqual(metrics(self.folder / "run")[0][0]["loss"], -logs[np.arange(64), ids].mean(), places=4)
 
 
 if __name__ == "__main__":
