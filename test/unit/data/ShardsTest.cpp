@@ -67,6 +67,16 @@ TEST_F(Shards, WebDatasetsLayoutIsReadInItsOrder) {
   EXPECT_EQ(labels(*folder), (std::vector<int64_t>{0, 10, 20, 30}));
 }
 
+TEST_F(Shards, TheScanSaysHowFarItIs) {
+  web("a-0.tar", 0, 3);
+  web("a-1.tar", 3, 5);
+  DatasetOptions options;
+  std::vector<std::vector<uint64_t>> heard;
+  options.scanning = [&](uint64_t done, uint64_t files, uint64_t samples) { heard.push_back({done, files, samples}); };
+  ASSERT_TRUE(openDataset(at("a-*.tar"), options).ok());
+  EXPECT_EQ(heard, (std::vector<std::vector<uint64_t>>{{0, 2, 0}, {1, 2, 3}}));
+}
+
 TEST_F(Shards, StoredImagesStayInTheMappedFile) {
   auto stored = openDataset(web("a.tar", 0, 4), {}), packed = openDataset(web("b.tar.gz", 0, 4, ArchiveKind::TarGzip), {});
   ASSERT_TRUE(stored.ok() && packed.ok()) << stored.message() << packed.message();

@@ -2,6 +2,7 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/train/RecordFile.h"
+#include "runtime/train/ScanLine.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <cmath>
@@ -83,6 +84,23 @@ TEST_F(RunFiles, BrokenPipeStopsPrintingAlone) {
   EXPECT_EQ(metrics("run").size(), 30u);
   std::string log = *readFile(at("run/log.txt"));
   EXPECT_NE(log.find("step 30/30"), std::string::npos) << "the log goes on: " << log;
+}
+
+TEST_F(RunFiles, TheLineOfAScanIsWiped) {
+  std::FILE *terminal = std::tmpfile();
+  ASSERT_NE(terminal, nullptr);
+  {
+    ScanLine line(terminal);
+    line.hear(3, 10, 1234);
+    line.hear(4, 10, 2000); // too soon
+    ScanLine silent(nullptr);
+    silent.hear(1, 2, 3);
+  }
+  std::rewind(terminal);
+  char text[200] = {};
+  const size_t count = std::fread(text, 1, sizeof(text) - 1, terminal);
+  std::fclose(terminal);
+  EXPECT_EQ(std::string(text, count), "\r\033[Kreading data: 3 of 10, 1234 samples\r\033[K");
 }
 
 TEST_F(RunFiles, CheckpointsAreKeptByRule) {
