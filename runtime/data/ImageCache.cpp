@@ -1,5 +1,6 @@
 //===- ImageCache.cpp - decoded images in a file ----------------------------===//
 #include "runtime/data/ImageCache.h"
+#include "runtime/data/Limits.h"
 #include "runtime/plan/PlanFile.h"
 #include "support/AtomicFile.h"
 #include "support/MappedFile.h"
@@ -116,7 +117,8 @@ Expected<std::span<const Row>> tableOf(const MappedFile &file, uint64_t key, uin
   if (plan::hashBytes(rows.data(), rows.size_bytes()) != footer.tableHash)
     return error("its table is damaged");
   for (const Row &row : rows)
-    if (row.present && (row.offset > footer.table || row.bytes() > footer.table - row.offset))
+    if (row.present && (row.channels > 4 || row.height > limits::kMostImagePixels || row.width > limits::kMostImagePixels ||
+                        row.offset > footer.table || row.bytes() > footer.table - row.offset))
       return error("its table is damaged");
   return rows;
 }

@@ -98,6 +98,7 @@ class Told(Runs):
             file.write('{"step":99999999,"epoch":1,"lo')
         told = self.told(run)
         self.assertEqual((told["state"], told["end"], told["unreadable_lines"]), ("broken off", None, 1))
+        self.assertIn(f"trun --resume {run} goes on after update {max(checkpoints(run))}", told["state_text"])
         last = max(checkpoints(run))
         self.succeed("trun", "--resume", run, "--steps", last + 20)
         told = self.told(run)
@@ -169,6 +170,8 @@ class InABrowser(Runs):
         for part in ("finished", "Waiting for data".lower(), "Checkpoints", "Throughput", "--eval-every 10"):
             self.assertIn(part, text)
         self.assertEqual(browser.run("[document.querySelector('img.samples').naturalWidth, document.querySelectorAll('canvas').length > 3]"), [4, True])
+        # The bar of times is as wide as the page, however short the run was.
+        self.assertAlmostEqual(browser.run("(() => { const bar = document.querySelector('.stack'); return [...bar.children].reduce((sum, part) => sum + part.getBoundingClientRect().width, 0) / bar.clientWidth; })()"), 1, delta=0.02)
         # What the loss curve says at an update is what the log says.
         spot = "(() => { const c = charts.find(c => c.canvas.id === 'loss-curve'), b = c.canvas.getBoundingClientRect(); return [b.x + c.px(20), b.y + c.py(%r)]; })()"
         browser.run("document.getElementById('loss-curve').scrollIntoView({block: 'center'})")

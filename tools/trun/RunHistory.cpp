@@ -182,7 +182,8 @@ std::string RunHistory::stateText() const {
   if (running)
     return fmt::format("a process trains now; {} {} recorded", step, step == 1 ? "update is" : "updates are");
   if (!end)
-    return after + ": the process ended without a word (killed, or the machine went down)";
+    return after + ": the process ended without a word (killed, or the machine went down)" +
+           (manifest ? fmt::format("; trun --resume {} goes on after update {}", folder, manifest->position.step) : "");
   if (*end == "finished")
     return after + ", as it was asked to";
   return after + ": " + *end;

@@ -81,7 +81,7 @@ class Curve extends Chart {
     this.line(LEFT, bottom, right, bottom, "strong");
     context.save();
     context.beginPath();
-    context.rect(LEFT, 0, right - LEFT + 1, bottom + 1);
+    context.rect(LEFT - 4, 0, right - LEFT + 8, bottom + 4);
     context.clip();
     data.resumed_after.forEach(step => {
       this.line(this.px(step), TOP, this.px(step), bottom, "faint", { dash: [3, 3] });

@@ -37,7 +37,7 @@ function timeBar(all) {
   if (!all) return null;
   const parts = TIMES.filter(([key]) => data.times[key] > 0);
   return [el("div", { class: "stack", role: "img", "aria-label": "Where the time went" },
-    parts.map(([key, name, color]) => el("i", { style: `flex: ${data.times[key]} 0 0; background: var(--${color})`, title: `${name} ${secondsText(data.times[key])}` }))),
+    parts.map(([key, name, color]) => el("i", { style: `flex: ${1000 * data.times[key] / all} 0 0; background: var(--${color})`, title: `${name} ${secondsText(data.times[key])}` }))),
     el("div", { class: "keys" }, parts.map(([key, name, color]) => el("span", {}, el("span", { class: "swatch", style: `background: var(--${color})` }),
       `${name} ${secondsText(data.times[key])}, ${percentText(data.times[key] / all)}`)),
     known(updates.data_seconds) ? null : el("span", {}, "waits for data were not recorded by the version that trained"))];
