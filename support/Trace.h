@@ -57,9 +57,7 @@ public:
   /// A new track; it lives as long as the trace. Any thread may call this.
   Track &track(const std::string &name);
 
-  double now() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-  }
+  double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); }
 
   /// The trace as text, once no thread adds any more. `process` names all of it.
   std::string text(const std::string &process) const;

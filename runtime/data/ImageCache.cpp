@@ -36,8 +36,7 @@ struct Footer {
 /// The samples of `part`, without a cache.
 class PlainImages : public Column {
 public:
-  explicit PlainImages(CachedPart given)
-      : Column(given.base->name(), typeOf(given)), part(std::move(given)) {}
+  explicit PlainImages(CachedPart given) : Column(given.base->name(), typeOf(given)), part(std::move(given)) {}
 
   Status read(uint64_t index, std::byte *) const override {
     return error("column '{}', sample {}: cached images are read as images", name(), index);
@@ -117,8 +116,9 @@ Expected<std::span<const Row>> tableOf(const MappedFile &file, uint64_t key, uin
   if (plan::hashBytes(rows.data(), rows.size_bytes()) != footer.tableHash)
     return error("its table is damaged");
   for (const Row &row : rows)
-    if (row.present && (row.channels > 4 || row.height > limits::kMostImagePixels || row.width > limits::kMostImagePixels ||
-                        row.offset > footer.table || row.bytes() > footer.table - row.offset))
+    if (row.present &&
+        (row.channels > 4 || row.height > limits::kMostImagePixels || row.width > limits::kMostImagePixels ||
+         row.offset > footer.table || row.bytes() > footer.table - row.offset))
       return error("its table is damaged");
   return rows;
 }
@@ -152,16 +152,18 @@ Status writeCache(const Column &images, const std::string &path, uint64_t key, c
         continue;
       const Image &image = block[i];
       rows[begin + i] = {file->bytesWritten(), plan::hashBytes(image.bytes.data(), image.elements()),
-                         image.channels, image.height, image.width, 1};
+                         image.channels,       image.height,
+                         image.width,          1};
       if (Status status = file->write(image.bytes.data(), image.elements()); !status.ok())
         return status;
     }
   }
   constexpr char kZeros[alignof(Row)] = {};
-  if (Status status = file->write(kZeros, (alignof(Row) - file->bytesWritten() % alignof(Row)) % alignof(Row)); !status.ok())
+  if (Status status = file->write(kZeros, (alignof(Row) - file->bytesWritten() % alignof(Row)) % alignof(Row));
+      !status.ok())
     return status;
-  Footer footer{{}, kVersion, key, samples, file->bytesWritten(),
-                plan::hashBytes(rows.data(), rows.size() * sizeof(Row)), 0};
+  Footer footer{
+      {}, kVersion, key, samples, file->bytesWritten(), plan::hashBytes(rows.data(), rows.size() * sizeof(Row)), 0};
   std::memcpy(footer.magic, kMagic, sizeof(kMagic));
   footer.hash = hashOf(footer);
   if (Status status = file->write(rows.data(), rows.size() * sizeof(Row)); !status.ok())
@@ -187,7 +189,8 @@ Expected<std::unique_ptr<Column>> tcc::runtime::cacheImages(CachedPart part, con
   auto content = part.base->contentHash();
   if (!content)
     return content.status();
-  const std::string words = fmt::format("{} {} {} {}", kVersion, LIBJPEG_TURBO_VERSION_NUMBER, content->value_or(0), part.text);
+  const std::string words =
+      fmt::format("{} {} {} {}", kVersion, LIBJPEG_TURBO_VERSION_NUMBER, content->value_or(0), part.text);
   const uint64_t key = plan::hashBytes(words.data(), words.size());
   const std::string path = fmt::format("{}/{:016x}.images", folder, key);
   auto note = [&](const std::string &text) {

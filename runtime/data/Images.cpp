@@ -1,10 +1,10 @@
 //===- Images.cpp - class folders of JPEG and PNG, plain or in tars ------===//
 //
 // Every folder is a class, labels follow the sorted folder names, samples the sorted paths. In a tar of WebDataset's
-// layout (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the tar
-// has them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for
-// transforms. The column's type has the size of the first one whose header can be read, and without transforms all must
-// have it; opening a data set reads headers alone.
+// layout (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the
+// tar has them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded
+// when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for transforms. The column's type has the size of the
+// first one whose header can be read, and without transforms all must have it; opening a data set reads headers alone.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Archive.h"
@@ -27,7 +27,7 @@ using namespace tcc::runtime;
 namespace {
 /// Where the compressed bytes of a sample come from.
 struct ImageSource {
-  std::string name;   ///< for messages: file, or tar and member
+  std::string name;       ///< for messages: file, or tar and member
   std::string_view bytes; ///< of a tar's member; empty for a file, which is read when needed
   std::string folder;     ///< class
   int64_t label = -1;     ///< of WebDataset's layout
@@ -48,8 +48,8 @@ template <typename Use> auto withBytes(const ImageSource &source, Use use) -> de
   if (!file)
     return file.status();
   if ((*file)->bytes().size() > limits::kMostImageFileBytes)
-    return error("{}: {}; a compressed image may have {} at most", source.name,
-                       bytesText((*file)->bytes().size()), bytesText(limits::kMostImageFileBytes));
+    return error("{}: {}; a compressed image may have {} at most", source.name, bytesText((*file)->bytes().size()),
+                 bytesText(limits::kMostImageFileBytes));
   return use((*file)->text());
 }
 
@@ -171,7 +171,9 @@ Expected<Dataset> classFolders(const std::string &path, const std::string &forma
                                limits::MemoryAllowance &memory, ImageMemory kept) {
   if (sources.empty())
     return error("{}: no class folder in it holds a .jpg, .jpeg or .png file", path);
-  std::sort(sources.begin(), sources.end(), [](const ImageSource &a, const ImageSource &b) { return std::tie(a.file, a.name) < std::tie(b.file, b.name); });
+  std::sort(sources.begin(), sources.end(), [](const ImageSource &a, const ImageSource &b) {
+    return std::tie(a.file, a.name) < std::tie(b.file, b.name);
+  });
   std::set<std::string> classes;
   for (const ImageSource &source : sources) {
     if (source.folder.empty())
@@ -208,9 +210,9 @@ public:
     if (labelled)
       for (const ImageSource &source : sources)
         labels.push_back(source.label);
-    auto dataset = labelled ? makeDataset(path, "image tar", std::move(sources), std::move(labels), {}, memory,
-                                          std::move(kept))
-                            : classFolders(path, "image tar", std::move(sources), memory, std::move(kept));
+    auto dataset =
+        labelled ? makeDataset(path, "image tar", std::move(sources), std::move(labels), {}, memory, std::move(kept))
+                 : classFolders(path, "image tar", std::move(sources), memory, std::move(kept));
     if (dataset && files.size() > 1)
       dataset->shards = std::move(shards);
     return dataset;
@@ -270,8 +272,8 @@ private:
     const uint64_t size = archive.claimedBytes().value_or(0);
     const uint64_t most = std::min(limits::kMostImageFileBytes, limits::mostInflatedBytes(fileBytes));
     if (size > most)
-      return error("{}: its header claims {} bytes; the archive has {}, and a compressed image may have {} at most", where,
-                   size, fileBytes, bytesText(limits::kMostImageFileBytes));
+      return error("{}: its header claims {} bytes; the archive has {}, and a compressed image may have {} at most",
+                   where, size, fileBytes, bytesText(limits::kMostImageFileBytes));
     if (Status status = memory.take(where, sizeof(ImageSource) + (archive.isStored() ? 0 : size)); !status.ok())
       return status;
     return archive.readAll(copy);

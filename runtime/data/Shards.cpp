@@ -138,8 +138,10 @@ Expected<Dataset> formats::joinDatasets(const std::string &path, std::vector<Dat
   Dataset joined{.path = path, .format = parts.front().format};
   for (const Dataset &part : parts) {
     if (!part.vocabulary.empty() || !part.classes.empty())
-      return error("{}: files of this kind have a meaning of numbers of their own (characters, classes); join them into "
-                   "one file", part.path);
+      return error(
+          "{}: files of this kind have a meaning of numbers of their own (characters, classes); join them into "
+          "one file",
+          part.path);
     if (part.columns.size() != parts.front().columns.size())
       return error("{}: its columns are {}, those of {} are {}; files of one data set have the same columns", part.path,
                    part.describeColumns(), parts.front().path, parts.front().describeColumns());

@@ -1,7 +1,7 @@
 //===- TokenColumns.cpp - columns that follow from a window of tokens --------===//
 //
-// Columns are read one by one, so each computes the window's transform anew: its random numbers follow from (seed, epoch,
-// sample), which makes inputs and targets agree.
+// Columns are read one by one, so each computes the window's transform anew: its random numbers follow from (seed,
+// epoch, sample), which makes inputs and targets agree.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/TokenColumns.h"
@@ -58,8 +58,8 @@ public:
     }
     const auto wrong = convertElements(reinterpret_cast<const std::byte *>(values.data()), plan::I64, destination,
                                        type().dtype(), values.size());
-    return wrong ? error("column '{}', sample {}, position {}: {} does not fit {}", name(), index, *wrong, values[*wrong],
-                         plan::dtypeName(type().dtype()))
+    return wrong ? error("column '{}', sample {}, position {}: {} does not fit {}", name(), index, *wrong,
+                         values[*wrong], plan::dtypeName(type().dtype()))
                  : Status();
   }
   uint64_t hostBytes() const override { return part == Part::Tokens ? base->hostBytes() : 0; }
@@ -182,15 +182,16 @@ Status tcc::runtime::transformTokens(Dataset &dataset, const recipe::TransformSp
   const int64_t length = base->type().dims(1);
   auto add = [&](std::string name, plan::DType dtype, uint64_t size, TransformedTokens::Kind kind,
                  TransformedTokens::Part part, int64_t start = 0) {
-    dataset.columns.push_back(std::make_unique<TransformedTokens>(
-        std::move(name), windowsType(*base, dtype, {int64_t(size)}), base, std::move(kind), part,
-        static_cast<uint32_t>(spec.number), start));
+    dataset.columns.push_back(
+        std::make_unique<TransformedTokens>(std::move(name), windowsType(*base, dtype, {int64_t(size)}), base,
+                                            std::move(kind), part, static_cast<uint32_t>(spec.number), start));
   };
   using Part = TransformedTokens::Part;
   const plan::DType tokens = base->type().dtype();
   if (spec.kind->name == "mask_tokens") {
     const TokenMasking masking = maskingOf(spec);
-    for (auto [argument, value] : {std::pair("mask", masking.mask), std::pair("vocabulary − 1", masking.vocabulary - 1)})
+    for (auto [argument, value] :
+         {std::pair("mask", masking.mask), std::pair("vocabulary − 1", masking.vocabulary - 1)})
       if (Status status = checkFits(spec, argument, value, *base); !status.ok())
         return status;
     add(spec.column, tokens, uint64_t(length), masking, Part::Tokens);
@@ -217,9 +218,11 @@ Status tcc::runtime::transformTokens(Dataset &dataset, const recipe::TransformSp
 Status tcc::runtime::addDocuments(Dataset &dataset, int64_t end) {
   const Column *found = dataset.find("tokens");
   if (!found || found->type().dims_size() != 2)
-    return error("data.document_end: {} holds no windows of tokens; it has {}", dataset.path, dataset.describeColumns());
+    return error("data.document_end: {} holds no windows of tokens; it has {}", dataset.path,
+                 dataset.describeColumns());
   if (!fits(end, found->type().dtype()))
-    return error("data.document_end = {} does not fit the {} of the tokens", end, plan::dtypeName(found->type().dtype()));
+    return error("data.document_end = {} does not fit the {} of the tokens", end,
+                 plan::dtypeName(found->type().dtype()));
   // The column stays where it is; the new ones read it as long as the data set lives.
   const Base base(std::shared_ptr<const Column>(), found);
   const int64_t length = found->type().dims(1);
@@ -228,7 +231,6 @@ Status tcc::runtime::addDocuments(Dataset &dataset, int64_t end) {
        {std::tuple("document", plan::I64, std::vector<int64_t>{length}, Part::Number),
         std::tuple("position", plan::I64, std::vector<int64_t>{length}, Part::Position),
         std::tuple("document_mask", plan::I1, std::vector<int64_t>{1, length, length}, Part::Mask)})
-    dataset.columns.push_back(
-        std::make_unique<DocumentColumn>(name, windowsType(*base, dtype, dims), base, end, part));
+    dataset.columns.push_back(std::make_unique<DocumentColumn>(name, windowsType(*base, dtype, dims), base, end, part));
   return Status();
 }

@@ -3,7 +3,8 @@
 // page/ holds what the pages of `tcc report` and `trun report` share: HTML, style sheet, tables, charts. A page is one
 // string in the program (tcc_page in CMakeLists.txt); the browser draws it from the JSON that it holds.
 //
-// Names come from models and runs and may hold anything. The data is in a script element of a type that no browser runs;
+// Names come from models and runs and may hold anything. The data is in a script element of a type that no browser
+// runs;
 // "<" is written as an escape of JSON there, so that no name ends the element, and the page makes text of names, never
 // markup.
 //

@@ -152,7 +152,8 @@ private:
     std::deque<std::string> last;
     for (std::string line; std::getline(file, line);) {
       // What the curves and tables have is left out.
-      if ((line.starts_with("step ") && (line.find(" left") != std::string::npos || line.find("eval_loss") != std::string::npos)) ||
+      if ((line.starts_with("step ") &&
+           (line.find(" left") != std::string::npos || line.find("eval_loss") != std::string::npos)) ||
           line.starts_with("checkpoint of update"))
         continue;
       last.push_back(line);

@@ -39,15 +39,15 @@ struct RunHistory {
   std::vector<PastUpdate> updates;
   std::vector<PastEvaluation> evaluations;
   std::vector<PastCheckpoint> checkpoints;
-  uint64_t damaged = 0; ///< samples that data.max_bad left out
-  uint64_t unreadable = 0; ///< lines of metrics.jsonl
-  uint64_t superseded = 0; ///< folders of updates that a resume made anew
+  uint64_t damaged = 0;           ///< samples that data.max_bad left out
+  uint64_t unreadable = 0;        ///< lines of metrics.jsonl
+  uint64_t superseded = 0;        ///< folders of updates that a resume made anew
   std::optional<std::string> end; ///< the reason that the last process gave when it ended
   bool running = false;
   std::optional<runtime::RunOptions> options;
   std::optional<runtime::Manifest> manifest; ///< of the newest checkpoint
   std::optional<runtime::BestCheckpoint> best;
-  uint64_t parameters = 0; ///< elements that the plan trains; 0: unknown
+  uint64_t parameters = 0;           ///< elements that the plan trains; 0: unknown
   std::vector<std::string> log;      ///< last lines of log.txt; progress, evaluations, checkpoints left out
   std::vector<std::string> problems; ///< files that could not be read
 

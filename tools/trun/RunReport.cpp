@@ -45,8 +45,8 @@ Json updatesOf(const RunHistory &history, size_t most) {
   const std::vector<PastUpdate> &all = history.updates;
   const size_t each = std::max<size_t>(1, (all.size() + most - 1) / most);
   Json columns = Json::object();
-  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm", "seconds",
-                           "data_seconds", "samples", "tokens"})
+  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm",
+                           "seconds", "data_seconds", "samples", "tokens"})
     columns[name] = Json::array();
   for (size_t begin = 0; begin < all.size(); begin += each) {
     const size_t end = std::min(all.size(), begin + each);
@@ -165,9 +165,8 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
                    {"evaluations", times.evaluations}};
   json["best"] = nullptr;
   if (history.best)
-    json["best"] = {{"step", history.best->step},
-                    {"metric", history.best->metric},
-                    {"value", numberOrNull(history.best->value)}};
+    json["best"] = {
+        {"step", history.best->step}, {"metric", history.best->metric}, {"value", numberOrNull(history.best->value)}};
   json["parameters"] = history.parameters;
   json["damaged_samples"] = history.damaged;
   json["unreadable_lines"] = history.unreadable;
@@ -193,14 +192,14 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
                         last.learningRate);
   }
   if (history.best)
-    text += fmt::format("best: {} {:.6g} after update {}\n", history.best->metric, history.best->value,
-                        history.best->step);
+    text +=
+        fmt::format("best: {} {:.6g} after update {}\n", history.best->metric, history.best->value, history.best->step);
   const RunHistory::Times times = history.times();
   if (times.total() > 0) {
     report::Table table("<>>", {"time", "", "share"});
-    for (auto [name, seconds] : {std::pair("compute", times.compute), std::pair("waiting for data", times.data),
-                                 std::pair("waiting for checkpoints", times.checkpoints),
-                                 std::pair("evaluations", times.evaluations)})
+    for (auto [name, seconds] :
+         {std::pair("compute", times.compute), std::pair("waiting for data", times.data),
+          std::pair("waiting for checkpoints", times.checkpoints), std::pair("evaluations", times.evaluations)})
       table.add({name, secondsText(seconds), fmt::format("{:.1f} %", 100 * seconds / times.total())});
     text += table.text();
   }
@@ -213,8 +212,8 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     text += table.text();
   }
   if (history.unreadable)
-    text += fmt::format("{} of metrics.jsonl cannot be read and {} left out\n", report::counted(history.unreadable, "line"),
-                        history.unreadable == 1 ? "is" : "are");
+    text += fmt::format("{} of metrics.jsonl cannot be read and {} left out\n",
+                        report::counted(history.unreadable, "line"), history.unreadable == 1 ? "is" : "are");
   for (const std::string &problem : history.problems)
     text += "note: " + problem + "\n";
   return text;

@@ -8,8 +8,9 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 TokenMasking tcc::runtime::maskingOf(const recipe::TransformSpec &spec) {
-  return {spec.real("p"),           spec.real("keep"),           spec.real("random"),      spec.integer("mask"),
-          spec.integer("vocabulary"), spec.integer("ignore_index"), spec.integers("special")};
+  return {spec.real("p"),          spec.real("keep"),          spec.real("random"),
+          spec.integer("mask"),    spec.integer("vocabulary"), spec.integer("ignore_index"),
+          spec.integers("special")};
 }
 
 void tcc::runtime::maskTokens(const TokenMasking &masking, std::span<const int64_t> window, Random &random,
@@ -24,8 +25,8 @@ void tcc::runtime::maskTokens(const TokenMasking &masking, std::span<const int64
     const double kind = random.uniform();
     if (kind < masking.keep)
       continue;
-    sample.tokens[i] = kind < masking.keep + masking.random ? int64_t(random.below(uint32_t(masking.vocabulary)))
-                                                            : masking.mask;
+    sample.tokens[i] =
+        kind < masking.keep + masking.random ? int64_t(random.below(uint32_t(masking.vocabulary))) : masking.mask;
   }
 }
 
@@ -52,8 +53,8 @@ uint64_t tcc::runtime::windowFor(const SpanCorruption &corruption, uint64_t inpu
   return length;
 }
 
-/// Cuts `count` tokens into `parts` runs of at least one, each way equally likely: parts − 1 of the count − 1 places between
-/// tokens are chosen (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
+/// Cuts `count` tokens into `parts` runs of at least one, each way equally likely: parts − 1 of the count − 1 places
+/// between tokens are chosen (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
 static void segment(uint64_t count, uint64_t parts, Random &random, std::vector<uint64_t> &lengths) {
   lengths.assign(1, 1);
   for (uint64_t place = 1; place < count; ++place) {
@@ -71,8 +72,9 @@ Status tcc::runtime::corruptSpans(const SpanCorruption &corruption, std::span<co
   const int64_t last = corruption.sentinel - int64_t(counts.spans) + 1;
   for (size_t i = 0; i < window.size(); ++i)
     if (window[i] >= last && window[i] <= corruption.sentinel)
-      return error("token {} at position {} is one of the sentinels, {} to {}; use a sentinel that the text does not hold",
-                   window[i], i, last, corruption.sentinel);
+      return error(
+          "token {} at position {} is one of the sentinels, {} to {}; use a sentinel that the text does not hold",
+          window[i], i, last, corruption.sentinel);
   thread_local std::vector<uint64_t> noise, kept;
   segment(counts.noise, counts.spans, random, noise);
   segment(window.size() - counts.noise, counts.spans, random, kept);

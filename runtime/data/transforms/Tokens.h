@@ -1,8 +1,9 @@
 //===- Tokens.h - transforms of token windows -------------------------------===//
 //
-// mask_tokens is the masked language modelling of BERT (Devlin and others, arXiv:1810.04805, section 3.1), with each token
-// chosen on its own, as Hugging Face's DataCollatorForLanguageModeling does. span_corruption is that of T5 (Raffel and
-// others, arXiv:1910.10683, section 3.1.4; random_spans_noise_mask in google-research/text-to-text-transfer-transformer).
+// mask_tokens is the masked language modelling of BERT (Devlin and others, arXiv:1810.04805, section 3.1), with each
+// token chosen on its own, as Hugging Face's DataCollatorForLanguageModeling does. span_corruption is that of T5
+// (Raffel and others, arXiv:1910.10683, section 3.1.4; random_spans_noise_mask in
+// google-research/text-to-text-transfer-transformer).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_TRANSFORMS_TOKENS_H
@@ -23,8 +24,8 @@ struct TokenSample {
   std::vector<int64_t> tokens, targets;
 };
 
-/// `mask_tokens`: `share` of the tokens is chosen; a chosen one becomes `mask`, stays (`keep` of them) or becomes a random
-/// one below `vocabulary` (`random` of them). Targets are the tokens where chosen, else `ignore`.
+/// `mask_tokens`: `share` of the tokens is chosen; a chosen one becomes `mask`, stays (`keep` of them) or becomes a
+/// random one below `vocabulary` (`random` of them). Targets are the tokens where chosen, else `ignore`.
 struct TokenMasking {
   double share, keep, random;
   int64_t mask, vocabulary, ignore;
@@ -33,8 +34,8 @@ struct TokenMasking {
 TokenMasking maskingOf(const recipe::TransformSpec &spec);
 void maskTokens(const TokenMasking &masking, std::span<const int64_t> window, Random &random, TokenSample &sample);
 
-/// `span_corruption`: spans of tokens become one sentinel each; targets are the sentinels with the spans behind them. Both
-/// end with `end`.
+/// `span_corruption`: spans of tokens become one sentinel each; targets are the sentinels with the spans behind them.
+/// Both end with `end`.
 struct SpanCorruption {
   double density, meanLength;
   int64_t sentinel, end; ///< sentinels count down from `sentinel`

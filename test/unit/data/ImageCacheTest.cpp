@@ -19,11 +19,14 @@ protected:
     for (int i = 0; i < 12; ++i)
       write(imageName(i), png(20 + uint32_t(i), 18 + uint32_t(i) % 5));
   }
-  static std::string imageName(int i) { return "d/" + std::string(i % 2 ? "a/" : "b/") + std::to_string(100 + i) + ".png"; }
+  static std::string imageName(int i) {
+    return "d/" + std::string(i % 2 ? "a/" : "b/") + std::to_string(100 + i) + ".png";
+  }
   DatasetOptions options(const std::string &resize = "16", bool cached = true) {
     DatasetOptions options;
     options.training = true;
-    options.settings["transform"] = "tables = [{ kind = 'resize', size = " + resize + " }, { kind = 'random_crop', size = 12 }, "
+    options.settings["transform"] = "tables = [{ kind = 'resize', size = " + resize +
+                                    " }, { kind = 'random_crop', size = 12 }, "
                                     "{ kind = 'horizontal_flip' }, { kind = 'normalise', mean = 0.5, std = 0.25 }]";
     if (cached)
       options.settings["cache"] = at("cache");
@@ -172,7 +175,8 @@ TEST_F(ImageCache, WithoutTransformsAndForOtherData) {
   EXPECT_NE(notes[0].find("nothing is cached"), std::string::npos);
 }
 
-/// A loader of 1, 2 and 8 threads reads the same batches from the cache, also from the middle of an epoch of shuffled files.
+/// A loader of 1, 2 and 8 threads reads the same batches from the cache, also from the middle of an epoch of shuffled
+/// files.
 TEST_F(ImageCache, TheSameBatchesWithAnyNumberOfThreadsAndAfterAResume) {
   const plan::Entry entry = entryOf(4, {{"image", plan::F32, {4, 3, 12, 12}, 0}});
   auto batches = [&](bool cached, unsigned workers, uint64_t from) {

@@ -53,7 +53,8 @@ TEST_F(Shards, WebDatasetsLayoutIsReadInItsOrder) {
     EXPECT_EQ(data->shards, (std::vector<uint64_t>{3, 2, 4}));
     EXPECT_TRUE(data->classes.empty()) << "labels are numbers of the file";
     for (uint64_t i = 0; i < 9; ++i)
-      EXPECT_NEAR(readSample<float>(*data->find("image"), i)[5], double(i) * 10 / 255, 1.5 / 255) << "image and label of " << i;
+      EXPECT_NEAR(readSample<float>(*data->find("image"), i)[5], double(i) * 10 / 255, 1.5 / 255)
+          << "image and label of " << i;
     EXPECT_EQ(data->find("image")->place(3), at("train-001.tar") + ": s997.jpg");
   }
   auto range = openDataset(at("train-{000..001}.tar"), {});
@@ -78,7 +79,8 @@ TEST_F(Shards, TheScanSaysHowFarItIs) {
 }
 
 TEST_F(Shards, StoredImagesStayInTheMappedFile) {
-  auto stored = openDataset(web("a.tar", 0, 4), {}), packed = openDataset(web("b.tar.gz", 0, 4, ArchiveKind::TarGzip), {});
+  auto stored = openDataset(web("a.tar", 0, 4), {}),
+       packed = openDataset(web("b.tar.gz", 0, 4, ArchiveKind::TarGzip), {});
   ASSERT_TRUE(stored.ok() && packed.ok()) << stored.message() << packed.message();
   const uint64_t bytes = jpeg(4, 4, 0).size();
   EXPECT_LT(stored->find("image")->hostBytes(), 4 * bytes);

@@ -35,7 +35,8 @@ protected:
       options.settings["document_end"] = documentEnd;
     return openDataset(path, options);
   }
-  template <typename T> static std::vector<T> drawn(const Dataset &data, const char *name, uint64_t index, const Draw &draw) {
+  template <typename T>
+  static std::vector<T> drawn(const Dataset &data, const char *name, uint64_t index, const Draw &draw) {
     const Column &column = *data.find(name);
     std::vector<T> values(column.sampleBytes() / sizeof(T));
     Status status = column.draw(index, draw, reinterpret_cast<std::byte *>(values.data()));
@@ -88,8 +89,8 @@ TEST(MaskTokens, FollowsBertsDistribution) {
   EXPECT_NEAR(chi, 998, 5 * 45);
 }
 
-/// compute_input_and_target_lengths(512, 0.15, 3.0) of T5's code gives 568 and 114; (1024, …) gives 1137 and 229 by the same
-/// formula.
+/// compute_input_and_target_lengths(512, 0.15, 3.0) of T5's code gives 568 and 114; (1024, …) gives 1137 and 229 by the
+/// same formula.
 TEST(SpanCorruption, LengthsAreThoseOfT5) {
   const SpanCorruption t5{0.15, 3, 32099, 1};
   EXPECT_EQ(windowFor(t5, 512), 568u);
@@ -187,23 +188,29 @@ TEST_F(TokenTransforms, ColumnsOfOneSampleAgree) {
   const uint64_t window = windowFor(t5, 16);
   EXPECT_EQ(spans->find("tokens")->samples(), 400 / window);
   EXPECT_EQ(spans->find("tokens")->type().dims(1), 16);
-  const auto targets = drawn<uint16_t>(*spans, "targets", 1, {}), decoder = drawn<uint16_t>(*spans, "decoder_tokens", 1, {});
+  const auto targets = drawn<uint16_t>(*spans, "targets", 1, {}),
+             decoder = drawn<uint16_t>(*spans, "decoder_tokens", 1, {});
   EXPECT_EQ(decoder.front(), 0);
   EXPECT_TRUE(std::equal(decoder.begin() + 1, decoder.end(), targets.begin())) << "the targets, one later";
 }
 
 TEST_F(TokenTransforms, WhatDoesNotFitIsNamed) {
   const std::string path = tokens("t.bin", std::vector<uint16_t>(100, 5));
-  expectError(open(path, 8, "kind = 'mask_tokens', mask = 70000, vocabulary = 80000"), {"data.transform 1 (mask_tokens)", "mask = 70000", "u16"});
+  expectError(open(path, 8, "kind = 'mask_tokens', mask = 70000, vocabulary = 80000"),
+              {"data.transform 1 (mask_tokens)", "mask = 70000", "u16"});
   expectError(open(path, 8, "kind = 'mask_tokens', mask = 50, vocabulary = 50"), {"mask = 50 is no token"});
-  expectError(open(path, 8, "kind = 'mask_tokens', mask = 5, vocabulary = 50, random = 0.6, keep = 0.5"), {"more than all"});
-  expectError(open(path, 8, "kind = 'span_corruption', sentinel = 0, density = 0.5, mean_length = 1"), {"sentinel = 0", "below 0"});
-  expectError(open(path, 8, "kind = 'span_corruption', sentinel = 9 }, { kind = 'mask_tokens', mask = 1, vocabulary = 9"),
-              {"data.transform 2 (mask_tokens)", "give one of them"});
+  expectError(open(path, 8, "kind = 'mask_tokens', mask = 5, vocabulary = 50, random = 0.6, keep = 0.5"),
+              {"more than all"});
+  expectError(open(path, 8, "kind = 'span_corruption', sentinel = 0, density = 0.5, mean_length = 1"),
+              {"sentinel = 0", "below 0"});
+  expectError(
+      open(path, 8, "kind = 'span_corruption', sentinel = 9 }, { kind = 'mask_tokens', mask = 1, vocabulary = 9"),
+      {"data.transform 2 (mask_tokens)", "give one of them"});
   const std::vector<float> values = {1, 2};
   const std::vector<Tensor> tensors = {tensorOf("x", plan::F32, {1, 2}, values)};
   ASSERT_TRUE(writeSafetensors(at("x.safetensors"), tensors).ok());
-  expectError(open(at("x.safetensors"), 8, "kind = 'mask_tokens', mask = 1, vocabulary = 9"), {"column 'tokens'", "'x'"});
+  expectError(open(at("x.safetensors"), 8, "kind = 'mask_tokens', mask = 1, vocabulary = 9"),
+              {"column 'tokens'", "'x'"});
   expectError(open(at("x.safetensors"), 8, "", "3"), {"data.document_end", "no windows"});
   expectError(open(path, 8, "", "70000"), {"data.document_end = 70000", "u16"});
 }
