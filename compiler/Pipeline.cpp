@@ -289,14 +289,16 @@ private:
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
                       // Before reductions are cut: one that a call takes over needs no parts. And after: a call that
                       // takes over what was cut saves the kernel that adds the parts.
-                      const bool epilogues =
-                          recipe.fuse && recipe.epilogues && options.libraryKernels && target->capabilities().epilogues;
+                      const bool epilogues = recipe.fuse && recipe.epilogues != "none" && options.libraryKernels &&
+                                             target->capabilities().epilogues;
+                      train::FuseEpiloguesPassOptions finish;
+                      finish.exact = recipe.epilogues == "exact";
                       if (epilogues)
-                        passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass());
+                        passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
                       if (recipe.fuse && target->capabilities().reductionUnits)
                         passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass());
                       if (epilogues)
-                        passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass());
+                        passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
                       if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
                         passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});

@@ -247,7 +247,11 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     %h:2 = train.matmul_epilogue "gelu"(%x, %w, %b) {keeps, train.call = ...} ...
     %g:2 = train.matmul_epilogue "gelu_gradient"(%dy, %v, %h#1) {sums = "result", train.call = ...} ...
     ```
+
+    The library computes gelu and sums in its own way. `exact` leaves them to kernels, so that a value's bits follow from
+    its op; a bias is added with one rounding in either case.
   }];
+  let options = [Option<"exact", "exact", "bool", "false", "biases alone, which have the same bits in a kernel">];
 }
 
 def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {

@@ -171,7 +171,7 @@ struct Recipe {
   bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
-  bool epilogues = true;                           ///< compiler.epilogues
+  std::string epilogues = "exact";                 ///< compiler.epilogues
   /// The place of each given key ("recipe.toml:3:1" or "--set"), by dotted key.
   std::map<std::string, std::string> where;
 

@@ -136,17 +136,20 @@ std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, Value bi
 }
 
 struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
+  using FuseEpiloguesPassBase::FuseEpiloguesPassBase;
+
   void runOnOperation() override {
     func::FuncOp function = getOperation();
     target = target::targetOf(function);
     if (!function->hasAttr(names::kEntry) || !target || !target->capabilities().epilogues)
       return;
     for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
-      if (std::optional<Forward> forward = matchForward(kernel))
+      if (std::optional<Forward> forward = matchForward(kernel); forward && !(exact && forward->gelu))
         replaceReaders(*forward);
     eraseDeadOps(function); // a replaced product contracts nothing
-    for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
-      replaceSums(kernel);
+    if (!exact)
+      for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
+        replaceSums(kernel);
     eraseDeadOps(function);
     sortTopologically(&function.getBody().front()); // readers of sums may stand before the product
   }

@@ -219,7 +219,7 @@ Expected<std::vector<BlasAlgorithm>> BlasProduct::candidates(int most) const {
       "cuBLASLt {} has no algorithm for {} products of {} x {} x {} in {}{} within {} bytes of workspace: {}{}",
       library->version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
       epilogueText(call), call.library_scratch_bytes(), (*library)->getStatusString(answer),
-      call.has_epilogue() ? "; compile with tcc --set compiler.epilogues=false, which computes it in kernels" : "");
+      call.has_epilogue() ? "; compile with tcc --set compiler.epilogues=none, which computes it in kernels" : "");
 }
 
 Expected<BlasAlgorithm> BlasProduct::check(const api::cublasLtMatmulAlgo_t &algo) const {

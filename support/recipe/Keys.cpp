@@ -273,8 +273,9 @@ std::vector<Key> makeKeys() {
        "run updates of parameters concurrently with the products that follow"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
-      {"compiler.epilogues", flag(), "true", Recompile,
-       "on CUDA: compute biases, gelu and their gradients in the calls of products"},
+      {"compiler.epilogues", choice({"exact", "all", "none"}), "\"exact\"", Recompile,
+       "on CUDA, what calls of products compute beside them: `\"exact\"`: biases; `\"all\"`: gelu, its gradient and sums "
+       "for biases, too, in the library's bits"},
       {"compiler.winograd", flag(), "true", Recompile,
        "compute 3×3 convolutions with fewer multiplications where that is cheaper"},
       {"compiler.pointwise_convolutions", flag(), "true", Recompile,
