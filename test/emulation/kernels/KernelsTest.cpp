@@ -10,8 +10,6 @@
 #include "test/support/Evaluate.h"
 #include "test/support/RunCompiled.h"
 
-#include <cstdlib>
-
 using namespace mlir;
 using namespace tcc;
 using tcc::emulation::ThreadOrder;
@@ -31,15 +29,6 @@ bool hasOneOrder(ModuleOp module) {
   return one;
 }
 
-/// All of a case's element types with TCC_EMULATED_TYPES=all, else one, which differs from case to case.
-std::vector<std::string> typesOf(const test::Case &c) {
-  std::vector<std::string> types = c.elementTypes();
-  const char *asked = std::getenv("TCC_EMULATED_TYPES");
-  if (types.size() > 1 && !(asked && std::string_view(asked) == "all"))
-    types = {types[c.name.size() % types.size()]};
-  return types;
-}
-
 /// Cases of ops that a plan for a card may hold: Winograd's method is the CPU's own.
 std::vector<test::Case> casesOfCards() {
   std::vector<test::Case> cases = test::allCases();
@@ -57,7 +46,7 @@ TEST_P(EmulatedKernels, AgreeWithReferenceInEveryOrder) {
     OwningOpRef<ModuleOp> module, whole, processor;
   };
   std::vector<Typed> all;
-  const std::vector<std::string> types = typesOf(c);
+  const std::vector<std::string> types = c.elementTypes();
   for (const std::string &type : types) {
     all.push_back({test::parseCase(c, type), test::parseCase(c, type), test::parseCase(c, type)});
     ASSERT_TRUE(all.back().module);

@@ -93,10 +93,16 @@ void Emitter::convert() {
   if (!from.isFloat()) {
     if (!has("rn"))
       refuse("of roundings from integers only .rn is emulated");
-    if (to.bits == 16 && from.bits > 32)
-      refuse("integers of 64 bits are not converted to 16");
+    if (to.kind == 'h' && from.bits > 32)
+      refuse("integers of 64 bits are not converted to bf16: they would be rounded twice");
     auto *result = to.bits == 16 ? builder.getDoubleTy() : floatType(to);
     Value *value = in(1, from.bits);
+    if (to.bits == 16 && from.bits > 32) { // what exceeds f16 exceeds it still as ±2¹⁷, which f64 holds exactly
+      Value *most = ConstantInt::get(value->getType(), 1 << 17);
+      value = builder.CreateBinaryIntrinsic(from.isSigned() ? Intrinsic::smin : Intrinsic::umin, value, most);
+      if (from.isSigned())
+        value = builder.CreateBinaryIntrinsic(Intrinsic::smax, value, builder.CreateNeg(most));
+    }
     Value *number = from.isSigned() ? builder.CreateSIToFP(value, result) : builder.CreateUIToFP(value, result);
     return to.bits == 16 ? out(narrow(number, to, false)) : setFloat(now->operands[0], number, to);
   }

@@ -209,6 +209,14 @@ TEST(Floats, Conversions) {
     expectEach("cvt.rn." + t + ".f64 %h0, %d1;", 'h', doubles, [&](u64 a, u64, u64) { return round(f64(a)); });
     expectEach("cvt.rn." + t + ".s32 %h0, %r1;", 'h', floats,
                [&](u64 a, u64, u64) { return round(double(int32_t(a))); });
+    if (t == "f16") {
+      std::vector<Inputs> wide = doubles;
+      for (u64 value : {u64{2049}, u64{4095}, u64{65519}, u64{65520}, u64{65536}, u64{1} << 63, ~u64{0}, ~u64{2048}})
+        wide.push_back({value, 0, 0, 0});
+      expectEach("cvt.rn.f16.u64 %h0, %d1;", 'h', wide, [&](u64 a, u64, u64) { return format.nearest(__float128(a), false); });
+      expectEach("cvt.rn.f16.s64 %h0, %d1;", 'h', wide,
+                 [&](u64 a, u64, u64) { return format.nearest(__float128(int64_t(a)), false); });
+    }
     expectEach("cvt.f32." + t + " %r0, %h1;", 'r', floats,
                [format = format](u64 a, u64, u64) { return out(float(format.number(a))); });
     expectEach("cvt.rn." + t + "x2.f32 %r0, %r1, %r2;", 'r', floats,
