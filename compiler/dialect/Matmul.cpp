@@ -133,19 +133,23 @@ void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llv
   operandGradients[1] = getTransB() ? product(b, g, a, true, getTransA()) : product(b, a, g, !getTransA(), false);
 }
 
+template <typename Product> static void setSizes(plan::MatmulCall &call, Product op) {
+  auto [batch, m, n, k] = sizesOf(op);
+  call.set_batch(batch);
+  call.set_m(m);
+  call.set_n(n);
+  call.set_k(k);
+  call.set_trans_a(op.getTransA());
+  call.set_trans_b(op.getTransB());
+}
+
 void MatMulOp::buildCall(plan::Instruction &instruction) {
-  auto [batch, m, n, k] = sizesOf(*this);
   plan::MatmulCall &call = *instruction.mutable_matmul();
   call.set_dtype(toPlan(elementTypeOf(getLhs())));
   call.set_result_dtype(toPlan(elementTypeOf(getResult())));
   call.set_accumulate(bool(getAddend()));
   call.set_rounds_b(elementTypeOf(getLhs()) != elementTypeOf(getRhs()));
-  call.set_batch(batch);
-  call.set_m(m);
-  call.set_n(n);
-  call.set_k(k);
-  call.set_trans_a(getTransA());
-  call.set_trans_b(getTransB());
+  setSizes(call, *this);
 }
 
 //===----------------------------------------------------------------------===//
@@ -208,16 +212,10 @@ double MatMulEpilogueOp::getFlops() {
 }
 
 void MatMulEpilogueOp::buildCall(plan::Instruction &instruction) {
-  auto [batch, m, n, k] = sizesOf(*this);
   plan::MatmulCall &call = *instruction.mutable_matmul();
   call.set_dtype(toPlan(elementTypeOf(getLhs())));
   call.set_result_dtype(call.dtype());
-  call.set_batch(batch);
-  call.set_m(m);
-  call.set_n(n);
-  call.set_k(k);
-  call.set_trans_a(getTransA());
-  call.set_trans_b(getTransB());
+  setSizes(call, *this);
   plan::Epilogue &epilogue = *call.mutable_epilogue();
   epilogue.set_kind(plan::Epilogue::Kind(numberOf(kEpilogueKinds, getKind())));
   epilogue.set_keeps_input(getKeeps());

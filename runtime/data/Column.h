@@ -54,8 +54,8 @@ public:
   /// Where sample `index` comes from, if it has a file of its own; else empty.
   virtual std::string place(uint64_t index) const { return (void)index, ""; }
 
-  /// A hash of what readImage() decodes, for columns of compressed images; reads all of it. Nothing for other columns.
-  /// Error: an image cannot be read.
+  /// A hash of the compressed bytes of all images, which it reads; nullopt if the column holds none. Error: an image
+  /// cannot be read.
   virtual Expected<std::optional<uint64_t>> contentHash() const { return std::optional<uint64_t>(); }
 
   /// All samples if they are contiguous in memory, else empty.

@@ -189,14 +189,18 @@ Expected<std::unique_ptr<Column>> tcc::runtime::cacheImages(CachedPart part, con
   auto content = part.base->contentHash();
   if (!content)
     return content.status();
-  const std::string words =
-      fmt::format("{} {} {} {}", kVersion, LIBJPEG_TURBO_VERSION_NUMBER, content->value_or(0), part.text);
-  const uint64_t key = plan::hashBytes(words.data(), words.size());
-  const std::string path = fmt::format("{}/{:016x}.images", folder, key);
   auto note = [&](const std::string &text) {
     if (options.note)
       options.note(text);
   };
+  if (!*content) {
+    note(fmt::format("warning: data.cache: column '{}' has no compressed images to find a cache by; it is read each time",
+                     part.base->name()));
+    return std::unique_ptr<Column>(std::make_unique<PlainImages>(std::move(part)));
+  }
+  const std::string words = fmt::format("{} {} {} {}", kVersion, LIBJPEG_TURBO_VERSION_NUMBER, **content, part.text);
+  const uint64_t key = plan::hashBytes(words.data(), words.size());
+  const std::string path = fmt::format("{}/{:016x}.images", folder, key);
   std::unique_ptr<Column> images = std::make_unique<PlainImages>(std::move(part));
   std::error_code code;
   std::string why;

@@ -24,7 +24,7 @@ struct CachedPart {
 };
 
 /// A column of `part` that reads from a file in the folder `folder`, which is written if it is not there or is damaged.
-/// A file that cannot be written is a note, and the column decodes. Error: a source cannot be read.
+/// A file that cannot be written is a note, and the column decodes; so is a base without a content hash. Error: a source cannot be read.
 Expected<std::unique_ptr<Column>> cacheImages(CachedPart part, const std::string &folder,
                                               const DatasetOptions &options);
 

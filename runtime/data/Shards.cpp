@@ -1,5 +1,6 @@
 //===- Shards.cpp - several files as one data set --------------------------===//
 #include "runtime/data/Formats.h"
+#include "runtime/plan/PlanFile.h"
 
 #include <algorithm>
 #include <charconv>
@@ -80,6 +81,16 @@ public:
   std::string place(uint64_t index) const override {
     const auto [part, own] = at(index);
     return part->place(own);
+  }
+  Expected<std::optional<uint64_t>> contentHash() const override {
+    std::vector<uint64_t> hashes;
+    for (const auto &part : parts) {
+      auto hash = part->contentHash();
+      if (!hash || !*hash)
+        return hash;
+      hashes.push_back(**hash);
+    }
+    return std::optional(plan::hashBytes(hashes.data(), hashes.size() * sizeof(uint64_t)));
   }
   bool isComputed() const override { return parts.front()->isComputed(); }
   uint64_t hostBytes() const override {

@@ -223,7 +223,7 @@ Status tcc::runtime::addDocuments(Dataset &dataset, int64_t end) {
   if (!fits(end, found->type().dtype()))
     return error("data.document_end = {} does not fit the {} of the tokens", end,
                  plan::dtypeName(found->type().dtype()));
-  // The column stays where it is; the new ones read it as long as the data set lives.
+  // The new columns do not own this one: the data set does, and outlives them.
   const Base base(std::shared_ptr<const Column>(), found);
   const int64_t length = found->type().dims(1);
   using Part = DocumentColumn::Part;

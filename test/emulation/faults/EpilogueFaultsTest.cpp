@@ -30,6 +30,15 @@ struct Finished {
     cuCtxSynchronize();
     p.close();
   }
+  /// `pointer` names memory that nobody has written, if `wrong`.
+  void runWithFresh(Scene &s, CUdeviceptr &pointer, bool wrong) {
+    CUdeviceptr fresh = 0;
+    cuMemAlloc_v2(&fresh, 256);
+    if (wrong)
+      pointer = fresh;
+    run(s);
+    cuMemFree_v2(fresh);
+  }
 };
 
 const Planted kMistakes[] = {
@@ -65,22 +74,12 @@ const Planted kMistakes[] = {
     {"BiasThatNobodyWrote", "uninitialised-read",
      [](Scene &s, bool wrong) {
        Finished f(s, CUBLASLT_EPILOGUE_BIAS);
-       CUdeviceptr fresh = 0;
-       cuMemAlloc_v2(&fresh, 256);
-       if (wrong)
-         f.p.vector = fresh;
-       f.run(s);
-       cuMemFree_v2(fresh);
+       f.runWithFresh(s, f.p.vector, wrong);
      }},
     {"GeluInputThatNobodyWrote", "uninitialised-read",
      [](Scene &s, bool wrong) {
        Finished f(s, CUBLASLT_EPILOGUE_DGELU);
-       CUdeviceptr fresh = 0;
-       cuMemAlloc_v2(&fresh, 256);
-       if (wrong)
-         f.p.auxiliary = fresh;
-       f.run(s);
-       cuMemFree_v2(fresh);
+       f.runWithFresh(s, f.p.auxiliary, wrong);
      }},
     {"RowsOfGeluInputNotInEights", "misuse",
      [](Scene &s, bool wrong) {

@@ -65,7 +65,7 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   train::LoopKernel loops = kernel.fused.getLoopKernel();
   const uint64_t slot = loops && work.tileThreads == 1 ? uint64_t(loops.getScratchBytes()) : 0;
   parameters.push_back(uint64_t(work.tiles));
-  // Scratch as a plan has it: full of what other kernels left there, here NaN.
+  // A plan reuses scratch, so a kernel finds the values of earlier ones there. Here it finds NaN.
   parameters.push_back(
       slot ? reinterpret_cast<uint64_t>(add(slot * work.gridBlocks * work.gridThreads, "scratch", true)) : 0);
   emulation::Launch launch;

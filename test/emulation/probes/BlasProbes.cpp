@@ -235,6 +235,18 @@ PROBE(BlasBiasIsOfARow, "cublasLtEpilogue_t: BIAS") {
       EXPECT(got[i] == x.product(i % x.m, i / x.m) + x.bias[i % x.m]);
   }
 }
+PROBE(BlasBiasIsAddedToTheSum, "cublasLtEpilogue_t: BIAS; when it is added is not documented") {
+  // 2^24 - 2^24 is 0, and 1 afterwards; 1 + 2^24 would be rounded to 2^24.
+  Finished x(p, CUBLASLT_EPILOGUE_BIAS);
+  std::vector<float> left(x.m * x.k), right(x.k * x.n), one(x.m, 1);
+  left[0] = 0x1p24f;
+  left[x.m] = -0x1p24f;
+  right[0] = right[1] = 1;
+  cu.memcpyHtoDAsync(x.memory[0], left.data(), left.size() * 4, p.stream);
+  cu.memcpyHtoDAsync(x.memory[1], right.data(), right.size() * 4, p.stream);
+  cu.memcpyHtoDAsync(x.vector, one.data(), one.size() * 4, p.stream);
+  EXPECT(x.run()[0] == 1);
+}
 PROBE(BlasGeluIsTanh, "cublasLtEpilogue_t: GELU_AUX_BIAS; no form is documented") {
   Finished x(p, CUBLASLT_EPILOGUE_GELU_AUX_BIAS);
   // One product of 1 x -2.25: erf gives -0.02751, tanh -0.02776.

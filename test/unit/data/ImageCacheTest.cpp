@@ -1,8 +1,10 @@
 //===- ImageCacheTest.cpp - decoded images in a file -------------------------===//
+#include "runtime/data/ImageCache.h"
 #include "runtime/data/Loader.h"
 #include "test/unit/data/DataFixture.h"
 #include "test/unit/data/SampleFiles.h"
 
+#include <algorithm>
 #include <csignal>
 #include <sys/resource.h>
 
@@ -153,6 +155,34 @@ TEST_F(ImageCache, AFullDiskGoesOnWithoutIt) {
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("images are decoded each time"), std::string::npos) << notes[0];
   EXPECT_TRUE(files().empty()) << "nothing is left behind";
+}
+
+/// Without a hash of its content a column has no name for a file: another one of as many samples would be found there.
+TEST_F(ImageCache, AColumnWithoutAHashIsNeverCached) {
+  class Unhashed : public Column {
+  public:
+    explicit Unhashed(std::unique_ptr<Column> given) : Column(given->name(), given->type()), base(std::move(given)) {}
+    Status read(uint64_t index, std::byte *to) const override { return base->read(index, to); }
+    ImageShape imageShape() const override { return base->imageShape(); }
+    Status readImage(uint64_t index, Image &image) const override { return base->readImage(index, image); }
+
+  private:
+    std::unique_ptr<Column> base;
+  };
+  DatasetOptions with = options();
+  with.settings.clear();
+  auto data = openDataset(at("d"), with);
+  ASSERT_TRUE(data.ok()) << data.message();
+  auto image = std::find_if(data->columns.begin(), data->columns.end(), [](auto &column) { return column->name() == "image"; });
+  CachedPart part;
+  part.base = std::make_unique<Unhashed>(std::move(*image));
+  part.shape = part.base->imageShape();
+  notes.clear();
+  auto made = cacheImages(std::move(part), at("cache"), with);
+  ASSERT_TRUE(made.ok()) << made.message();
+  EXPECT_FALSE(std::filesystem::exists(at("cache")));
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].find("no compressed images"), std::string::npos) << notes[0];
 }
 
 TEST_F(ImageCache, WithoutTransformsAndForOtherData) {
