@@ -212,10 +212,13 @@ private:
                       }});
     // Before gradients: that of attention as a whole keeps no scores. After unread values are gone, since weights that
     // something reads are kept; before casts, which its operands take as one op's.
-    if (recipe.attention == "fused" || (recipe.attention == "auto" && target->capabilities().attendsInOneOp))
+    const target::Capabilities &able = target->capabilities();
+    const bool byTiles = able.attentionTiles && recipe.train.precision == "bf16";
+    if (recipe.attention == "fused" || (recipe.attention == "auto" && (able.attendsInOneOp || byTiles)))
       list.push_back({"attention", [this](OpPassManager &passes) {
                         train::FuseAttentionPassOptions fuse;
                         fuse.required = recipe.attention == "fused";
+                        fuse.tilesOnly = !fuse.required && !target->capabilities().attendsInOneOp;
                         passes.addPass(train::createFuseAttentionPass(fuse));
                       }});
     // The gradient of a cast is a cast, so they come before gradients are derived; what meets then is settled after.
@@ -251,6 +254,8 @@ private:
     // after that, what is left to be added to accumulators is known.
     list.push_back({"decompose", [this](OpPassManager &passes) {
                       passes.addPass(train::createDecomposeCompositesPass());
+                      if (recipe.fuse && target->capabilities().attentionTiles)
+                        passes.addPass(train::createSumAttentionRowsPass());
                       passes.addPass(train::createElideZeroFillPass());
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());

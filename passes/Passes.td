@@ -241,8 +241,26 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
     %y = train.reshape %o : tensor<1x6x8x4xf32> -> tensor<6x8x4xf32>
     ```
   }];
-  let options = [Option<"required", "required", "bool", "false", "report near misses as errors">];
+  let options = [Option<"required", "required", "bool", "false", "report near misses as errors">,
+                 Option<"tilesOnly", "tiles-only", "bool", "false", "only heads whose features suit tiles (suitsTiles)">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def SumAttentionRowsPass : Pass<"sum-attention-rows", "::mlir::ModuleOp"> {
+  let summary = "Compute the sums of rows that attention's gradient reads ahead of it";
+  let description = [{
+    For targets with kernels for attention whose tiles of keys each read all queries (Capabilities::attentionTiles). The
+    gradient then reads δ = Σ output·outputGrad, one number a row, in place of the output. Gradients that those kernels do
+    not compute keep their output.
+
+    ```mlir
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %rest, %do {...}
+    // becomes
+    %p = train.mul %o32, %do32 : tensor<1x2x32x16xf32>
+    %delta = train.reduce sum %p [3] : tensor<1x2x32x16xf32> -> tensor<1x2x32x1xf32>
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %delta, %l, %rest, %do {...}
+    ```
+  }];
 }
 
 def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {

@@ -188,4 +188,39 @@ Value LoopEmitter::ballot(Value condition) { return codegen::ballot(builder, loc
 
 Value LoopEmitter::ofThread(Value value, Value thread) { return shuffleFrom(builder, loc, value, thread); }
 
+SmallVector<Value> LoopEmitter::multiplyTile(ValueRange sums, ValueRange left, ValueRange right) {
+  return codegen::multiplyTile(builder, loc, sums, left, right);
+}
+
+Value LoopEmitter::roundToWord(Value lower, Value upper) { return codegen::roundToWord(builder, loc, lower, upper); }
+
+Value LoopEmitter::halvesOf(Value first, Value second, bool upper) {
+  return codegen::halvesOf(builder, loc, first, second, upper);
+}
+
+namespace {
+
+Value addressOf(OpBuilder &b, Location loc, const Memory &memory, Value index) {
+  return LLVM::GEPOp::create(b, loc, memory.pointer.getType(), storedType(memory.type.getElementType()), memory.pointer,
+                             ValueRange{index});
+}
+
+} // namespace
+
+SmallVector<Value> LoopEmitter::loadRow(unsigned operand, Value index, int64_t count, int64_t alignment) {
+  auto type = VectorType::get({count}, builder.getI32Type());
+  Value address = addressOf(builder, loc, operands[operand].memory, index);
+  Value row = LLVM::LoadOp::create(builder, loc, type, address, unsigned(alignment));
+  SmallVector<Value> words;
+  for (int64_t i = 0; i < count; ++i)
+    words.push_back(vector::ExtractOp::create(builder, loc, row, i));
+  return words;
+}
+
+void LoopEmitter::storeRow(unsigned result, Value index, ValueRange words, int64_t alignment) {
+  auto type = VectorType::get({int64_t(words.size())}, builder.getI32Type());
+  Value row = vector::FromElementsOp::create(builder, loc, type, words);
+  LLVM::StoreOp::create(builder, loc, row, addressOf(builder, loc, results[result].memory, index), unsigned(alignment));
+}
+
 } // namespace tcc::codegen

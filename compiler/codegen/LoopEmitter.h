@@ -50,6 +50,11 @@ public:
   mlir::Value thread() override { return threadInWarp; }
   mlir::Value ballot(mlir::Value condition) override;
   mlir::Value ofThread(mlir::Value value, mlir::Value thread) override;
+  llvm::SmallVector<mlir::Value> multiplyTile(mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right) override;
+  mlir::Value roundToWord(mlir::Value lower, mlir::Value upper) override;
+  mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) override;
+  llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) override;
+  void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) override;
 
   mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
   void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;

@@ -1,4 +1,4 @@
-//===- WarpShuffle.cpp - values of other threads of a warp ----------------===//
+//===- WarpShuffle.cpp - what the threads of a warp do together -----------===//
 #include "compiler/codegen/WarpShuffle.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -61,6 +61,35 @@ Value shuffleFromFirst(OpBuilder &b, Location loc, Value value) { return shuffle
 Value ballot(OpBuilder &b, Location loc, Value condition) {
   return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.vote.ballot.sync"),
                                        ValueRange{word(b, loc, kAllThreads), condition})
+      .getResult(0);
+}
+
+SmallVector<Value> multiplyTile(OpBuilder &b, Location loc, ValueRange sums, ValueRange left, ValueRange right) {
+  SmallVector<Value> operands(left);
+  llvm::append_range(operands, right);
+  llvm::append_range(operands, sums);
+  Type f32 = b.getF32Type();
+  auto four = LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32});
+  Value all =
+      LLVM::CallIntrinsicOp::create(b, loc, four, b.getStringAttr("llvm.nvvm.mma.m16n8k16.row.col.bf16"), operands)
+          .getResult(0);
+  SmallVector<Value> results;
+  for (int64_t i = 0; i < 4; ++i)
+    results.push_back(LLVM::ExtractValueOp::create(b, loc, all, i));
+  return results;
+}
+
+Value roundToWord(OpBuilder &b, Location loc, Value lower, Value upper) {
+  Value pair = LLVM::CallIntrinsicOp::create(b, loc, VectorType::get({2}, b.getBF16Type()),
+                                             b.getStringAttr("llvm.nvvm.ff2bf16x2.rn"), ValueRange{upper, lower})
+                   .getResult(0);
+  return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pair);
+}
+
+Value halvesOf(OpBuilder &b, Location loc, Value first, Value second, bool upper) {
+  // Bytes 0 to 3 are the first word's, 4 to 7 the second one's.
+  return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.prmt"),
+                                       ValueRange{first, second, word(b, loc, upper ? 0x7632 : 0x5410)})
       .getResult(0);
 }
 

@@ -1,4 +1,4 @@
-//===- WarpShuffle.h - values of other threads of a warp --------*- C++ -*-===//
+//===- WarpShuffle.h - what the threads of a warp do together ---*- C++ -*-===//
 #ifndef TCC_CODEGEN_WARPSHUFFLE_H
 #define TCC_CODEGEN_WARPSHUFFLE_H
 
@@ -18,6 +18,17 @@ mlir::Value ballot(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value con
 
 /// Every thread gets the first one's value.
 mlir::Value shuffleFromFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
+
+/// Adds the product of two tiles of bf16 to one of f32 sums (PTX ISA, mma.m16n8k16): this thread's four sums, the words of
+/// its two halves' rows and columns. All threads of the warp must be there.
+llvm::SmallVector<mlir::Value> multiplyTile(mlir::OpBuilder &builder, mlir::Location loc, mlir::ValueRange sums,
+                                            mlir::ValueRange left, mlir::ValueRange right);
+
+/// Two f32 rounded to bf16, the nearest even, as the halves of an i32.
+mlir::Value roundToWord(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value lower, mlir::Value upper);
+
+/// The upper, or lower, halves of two i32 as one, the first one's below.
+mlir::Value halvesOf(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value first, mlir::Value second, bool upper);
 
 /// A special register of 32 bits ("tid.x", "ctaid.x", "ntid.x", "nctaid.x") as an i64.
 mlir::Value specialRegister(mlir::OpBuilder &builder, mlir::Location loc, llvm::StringRef name);

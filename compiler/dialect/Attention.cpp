@@ -73,16 +73,15 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
   return success();
 }
 
-template <typename OpTy> LogicalResult verifyOutputs(OpTy op, const char *what) {
-  Value output = op.getOutput();
+/// What has the output's shape and type, and what has one number a row.
+template <typename OpTy> LogicalResult verifyOutputs(OpTy op, llvm::ArrayRef<Value> outputs, llvm::ArrayRef<Value> rows) {
   AttentionShape s = attentionShapeOf(op);
-  if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
-      elementTypeOf(output) != elementTypeOf(op.getQuery()))
-    return op.emitOpError("needs ") << what
-                                    << " of batch, heads, queries, and the features of value, in query's element type";
-  for (Value logsumexp : {Value(op.getLogsumexp()), Value(op.getLogsumexpRest())})
-    if (shapeOf(logsumexp) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) ||
-        elementTypeOf(logsumexp) != s.sumType)
+  for (Value output : outputs)
+    if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
+        elementTypeOf(output) != elementTypeOf(op.getQuery()))
+      return op.emitOpError("needs an output of batch, heads, queries, and the features of value, in query's element type");
+  for (Value row : rows)
+    if (shapeOf(row) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) || elementTypeOf(row) != s.sumType)
       return op.emitOpError("needs logsumexp and its rest of batch, heads, queries and 1 in ") << s.sumType;
   return success();
 }
@@ -176,7 +175,8 @@ double dropped(double weight, double kept) { return kept == 0 ? 0 : weight * kep
 // attention
 //===----------------------------------------------------------------------===//
 LogicalResult AttentionOp::verify() {
-  return failed(verifyCommon(*this)) ? failure() : verifyOutputs(*this, "an output");
+  return failed(verifyCommon(*this)) ? failure()
+                                     : verifyOutputs(*this, {getOutput()}, {getLogsumexp(), getLogsumexpRest()});
 }
 
 double AttentionOp::getFlops() {
@@ -250,7 +250,7 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
         {shapeOf(getQuery())[0], shapeOf(getQuery())[1], shapeOf(getQuery())[2], shapeOf(getKey())[2]},
         elementTypeOf(bias)));
   auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
-                                      getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output,
+                                      getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output, /*delta=*/Value(),
                                       getLogsumexp(), getLogsumexpRest(), outputGrad, getScale(), getCausal(), getCausalOffset(),
                                       getSoftcap(), getDropout(), getDropoutId(), getMaskFillAttr());
   gradients[0] = grad.getQueryGrad();
@@ -276,10 +276,12 @@ llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2
 // attention_grad
 //===----------------------------------------------------------------------===//
 LogicalResult AttentionGradOp::verify() {
-  if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, "an output")))
+  if (!getOutput() == !getDelta())
+    return emitOpError("needs either the output or its rows' sums");
+  llvm::SmallVector<Value> outputs{getOutputGrad()}, rows{getLogsumexp(), getLogsumexpRest()};
+  (getOutput() ? outputs : rows).push_back(getOutput() ? getOutput() : getDelta());
+  if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, outputs, rows)))
     return failure();
-  if (getOutputGrad().getType() != getOutput().getType())
-    return emitOpError("needs a gradient of its output's type");
   if (getQueryGrad().getType() != getQuery().getType() || getKeyGrad().getType() != getKey().getType() ||
       getValueGrad().getType() != getValue().getType())
     return emitOpError("needs gradients of the types of query, key and value");
@@ -295,24 +297,25 @@ double AttentionGradOp::getFlops() {
   AttentionShape s = attentionShapeOf(*this);
   double rows = double(s.batch * s.heads * s.queries);
   return s.scores() * (2.0 * double(3 * s.depth + 2 * s.width) + operationsPerScore(s) + 4) +
-         2 * rows * double(s.width);
+         (s.output >= 0 ? 2 * rows * double(s.width) : 0);
 }
 
 void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   AttentionShape s = attentionShapeOf(*this);
   NaiveScores naive(s, operands);
-  const HostTensor &output = operands[s.output], &outputGrad = operands[s.outputGrad];
+  const HostTensor &outputGrad = operands[s.outputGrad];
   std::vector<std::vector<double>> sums;
   for (HostTensor &result : results)
     sums.emplace_back(result.size(), 0.0);
   naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
-    double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i)), delta = 0;
+    double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i));
+    double delta = s.delta >= 0 ? operands[s.delta].getDouble(naive.rowIndex(b, h, i)) : 0;
     const double rest = operands[s.logsumexpRest].getDouble(naive.rowIndex(b, h, i));
     if (logsumexp == -HUGE_VAL) // no key has a weight
       logsumexp = HUGE_VAL;
-    for (int64_t v = 0; v < s.width; ++v) {
+    for (int64_t v = 0; s.output >= 0 && v < s.width; ++v) {
       int64_t at = naive.outputIndex(b, h, i, v);
-      delta += output.getDouble(at) * outputGrad.getDouble(at);
+      delta += operands[s.output].getDouble(at) * outputGrad.getDouble(at);
     }
     for (int64_t j = 0; j < s.keys; ++j) {
       if (naive.excluded(b, h, i, j))

@@ -8,6 +8,13 @@
 
 namespace tcc::train {
 
+/// True where a warp multiplies tiles of such heads: rows of bf16 are whole tiles, and the sums of a tile's rows fit into
+/// registers.
+inline bool suitsTiles(int64_t depth, int64_t width) {
+  constexpr int64_t kTile = 16, kMostFeatures = 128;
+  return depth % kTile == 0 && width % kTile == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
+}
+
 /// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: not there).
 struct AttentionShape {
   int64_t batch, heads, keyHeads, queries, keys, depth, width; ///< depth: of query and key; width: of value
@@ -16,7 +23,7 @@ struct AttentionShape {
   int64_t causalOffset, dropoutId;
   mlir::Type sumType; ///< f32, or f64 for f64
 
-  int bias = -1, mask = -1, randomKey = -1, output = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
+  int bias = -1, mask = -1, randomKey = -1, output = -1, delta = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: not there
   std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 
@@ -69,7 +76,10 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   if (op.getRandomKey())
     s.randomKey = next++;
   if constexpr (std::is_same_v<OpTy, AttentionGradOp>) {
-    s.output = next++;
+    if (op.getOutput())
+      s.output = next++;
+    if (op.getDelta())
+      s.delta = next++;
     s.logsumexp = next++;
     s.logsumexpRest = next++;
     s.outputGrad = next++;

@@ -44,13 +44,15 @@ def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of 
                                                 [Train_NotDifferentiable]> {
   let description = [{
     With p = exp(score − logsumexp − logsumexpRest), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
-    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). `biasGrad`, present only if it has a reader, is s' in full:
+    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). δ is computed from `output`, or given as `delta`,
+    [B, H, Tq, 1] in the type of logsumexp (pass sum-attention-rows): one of the two is there. `biasGrad`, present only if it has a reader, is s' in full:
     [B, H, Tq, Tk].
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
-                            Optional<StaticShapeTensorOf<[UI32]>>:$randomKey, Train_FloatTensor:$output, Train_FloatTensor:$logsumexp,
-                            Train_FloatTensor:$logsumexpRest, Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
+                            Optional<StaticShapeTensorOf<[UI32]>>:$randomKey, Optional<Train_FloatTensor>:$output,
+                            Optional<Train_FloatTensor>:$delta, Train_FloatTensor:$logsumexp, Train_FloatTensor:$logsumexpRest,
+                            Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
   let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad,
                       Variadic<Train_FloatTensor>:$biasGrad);
   let hasCanonicalizer = 1;

@@ -127,6 +127,19 @@ public:
   /// The `value` of the thread of number `thread`, an i32.
   virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
+  // Products of tiles of bf16 by all threads of a warp, and rows of words for them. A word is two neighbours in 32 bits.
+  /// This thread's four f32 of a tile of 16 x 8 sums, each with the products of a row of `left` (four words of a tile of
+  /// 16 x 16) and a column of `right` (two words of one of 16 x 8) added; PTX ISA, mma.m16n8k16, says which are whose.
+  virtual llvm::SmallVector<mlir::Value> multiplyTile(mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right) = 0;
+  /// Two f32 as bf16, the nearest even, in the lower and the upper half of a word.
+  virtual mlir::Value roundToWord(mlir::Value lower, mlir::Value upper) = 0;
+  /// The word of two words' upper, or lower, halves.
+  virtual mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) = 0;
+  /// Loads `count` words (i32) from element `index` of an operand on, whose address is a multiple of `alignment` bytes.
+  virtual llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) = 0;
+  /// Stores words from element `index` of a result on.
+  virtual void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) = 0;
+
   /// Loads from the tile's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
   /// read as f32.
   virtual mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count = 1,

@@ -171,7 +171,7 @@ private:
       }
       if (train::LoopKernel loops = fused.getLoopKernel()) {
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
-        Type products = loops.getProductType(target.capabilities().multipliesBf16 && !target.code().warps());
+        Type products = loops.getProductType(target.capabilities().multipliesBf16 && (!target.code().warps() || loops.getWarpTileCount()));
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
       }
     } else if (auto call = op->getAttrOfType<train::CallAttr>(names::kCall)) {

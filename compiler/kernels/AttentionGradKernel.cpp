@@ -12,6 +12,7 @@
 #include "compiler/kernels/AttentionPrefetch.h"
 #include "compiler/kernels/AttentionScores.h"
 #include "compiler/kernels/KernelModels.h"
+#include "compiler/kernels/WarpAttentionKernel.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
@@ -212,7 +213,8 @@ private:
     MatrixView query = here.queryRows(0), outputGrad = here.queryRows(s.outputGrad);
     factors.transposeQueries(query, at.queries, s.depth);
     factors.transposeQueries(outputGrad, at.outputGrads, s.width);
-    factors.transposeQueries(here.queryRows(s.output), at.outputs, s.width);
+    if (s.output >= 0)
+      factors.transposeQueries(here.queryRows(s.output), at.outputs, s.width);
     if (wanted & kKeys) {
       queryOperand = factors.alongRows(query, at.queryCopy, count, s.queries % 2, s.depth);
       outputGradOperand = factors.alongRows(outputGrad, at.outputGradCopy, count, s.queries % 2, s.width);
@@ -221,21 +223,23 @@ private:
       MatrixView outputs = factors.operandPanel(at.outputs, v, s.width),
                  grads = factors.operandPanel(at.outputGrads, v, s.width);
       Value end = e.index(steps(s.width));
-      Value delta = loops.loop(e.index(0), end, 1, {number(0).value}, [&](Value step, ValueRange sum) {
-        Value output = e.load(outputs, e.indexOf(outputs, step, e.index(0)), e.lanes());
-        Value grad = e.load(grads, e.indexOf(grads, step, e.index(0)), e.lanes());
-        return llvm::SmallVector<Value>{at.pairs ? loops.addPairs(sum[0], output, grad)
-                                                 : lane(output).fma(lane(grad), lane(sum[0])).value};
-      })[0];
-      store(at.delta, v.offset, delta);
       Value row = e.plus(here.queryBase(), v.first);
+      auto deltaOf = [&] {
+        return loops.loop(e.index(0), end, 1, {number(0).value}, [&](Value step, ValueRange sum) {
+          Value output = e.load(outputs, e.indexOf(outputs, step, e.index(0)), e.lanes());
+          Value grad = e.load(grads, e.indexOf(grads, step, e.index(0)), e.lanes());
+          return llvm::SmallVector<Value>{at.pairs ? loops.addPairs(sum[0], output, grad)
+                                                   : lane(output).fma(lane(grad), lane(sum[0])).value};
+        })[0];
+      };
+      store(at.delta, v.offset,
+            s.delta >= 0 ? e.load(operandAt(s.delta, row, 1), row, e.lanes(), v.active) : deltaOf());
       Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
-      // A row without weights: e^(score − ∞) is 0 whatever the score.
-      Lane none = equal(logsumexp, number(-HUGE_VAL));
-      // Nor has the query behind the last one, which is the last one's pair.
+      logsumexp = scoring.formula.forWeights(logsumexp);
+      // The query behind the last one, which is the last one's pair, has no weights either.
       if (at.pairs && v.active)
-        none = none | lanesFrom(v.active);
-      store(at.logsumexp, v.offset, none.select(number(HUGE_VAL), logsumexp));
+        logsumexp = lanesFrom(v.active).select(number(HUGE_VAL), logsumexp);
+      store(at.logsumexp, v.offset, logsumexp);
       store(at.logsumexpRest, v.offset, lane(e.load(operandAt(s.logsumexpRest, row, 1), row, e.lanes(), v.active)));
     });
     if (!(wanted & kQueries))
@@ -319,7 +323,8 @@ private:
         askForNext(prefetch.share(row, at.blockKeys, column, s.width), 2, {s.outputGrad}, false);
       };
       auto besideKeys = [&](Value row, Value column) {
-        askForNext(prefetch.share(row, at.blockKeys, column, s.depth), 1, {s.output}, false);
+        AttentionPrefetch::Share share = prefetch.share(row, at.blockKeys, column, s.depth);
+        s.output >= 0 ? askForNext(share, 1, {s.output}, false) : askForNext(share, 1, {}, false);
       };
       e.multiply({rows(at.weights, at.weightRows),
                   outputGradOperand,
@@ -384,12 +389,12 @@ private:
     auto weightOf = [&](Value row, bool diagonal, Lane product) {
       Value index = rowOf(row, v);
       std::optional<Lane> slope;
-      Lane x = scoring.score(product, v, row, diagonal, &slope), weight = scoring.expAbove(x, logsumexp, rest);
+      Lane x = scoring.score(product, v, row, diagonal, &slope), weight = scoring.formula.expAbove(x, logsumexp, rest);
       if (s.hasSlopes())
         store(at.slopes, index, *slope * number(s.scale));
       if (s.dropout > 0) {
         store(at.undropped, index, weight);
-        weight = scoring.kept(v, row).select(weight * number(s.keptScale()), number(0));
+        weight = scoring.formula.left(weight, scoring.kept(v, row));
       }
       return weight;
     };
@@ -421,8 +426,8 @@ private:
     auto gradOf = [&](Value row, Lane weightGrad) {
       Value index = rowOf(row, v);
       Lane weight = load(at.weights, index);
-      Lane grad =
-          s.dropout > 0 ? weight * weightGrad - load(at.undropped, index) * delta : weight * (weightGrad - delta);
+      Lane whole = s.dropout > 0 ? load(at.undropped, index) : weight;
+      Lane grad = scoring.formula.scoreGrad(whole, weight, weightGrad, delta);
       if (at.biasGrad)
         store(at.biasGrads, e.plus(e.times(row, kBlockQueries), v.offset), grad);
       return grad * (s.hasSlopes() ? load(at.slopes, index) : number(s.scale));
@@ -493,6 +498,10 @@ struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, Attent
   }
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionGradOp>(op), multipliesPairs);
+  }
+  int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionGradOp>(op)); }
+  void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    emitWarpAttentionGrad(cast<AttentionGradOp>(op), loops, tile);
   }
   void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
     AttentionShape s = shapeOf(op);

@@ -5,11 +5,11 @@
 // "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135).
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/ScalarFunctions.h"
 #include "compiler/kernels/AttentionFactors.h"
 #include "compiler/kernels/AttentionPrefetch.h"
 #include "compiler/kernels/AttentionScores.h"
 #include "compiler/kernels/KernelModels.h"
+#include "compiler/kernels/WarpAttentionKernel.h"
 
 using namespace mlir;
 
@@ -120,13 +120,13 @@ private:
       return llvm::SmallVector<Value>{greater(x, lane(carried[0])).select(x, lane(carried[0]))};
     })[0]);
     store(at.largest, v.offset, largest);
-    Lane base = finiteBase(scoring.scaled(largest)), shrunk = scoring.exp(scoring.scaled(before) - base);
+    Lane base = scoring.formula.finiteBase(scoring.formula.scaled(largest)), shrunk = scoring.formula.exp(scoring.formula.scaled(before) - base);
     Lane total = load(at.total, v.offset) * shrunk;
     // Adds the weight to `sum`, and returns what multiplies the value.
     auto weigh = [&](Value row, Lane &sum) {
-      Lane weight = scoring.expAbove(load(at.scores, rowOf(row)), base);
+      Lane weight = scoring.formula.expAbove(load(at.scores, rowOf(row)), base);
       sum = sum + weight;
-      return s.dropout > 0 ? scoring.kept(v, row).select(weight * number(s.keptScale()), number(0)) : weight;
+      return s.dropout > 0 ? scoring.formula.left(weight, scoring.kept(v, row)) : weight;
     };
     if (at.pairs) {
       total = lane(e.eachPair(v.rowEnd, s.keys % 2, {total.value}, [&](Value row, bool alone, ValueRange carried) {
@@ -170,9 +170,6 @@ private:
     });
   }
 
-  /// What scores are taken relative to: 0 where all are −∞ so far.
-  Lane finiteBase(Lane largest) { return equal(largest, number(-HUGE_VAL)).select(number(0), largest); }
-
   void finish() {
     here.eachVectorOfQueries([&](const QueryVector &v) {
       Lane total = load(at.total, v.offset), none = equal(total, number(0));
@@ -182,13 +179,11 @@ private:
         Value index = e.indexOf(sums, feature, e.index(0));
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
-      // Knuth's sum of two numbers: what the sum rounds away is exact.
-      Lane base = finiteBase(scoring.scaled(load(at.largest, v.offset))), log = scalar::log(total),
-           logsumexp = base + log;
-      Lane ofLog = logsumexp - base, rest = (base - (logsumexp - ofLog)) + (log - ofLog);
+      ScoreFormula::Logsumexp log =
+          scoring.formula.logsumexp(scoring.formula.finiteBase(scoring.formula.scaled(load(at.largest, v.offset))), total);
       Value row = e.plus(here.queryBase(), v.first);
-      e.store(resultAt(1, row, 1), row, logsumexp, v.active);
-      e.store(resultAt(2, row, 1), row, none.select(number(0), rest), v.active);
+      e.store(resultAt(1, row, 1), row, log.value, v.active);
+      e.store(resultAt(2, row, 1), row, log.rest, v.active);
       MatrixView output = here.rowsOf(MatrixView::kResult, 0, here.head, v.first);
       e.transposeOut(sums, output, s.width, Value(), v.active ? e.least(v.active, e.index(e.lanes())) : Value());
     });
@@ -218,6 +213,10 @@ struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
   }
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionOp>(op), multipliesPairs);
+  }
+  int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionOp>(op)); }
+  void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
+    emitWarpAttention(cast<AttentionOp>(op), loops, tile);
   }
   void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {
     AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));

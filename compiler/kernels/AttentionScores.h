@@ -3,6 +3,7 @@
 #define TCC_KERNELS_ATTENTIONSCORES_H
 
 #include "compiler/kernels/AttentionBlock.h"
+#include "compiler/kernels/ScoreFormula.h"
 
 namespace tcc::train {
 
@@ -17,14 +18,10 @@ public:
   /// The scores of row `row` from the product's sums; −∞ where excluded. `slope`, if given, is set to the score's
   /// derivative by the scaled product, where the shape hasSlopes().
   Lane score(Lane product, const QueryVector &v, mlir::Value row, bool diagonal, std::optional<Lane> *slope = nullptr);
-  /// The result of score(), scaled.
-  Lane scaled(Lane score) { return scalesLate ? score * c.number(c.s.scale) : score; }
-  /// e^(scaled(score) − base − rest).
-  Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt);
-  /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
-  Lane exp(Lane x);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const QueryVector &v, mlir::Value row);
+
+  const ScoreFormula formula;
 
 private:
   /// A bias or mask.
@@ -42,9 +39,6 @@ private:
 
   AttentionCode &c;
   AttentionBlock &block;
-  /// score() leaves the scale to expAbove, which multiplies and subtracts in one step: which scores are excluded or the
-  /// largest does not depend on it.
-  const bool scalesLate;
   Term bias, mask;
   llvm::SmallVector<Lane> randomWords;
 };

@@ -6,6 +6,7 @@
 // broke it.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/Attention.h"
 #include "passes/attention/AttentionMatch.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
@@ -24,8 +25,8 @@ namespace {
 /// Builds the op that a match describes, before its product with the values.
 class AttentionWriter {
 public:
-  AttentionWriter(AxisSpace &axes, AttentionMatch &match)
-      : axes(axes), match(match), builder(match.product), loc(fusedLocation(match)),
+  AttentionWriter(AxisSpace &axes, AttentionMatch &match, bool tilesOnly)
+      : axes(axes), match(match), tilesOnly(tilesOnly), builder(match.product), loc(fusedLocation(match)),
         reader(axes, builder, match.queryAxes, match.keyAxes) {}
 
   /// Null, with `failure` filled, where masks say something that the op cannot.
@@ -33,6 +34,12 @@ public:
     if (!readTerms(failure))
       return nullptr;
     arrangeAxes();
+    const int64_t depth = axes.extent(match.featureAxes), width = axes.extent(match.valueAxes);
+    if (tilesOnly && !suitsTiles(depth, width)) {
+      failure = {match.softmax, llvm::formatv("its heads have {0} and {1} features; the target's kernels take multiples of "
+                                              "16 up to 128", depth, width).str()};
+      return nullptr;
+    }
     Value query = writeQuery(), key = writeKey();
     Value value = axes.build(builder, loc, match.value, {samples, keyHeads, match.keyAxes, match.valueAxes}, none());
     query = cast(builder, loc, query, elementTypeOf(value));
@@ -331,6 +338,7 @@ private:
 
   AxisSpace &axes;
   AttentionMatch &match;
+  const bool tilesOnly;
   OpBuilder builder;
   Location loc;
   MaskReader reader;
@@ -411,7 +419,7 @@ private:
           names.push_back(name);
       for (std::string &name : names)
         nodes.push_back(name);
-      op = AttentionWriter(axes, *match).write(failure);
+      op = AttentionWriter(axes, *match, tilesOnly).write(failure);
     }
     if (!op) {
       if (!match && !looksLikeAttention(softmax))

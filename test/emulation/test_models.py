@@ -57,6 +57,24 @@ class Models(EndToEnd):
         for one, other in zip(*losses, strict=True):
             self.assertLess(abs(one - other), 1e-5 * one)
 
+    def test_attention_by_tiles(self):
+        """In bf16, heads of 16 features take a warp's products of tiles; losses stay near those of products and softmax."""
+        case = ZOO / "vit-tiny"
+        losses = {}
+        for how in ("auto", "unfused"):
+            plan = self.compile(case / "model.onnx", "--recipe", case / "recipe.toml", "--target", "cuda:sm_90", "--precision", "bf16",
+                                "--set", f"compiler.attention={how}", plan=f"{how}.tplan")
+            code = self.folder / f"{how}.ptx"
+            self.succeed("tcc", "report", plan, "--code", code)
+            self.assertEqual("mma.sync" in code.read_text(), how == "auto")
+            run = self.train(plan, case / "data.safetensors", "--device", "cuda", "--no-release", steps=3, out=f"run-{how}",
+                             env=stand_in(mode="checked"))
+            losses[how] = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+        exact = json.loads((case / "expected.json").read_text())["loss"][:3]
+        for tiles, products, wanted in zip(losses["auto"], losses["unfused"], exact, strict=True):
+            self.assertLess(abs(tiles - products), 2e-3 * products)
+            self.assertLess(abs(tiles - wanted), 5e-3 * wanted)
+
     def test_products_in_other_types(self):
         data = ZOO / "mlp/data.safetensors"
         losses = {}

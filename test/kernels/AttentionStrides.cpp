@@ -97,7 +97,7 @@ public:
     std::string grad = inner(transpose(argument("%g", lyingOutput), lyingOutput, {0, 2, 1, 3}, outside), output);
     body += "%gq, %gk, %gv = train.attention_grad " + names + ", %o, %l, %s, " + grad +
             " {operandSegmentSizes = array<i32: " + segments +
-            ", 1, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
+            ", 1, 0, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
             type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") + ", " + type(output, a.element) +
             ") -> (" +
             type(shapes[0], a.element) + ", " + type(shapes[1], a.element) + ", " + type(shapes[2], a.element) + ")\n";

@@ -19,6 +19,7 @@ struct AttentionCase {
   bool emptyRows = false;    ///< logsumexp may be −∞: no differences of it
   std::string biasBody = ""; ///< makes %b of the argument %b0
   bool differences = true;   ///< small enough, and finite
+  bool delta = false;        ///< the gradient reads the rows' sums in place of the output
 };
 
 std::string typeOf(const std::vector<int> &shape, const std::string &element) {
@@ -90,13 +91,17 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
     gradients += ", " + scores;
     gradientNames += ", %gb";
   }
+  const std::string wideOutput = typeOf({batch, heads, queries, width}, sums);
+  const std::string delta = "\n%r32 = train.cast %r : " + output + " -> " + wideOutput + "\n%g32 = train.cast %g : " + output +
+                            " -> " + wideOutput + "\n%rg = train.mul %r32, %g32 : " + wideOutput +
+                            "\n%d = train.reduce sum %rg [3] : " + wideOutput + " -> " + logsumexp;
   for (Text *t : {&text, &wide})
-    t->body += "\n" + gradientNames + " = train.attention_grad " + t->names +
-               ", %r, %l, %s, %g {operandSegmentSizes = array<i32: " + t->segments +
-               ", 1, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " + (c.bias.empty() ? "0" : "1") + ">" +
-               t->settings + "} : (" + t->types + ", " + output + ", " + logsumexp + ", " + logsumexp + ", " + output +
-               ") -> (" +
-               gradients + ")";
+    t->body += (c.delta ? delta : "") + "\n" + gradientNames + " = train.attention_grad " + t->names +
+               (c.delta ? ", %d" : ", %r") + ", %l, %s, %g {operandSegmentSizes = array<i32: " + t->segments +
+               (c.delta ? ", 0, 1" : ", 1, 0") + ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " +
+               (c.bias.empty() ? "0" : "1") + ">" + t->settings + "} : (" + t->types + ", " +
+               (c.delta ? logsumexp : output) + ", " + logsumexp + ", " + logsumexp + ", " + output + ") -> (" + gradients +
+               ")";
   ranges.push_back({-1, 1});
   bool narrow = element == "bf16" || element == "f16";
   cases.push_back({"attention_grad_" + c.name + "_" + element,
@@ -198,6 +203,33 @@ void addAttentionCases(std::vector<Case> &cases) {
       if (element == "f32" || (element == "f64" && c.differences) ||
           (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
         add(cases, c, element);
+  // Heads that a warp multiplies by tiles of 16 (suitsTiles); it takes 16 or 32 queries and 16 or 32 keys at a time.
+  const std::vector<AttentionCase> tiles = {
+      {"tiles", {1, 2, 2, 40, 70, 16, 16}},
+      {"tiles_whole", {1, 1, 1, 64, 96, 64, 64}},
+      {"tiles_few", {2, 1, 1, 3, 5, 32, 16}},
+      {"tiles_of_widest_heads", {1, 1, 1, 20, 50, 128, 96}},
+      {"tiles_of_parts", {1, 1, 1, 33, 18, 112, 80}},
+      {"tiles_causal", {2, 2, 2, 70, 70, 32, 48}, causal},
+      {"tiles_causal_offset", {1, 2, 2, 37, 90, 16, 16}, offset(40)},
+      {"tiles_causal_late", {1, 2, 1, 40, 34, 16, 16}, offset(-18), {}, {}, false, true},
+      {"tiles_causal_keys_beyond", {1, 1, 1, 20, 80, 16, 16}, offset(3)},
+      {"tiles_grouped", {2, 6, 2, 18, 19, 16, 16}, causal},
+      {"tiles_bias", {1, 2, 2, 18, 35, 16, 16}, "", {1, 2, 18, 35}},
+      {"tiles_bias_causal", {2, 2, 2, 35, 35, 16, 16}, causal, {1, 2, 35, 35}},
+      {"tiles_bias_of_keys", {2, 2, 2, 18, 35, 16, 16}, "", {2, 1, 1, 35}},
+      {"tiles_mask", {2, 2, 2, 18, 35, 16, 16}, "", {}, {2, 1, 18, 35}},
+      {"tiles_mask_of_queries", {2, 2, 2, 18, 35, 16, 16}, "", {}, {1, 2, 18, 1}, false, true},
+      {"tiles_mask_fill", {2, 2, 2, 18, 35, 16, 16}, fill, {2, 1, 1, 35}, {2, 2, 18, 35}},
+      {"tiles_softcap", {1, 2, 2, 18, 35, 16, 16}, softcap},
+      {"tiles_dropout", {2, 2, 2, 18, 35, 16, 16}, dropout},
+      {"tiles_everything", {1, 4, 2, 40, 45, 16, 32}, offset(5) + softcap + dropout + fill, {1, 4, 40, 45}, {1, 1, 40, 45}, false, true},
+  };
+  for (AttentionCase c : tiles)
+    for (const std::string element : {"bf16", "f32"}) {
+      c.delta = true;
+      add(cases, c, element);
+    }
   // What is not finite: the rows that see it, and no others.
   for (const auto &[name, sign] : {std::pair<const char *, const char *>{"infinity", "1.0"}, {"nan", "0.0"}}) {
     std::string bias = typeOf({1, 1, 70, 9}, "f32"), body = special(sign, "-1.9", typeOf({1, 1, 70, 9}, "i1"));

@@ -34,7 +34,7 @@ struct Estimate {
   const target::cuda::Card *card = nullptr;
   bool named = false;
   uint64_t launches = 0;
-  double seconds = 0;       ///< library products at the rate of their type, generated kernels at f32's
+  double seconds = 0;       ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
   std::vector<FloorKernel> floor;
@@ -77,7 +77,8 @@ std::optional<Estimate> estimate(const Report &report) {
       for (const plan::Instruction &instruction : program.planned->instructions()) {
         double bytes = double(instruction.bytes()) / result.card->bytesPerSecond;
         const plan::MatmulCall &product = instruction.matmul(); // other instructions have an empty one: f32's rate
-        double rate = product.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, product.dtype());
+        const plan::DType type = instruction.kernel().loops().empty() ? product.dtype() : instruction.kernel().dtype();
+        double rate = product.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, type);
         double flops = instruction.flops() / rate, tensor = instruction.flops() / tensorRate;
         result.launches += calls;
         result.seconds += double(calls) * std::max(bytes, flops);
@@ -127,8 +128,8 @@ std::string cardText(const Report &report) {
     return "";
   std::string text = fmt::format(
       "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; with every product on "
-      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt; generated "
-      "kernels, convolutions among them, multiply in f32 without tensor cores\n",
+      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt; of "
+      "generated kernels only attention of bf16 uses tensor cores, convolutions multiply in f32\n",
       found->card->title, found->card->architecture,
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,
       1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0,

@@ -21,7 +21,8 @@ public:
       : Target(name), model(model), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = true;
     able.epilogues = true;
-    able.attendsInOneOp = false; // a thread would take a tile; products and rows of softmax take warps
+    able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
+    able.attentionTiles = true;
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
   }

@@ -124,6 +124,22 @@ const Planted kPlanted[] = {
      "shfl.sync.bfly.b32 %r5, %r1, 1, 31, 0xff;",
      {1},
      {8}},
+    {"ProductOfTilesBySomeLanes", "absent-lane",
+     "setp.lt.u32 %p1, %r1, 5; @%p1 ret; "
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+     "{%r1, %r1, %r1, %r1};",
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+     "{%r1, %r1, %r1, %r1};"},
+    {"ProductOfTilesInTwoPlaces", "divergent-shuffle",
+     "and.b32 %r9, %r1, 1; setp.ne.u32 %p1, %r9, 0; @%p1 bra $odd; "
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+     "{%r1, %r1, %r1, %r1};"
+     " bra.uni $out;\n$odd: "
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+     "{%r1, %r1, %r1, %r1};"
+     "\n$out:",
+     "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
+     "{%r1, %r1, %r1, %r1};"},
     {"ShuffleFromOutsideTheMask", "absent-lane",
      "and.b32 %r6, %r1, 16; setp.ne.u32 %p1, %r6, 0; @%p1 bra $out; shfl.sync.bfly.b32 %r5, %r1, 16, 31, "
      "0xffff;\n$out:",

@@ -2,6 +2,8 @@
 #include "test/emulation/machine/Machine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <numeric>
@@ -277,6 +279,8 @@ void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_
     shuffle(warp, mask);
   } else if (op == Thread::WarpOp::Vote) {
     vote(warp, mask);
+  } else if (op == Thread::WarpOp::MultiplyTile) {
+    multiplyTile(warp);
   } else {
     // Lanes outside the mask stay unordered with those inside; only a whole warp's meeting is remembered.
     auto lanes = std::min<size_t>(32, threads.size() - base);
@@ -344,6 +348,34 @@ void Machine::vote(Thread *warp, uint32_t mask) {
       warp[lane].taken = ballot;
 }
 
+/// PTX ISA, "mma.m16n8k16" for bf16: of lane 4g + t, word i of the left tile holds row g + 8·(i%2) and columns 2t +
+/// 8·(i/2) and the next, word i of the right one column g and rows 2t + 8·i and the next, sum i row g + 8·(i/2) and
+/// column 2t + i%2. A device sums in at least f32 and an order of its own; here it is f64, rounded once.
+void Machine::multiplyTile(Thread *warp) {
+  double left[16][16], right[16][8];
+  auto half = [](uint32_t word, int i) {
+    return static_cast<double>(std::bit_cast<float>(i ? word & 0xffff0000 : word << 16));
+  };
+  for (uint32_t lane = 0; lane < 32; ++lane) {
+    const uint32_t g = lane / 4, t = lane % 4, *words = warp[lane].factors;
+    for (uint32_t i = 0; i < 4; ++i)
+      for (uint32_t k = 0; k < 2; ++k)
+        left[g + i % 2 * 8][2 * t + i / 2 * 8 + k] = half(words[i], static_cast<int>(k));
+    for (uint32_t i = 0; i < 2; ++i)
+      for (uint32_t k = 0; k < 2; ++k)
+        right[2 * t + i * 8 + k][g] = half(words[4 + i], static_cast<int>(k));
+  }
+  for (uint32_t lane = 0; lane < 32; ++lane)
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      double sum = std::bit_cast<float>(warp[lane].factors[6 + i]);
+      for (uint32_t k = 0; k < 16; ++k)
+        sum += left[row][k] * right[k][column];
+      const auto rounded = static_cast<float>(sum);
+      warp[lane].sums[i] = std::isnan(rounded) ? std::bit_cast<float>(0x7fffffffu) : rounded;
+    }
+}
+
 /// What translated code calls. The names are those that ptx/ declares.
 struct Callbacks {
   static void access(Thread *t, std::byte *address, uint32_t word, uint32_t site) {
@@ -409,6 +441,12 @@ struct Callbacks {
     return t->taken;
   }
 
+  static void multiplyTile(Thread *t, const uint32_t *factors, float *sums, uint32_t site) {
+    t->factors = factors;
+    t->sums = sums;
+    current->meetWarp(*t, Thread::WarpOp::MultiplyTile, ~uint32_t{0}, site);
+  }
+
   static void warpSync(Thread *t, uint32_t mask, uint32_t site) {
     current->meetWarp(*t, Thread::WarpOp::Sync, mask, site);
   }
@@ -451,6 +489,7 @@ std::vector<std::pair<std::string, void *>> Machine::runtimeFunctions() {
   return {{"tccEmulationAccess", reinterpret_cast<void *>(&Callbacks::access)},
           {"tccEmulationShuffle", reinterpret_cast<void *>(&Callbacks::shuffle)},
           {"tccEmulationVote", reinterpret_cast<void *>(&Callbacks::vote)},
+          {"tccEmulationMultiplyTile", reinterpret_cast<void *>(&Callbacks::multiplyTile)},
           {"tccEmulationWarpSync", reinterpret_cast<void *>(&Callbacks::warpSync)},
           {"tccEmulationBarrier", reinterpret_cast<void *>(&Callbacks::barrier)},
           {"tccEmulationDivisionByZero", reinterpret_cast<void *>(&Callbacks::divisionByZero)},

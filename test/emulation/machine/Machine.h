@@ -90,6 +90,7 @@ private:
   void meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_t site);
   void shuffle(Thread *warp, uint32_t mask);
   void vote(Thread *warp, uint32_t mask);
+  static void multiplyTile(Thread *warp);
   void checkMeeting(const Thread &thread, FaultKind kind, const char *what);
   void advanceTick(const Thread &thread);
   static void fiberMain();

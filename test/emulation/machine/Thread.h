@@ -33,7 +33,7 @@ struct Thread {
 
   // The scheduler's.
   enum class State : uint8_t { Ready, AtBarrier, AtWarp, Left };
-  enum class WarpOp : uint8_t { Sync, Shuffle, Vote };
+  enum class WarpOp : uint8_t { Sync, Shuffle, Vote, MultiplyTile };
   State state = State::Ready;
   WarpOp op = WarpOp::Sync;
   uint32_t index = 0; ///< in its block
@@ -42,6 +42,8 @@ struct Thread {
   uint32_t site = 0, mask = 0;                         ///< of the operation that it waits in
   uint32_t mode = 0, given = 0, select = 0, clamp = 0; ///< its operands
   uint32_t taken = 0, flag = 0;                        ///< its results
+  const uint32_t *factors = nullptr; ///< of a product of tiles: four words of the left tile, two of the right, four sums
+  float *sums = nullptr;             ///< its four results
 };
 
 /// The entry of a translated kernel: runs one thread. `parameters` is the block of the kernel's parameters.

@@ -97,6 +97,28 @@ unsigned shuffled(Program &p, const std::string &form, unsigned lane) {
   p.launch(kernel, p.a, 0, nullptr, 32);
   return p.word(p.a + 4 * lane);
 }
+/// The right tile has 8·row + column. In the left one, one half of one of a lane's words is 1. Which sum of which lane
+/// of that product plus 0.5 is asked for.
+struct TileProduct {
+  unsigned lane, word, half;
+};
+float sumOf(Program &p, const TileProduct &one, unsigned lane, unsigned sum) {
+  std::string body = "shr.u32 %r5, %r1, 2; and.b32 %r6, %r1, 3; mad.lo.u32 %r7, %r6, 16, %r5;\n";
+  for (unsigned i = 0; i < 4; ++i) // rows 2t, 2t + 1, 2t + 8 and 2t + 9 of this lane's column
+    body += "add.u32 %r8, %r7, " + std::to_string(i % 2 * 8 + i / 2 * 64) + "; cvt.rn.f32.u32 %r" +
+            std::to_string(9 + i) + ", %r8;\n";
+  body += "cvt.rn.bf16x2.f32 %r13, %r10, %r9; cvt.rn.bf16x2.f32 %r14, %r12, %r11;\nsetp.eq.u32 %p1, %r1, " +
+          std::to_string(one.lane) + ";\n";
+  for (unsigned i = 0; i < 4; ++i)
+    body += "selp.b32 %r" + std::to_string(15 + i) + ", " + (i == one.word ? one.half ? "0x3f800000" : "0x3f80" : "0") +
+            ", 0, %p1;\n";
+  body += "mov.b32 %r19, 0x3f000000; mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r20, %r21, %r22, %r23}, "
+          "{%r15, %r16, %r17, %r18}, {%r13, %r14}, {%r19, %r19, %r19, %r19};\n"
+          "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d1, %d3; st.global.b32 [%d3], %r" +
+          std::to_string(20 + sum) + ";";
+  p.launch(p.kernel(body), p.a, 0, nullptr, 32);
+  return std::bit_cast<float>(p.word(p.a + 4 * lane));
+}
 } // namespace
 
 PROBE(AShuffleBeyondItsSegmentKeepsItsOwn, "PTX ISA: shfl.sync") {
@@ -106,6 +128,13 @@ PROBE(AShuffleBeyondItsSegmentKeepsItsOwn, "PTX ISA: shfl.sync") {
   EXPECT(shuffled(p, "down.b32 %r4|%p1, %r1, 3, 0x181f", 6) == 6);
   EXPECT(shuffled(p, "bfly.b32 %r4|%p1, %r1, 5, 31", 8) == 256 + 13);
   EXPECT(shuffled(p, "idx.b32 %r4|%p1, %r1, 11, 0x181f", 20) == 256 + 19);
+}
+PROBE(ATileIsSpreadOverItsWarp, "PTX ISA: mma.m16n8k16, fragments for .bf16") {
+  EXPECT(sumOf(p, {14, 1, 1}, 14, 3) == 45.5f);  // row 11 times column 5: row 5 of the right tile
+  EXPECT(sumOf(p, {14, 1, 1}, 14, 1) == 0.5f);   // row 3
+  EXPECT(sumOf(p, {14, 2, 0}, 12, 0) == 96.5f);  // row 3, column 0: row 12
+  EXPECT(sumOf(p, {3, 0, 1}, 3, 1) == 63.5f);    // row 0, column 7: row 7
+  EXPECT(sumOf(p, {31, 3, 1}, 28, 2) == 120.5f); // row 15, column 0: row 15
 }
 PROBE(ABallotIsOfItsMask, "PTX ISA: vote.sync") {
   CUfunction whole = p.kernel("setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r4, %p1, -1;\nsetp.eq.u32 %p2, %r1, 0; "

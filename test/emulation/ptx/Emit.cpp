@@ -70,6 +70,7 @@ const std::map<std::string_view, Emitter::Handler> &Emitter::handlers() {
       {"barrier", &Emitter::barrier},
       {"shfl", &Emitter::shuffle},
       {"vote", &Emitter::vote},
+      {"mma", &Emitter::multiplyTile},
       {"membar", &Emitter::fence},
       {"fence", &Emitter::fence},
       {"atom", &Emitter::refuseAtomic},
@@ -272,6 +273,7 @@ void Emitter::prologue() {
                         registers[i]);
   carry = builder.CreateAlloca(builder.getInt1Ty());
   builder.CreateStore(builder.getFalse(), carry);
+  factors = builder.CreateAlloca(ArrayType::get(builder.getInt32Ty(), kTileFactors + kTileSums));
 
   uint64_t localBytes = 0;
   for (const Variable &variable : entry.variables)

@@ -211,6 +211,36 @@ void Emitter::vote() {
   out(all ? everyone : any ? builder.CreateNot(none) : builder.CreateOr(none, everyone));
 }
 
+/// mma.sync of bf16 with sums in f32 (9.7.14, "mma"): each thread gives four registers of the left tile, two of the
+/// right one and four sums.
+void Emitter::multiplyTile() {
+  expectOperands(4);
+  for (std::string_view form : {"sync", "aligned", "m16n8k16", "row", "col"})
+    if (!has(form))
+      refuse("of products of tiles only mma.sync.aligned.m16n8k16.row.col is emulated");
+  const ScalarType types[] = {type(), type(), type(), type()};
+  auto is = [](const ScalarType &t, char kind, unsigned bits) {
+    return t.kind == kind && t.bits == bits && t.lanes == 1;
+  };
+  if (!is(types[0], 'f', 32) || !is(types[1], 'h', 16) || !is(types[2], 'h', 16) || !is(types[3], 'f', 32))
+    refuse("of products of tiles only those of bf16 with sums in f32 are emulated");
+  auto at = [&](unsigned i) { return builder.CreateConstGEP1_64(builder.getInt32Ty(), factors, i); };
+  unsigned count = 0;
+  for (auto [operand, expected] : {std::pair(1, 4u), std::pair(2, 2u), std::pair(3, 4u)}) {
+    const Operand &tile = now->operands[static_cast<size_t>(operand)];
+    if (tile.kind != Operand::Kind::Vector || tile.parts.size() != expected)
+      refuse(fmt::format("{} registers in braces are expected", expected));
+    for (const Operand &part : tile.parts)
+      builder.CreateStore(get(part, 32), at(count++));
+  }
+  call("tccEmulationMultiplyTile", builder.getVoidTy(), {thread, factors, at(kTileFactors), site()});
+  const Operand &to = now->operands[0];
+  if (to.kind != Operand::Kind::Vector || to.parts.size() != kTileSums)
+    refuse("four registers in braces are expected");
+  for (unsigned i = 0; i < kTileSums; ++i)
+    set(to.parts[i], builder.CreateLoad(builder.getInt32Ty(), at(kTileFactors + i)));
+}
+
 /// Threads of a launch run one at a time and memory has one order, so a fence has nothing to do.
 void Emitter::fence() {
   for (std::string_view form : {"cta", "gl", "sys", "gpu", "sc", "acq_rel"})

@@ -136,12 +136,14 @@ private:
   void barrier();
   void shuffle();
   void vote();
+  void multiplyTile();
   void fence();
   void refuseAtomic();
   llvm::Value *address(const Operand &operand);
   void announce(llvm::Value *pointer, unsigned bytes, AccessKind kind, Space space);
   Space spaceSuffix();
 
+  static constexpr unsigned kTileFactors = 10, kTileSums = 4;
   using Handler = void (Emitter::*)();
   static const std::map<std::string_view, Handler> &handlers();
 
@@ -153,7 +155,7 @@ private:
   llvm::Function *function = nullptr;
   llvm::Value *thread = nullptr, *parameters = nullptr;
   std::vector<llvm::AllocaInst *> registers;
-  llvm::AllocaInst *carry = nullptr;
+  llvm::AllocaInst *carry = nullptr, *factors = nullptr; ///< the latter: operands and results of a product of tiles
   std::map<std::string_view, llvm::Value *> localVariables;
   std::map<size_t, llvm::BasicBlock *> blocks; ///< by the index of their first instruction
   const Instruction *now = nullptr;

@@ -204,7 +204,7 @@ Status JitProgram::translate(const ptx::Entry &entry, bool checked) {
     if (variable.space == "local")
       kernel->localBytes = static_cast<uint32_t>(roundUp(kernel->localBytes, variable.alignment) + variable.bytes);
   for (const ptx::Instruction &instruction : entry.body)
-    for (std::string_view meeting : {"bar", "barrier", "shfl", "vote"})
+    for (std::string_view meeting : {"bar", "barrier", "shfl", "vote", "mma"})
       kernel->meets |= instruction.opcode == meeting;
 
   auto context = std::make_unique<LLVMContext>();

@@ -31,7 +31,7 @@ func.func @stacked(%x: tensor<2x64x3x4x32xf32>, %g: tensor<2x64x4x32xf32>) -> (t
   %o, %l, %l_rest = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
   %y = train.transpose %o [0, 2, 1, 3] : tensor<2x4x64x32xf32> -> tensor<2x64x4x32xf32>
   %h = train.transpose %g [0, 2, 1, 3] : tensor<2x64x4x32xf32> -> tensor<2x4x64x32xf32>
-  %gq, %gk, %gv = train.attention_grad %q, %k, %v, %o, %l, %l_rest, %h {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 1, 1, 1>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>)
+  %gq, %gk, %gv = train.attention_grad %q, %k, %v, %o, %l, %l_rest, %h {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1>, scale = 0.5} : (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x32xf32>) -> (tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>, tensor<2x4x64x32xf32>)
   %v1 = train.reshape %gv : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>
   %k1 = train.reshape %gk : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>
   %q1 = train.reshape %gq : tensor<2x4x64x32xf32> -> tensor<1x2x4x64x32xf32>

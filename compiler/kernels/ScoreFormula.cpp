@@ -1,0 +1,66 @@
+//===- ScoreFormula.cpp - from a product to a weight, for any kernel ------===//
+#include "compiler/kernels/ScoreFormula.h"
+
+#include "compiler/dialect/PhiloxLanes.h"
+#include "compiler/dialect/ScalarFunctions.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+Lane ScoreFormula::score(Lane product, llvm::function_ref<Lane()> bias, llvm::function_ref<Lane()> shown,
+                         std::optional<Lane> *slope) const {
+  Lane x = scalesLate ? product : product * number(s.scale), derivative = number(1);
+  if (s.softcap > 0) {
+    Lane t = scalar::tanh(x * number(1 / s.softcap));
+    derivative = 1.0 - t * t;
+    x = t * number(s.softcap);
+  }
+  if (s.maskFill) {
+    Lane isShown = shown();
+    derivative = isShown.select(derivative, number(0));
+    x = isShown.select(x, number(*s.maskFill));
+  }
+  if (slope && s.hasSlopes())
+    *slope = derivative;
+  if (!s.biasShape.empty())
+    x = x + bias();
+  if (!s.maskShape.empty() && !s.maskFill)
+    x = shown().select(x, number(-HUGE_VAL));
+  return x;
+}
+
+Lane ScoreFormula::expAbove(Lane score, Lane base, std::optional<Lane> rest) const {
+  Lane x = scalesLate ? score.fma(number(s.scale), -base) : score - base;
+  return exp(rest ? x - *rest : x);
+}
+
+Lane ScoreFormula::exp(Lane x) const {
+  // Below `normal` the result is arbitrary; the select at the end replaces it.
+  Lane normal = x.compare(arith::CmpFPredicate::UGE, number(x.isDouble() ? -708 : -87)), zero = number(0);
+  if (x.isDouble()) {
+    scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(x, nullptr);
+    return normal.select((parts.rest + 1.0) * parts.power(), zero);
+  }
+  // The units that multiply have nothing to spare: ln 2 is one number, off by a tenth of what rounding x leaves, and
+  // Cephes's polynomial goes on to the power itself.
+  Lane shifted = x.fma(number(1.44269504088896340736), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
+  Lane r = n.fma(number(-0.693147180559945309417), x);
+  Lane p = scalar::polynomial(
+      r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1, 1.0, 1.0});
+  return normal.select(p * shifted.bits().shiftLeft(23).asFloat(), zero);
+}
+
+ScoreFormula::Logsumexp ScoreFormula::logsumexp(Lane base, Lane total) const {
+  // Knuth's sum of two numbers: what the sum rounds away is exact.
+  Lane log = scalar::log(total), sum = base + log;
+  Lane ofLog = sum - base, rest = (base - (sum - ofLog)) + (log - ofLog);
+  return {sum, equal(total, number(0)).select(number(0), rest)};
+}
+
+Lane ScoreFormula::kept(Lane position, llvm::ArrayRef<Lane> randomWords) const {
+  Lane bits = emitPhilox(position, randomWords, uint64_t(s.dropoutId))[0];
+  return isFalse(less(bits, bits.likeInt(int64_t(s.dropThreshold()))));
+}
+
+} // namespace tcc::train

@@ -1,0 +1,118 @@
+//===- WarpAttention.h - attention by a warp's matrix unit ------*- C++ -*-===//
+//
+// What the kernels of attention for warps share. A warp owns 16 rows of a head (or 32), queries or keys, and runs
+// through the others in groups of 16. All products are of tiles of bf16 with sums in f32 (PTX ISA, mma.m16n8k16), and
+// all operands come from global memory into registers, without shared memory: which row, column or step of a tile
+// stands for which query, key or feature is free, and is chosen so that
+//   - each thread reads neighbouring features, up to 16 bytes at a time, and four threads read neighbouring bytes;
+//   - scores leave a product in the registers where the next one takes its left operand from.
+// A thread is (g, t) = (number / 4, number % 4). Of a group's 16 rows, the right operand's column g of tile j is row
+// 4·(g/2) + 2·j + g%2; so this thread's scores, columns 2t and 2t + 1 of two tiles, are those of rows 4t to 4t + 3, in
+// order. The layout follows Dao, "FlashAttention-2" (arXiv:2307.08691), in that a warp shares its rows with no other.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_KERNELS_WARPATTENTION_H
+#define TCC_KERNELS_WARPATTENTION_H
+
+#include "compiler/dialect/Indexing.h"
+#include "compiler/kernels/BlockProduct.h"
+#include "compiler/kernels/ScoreFormula.h"
+
+namespace tcc::train {
+
+/// True where warps compute this attention.
+inline bool suitsWarps(const AttentionShape &s, mlir::Type element) {
+  return element.isBF16() && suitsTiles(s.depth, s.width);
+}
+
+class WarpAttention {
+protected:
+  static constexpr int64_t kGroup = 16;   ///< rows that a step of a product sums over, or makes scores of
+  static constexpr int64_t kTileSums = 4; ///< of a thread: two neighbours of row g, two of row g + 8
+  using Values = llvm::SmallVector<mlir::Value>;
+
+  WarpAttention(LoopBuilder &loops, const AttentionShape &shape);
+
+  /// A head's rows in an operand or result.
+  struct Rows {
+    unsigned number;
+    mlir::Value base; ///< element index of row 0
+    int64_t stride, features;
+    int64_t alignment; ///< bytes that every row's address is a multiple of
+  };
+  Rows operandRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
+  Rows resultRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
+
+  /// This thread's words of a row as one side of products over features: two for each 16 of them. Zeros where `inside`,
+  /// an i1 (null: always), does not hold.
+  Values featuresOf(const Rows &rows, mlir::Value row, mlir::Value inside = nullptr);
+  /// Those of rows g and g + 8 as the left side.
+  struct Left {
+    Values lower, upper;
+  };
+  /// The sums over features of `left` and this thread's column of the right side.
+  Values multiplyFeatures(const Left &left, mlir::ValueRange right);
+
+  /// This thread's words of a group's rows as the right side of products over those rows: two for each 8 features.
+  /// `rowAt` gives row 4t + i, and an i1 that it is there (null: it is).
+  struct Row {
+    mlir::Value row, inside;
+  };
+  Values acrossRows(const Rows &rows, llvm::function_ref<Row(int64_t i)> rowAt);
+  /// sums += left·right; the sums are kTileSums for each 8 features.
+  void addRows(Values &sums, mlir::ValueRange left, mlir::ValueRange right);
+  /// A group's 8 numbers of two tiles, as the left side of products over the group's rows.
+  Values asLeft(llvm::ArrayRef<Lane> tiles);
+  /// Stores what sums of rows g, or g + 8 (`half` 1), are, in bf16.
+  void storeFeatures(const Rows &rows, mlir::Value row, int64_t half, mlir::ValueRange sums);
+
+  /// A number of a row of the scores, f32: [batch, heads, queries, 1].
+  Lane rowNumber(int operand, mlir::Value index) { return lane(loops.load(unsigned(operand), index)); }
+
+  /// Of a score: a query and a key that exist.
+  Lane score(Lane product, mlir::Value query, mlir::Value key, std::optional<Lane> *slope = nullptr);
+  /// i1: dropout keeps its weight.
+  Lane kept(mlir::Value query, mlir::Value key);
+  /// i1: the causal mask shows the key to the query.
+  Lane sees(mlir::Value query, mlir::Value key);
+  /// Keys that some query before `end` sees.
+  mlir::Value keysSeenBefore(mlir::Value end);
+  void setHead(mlir::Value newBatch, mlir::Value newHead);
+
+  Lane lane(mlir::Value value) { return Lane(numbers, value); }
+  Lane number(double value) const { return formula.number(value); }
+  Index index(mlir::Value value) { return Index(loops, value); }
+  Index index(int64_t value) { return Index(loops, value); }
+  mlir::Value compare(mlir::arith::CmpIPredicate how, mlir::Value x, mlir::Value y) {
+    return mlir::arith::CmpIOp::create(b, loc, how, x, y);
+  }
+  mlir::Value least(mlir::Value x, mlir::Value y) { return mlir::arith::MinSIOp::create(b, loc, x, y); }
+  mlir::Value most(mlir::Value x, mlir::Value y) { return mlir::arith::MaxSIOp::create(b, loc, x, y); }
+  mlir::Value zeroSum() { return number(0); }
+  /// Row `i` of a thread's four of a group.
+  Index ofThread(mlir::Value groupFirst, int64_t i) { return index(groupFirst) + fourth * 4 + i; }
+  /// The row that is this thread's column of tile `j`.
+  Index ofColumn(mlir::Value groupFirst, int64_t j) { return index(groupFirst) + columnRow + 2 * j; }
+
+  LoopBuilder &loops;
+  mlir::OpBuilder &b;
+  mlir::Location loc;
+  const AttentionShape &s;
+  LaneArithmetic numbers;
+  ScoreFormula formula;
+  Index eighth, fourth; ///< g and t
+  Index columnRow;      ///< 4·(g/2) + g%2
+  mlir::Value batch, head, keyHead;
+  Index queryBase; ///< number of this head's first query among those of all heads
+
+private:
+  Rows rowsOf(int number, const StridedLayout &layout, mlir::Value ofBatch, mlir::Value ofHead, int64_t features) const;
+  /// Element (batch, head, query, key) of a bias or mask.
+  mlir::Value termAt(llvm::ArrayRef<int64_t> shape, mlir::Value query, mlir::Value key);
+
+  llvm::SmallVector<Lane> randomWords;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_KERNELS_WARPATTENTION_H

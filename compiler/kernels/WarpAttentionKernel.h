@@ -1,0 +1,17 @@
+//===- WarpAttentionKernel.h - attention and its gradient for warps -*- C++ -*-===//
+#ifndef TCC_KERNELS_WARPATTENTIONKERNEL_H
+#define TCC_KERNELS_WARPATTENTIONKERNEL_H
+
+#include "compiler/dialect/Attention.h"
+
+namespace tcc::train {
+
+/// Tiles of these ops where warps compute them; 0 where a thread does (LoopKernel::getWarpTileCount).
+int64_t warpTilesOf(AttentionOp op);
+int64_t warpTilesOf(AttentionGradOp op);
+void emitWarpAttention(AttentionOp op, LoopBuilder &loops, mlir::Value tile);
+void emitWarpAttentionGrad(AttentionGradOp op, LoopBuilder &loops, mlir::Value tile);
+
+} // namespace tcc::train
+
+#endif // TCC_KERNELS_WARPATTENTIONKERNEL_H
