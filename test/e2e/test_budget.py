@@ -24,20 +24,23 @@ TURNS, STEPS = 7, 12                     # of measuring; the first steps of each
 ROWS = []
 
 
-class Budget(EndToEnd):
+class BudgetChecks(EndToEnd):
+    """What holds of budgets on every target."""
+    target, device, env = [], [], {}                # words for tcc and trun, variables for trun
+
     def points(self, name):
         """(resident bytes, points of the training step) as tcc frontier says."""
         model, recipe, _, _ = case(name)
-        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--entry", "train", "--json").out)
+        frontier = json.loads(self.succeed("tcc", "frontier", model, "--recipe", recipe, "--entry", "train", *self.target, "--json").out)
         self.assertEqual(set(frontier["programs"]), {"step"})
         return frontier["resident_bytes"], frontier["programs"]["step"]["points"]
 
-    def test_budgets_from_least_to_most(self):
+    def check_models(self, names, least_recomputed):
         recomputed = 0
-        for name in CASES if ALL else CASES[:3]:
+        for name in names:
             with self.subTest(case=name):
                 recomputed += self.check_budgets(name)
-        self.assertGreaterEqual(recomputed, 6 if ALL else 2, "most models can be made smaller by recomputing")
+        self.assertGreaterEqual(recomputed, least_recomputed, "most models can be made smaller by recomputing")
 
     def check_budgets(self, name):
         model, recipe, data, _ = case(name)
@@ -51,7 +54,8 @@ class Budget(EndToEnd):
         budgets = sorted({int(b) for b in np.linspace(least, most, BUDGETS)})
         previous, runs, plans = None, {}, {}
         for budget in budgets:
-            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--memory-budget", budget, plan=f"{name}-{budget}.tplan")
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", *self.target, "--memory-budget", budget,
+                                plan=f"{name}-{budget}.tplan")
             report = self.report(plan)
             memory, cost = report["memory"], report["recompute"]["extra_cost_fraction"]
             taken = memory["arena_bytes"] + memory["resident_bytes"]
@@ -93,9 +97,14 @@ class Budget(EndToEnd):
         self.assertLessEqual(worst, spread, f"{name}: a plan that costs less is slower: {seconds}")
 
     def results(self, plan, data, out):
-        run = self.train(plan, data, "--no-release", out=out, steps=3)
+        run = self.train(plan, data, "--no-release", *self.device, out=out, steps=3, env=self.env)
         weights = self.weights(run, f"{out}.safetensors")
         return [line["loss"] for line in metrics(run)[0]], weights
+
+
+class Budget(BudgetChecks):
+    def test_budgets_from_least_to_most(self):
+        self.check_models(CASES if ALL else CASES[:3], 6 if ALL else 2)
 
     def test_a_budget_that_nothing_meets_names_the_least_and_what_forces_it(self):
         model, recipe, _, _ = case("nano-gpt")
