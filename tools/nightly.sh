@@ -6,7 +6,8 @@
 #   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and what earlier nights found
 #   plans     thousands of mutated plans, each that is accepted run between guard pages
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
-#   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks
+#   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
+#             budgets of eight of them
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
@@ -89,7 +90,8 @@ stage_emulation() {
   tools/build.sh tcc trun cuda-stand-in &&
     LD_LIBRARY_PATH=build/emulation TCC_EMULATION_MODE=fast TCC_CACHE_DIR= $python test/e2e/test_op_cases.py --bin build/bin \
       --target cuda:sm_90 --device cuda --values &&
-    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all &&
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all
 }
 
 stage_levels() {

@@ -132,6 +132,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   }
   if (!laneParallel) {
     space.laneBlock = laneExtent;
+    if (model.warps() && space.lanes > 1)
+      space.lanes = model.threadsOfRow(rows, laneExtent);
   } else if (!space.levels.empty()) {
     int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
     int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);

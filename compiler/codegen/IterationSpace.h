@@ -9,7 +9,7 @@
 //   lanes are parallel      for row, lane block: for level: for reduced: for lanes: accumulate; outputs
 //
 // In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
-// in memory order. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands of
+// in memory order. Where few rows are long, a block of several warps reduces a row. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands of
 // warps to feed, and its caches, not its prefetchers, make up for the order.
 //
 // The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
@@ -32,7 +32,7 @@ struct IterationSpace {
   /// Staged reductions by level: level i needs only levels below i.
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> levels;
   unsigned laneDim = 0;
-  int64_t lanes = 1;     ///< elements per vector, or per warp
+  int64_t lanes = 1;     ///< elements per vector, per warp, or per block of warps
   int64_t laneBlock = 1; ///< lanes' extent that one unit covers
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;

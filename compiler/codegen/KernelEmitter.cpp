@@ -207,11 +207,14 @@ private:
 KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   KernelWork work;
   train::LoopKernel loops = fused.getLoopKernel();
+  int64_t lanes = model.vectorLanes;
   if (loops) {
     work.tiles = loops.getTileCount();
   } else {
     Scratch scratch(fused);
-    work.tiles = analyzeIterationSpace(scratch.copy, model).tiles();
+    IterationSpace space = analyzeIterationSpace(scratch.copy, model);
+    work.tiles = space.tiles();
+    lanes = std::max(lanes, space.lanes);
   }
   if (!model.warps())
     return work;
@@ -220,8 +223,9 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   bool alone = warpTiles == 0 && loops; // one thread takes a tile
   if (!alone)
     work.tiles = warpTiles;
-  work.tileThreads = alone ? 1 : plan::kWarpThreads;
-  work.gridThreads = uint32_t(alone ? grid.loopBlockThreads : grid.blockThreads);
+  work.tileThreads = alone ? 1 : uint32_t(lanes);
+  // Several warps that share a tile are a block, whose barriers they meet at.
+  work.gridThreads = alone ? uint32_t(grid.loopBlockThreads) : lanes > plan::kWarpThreads ? work.tileThreads : uint32_t(grid.blockThreads);
   int64_t most = alone && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
   int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));

@@ -17,8 +17,11 @@ namespace {
 /// of ten million elements is 300 additions deep instead of 300,000.
 constexpr int64_t kLongestRun = 128;
 
+constexpr int64_t kWarp = 32; ///< threads
+
 /// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes are
-/// the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles.
+/// the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles; in a block of several
+/// warps, then through shared memory.
 class Nest {
 public:
   Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs, Value thread)
@@ -320,9 +323,9 @@ private:
     OpBuilder &b = emitter.builder;
     if (thread) {
       Value value = vector;
-      for (int64_t half = space.lanes / 2; half >= 1; half /= 2)
+      for (int64_t half = std::min(space.lanes, kWarp) / 2; half >= 1; half /= 2)
         value = cast<train::Reducible>(op).emitCombine(emitter, value, shuffleDown(b, emitter.loc, value, half));
-      return shuffleFromFirst(b, emitter.loc, value);
+      return space.lanes > kWarp ? combineWarps(op, value) : shuffleFromFirst(b, emitter.loc, value);
     }
     for (int64_t half = space.lanes / 2; half >= 1; half /= 2) {
       SmallVector<int32_t> low(half), high(half);
@@ -341,6 +344,30 @@ private:
       });
     }
     return vector;
+  }
+
+  /// Combines the values of the first threads of a block's warps, in their order; every thread gets the result.
+  Value combineWarps(Operation *op, Value value) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    Type type = value.getType();
+    Value memory = sharedMemory(b, loc, space.lanes / kWarp);
+    auto at = [&](Value number) -> Value {
+      return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{number});
+    };
+    Value lane = arith::RemUIOp::create(b, loc, thread, emitter.i64(kWarp));
+    when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, lane, emitter.i64(0)), {}, [&] {
+      LLVM::StoreOp::create(b, loc, value, at(arith::DivUIOp::create(b, loc, thread, emitter.i64(kWarp))));
+      return SmallVector<Value>();
+    });
+    meetBlock(b, loc);
+    Value sum;
+    for (int64_t warp = 0; warp < space.lanes / kWarp; ++warp) {
+      Value next = LLVM::LoadOp::create(b, loc, type, at(emitter.i64(warp)));
+      sum = sum ? cast<train::Reducible>(op).emitCombine(emitter, sum, next) : next;
+    }
+    meetBlock(b, loc); // before the next reduction writes there
+    return sum;
   }
 
   void setRow(Operation *op, Value value) {
@@ -553,7 +580,7 @@ private:
   const IterationSpace &space;
   ElementEmitter &emitter;
   ArrayRef<Memory> outputs;
-  Value thread; ///< this thread's number in its warp (i64); null where lanes are those of vectors
+  Value thread; ///< this thread's number in its warp or block (i64); null where lanes are those of vectors
   SmallVector<Coord> coords;
   ArrayRef<Operation *> current; ///< the reductions whose level is walked
   BlockSums *blockSums = nullptr; ///< where they are, if not in registers

@@ -93,6 +93,33 @@ Value halvesOf(OpBuilder &b, Location loc, Value first, Value second, bool upper
       .getResult(0);
 }
 
+void meetBlock(OpBuilder &b, Location loc) {
+  LLVM::CallIntrinsicOp::create(b, loc, b.getStringAttr("llvm.nvvm.barrier.cta.sync.aligned.all"),
+                                ValueRange{word(b, loc, 0)});
+}
+
+Value sharedMemory(OpBuilder &b, Location loc, int64_t count) {
+  constexpr unsigned kShared = 3; // of LLVM's NVPTX back end
+  constexpr int64_t kBytes = 8;   // of the largest scalar
+  auto kernel = b.getInsertionBlock()->getParentOp()->getParentOfType<LLVM::LLVMFuncOp>();
+  if (!kernel)
+    kernel = cast<LLVM::LLVMFuncOp>(b.getInsertionBlock()->getParentOp());
+  auto module = kernel->getParentOfType<ModuleOp>();
+  const std::string name = (kernel.getName() + "_shared").str();
+  auto words = LLVM::LLVMArrayType::get(b.getI8Type(), uint64_t(count * kBytes));
+  auto global = module.lookupSymbol<LLVM::GlobalOp>(name);
+  if (!global) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPoint(kernel);
+    global = LLVM::GlobalOp::create(b, loc, words, /*isConstant=*/false, LLVM::Linkage::Internal, name, Attribute(),
+                                    /*alignment=*/kBytes, kShared);
+    Block *init = b.createBlock(&global.getInitializerRegion());
+    b.setInsertionPointToStart(init);
+    LLVM::ReturnOp::create(b, loc, LLVM::UndefOp::create(b, loc, words).getResult());
+  }
+  return LLVM::AddressOfOp::create(b, loc, global);
+}
+
 Value specialRegister(OpBuilder &b, Location loc, StringRef name) {
   Value number = LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(),
                                                b.getStringAttr("llvm.nvvm.read.ptx.sreg." + name), ValueRange())

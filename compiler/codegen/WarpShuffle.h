@@ -30,6 +30,13 @@ mlir::Value roundToWord(mlir::OpBuilder &builder, mlir::Location loc, mlir::Valu
 /// The upper, or lower, halves of two i32 as one, the first one's below.
 mlir::Value halvesOf(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value first, mlir::Value second, bool upper);
 
+/// Waits for all threads of the block, and orders their accesses to shared memory (PTX ISA, barrier).
+void meetBlock(mlir::OpBuilder &builder, mlir::Location loc);
+
+/// Memory of the block for `count` scalars of any type, the same wherever a kernel asks: its threads must meet between two
+/// uses.
+mlir::Value sharedMemory(mlir::OpBuilder &builder, mlir::Location loc, int64_t count);
+
 /// A special register of 32 bits ("tid.x", "ctaid.x", "ntid.x", "nctaid.x") as an i64.
 mlir::Value specialRegister(mlir::OpBuilder &builder, mlir::Location loc, llvm::StringRef name);
 

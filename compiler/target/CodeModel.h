@@ -17,9 +17,11 @@ enum class Lanes {
   Warps,  ///< the threads of a warp, in kernels of a GPU: code for one thread, scalars
 };
 
-/// Grids of kernels for warps. They decide speed and scratch, no result.
+/// Grids of kernels for warps. They decide speed and scratch; those of rows are part of a reduction's tree.
 struct GridModel {
   int64_t blockThreads = 128, mostBlocks = 2048;
+  int64_t rowThreads = 512;      ///< at most, of a block that reduces a row together
+  int64_t rowThreadElements = 8; ///< at least, of a row that a block's thread adds up
   int64_t loopBlockThreads = 32; ///< where a thread takes a tile: loops that an op writes itself
   int64_t scratchThreads = 1024; ///< at most, where each has scratch
 };
@@ -35,13 +37,25 @@ struct CodeModel {
   GridModel grid = {};
 
   bool warps() const { return lanes == Lanes::Warps; }
+  /// Threads that reduce one of so many rows together: a warp, or as many as keep a card busy while each has some of the
+  /// row's elements to add. Without warps, the lanes of a vector.
+  int64_t threadsOfRow(int64_t rows, int64_t elements) const {
+    int64_t threads = vectorLanes;
+    while (warps() && 2 * threads <= grid.rowThreads && 2 * threads * rows <= grid.blockThreads * grid.mostBlocks &&
+           elements >= 2 * threads * grid.rowThreadElements)
+      threads *= 2;
+    return threads;
+  }
   /// Elements of the vectors in loops that an op writes itself, which one thread runs.
   int64_t threadLanes() const { return warps() ? 4 : vectorLanes; }
 
   /// All of it, for caches of generated code.
   std::string key() const {
     return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
-           (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) : "") + (multipliesPairs ? "/pairs" : "");
+           (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
+                          std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
+                          std::to_string(grid.rowThreadElements)
+                    : "") + (multipliesPairs ? "/pairs" : "");
   }
 };
 

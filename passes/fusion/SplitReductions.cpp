@@ -75,8 +75,10 @@ private:
 
 class Splitter {
 public:
-  Splitter(FusedOp fused, int64_t units, int64_t lanes, int64_t length)
-      : fused(fused), block(fused.getBody().front()), units(units), lanes(lanes), length(length) {}
+  /// `code`: what kernels are generated for; null: warps.
+  Splitter(FusedOp fused, int64_t units, const target::CodeModel *code, int64_t length)
+      : fused(fused), block(fused.getBody().front()), units(units), code(code), lanes(code ? code->vectorLanes : 32),
+        length(length) {}
 
   /// The third kernel, whose reductions may be cut, too; null if there is none.
   FusedOp run() {
@@ -131,6 +133,9 @@ private:
     int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
     if (rows <= 0 || steps <= 0)
       return false;
+    // A block of several warps may reduce such a row.
+    if (code && llvm::is_contained(dims, lane))
+      rows *= code->threadsOfRow(rows, full[size_t(lane)]) / lanes;
     int64_t most = std::min(units / rows, steps / length);
     parts = 1;
     for (int64_t dim : dims)
@@ -337,7 +342,9 @@ private:
 
   FusedOp fused;
   Block &block;
-  int64_t units, lanes, length;
+  int64_t units;
+  const target::CodeModel *code;
+  int64_t lanes, length;
   SmallVector<ReduceOp> reductions;
   Extents full, dims;
   int64_t cut = 0, parts = 1;
@@ -355,12 +362,11 @@ struct SplitReductions : impl::SplitReductionsPassBase<SplitReductions> {
     int64_t wanted = units ? int64_t(units) : target ? target->capabilities().reductionUnits : 0;
     if (!function->hasAttr(names::kEntry) || !wanted)
       return;
-    constexpr int64_t usualLanes = 32;
-    const int64_t lanes = target ? target->code().vectorLanes : usualLanes;
+    const target::CodeModel *code = target ? &target->code() : nullptr;
     SmallVector<FusedOp> kernels(function.getBody().front().getOps<FusedOp>());
     for (FusedOp fused : kernels)
       while (fused)
-        fused = Splitter(fused, wanted, lanes, length).run();
+        fused = Splitter(fused, wanted, code, length).run();
   }
 };
 

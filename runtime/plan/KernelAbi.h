@@ -5,8 +5,8 @@
 // captured once.
 //
 // A kernel in PTX (CodeObject::PTX) is an entry `symbol(pointer 0, pointer 1, ..., i64 tiles, pointer scratch)` of
-// global addresses. It runs on a one-dimensional grid whose size changes no result: groups of `tile_threads` threads
-// take tiles in strides of all groups. With scratch, thread t of the grid has the slot of that number, and a thread
+// global addresses. It runs on a one-dimensional grid whose number of blocks changes no result: groups of `tile_threads`
+// threads take tiles in strides of all groups. A group of more than a warp is a block. With scratch, thread t of the grid has the slot of that number, and a thread
 // without a tile touches none.
 //
 //===----------------------------------------------------------------------===//
@@ -27,7 +27,7 @@ inline constexpr uint32_t kPlanFormatVersion = 10;
 /// this worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.
 using KernelFunction = void (*)(void *const *pointers, int64_t tileBegin, int64_t tileEnd, void *scratch);
 
-/// Threads of a warp: a tile belongs to one warp, or to one thread.
+/// Threads of a warp: a tile belongs to a warp, to a block of several, or to one thread.
 inline constexpr uint32_t kWarpThreads = 32;
 
 /// What CUDA allows on every architecture: threads of a block, blocks of a grid along x, parameters of a kernel.

@@ -21,7 +21,8 @@ void verifyFormat(const Plan &plan, int index, Reporter &report) {
     report("code object {}: it was made for '{}', the plan is for {}", index, code.processor(), plan.target());
   for (const KernelSignature &signature : code.kernels()) {
     uint32_t threads = signature.tile_threads();
-    if (forCuda ? threads != 1 && threads != kWarpThreads : threads != 0)
+    const bool shared = threads >= kWarpThreads && threads <= kMostBlockThreads && threads % kWarpThreads == 0;
+    if (forCuda ? threads != 1 && !shared : threads != 0)
       report("code object {}, kernel '{}': {} threads share a tile, which {} has none of", index, signature.symbol(),
              threads, CodeObject::Format_Name(code.format()));
   }
@@ -45,6 +46,9 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
          grid.threads(), kMostGridBlocks, kWarpThreads, kMostBlockThreads);
     return;
   }
+  if (signature.tile_threads() > kWarpThreads && signature.tile_threads() != grid.threads())
+    fail("{} threads of kernel '{}' share a tile, its blocks have {}", signature.tile_threads(), kernel.symbol(),
+         grid.threads());
   // The slot of a thread is that of its number in the grid; one without a tile has none.
   if (signature.scratch_bytes() == 0)
     return;

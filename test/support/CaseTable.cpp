@@ -142,6 +142,12 @@ void addReductions(Table &t) {
       t.add({std::string("reduce_") + kind + "_" + label(s.from) + "_to_" + label(s.to), "(%x: " + tensor(s.from) + ") -> " + tensor(s.to),
              std::string("%r = train.reduce ") + kind + " %x " + s.dims + " : " + tensor(s.from) + " -> " + tensor(s.to), Types::All,
              {{-3, 3}}, "%r", true, 4});
+  // Rows that a block of warps of a card shares; their length has no divisor.
+  for (const char *kind : {"sum", "max"})
+    t.add({std::string("reduce_") + kind + "_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1x$T>",
+           std::string("%r = train.reduce ") + kind + " %x [1] : tensor<3x1031x$T> -> tensor<3x1x$T>", Types::All, {{-3, 3}}, "%r", false, 64});
+  t.add({"softmax_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1031x$T>", "%r = train.softmax %x dim = 1 : tensor<3x1031x$T>", Types::Floats,
+         {{-3, 3}}, "%r", false, 64});
   for (const char *options : {"", "{smallest = true}", "{last = true}", "{smallest = true, last = true}"})
     for (Shape s : {Shape{"3x17x", "1", "3x1x"}, {"9x5x", "0", "1x5x"}})
       t.add({"argmax_" + label(s.from) + (std::string(options).find("smallest") != std::string::npos ? "_smallest" : "") +

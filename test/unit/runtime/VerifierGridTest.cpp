@@ -173,6 +173,9 @@ TEST(VerifierGrid, CodeOfAnotherKind) {
   bind(plan);
   expectProblem(plan, {"code object 0", "'sm_80'", "cuda:sm_90"});
   plan = makeCudaPlan();
+  code(plan).mutable_kernels(0)->set_tile_threads(96);
+  bind(plan);
+  expectProblem(plan, {"96 threads of kernel", "share a tile, its blocks have 64"});
   code(plan).mutable_kernels(0)->set_tile_threads(7);
   bind(plan);
   expectProblem(plan, {"code object 0", "7 threads share a tile"});
