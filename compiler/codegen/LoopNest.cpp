@@ -19,6 +19,10 @@ constexpr int64_t kLongestRun = 128;
 
 constexpr int64_t kWarp = 32; ///< threads
 
+/// Rounds of a warp that are written one after another, without a loop: a thread's loads are then in flight together, and
+/// a row that several levels walk stays in registers. No more than registers hold: elements of a row, and operations.
+constexpr int64_t kStraightRounds = 32, kStraightLoads = 96, kStraightOperations = 4096;
+
 /// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes are
 /// the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles; in a block of several
 /// warps, then through shared memory.
@@ -164,6 +168,9 @@ private:
     };
     if (!single)
       carried = from(start, mainEnd, carried);
+    else if (isStraight())
+      for (int64_t round = 0; round < extent / lanes; ++round)
+        carried = at(emitter.i64(round * lanes), carried, nullptr);
     else if (extent >= lanes)
       carried = inRuns(extent / lanes, kLongestRun, carried, [&](Value first, Value last, SmallVector<Value> values) {
         return from(times(first, lanes), times(last, lanes), values);
@@ -198,13 +205,32 @@ private:
     emitTail({});
   }
 
-  /// All are computed before the first is stored: one may overwrite another's operand.
-  void storeOutputs(function_ref<bool(unsigned)> wanted) {
-    SmallVector<std::pair<unsigned, Value>> elements;
+  /// Does a thread's part of a row, over which nothing else is looped, fit into registers?
+  bool isStraight() {
+    if (!thread || space.laneBlocks() != 1)
+      return false;
+    for (auto [dim, extent] : llvm::enumerate(space.dims))
+      if (space.reduced[dim] && dim != space.laneDim && extent != 1)
+        return false;
+    int64_t rounds = space.dims[space.laneDim] / space.lanes, operations = 0, loads = 0;
+    for (Operation &op : fused.getBody().front())
+      operations += int64_t(op.getNumResults());
+    for (BlockArgument operand : fused.getBody().front().getArguments())
+      loads += cast<RankedTensorType>(operand.getType()).getShape() == ArrayRef<int64_t>(space.dims);
+    return rounds <= kStraightRounds && rounds * loads <= kStraightLoads && rounds * operations <= kStraightOperations;
+  }
+
+  using Elements = SmallVector<std::pair<unsigned, Value>>;
+  Elements computeOutputs(function_ref<bool(unsigned)> wanted) {
+    Elements elements;
     for (auto [index, value] : llvm::enumerate(yielded()))
       if (wanted(index))
         elements.push_back({unsigned(index), emitter.get(value, coordsFor(value))});
-    for (auto [index, element] : elements)
+    return elements;
+  }
+  /// All are computed before the first is stored: one may overwrite another's operand.
+  void storeOutputs(function_ref<bool(unsigned)> wanted) {
+    for (auto [index, element] : computeOutputs(wanted))
       emitter.store(outputs[index], coordsFor(yielded()[index]), element);
   }
 
@@ -223,6 +249,43 @@ private:
   }
 
   void emitElementwise(Value start) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    const int64_t block = space.laneBlock, extent = space.dims[space.laneDim];
+    if (!thread || space.lanes == 1 || block % space.lanes || block / space.lanes > kStraightRounds)
+      return emitElementwiseLoop(start);
+    if (extent % block == 0)
+      return emitStraight(start);
+    // The last block of a row is shorter.
+    Value end = arith::AddIOp::create(b, loc, start, emitter.i64(block));
+    Value whole = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sle, end, emitter.i64(extent));
+    auto branch = scf::IfOp::create(b, loc, whole, /*withElse=*/true);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    emitter.withLanes(1, nullptr, [&] { emitStraight(start); });
+    b.setInsertionPointToStart(branch.elseBlock());
+    emitter.withLanes(1, nullptr, [&] { emitElementwiseLoop(start); });
+  }
+
+  /// A whole block of a warp: everything is loaded before the first element is stored, so that loads are in flight
+  /// together even where a result may overwrite an operand.
+  void emitStraight(Value start) {
+    SmallVector<Elements> rounds;
+    auto eachRound = [&](function_ref<void(int64_t)> body) {
+      for (int64_t round = 0; round < space.laneBlock / space.lanes; ++round) {
+        Value position = arith::AddIOp::create(emitter.builder, emitter.loc, start, emitter.i64(round * space.lanes));
+        coords[space.laneDim] = lanesAt(position);
+        body(round);
+      }
+    };
+    eachRound([&](int64_t) { rounds.push_back(computeOutputs([](unsigned) { return true; })); });
+    eachRound([&](int64_t round) {
+      for (auto [index, element] : rounds[size_t(round)])
+        emitter.store(outputs[index], coordsFor(yielded()[index]), element);
+    });
+  }
+
+  void emitElementwiseLoop(Value start) {
     SmallVector<Value> none;
     overLanes(start, none, [&](ValueRange, Value) {
       storeOutputs([](unsigned) { return true; });
