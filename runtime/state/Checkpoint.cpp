@@ -220,9 +220,13 @@ static ManifestTensor wholeTensor(const std::string &name, const plan::TensorTyp
 }
 
 std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &plan, Device &device,
-                                                               std::span<const HostState> hostState) {
+                                                              std::span<const HostState> hostState,
+                                                              std::span<const int> replaced) {
   std::vector<CheckpointTensor> tensors;
-  for (auto [index, role] : checkpointedVariables(plan)) {
+  std::vector<CheckpointedVariable> variables = checkpointedVariables(plan);
+  for (int index : replaced)
+    variables.push_back({index, TensorRole::Buffer});
+  for (auto [index, role] : variables) {
     Place place = Place::variable(static_cast<uint32_t>(index));
     tensors.push_back({{plan.variables(index).name(), plan.variables(index).type(),
                         [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
@@ -382,11 +386,31 @@ static Status copyToDevice(const Checkpoint &checkpoint, const plan::Plan &plan,
   return Status();
 }
 
-Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device) {
+/// Frozen values that training does not change, and that the checkpoint holds because the run began with others than
+/// the plan's.
+static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &checkpoint, const plan::Plan &plan) {
+  std::vector<bool> written = writtenVariables(plan);
+  std::vector<CheckpointedVariable> result;
+  for (int i = 0; i < plan.variables_size(); ++i)
+    if (plan.variables(i).role() == plan::FROZEN && !written[static_cast<size_t>(i)])
+      if (const ManifestTensor *tensor = checkpoint.find(plan.variables(i).name());
+          tensor && tensor->role == TensorRole::Buffer)
+        result.push_back({i, TensorRole::Buffer});
+  return result;
+}
+
+Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
+                               std::vector<int> *replaced) {
   NameList missing, unexpected, different;
   std::vector<std::pair<int, const ManifestTensor *>> found;
   std::map<std::string, TensorRole> wanted;
-  for (auto [index, role] : checkpointedVariables(plan)) {
+  std::vector<CheckpointedVariable> variables = checkpointedVariables(plan);
+  for (auto [index, role] : replacedVariables(checkpoint, plan)) {
+    variables.push_back({index, role});
+    if (replaced)
+      replaced->push_back(index);
+  }
+  for (auto [index, role] : variables) {
     if (role == TensorRole::Ema)
       continue;
     const plan::Variable &variable = plan.variables(index);

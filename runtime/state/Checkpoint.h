@@ -76,9 +76,10 @@ struct HostState {
 struct CheckpointTensor : StreamedValue {
   TensorRole role;
 };
-/// All state, in the order of the file.
+/// All state, in the order of the file. `replaced`: frozen variables whose values are not the plan's (WeightsFit).
 std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &device,
-                                                std::span<const HostState> hostState = {});
+                                                std::span<const HostState> hostState = {},
+                                                std::span<const int> replaced = {});
 
 /// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step. Returns the
 /// bytes of its files. Error: with the exit status of the tensor whose stream failed.
@@ -108,9 +109,10 @@ struct CheckpointedVariable {
 };
 std::vector<CheckpointedVariable> checkpointedVariables(const plan::Plan &plan);
 
-/// Copies all state but averages (WeightAverages.h) into the device's variables. Error: the checkpoint lacks a tensor of the plan, has one that the
-/// plan lacks, or one has another type or role; all of them are listed, and nothing is copied.
-Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device);
+/// Copies all state but averages (WeightAverages.h) into the device's variables. Error: the checkpoint lacks a tensor
+/// of the plan, has one that the plan lacks, or one has another type or role; all of them are listed, and nothing is
+/// copied. `replaced` gets the frozen variables that the checkpoint has values for.
+Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, std::vector<int> *replaced = nullptr);
 
 /// The values of trained parameters: as the last update left them, or their averages.
 enum class WeightSet { Last, Averages };

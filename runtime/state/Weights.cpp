@@ -220,6 +220,11 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &d
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                        fit.complete() ? "" : ": " + fit.text());
   for (auto [index, tensor] : found)
+    if (const plan::Variable &variable = plan.variables(index);
+        variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
+        plan::hashBytes(tensor->bytes.data(), tensor->bytes.size()) != initialIdentity(plan, variable))
+      fit.replaced.push_back(index);
+  for (auto [index, tensor] : found)
     if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, tensor->bytes); !status.ok())
       return status;
   return fit;

@@ -51,6 +51,7 @@ struct WeightsFit {
   NameList missing;    ///< values that training starts from and the weights lack; they keep the model's own
   NameList unexpected; ///< weights that the model has no value for
   NameList different;  ///< of another type or shape; frozen in a run with another value
+  std::vector<int> replaced; ///< frozen variables, written by no entry, that got another value than the plan's
   NameList kept;       ///< other frozen values that a file lacks; they keep the model's own, which is no fault
 
   bool complete() const { return missing.empty() && unexpected.empty() && different.empty(); }

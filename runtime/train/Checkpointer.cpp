@@ -7,10 +7,11 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
-                           const WeightAverages *averages, SignalWatch &signals, const CheckpointRules &rules,
-                           double now, CheckpointHearers hearers)
-    : run(std::move(run)), record(record), plan(plan), device(device), averages(averages), signals(signals),
-      policy(rules, now), finite(plan, device), hearers(std::move(hearers)), writer(rules.stagingBytes) {}
+                           const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
+                           const CheckpointRules &rules, double now, CheckpointHearers hearers)
+    : run(std::move(run)), record(record), plan(plan), device(device), averages(averages),
+      replaced(std::move(replaced)), signals(signals), policy(rules, now), finite(plan, device),
+      hearers(std::move(hearers)), writer(rules.stagingBytes) {}
 
 std::string Checkpointer::pathOf(uint64_t step) const { return fmt::format("{}/checkpoints/step-{}", run, step); }
 
@@ -43,7 +44,8 @@ Status Checkpointer::begin(const TrainingPosition &position) {
   };
   policy.begun(monotonicSeconds());
   writer.start(position.step,
-               checkpointTensors(plan, device, averages ? std::span(averages->hostState()) : std::span<const HostState>()),
+               checkpointTensors(plan, device,
+                                 averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced),
                std::move(write));
   return poll();
 }

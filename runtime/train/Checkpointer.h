@@ -27,10 +27,10 @@ struct CheckpointHearers {
 
 class Checkpointer {
 public:
-  /// `averages`: of train.ema, or null.
+  /// `averages`: of train.ema, or null. `replaced`: Session::replaced.
   Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
-               const WeightAverages *averages, SignalWatch &signals, const CheckpointRules &rules, double now,
-               CheckpointHearers hearers);
+               const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
+               const CheckpointRules &rules, double now, CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
 
@@ -68,6 +68,7 @@ private:
   const plan::Plan &plan;
   Device &device;
   const WeightAverages *averages;
+  std::vector<int> replaced;
   SignalWatch &signals;
   CheckpointPolicy policy;
   FiniteState finite;

@@ -129,7 +129,7 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   auto reader = plan::PlanReader::open(options.planPath);
   if (!reader)
     return reader.status();
-  Session session{reader.take(), {}, {}, nullptr, {}};
+  Session session{reader.take(), {}, {}, nullptr};
   session.reader.setFolder(options.planFolder);
   if (Status status = selectTarget(session, options); !status.ok())
     return status;

@@ -30,7 +30,9 @@ struct Session {
   plan::Training training;
   plan::DataSettings data;
   std::unique_ptr<Device> device;
-  std::vector<std::string> notes; ///< which target and variant of the plan were taken, where it has several; why fewer workers run than might
+  std::vector<int> replaced = {}; ///< frozen variables that --init or a checkpoint gave another value than the plan's
+  std::vector<std::string> notes =
+      {}; ///< which target and variant of the plan were taken, where it has several; why fewer workers run than might
 
   const plan::Plan &plan() const { return reader.plan(); }
   /// False: the device checks entries without running them, so that no number means anything.

@@ -34,16 +34,17 @@ static CheckpointRules rulesOf(const plan::Checkpoints &given, std::optional<uin
 Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prepared, SignalWatch &signals,
                  Recorder opened)
     : session(session), options(options), run(std::move(prepared)), signals(signals), recorder(std::move(opened)),
-      checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), signals,
-                  rulesOf(session.training.checkpoints(), options.checkpointEvery,
-                          session.computes() ? hostMemoryOf(session.plan(), session.training, session.data).staging : 0),
-                  monotonicSeconds(),
-                  {[this](const std::string &text) { progress().note("warning: " + text); },
-                   [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
-                   [this](const CheckpointWriter::Result &result) {
-                     warned = false;
-                     recorder.checkpoint(result);
-                   }}) {
+      checkpoints(
+          run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced, signals,
+          rulesOf(session.training.checkpoints(), options.checkpointEvery,
+                  session.computes() ? hostMemoryOf(session.plan(), session.training, session.data).staging : 0),
+          monotonicSeconds(),
+          {[this](const std::string &text) { progress().note("warning: " + text); },
+           [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
+           [this](const CheckpointWriter::Result &result) {
+             warned = false;
+             recorder.checkpoint(result);
+           }}) {
   if (!options.trace.empty()) {
     track = &trace.emplace().track("training");
     run.batches->traceTo(&*trace, track);

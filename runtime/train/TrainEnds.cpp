@@ -5,6 +5,7 @@
 #include "runtime/train/Trainer.h"
 #include "support/AtomicFile.h"
 
+#include <algorithm>
 #include <cmath>
 
 using namespace tcc;
@@ -99,7 +100,9 @@ Status Trainer::release() {
   std::vector<bool> written = writtenVariables(session.plan());
   TrainedValues trained;
   trained.has = [&](const plan::Variable &variable) {
-    return variable.role() == plan::PARAMETER || written[static_cast<size_t>(byName[variable.name()])];
+    const int index = byName[variable.name()];
+    return variable.role() == plan::PARAMETER || written[static_cast<size_t>(index)] ||
+           std::find(session.replaced.begin(), session.replaced.end(), index) != session.replaced.end();
   };
   trained.stream = [&](const plan::Variable &variable, const ByteSink &sink) {
     return session.device->readPieces(Place::variable(static_cast<uint32_t>(byName[variable.name()])), sink);

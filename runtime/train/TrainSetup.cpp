@@ -136,6 +136,7 @@ private:
                            options.initPartial ? WeightsRule::WhatFits : WeightsRule::Strict);
     if (!fit)
       return fit.status();
+    session.replaced = fit->replaced;
     if (!fit->text().empty())
       result.notes.push_back(
           fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
@@ -155,7 +156,8 @@ private:
         return Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
                                   position.shuffle ? "" : "not "),
                       kExitUsage);
-      if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device); !status.ok())
+      if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced);
+          !status.ok())
         return status;
     } else {
       position.seed = options.seed.value_or(session.training.seed());

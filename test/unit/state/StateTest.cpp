@@ -155,6 +155,29 @@ TEST_F(State, InitialWeightsByName) {
   expectError(load(many), {"'extra0'", "and 92 more"});
 }
 
+TEST_F(State, FrozenWeightsThatAreGivenStayWithTheRun) {
+  auto session = openSession({plan, "cpu", 1, {}});
+  ASSERT_TRUE(session.ok());
+  std::vector<float> w = {7, 8, 9}, frozen = {1, 2};
+  ASSERT_TRUE(writeSafetensors(at("w.safetensors"),
+                               {tensorOf("w", plan::F32, {3}, w), tensorOf("frozen", plan::F32, {2}, frozen)})
+                  .ok());
+  auto loaded = loadWeights(session->plan(), *session->device, at("w.safetensors"), WeightsRule::Strict);
+  ASSERT_TRUE(loaded.ok()) << loaded.message();
+  ASSERT_EQ(loaded->replaced, std::vector<int>{kFrozen});
+  ASSERT_TRUE(
+      writeCheckpoint(at("run"), {}, {}, checkpointTensors(session->plan(), *session->device, {}, loaded->replaced))
+          .ok());
+  auto checkpoint = Checkpoint::open(at("run/checkpoints/step-0"));
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.message();
+  auto again = openSession({plan, "cpu", 1, {}});
+  std::vector<int> replaced;
+  Status status = loadState(*checkpoint, again->plan(), *again->device, &replaced);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(replaced, std::vector<int>{kFrozen});
+  EXPECT_EQ(valuesAt<float>(*again->device, Place::variable(kFrozen)), frozen);
+}
+
 TEST_F(State, InitialWeightsOfARun) {
   makeRun();
   auto session = openSession({plan, "cpu", 1, {}});
