@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <functional>
+#include <set>
 
 namespace tcc::frontend {
 
@@ -27,13 +28,15 @@ void forEachNode(const onnx::GraphProto &graph, const std::function<void(const o
   }
 }
 
-/// The exporter's note of the traced call is of a batch norm whose argument `training` is true.
-bool tracesTraining(const onnx::NodeProto &node) {
+/// The exporter's note of the traced call if that is a batch norm whose argument `training` is true; else empty.
+std::string tracedCall(const onnx::NodeProto &node) {
   for (const onnx::StringStringEntryProto &note : node.metadata_props())
     if (note.key() == "pkg.torch.onnx.fx_node")
       return note.value().find("_native_batch_norm_legit") != std::string::npos &&
-             note.value().find(", True, ") != std::string::npos;
-  return false;
+                     note.value().find(", True, ") != std::string::npos
+                 ? note.value()
+                 : "";
+  return "";
 }
 
 /// Dropout of before opset 12 has one mode; its ratio shows that the module's was another.
@@ -55,7 +58,7 @@ std::string some(const std::vector<std::string> &names) {
 } // namespace
 
 bool wasTracedInTraining(const onnx::NodeProto &node) {
-  return node.op_type() == "BatchNormalization" && tracesTraining(node);
+  return node.op_type() == "BatchNormalization" && !tracedCall(node).empty();
 }
 
 Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
@@ -63,15 +66,25 @@ Expected<std::vector<std::string>> checkModeNodes(const std::string &model, cons
                                                   const std::map<std::string, std::string> &where) {
   bool dropout = false, batchNorm = false;
   std::vector<std::string> modeless, traced, folded;
+  std::vector<std::pair<std::string, std::string>> others; // the call and a node of it that is no BatchNormalization
+  std::set<std::string> kept;                              // calls that have one
   forEachNode(graph, [&](const onnx::NodeProto &node) {
     const std::string &op = node.op_type();
     dropout |= op == "Dropout" || op == "BiasDropout";
     batchNorm |= op == "BatchNormalization";
     if (isModelessDropout(node, opset))
       modeless.push_back(nodeName(node));
-    if (tracesTraining(node))
-      (op == "BatchNormalization" ? traced : folded).push_back(nodeName(node));
+    std::string call = tracedCall(node);
+    if (!call.empty() && op == "BatchNormalization") {
+      traced.push_back(nodeName(node));
+      kept.insert(std::move(call));
+    } else if (!call.empty()) {
+      others.emplace_back(std::move(call), nodeName(node));
+    }
   });
+  for (auto &[call, node] : others)
+    if (!kept.contains(call))
+      folded.push_back(std::move(node));
   auto place = [&](const char *key) {
     auto found = where.find(key);
     return found == where.end() ? std::string() : found->second + ": ";

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <cstring>
 #include <fmt/format.h>
 #include <limits>
@@ -36,9 +37,31 @@ bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample
          std::equal(sample.dims().begin(), sample.dims().end(), column.dims().begin() + 1);
 }
 
+/// A column as an input reads it.
+struct View {
+  const Column *column;
+  uint32_t number; ///< from 0: random transforms draw for each view anew
+};
+
+/// "image#2" is the second view of the column `image`, unless a column has this very name.
+std::optional<View> findView(const Dataset &dataset, const std::string &name) {
+  if (const Column *column = dataset.find(name))
+    return View{column, 0};
+  const size_t mark = name.rfind('#');
+  uint16_t number = 0;
+  if (mark == std::string::npos)
+    return std::nullopt;
+  const char *end = name.data() + name.size();
+  if (auto [stop, code] = std::from_chars(name.data() + mark + 1, end, number);
+      code != std::errc() || stop != end || number == 0)
+    return std::nullopt;
+  const Column *column = dataset.find(name.substr(0, mark));
+  return column ? std::optional(View{column, number - 1u}) : std::nullopt;
+}
+
 /// The column of an input, or the error that lists the columns.
-Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
-                                        const BindOptions &options) {
+Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
+                        const BindOptions &options) {
   std::string wanted = port.name();
   if (auto mapped = options.map.find(port.name()); mapped != options.map.end()) {
     wanted = mapped->second;
@@ -52,8 +75,8 @@ Expected<const Column *> columnOf(const plan::Entry &entry, const plan::Port &po
     else if (others == 1 && isIntegerMatrix(entry.buffers(static_cast<int>(port.buffer())).type()))
       wanted = "tokens";
   }
-  if (const Column *column = dataset.find(wanted))
-    return column;
+  if (std::optional<View> view = findView(dataset, wanted))
+    return *view;
   return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
                      "--set data.map.{}=COLUMN",
                      dataset.path, wanted, port.name(),
@@ -70,10 +93,15 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   input.column = &column;
   input.dtype = type.dtype();
   if (!mayConvert(have.dtype(), type.dtype(), column.isText()))
-    return error("{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
-                       "data",
-                       dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
-                       plan::dtypeName(have.dtype()), plan::dtypeName(type.dtype()));
+    return error(
+        "{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
+        "data{}",
+        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
+        plan::dtypeName(have.dtype()), plan::dtypeName(type.dtype()),
+        have.dtype() == plan::U8 && type.dtype() == plan::F32
+            ? fmt::format(", or let [[data.transform]] with kind = \"to_float\" and column = \"{}\" divide it by 255",
+                          column.name())
+            : "");
   int axis = port.sample_axis();
   bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
   plan::TensorType sample = sampleType(type, canSample ? axis : -1);
@@ -120,7 +148,7 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     for (const plan::Port &port : entry.inputs())
       known |= port.name() == input;
     // Entries differ in their inputs: `predict` has no target.
-    if (!known && !dataset.find(column) && input != options.target)
+    if (!known && !findView(dataset, column) && input != options.target)
       return error("{}: data.map.{} = \"{}\": no such column; the data has {}", dataset.path, input, column,
                          dataset.describeColumns());
   }
@@ -128,10 +156,11 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     auto column = columnOf(entry, port, dataset, options);
     if (!column)
       return column.status();
-    auto input = bindInput(entry, port, dataset, **column, options.maxBad == 0);
+    auto input = bindInput(entry, port, dataset, *column->column, options.maxBad == 0);
     if (!input)
       return input.status();
     reader.inputs.push_back(input.take());
+    reader.inputs.back().view = column->number;
   }
   // A column of exactly the input's shape is a constant, unless it has as many samples as the others.
   auto isExact = [&](size_t i) {
@@ -386,7 +415,7 @@ Status BatchReader::readSample(const Input &input, uint64_t index, const Draw &d
   const plan::DType from = input.column->type().dtype();
   const bool direct = from == input.dtype && from != plan::I1;
   std::byte *values = direct ? converted : raw;
-  if (Status status = input.column->draw(index, draw, values); !status.ok())
+  if (Status status = input.column->draw(index, draw.ofView(input.view), values); !status.ok())
     return status;
   if (!input.ranges.empty() && !input.checked)
     if (Status status = checkRanges(input, values, from, index); !status.ok())
@@ -541,7 +570,7 @@ std::string BatchReader::describeNonFinite(std::span<const uint64_t> indices, bo
       continue;
     }
     for (uint64_t slot = 0; slot < indices.size(); ++slot)
-      if (input.column->draw(indices[slot], lastDraw.of(slot, batchSize), raw).ok() &&
+      if (input.column->draw(indices[slot], lastDraw.of(slot, batchSize).ofView(input.view), raw).ok() &&
           !convertElements(raw, input.column->type().dtype(), converted, input.dtype, input.outer * input.inner))
         if (std::string text = look(input, converted, input.outer * input.inner, indices[slot]); !text.empty())
           return text;

@@ -125,6 +125,7 @@ private:
   struct Input {
     std::string name;
     const Column *column = nullptr;
+    uint32_t view = 0; ///< of the column
     plan::DType dtype = plan::DTYPE_NONE;
     bool sampled = false;
     uint64_t outer = 1;        ///< blocks before the sample axis

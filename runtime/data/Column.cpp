@@ -44,11 +44,31 @@ static plan::TensorType withSamples(plan::TensorType type, uint64_t samples) {
 SliceColumn::SliceColumn(std::unique_ptr<Column> whole, uint64_t begin, uint64_t end)
     : Column(whole->name(), withSamples(whole->type(), end - begin)), base(std::move(whole)), begin(begin) {}
 
-SliceColumn::SliceColumn(std::unique_ptr<Column> whole, uint64_t count)
-    : Column(whole->name(), withSamples(whole->type(), count)), base(std::move(whole)), spread(true) {}
+SliceColumn::SliceColumn(std::unique_ptr<Column> whole, uint64_t count, Take take)
+    : Column(whole->name(), withSamples(whole->type(), take == Take::Rest ? whole->samples() - count : count)),
+      base(std::move(whole)), count(count), take(take) {}
+
+uint64_t SliceColumn::of(uint64_t index) const {
+  if (take == Take::Range)
+    return index + begin;
+  if (take == Take::Spread)
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(index) * base->samples() / samples());
+  if (take == Take::HeldBack)
+    return heldBack(index);
+  // As many are held back before it as have at most `index` of the rest before them.
+  uint64_t low = 0, high = count;
+  while (low < high) {
+    const uint64_t middle = (low + high) / 2;
+    if (heldBack(middle) - middle <= index)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return index + low;
+}
 
 std::span<const std::byte> SliceColumn::contiguous() const {
-  if (spread)
+  if (take != Take::Range)
     return {};
   std::span<const std::byte> whole = base->contiguous();
   return whole.empty() ? whole : whole.subspan(begin * sampleBytes(), samples() * sampleBytes());
@@ -58,6 +78,6 @@ Expected<std::optional<uint64_t>> SliceColumn::contentHash() const {
   auto hash = base->contentHash();
   if (!hash || !*hash)
     return hash;
-  const uint64_t parts[] = {**hash, begin, samples(), spread};
+  const uint64_t parts[] = {**hash, begin, samples(), static_cast<uint64_t>(take)};
   return std::optional(plan::hashBytes(parts, sizeof(parts)));
 }

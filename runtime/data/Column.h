@@ -103,11 +103,13 @@ std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::ve
                                         owner, text, true);
 }
 
-/// Some samples of another column: [begin, end), or `count` that are spread evenly over all.
+/// Some samples of another column: [begin, end); `count` that are spread evenly over all; or the two parts of a set
+/// that holds `count` samples back, spread evenly over all.
 class SliceColumn : public Column {
 public:
+  enum class Take { Range, Spread, HeldBack, Rest };
   SliceColumn(std::unique_ptr<Column> base, uint64_t begin, uint64_t end);
-  SliceColumn(std::unique_ptr<Column> base, uint64_t count);
+  SliceColumn(std::unique_ptr<Column> base, uint64_t count, Take take = Take::Spread);
   bool isText() const override { return base->isText(); }
   Status read(uint64_t index, std::byte *destination) const override {
     return base->read(of(index), destination);
@@ -124,14 +126,15 @@ public:
   uint64_t hostBytes() const override { return base->hostBytes(); }
 
 private:
-  uint64_t of(uint64_t index) const {
-    return spread ? static_cast<uint64_t>(static_cast<unsigned __int128>(index) * base->samples() / samples())
-                  : index + begin;
+  uint64_t of(uint64_t index) const;
+  /// Sample `index` of the `count` that are held back: the middle of its share.
+  uint64_t heldBack(uint64_t index) const {
+    return static_cast<uint64_t>(static_cast<unsigned __int128>(2 * index + 1) * base->samples() / (2 * count));
   }
 
   std::unique_ptr<Column> base;
-  uint64_t begin = 0;
-  bool spread = false;
+  uint64_t begin = 0, count = 0;
+  Take take = Take::Range;
 };
 
 } // namespace tcc::runtime

@@ -183,9 +183,18 @@ Status takePart(Dataset &dataset, const DatasetOptions &options) {
   if (boundary == 0 || boundary == samples)
     return error("{}: data.eval_split = {} leaves no sample for {}", dataset.path, options.evalSplit,
                        boundary == 0 ? "training" : "evaluation");
+  // The tail of class folders would be the last classes alone.
+  const bool byClass = !dataset.classes.empty();
   for (auto &column : dataset.columns)
-    if (column->samples() == samples)
+    if (column->samples() == samples && byClass)
+      column = std::make_unique<SliceColumn>(std::move(column), samples - boundary,
+                                             tail ? SliceColumn::Take::HeldBack : SliceColumn::Take::Rest);
+    else if (column->samples() == samples)
       column = std::make_unique<SliceColumn>(std::move(column), tail ? boundary : 0, tail ? samples : boundary);
+  if (byClass) {
+    dataset.shards.clear();
+    return Status();
+  }
   uint64_t begin = 0;
   for (uint64_t &shard : dataset.shards) {
     const uint64_t end = begin + shard, first = std::max(begin, tail ? boundary : 0),

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -28,8 +29,11 @@ public:
     TransformPointer transform;
     uint32_t number; ///< its place in the recipe; random numbers are drawn by seed, epoch, sample and this number
   };
-  TransformedColumn(std::unique_ptr<Column> base, plan::TensorType type, ImageShape result, std::vector<Step> steps)
-      : Column(base->name(), std::move(type)), base(std::move(base)), result(result), steps(std::move(steps)) {}
+  /// `flat`: a sample is a matrix, an image of one channel without the axis of the channels.
+  TransformedColumn(std::unique_ptr<Column> base, plan::TensorType type, ImageShape result, std::vector<Step> steps,
+                    bool flat)
+      : Column(base->name(), std::move(type)), base(std::move(base)), result(result), steps(std::move(steps)),
+        flat(flat) {}
 
   Status read(uint64_t index, std::byte *destination) const override { return draw(index, {}, destination); }
 
@@ -37,6 +41,10 @@ public:
     thread_local Image image, spare;
     if (Status status = base->readImage(index, image); !status.ok())
       return status;
+    if (flat) {
+      image.width = image.height;
+      image.height = std::exchange(image.channels, 1);
+    }
     for (const Step &step : steps) {
       Random random(draw, index, step.number);
       if (Status status = step.transform->apply(image, spare, random); !status.ok())
@@ -68,6 +76,7 @@ private:
   std::unique_ptr<Column> base;
   ImageShape result;
   std::vector<Step> steps;
+  bool flat;
 };
 
 /// Class probabilities of integer labels.
@@ -101,7 +110,10 @@ private:
 plan::TensorType typeAfter(const plan::TensorType &type, const ImageShape &shape) {
   plan::TensorType after = type;
   after.set_dtype(type.dtype() == plan::F32 || shape.floats ? plan::F32 : plan::U8);
-  if (shape.planes) {
+  if (type.dims_size() == 3 && shape.planes) {
+    after.set_dims(1, shape.height);
+    after.set_dims(2, shape.width);
+  } else if (shape.planes) {
     after.set_dims(1, shape.channels);
     after.set_dims(2, shape.height);
     after.set_dims(3, shape.width);
@@ -117,18 +129,33 @@ std::string textOf(const TransformSpec &spec) {
 }
 
 /// Wraps `column` by transforms of images. `cache`: the folder of data.cache, or empty.
+/// `shared`: by the number of a transform that moves a mask, the shape that it is given for the column or the mask,
+/// whichever came first.
 Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
-            const DatasetOptions &options) {
+            const DatasetOptions &options, std::map<size_t, ImageShape> &shared) {
+  if (!specs.empty() && specs.front().ofMasks && !column->holdsImages())
+    return error(
+        "{}: mask = '{}' is {}; store class numbers as u8, or shares as f32: [samples, height, width] or [samples, "
+        "channels, height, width]",
+        specs.front().place(), column->name(), plan::typeName(column->type()));
   if (!specs.empty() && (!column->holdsImages() || column->type().dims_size() < 1))
     return error("{}: column '{}' is {}; f32 and u8 columns can be transformed", specs.front().place(), column->name(),
                  plan::typeName(column->type()));
   ImageShape shape = column->imageShape();
+  const bool flat = !specs.empty() && specs.front().ofMasks && column->type().dims_size() == 3;
+  if (flat)
+    shape = {1, shape.channels, shape.height, shape.floats, true};
   std::vector<TransformedColumn::Step> steps;
   // The transforms that a cache holds: up to the first that draws, or gives floats.
   CachedPart cached;
   cached.shape = shape;
   bool caching = !cache.empty();
   for (const TransformSpec &spec : specs) {
+    if (!spec.mask.empty() || spec.ofMasks)
+      if (auto [found, isNew] = shared.try_emplace(spec.number, shape);
+          !isNew && (found->second.height != shape.height || found->second.width != shape.width))
+        return error("{}: image and mask must have one size here, and have {}x{} and {}x{}", spec.place(),
+                     found->second.width, found->second.height, shape.width, shape.height);
     TransformPointer transform = makeTransform(spec);
     if (!transform)
       return error("{}: this version has no such transform", spec.place());
@@ -154,7 +181,7 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
       return made.status();
     column = made.take();
   }
-  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps));
+  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps), flat);
   return Status();
 }
 
@@ -206,11 +233,17 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
       ofTokens = &spec;
       continue;
     }
+    if (!spec.mask.empty() && !dataset.find(spec.mask))
+      return error("{}: mask: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.mask,
+                   dataset.describeColumns());
     if (spec.kind->works == TransformKind::Works::OnBatches)
       dataset.batchTransforms.push_back(std::move(spec));
     else
       specs.push_back(std::move(spec));
+    if (!specs.empty() && !specs.back().mask.empty())
+      specs.push_back(specs.back().ofMask());
   }
+  std::map<size_t, ImageShape> shared;
   for (std::unique_ptr<Column> &column : dataset.columns) {
     std::vector<TransformSpec> own;
     for (TransformSpec &spec : specs)
@@ -218,7 +251,7 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
         own.push_back(std::move(spec));
     std::string folder = isCompressed(*column) ? cache : "";
     if (!folder.empty() && (own.empty() || own.front().kind->works != TransformKind::Works::OnImages)) {
-      if (Status status = wrap(column, {}, folder, options); !status.ok())
+      if (Status status = wrap(column, {}, folder, options, shared); !status.ok())
         return status;
       folder.clear();
     }
@@ -226,7 +259,8 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
       size_t end = begin;
       while (end < own.size() && own[end].kind->works == TransformKind::Works::OnImages)
         ++end;
-      Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin), std::exchange(folder, ""), options)
+      Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin), std::exchange(folder, ""),
+                                         options, shared)
                                   : makeOneHot(column, own[end++]);
       if (!status.ok())
         return status;

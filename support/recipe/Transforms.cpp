@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fmt/ranges.h>
 #include <sstream>
+#include <utility>
 
 namespace tcc::recipe {
 namespace {
@@ -17,6 +18,10 @@ constexpr Range kLevels{0, 255};
 constexpr int64_t kMostToken = 2147483647;
 constexpr Range kDegrees{-360, 360};
 constexpr Range kShear{-89, 89};
+constexpr const char *kGeometry = "Geometry";
+
+/// A mask can move along.
+bool isGeometry(const TransformKind &kind) { return kind.family == kGeometry; }
 
 TransformArgument probability(std::string preset = "0.5") {
   return {"p", number(kUnit), std::move(preset), "probability"};
@@ -54,7 +59,7 @@ TransformArgument ratio(std::string preset) {
 TransformArgument target() { return {"target", text(), "\"label\"", "the column of class probabilities"}; }
 
 std::vector<TransformKind> makeKinds() {
-  const std::string geometry = "Geometry", colour = "Colour", erase = "Erasing", values = "Values", batch = "Batches",
+  const std::string geometry = kGeometry, colour = "Colour", erase = "Erasing", values = "Values", batch = "Batches",
                     tokens = "Tokens";
   return {
       {"resize",
@@ -318,12 +323,14 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
     const std::string_view argument = key.str();
     if (argument == "kind")
       continue;
-    if (argument == "column" || argument == "on") {
+    if (argument == "column" || argument == "on" || (argument == "mask" && isGeometry(*spec.kind))) {
       if (Status status = check(argument == "on" ? choice({"train", "eval", "both"}) : text(), value); !status.ok())
         return wrong(argument, status);
       const std::string word = *value.value<std::string>();
       if (argument == "column") {
         spec.column = word;
+      } else if (argument == "mask") {
+        spec.mask = word;
       } else {
         spec.inTraining = word != "eval";
         spec.inEvaluation = word != "train";
@@ -338,6 +345,8 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
       return wrong(argument, status);
     spec.arguments.insert(argument, value);
   }
+  if (!spec.mask.empty() && spec.mask == spec.column)
+    return wrong("mask", error("\"{}\" is the column itself; name the column that moves with it", spec.mask));
   if (spec.inEvaluation && spec.kind->works == Works::OnBatches)
     return wrong("on", error("batches are mixed in training alone: \"train\""));
   for (const TransformArgument &argument : spec.kind->arguments) {
@@ -380,6 +389,17 @@ std::vector<int64_t> TransformSpec::integers(std::string_view name) const {
   for (double value : numbers(name))
     result.push_back(int64_t(value));
   return result;
+}
+
+TransformSpec TransformSpec::ofMask() const {
+  TransformSpec spec = *this;
+  spec.column = std::exchange(spec.mask, "");
+  spec.ofMasks = true;
+  if (spec.has("interpolation"))
+    spec.arguments.insert_or_assign("interpolation", "nearest");
+  if (spec.has("fill"))
+    spec.arguments.insert_or_assign("fill", 0.0);
+  return spec;
 }
 
 std::string TransformSpec::place() const { return fmt::format("data.transform {} ({})", number, kind->name); }

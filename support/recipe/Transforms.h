@@ -50,6 +50,8 @@ struct TransformSpec {
   const TransformKind *kind = nullptr;
   size_t number = 0; ///< from 1, in the order of the recipe
   std::string column;
+  std::string mask;     ///< a column of masks that moves with it; empty: none
+  bool ofMasks = false; ///< `column` is such a column
   bool inTraining = true, inEvaluation = true;
   toml::table arguments;
 
@@ -61,6 +63,8 @@ struct TransformSpec {
   /// A number as a list of one; empty where the argument is absent.
   std::vector<double> numbers(std::string_view name) const;
   std::vector<int64_t> integers(std::string_view name) const;
+  /// What the column `mask` gets: the same draws, the nearest pixel, zeros outside. Only where `mask` is not empty.
+  TransformSpec ofMask() const;
   /// "data.transform 2 (random_crop)", for messages.
   std::string place() const;
 };

@@ -1,8 +1,8 @@
 //===- Random.h - the random numbers of one sample -------------------------===//
 //
-// A stream of numbers that follows from (seed, epoch, sample, repeat, transform) alone: word i of it is word i mod 4 of
-// Philox with the counter (i ÷ 4, transform, sample) under a key that Philox makes of (seed, epoch, repeat). No state is
-// shared, so any thread draws the same numbers for a sample, in any order and after a resume.
+// A stream of numbers that follows from (seed, epoch, sample, repeat, view, transform) alone: word i of it is word i
+// mod 4 of Philox with the counter (i ÷ 4, transform and view, sample) under a key that Philox makes of (seed, epoch,
+// repeat). No state is shared, so any thread draws the same numbers for a sample, in any order and after a resume.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_TRANSFORMS_RANDOM_H
@@ -18,13 +18,16 @@ namespace tcc::runtime {
 struct Draw {
   uint64_t seed = 0, epoch = 0;
   uint64_t repeat = 0; ///< tells apart draws of one sample in one epoch, where a sampler repeats samples
+  uint32_t view = 0;   ///< likewise, where several inputs read one column
+
+  Draw ofView(uint32_t number) const { return {seed, epoch, repeat, number}; }
 };
 
 class Random {
 public:
   /// `transform` is the number of the transform in the recipe.
   Random(const Draw &draw, uint64_t sample, uint32_t transform)
-      : counter{0, transform, uint32_t(sample), uint32_t(sample >> 32)} {
+      : counter{0, transform ^ draw.view << 16, uint32_t(sample), uint32_t(sample >> 32)} {
     const std::array<uint32_t, 4> mixed =
         philox({uint32_t(draw.epoch), uint32_t(draw.epoch >> 32), uint32_t(draw.repeat), uint32_t(draw.repeat >> 32)},
                {uint32_t(draw.seed), uint32_t(draw.seed >> 32)});

@@ -3,6 +3,7 @@
 #include "test/unit/data/SampleFiles.h"
 
 #include <numeric>
+#include <set>
 #include <thread>
 
 using namespace tcc;
@@ -52,6 +53,72 @@ TEST_F(TransformedColumns, ImagesOfAllSizesBecomeOne) {
   expectError(sizes->find("image")->read(1, space.data()), {"2.png", "6x10", "10x6", "crop"});
   auto small = open("d", "{ kind = 'random_crop', size = 8 }");
   expectError(small->find("image")->read(0, space.data()), {"1.png", "9x5", "8x8", "padding"});
+}
+
+TEST_F(TransformedColumns, MasksMoveWithTheirImages) {
+  // Two images of 6 × 6 whose pixels are their masks' numbers.
+  std::string pixels(72, '\0');
+  std::iota(pixels.begin(), pixels.end(), '\1');
+  write("d/image.npy", npy("|u1", "(2, 1, 6, 6)", pixels));
+  write("d/mask.npy", npy("|u1", "(2, 6, 6)", pixels));
+  const std::string tables =
+      "{ kind = 'random_crop', size = 4, padding = 1, fill = 255, mask = 'mask' }, "
+      "{ kind = 'horizontal_flip', mask = 'mask' }, { kind = 'affine', degrees = 90, mask = 'mask' }";
+  auto data = open("d", tables);
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(plan::typeName(data->find("mask")->type()), "u8[2x4x4]");
+  std::set<std::vector<uint8_t>> seen;
+  for (uint64_t epoch = 0; epoch < 8; ++epoch) {
+    std::vector<uint8_t> image(16), mask(16);
+    ASSERT_TRUE(data->find("image")->draw(1, {3, epoch}, reinterpret_cast<std::byte *>(image.data())).ok());
+    ASSERT_TRUE(data->find("mask")->draw(1, {3, epoch}, reinterpret_cast<std::byte *>(mask.data())).ok());
+    for (size_t i = 0; i < 16; ++i)
+      EXPECT_EQ(mask[i], image[i] == 255 ? 0 : image[i]) << "pixel " << i << " of epoch " << epoch;
+    seen.insert(mask);
+  }
+  EXPECT_GT(seen.size(), 6u);
+  expectError(open("d", "{ kind = 'horizontal_flip', mask = 'masks' }"),
+              {"data.transform 1", "no column 'masks'", "'mask'"});
+  expectError(open("d", "{ kind = 'horizontal_flip', mask = 'image' }"), {"mask", "is the column itself"});
+  expectError(open("d", "{ kind = 'color_jitter', mask = 'mask' }"), {"color_jitter", "mask"});
+  expectError(open("d", "{ kind = 'pad', padding = 1 }, { kind = 'horizontal_flip', mask = 'mask' }"),
+              {"one size", "8x8", "6x6"});
+}
+
+TEST_F(TransformedColumns, ViewsOfAColumnDrawAnew) {
+  writeSquares();
+  auto data = open("s", kCrop);
+  ASSERT_TRUE(data.ok()) << data.message();
+  const Draw draw{7, 3};
+  EXPECT_EQ(drawn(*data, 1, draw.ofView(0)), drawn(*data, 1, draw));
+  int others = 0;
+  for (uint32_t view = 1; view < 9; ++view)
+    others += drawn(*data, 1, draw.ofView(view)) != drawn(*data, 1, draw);
+  EXPECT_GT(others, 6);
+}
+
+TEST_F(TransformedColumns, EachClassHasHeldOutSamples) {
+  for (const char *folder : {"d/a/", "d/b/", "d/c/"})
+    for (int i = 0; i < 6; ++i)
+      write(folder + std::to_string(i) + ".png", png(2, 2));
+  std::vector<int> counts;
+  for (auto part : {DatasetOptions::Part::Head, DatasetOptions::Part::Tail}) {
+    DatasetOptions options;
+    options.part = part;
+    options.evalSplit = 1.0 / 3;
+    auto data = openDataset(at("d"), options);
+    ASSERT_TRUE(data.ok()) << data.message();
+    const Column &label = *data->find("label"), &image = *data->find("image");
+    std::vector<int> of(3);
+    std::set<std::string> places;
+    for (uint64_t i = 0; i < label.samples(); ++i) {
+      ++of[size_t(readSample<int64_t>(label, i)[0])];
+      places.insert(image.place(i));
+    }
+    EXPECT_EQ(places.size(), label.samples());
+    counts.insert(counts.end(), of.begin(), of.end());
+  }
+  EXPECT_EQ(counts, (std::vector<int>{4, 4, 4, 2, 2, 2}));
 }
 
 TEST_F(TransformedColumns, ValuesFollowFromSeedEpochAndSampleAlone) {
