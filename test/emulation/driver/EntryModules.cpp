@@ -200,7 +200,10 @@ TCC_ENTRY cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, un
       return Fault{FaultKind::Misuse, code.message()};
     Launch now = launch;
     now.work = work;
-    return standIn().machine.launch(**code, now);
+    std::optional<Fault> fault = standIn().machine.launch(**code, now);
+    if (!fault && !standIn().options.trafficFile.empty())
+      standIn().recordTraffic((*code)->name);
+    return fault;
   };
   return d.enqueue(stream, std::move(task), "cuLaunchKernel");
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <unistd.h>
 
 using namespace tcc::cuda::api;
@@ -36,6 +37,7 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_DRIVER", options.version, 99990);
   number("TCC_EMULATION_BLAS", options.blasVersion, 999999);
   number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
+  options.trafficFile = variable("TCC_EMULATION_TRAFFIC");
   std::string_view mode = variable("TCC_EMULATION_MODE"), order = variable("TCC_EMULATION_ORDER"),
                    device = variable("TCC_EMULATION_DEVICE");
   if (mode == "fast")
@@ -57,6 +59,13 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   if (!problem.empty())
     return Status(problem);
   return options;
+}
+
+void StandIn::recordTraffic(std::string_view kernel) {
+  const Machine::Traffic &t = machine.traffic;
+  std::ofstream(options.trafficFile, std::ios::app)
+      << fmt::format("{{\"kernel\": \"{}\", \"read_bytes\": {}, \"written_bytes\": {}, \"reads\": {}, \"writes\": {}}}\n",
+                     kernel, t.readBytes, t.writtenBytes, t.reads, t.writes);
 }
 
 namespace {

@@ -32,6 +32,7 @@ struct StandInOptions {
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
+  std::string trafficFile;  ///< empty: none
   /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
   /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;
@@ -164,6 +165,8 @@ public:
   void releaseContext();
 
   StandInOptions options;
+  /// Appends what a launch that has run accessed to the file that the options name, as a line of JSON.
+  void recordTraffic(std::string_view kernel);
   std::recursive_mutex mutex;
   Machine machine;
   Queue queue;

@@ -75,6 +75,7 @@ std::optional<Fault> Machine::launch(const Code &kernel, const Launch &launch) {
   code = &kernel;
   now = &launch;
   found.reset();
+  traffic = {};
   auto perBlock = static_cast<uint32_t>(launch.block.count());
   threads.resize(perBlock);
   clock.threadsOfBlock = perBlock;
@@ -418,6 +419,8 @@ struct Callbacks {
       if (!in)
         m.fail(FaultKind::OutOfBounds, t, site,
                fmt::format("{} of {} bytes at {}: {}", what, bytes, fmt::ptr(address), m.pool.describe(address)));
+      (kind == kWrite ? m.traffic.writtenBytes : m.traffic.readBytes) += bytes;
+      ++(kind == kWrite ? m.traffic.writes : m.traffic.reads);
       if (space == Space::Shared || space == Space::Local || (space == Space::Const) != (in->home == Home::Constant))
         m.fail(FaultKind::WrongSpace, t, site, fmt::format("the address is in {}", in->name));
     }

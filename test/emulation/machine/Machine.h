@@ -73,6 +73,11 @@ public:
   std::optional<Fault> refuse(const Code &code, const Launch &launch) const;
 
   uint64_t threadsRun = 0, switches = 0; ///< since the machine was made
+  /// Bytes of global memory that threads of the latest launch accessed, each access by itself, and instructions that did;
+  /// in checked mode alone.
+  struct Traffic {
+    uint64_t readBytes = 0, writtenBytes = 0, reads = 0, writes = 0;
+  } traffic;
 
   /// Functions that translated code calls, by name.
   static std::vector<std::pair<std::string, void *>> runtimeFunctions();
