@@ -493,6 +493,9 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     out.constant = role.lifted;
     out.sign = role.sign;
     out.torch = role.torch;
+    out.torchName = role.torchName;
+    out.namedByNode = role.namedByNode;
+    out.computed = role.computed;
   }
   for (const auto &[name, tie] : file->ties) {
     TiedInitializer &out = result.ties[name];

@@ -30,6 +30,9 @@ struct Initializer {
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
   std::string sign;           ///< why it is trained or not
   TorchShape torch;           ///< its shape in torch, for optimizers that depend on rank or orientation
+  std::string torchName;      ///< its parameter's name in torch, where that is another and certain
+  bool namedByNode = false;   ///< only the name of its reader tells that name
+  bool computed = false;      ///< no part of the module's state, by the exporter's notes
 };
 
 /// An initializer that is read as another one's copy.

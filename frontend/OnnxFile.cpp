@@ -196,6 +196,8 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
   for (const onnx::StringStringEntryProto &property : properties) {
     if (property.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
       initializer.kind = property.value();
+    else if (property.key() == "pkg.torch.export.graph_signature.InputSpec.persistent")
+      initializer.persistent = property.value();
     else if (property.key() == "pkg.onnxscript.optimizer.folded_from")
       initializer.foldedFrom = quotedNames(property.value());
   }

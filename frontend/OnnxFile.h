@@ -29,6 +29,7 @@ struct OnnxInitializer {
   std::string file;          ///< external data: the file, and the offset in it; empty: inside the model
   uint64_t offset = 0;
   std::string kind;          ///< by the exporter's notes: PARAMETER, BUFFER, CONSTANT_TENSOR …; empty: none
+  std::string persistent;    ///< of a BUFFER, by the same notes: "True", "False"; empty: none
   std::vector<std::string> foldedFrom; ///< by the exporter's notes: the values it was computed from
   bool computed = false;               ///< a copy of such a value, under a name of its own
   bool fixed = false;                  ///< an input that the recipe fixes

@@ -3,6 +3,7 @@
 
 #include "frontend/Contents.h"
 #include "frontend/OnnxLibrary.h"
+#include "frontend/TorchNames.h"
 #include "frontend/Weights.h"
 #include "support/NearestName.h"
 
@@ -18,7 +19,8 @@ namespace {
 bool selects(const std::string &glob, const std::string &name, const InitializerRole &role) {
   if (glob.starts_with("@"))
     return std::find(role.uses.begin(), role.uses.end(), glob.substr(1)) != role.uses.end();
-  return matchesGlob(glob, name) || (!role.display.empty() && matchesGlob(glob, role.display));
+  return matchesGlob(glob, name) || (!role.display.empty() && matchesGlob(glob, role.display)) ||
+         (!role.torchName.empty() && matchesGlob(glob, role.torchName));
 }
 
 class Decision {
@@ -31,6 +33,7 @@ public:
     describe();
     if (Status status = chooseDefaults(); !status.ok())
       return status;
+    nameInTorch(file, graph, roles.initializers);
     if (Status status = applyRecipe(); !status.ok())
       return status;
     return std::move(roles);

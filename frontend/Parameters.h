@@ -27,6 +27,9 @@ struct InitializerRole {
   std::string sign;              ///< why it is trained or not
   bool doubtful = false;         ///< trained for want of any sign
   TorchShape torch;              ///< its shape in the module
+  std::string torchName;         ///< its parameter's name in the module, where that is another and certain: TorchNames.h
+  bool namedByNode = false;      ///< only the name of its reader tells that name
+  bool computed = false;         ///< no part of the module's state, by the exporter's notes
 };
 
 struct Roles {

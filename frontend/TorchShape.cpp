@@ -11,6 +11,7 @@
 
 #include "frontend/OnnxFile.h"
 #include "frontend/OnnxLibrary.h"
+#include "frontend/TorchNotes.h"
 #include "frontend/Weights.h"
 
 #include <algorithm>
@@ -50,49 +51,6 @@ bool swapsTwo(const onnx::NodeProto &node) {
     if (attribute.name() == "perm")
       return attribute.ints_size() == 2 && attribute.ints(0) == 1 && attribute.ints(1) == 0;
   return true; // by default, the axes in reverse
-}
-
-/// "permute_3" → "permute".
-std::string withoutNumber(const std::string &name) {
-  size_t end = name.size();
-  while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
-    --end;
-  return end < name.size() && end > 1 && name[end - 1] == '_' ? name.substr(0, end - 1) : name;
-}
-
-/// Torch's operations that exchange the axes of a matrix.
-bool isTransposition(const std::string &operation) {
-  static const std::set<std::string> names = {"t",         "numpy_t",  "numpy_T",  "mT",   "transpose",
-                                              "permute",   "swapaxes", "swapdims", "adjoint"};
-  return names.count(withoutNumber(operation)) != 0;
-}
-
-/// The traced call that a node was made of: "aten.linear.default" and its arguments, "%x" and so on.
-struct TracedCall {
-  std::string target;
-  std::vector<std::string> arguments;
-};
-
-TracedCall tracedCall(const onnx::NodeProto &node) {
-  TracedCall call;
-  for (const onnx::StringStringEntryProto &note : node.metadata_props()) {
-    if (note.key() != "pkg.torch.onnx.fx_node")
-      continue;
-    const std::string &text = note.value();
-    auto between = [&](const std::string &head, const char *ends) {
-      size_t begin = text.find(head);
-      begin = begin == text.npos ? text.size() : begin + head.size();
-      return text.substr(begin, std::min(text.find_first_of(ends, begin), text.size()) - begin);
-    };
-    call.target = between("target=torch.ops.", "]");
-    const std::string list = between("args = (", ")");
-    for (size_t begin = 0; begin < list.size();) {
-      const size_t end = std::min(list.find(", ", begin), list.size());
-      call.arguments.push_back(list.substr(begin, end - begin));
-      begin = end + 2;
-    }
-  }
-  return call;
 }
 
 /// Whether the traced call multiplies by a matrix [result, input] (true) or [input, result] of the module's own; nullopt
