@@ -136,6 +136,10 @@ private:
     if (!imported)
       return imported.status();
     model = imported.take();
+    if (recipe.adapter.base != "f32" && !(model.quantized.empty() && model.ranges.empty()))
+      return error("{}adapter.base \"{}\": {} is a quantised model, whose weights are rounded to integers again at export; "
+                   "leave adapter.base out",
+                   recipe.at("adapter.base"), recipe.adapter.base, options.modelPath);
     (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
     if (recipe.train.precision == "tf32")
       (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
@@ -200,6 +204,12 @@ private:
                       // Before the loss: its own lookups take labels that do not count.
                       passes.addPass(train::createDeriveIndexRangesPass());
                     }});
+    // Before the loss, which takes a copy of the graph; after constants are folded, so that a matrix stands beside its
+    // products.
+    if (!recipe.adapter.targets.empty())
+      list.push_back({"adapters", [this](OpPassManager &passes) {
+                        passes.addPass(train::createAddAdaptersPass(recipe, &model.initializers));
+                      }});
     // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for
     // them. Stops that stop nothing leave before attention is matched, the others once gradients are derived.
     if (wantsLoss())

@@ -142,7 +142,8 @@ def NarrowValuesPass : Pass<"narrow-values", "::mlir::func::FuncOp"> {
     A view between a cast and a kernel prevents their fusion. A narrowing cast moves before the views of
     its operand if a generated kernel computes that operand, a widening cast behind the views of its result, so that the
     views are of the narrower type. A widening cast also moves behind ops that select elements unchanged (`pick`, and a
-    `select` with several readers). A widening and a narrowing cast that meet cancel.
+    `select` with several readers). A widening and a narrowing cast that meet cancel. Each reader of a widened variable
+    gets a cast of its own, so that no wide copy lives from the forward pass to its gradient.
 
     ```mlir
     %r = train.reshape %x : tensor<4x64x768xf32> -> tensor<256x768xf32>    // a generated kernel makes %x

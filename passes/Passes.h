@@ -20,6 +20,11 @@ namespace tcc::train {
 #define GEN_PASS_DECL
 #include "passes/Passes.h.inc"
 
+/// add-adapters with the recipe's [adapter]. `initializers` outlives the pass. Errors name the recipe's line: a glob that
+/// matches nothing, or nothing that can be adapted.
+std::unique_ptr<mlir::Pass> createAddAdaptersPass(const Recipe &recipe,
+                                                  const std::map<std::string, frontend::Initializer> *initializers);
+
 /// attach-loss with the recipe's [loss]. Errors name the recipe's line and the graph's outputs.
 std::unique_ptr<mlir::Pass> createAttachLossPass(const Recipe &recipe);
 

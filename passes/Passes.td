@@ -57,6 +57,56 @@ def DeriveIndexRangesPass : Pass<"derive-index-ranges", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
+  let summary = "Add a low-rank adapter to the products with chosen matrices and freeze the other parameters";
+  let description = [{
+    For each chosen matrix W (`targets`), of which every reader is a product, @forward computes x·W + scale·(x·Aᵀ)·Bᵀ with
+    two new parameters A, [rank, features of x], and B, [features of the result, rank] (Hu et al., arXiv:2106.09685). W may
+    be read transposed, cast, reshaped, and on either side. A starts with uniform numbers in ±1/√(features of x), drawn by
+    `seed` and its name, and B with zeros, as in peft. All parameters but A, B and those of `train` become frozen; `base`
+    "bf16" keeps frozen matrices in that type. The module attribute `train.adapters` lists the adapters for exports and
+    reports. Runs before attach-loss, so that @loss is a copy.
+
+    ```mlir
+    train.variable @fc.weight : tensor<4x3xf32> {role = "parameter"}
+    func.func @forward(%x: tensor<1x8x3xf32>) -> tensor<1x8x4xf32> {
+      %w = train.read @fc.weight : tensor<4x3xf32>
+      %0 = train.reshape %w : tensor<4x3xf32> -> tensor<1x4x3xf32>
+      %y = train.matmul %x, %0 {transB = true} : (tensor<1x8x3xf32>, tensor<1x4x3xf32>) -> tensor<1x8x4xf32>
+      return %y : tensor<1x8x4xf32>
+    }
+    ```
+    becomes, with `rank=2 alpha=4 targets=fc`,
+    ```mlir
+    train.variable @fc.weight : tensor<4x3xf32> {role = "frozen"}
+    train.variable @fc.lora_A.weight : tensor<2x3xf32> {role = "parameter", value = dense<...>}
+    train.variable @fc.lora_B.weight : tensor<4x2xf32> {role = "parameter", fill = 0.0}
+    func.func @forward(%x: tensor<1x8x3xf32>) -> tensor<1x8x4xf32> {
+      ...
+      %a = train.read @fc.lora_A.weight : tensor<2x3xf32>
+      %b = train.read @fc.lora_B.weight : tensor<4x2xf32>
+      %1 = train.reshape %a : tensor<2x3xf32> -> tensor<1x2x3xf32>
+      %u = train.matmul %x, %1 {transB = true} : (tensor<1x8x3xf32>, tensor<1x2x3xf32>) -> tensor<1x8x2xf32>
+      %2 = train.reshape %b : tensor<4x2xf32> -> tensor<1x4x2xf32>
+      %v = train.matmul %u, %2 {transB = true} : (tensor<1x8x2xf32>, tensor<1x4x2xf32>) -> tensor<1x8x4xf32>
+      %s = train.constant dense<2.0> : tensor<1x8x4xf32>
+      %d = train.mul %v, %s : tensor<1x8x4xf32>
+      %z = train.add %y, %d : tensor<1x8x4xf32>
+      return %z : tensor<1x8x4xf32>
+    }
+    ```
+  }];
+  let options = [
+    ListOption<"targets", "targets", "std::string", "globs of the adapted matrices">,
+    Option<"rank", "rank", "int64_t", "8", "rank of the adapters">,
+    Option<"alpha", "alpha", "double", "8", "scale times rank">,
+    Option<"dropout", "dropout", "double", "0", "probability that an element of an adapter's input is dropped">,
+    ListOption<"train", "train", "std::string", "globs of parameters that are trained besides">,
+    Option<"base", "base", "std::string", "\"f32\"", "how frozen matrices are kept: f32 or bf16">
+  ];
+  let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
 def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
   let summary = "Create @loss: the forward graph and its loss as a sum and a weight";
   let description = [{

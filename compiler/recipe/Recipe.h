@@ -10,6 +10,7 @@
 #include "support/Status.h"
 #include "support/recipe/Kinds.h"
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -132,6 +133,20 @@ struct TrainSettings {
   bool operator==(const TrainSettings &) const = default;
 };
 
+/// [adapter]: low-rank adapters of frozen matrices (Hu et al., arXiv:2106.09685).
+struct AdapterSettings {
+  std::vector<std::string> targets; ///< globs of the adapted matrices; empty: no adapter
+  int64_t rank = 8;
+  double alpha = 8;                 ///< the product with the input is scaled by alpha / rank, or
+  bool rankStabilized = false;      ///< by alpha / √rank
+  double dropout = 0;               ///< of the adapter's input, in training
+  std::vector<std::string> train;   ///< globs of parameters that are trained beside the adapters
+  std::string base = "f32";         ///< how frozen matrices are kept: "f32" (as the file has them), "bf16"
+  bool operator==(const AdapterSettings &) const = default;
+  /// Of what an adapter adds to a product.
+  double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }
+};
+
 /// What evaluations compute, and what follows from it.
 struct EvaluateSettings {
   std::vector<std::string> metrics; ///< besides those that the loss gives
@@ -159,6 +174,7 @@ struct Recipe {
   OptimizerSettings optimizer;
   ScheduleSettings schedule;
   TrainSettings train;
+  AdapterSettings adapter;
   EvaluateSettings evaluate;
   CheckpointSettings checkpoint;
   std::map<std::string, std::string> dataMap;      ///< data.map.INPUT

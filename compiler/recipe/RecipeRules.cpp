@@ -182,7 +182,25 @@ Status finishLossAndSchedule(Recipe &recipe) {
   return Status::success();
 }
 
+static Status finishAdapter(const Recipe &recipe) {
+  const AdapterSettings &adapter = recipe.adapter;
+  if (recipe.where.count("adapter.targets") && recipe.where.count("adapter.match"))
+    return error("{}adapter.match is another name of adapter.targets: give one of them", recipe.at("adapter.match"));
+  for (const char *key : {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout", "adapter.train",
+                          "adapter.base"})
+    if (recipe.where.count(key) && adapter.targets.empty())
+      return error("{}{} needs adapter.targets: globs of the matrices to adapt, such as [\"*.q_proj\", \"*.v_proj\"]",
+                   recipe.at(key), key);
+  if (!adapter.targets.empty() && recipe.where.count("model.trainable"))
+    return error("{}model.trainable: with [adapter] the model's own parameters are frozen; adapter.train lists those that "
+                 "are trained besides",
+                 recipe.at("model.trainable"));
+  return Status::success();
+}
+
 Status finishTraining(const Recipe &recipe) {
+  if (Status status = finishAdapter(recipe); !status.ok())
+    return status;
   for (const char *key : {"train.ema.every", "train.ema.warmup", "train.ema.on"})
     if (recipe.where.count(key) && !recipe.train.ema.decay)
       return error("{}{} needs train.ema.decay, such as 0.999", recipe.at(key), key);

@@ -205,12 +205,14 @@ std::map<std::string, Store, std::less<>> makeStores() {
   using S = ScheduleSettings;
   using T = TrainSettings;
   using C = CheckpointSettings;
+  using A = AdapterSettings;
   using E = EvaluateSettings;
   const auto model = &Recipe::model;
   const auto loss = &Recipe::loss;
   const auto optimizer = &Recipe::optimizer;
   const auto schedule = &Recipe::schedule;
   const auto train = &Recipe::train;
+  const auto adapter = &Recipe::adapter;
   const auto evaluate = &Recipe::evaluate;
   const auto checkpoint = &Recipe::checkpoint;
   std::map<std::string, Store, std::less<>> stores = {
@@ -281,6 +283,15 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"train.ema.every", ema(&EmaSettings::every)},
       {"train.ema.warmup", ema(&EmaSettings::warmup)},
       {"train.ema.on", ema(&EmaSettings::on)},
+
+      {"adapter.targets", to(adapter, &A::targets)},
+      {"adapter.match", to(adapter, &A::targets)},
+      {"adapter.rank", to(adapter, &A::rank)},
+      {"adapter.alpha", to(adapter, &A::alpha)},
+      {"adapter.rank_stabilized", to(adapter, &A::rankStabilized)},
+      {"adapter.dropout", to(adapter, &A::dropout)},
+      {"adapter.train", to(adapter, &A::train)},
+      {"adapter.base", to(adapter, &A::base)},
 
       {"evaluate.metrics", to(evaluate, &E::metrics)},
       {"evaluate.best", to(evaluate, &E::best)},

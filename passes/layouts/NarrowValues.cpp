@@ -11,6 +11,9 @@
 // that the narrow type has, such as a gradient behind a mask, is made in the narrow type where several ops read it, and
 // may lie in memory. A widening and a narrowing that meet are nothing.
 //
+// State that is kept in a narrow type (the frozen base of adapters) is widened once for each reader: one wide copy for all
+// of them would live from the first to the last, from the forward pass to its gradient.
+//
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
 #include "passes/Common.h"
@@ -131,6 +134,18 @@ void sinkChoice(SelectOp choice) {
   replaceByWidening(choice, widening.getLoc(), operands, narrow);
 }
 
+/// Gives each reader of widened state a cast of its own.
+void widenForEachReader(CastOp widening) {
+  auto state = dyn_cast<BlockArgument>(rootOf(widening.getInput()));
+  auto function = cast<func::FuncOp>(widening->getParentOp());
+  if (!state || !widens(widening) || !function.getArgAttr(state.getArgNumber(), names::kVariable))
+    return;
+  for (OpOperand &use : llvm::make_early_inc_range(llvm::drop_begin(widening.getResult().getUses()))) {
+    OpBuilder builder(use.getOwner());
+    use.set(builder.clone(*widening)->getResult(0));
+  }
+}
+
 struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
@@ -146,6 +161,8 @@ struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
         raise(cast);
     }
     eraseDeadOps(function);
+    for (CastOp widening : llvm::make_early_inc_range(block.getOps<CastOp>()))
+      widenForEachReader(widening);
   }
 };
 

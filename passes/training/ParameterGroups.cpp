@@ -20,51 +20,43 @@
 using namespace mlir;
 
 namespace tcc::train {
-namespace {
 
-constexpr const char *kSelectors[] = {"@bias", "@norm", "@embedding", "@1d"};
+static constexpr const char *kSelectors[] = {"@bias", "@norm", "@embedding", "@1d"};
 
-class Matcher {
-public:
-  Matcher(const std::map<std::string, frontend::Initializer> *initializers) : initializers(initializers) {}
+const frontend::Initializer *ParameterMatcher::find(VariableOp variable) const {
+  if (!initializers)
+    return nullptr;
+  auto found = initializers->find(variable.getSymName().str());
+  return found == initializers->end() ? nullptr : &found->second;
+}
 
-  bool matches(const std::string &pattern, VariableOp variable) const {
-    const std::string name = variable.getSymName().str();
-    const frontend::Initializer *known = nullptr;
-    if (initializers)
-      if (auto found = initializers->find(name); found != initializers->end())
-        known = &found->second;
-    if (pattern == "@1d")
-      return known ? known->torch.dims.size() <= 1 : cast<RankedTensorType>(variable.getType()).getRank() <= 1;
-    if (isSelector(pattern))
-      return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
-    return matchesGlob(pattern, name) || (known && !known->display.empty() && matchesGlob(pattern, known->display));
-  }
+bool ParameterMatcher::matches(const std::string &pattern, VariableOp variable) const {
+  const frontend::Initializer *known = find(variable);
+  if (pattern == "@1d")
+    return known ? known->torch.dims.size() <= 1 : cast<RankedTensorType>(variable.getType()).getRank() <= 1;
+  if (isSelector(pattern))
+    return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
+  const std::vector<std::string> names = namesOf(variable);
+  return std::any_of(names.begin(), names.end(), [&](const std::string &name) { return matchesGlob(pattern, name); });
+}
 
-  /// Its name, and the exporter's name for it where there is one.
-  std::vector<std::string> namesOf(VariableOp variable) const {
-    std::vector<std::string> names{variable.getSymName().str()};
-    if (initializers)
-      if (auto found = initializers->find(names[0]); found != initializers->end() && !found->second.display.empty())
-        names.push_back(found->second.display);
-    return names;
-  }
+std::vector<std::string> ParameterMatcher::namesOf(VariableOp variable) const {
+  std::vector<std::string> names{variable.getSymName().str()};
+  if (const frontend::Initializer *known = find(variable))
+    for (const std::string &other : {known->display, known->torchName})
+      if (!other.empty() && std::find(names.begin(), names.end(), other) == names.end())
+        names.push_back(other);
+  return names;
+}
 
-  bool matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const {
-    return std::any_of(patterns.begin(), patterns.end(), [&](const std::string &p) { return matches(p, variable); });
-  }
+bool ParameterMatcher::matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const {
+  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string &p) { return matches(p, variable); });
+}
 
-  static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
-
-private:
-  const std::map<std::string, frontend::Initializer> *initializers;
-};
-
-/// Checks that each pattern is a known selector or matches something. `where` is "recipe.toml:3:1: " or empty.
 Status checkPatterns(const std::vector<std::string> &patterns, const std::string &where, const std::string &key,
-                           llvm::ArrayRef<VariableOp> variables, const Matcher &matcher) {
+                           llvm::ArrayRef<VariableOp> variables, const ParameterMatcher &matcher) {
   for (const std::string &pattern : patterns) {
-    if (Matcher::isSelector(pattern)) {
+    if (ParameterMatcher::isSelector(pattern)) {
       if (std::find(std::begin(kSelectors), std::end(kSelectors), pattern) == std::end(kSelectors))
         return error("{}{}: unknown selector `{}`; known: {}", where, key, pattern, fmt::join(kSelectors, ", "));
       continue;
@@ -79,10 +71,12 @@ Status checkPatterns(const std::vector<std::string> &patterns, const std::string
   return Status::success();
 }
 
+namespace {
+
 /// Which layer each parameter is in, and what that does to its rate.
 class LayerDecay {
 public:
-  LayerDecay(const Recipe &recipe, const Matcher &matcher, llvm::ArrayRef<VariableOp> all,
+  LayerDecay(const Recipe &recipe, const ParameterMatcher &matcher, llvm::ArrayRef<VariableOp> all,
              llvm::ArrayRef<std::string> readOrder)
       : recipe(recipe), settings(recipe.optimizer.layerDecay), matcher(matcher) {
     if (!settings)
@@ -151,7 +145,7 @@ private:
 
   const Recipe &recipe;
   const std::optional<LayerDecaySettings> &settings;
-  const Matcher &matcher;
+  const ParameterMatcher &matcher;
   int64_t count = 0;
   std::set<std::string> before; ///< read before the first layer
 };
@@ -163,7 +157,7 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
                 const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
                 llvm::ArrayRef<std::string> readOrder) {
   const OptimizerSettings &settings = recipe.optimizer;
-  Matcher matcher(initializers);
+  ParameterMatcher matcher(initializers);
   std::vector<VariableOp> all(parameters.begin(), parameters.end());
   all.insert(all.end(), others.begin(), others.end());
   Status status =

@@ -12,6 +12,31 @@
 
 namespace tcc::train {
 
+/// Matches the recipe's patterns with variables: globs on the initializer's name, and on its names in the exporter's notes
+/// and in torch; selectors (@bias @norm @embedding @1d) on its readers.
+class ParameterMatcher {
+public:
+  /// May be null: then names of variables are all that is known.
+  explicit ParameterMatcher(const std::map<std::string, frontend::Initializer> *initializers)
+      : initializers(initializers) {}
+
+  bool matches(const std::string &pattern, VariableOp variable) const;
+  bool matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const;
+  /// The variable's own name first.
+  std::vector<std::string> namesOf(VariableOp variable) const;
+  /// The variable's initializer; null where none is known.
+  const frontend::Initializer *find(VariableOp variable) const;
+
+  static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
+
+private:
+  const std::map<std::string, frontend::Initializer> *initializers;
+};
+
+/// Checks that each pattern is a known selector or matches something. `where` is "recipe.toml:3:1: " or empty.
+Status checkPatterns(const std::vector<std::string> &patterns, const std::string &where, const std::string &key,
+                     llvm::ArrayRef<VariableOp> variables, const ParameterMatcher &matcher);
+
 /// Parameters with one learning rate scale (layer decay included) and one weight decay.
 struct ParameterGroup {
   std::string name; ///< "default", "no weight decay", or the recipe's globs

@@ -83,3 +83,22 @@ func.func @elements(%x: tensor<4x8xbf16> {train.name = "x"}, %i: tensor<4x1xi64>
   %t = train.add %one, %k : tensor<4x8xf32>
   return %p, %s, %t : tensor<4x1xf32>, tensor<4x8xf32>, tensor<4x8xf32>
 }
+
+// State that is kept narrow is widened by a cast for each reader; another value by one for all.
+// CHECK-LABEL: func.func @state
+// CHECK: %[[B:.*]] = train.cast %arg1 : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
+// CHECK: %[[A:.*]] = train.cast %arg1 : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
+// CHECK: %[[H:.*]] = train.matmul %arg0, %[[A]]
+// CHECK: train.matmul %[[H]], %[[B]]
+// CHECK: train.cast %arg2
+// CHECK-NOT: train.cast
+func.func @state(%x: tensor<1x8x8xf32> {train.name = "x"}, %w: tensor<1x8x8xbf16> {train.variable = "w"}, %v: tensor<1x8x8xbf16> {train.name = "v"})
+    -> (tensor<1x8x8xf32> {train.name = "y"}, tensor<1x8x8xf32> {train.name = "z"}) attributes {train.entry = "predict"} {
+  %wide = train.cast %w : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
+  %h = train.matmul %x, %wide {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %y = train.matmul %h, %wide {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %vast = train.cast %v : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
+  %k = train.matmul %y, %vast {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  %z = train.matmul %k, %vast {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
+  return %y, %z : tensor<1x8x8xf32>, tensor<1x8x8xf32>
+}

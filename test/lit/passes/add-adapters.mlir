@@ -1,0 +1,84 @@
+// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4" --split-input-file | FileCheck %s
+// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 train=norm base=bf16" --split-input-file | FileCheck %s --check-prefix=BF16
+// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 dropout=0.25" --split-input-file | FileCheck %s --check-prefix=DROP
+// RUN: not tcc-opt %s --add-adapters="targets=table rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=TABLE
+// RUN: not tcc-opt %s --add-adapters="targets=fd rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not tcc-opt %s --add-adapters="targets=fc rank=4" --split-input-file 2>&1 | FileCheck %s --check-prefix=RANK
+// RUN: not tcc-opt %s --add-adapters="targets=fc rank=2 train=fc.weight" --split-input-file 2>&1 | FileCheck %s --check-prefix=BOTH
+
+// TABLE: adapter.targets: "table" matches `table`, which is read by gather of node look: only a matrix that products alone read can be adapted; there is fc
+// NONE: adapter.targets: "fd" matches no matrix that products read; there is fc
+// RANK: adapter.rank: 4 is more than `fc.weight`, a matrix of 3 inputs and 4 results, has; give a smaller rank
+// BOTH: adapter.train: `fc.weight` is adapted, so that it is frozen itself
+
+// x·Aᵀ, then ·Bᵀ, scaled by 4/2; the whole base is frozen.
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = false, of = "fc.weight"}]
+// CHECK: train.variable @fc.weight : tensor<4x3xf32> {role = "frozen"}
+// CHECK: train.variable @norm : tensor<1x1x4xf32> {role = "frozen"}
+// CHECK: train.variable @fc.lora_A.weight : tensor<2x3xf32> {role = "parameter", value = dense<{{.*}}> : tensor<2x3xf32>}
+// CHECK: train.variable @fc.lora_B.weight : tensor<4x2xf32> {fill = 0.000000e+00 : f64, role = "parameter"}
+// CHECK-LABEL: func.func @forward
+// CHECK-SAME: %[[X:[^:]*]]: tensor<1x8x3xf32>
+// CHECK-DAG: %[[A:.*]] = train.read @fc.lora_A.weight
+// CHECK-DAG: %[[B:.*]] = train.read @fc.lora_B.weight
+// CHECK: %[[Y:.*]] = train.matmul %[[X]], %{{.*}} {transB = true}
+// CHECK-DAG: %[[A3:.*]] = train.reshape %[[A]] : tensor<2x3xf32> -> tensor<1x2x3xf32>
+// CHECK-DAG: %[[B3:.*]] = train.reshape %[[B]] : tensor<4x2xf32> -> tensor<1x4x2xf32>
+// CHECK: %[[U:.*]] = train.matmul %[[X]], %[[A3]] {transB = true} : {{.*}} -> tensor<1x8x2xf32>
+// CHECK: %[[V:.*]] = train.matmul %[[U]], %[[B3]] {transB = true} : {{.*}} -> tensor<1x8x4xf32>
+// CHECK: train.constant dense<2.000000e+00>
+// CHECK: %[[S:.*]] = train.mul %[[V]]
+// CHECK: %[[Z:.*]] = train.add %[[Y]], %[[S]]
+// CHECK: train.mul %[[Z]]
+
+// What adapter.train names is trained, frozen matrices are kept in bf16 and widened where they are read.
+// BF16: train.variable @table : tensor<5x3xbf16> {role = "frozen"}
+// BF16: train.variable @fc.weight : tensor<4x3xbf16> {role = "frozen"}
+// BF16: train.variable @norm : tensor<1x1x4xf32> {role = "parameter"}
+// BF16: train.variable @fc.lora_A.weight : tensor<2x3xf32>
+// BF16: %[[W:.*]] = train.read @fc.weight : tensor<4x3xbf16>
+// BF16: train.cast %[[W]] : tensor<4x3xbf16> -> tensor<4x3xf32>
+
+// DROP: %[[K:.*]] = train.random_key
+// DROP: %[[D:[a-z0-9]*]], %{{.*}} = train.dropout %arg0, %[[K]]
+// DROP: train.matmul %[[D]]
+train.variable @table : tensor<5x3xf32> {role = "parameter"}
+train.variable @fc.weight : tensor<4x3xf32> {role = "parameter"}
+train.variable @norm : tensor<1x1x4xf32> {role = "parameter"}
+func.func @forward(%x: tensor<1x8x3xf32>, %ids: tensor<8xi64>) -> (tensor<1x8x4xf32>, tensor<8x3xf32>) {
+  %t = train.read @table : tensor<5x3xf32>
+  %e = train.gather %t, %ids axis = 0 : (tensor<5x3xf32>, tensor<8xi64>) -> tensor<8x3xf32> loc("look")
+  %w = train.read @fc.weight : tensor<4x3xf32>
+  %0 = train.reshape %w : tensor<4x3xf32> -> tensor<1x4x3xf32>
+  %y = train.matmul %x, %0 {transB = true} : (tensor<1x8x3xf32>, tensor<1x4x3xf32>) -> tensor<1x8x4xf32>
+  %n = train.read @norm : tensor<1x1x4xf32>
+  %1 = train.broadcast %n : tensor<1x1x4xf32> -> tensor<1x8x4xf32>
+  %z = train.mul %y, %1 : tensor<1x8x4xf32>
+  return %z, %e : tensor<1x8x4xf32>, tensor<8x3xf32>
+}
+
+// -----
+
+// Read transposed, on the left, in 16 bits, and by two products: one adapter, in f32, beside both.
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = true, of = "fc.weight"}]
+// CHECK: train.variable @fc.lora_A.weight : tensor<2x3xf32>
+// CHECK: train.variable @fc.lora_B.weight : tensor<4x2xf32>
+// CHECK: train.matmul {{.*}} -> tensor<1x4x8xf16>
+// CHECK: %[[X:.*]] = train.cast %{{.*}} : tensor<1x3x8xf16> -> tensor<1x3x8xf32>
+// CHECK: %[[U:.*]] = train.matmul %{{.*}}, %[[X]] : (tensor<1x2x3xf32>, tensor<1x3x8xf32>) -> tensor<1x2x8xf32>
+// CHECK: %[[V:.*]] = train.matmul %{{.*}}, %[[U]] : (tensor<1x4x2xf32>, tensor<1x2x8xf32>) -> tensor<1x4x8xf32>
+// CHECK: train.add
+// CHECK: train.cast %{{.*}} : tensor<1x4x8xf32> -> tensor<1x4x8xf16>
+// CHECK: train.matmul {{.*}} -> tensor<1x4x8xf16>
+// CHECK-COUNT-2: train.matmul {{.*}}f32
+train.variable @norm : tensor<4xf32> {role = "parameter"}
+train.variable @fc.weight : tensor<3x4xf16> {role = "parameter"}
+func.func @forward(%x: tensor<1x3x8xf16>) -> tensor<1x4x8xf16> {
+  %w = train.read @fc.weight : tensor<3x4xf16>
+  %0 = train.transpose %w [1, 0] : tensor<3x4xf16> -> tensor<4x3xf16>
+  %1 = train.reshape %0 : tensor<4x3xf16> -> tensor<1x4x3xf16>
+  %y = train.matmul %1, %x : (tensor<1x4x3xf16>, tensor<1x3x8xf16>) -> tensor<1x4x8xf16>
+  %z = train.matmul %1, %x : (tensor<1x4x3xf16>, tensor<1x3x8xf16>) -> tensor<1x4x8xf16>
+  %s = train.add %y, %z : tensor<1x4x8xf16>
+  return %s : tensor<1x4x8xf16>
+}
