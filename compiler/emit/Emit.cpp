@@ -408,6 +408,26 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     (*plan.mutable_data()->mutable_settings())[key] = value;
 }
 
+void emitAdapters(ModuleOp module, const AdapterSettings &settings, plan::Plan &plan) {
+  auto list = module->getAttrOfType<ArrayAttr>(names::kAdapters);
+  if (!list)
+    return;
+  plan::Adapters &adapters = *plan.mutable_adapters();
+  adapters.set_rank(settings.rank);
+  adapters.set_alpha(settings.alpha);
+  adapters.set_scale(settings.scale());
+  adapters.set_dropout(settings.dropout);
+  adapters.set_rank_stabilized(settings.rankStabilized);
+  for (Attribute attribute : list) {
+    auto entry = cast<DictionaryAttr>(attribute);
+    plan::Adapter &adapter = *adapters.add_list();
+    adapter.set_of(entry.getAs<StringAttr>("of").str());
+    adapter.set_a(entry.getAs<StringAttr>("a").str());
+    adapter.set_b(entry.getAs<StringAttr>("b").str());
+    adapter.set_input_first(entry.getAs<BoolAttr>("input_first").getValue());
+  }
+}
+
 /// The memory of each point of a fat plan, and the cost of an update there.
 void emitVariants(ModuleOp module, plan::Plan &plan) {
   if (auto budget = module->getAttrOfType<IntegerAttr>(names::kBudgetBytes))
@@ -466,7 +486,10 @@ void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::
       plan::Decisions::Note &note = *decisions.add_notes();
       note.set_kind("parameter");
       note.set_subject(name);
-      note.set_text(initializer.sign);
+      auto variable = module.lookupSymbol<train::VariableOp>(name);
+      const bool frozenBase = module->hasAttr(names::kAdapters) && variable && variable.getRole() == roles::kFrozen &&
+                              !initializer.constant && !initializer.sign.starts_with("model.frozen");
+      note.set_text(frozenBase ? "beside the adapters" : initializer.sign);
     }
 }
 
@@ -484,6 +507,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   plan.set_recipe(options.recipe->text);
   emitTraining(module, *options.recipe, plan);
   emitDecisions(module, *options.model, plan);
+  emitAdapters(module, options.recipe->adapter, plan);
   for (const auto &[name, tie] : options.model->ties) {
     plan::Tie &out = *plan.add_ties();
     out.set_name(name);

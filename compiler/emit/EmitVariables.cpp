@@ -80,7 +80,17 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
       const frontend::Initializer &initializer = found->second;
       variable.set_node(initializer.node);
       variable.set_display(initializer.display);
+      variable.set_computed(initializer.computed && variable.role() == plan::FROZEN);
+      if (!initializer.torchName.empty()) {
+        plan::TorchParameter &torch = *variable.mutable_torch();
+        torch.set_name(initializer.torchName);
+        torch.mutable_dims()->Assign(initializer.torch.dims.begin(), initializer.torch.dims.end());
+        torch.set_transposed(initializer.torch.transposed);
+        torch.set_by_node(initializer.namedByNode);
+      }
       bool sameType = initializer.type.dtype() == variable.type().dtype();
+      if (plan::dtypeBytes(variable.type().dtype()) < plan::dtypeBytes(initializer.type.dtype()))
+        variable.set_model_dtype(initializer.type.dtype());
       if (initializer.data) {
         variable.set_payload(sameType ? writer.addPayloadView(initializer.data, initializer.bytes)
                                       : writer.addPayload(convert(initializer.data, initializer, type)));

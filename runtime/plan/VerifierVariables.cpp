@@ -75,9 +75,75 @@ void verifyArena(const Plan &plan, Reporter &report) {
              ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
 }
 
+/// The type that the model has an initializer in.
+TensorType modelType(const Variable &variable) {
+  TensorType type = variable.type();
+  if (variable.model_dtype() != DTYPE_NONE)
+    type.set_dtype(variable.model_dtype());
+  return type;
+}
+
+/// What exports write a variable as: another type, another shape, another name.
+void verifyExports(const Plan &plan, Reporter &report) {
+  std::set<std::string_view> names;
+  for (const Variable &variable : plan.variables())
+    names.insert(variable.name());
+  for (const Variable &variable : plan.variables()) {
+    const TensorType &type = variable.type();
+    if (variable.model_dtype() != DTYPE_NONE && !(isFloatingPoint(variable.model_dtype()) && isFloatingPoint(type.dtype())))
+      report("variable '{}': {} holds no values of type {}", variable.name(), typeName(type), int(variable.model_dtype()));
+    if (!variable.has_torch())
+      continue;
+    const TorchParameter &torch = variable.torch();
+    TensorType shape = type;
+    *shape.mutable_dims() = torch.dims();
+    const bool turned = torch.dims_size() == 2 && type.dims_size() == 2 && torch.dims(0) == type.dims(1) &&
+                        torch.dims(1) == type.dims(0);
+    if ((torch.transposed() && !turned) || elementCount(shape) != elementCount(type))
+      report("variable '{}': {} does not hold the parameter '{}', {}", variable.name(), typeName(type), torch.name(),
+             typeName(shape));
+    if (torch.name().empty() || hasControlCharacters(torch.name()) || !names.insert(torch.name()).second)
+      report("variable '{}': it cannot be exported as '{}'", variable.name(), torch.name());
+  }
+}
+
+/// An adapter's matrices multiply to the shape of the one that they are added to.
+void verifyAdapters(const Plan &plan, Reporter &report) {
+  if (!plan.has_adapters())
+    return;
+  const Adapters &adapters = plan.adapters();
+  if (adapters.rank() < 1 || !std::isfinite(adapters.scale()) || !std::isfinite(adapters.alpha()) ||
+      !(adapters.dropout() >= 0 && adapters.dropout() < 1))
+    report("adapters: rank {}, alpha {}, scale {}, dropout {}", adapters.rank(), adapters.alpha(), adapters.scale(),
+           adapters.dropout());
+  std::map<std::string_view, const Variable *> variables;
+  for (const Variable &variable : plan.variables())
+    variables.emplace(variable.name(), &variable);
+  std::set<std::string_view> used;
+  for (const Adapter &adapter : adapters.list()) {
+    const Variable *parts[3] = {};
+    for (auto [part, name] : {std::pair(0, &adapter.of()), std::pair(1, &adapter.a()), std::pair(2, &adapter.b())}) {
+      auto found = variables.find(*name);
+      if (found == variables.end() || !used.insert(*name).second)
+        report("adapter of '{}': '{}' is no variable, or another adapter has it", adapter.of(), *name);
+      else if (found->second->type().dims_size() != 2 || !isFloatingPoint(found->second->type().dtype()))
+        report("adapter of '{}': '{}' is {}, no matrix", adapter.of(), *name, typeName(found->second->type()));
+      else
+        parts[part] = found->second;
+    }
+    if (!parts[0] || !parts[1] || !parts[2])
+      continue;
+    auto dim = [&](int part, int axis) { return parts[part]->type().dims(axis); };
+    const int in = adapter.input_first() ? 0 : 1;
+    if (dim(1, 0) != adapters.rank() || dim(2, 1) != adapters.rank() || dim(1, 1) != dim(0, in) || dim(2, 0) != dim(0, 1 - in))
+      report("adapter of '{}': {} and {} do not make {}", adapter.of(), typeName(parts[2]->type()),
+             typeName(parts[1]->type()), typeName(parts[0]->type()));
+  }
+}
+
 /// A tie has its variable's elements, the axes permuted.
 bool isCopy(const Tie &tie, const Variable &of) {
-  const TensorType &from = of.type(), &to = tie.type();
+  const TensorType from = modelType(of), &to = tie.type();
   if (from.dtype() != to.dtype() || !tensorBytes(to) || tensorBytes(to) != tensorBytes(from))
     return false;
   int rank = tie.permutation_size();
@@ -153,6 +219,8 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
 void verifyVariables(const Context &context) {
   verifyArena(context.plan, context.report);
   verifyTies(context.plan, context.report);
+  verifyExports(context.plan, context.report);
+  verifyAdapters(context.plan, context.report);
   verifyQuantized(context.plan, context.report);
 }
 

@@ -7,10 +7,11 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/plan/ModelNotes.h"
-#include "support/AtomicFile.h"
+#include "runtime/state/ExportAdapter.h"
+#include "runtime/state/ModelValues.h"
 #include "runtime/state/OnnxStream.h"
 #include "runtime/state/Quantization.h"
-#include "runtime/state/Weights.h"
+#include "support/AtomicFile.h"
 
 #include <filesystem>
 #include <functional>
@@ -171,48 +172,44 @@ void setInferenceMode(onnx::GraphProto &graph) {
   });
 }
 
-/// The value of each variable that is an initializer.
-class Values {
-public:
-  Values(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder)
-      : trained(trained), initial(reader, folder) {}
-
-  bool isTrained(const plan::Variable &variable) const { return trained.has(variable); }
-  Status stream(const plan::Variable &variable, const ByteSink &sink) {
-    return isTrained(variable) ? trained.stream(variable, sink) : initial.stream(variable, sink);
-  }
-  Expected<std::vector<std::byte>> ofTie(const plan::Plan &plan, const plan::Tie &tie) {
-    for (const plan::Variable &variable : plan.variables())
-      if (variable.name() == tie.of()) {
-        std::vector<std::byte> bytes;
-        bytes.reserve(plan::tensorBytes(variable.type()).value_or(0));
-        Status status = stream(variable, [&](std::span<const std::byte> piece) {
-          bytes.insert(bytes.end(), piece.begin(), piece.end());
-          return Status();
-        });
-        if (!status.ok())
-          return status;
-        return tiedBytes(tie, variable, bytes);
-      }
-    return error("the plan's '{}' copies '{}', which it does not have; compile the model again", tie.name(), tie.of());
-  }
-
-private:
-  const TrainedValues &trained;
-  InitialWeights initial;
-};
-
-Status exportSafetensors(const plan::Plan &plan, Values &values, const std::string &path) {
+/// The tensors of a .safetensors file.
+Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std::string &path,
+                         const ExportOptions &options) {
   std::vector<StreamedValue> tensors;
-  for (const plan::Variable &variable : plan.variables())
-    if (isModelValue(variable))
-      tensors.push_back({variable.name(), variable.type(),
+  for (const plan::Variable &variable : plan.variables()) {
+    if (!isModelValue(variable) || values.isAdapter(variable))
+      continue;
+    if (options.names == WeightNames::Onnx) {
+      tensors.push_back({variable.name(), values.typeOf(variable),
                          [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
-  for (const plan::Tie &tie : plan.ties())
-    tensors.push_back({tie.name(), tie.type(), [&values, &plan, &tie](const ByteSink &sink) {
-                         auto bytes = values.ofTie(plan, tie);
-                         return bytes ? sink(*bytes) : bytes.status();
-                       }});
+    } else if (!variable.computed()) {
+      std::optional<std::string> name = insideRoot(torchName(variable), options.root);
+      if (name)
+        tensors.push_back({*name, torchType(variable, values.typeOf(variable)),
+                           [&values, &variable](const ByteSink &sink) { return values.streamTorch(variable, sink); }});
+    }
+  }
+  for (const plan::Tie &tie : plan.ties()) {
+    // A transposed copy is the exporter's, not the module's.
+    std::optional<std::string> name = tie.name();
+    if (options.names == WeightNames::Torch)
+      name = tie.permutation().empty() ? insideRoot(tie.name(), options.root) : std::nullopt;
+    if (name)
+      tensors.push_back({*name, tie.type(), [&values, &tie](const ByteSink &sink) {
+                           auto bytes = values.ofTie(tie);
+                           return bytes ? sink(*bytes) : bytes.status();
+                         }});
+  }
+  if (tensors.empty() && !options.root.empty())
+    return noNameInside(plan, options.root);
+  std::string guessed;
+  for (const plan::Variable &variable : plan.variables())
+    if (options.names == WeightNames::Torch && variable.torch().by_node())
+      guessed += fmt::format("{}{} as {}", guessed.empty() ? "" : ", ", variable.name(), variable.torch().name());
+  if (!guessed.empty())
+    options.note(fmt::format("{}: written by the names of the nodes that read them, since this export notes no parameters: "
+                             "{}; --names onnx keeps the graph's names",
+                             path, guessed));
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
 }
@@ -231,19 +228,18 @@ Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
   return model;
 }
 
-Status checkInitializer(const onnx::TensorProto &tensor, const plan::Variable &variable,
-                              const std::string &path) {
+Status checkInitializer(const onnx::TensorProto &tensor, const plan::TensorType &held, const std::string &path) {
   plan::TensorType type;
   type.set_dtype(dtypeOf(tensor.data_type()));
   for (int64_t dim : tensor.dims())
     type.add_dims(dim);
-  if (plan::typeName(type) != plan::typeName(variable.type()))
+  if (plan::typeName(type) != plan::typeName(held))
     return error("{}: initializer '{}' is {} in the model, but {} in the plan; compile the model again", path,
-                       tensor.name(), plan::typeName(type), plan::typeName(variable.type()));
+                       tensor.name(), plan::typeName(type), plan::typeName(held));
   return Status();
 }
 
-Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::string &path,
+Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std::string &path,
                         const ExportOptions &options) {
   const plan::Plan &plan = reader.plan();
   auto model = readModel(reader);
@@ -255,9 +251,9 @@ Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::str
     ties[tie.name()] = &tie;
   uint64_t total = 0;
   for (const plan::Variable &variable : plan.variables())
-    if (isModelValue(variable)) {
+    if (isModelValue(variable) && !values.isAdapter(variable)) {
       byName[variable.name()] = &variable;
-      total += plan::tensorBytes(variable.type()).value_or(0);
+      total += plan::tensorBytes(values.typeOf(variable)).value_or(0);
     }
   bool external = total > options.externalAbove;
   std::string dataPath = path + ".data";
@@ -314,8 +310,8 @@ Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::str
     auto found = byName.find(name);
     if (auto tie = ties.find(name); tie != ties.end()) {
       const plan::Tie &copy = *tie->second;
-      return store(tensor, place, {plan::tensorBytes(copy.type()).value_or(0), [&values, &plan, &copy](const ByteSink &sink) {
-                                     auto bytes = values.ofTie(plan, copy);
+      return store(tensor, place, {plan::tensorBytes(copy.type()).value_or(0), [&values, &copy](const ByteSink &sink) {
+                                     auto bytes = values.ofTie(copy);
                                      return bytes ? sink(*bytes) : bytes.status();
                                    }});
     }
@@ -341,11 +337,12 @@ Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::str
                                             path, name);
     const plan::Variable &variable = *found->second;
     exported.insert(variable.name());
-    if (hasBytes(tensor) && !values.isTrained(variable))
+    if (hasBytes(tensor) && !values.isChanged(variable))
       return Status();
-    if (Status checked = checkInitializer(tensor, variable, path); !checked.ok())
+    const plan::TensorType type = values.typeOf(variable);
+    if (Status checked = checkInitializer(tensor, type, path); !checked.ok())
       return checked;
-    return store(tensor, place, {plan::tensorBytes(variable.type()).value_or(0),
+    return store(tensor, place, {plan::tensorBytes(type).value_or(0),
                                  [&values, &variable](const ByteSink &sink) { return values.stream(variable, sink); }});
   };
   for (int i = 0; i < model->graph().initializer_size() && status.ok(); ++i) {
@@ -382,10 +379,19 @@ Status exportOnnx(const plan::PlanReader &reader, Values &values, const std::str
 
 Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const TrainedValues &trained,
                                          const std::string &path, const ExportOptions &options) {
-  Values values(reader, trained, options.planFolder);
-  if (path.ends_with(".safetensors"))
-    return exportSafetensors(reader.plan(), values, path);
-  if (path.ends_with(".onnx"))
+  const bool safetensors = path.ends_with(".safetensors"), onnx = path.ends_with(".onnx");
+  ModelValues values(reader, trained, options.planFolder);
+  if (options.adapter)
+    return exportAdapter(reader.plan(), values, path, options.root);
+  if (options.merge && !reader.plan().has_adapters())
+    return Status(fmt::format("--merge: the run of {} trained no adapter; leave --merge out", reader.plan().model()),
+                  kExitUsage);
+  if (onnx && !options.root.empty())
+    return Status(fmt::format("--root {}: a model keeps its graph's names; give it with .safetensors", options.root),
+                  kExitUsage);
+  if (safetensors)
+    return exportSafetensors(reader.plan(), values, path, options);
+  if (onnx)
     return exportOnnx(reader, values, path, options);
   return Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), kExitUsage);
 }

@@ -156,50 +156,145 @@ std::string WeightsFit::text() const {
   return text;
 }
 
+namespace {
+/// Finds the variable that a tensor of a file is meant for: by the graph's name, by torch's, or by peft's.
+class Destinations {
+public:
+  explicit Destinations(const plan::Plan &plan) : plan(plan) {
+    for (int i = 0; i < plan.variables_size(); ++i) {
+      const plan::Variable &variable = plan.variables(i);
+      if (!isModelValue(variable))
+        continue;
+      byName[variable.name()] = i;
+      names.push_back(variable.name());
+      if (variable.has_torch()) {
+        byTorch[variable.torch().name()] = i;
+        names.push_back(variable.torch().name());
+      }
+    }
+  }
+
+  /// An index into Plan.variables; -1: none.
+  int find(std::string_view name) const {
+    if (auto found = byName.find(name); found != byName.end())
+      return found->second;
+    if (auto found = byTorch.find(name); found != byTorch.end())
+      return found->second;
+    return name.starts_with(kPeftPrefix) ? findBehind(name.substr(kPeftPrefix.size())) : -1;
+  }
+
+  /// Has a tensor of the file the variable's shape, under this name?
+  bool fits(const Tensor &tensor, const plan::Variable &variable) const {
+    plan::TensorType type = byName.count(tensor.name) ? variable.type() : torchType(variable, variable.type());
+    if (plan::typeName(tensor.type) == plan::typeName(type))
+      return true;
+    type.set_dtype(variable.model_dtype());
+    return variable.model_dtype() != plan::DTYPE_NONE && plan::typeName(tensor.type) == plan::typeName(type);
+  }
+
+  /// The tensor's bytes as the variable holds them; `room` keeps them where they differ.
+  std::span<const std::byte> bytesFor(const Tensor &tensor, const plan::Variable &variable,
+                                      std::vector<std::byte> &room) const {
+    std::span<const std::byte> bytes = tensor.bytes;
+    if (!byName.count(tensor.name) && variable.torch().transposed()) {
+      room = transposedMatrix(bytes, static_cast<uint64_t>(variable.type().dims(1)),
+                              static_cast<uint64_t>(variable.type().dims(0)));
+      bytes = room;
+    }
+    if (const plan::DType from = tensor.type.dtype(), to = variable.type().dtype(); from != to) {
+      const uint64_t count = plan::elementCount(variable.type()).value_or(0), size = plan::dtypeBytes(to);
+      std::vector<std::byte> rounded(count * size);
+      for (uint64_t i = 0; i < count; ++i)
+        plan::fillElements(rounded.data() + i * size, to, 1, plan::floatElement(bytes.data(), from, i));
+      room = std::move(rounded);
+      bytes = room;
+    }
+    return bytes;
+  }
+
+  const std::vector<std::string> &known() const { return names; }
+
+private:
+  /// peft's module may be a submodule of the exported one.
+  int findBehind(std::string_view name) const {
+    if (int index = find(name); index >= 0)
+      return index;
+    const std::string end = "." + std::string(name);
+    int found = -1;
+    for (const auto *list : {&byName, &byTorch})
+      for (const auto &[known, index] : *list)
+        if (known.ends_with(end))
+          found = found == -1 || found == index ? index : -2;
+    return std::max(found, -1);
+  }
+
+  const plan::Plan &plan;
+  std::map<std::string, int, std::less<>> byName, byTorch;
+  std::vector<std::string> names;
+};
+} // namespace
+
+const std::string &tcc::runtime::torchName(const plan::Variable &variable) {
+  return variable.has_torch() ? variable.torch().name() : variable.name();
+}
+
+plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const plan::TensorType &type) {
+  plan::TensorType torch = type;
+  if (variable.has_torch())
+    *torch.mutable_dims() = variable.torch().dims();
+  return torch;
+}
+
 Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
                                                      WeightsRule rule) {
   auto given = openWeights(from);
   if (!given)
     return given.status();
   std::vector<bool> written = writtenVariables(plan);
-  std::map<std::string, int> byName;
-  std::vector<std::string> names;
-  for (int i = 0; i < plan.variables_size(); ++i)
-    if (isModelValue(plan.variables(i))) {
-      byName[plan.variables(i).name()] = i;
-      names.push_back(plan.variables(i).name());
-    }
-  std::set<std::string> present, copies;
+  const Destinations destinations(plan);
+  std::set<std::string> present, copies; // variables that the weights name; ties that go without saying
   for (const Tensor &tensor : given->tensors)
-    present.insert(tensor.name);
+    if (int index = destinations.find(tensor.name); index >= 0)
+      present.insert(plan.variables(index).name());
   for (const plan::Tie &tie : plan.ties())
     if (present.count(tie.of()))
       copies.insert(tie.name());
   WeightsFit fit;
-  std::vector<std::pair<int, const Tensor *>> found;
+  std::map<int, const Tensor *> found;
   for (const Tensor &tensor : given->tensors) {
-    auto variable = byName.find(tensor.name);
-    if (variable == byName.end()) {
+    const int index = destinations.find(tensor.name);
+    if (index < 0) {
       // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
       if (copies.count(tensor.name) || (given->ofRun() && given->checkpoint->manifest().version == 1))
         continue;
-      std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, names) : "";
+      std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, destinations.known()) : "";
       fit.unexpected.add(tensor.name, nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));
       continue;
     }
-    std::string type = plan::typeName(plan.variables(variable->second).type());
-    if (plan::typeName(tensor.type) != type)
-      fit.different.add(tensor.name, fmt::format("{}, the model's is {}", plan::typeName(tensor.type), type));
-    else
-      found.emplace_back(variable->second, &tensor);
+    const plan::Variable &variable = plan.variables(index);
+    if (!destinations.fits(tensor, variable))
+      fit.different.add(tensor.name,
+                        fmt::format("{}, the model's is {}", plan::typeName(tensor.type), plan::typeName(variable.type())));
+    else if (!found.emplace(index, &tensor).second)
+      fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
+  // A file of the base alone leaves the adapter as it starts.
+  std::set<std::string> adapters;
+  bool holdsAdapter = given->ofRun();
+  for (const plan::Adapter &adapter : plan.adapters().list())
+    for (const std::string &part : {adapter.a(), adapter.b()}) {
+      adapters.insert(part);
+      holdsAdapter |= present.count(part) != 0;
+    }
   for (int i = 0; i < plan.variables_size(); ++i) {
     const plan::Variable &variable = plan.variables(i);
     bool expected =
         variable.role() == plan::PARAMETER || (variable.role() == plan::FROZEN && written[static_cast<size_t>(i)]);
     if (present.count(variable.name()))
       continue;
-    if (expected) {
+    if (!holdsAdapter && adapters.count(variable.name())) {
+      fit.kept.add(variable.name());
+    } else if (expected) {
       fit.missing.add(variable.name());
     } else if (variable.role() == plan::FROZEN && given->ofRun()) {
       const auto &frozen = given->checkpoint->manifest().run.frozen;
@@ -216,18 +311,30 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &d
   if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
     return error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
                        rule == WeightsRule::Strict ? "; --init-partial takes what fits" : "");
-  if (found.empty() && !names.empty())
+  if (found.empty() && !destinations.known().empty())
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                        fit.complete() ? "" : ": " + fit.text());
-  for (auto [index, tensor] : found)
-    if (const plan::Variable &variable = plan.variables(index);
-        variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
-        plan::hashBytes(tensor->bytes.data(), tensor->bytes.size()) != initialIdentity(plan, variable))
+  for (auto [index, tensor] : found) {
+    const plan::Variable &variable = plan.variables(index);
+    std::vector<std::byte> room;
+    std::span<const std::byte> bytes = destinations.bytesFor(*tensor, variable, room);
+    if (variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
+        plan::hashBytes(bytes.data(), bytes.size()) != initialIdentity(plan, variable))
       fit.replaced.push_back(index);
-  for (auto [index, tensor] : found)
-    if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, tensor->bytes); !status.ok())
+    if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
       return status;
+  }
   return fit;
+}
+
+std::vector<std::byte> tcc::runtime::transposedMatrix(std::span<const std::byte> elements, uint64_t rows,
+                                                      uint64_t columns) {
+  std::vector<std::byte> out(elements.size());
+  const size_t size = rows * columns ? elements.size() / (rows * columns) : 0;
+  for (uint64_t i = 0; i < rows; ++i)
+    for (uint64_t j = 0; j < columns; ++j)
+      std::memcpy(&out[(j * rows + i) * size], &elements[(i * columns + j) * size], size);
+  return out;
 }
 
 Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,

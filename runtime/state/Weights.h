@@ -11,6 +11,14 @@
 
 namespace tcc::runtime {
 
+/// Before the module's names in a file of peft's.
+constexpr std::string_view kPeftPrefix = "base_model.model.";
+
+/// The name of a variable in the torch module's state_dict: the graph's where no other is known.
+const std::string &torchName(const plan::Variable &variable);
+/// The shape that goes with it; `type` has the variable's shape.
+plan::TensorType torchType(const plan::Variable &variable, const plan::TensorType &type);
+
 /// Which variables some entry writes: by index into Plan.variables.
 std::vector<bool> writtenVariables(const plan::Plan &plan);
 
@@ -62,10 +70,13 @@ struct WeightsFit {
 /// The accepted weights: exactly the expected ones; the same, but any may be missing; those that fit.
 enum class WeightsRule { Strict, MayBeMissing, WhatFits };
 
-/// Copies weights into the variables of the same names: those of a safetensors file, or of a run (RUN[@STEP|@last|
-/// @best]). Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
+/// Copies weights into the variables of the same names, or of the same names in torch, peft's included: those of a
+/// safetensors file, or of a run (RUN[@STEP|@last|@best]). A file without any adapter leaves the plan's as they are. Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
 /// there or not. Error: the weights that the rule does not accept, all of them listed; nothing fits. Nothing is copied on an error.
 Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule);
+
+/// The transpose of a row-major matrix.
+std::vector<std::byte> transposedMatrix(std::span<const std::byte> elements, uint64_t rows, uint64_t columns);
 
 /// The elements of the original of `tie`, in the copy's order of axes.
 Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,

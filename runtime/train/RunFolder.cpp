@@ -238,8 +238,7 @@ Status tcc::runtime::copySources(const std::string &run, const std::string &fold
   return Status();
 }
 
-Status tcc::runtime::exportRun(const std::string &text, const std::string &path, bool keepMode,
-                                WeightSet set) {
+Status tcc::runtime::exportRun(const std::string &text, const std::string &path, ExportOptions options, WeightSet set) {
   RunReference reference = parseRunReference(text);
   auto folder = findCheckpoint(reference);
   if (!folder)
@@ -252,12 +251,10 @@ Status tcc::runtime::exportRun(const std::string &text, const std::string &path,
     return reader.status();
   if (auto problems = plan::verifyPlan(reader->plan(), 1); !problems.empty())
     return error("{}: the plan is not sound: {}", reader->path(), problems.front());
-  ExportOptions options;
   auto planFolder = planFolderOf(reference.run, reader->path());
   if (!planFolder)
     return planFolder.status();
   options.planFolder = *planFolder;
-  options.keepMode = keepMode;
   if (set == WeightSet::Averages)
     if (Status status = requireAverages(*checkpoint); !status.ok())
       return status;

@@ -57,8 +57,8 @@ Status copySources(const std::string &run, const std::string &folder);
 /// the run's lock.
 Expected<std::string> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
 
-/// Writes the weights of RUN[@…] as `path` (`trun export`).
-Status exportRun(const std::string &reference, const std::string &path, bool keepMode,
+/// Writes the weights of RUN[@…] as `path` (`trun export`). `options` need no planFolder.
+Status exportRun(const std::string &reference, const std::string &path, ExportOptions options = {},
                  WeightSet set = WeightSet::Last);
 
 /// A free name for a run of that plan in the current folder: "model.run", "model.run-2", ….

@@ -202,6 +202,21 @@ Json parameters(const plan::Plan &plan) {
   return result;
 }
 
+/// Null without adapters.
+Json adaptersOf(const plan::Plan &plan) {
+  if (!plan.has_adapters())
+    return nullptr;
+  const plan::Adapters &adapters = plan.adapters();
+  Json list = Json::array();
+  for (const plan::Adapter &adapter : adapters.list())
+    list.push_back({{"of", adapter.of()}, {"a", adapter.a()}, {"b", adapter.b()}, {"input_first", adapter.input_first()}});
+  return {{"rank", adapters.rank()},
+          {"alpha", adapters.alpha()},
+          {"scale", adapters.scale()},
+          {"dropout", adapters.dropout()},
+          {"list", std::move(list)}};
+}
+
 } // namespace
 
 Json reportJson(const Report &report, bool details) {
@@ -224,6 +239,7 @@ Json reportJson(const Report &report, bool details) {
   result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
+  result["adapters"] = adaptersOf(plan);
   result["kernels"] = Json::array();
   for (const KernelUse &kernel : report.kernels) {
     Json beside = Json::array();

@@ -247,6 +247,22 @@ std::string parametersText(const plan::Plan &plan) {
     text += fmt::format("    {}\n", listText(trained.names, kNamesShown, 4));
   if (frozen.tensors)
     text += fmt::format("  frozen: {}\n    {}\n", frozen.text(), listText(frozen.names, kNamesShown, 4));
+  if (plan.has_adapters()) {
+    const plan::Adapters &adapters = plan.adapters();
+    Sum adapted, added;
+    for (const plan::Adapter &adapter : adapters.list())
+      if (byName.count(adapter.of()) && byName.count(adapter.a()) && byName.count(adapter.b())) {
+        adapted.add(*byName[adapter.of()]);
+        adapted.names.back() = byName[adapter.of()]->has_torch() ? byName[adapter.of()]->torch().name() : adapter.of();
+        added.add(*byName[adapter.a()]);
+        added.add(*byName[adapter.b()]);
+      }
+    text += fmt::format("  adapters: {} of rank {}, scale {:g}{}: {} beside {}\n    {}\n", adapters.list_size(),
+                        adapters.rank(), adapters.scale(),
+                        adapters.dropout() ? fmt::format(", dropout {:g}", adapters.dropout()) : "",
+                        counted(added.elements, "element"), counted(adapted.elements, "element"),
+                        listText(adapted.names, kNamesShown, 4));
+  }
   if (plan.decisions().unused_parameters_size()) {
     text += "  without a gradient, and not trained:\n";
     Table table("<<<", {"parameter", "node", "reason"});

@@ -19,7 +19,7 @@ struct Raw {
   int64_t workers = -1, processes = 1;
   bool noRelease = false, shuffle = false, noShuffle = false;
   int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1, evalEvery = -1, logEvery = -1;
-  std::string budget, maxTime;
+  std::string budget, maxTime, names;
 };
 
 void addBudget(CLI::App &app, Raw &raw) {
@@ -130,6 +130,27 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   addBudget(app, raw);
 }
 
+void addExport(CLI::App &app, Options &options, Raw &raw) {
+  runtime::ExportOptions &with = options.exporting;
+  app.add_option("-o,--output", options.output, "file to write: .onnx or .safetensors; with --adapter, or a folder")
+      ->required();
+  app.add_flag("--ema", options.ema, "export the averaged weights");
+  app.add_flag("--keep-mode", with.keepMode, "keep BatchNormalization and Dropout in the mode of the import");
+  auto *adapter = app.add_flag("--adapter", with.adapter,
+                               "write the trained adapter alone, as peft reads it: a folder with adapter_model.safetensors "
+                               "and adapter_config.json");
+  app.add_flag("--merge", with.merge,
+               "add the trained adapter to the weights (default without --adapter); refuses a run without one")
+      ->excludes(adapter);
+  app.add_option("--names", raw.names,
+                 "names and shapes in .safetensors: torch (default: those of the module, where the export's notes tell "
+                 "them) or onnx (those of the graph's initializers)")
+      ->check(CLI::IsMember({"torch", "onnx"}))
+      ->excludes(adapter);
+  app.add_option("--root", with.root,
+                 "write the state of this submodule alone, by its own names: model, where the exported module wraps one");
+}
+
 /// The word as a shell reads it back.
 std::string shellWord(const std::string &word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
@@ -157,6 +178,11 @@ std::optional<int> check(Options &options, const Raw &raw) {
   if (options.command == Options::Command::LrFind && options.lrFind.start >= options.lrFind.end)
     return wrongUsage(fmt::format("--start {:g}: the rate grows, so it must be below --end {:g}", options.lrFind.start,
                                   options.lrFind.end));
+  if (raw.names == "onnx") {
+    if (!options.exporting.root.empty())
+      return wrongUsage("--root: a submodule has names of torch; leave --names onnx out");
+    options.exporting.names = runtime::WeightNames::Onnx;
+  }
   const bool sweep = options.command == Options::Command::Sweep;
   if (options.command != Options::Command::Train && !sweep)
     return std::nullopt;
@@ -254,9 +280,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   case Options::Command::Export:
     app.description("Writes trained weights as model.onnx or weights.safetensors.");
     app.add_option("RUN", options.run, "checkpoint to export: RUN[@STEP|@best|@last]")->required();
-    app.add_option("-o,--output", options.output, "file to write: .onnx or .safetensors")->required();
-    app.add_flag("--ema", options.ema, "export the averaged weights");
-    app.add_flag("--keep-mode", options.keepMode, "keep BatchNormalization and Dropout in the mode of the import");
+    addExport(app, options, raw);
     break;
   case Options::Command::Verify:
     app.description("Checks a plan with the verifier alone.");

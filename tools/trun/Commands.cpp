@@ -151,7 +151,9 @@ Status gradientsCommand(const Options &options) {
 }
 
 Status exportCommand(const Options &options) {
-  return exportRun(options.run, options.output, options.keepMode, setOf(options));
+  ExportOptions with = options.exporting;
+  with.note = [](const std::string &text) { fmt::print(stderr, "trun: note: {}\n", text); };
+  return exportRun(options.run, options.output, with, setOf(options));
 }
 
 Status verifyCommand(const Options &options) {

@@ -2,6 +2,7 @@
 #ifndef TCC_TOOLS_TRUN_COMMANDS_H
 #define TCC_TOOLS_TRUN_COMMANDS_H
 
+#include "runtime/state/Export.h"
 #include "runtime/train/LrFind.h"
 #include "runtime/train/Profile.h"
 #include "runtime/train/Train.h"
@@ -18,7 +19,8 @@ struct Options {
   std::string from, inputs, outputs; ///< eval, predict, gradients
   std::string run, output;           ///< export, report
   std::string html;                  ///< report: file to write; empty: none
-  bool ema = false, keepMode = false;
+  bool ema = false;
+  runtime::ExportOptions exporting; ///< export
   uint32_t variant = 0;      ///< memory: of a plan with several
   uint64_t processBytes = 0; ///< memory: of the process as it started
   runtime::ProfileOptions profile;

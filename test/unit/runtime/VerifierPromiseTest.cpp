@@ -116,3 +116,42 @@ TEST(VerifierPromise, QuantizedVariables) {
   refused([&](plan::Plan &plan) { quantized(plan).set_scale(3, 0); }, {"'w'", "no scale"});
   refused([&](plan::Plan &plan) { plan.add_quantized_ranges()->set_high("w"); }, {"'w' is no scalar variable"});
 }
+
+TEST(VerifierPromise, NamesAndShapesOfExports) {
+  auto torch = [](plan::Plan &plan) -> plan::TorchParameter & {
+    plan::TorchParameter &torch = *plan.mutable_variables(0)->mutable_torch();
+    torch.set_name("fc.weight");
+    torch.mutable_dims()->Clear();
+    torch.add_dims(32);
+    torch.add_dims(16);
+    torch.set_transposed(true);
+    return torch;
+  };
+  plan::Plan good = makeTestPlan();
+  torch(good);
+  EXPECT_EQ(plan::verifyPlan(good), std::vector<std::string>());
+  refused([&](plan::Plan &plan) { torch(plan).set_dims(0, 16); }, {"'w'", "does not hold the parameter 'fc.weight'"});
+  refused([&](plan::Plan &plan) { torch(plan).set_name("b"); }, {"'w'", "cannot be exported as 'b'"});
+  refused([&](plan::Plan &plan) { torch(plan).set_name(""); }, {"'w'", "cannot be exported as ''"});
+  refused([](plan::Plan &plan) { plan.mutable_variables(0)->set_model_dtype(plan::I8); }, {"'w'", "holds no values"});
+}
+
+TEST(VerifierPromise, Adapters) {
+  // b [64] as A, [4, 16], of w [16, 32]; another variable as B, [32, 4].
+  auto adapters = [](plan::Plan &plan) -> plan::Adapters & {
+    plan::Adapters &adapters = *plan.mutable_adapters();
+    adapters.set_rank(4);
+    adapters.set_alpha(8);
+    adapters.set_scale(2);
+    plan::Adapter &adapter = *adapters.add_list();
+    adapter.set_of("w");
+    adapter.set_a("b");
+    adapter.set_b("unused");
+    adapter.set_input_first(true);
+    return adapters;
+  };
+  refused([&](plan::Plan &plan) { adapters(plan); }, {"adapter of 'w'", "'b' is f32[64], no matrix"});
+  refused([&](plan::Plan &plan) { adapters(plan).mutable_list(0)->set_b("b"); }, {"'b' is no variable, or another"});
+  refused([&](plan::Plan &plan) { adapters(plan).set_rank(0); }, {"adapters: rank 0"});
+  refused([&](plan::Plan &plan) { adapters(plan).set_dropout(1); }, {"dropout 1"});
+}

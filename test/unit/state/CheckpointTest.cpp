@@ -45,7 +45,7 @@ TEST_F(CheckpointFiles, AlteredFilesAreRefusedEverywhere) {
       bad[place] ^= 1;
       write(path, bad);
       expectError(Checkpoint::open(at(step)), {file});
-      expectError(exportRun(at("run"), at("w.safetensors"), false), {file});
+      expectError(exportRun(at("run"), at("w.safetensors")), {file});
       TrainOptions more = options(data, 6, "");
       more.out.clear();
       more.resume = at("run");
@@ -54,7 +54,7 @@ TEST_F(CheckpointFiles, AlteredFilesAreRefusedEverywhere) {
     write(path, good);
   }
   EXPECT_FALSE(std::filesystem::exists(at("w.safetensors")));
-  EXPECT_TRUE(exportRun(at("run"), at("w.safetensors"), false).ok());
+  EXPECT_TRUE(exportRun(at("run"), at("w.safetensors")).ok());
 }
 
 TEST_F(CheckpointFiles, ManifestAndShardMustAgree) {
@@ -114,7 +114,7 @@ TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(valuesAt<float>(*opened.device, Place::variable(kWeight)), w);
   EXPECT_EQ(valuesAt<float>(*opened.device, Place::variable(kMomentum)), m);
-  ASSERT_TRUE(exportRun(at("run"), at("w.safetensors"), false).ok());
+  ASSERT_TRUE(exportRun(at("run"), at("w.safetensors")).ok());
   auto exported = SafetensorsFile::open(at("w.safetensors"));
   EXPECT_EQ(0, std::memcmp(exported->find("w")->bytes.data(), w.data(), 12));
 }
@@ -147,7 +147,7 @@ TEST_F(CheckpointFiles, FirstVersionIsResumed) {
   std::string bytes = *readFile(at(step + "/state.safetensors"));
   bytes.back() ^= 1;
   write(step + "/state.safetensors", bytes);
-  expectError(exportRun(at("run@4"), at("w.safetensors"), false), {"state.safetensors", "checksum"});
+  expectError(exportRun(at("run@4"), at("w.safetensors")), {"state.safetensors", "checksum"});
 }
 
 TEST_F(CheckpointFiles, BestIsChecked) {

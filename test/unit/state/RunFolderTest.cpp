@@ -79,7 +79,7 @@ TEST_F(RunFolder, TheRunsPlanIsACopy) {
     file << "overwritten";
   }
   EXPECT_EQ(*readFile(kept), bytes);
-  EXPECT_TRUE(exportRun(at("run"), at("m.onnx"), false).ok());
+  EXPECT_TRUE(exportRun(at("run"), at("m.onnx")).ok());
   EXPECT_TRUE(train(kept, resume(8)).ok());
 }
 
@@ -98,14 +98,14 @@ TEST_F(RunFolder, EachCheckpointFindsItsPlan) {
     ASSERT_TRUE(reader.ok()) << reader.message();
     EXPECT_EQ(reader->plan().producer(), reference == std::string("run@4") ? "test" : "newer");
     EXPECT_EQ(*planFolderOf(at("run"), reader->path()), at("run") + "/..");
-    EXPECT_TRUE(exportRun(at(reference), at("m.onnx"), false).ok());
+    EXPECT_TRUE(exportRun(at(reference), at("m.onnx")).ok());
   }
   std::filesystem::copy_file(plan, at("run/plan.tplan"), std::filesystem::copy_options::overwrite_existing);
-  expectError(exportRun(at("run@6"), at("m.onnx"), false), {"plan.tplan", "step 6", "bring that plan back"});
+  expectError(exportRun(at("run@6"), at("m.onnx")), {"plan.tplan", "step 6", "bring that plan back"});
   std::string source = *readFile(at("run/source.json"));
   source[10] ^= 1;
   write("run/source.json", source);
-  expectError(exportRun(at("run@6"), at("m.onnx"), false), {"run"});
+  expectError(exportRun(at("run@6"), at("m.onnx")), {"run"});
 }
 
 TEST_F(RunFolder, WhatAResumeReplacesStays) {
@@ -122,7 +122,7 @@ TEST_F(RunFolder, WhatAResumeReplacesStays) {
   ASSERT_EQ(others.size(), 2u) << "the line of the checkpoint, and that of the end";
   EXPECT_GT(others[0]["checkpoint_bytes"], 0);
   EXPECT_EQ(others[1]["end"], "finished");
-  EXPECT_TRUE(exportRun(at("run/superseded/1@6"), at("old.safetensors"), false).ok());
+  EXPECT_TRUE(exportRun(at("run/superseded/1@6"), at("old.safetensors")).ok());
   TrainOptions onward = resume(8, "run/superseded/1");
   status = train(plan, onward);
   EXPECT_TRUE(status.ok()) << status.message();

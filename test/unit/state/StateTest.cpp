@@ -68,7 +68,7 @@ TEST_F(State, CheckpointsAreFoundAndListed) {
 
 TEST_F(State, ExportSafetensors) {
   makeRun();
-  Status status = exportRun(at("run"), at("w.safetensors"), false);
+  Status status = exportRun(at("run"), at("w.safetensors"));
   ASSERT_TRUE(status.ok()) << status.message();
   auto file = SafetensorsFile::open(at("w.safetensors"));
   ASSERT_TRUE(file.ok()) << file.message();
@@ -77,20 +77,20 @@ TEST_F(State, ExportSafetensors) {
             weights("run/checkpoints/step-4"));
   EXPECT_EQ(floats({reinterpret_cast<const char *>(file->find("frozen")->bytes.data()), 8}),
             (std::vector<float>{5, 5}));
-  ASSERT_TRUE(exportRun(at("run") + "@2", at("w2.safetensors"), false).ok());
+  ASSERT_TRUE(exportRun(at("run") + "@2", at("w2.safetensors")).ok());
   EXPECT_NE(*readFile(at("w.safetensors")), *readFile(at("w2.safetensors")));
 }
 
 TEST_F(State, ExportOnnx) {
   makeRun();
-  Status status = exportRun(at("run"), at("m.onnx"), false);
+  Status status = exportRun(at("run"), at("m.onnx"));
   ASSERT_TRUE(status.ok()) << status.message();
   onnx::ModelProto model = readModel("m.onnx");
   EXPECT_EQ(floats(model.graph().initializer(0).raw_data()), weights("run/checkpoints/step-4"));
   EXPECT_EQ(floats(model.graph().initializer(1).raw_data()), (std::vector<float>{5, 5}));
   EXPECT_EQ(model.graph().node(0).op_type(), "MatMul");
   EXPECT_EQ(*readFile(at("run/model.onnx")), *readFile(at("m.onnx"))) << "what the end of the run wrote";
-  EXPECT_EQ(exportRun(at("run"), at("m.pt"), false).exitCode(), kExitUsage);
+  EXPECT_EQ(exportRun(at("run"), at("m.pt")).exitCode(), kExitUsage);
 }
 
 TEST_F(State, LargeWeightsLieBesideTheModel) {

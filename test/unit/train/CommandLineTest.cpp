@@ -57,7 +57,7 @@ TEST(CommandLine, OtherCommands) {
   EXPECT_EQ(options.from, "run@best");
   options = parse({"export", "run@3", "-o", "m.onnx", "--keep-mode"}).parsed.options;
   EXPECT_EQ(options.run, "run@3");
-  EXPECT_TRUE(options.keepMode);
+  EXPECT_TRUE(options.exporting.keepMode);
 }
 
 TEST(CommandLine, HelpAndVersion) {

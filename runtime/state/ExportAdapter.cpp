@@ -1,0 +1,155 @@
+//===- ExportAdapter.cpp - a trained adapter as peft writes it ------------===//
+//
+// The layout is that of peft 0.21 (https://github.com/huggingface/peft, utils/save_and_load.py, tuners/lora/config.py):
+// base_model.model.MODULE.lora_A.weight is [rank, inputs] and lora_B.weight [outputs, rank], whatever the orientation
+// of the module's own weight.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/state/ExportAdapter.h"
+#include "support/AtomicFile.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+namespace fs = std::filesystem;
+
+/// "a.b.weight" → "a.b"; empty where the parameter is the root's own.
+std::string moduleOf(const std::string &parameter) {
+  const size_t dot = parameter.rfind('.');
+  return dot == parameter.npos ? std::string() : parameter.substr(0, dot);
+}
+
+class AdapterExport {
+public:
+  AdapterExport(const plan::Plan &plan, ModelValues &values, const std::string &root)
+      : plan(plan), values(values), root(root) {}
+
+  Status write(const std::string &path) {
+    if (!plan.has_adapters())
+      return Status(
+          fmt::format("--adapter: the run of {} trained no adapter; leave --adapter out to export its weights, "
+                      "or compile with [adapter] in the recipe",
+                      plan.model()),
+          kExitUsage);
+    for (const plan::Adapter &adapter : plan.adapters().list())
+      if (Status status = addAdapter(adapter); !status.ok())
+        return status;
+    for (const plan::Variable &variable : plan.variables())
+      if (variable.role() == plan::PARAMETER && !values.isAdapter(variable))
+        if (Status status = addModule(variable); !status.ok())
+          return status;
+    const bool isFile = path.ends_with(".safetensors");
+    const fs::path folder = isFile ? fs::path(path).parent_path() : fs::path(path);
+    std::error_code code;
+    if (!isFile && fs::exists(folder, code) && !fs::is_directory(folder, code))
+      return Status(
+          fmt::format("{}: --adapter writes a folder, or NAME.safetensors and adapter_config.json beside it", path),
+          kExitUsage);
+    if (!isFile)
+      if (Status status = makeFolders(folder.string()); !status.ok())
+        return status;
+    auto hash = writeSafetensors(isFile ? path : (folder / "adapter_model.safetensors").string(), std::move(tensors),
+                                 {{"format", "pt"}});
+    if (!hash)
+      return hash.status();
+    return writeFileAtomically((folder / "adapter_config.json").string(), config().dump(2) + "\n");
+  }
+
+private:
+  Expected<std::string> inside(const std::string &name) {
+    if (std::optional<std::string> found = insideRoot(name, root))
+      return *found;
+    return Status(
+        fmt::format("--root {}: '{}' was trained and is outside; give a root that holds all that was trained, or "
+                    "none",
+                    root, name),
+        kExitUsage);
+  }
+
+  void add(const std::string &name, const plan::Variable &variable) {
+    tensors.push_back({std::string(kPeftPrefix) + name, torchType(variable, values.typeOf(variable)),
+                       [this, &variable](const ByteSink &sink) { return values.streamTorch(variable, sink); }});
+  }
+
+  Status addAdapter(const plan::Adapter &adapter) {
+    const plan::Variable &base = values.variable(adapter.of());
+    for (const std::string &part : {adapter.a(), adapter.b()}) {
+      auto name = inside(part);
+      if (!name)
+        return name.status();
+      add(*name, values.variable(part));
+    }
+    auto name = inside(torchName(base));
+    if (!name)
+      return name.status();
+    if (!name->ends_with(".weight"))
+      return error("'{}' is adapted, and is not the weight of a module: peft has no name for its adapter; export the "
+                   "whole model, in which the adapter is merged: -o model.onnx",
+                   *name);
+    targets.push_back(moduleOf(*name));
+    // nn.Linear keeps [outputs, inputs], transformers' Conv1D the transpose.
+    inputFirst += adapter.input_first() != base.torch().transposed();
+    return Status();
+  }
+
+  Status addModule(const plan::Variable &variable) {
+    auto name = inside(torchName(variable));
+    if (!name)
+      return name.status();
+    const std::string module = moduleOf(*name);
+    if (module.empty())
+      return error(
+          "'{}' was trained beside the adapter, and is a parameter of the root module: peft has no place for it; "
+          "export the whole model: -o model.onnx",
+          *name);
+    if (std::find(targets.begin(), targets.end(), module) != targets.end())
+      return error("'{}' was trained beside the adapter of its own module: peft has no place for it; export the whole "
+                   "model: -o model.onnx",
+                   *name);
+    add(*name, variable);
+    if (std::find(modules.begin(), modules.end(), module) == modules.end())
+      modules.push_back(module);
+    return Status();
+  }
+
+  nlohmann::ordered_json config() const {
+    const plan::Adapters &adapters = plan.adapters();
+    nlohmann::ordered_json config;
+    config["peft_type"] = "LORA";
+    config["base_model_name_or_path"] = nullptr;
+    config["task_type"] = nullptr;
+    config["inference_mode"] = true;
+    config["r"] = adapters.rank();
+    if (adapters.alpha() == std::floor(adapters.alpha()))
+      config["lora_alpha"] = static_cast<int64_t>(adapters.alpha());
+    else
+      config["lora_alpha"] = adapters.alpha();
+    config["lora_dropout"] = adapters.dropout();
+    config["use_rslora"] = adapters.rank_stabilized();
+    config["target_modules"] = targets;
+    config["modules_to_save"] = modules.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(modules);
+    config["fan_in_fan_out"] = inputFirst == targets.size();
+    config["bias"] = "none";
+    config["init_lora_weights"] = true;
+    return config;
+  }
+
+  const plan::Plan &plan;
+  ModelValues &values;
+  const std::string &root;
+  std::vector<StreamedValue> tensors;
+  std::vector<std::string> targets, modules;
+  size_t inputFirst = 0;
+};
+} // namespace
+
+Status tcc::runtime::exportAdapter(const plan::Plan &plan, ModelValues &values, const std::string &path,
+                                   const std::string &root) {
+  return AdapterExport(plan, values, root).write(path);
+}

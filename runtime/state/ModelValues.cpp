@@ -1,0 +1,140 @@
+//===- ModelValues.cpp - a model's values after training, as exports write them -===//
+#include "runtime/state/ModelValues.h"
+#include "support/NearestName.h"
+
+#include <cstring>
+#include <set>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+std::optional<std::string> tcc::runtime::insideRoot(const std::string &name, const std::string &root) {
+  if (root.empty())
+    return name;
+  const std::string prefix = root + ".";
+  return name.starts_with(prefix) && name.size() > prefix.size() ? std::optional(name.substr(prefix.size()))
+                                                                 : std::nullopt;
+}
+
+Status tcc::runtime::noNameInside(const plan::Plan &plan, const std::string &root) {
+  std::set<std::string> roots;
+  for (const plan::Variable &variable : plan.variables())
+    if (isModelValue(variable))
+      if (const std::string &name = torchName(variable); name.find('.') != name.npos)
+        roots.insert(name.substr(0, name.find('.')));
+  return Status(fmt::format("--root {}: no weight's name begins with '{}.'; {}", root, root,
+                            nearestOrSome(root, std::vector<std::string>(roots.begin(), roots.end()))),
+                kExitUsage);
+}
+
+ModelValues::ModelValues(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder)
+    : plan(reader.plan()), trained(trained), initial(reader, folder) {
+  for (const plan::Variable &variable : plan.variables())
+    byName[variable.name()] = &variable;
+  for (const plan::Adapter &adapter : plan.adapters().list()) {
+    adapters[adapter.of()] = &adapter;
+    partsOfAdapters.insert({adapter.a(), adapter.b()});
+  }
+}
+
+bool ModelValues::isChanged(const plan::Variable &variable) const {
+  return trained.has(variable) || adapters.count(variable.name()) || variable.model_dtype() != plan::DTYPE_NONE;
+}
+
+plan::TensorType ModelValues::typeOf(const plan::Variable &variable) const {
+  plan::TensorType type = variable.type();
+  if (variable.model_dtype() != plan::DTYPE_NONE)
+    type.set_dtype(variable.model_dtype());
+  return type;
+}
+
+Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variable) {
+  std::vector<std::byte> bytes;
+  bytes.reserve(plan::tensorBytes(variable.type()).value_or(0));
+  auto take = [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return Status();
+  };
+  Status status = trained.has(variable) ? trained.stream(variable, take) : initial.stream(variable, take);
+  if (!status.ok())
+    return status;
+  return bytes;
+}
+
+/// W + scale · B·A in the model's type. Sums are made in f64, and the result is rounded once.
+Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &variable, const plan::Adapter &adapter) {
+  const plan::Variable &first = this->variable(adapter.a()), &second = this->variable(adapter.b());
+  auto base = held(variable), a = held(first), b = held(second);
+  for (const auto *part : {&base, &a, &b})
+    if (!*part)
+      return part->status();
+  const plan::DType from = variable.type().dtype(), to = typeOf(variable).dtype();
+  const auto rows = static_cast<uint64_t>(variable.type().dims(0)),
+             columns = static_cast<uint64_t>(variable.type().dims(1));
+  const auto rank = static_cast<uint64_t>(first.type().dims(0)), inputs = static_cast<uint64_t>(first.type().dims(1));
+  std::vector<double> down(rank * inputs), up(static_cast<uint64_t>(second.type().dims(0)) * rank);
+  for (size_t i = 0; i < down.size(); ++i)
+    down[i] = plan::floatElement(a->data(), first.type().dtype(), i);
+  for (size_t i = 0; i < up.size(); ++i)
+    up[i] = plan::floatElement(b->data(), second.type().dtype(), i);
+  const uint64_t size = plan::dtypeBytes(to);
+  std::vector<std::byte> result(rows * columns * size);
+  for (uint64_t i = 0; i < rows; ++i)
+    for (uint64_t j = 0; j < columns; ++j) {
+      const uint64_t in = adapter.input_first() ? i : j, out = adapter.input_first() ? j : i;
+      double sum = 0;
+      for (uint64_t r = 0; r < rank; ++r)
+        sum += up[out * rank + r] * down[r * inputs + in];
+      const uint64_t at = i * columns + j;
+      plan::fillElements(result.data() + at * size, to, 1,
+                         plan::floatElement(base->data(), from, at) + plan.adapters().scale() * sum);
+    }
+  return result;
+}
+
+Status ModelValues::stream(const plan::Variable &variable, const ByteSink &sink) {
+  if (auto adapter = adapters.find(variable.name()); adapter != adapters.end()) {
+    auto bytes = merged(variable, *adapter->second);
+    return bytes ? sink(*bytes) : bytes.status();
+  }
+  const plan::DType from = variable.type().dtype(), to = typeOf(variable).dtype();
+  if (from == to)
+    return trained.has(variable) ? trained.stream(variable, sink) : initial.stream(variable, sink);
+  auto narrow = held(variable);
+  if (!narrow)
+    return narrow.status();
+  const uint64_t count = plan::elementCount(variable.type()).value_or(0), size = plan::dtypeBytes(to);
+  std::vector<std::byte> wide(count * size);
+  for (uint64_t i = 0; i < count; ++i)
+    plan::fillElements(wide.data() + i * size, to, 1, plan::floatElement(narrow->data(), from, i));
+  return sink(wide);
+}
+
+Status ModelValues::streamTorch(const plan::Variable &variable, const ByteSink &sink) {
+  if (!variable.torch().transposed())
+    return stream(variable, sink);
+  std::vector<std::byte> bytes;
+  Status status = stream(variable, [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return Status();
+  });
+  return status.ok() ? sink(transposedMatrix(bytes, static_cast<uint64_t>(variable.type().dims(0)),
+                                             static_cast<uint64_t>(variable.type().dims(1))))
+                     : status;
+}
+
+Expected<std::vector<std::byte>> ModelValues::ofTie(const plan::Tie &tie) {
+  auto found = byName.find(tie.of());
+  if (found == byName.end())
+    return error("the plan's '{}' copies '{}', which it does not have; compile the model again", tie.name(), tie.of());
+  std::vector<std::byte> bytes;
+  Status status = stream(*found->second, [&](std::span<const std::byte> piece) {
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
+    return Status();
+  });
+  if (!status.ok())
+    return status;
+  plan::Variable original;
+  *original.mutable_type() = typeOf(*found->second);
+  return tiedBytes(tie, original, bytes);
+}
