@@ -1,0 +1,273 @@
+"""Low-rank adapters, and torch's names in exports: on the exports of adapters/, against what peft did there."""
+import hashlib
+import json
+
+import numpy as np
+import onnx
+import safetensors.numpy
+
+from common import ROOT, EndToEnd, case, metrics
+
+HERE = ROOT / "test" / "e2e" / "adapters"
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+LOSS = ("--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set", "loss.class_axis=-1",
+        "--set", "optimizer.lr=5e-3", "--set", "optimizer.weight_decay=0.1")
+ADAPTER = ("--set", 'adapter.targets=["c_attn", "c_proj", "up", "h.*.down"]', "--set", "adapter.rank=4", "--set", "adapter.alpha=8",
+           "--set", 'adapter.train=["ln_f.*"]')
+INIT = ("--init", HERE / "initial" / "adapter_model.safetensors")
+KEYS = ("peft_type", "r", "lora_alpha", "lora_dropout", "bias", "use_rslora", "modules_to_save", "fan_in_fan_out", "inference_mode")
+
+
+def checksum(tensor):
+    flat = tensor.astype(np.float64).ravel()
+    return float(flat @ np.cos(0.37 * np.arange(flat.size)))
+
+
+class Adapters(EndToEnd):
+    def adapt(self, export="dynamo", *settings, steps=50, init=INIT, out="run", plan="plan.tplan", more=()):
+        self.compile(HERE / f"{export}.onnx", *LOSS, *ADAPTER, *settings, plan=plan)
+        return self.train(self.folder / plan, HERE / "data.safetensors", *init, *more, steps=steps, out=out)
+
+    def read(self, name):
+        return safetensors.numpy.load_file(self.folder / name)
+
+    def test_losses_and_adapters_are_those_of_peft(self):
+        wanted = safetensors.numpy.load_file(HERE / "final" / "adapter_model.safetensors")
+        config = json.loads((HERE / "final" / "adapter_config.json").read_text())
+        for export in ("dynamo", "torchscript"):
+            with self.subTest(export):
+                self.setUp()
+                run = self.adapt(export)
+                for ours, torchs in zip([line["loss"] for line in metrics(run)[0]], EXPECTED["f32"], strict=True):
+                    self.assertLess(abs(ours - torchs), 1e-6 * torchs)
+                self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
+                written = self.read("adapter/adapter_model.safetensors")
+                self.assertEqual({k: v.shape for k, v in written.items()}, {k: v.shape for k, v in wanted.items()})
+                for name, tensor in wanted.items():
+                    np.testing.assert_allclose(written[name], tensor, rtol=0, atol=2e-5, err_msg=name)
+                ours = json.loads((self.folder / "adapter" / "adapter_config.json").read_text())
+                self.assertEqual({key: ours[key] for key in KEYS}, {key: config[key] for key in KEYS})
+                # Whole paths, where the recipe and peft name ends.
+                self.assertEqual({path.rpartition(".")[2] for path in ours["target_modules"]}, set(config["target_modules"]))
+                self.assertEqual(len(ours["target_modules"]), 8)
+
+    def test_exports_hold_the_merged_weights(self):
+        run = self.adapt("dynamo")
+        self.succeed("trun", "export", run, "-o", "merged.safetensors", "--merge")
+        for name, tensor in self.read("merged.safetensors").items():
+            self.assertLess(abs(checksum(tensor) - EXPECTED["merged"][name]), 1e-4, name)
+        self.assertEqual(self.read("merged.safetensors").keys(), EXPECTED["merged"].keys())
+        self.succeed("trun", "export", run, "-o", "merged.onnx")
+        self.succeed("trun", "export", run, "-o", "onnx.safetensors", "--names", "onnx")
+        graph, old = onnx.load(self.folder / "merged.onnx").graph, onnx.load(HERE / "dynamo.onnx").graph
+        self.assertEqual([n.op_type for n in graph.node], [n.op_type for n in old.node])
+        named = self.read("onnx.safetensors")
+        before = {i.name: onnx.numpy_helper.to_array(i) for i in old.initializer}
+        changed = set()
+        for initializer in graph.initializer:
+            value = onnx.numpy_helper.to_array(initializer)
+            if initializer.name in named:
+                np.testing.assert_array_equal(value, named[initializer.name])
+            if not np.array_equal(value, before[initializer.name]):
+                changed.add(initializer.name)
+        # The adapted matrices and what was trained besides; the rest of the base has kept every bit.
+        self.assertEqual(len(changed), 8 + 2, changed)
+        # The run itself ends with the same model.
+        self.assertEqual((run / "model.onnx").read_bytes(), (self.folder / "merged.onnx").read_bytes())
+        data = safetensors.numpy.load_file(HERE / "data.safetensors")
+        inputs = self.save("in.safetensors", ids=data["ids"][:4])
+        self.compile(self.folder / "merged.onnx", plan="merged.tplan")
+        self.succeed("trun", "predict", "merged.tplan", "--inputs", inputs, "--outputs", "merged-out.safetensors")
+        self.succeed("trun", "predict", "plan.tplan", "--inputs", inputs, "--outputs", "out.safetensors", "--from", run)
+        np.testing.assert_allclose(self.read("merged-out.safetensors")["logits"], self.read("out.safetensors")["logits"],
+                                   atol=2e-5)
+
+    def test_a_resumed_run_has_the_same_bits(self):
+        self.adapt("dynamo", "--set", "adapter.dropout=0.2", steps=8, out="whole")
+        self.train(self.folder / "plan.tplan", HERE / "data.safetensors", *INIT, steps=5, out="part")
+        self.succeed("trun", "--resume", "part", "--steps", "8")
+        for run in ("whole", "part"):
+            self.succeed("trun", "export", run, "-o", f"{run}.safetensors", "--adapter")
+        self.assertEqual((self.folder / "whole.safetensors").read_bytes(), (self.folder / "part.safetensors").read_bytes())
+        states = [next((self.folder / run / "checkpoints" / "step-8").glob("*.safetensors")).read_bytes() for run in ("whole", "part")]
+        self.assertEqual(*states)
+
+    def test_an_adapter_starts_as_peft_starts_it(self):
+        first = self.adapt(init=(), steps=0, more=("--no-release",))
+        self.succeed("trun", "export", first, "-o", "a.safetensors", "--adapter")
+        start = self.read("a.safetensors")
+        for name, tensor in start.items():
+            if "lora_B" in name:
+                self.assertFalse(tensor.any(), name)
+            elif "lora_A" in name:
+                bound = tensor.shape[1] ** -0.5
+                self.assertLessEqual(np.abs(tensor).max(), bound)
+                self.assertGreater(np.abs(tensor).max(), 0.8 * bound)
+                self.assertLess(abs(tensor.mean()), 0.25 * bound)
+        values = [t.tobytes() for n, t in start.items() if "lora_A" in n]
+        self.assertEqual(len(set(values)), len(values))
+        # Before the first update the model is the base.
+        self.succeed("trun", "export", first, "-o", "w.safetensors")
+        self.compile(HERE / "dynamo.onnx", *LOSS, plan="base.tplan")
+        base = self.train(self.folder / "base.tplan", HERE / "data.safetensors", "--no-release", steps=0, out="base")
+        self.succeed("trun", "export", base, "-o", "b.safetensors")
+        self.assertEqual((self.folder / "w.safetensors").read_bytes(), (self.folder / "b.safetensors").read_bytes())
+        again = self.adapt("dynamo", "--set", "train.seed=1", init=(), steps=0, out="other", plan="other.tplan", more=("--no-release",))
+        self.succeed("trun", "export", again, "-o", "c.safetensors", "--adapter")
+        self.assertNotEqual((self.folder / "a.safetensors").read_bytes(), (self.folder / "c.safetensors").read_bytes())
+
+    def test_a_base_in_bf16_takes_half_the_memory(self):
+        whole = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER))
+        run = self.adapt("dynamo", "--set", 'adapter.base="bf16"')
+        for ours, torchs in zip([line["loss"] for line in metrics(run)[0]], EXPECTED["bf16"], strict=True):
+            self.assertLess(abs(ours - torchs), 1e-6 * torchs)
+        half = self.report(self.folder / "plan.tplan")
+        matrices = sum(2 * np.prod(onnx.numpy_helper.to_array(i).shape) for i in onnx.load(HERE / "dynamo.onnx").graph.initializer
+                       if i.data_type == 1 and len(i.dims) == 2 and i.dims[0] != i.dims[1] or i.name.endswith("c_proj.weight"))
+        saved = whole["memory"]["resident"]["frozen"] - half["memory"]["resident"]["frozen"]
+        self.assertEqual(saved, matrices)
+        # An export has the model's own type again.
+        model = onnx.load(run / "model.onnx").graph
+        self.assertEqual({i.data_type for i in model.initializer if i.name == "wte.weight"}, {onnx.TensorProto.FLOAT})
+        self.refuse(1, ["int8"], "tcc", HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", 'adapter.base="int8"', "-o", "p.tplan")
+
+    def test_nothing_is_kept_for_a_frozen_base(self):
+        adapted = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER))
+        whole = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, plan="whole.tplan"))
+        self.assertEqual(len(adapted["parameters"]["trainable"]), 2 * 8 + 2)
+        self.assertEqual(len(adapted["adapters"]["list"]), 8)
+        self.assertIsNone(whole["adapters"])
+        trained = adapted["memory"]["resident"]["parameters"]
+        self.assertEqual(adapted["memory"]["resident"]["optimizer"], 2 * trained)
+        self.assertLess(adapted["memory"]["peak_bytes"], whole["memory"]["peak_bytes"])
+        text = self.succeed("tcc", "report", "plan.tplan").out
+        self.assertIn("adapters: 8 of rank 4, scale 2", text)
+        # Within a budget, the same bits.
+        budget = adapted["memory"]["arena_bytes"] + adapted["memory"]["resident_bytes"]
+        tight = self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--memory-budget", int(0.97 * budget), plan="tight.tplan")
+        within = self.report(tight)["memory"]
+        self.assertLessEqual(within["arena_bytes"] + within["resident_bytes"], 0.97 * budget)
+        for plan in ("plan", "tight"):
+            run = self.train(self.folder / f"{plan}.tplan", HERE / "data.safetensors", steps=4, out=plan)
+            self.succeed("trun", "export", run, "-o", f"{plan}.safetensors", "--adapter")
+        self.assertEqual((self.folder / "plan.safetensors").read_bytes(), (self.folder / "tight.safetensors").read_bytes())
+
+    def test_dropout_is_trainings_alone(self):
+        run = self.adapt("dynamo", "--set", "adapter.dropout=0.5", "--set", "adapter.rank_stabilized=true", steps=3)
+        plain = self.adapt("dynamo", "--set", "adapter.rank_stabilized=true", steps=3, out="plain", plan="plain.tplan")
+        losses = [[line["loss"] for line in metrics(r)[0]] for r in (run, plain)]
+        self.assertEqual(losses[0][0], losses[1][0])  # B is zero before the first update
+        self.assertNotEqual(losses[0][2], losses[1][2])
+        results = [json.loads(self.succeed("trun", "eval", p, "--data", HERE / "data.safetensors", "--from", run).out)
+                   for p in ("plan.tplan", "plain.tplan")]
+        self.assertEqual(*results)
+        self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
+        config = json.loads((self.folder / "adapter" / "adapter_config.json").read_text())
+        self.assertEqual((config["lora_dropout"], config["use_rslora"]), (0.5, True))
+
+    def test_bf16_averages_groups_and_accumulation_work_with_adapters(self):
+        run = self.adapt("dynamo", "--set", "train.ema.decay=0.5", "--set", "train.accumulate=2", "--set", "train.clip_norm=1",
+                         "--set", 'optimizer.decay_exempt=["*.lora_B.weight"]', "--precision", "bf16", steps=4)
+        groups = {g["name"]: g["parameters"] for g in self.report(self.folder / "plan.tplan")["parameters"]["groups"]}
+        self.assertEqual(len(groups["no weight decay"]), 8)
+        self.succeed("trun", "export", run, "-o", "last.safetensors", "--adapter")
+        self.succeed("trun", "export", run, "-o", "ema.safetensors", "--adapter", "--ema")
+        last, averaged = self.read("last.safetensors"), self.read("ema.safetensors")
+        self.assertEqual(last.keys(), averaged.keys())
+        name = "base_model.model.h.0.up.lora_B.weight"
+        self.assertLess(np.linalg.norm(averaged[name]), np.linalg.norm(last[name]))
+
+    def test_messages_of_the_recipe(self):
+        for settings, patterns in (
+                (['adapter.targets=["wte"]'], ["adapter.targets", "`wte.weight`, which is read by gather", "h.0.c_attn"]),
+                (['adapter.targets=["h.0.up.bias"]'], ["`h.0.up.bias`, which is no matrix"]),
+                (['adapter.targets=["q_proj"]'], ['"q_proj" matches no matrix that products read']),
+                (['adapter.targets=["up"]', "adapter.rank=25"], ["adapter.rank", "24 inputs and 48 results"]),
+                (["adapter.rank=4"], ["adapter.rank needs adapter.targets"]),
+                (["adapter.lora_alpha=4"], ["nearest known one is adapter.alpha"]),
+                (['adapter.targets=["up"]', 'adapter.match=["up"]'], ["adapter.match is another name"]),
+                (['adapter.targets=["up"]', 'adapter.train=["ln_g.*"]'], ["adapter.train: `ln_g.\\*` matches no parameter"]),
+                (['adapter.targets=["up"]', 'model.trainable=["wte.weight"]'], ["model.trainable", "adapter.train"])):
+            with self.subTest(settings):
+                self.refuse(1, patterns, "tcc", HERE / "dynamo.onnx", *LOSS, "-o", "p.tplan",
+                            *(word for setting in settings for word in ("--set", setting)))
+        model, recipe, _, _ = case("small-cnn")
+        convolution = next(n.input[1] for n in onnx.load(model).graph.node if n.op_type == "Conv")
+        self.refuse(1, [f"`{convolution}`, which is no matrix"], "tcc", model, "--recipe", recipe, "-o", "p.tplan",
+                    "--set", f'adapter.match=["{convolution}"]')
+
+    def test_messages_of_the_export(self):
+        run = self.adapt(steps=1)
+        self.compile(HERE / "dynamo.onnx", *LOSS, plan="whole.tplan")
+        whole = self.train(self.folder / "whole.tplan", HERE / "data.safetensors", steps=1, out="whole")
+        for flag in ("--adapter", "--merge"):
+            self.refuse(2, ["trained no adapter"], "trun", "export", whole, "-o", "x.safetensors", flag)
+        self.refuse(2, ["--adapter", "--merge"], "trun", "export", run, "-o", "x", "--adapter", "--merge")
+        self.refuse(2, ["--root j: no weight's name begins"], "trun", "export", run, "-o", "x.safetensors", "--root", "j")
+        self.refuse(2, ["ln_f", "outside"], "trun", "export", run, "-o", "x", "--adapter", "--root", "h")
+        self.succeed("trun", "export", run, "-o", "h.safetensors", "--root", "h.0")
+        self.assertIn("up.weight", self.read("h.safetensors"))
+        bias = self.adapt("dynamo", "--set", 'adapter.train=["h.0.up.bias"]', init=(), steps=1, out="bias", plan="bias.tplan")
+        self.refuse(1, ["h.0.up.bias", "peft has no place", "model.onnx"], "trun", "export", bias, "-o", "x", "--adapter")
+
+
+    def test_a_run_may_start_from_another_base(self):
+        run = self.adapt(init=(), steps=0, more=("--no-release",))
+        self.succeed("trun", "export", run, "-o", "w.safetensors")
+        weights = self.read("w.safetensors")
+        weights["h.0.up.weight"] = weights["h.0.up.weight"] + 1
+        base = self.save("base.safetensors", **weights)
+        for steps in (0, 3):
+            other = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--init", base, steps=steps, out=f"other{steps}")
+            self.succeed("trun", "export", other, "-o", "o.safetensors")
+            self.succeed("trun", "export", other, "-o", "a.safetensors", "--adapter")
+            merged, adapter = self.read("o.safetensors"), self.read("a.safetensors")
+            a, b = (adapter[f"base_model.model.h.0.up.lora_{part}.weight"].astype(np.float64) for part in "AB")
+            self.assertEqual(bool(b.any()), steps > 0)
+            np.testing.assert_allclose(merged["h.0.up.weight"], weights["h.0.up.weight"] + 2 * b @ a, rtol=0, atol=1e-6)
+
+
+class Names(EndToEnd):
+    def test_exports_have_the_names_and_values_of_state_dict(self):
+        state = json.loads((HERE / "state.json").read_text())
+        for export in ("dynamo", "torchscript"):
+            with self.subTest(export):
+                self.setUp()
+                self.compile(HERE / f"{export}.onnx", *LOSS)
+                run = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--no-release", steps=0)
+                said = self.succeed("trun", "export", run, "-o", "w.safetensors").err
+                written = safetensors.numpy.load_file(self.folder / "w.safetensors")
+                self.assertEqual({name: {"shape": list(t.shape), "sha256": hashlib.sha256(t.tobytes()).hexdigest()}
+                                  for name, t in written.items()}, state)
+                # No note names the older exporter's weights: the export says by what it went.
+                self.assertEqual("lm_head.weight" in said and "names of the nodes" in said, export == "torchscript")
+                self.succeed("trun", "export", run, "-o", "graph.safetensors", "--names", "onnx")
+                graphs = set(safetensors.numpy.load_file(self.folder / "graph.safetensors"))
+                self.assertLessEqual({i.name for i in onnx.load(HERE / f"{export}.onnx").graph.initializer
+                                      if i.data_type == 1 and len(i.dims) == 2 and i.dims[0] != i.dims[1]}, graphs)
+                # Both files are the same weights to --init.
+                for name in ("w", "graph"):
+                    again = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--no-release",
+                                       "--init", f"{name}.safetensors", steps=2, out=name)
+                    self.succeed("trun", "export", again, "-o", f"{name}-2.safetensors")
+                self.assertEqual((self.folder / "w-2.safetensors").read_bytes(), (self.folder / "graph-2.safetensors").read_bytes())
+
+    def test_every_parameter_of_the_zoo_has_its_name(self):
+        """Of hf-llama-tiny and unet-tiny, whose exporter renamed and reshaped weights."""
+        for name in ("hf-llama-tiny", "unet-tiny"):
+            model, recipe, data, _ = case(name)
+            self.compile(model, "--recipe", recipe)
+            run = self.train(self.folder / "plan.tplan", data, "--no-release", steps=0, out=name)
+            self.succeed("trun", "export", run, "-o", "w.safetensors")
+            written = safetensors.numpy.load_file(self.folder / "w.safetensors")
+            self.assertFalse([n for n in written if n.startswith(("val_", "unsqueeze"))])
+            file = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(model).graph.initializer}
+            if name == "hf-llama-tiny":
+                np.testing.assert_array_equal(written["model.model.layers.0.self_attn.k_proj.weight"], file["val_117"].T)
+            else:
+                np.testing.assert_array_equal(written["down1.1.weight"], file["val_20"].ravel())
+
+
+if __name__ == "__main__":
+    import unittest
+    unittest.main()
