@@ -98,8 +98,10 @@ private:
     std::string &precision = recipe.train.precision;
     if (!options.precision.empty())
       precision = options.precision;
-    if (options.forceF64)
-      precision = "f32"; // nothing is rounded where derivatives are checked
+    if (options.forceF64) { // nothing is rounded where derivatives are checked
+      precision = "f32";
+      recipe.train.lossScale.kind = "none";
+    }
     Expected<std::string> name = target::resolveTarget(options.target, precision == "bf16" || precision == "auto");
     if (!name)
       return name.status();
@@ -240,14 +242,19 @@ private:
                         passes.addPass(train::createAutocastPass(cast));
                       }});
     if (wantsGradients())
-      list.push_back({"differentiate", [mixed](OpPassManager &passes) {
-                        passes.addPass(train::createDifferentiatePass());
+      list.push_back({"differentiate", [this, mixed](OpPassManager &passes) {
+                        train::DifferentiatePassOptions differentiate;
+                        differentiate.lossScale = recipe.train.scalesLoss();
+                        passes.addPass(train::createDifferentiatePass(differentiate));
                         passes.addPass(train::createElideStopsPass());
                         if (mixed)
                           passes.addPass(train::createSettleCastsPass());
                         passes.addPass(createCanonicalizerPass());
                         passes.addPass(createCSEPass());
                       }});
+    // Once casts are settled, which needs to see which products are narrow; before layouts and calls are chosen for them.
+    if (recipe.train.precision == "f16" && !target->capabilities().multipliesF16)
+      list.push_back({"widen", [](OpPassManager &passes) { passes.addPass(train::createWidenProductsPass()); }});
     list.push_back({"update", [this](OpPassManager &passes) {
                       train::BuildUpdateOptions update;
                       update.recipe = &recipe;

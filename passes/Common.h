@@ -29,6 +29,7 @@ inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< uni
 inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: the counters of random numbers
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
+inline constexpr llvm::StringLiteral kGradientScale = "train.gradient_scale"; ///< f64, on @backward: see differentiate
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On the module.
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut

@@ -319,8 +319,11 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
     Differentiates in reverse mode. A value is active if it depends on a trainable parameter and `loss_sum` depends
     on it through differentiable ops. The pass visits active ops last to first; each builds its vector-Jacobian product
     through `Differentiable`. Several gradients of one value are added in the order in which its users were visited.
-    Gradients are those of `loss_sum`, not divided by the weight. Parameters whose every path to the loss ends at an op
-    without a derivative are listed with that op in `train.unused_parameters`.
+    Gradients are those of `loss_sum`, not divided by the weight. With `loss-scale` they are those of
+    `loss_sum · c · loss_scale`: `loss_scale` is a run-time scalar, and c, the function's attribute `train.gradient_scale`,
+    the largest power of two that is at most 1/n for n elements of the loss. So values of the backward pass have the size
+    that they have in a framework that scales the mean, and no factor costs a bit. Parameters whose every path to the loss
+    ends at an op without a derivative are listed with that op in `train.unused_parameters`.
 
     ```mlir
     func.func @loss(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>) {
@@ -341,6 +344,7 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
       return %sum, %weight, %dw : tensor<f32>, tensor<f32>, tensor<4xf32>
     ```
   }];
+  let options = [Option<"lossScale", "loss-scale", "bool", "false", "multiply the gradients by a run-time factor">];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }
 
@@ -375,6 +379,27 @@ def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {
     becomes
     ```mlir
     %dw = train.matmul %x, %dy {transA = true} : (tensor<1x8x4xbf16>, tensor<1x8x2xbf16>) -> tensor<1x4x2xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def WidenProductsPass : Pass<"widen-products", "::mlir::ModuleOp"> {
+  let summary = "Multiply widened f16 operands in f32 on targets without products of f16";
+  let description = [{
+    Operands of matrix products and convolutions in f16 are widened to f32, which is exact, and results are rounded to f16
+    once, after the sum: the values are those of f16 products whose sums are in f32. Tensors stay stored in f16 where
+    kernels can widen them. Runs after settle-casts.
+
+    ```mlir
+    %c = train.matmul %a, %b : (tensor<1x8x4xf16>, tensor<1x4x2xf16>) -> tensor<1x8x2xf16>
+    ```
+    becomes
+    ```mlir
+    %x = train.cast %a : tensor<1x8x4xf16> -> tensor<1x8x4xf32>
+    %y = train.cast %b : tensor<1x4x2xf16> -> tensor<1x4x2xf32>
+    %z = train.matmul %x, %y : (tensor<1x8x4xf32>, tensor<1x4x2xf32>) -> tensor<1x8x2xf32>
+    %c = train.cast %z : tensor<1x8x2xf32> -> tensor<1x8x2xf16>
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect"];
@@ -416,7 +441,14 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 
     A write of the forward pass (running statistics) becomes the next value of its variable in entries that train; all
     other entries drop it. There, and in `evaluate` and `predict`, ops that depend on the mode (`ModeDependent`) take
-    their inference form. `train.random_key` becomes the last argument, `train.counters`.
+    their inference form. `train.random_key` becomes the last argument, `train.counters`, and `train.run_scalar` one of the
+    run-time numbers.
+
+    If @backward scales the loss, the update removes the factor from the gradients before it measures and clips them, and
+    every next value but those of running statistics waits for the norm. `gradients` scales by the recipe's first factor.
+    With `moments=bf16` the optimizer's state is stored in bf16 and computed in f32; a next value is rounded to one of
+    its two neighbours at random, each as likely as the value is near to it, so that changes below half a unit in the last
+    place are kept in the mean.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
@@ -442,7 +474,8 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum">,
     ListOption<"decayExempt", "decay-exempt", "std::string", "globs and selectors without weight decay">,
     Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
-    Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">
+    Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">,
+    Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }

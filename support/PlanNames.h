@@ -49,6 +49,11 @@ namespace states {
 inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's average
 } // namespace states
 
+/// Run-time scalars that passes and the runtime name (those of optimizers: passes/optimizers/).
+namespace scalars {
+inline constexpr char kLossScale[] = "loss_scale", kClipNorm[] = "clip_norm";
+} // namespace scalars
+
 /// Roles of variables as words; plan::VariableRole has the same.
 namespace roles {
 inline constexpr char kParameter[] = "parameter", kFrozen[] = "frozen", kConstant[] = "constant",

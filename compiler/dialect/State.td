@@ -25,6 +25,14 @@ def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>]> {
   let assemblyFormat = "$variable `,` $value attr-dict `:` type($value)";
 }
 
+def Train_RunScalarOp : Train_Op<"run_scalar", [Pure]> {
+  let summary = "a number that the runtime gives before each call of the entry, by its name";
+  let description = "build-update turns it into an element of the entry's run-time scalars.";
+  let arguments = (ins StrAttr:$name);
+  let results = (outs Train_Tensor:$result);
+  let assemblyFormat = "$name attr-dict `:` type($result)";
+}
+
 def Train_FillOp : Train_Op<"fill", []> {
   let summary = "fill a buffer of its own with `value`";
   let description = "materialize-buffers creates it for a constant that is stored in memory. Not pure: two fills are two buffers.";

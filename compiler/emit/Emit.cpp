@@ -388,6 +388,15 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     training.mutable_ema()->set_warmup(uint64_t(ema.warmup));
     training.mutable_ema()->set_on_device(ema.on == "device");
   }
+  if (recipe.train.scalesLoss()) {
+    const LossScaleSettings &given = recipe.train.lossScale;
+    plan::LossScale &scale = *training.mutable_loss_scale();
+    scale.set_dynamic(given.kind != "fixed");
+    scale.set_init_scale(given.initScale);
+    scale.set_growth_factor(given.growthFactor);
+    scale.set_backoff_factor(given.backoffFactor);
+    scale.set_growth_interval(uint64_t(given.growthInterval));
+  }
   plan::Evaluation &evaluation = *training.mutable_evaluation();
   evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());
   evaluation.set_best(recipe.evaluate.best);

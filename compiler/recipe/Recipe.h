@@ -74,6 +74,7 @@ struct OptimizerSettings {
   bool nesterov = false;
   std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
   std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
+  std::string moments = "f32";       ///< what state is stored in: f32 or bf16
   std::vector<std::string> decayExempt;
   std::vector<OptimizerGroupSettings> groups;
   std::optional<LayerDecaySettings> layerDecay;
@@ -124,12 +125,25 @@ struct EmaSettings {
   bool operator==(const EmaSettings &) const = default;
 };
 
+/// train.loss_scale: torch.amp.GradScaler's numbers and defaults.
+struct LossScaleSettings {
+  std::string kind = "auto"; ///< auto (dynamic with f16, else none), dynamic, fixed, none
+  double initScale = 65536, growthFactor = 2, backoffFactor = 0.5;
+  int64_t growthInterval = 2000;
+  bool operator==(const LossScaleSettings &) const = default;
+};
+
 struct TrainSettings {
   int64_t accumulate = 1;
   std::optional<double> clipNorm, clipValue;
   EmaSettings ema;
   uint64_t seed = 0;
   std::string precision = "f32";
+  LossScaleSettings lossScale;
+  /// The backward pass is scaled.
+  bool scalesLoss() const {
+    return lossScale.kind == "dynamic" || lossScale.kind == "fixed" || (lossScale.kind == "auto" && precision == "f16");
+  }
   bool operator==(const TrainSettings &) const = default;
 };
 

@@ -204,6 +204,16 @@ Status finishTraining(const Recipe &recipe) {
   for (const char *key : {"train.ema.every", "train.ema.warmup", "train.ema.on"})
     if (recipe.where.count(key) && !recipe.train.ema.decay)
       return error("{}{} needs train.ema.decay, such as 0.999", recipe.at(key), key);
+  const TrainSettings &train = recipe.train;
+  for (const char *key : {"train.loss_scale.init_scale", "train.loss_scale.growth_factor",
+                          "train.loss_scale.backoff_factor", "train.loss_scale.growth_interval"}) {
+    const bool first = std::string_view(key).ends_with("init_scale");
+    if (!recipe.where.count(key) || train.lossScale.kind == "dynamic" || train.lossScale.kind == "auto" ||
+        (first && train.lossScale.kind == "fixed"))
+      continue;
+    return error("{}{} has no meaning with train.loss_scale.kind = \"{}\": remove it, or set kind = \"dynamic\"",
+                 recipe.at(key), key, train.lossScale.kind);
+  }
   for (const char *key : {"evaluate.stop.metric", "evaluate.stop.min_change"})
     if (recipe.where.count(key) && !recipe.evaluate.stopPatience)
       return error("{}{} needs evaluate.stop.patience, a number of evaluations", recipe.at(key), key);

@@ -67,6 +67,10 @@ Store optimizerFlag(std::string name) {
 template <typename T> Store ema(T EmaSettings::*field) {
   return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.train.ema.*field, node); };
 }
+/// An entry of train.loss_scale.
+template <typename T> Store lossScale(T LossScaleSettings::*field) {
+  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.train.lossScale.*field, node); };
+}
 Store scheduleNumber(std::string name) {
   return [=](Recipe &recipe, const toml::node &node) {
     recipe.schedule.numbers[name] = node.is_boolean() ? double(*node.value<bool>()) : *node.value<double>();
@@ -263,6 +267,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"optimizer.betas", optimizerNumbers({"beta1", "beta2"})},
       {"optimizer.ns_coefficients", optimizerNumbers({"ns_a", "ns_b", "ns_c"})},
       {"optimizer.nesterov", to(optimizer, &O::nesterov)},
+      {"optimizer.moments", to(optimizer, &O::moments)},
       {"optimizer.adjust_lr_fn", to(optimizer, &O::adjustLr)},
       {"optimizer.decay_exempt", to(optimizer, &O::decayExempt)},
       {"optimizer.group", setGroups},
@@ -279,6 +284,11 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"train.clip_value", to(train, &T::clipValue)},
       {"train.seed", to(train, &T::seed)},
       {"train.precision", to(train, &T::precision)},
+      {"train.loss_scale.kind", lossScale(&LossScaleSettings::kind)},
+      {"train.loss_scale.init_scale", lossScale(&LossScaleSettings::initScale)},
+      {"train.loss_scale.growth_factor", lossScale(&LossScaleSettings::growthFactor)},
+      {"train.loss_scale.backoff_factor", lossScale(&LossScaleSettings::backoffFactor)},
+      {"train.loss_scale.growth_interval", lossScale(&LossScaleSettings::growthInterval)},
       {"train.ema.decay", ema(&EmaSettings::decay)},
       {"train.ema.every", ema(&EmaSettings::every)},
       {"train.ema.warmup", ema(&EmaSettings::warmup)},

@@ -36,6 +36,7 @@ namespace tcc::target {
 struct Capabilities {
   bool multipliesTf32 = false; ///< products of f32 may have their operands rounded to TF32
   bool multipliesBf16 = false; ///< bf16 products have instructions of their own; else their operands are widened
+  bool multipliesF16 = false;  ///< likewise
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which

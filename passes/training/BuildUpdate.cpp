@@ -5,11 +5,13 @@
 // micro-batches.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/Philox.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "passes/optimizers/Optimizer.h"
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/ParameterGroups.h"
+#include "support/BytesText.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -42,7 +44,7 @@ struct Trained {
 /// The operands of one update, as values of its entry.
 struct UpdateInputs {
   Value lossSum, lossWeight;
-  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter
+  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter; scaled where @backward scales
   bool gradientsAreState = false;     ///< they stay in memory whatever the order of the updates
 };
 
@@ -53,6 +55,8 @@ public:
     forward = lookupFunction(module, "forward");
     loss = lookupFunction(module, "loss");
     backward = lookupFunction(module, "backward");
+    if (backward)
+      gradientScale = backward->getAttrOfType<FloatAttr>(names::kGradientScale);
   }
 
   LogicalResult run() {
@@ -158,6 +162,12 @@ private:
   RankedTensorType stateType(RankedTensorType type) {
     return RankedTensorType::get(type.getShape(), computeType(type.getElementType()));
   }
+  /// What an optimizer's state of values of type `type` is stored in.
+  RankedTensorType momentType(RankedTensorType type) {
+    RankedTensorType wide = stateType(type);
+    bool narrow = settings.moments == "bf16" && wide.getElementType().isF32();
+    return narrow ? RankedTensorType::get(type.getShape(), builder.getBF16Type()) : wide;
+  }
   Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
 
   void declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
@@ -171,7 +181,7 @@ private:
     parameter.setGroup(entry.group);
     for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
-      declare(entry.states.back(), stateType(entry.type), roles::kOptimizer, state.fill, entry.group);
+      declare(entry.states.back(), momentType(entry.type), roles::kOptimizer, state.fill, entry.group);
     }
     // The runtime copies the weights into it when a run starts: --init may have replaced them.
     if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
@@ -236,14 +246,17 @@ private:
     EntryBuilder entry(module, entries::kStep);
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
     UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(llvm::drop_begin(values, 2))};
+    noteWaiting();
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
       gradient = place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType()));
     buildUpdate(entry, inputs);
   }
 
   void makeAccumulation() {
+    func::FuncOp update = makeUpdate();
     for (bool first : {true, false}) {
       EntryBuilder entry(module, first ? entries::kAccumulateFirst : entries::kAccumulateNext);
+      entry.setScalarNames(scalarNames);
       llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
       scalarOutput(entry, kLossSum, values[0]);
       scalarOutput(entry, kLossWeight, values[1]);
@@ -258,15 +271,38 @@ private:
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
     }
+    update->moveAfter(&module.getBody()->back());
+  }
+
+  func::FuncOp makeUpdate() {
     EntryBuilder entry(module, entries::kUpdate);
     UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
     for (const Trained &parameter : trained)
       inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
-    buildUpdate(entry, inputs);
+    return buildUpdate(entry, inputs);
+  }
+
+  /// What an update that waits for the norm of all gradients costs.
+  void noteWaiting() {
+    const bool clips = recipe.train.clipNorm.has_value();
+    uint64_t bytes = 0;
+    for (const Trained &parameter : trained)
+      bytes += uint64_t(parameter.type.getNumElements()) * (parameter.type.getElementType().isF64() ? 8 : 4);
+    llvm::StringRef who = !gradientScale ? "clipping waits" : clips ? "loss scaling and clipping wait" : "loss scaling waits";
+    if (clips || gradientScale)
+      addNote(module, "gradients", "",
+              who.str() + " for the norm of all gradients, which are in memory together, " + bytesText(bytes) +
+                  ", before the first parameter is updated");
+  }
+
+  /// The factor that removes the loss's from gradients that @backward scaled. Powers of two change no bit.
+  Expr unscaling(EntryBuilder &entry, const Expr &like) {
+    Expr scale = like.with(entry.scalar(scalars::kLossScale)).cast(elementTypeOf(like));
+    return 1.0 / (scale * gradientScale.getValueAsDouble());
   }
 
   /// Average, measure, clip, update; each next value only where the step is sound.
-  void buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
+  func::FuncOp buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
     Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
     std::optional<Expr> squares;
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients)) {
@@ -277,26 +313,33 @@ private:
     squares->loc = NameLoc::get(builder.getStringAttr(kGradNorm));
     Expr norm = squares->apply<SqrtOp>() / weight;
     Expr scale = norm.like(1) / weight;
+    if (gradientScale) {
+      Expr factor = unscaling(entry, norm);
+      norm = norm * factor;
+      scale = scale * factor;
+    }
     if (recipe.train.clipNorm) {
-      Expr factor = norm.with(entry.scalar("clip_norm")).cast(elementTypeOf(norm)) / (norm + 1e-6);
+      Expr factor = norm.with(entry.scalar(scalars::kClipNorm)).cast(elementTypeOf(norm)) / (norm + 1e-6);
       scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
     }
     Expr finite = isFinite(sum);
-    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it or the
-    // gradients are state anyway. Otherwise a gradient dies as soon as its update has run, and a bad norm ends the run
-    // without a checkpoint.
+    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it, where scaled
+    // gradients may overflow, or where the gradients are state anyway. Otherwise a gradient dies as soon as its update
+    // has run, and a bad norm ends the run without a checkpoint.
     Expr sound = finite;
-    if (recipe.train.clipNorm || inputs.gradientsAreState)
+    if (recipe.train.clipNorm || gradientScale || inputs.gradientsAreState)
       sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
     scalarOutput(entry, kGradNorm, norm);
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
-    writeState(entry, sound);
-    llvm::SmallVector<llvm::StringRef> scalars(entry.scalarNames().begin(), entry.scalarNames().end());
-    module->setAttr(names::kScalars, builder.getStrArrayAttr(scalars));
-    entry.finish();
+    // An update that is skipped since scaled gradients overflowed keeps what its forward pass has seen, as in PyTorch.
+    writeState(entry, gradientScale ? finite : sound);
+    scalarNames = entry.scalarNames();
+    llvm::SmallVector<llvm::StringRef> list(scalarNames.begin(), scalarNames.end());
+    module->setAttr(names::kScalars, builder.getStrArrayAttr(list));
+    return entry.finish();
   }
 
   /// A write of the forward pass (running statistics) becomes the next value of its variable, if the step is finite.
@@ -342,9 +385,11 @@ private:
                     groups[parameter.group].weightDecay,
                     scalar,
                     [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
-    for (const std::string &state : parameter.states)
-      step.states.push_back(stored.with(entry.state(state)));
-    std::vector<Expr> old = step.states;
+    std::vector<Expr> old;
+    for (const std::string &state : parameter.states) {
+      old.push_back(stored.with(entry.state(state)));
+      step.states.push_back(old.back().cast(compute));
+    }
     Expr next = optimizer->update(step).cast(element);
     Expr keep = stored.with(sound);
     entry.update(parameter.name, keep.select(next, stored));
@@ -353,8 +398,36 @@ private:
       Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * next.cast(compute);
       entry.update(parameter.average, keep.select(moved, average));
     }
-    for (size_t i = 0; i < old.size(); ++i)
-      entry.update(parameter.states[i], keep.select(withoutSubnormals(step.states[i]), old[i]));
+    for (size_t i = 0; i < old.size(); ++i) {
+      Expr moment = withoutSubnormals(step.states[i]);
+      if (elementTypeOf(old[i]).isBF16())
+        moment = roundAtRandom(moment, randomBits(entry, moment, parameter.name, i));
+      entry.update(parameter.states[i], keep.select(moment, old[i]));
+    }
+  }
+
+  /// 16 random bits for each element of a parameter's state `index`, as ui32. Two states share a draw.
+  Expr randomBits(EntryBuilder &entry, const Expr &like, const std::string &parameter, size_t index) {
+    Type word = builder.getIntegerType(32, /*isSigned=*/false);
+    auto type = RankedTensorType::get(shapeOf(like), word);
+    auto constant = [&](int64_t value) { return like.with(splatInt(*like.builder, like.loc, type, value)); };
+    Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, entry.randomKey(),
+                                   randomId(parameter + "/moments", index / 2));
+    Value bits = index % 2 ? ShiftRightOp::create(entry.builder, like.loc, drawn, constant(16)).getResult()
+                           : AndOp::create(entry.builder, like.loc, drawn, constant(0xffff)).getResult();
+    return like.with(bits);
+  }
+
+  /// An f32 as one of the two bf16 around it, each with the probability of its nearness: its mean is the f32. To the
+  /// nearest, a second moment with β2 = 0.999 would never decay: it loses a thousandth, less than half a unit in the last
+  /// place. (Stochastic rounding: Forsythe, "Reprint of a note on rounding-off errors", SIAM Review 1959.)
+  Expr roundAtRandom(const Expr &value, const Expr &bits) {
+    auto type = tensorTypeOf(bits);
+    Value word = BitCastOp::create(*value.builder, value.loc, type, value);
+    Value sum = add(*value.builder, value.loc, word, bits);
+    Value upper = splatInt(*value.builder, value.loc, type, 0xffff0000);
+    Value kept = AndOp::create(*value.builder, value.loc, sum, upper);
+    return value.with(BitCastOp::create(*value.builder, value.loc, value.value.getType(), kept)).cast(builder.getBF16Type());
   }
 
   void makeEvaluate() {
@@ -393,12 +466,15 @@ private:
 
   void makeGradients() {
     EntryBuilder entry(module, entries::kGradients);
+    entry.fixScalar(scalars::kLossScale, recipe.train.lossScale.initScale);
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
     auto lossName = backward->getAttrOfType<StringAttr>(names::kLossName);
     llvm::StringRef name = lossName ? lossName.getValue() : "loss";
     Expr weight = place(entry, values[1], kLossWeight);
     entry.output(name, place(entry, values[0], name) / weight);
     Expr scale = weight.like(1) / weight;
+    if (gradientScale)
+      scale = scale * unscaling(entry, weight);
     for (unsigned i = 2; i < values.size(); ++i) {
       Expr gradient = place(entry, values[i], gradientName(i));
       entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(i)).str(),
@@ -416,11 +492,13 @@ private:
   const BuildUpdateOptions &options;
   OpBuilder builder;
   func::FuncOp forward, loss, backward;
+  FloatAttr gradientScale; ///< of @backward; null: it does not scale
   const Optimizer *optimizer = nullptr;
   OptimizerSettings settings; ///< complete
   std::vector<ParameterGroup> groups;
   llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
   std::vector<Trained> trained;
+  std::vector<std::string> scalarNames; ///< of the update
 };
 
 struct BuildUpdatePass : impl::BuildUpdatePassBase<BuildUpdatePass> {
@@ -444,6 +522,7 @@ private:
     recipe.optimizer.kind = kind;
     recipe.optimizer.nesterov = nesterov;
     recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
+    recipe.optimizer.moments = moments;
     recipe.train.accumulate = accumulate;
     if (clipNorm > 0)
       recipe.train.clipNorm = clipNorm;

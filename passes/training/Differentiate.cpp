@@ -15,6 +15,8 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <cmath>
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -129,7 +131,7 @@ private:
 
 class Differentiator {
 public:
-  Differentiator(ModuleOp module, func::FuncOp loss) : module(module), loss(loss) {}
+  Differentiator(ModuleOp module, func::FuncOp loss, bool scaled) : module(module), loss(loss), scaled(scaled) {}
 
   LogicalResult run() {
     OpBuilder top(loss);
@@ -138,6 +140,8 @@ public:
     backward.setName("backward");
     auto terminator = cast<func::ReturnOp>(backward.getBody().front().getTerminator());
     Value lossSum = terminator.getOperand(0), lossWeight = terminator.getOperand(1);
+    if (scaled)
+      backward->setAttr(names::kGradientScale, top.getF64FloatAttr(1 / nextPowerOfTwo(elementsOf(lossWeight))));
     if (failed(sweep(lossSum, terminator)))
       return backward.erase(), failure();
     finish(lossSum, lossWeight, terminator);
@@ -158,7 +162,7 @@ private:
     LocationStamp stamp;
     OpBuilder builder(terminator, &stamp);
     Gradients gradients(builder);
-    gradients.contribute(lossSum, splat(builder, lossSum.getLoc(), lossSum.getType(), 1));
+    gradients.contribute(lossSum, seed(builder, lossSum));
     for (Operation *op : llvm::reverse(forwardOps)) {
       if (auto read = dyn_cast<ReadOp>(op)) {
         if (Value gradient = gradients.get(read.getResult()))
@@ -194,6 +198,35 @@ private:
     }
     return success();
   }
+
+  /// The gradient of the loss with respect to `lossSum`.
+  Value seed(OpBuilder &builder, Value lossSum) {
+    if (!scaled)
+      return splat(builder, lossSum.getLoc(), lossSum.getType(), 1);
+    auto type = RankedTensorType::get({}, builder.getF32Type());
+    Expr scale(builder, lossSum.getLoc(), RunScalarOp::create(builder, lossSum.getLoc(), type, scalars::kLossScale));
+    double constant = backward->getAttrOfType<FloatAttr>(names::kGradientScale).getValueAsDouble();
+    return (scale * constant).cast(elementTypeOf(lossSum)).reshape(shapeOf(lossSum));
+  }
+
+  /// The most elements that a loss's weight counts: its value where that is constant, else what its sums run over.
+  static double elementsOf(Value weight) {
+    while (Operation *op = weight.getDefiningOp()) {
+      if (auto constant = dyn_cast<ConstantOp>(op))
+        if (auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue()); value && value.isSplat()) {
+          llvm::APFloat number = value.getSplatValue<llvm::APFloat>();
+          bool exact = false;
+          number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &exact);
+          return number.convertToDouble();
+        }
+      if (!isa<ReduceOp, ReshapeOp, CastOp>(op))
+        break;
+      weight = op->getOperand(0);
+    }
+    return double(tensorTypeOf(weight).getNumElements());
+  }
+
+  static double nextPowerOfTwo(double value) { return std::exp2(std::ceil(std::log2(std::max(value, 1.0)))); }
 
   void addParameterGradient(OpBuilder &builder, ReadOp read, Value gradient) {
     Value &sum = parameterGradients[read.getVariable()];
@@ -244,17 +277,20 @@ private:
 
   ModuleOp module;
   func::FuncOp loss, backward;
+  bool scaled;
   llvm::StringMap<Value> parameterGradients; // asked by name
 };
 
 struct DifferentiatePass : impl::DifferentiatePassBase<DifferentiatePass> {
+  using DifferentiatePassBase::DifferentiatePassBase;
+
   void runOnOperation() override {
     func::FuncOp loss = lookupFunction(getOperation(), "loss");
     if (!loss || loss.isDeclaration() || loss.getNumResults() < 2) {
       getOperation().emitError("differentiate: there is no @loss with a sum and a weight; attach-loss makes it");
       return signalPassFailure();
     }
-    if (failed(Differentiator(getOperation(), loss).run()))
+    if (failed(Differentiator(getOperation(), loss, lossScale).run()))
       signalPassFailure();
   }
 };

@@ -45,6 +45,8 @@ llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keep
         found->second = value;
     } else if (auto key = dyn_cast<RandomKeyOp>(op)) {
       mapping.map(key.getResult(), randomKey());
+    } else if (auto number = dyn_cast<RunScalarOp>(op)) {
+      mapping.map(number.getResult(), scalar(number.getName()));
     } else {
       Operation *copy = builder.clone(op, mapping);
       auto dependent = dyn_cast<ModeDependent>(copy);
@@ -85,15 +87,21 @@ Value EntryBuilder::scalar(llvm::StringRef name) {
     return value;
   Location loc = NameLoc::get(builder.getStringAttr(name));
   Type f32 = builder.getF32Type();
-  int64_t position = scalarOrder.size();
-  scalarOrder.push_back(name.str());
+  int64_t position = llvm::find(scalarOrder, name) - scalarOrder.begin();
+  if (position == int64_t(scalarOrder.size()))
+    scalarOrder.push_back(name.str());
   if (!scalars)
     scalars = body->insertArgument(inputAttributes.size() + stateOrder.size(), RankedTensorType::get({1}, f32),
                                    NameLoc::get(builder.getStringAttr("scalars")));
-  scalars.setType(RankedTensorType::get({position + 1}, f32));
+  scalars.setType(RankedTensorType::get({int64_t(scalarOrder.size())}, f32));
   Value slice = SliceOp::create(builder, loc, RankedTensorType::get({1}, f32), scalars,
                                 llvm::ArrayRef<int64_t>{position}, llvm::ArrayRef<int64_t>{1});
   return value = reshape(builder, loc, slice, {});
+}
+
+void EntryBuilder::fixScalar(llvm::StringRef name, double value) {
+  scalarValues[name.str()] = splat(builder, NameLoc::get(builder.getStringAttr(name)),
+                                   RankedTensorType::get({}, builder.getF32Type()), value);
 }
 
 void EntryBuilder::output(llvm::StringRef name, Value value, IntegerAttr sampleAxis) {

@@ -42,6 +42,10 @@ public:
   mlir::Value scalar(llvm::StringRef name);
   /// The key of this call's random numbers (ui32[4]).
   mlir::Value randomKey();
+  /// The names of all scalars of the vector, where that is known before they are asked for.
+  void setScalarNames(llvm::ArrayRef<std::string> names) { scalarOrder.assign(names.begin(), names.end()); }
+  /// From now on this scalar is a constant of the entry.
+  void fixScalar(llvm::StringRef name, double value);
   /// Names of the scalars asked for, in the order of their vector.
   const std::vector<std::string> &scalarNames() const { return scalarOrder; }
 

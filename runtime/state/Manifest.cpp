@@ -19,6 +19,7 @@ using nlohmann::json;
 namespace {
 constexpr uint64_t kMostCount = 1ull << 53; ///< integers that every JSON reader holds exactly
 constexpr std::string_view kFormat = "tcc checkpoint";
+constexpr std::string_view kLossScale = "loss_scale"; ///< in "requires": without it updates would be counted wrongly
 constexpr std::array<std::pair<TensorRole, std::string_view>, 6> kRoles = {{{TensorRole::Parameter, "parameter"},
                                                                             {TensorRole::Buffer, "buffer"},
                                                                             {TensorRole::Optimizer, "optimizer"},
@@ -132,6 +133,19 @@ void readPosition(Reader &reader, const json &root, TrainingPosition &position) 
   if (from.contains("damaged_samples"))
     for (const json &sample : reader.list(from, "position", "damaged_samples"))
       position.damagedSamples.push_back(reader.count(sample, "position.damaged_samples"));
+  if (from.contains("loss_scale")) {
+    const std::string path = "position.loss_scale";
+    const json &scale = reader.object(from, "position", "loss_scale");
+    LossScaleState &state = position.lossScale.emplace();
+    state.scale = reader.number(scale, path, "scale");
+    state.growthTracker = reader.count(scale, path, "growth_tracker");
+    state.skipped = reader.count(scale, path, "skipped_updates");
+    state.hopeless = reader.count(scale, path, "hopeless_updates");
+    if (!(state.scale > 0 && state.scale <= double(std::numeric_limits<float>::max())))
+      reader.fail(path + ".scale", fmt::format("is {}", state.scale));
+    if (state.skipped > position.step)
+      reader.fail(path + ".skipped_updates", fmt::format("is {} of {} updates", state.skipped, position.step));
+  }
   const json *best = reader.member(root, "", "best");
   if (!best || best->is_null())
     return;
@@ -326,13 +340,18 @@ Expected<Manifest> parseRoot(const json &root, const std::string &name) {
     reader.fail(version == 1 ? "version" : "format",
                 version == 1 ? "is 1, but the members are a later version's" : fmt::format("is not '{}'", kFormat));
   const json &required = reader.list(root, "", "requires");
+  bool scales = false;
   for (size_t i = 0; i < required.size(); ++i)
-    if (std::string feature = reader.text(required[i], fmt::format("requires[{}]", i)); reader.status.ok())
+    if (std::string feature = reader.text(required[i], fmt::format("requires[{}]", i)); feature == kLossScale)
+      scales = true;
+    else if (reader.status.ok())
       return error("{}: the checkpoint requires '{}', which this program does not know; update it", name,
                          feature);
   Manifest manifest;
   manifest.version = static_cast<int>(version);
   readPosition(reader, root, manifest.position);
+  if (scales != manifest.position.lossScale.has_value())
+    reader.fail(scales ? "position.loss_scale" : "requires", scales ? "is missing" : "does not list 'loss_scale'");
   readSettings(reader, root, manifest.position);
   readRun(reader, root, manifest.run);
   readShards(reader, root, manifest.shards);
@@ -424,6 +443,13 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                {"data", data},
                {"shards", shards},
                {"tensors", tensors}};
+  if (const auto &state = position.lossScale) {
+    root["requires"].push_back(kLossScale);
+    root["position"]["loss_scale"] = {{"scale", state->scale},
+                                      {"growth_tracker", state->growthTracker},
+                                      {"skipped_updates", state->skipped},
+                                      {"hopeless_updates", state->hopeless}};
+  }
   if (!position.damagedSamples.empty())
     root["position"]["damaged_samples"] = position.damagedSamples;
   return sealObject(root, {"shards", "tensors"});

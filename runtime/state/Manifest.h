@@ -23,9 +23,17 @@ namespace tcc::runtime {
 
 constexpr int kManifestVersion = 2;
 
+/// The factor of the loss in mixed precision, and what decides the next one.
+struct LossScaleState {
+  double scale = 1;
+  uint64_t growthTracker = 0; ///< updates applied since it last changed or an update was skipped
+  uint64_t skipped = 0;       ///< updates so far that changed no weight, since a gradient was not finite
+  uint64_t hopeless = 0;      ///< updates skipped in a row at a factor that can be made no smaller with effect
+};
+
 /// The position of training between two updates.
 struct TrainingPosition {
-  uint64_t step = 0;  ///< updates done
+  uint64_t step = 0;  ///< updates done, those included that were skipped
   uint64_t epoch = 0; ///< the epoch that the next batch belongs to, from 0
   uint64_t batch = 0; ///< micro-batches of that epoch that are done
   uint64_t seed = 0;
@@ -36,6 +44,7 @@ struct TrainingPosition {
   double bestValue = 0;
   std::string bestMetric = "eval_loss"; ///< the key of metrics.jsonl that bestValue is of
   std::vector<uint64_t> damagedSamples; ///< of the training data, left out by data.max_bad
+  std::optional<LossScaleState> lossScale; ///< of a run that scales its loss, or did
 };
 
 /// The training data, as far as the order of samples depends on it, and a sample of its content.

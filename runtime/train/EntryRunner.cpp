@@ -34,11 +34,11 @@ double loadElement(const void *data, plan::DType dtype, uint64_t index = 0) {
 
 /// 0: all finite, 1: an infinity, 2: a NaN.
 int worstOf(const void *data, plan::DType dtype, uint64_t count) {
-  if (dtype != plan::F32 && dtype != plan::F64)
+  if (!plan::isFloatingPoint(dtype))
     return 0;
   int worst = 0;
   for (uint64_t i = 0; i < count && worst < 2; ++i) {
-    double value = loadElement(data, dtype, i);
+    double value = plan::floatElement(static_cast<const std::byte *>(data), dtype, i);
     worst = std::isnan(value) ? 2 : std::isinf(value) ? 1 : worst;
   }
   return worst;
@@ -78,14 +78,16 @@ Status EntryRunner::commitInputs() {
   return Status();
 }
 
-Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count) {
+Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count,
+                                std::optional<double> lossScale) {
   if (program->scalars() < 0)
     return Status();
   Expected<Staging> staging = device->stage(Place::buffer(number, static_cast<uint32_t>(program->scalars())));
   if (!staging || staging->bytes.empty())
     return staging.status();
   block.compute(updateNumber, count,
-                {reinterpret_cast<float *>(staging->bytes.data()), staging->bytes.size() / sizeof(float)});
+                {reinterpret_cast<float *>(staging->bytes.data()), staging->bytes.size() / sizeof(float)},
+                lossScale);
   return device->commit(*staging);
 }
 

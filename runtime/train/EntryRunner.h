@@ -36,8 +36,9 @@ public:
     return status.ok() ? commitInputs() : status;
   }
 
-  /// Computes the entry's scalars (Scalars.h) for the next run; does nothing where the entry reads none.
-  Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count);
+  /// Computes the entry's scalars (ScalarBlock::compute) for the next run; does nothing where the entry reads none.
+  Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count,
+                     std::optional<double> lossScale = {});
 
   /// Seed and counters of the random numbers from the next run on; update and micro-batch count from 0.
   void setSeed(uint64_t value) { seed = value; }

@@ -90,6 +90,8 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
       result.diverged = true;
       break;
     }
+    if (metrics.skipped) // the loss scale finds its size
+      continue;
     average = kKept * average + (1 - kKept) * metrics.loss;
     double smoothed = average / (1 - std::pow(kKept, static_cast<double>(position.step)));
     result.points.push_back({metrics.learningRate, metrics.loss, smoothed});

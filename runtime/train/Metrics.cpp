@@ -112,6 +112,10 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   line.number("data_seconds", metrics.dataSeconds);
   line.number("samples_per_s", static_cast<double>(metrics.samples) / metrics.seconds);
   line.number("tokens_per_s", metrics.tokens ? static_cast<double>(metrics.tokens) / metrics.seconds : NAN);
+  if (metrics.lossScale > 0) {
+    line.number("loss_scale", metrics.lossScale);
+    line.add(",\"skipped_updates\":{}", metrics.skippedUpdates);
+  }
   if (metrics.damaged)
     line.add(",\"damaged_samples\":{}", metrics.damaged);
   if (metrics.resumed)
@@ -191,6 +195,8 @@ void Progress::update(const UpdateMetrics &metrics) {
     line.add("{:.0f} tokens/s  ", static_cast<double>(metrics.tokens) / metrics.seconds);
   else
     line.add("{:.0f} samples/s  ", static_cast<double>(metrics.samples) / metrics.seconds);
+  if (metrics.skippedUpdates)
+    line.add("{} skipped, loss scale {}  ", metrics.skippedUpdates, metrics.lossScale);
   addDuration(line, perStep * static_cast<double>(total - std::min(metrics.step, total)));
   line.add(" left");
   lineOpen = terminal;

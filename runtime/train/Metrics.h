@@ -45,6 +45,9 @@ struct UpdateMetrics {
   double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
   double dataSeconds = 0; ///< of them until the inputs were there: waiting for the loader, or reading
   uint64_t samples = 0, tokens = 0;
+  double lossScale = 0;         ///< the factor of the loss in this update; 0: the plan has none
+  uint64_t skippedUpdates = 0;  ///< so far, this one included
+  bool skipped = false;         ///< this update changed no weight
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   bool resumed = false; ///< the first update of a process that goes on with a run
 };

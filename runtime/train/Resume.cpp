@@ -96,6 +96,16 @@ Settings settingsOf(const Session &session) {
     out["train.ema.warmup"] = text(training.ema().warmup());
     out["train.ema.on"] = text(training.ema().on_device() ? "device" : "host");
   }
+  if (training.has_loss_scale()) {
+    const plan::LossScale &scale = training.loss_scale();
+    out["train.loss_scale.kind"] = text(scale.dynamic() ? "dynamic" : "fixed");
+    out["train.loss_scale.init_scale"] = text(scale.init_scale());
+    if (scale.dynamic()) {
+      out["train.loss_scale.growth_factor"] = text(scale.growth_factor());
+      out["train.loss_scale.backoff_factor"] = text(scale.backoff_factor());
+      out["train.loss_scale.growth_interval"] = text(scale.growth_interval());
+    }
+  }
   out["loss.kind"] = text(training.loss_kind());
   out["loss.output"] = text(training.loss_output());
   out["loss.target"] = text(training.target());

@@ -1,5 +1,6 @@
 //===- Scalars.cpp - the numbers that change from update to update -------===//
 #include "runtime/train/Scalars.h"
+#include "support/PlanNames.h"
 
 #include <charconv>
 #include <cmath>
@@ -25,6 +26,8 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
   block.rateDecay = number("lr_decay");
   block.clipNorm = training.clip_norm();
   block.average = AverageRule(training.ema());
+  if (training.has_loss_scale())
+    block.firstScale = training.loss_scale().init_scale();
   static constexpr std::pair<std::string_view, Name> kGlobal[] = {{"beta1", Name::Beta1},
                                                                   {"one_minus_beta1", Name::OneMinusBeta1},
                                                                   {"beta2", Name::Beta2},
@@ -34,13 +37,14 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
                                                                   {"momentum", Name::Momentum},
                                                                   {"one_minus_dampening", Name::OneMinusDampening},
                                                                   {"first_update", Name::FirstUpdate},
-                                                                  {"clip_norm", Name::ClipNorm},
+                                                                  {scalars::kClipNorm, Name::ClipNorm},
                                                                   {"alpha", Name::Alpha},
                                                                   {"one_minus_alpha", Name::OneMinusAlpha},
                                                                   {"one_minus_momentum", Name::OneMinusMomentum},
                                                                   {"bias_correction1", Name::BiasCorrection1},
                                                                   {"ema_decay", Name::EmaDecay},
-                                                                  {"ema_rest", Name::EmaRest}};
+                                                                  {"ema_rest", Name::EmaRest},
+                                                                  {scalars::kLossScale, Name::LossScale}};
   static constexpr std::pair<std::string_view, Name> kGroup[] = {{"lr", Name::GroupRate},
                                                                  {"weight_decay", Name::GroupWeightDecay},
                                                                  {"decay", Name::GroupDecay},
@@ -75,7 +79,8 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
   return block;
 }
 
-void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out) const {
+void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out,
+                          std::optional<double> lossScale) const {
   double scheduled = learningRate(count), firstBeta = beta1, velocity = momentum;
   if (auto cycled = schedule.momentum(count))
     firstBeta = velocity = *cycled;
@@ -146,6 +151,9 @@ void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out)
       break;
     case Name::EmaRest:
       value = 1 - average.decayAt(update).value_or(1);
+      break;
+    case Name::LossScale:
+      value = lossScale.value_or(firstScale);
       break;
     }
     out[i] = static_cast<float>(value);

@@ -10,6 +10,7 @@
 #include "runtime/train/AverageRule.h"
 #include "runtime/train/Schedule.h"
 
+#include <optional>
 #include <span>
 
 namespace tcc::runtime {
@@ -21,9 +22,9 @@ public:
 
   size_t size() const { return items.size(); }
 
-  /// Values for update `update` (from 1) at schedule count `count` (from 0), in the plan's order; `out` has size()
-  /// elements. Allocates nothing.
-  void compute(uint64_t update, uint64_t count, std::span<float> out) const;
+  /// Values for the applied update `update` (from 1) at schedule count `count` (from 0), in the plan's order; `out` has
+  /// size() elements. `lossScale`: the factor of the loss; by default the first one. Allocates nothing.
+  void compute(uint64_t update, uint64_t count, std::span<float> out, std::optional<double> lossScale = {}) const;
 
   /// The learning rate of a group with lr_scale 1, for the metrics.
   double learningRate(uint64_t count) const { return rate * schedule.factor(count); }
@@ -50,7 +51,8 @@ private:
     OneMinusMomentum,
     BiasCorrection1,
     EmaDecay,
-    EmaRest
+    EmaRest,
+    LossScale
   };
   struct Item {
     Name name;
@@ -62,7 +64,7 @@ private:
   LearningSchedule schedule;
   std::vector<Item> items;
   double rate = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, clipNorm = 0;
-  double alpha = 0, rateDecay = 0;
+  double alpha = 0, rateDecay = 0, firstScale = 1;
   AverageRule average;
 };
 

@@ -170,6 +170,25 @@ Status setEma(const std::string &setting, const std::string &name, const toml::n
   return Status();
 }
 
+Status setLossScale(const std::string &setting, const std::string &name, const toml::node &node,
+                    plan::Training &training) {
+  if (!training.has_loss_scale())
+    return recompile(setting, "the plan was compiled without loss scaling");
+  plan::LossScale &scale = *training.mutable_loss_scale();
+  if (name == "init_scale")
+    scale.set_init_scale(*node.value<double>());
+  else if (!scale.dynamic())
+    return usage(fmt::format("--set {}: the plan's loss scale is fixed; recompile with tcc --set "
+                             "train.loss_scale.kind=dynamic", setting));
+  else if (name == "growth_factor")
+    scale.set_growth_factor(*node.value<double>());
+  else if (name == "backoff_factor")
+    scale.set_backoff_factor(*node.value<double>());
+  else
+    scale.set_growth_interval(static_cast<uint64_t>(*node.value<int64_t>()));
+  return Status();
+}
+
 void setEvaluation(const std::string &name, const toml::node &node, plan::Evaluation &evaluation) {
   if (name == "best")
     evaluation.set_best(*node.value<std::string>());
@@ -246,6 +265,8 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     return setSchedule(setting, part, *node, training);
   if (constexpr std::string_view kEma = "train.ema."; name.starts_with(kEma))
     return setEma(setting, name.substr(kEma.size()), *node, training);
+  if (constexpr std::string_view kScale = "train.loss_scale."; name.starts_with(kScale))
+    return setLossScale(setting, name.substr(kScale.size()), *node, training);
   if (constexpr std::string_view kEvaluate = "evaluate."; name.starts_with(kEvaluate)) {
     setEvaluation(name.substr(kEvaluate.size()), *node, *training.mutable_evaluation());
     return Status();

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
+#include "runtime/train/LossScale.h"
 #include "runtime/train/Trainer.h"
 #include "support/AtomicFile.h"
 
@@ -137,6 +138,17 @@ Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   return run.updates->run(run.position, *run.batches, metrics, finite);
 }
 
+void Trainer::warnOfScale(const UpdateMetrics &metrics) {
+  const bool dynamic = session.training.loss_scale().dynamic();
+  if (scaleTold || (dynamic && metrics.lossScale > 1))
+    return;
+  scaleTold = true;
+  progress().note(fmt::format("warning: step {}: a gradient is not finite at a loss scale of {:g}, {}; the run ends after {} "
+                              "such updates in a row",
+                              metrics.step, metrics.lossScale,
+                              dynamic ? "where a smaller one hardly helps" : "which is fixed", kMostHopelessUpdates));
+}
+
 Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = run.batches->perEpoch();
@@ -159,8 +171,10 @@ Status Trainer::steps() {
       return stopNonFinite(metrics);
     ++run.position.step;
     run.position.batch += run.updates->taken();
-    if (run.averages)
-      if (Status status = run.averages->update(run.position.step); !status.ok())
+    if (metrics.skipped)
+      warnOfScale(metrics);
+    else if (run.averages)
+      if (Status status = run.averages->update(appliedUpdates(run.position.step, run.position.lossScale)); !status.ok())
         return status.withContext(fmt::format("step {}: train.ema", run.position.step));
     double now = monotonicSeconds();
     metrics.seconds = now - before;

@@ -1,6 +1,7 @@
 //===- TrainEnds.cpp - ways in which a training run ends ------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/state/Weights.h"
+#include "runtime/train/LossScale.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Trainer.h"
 #include "support/AtomicFile.h"
@@ -65,6 +66,12 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     kept += fmt::format(" ({})", status.message());
   std::string seen = found.node.empty() ? "" : fmt::format(", first seen at node '{}'", found.node);
   std::string advice = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
+  if (metrics.lossScale > 0 && std::isfinite(metrics.loss)) {
+    what = fmt::format("the gradient's norm is {} at a loss scale of {:g}, after {} such updates in a row", metrics.gradientNorm,
+                       metrics.lossScale, kMostHopelessUpdates - 1);
+    advice = "f16 holds no gradient beyond 65504: try --precision bf16, a lower optimizer.lr or a warm-up, and look at the "
+             "data of this step";
+  }
   if (!found.nanInput.empty()) {
     seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, found.nanInput);
     advice = "correct the data (`trun data` lists every such sample), or leave it out with --set data.max_bad=N";

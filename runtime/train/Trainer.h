@@ -27,6 +27,8 @@ private:
   void report();
   Status steps();
   Status updateOnce(UpdateMetrics &metrics, bool &finite);
+  /// Tells once that a skipped update cannot be helped by a smaller loss scale.
+  void warnOfScale(const UpdateMetrics &metrics);
   Status evaluateNow();
   /// With the weights, or with their averages; the weights are back afterwards.
   Expected<Evaluation> evaluateWith(bool averages);
@@ -66,6 +68,7 @@ private:
   double begun = monotonicSeconds();
   std::optional<uint64_t> evaluated; ///< the last update that was
   bool complete = false;
+  bool scaleTold = false;            ///< warnOfScale has spoken
   bool warned = false;               ///< the last checkpoint could not be written, which was told
 };
 

@@ -1,5 +1,6 @@
 //===- UpdateRunner.cpp - one update of the weights ----------------------===//
 #include "runtime/train/UpdateRunner.h"
+#include "runtime/train/LossScale.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -46,6 +47,8 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
 void UpdateRunner::setSeed(uint64_t seed) {
   for (LossEntry &entry : losses)
     entry.runner.setSeed(seed);
+  if (closing)
+    closing->setSeed(seed);
 }
 
 Status UpdateRunner::setSchedule(LearningSchedule schedule) {
@@ -56,10 +59,19 @@ Status UpdateRunner::setSchedule(LearningSchedule schedule) {
   return block.status();
 }
 
+Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &position) {
+  std::optional<double> scale;
+  if (position.lossScale)
+    scale = position.lossScale->scale;
+  return runner.giveScalars(*scalars, appliedUpdates(position.step, position.lossScale) + 1, countOf(position), scale);
+}
+
 Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
                                 UpdateMetrics &metrics, Sums &sums) {
   LossEntry &entry = entryOf(inWindow);
   entry.runner.setCounters(position.step, inWindow);
+  if (Status status = giveScalars(entry.runner, position); !status.ok())
+    return status;
   const double before = batches.dataSeconds();
   if (Status status = batches.give(entry.runner, position, position.batch + inWindow); !status.ok())
     return status;
@@ -87,7 +99,9 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   // A device that computes nothing has no number that could be finite or not.
   auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };
   Sums sums;
-  Status status = closing ? before->save() : losses[0].runner.giveScalars(*scalars, metrics.step, count);
+  if (session.training.has_loss_scale() && !position.lossScale)
+    position.lossScale = firstLossScale(session.training.loss_scale());
+  Status status = closing ? before->save() : Status();
   for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
     status = microBatch(i, position, batches, metrics, sums);
   metrics.loss = sums.loss / sums.weight;
@@ -96,24 +110,45 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     return status;
   if (!closing) {
     status = losses[0].runner.addScalar(losses[0].norm, metrics.gradientNorm);
-    finite = finite && good(metrics.gradientNorm);
     if (status.ok())
       state = State::Whole;
+    finite = finite && scaleAfter(position, metrics, good(metrics.gradientNorm));
     return status;
   }
   if (!finite)
     return status;
-  if (status = closing->giveScalars(*scalars, metrics.step, count); !status.ok())
+  if (status = giveScalars(*closing, position); !status.ok())
     return status;
+  closing->setCounters(position.step, 0);
   state = State::Partial;
   TraceScope span(trace, closing->entry().name().c_str(), "update", metrics.step);
   status = closing->run();
   if (status.ok())
     status = closing->addScalar(closing->outputIndex(outputs::kGradNorm), metrics.gradientNorm);
-  finite = good(metrics.gradientNorm);
-  // With accumulation a norm that is not finite changes no state.
+  finite = scaleAfter(position, metrics, good(metrics.gradientNorm));
+  // With accumulation a norm that is not finite changes no state. A skipped update is whole: running statistics have
+  // moved, as in PyTorch.
   state = !status.ok() ? State::Partial : finite ? State::Whole : State::Window;
   return status;
+}
+
+bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm) {
+  if (!position.lossScale)
+    return finiteNorm;
+  if (!session.training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
+    metrics.skippedUpdates = position.lossScale->skipped;
+    return finiteNorm;
+  }
+  const plan::LossScale &rule = session.training.loss_scale();
+  LossScaleState &scale = *position.lossScale;
+  metrics.lossScale = scale.scale;
+  bool goesOn = true;
+  if (finiteNorm)
+    noteApplied(rule, scale);
+  else
+    metrics.skipped = goesOn = noteSkipped(rule, scale);
+  metrics.skippedUpdates = scale.skipped;
+  return goesOn;
 }
 
 bool UpdateRunner::settle() {
@@ -123,15 +158,15 @@ bool UpdateRunner::settle() {
 }
 
 bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
-  return !std::isfinite(metrics.loss) || session.training.has_clip_norm() || closing.has_value();
+  return !std::isfinite(metrics.loss) || session.training.has_clip_norm() || session.training.has_loss_scale() ||
+         closing.has_value();
 }
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
   Cause cause;
   for (uint64_t i = 0; i < lastWindow && cause.node.empty() && cause.nanInput.empty(); ++i) {
     EntryRunner &runner = entryOf(i).runner;
-    if (!closing)
-      (void)runner.giveScalars(*scalars, position.step + 1, countOf(position));
+    (void)giveScalars(runner, position);
     runner.setCounters(position.step, i);
     if (!batches.give(runner, position, position.batch + i).ok())
       continue;

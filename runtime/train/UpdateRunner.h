@@ -35,7 +35,8 @@ public:
   /// Error: a scalar of the plan that this program does not know.
   Status setSchedule(LearningSchedule schedule);
 
-  /// Runs the update after `position`; `finite` says whether it was applied. Allocates nothing.
+  /// Runs the update after `position`; `finite` says whether training may go on after it: the update was applied, or
+  /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing.
   Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
 
   /// After a run that failed or was not finite: undoes what the window's forward passes changed. True if the variables
@@ -43,7 +44,7 @@ public:
   bool settle();
 
   /// True if the plan leaves the state alone for such numbers: where the loss is not finite, or the norm and the update
-  /// waits for it (clipping, accumulation).
+  /// waits for it (clipping, accumulation, loss scaling).
   bool keepsState(const UpdateMetrics &metrics) const;
 
   /// What makes the update after `position` not finite: a NaN in the data, else the first node that computes one, with
@@ -68,6 +69,10 @@ private:
   LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
   Status microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics,
                     Sums &sums);
+  /// The scalars of the update after `position`.
+  Status giveScalars(EntryRunner &runner, const TrainingPosition &position);
+  /// What the gradients' norm means for the loss scale. False: training should end.
+  bool scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm);
   uint64_t countOf(const TrainingPosition &position) const {
     return rates->perEpoch() ? position.epoch : position.step;
   }

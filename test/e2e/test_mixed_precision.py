@@ -124,9 +124,6 @@ class MixedPrecision(EndToEnd):
 
     def test_what_no_cpu_multiplies_is_refused(self):
         model, recipe, _, _ = case("mlp")
-        self.refuse(2, ["--precision f16: no target multiplies f16 yet; use bf16 or f32"], "tcc", model, "--recipe", recipe,
-                    "--precision", "f16")
-        self.refuse(1, ["train.precision", "f16"], "tcc", model, "--recipe", recipe, "--set", "train.precision=f16")
         for words in (["--precision", "tf32"], ["--set", "train.precision=tf32"]):
             self.refuse(2, ["--precision tf32: cpu:.* does not multiply in TF32; compile for CUDA"], "tcc", model, "--recipe", recipe,
                         *words)

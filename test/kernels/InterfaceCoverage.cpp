@@ -27,7 +27,7 @@ bool isStructural(llvm::StringRef name) {
   static const llvm::StringSet<> names = {"train.variable", "train.read",    "train.write",
                                           "train.fused",    "train.rowwise", "train.random_key",
                                           "train.yield",    "train.fill",    "train.copy",
-                                          "train.matmul_epilogue"};
+                                          "train.matmul_epilogue", "train.run_scalar"};
   return names.contains(name);
 }
 

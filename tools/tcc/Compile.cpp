@@ -309,7 +309,7 @@ int compileCommand(int argc, char **argv) {
                  "memory")
       ->check(CLI::Range(1, 16));
   app.add_option("--precision", options.precision,
-                 "f32 (default), bf16 (products in bf16, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), or "
+                 "f32 (default), bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), or "
                  "auto: bf16 where the target has it")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
@@ -327,8 +327,6 @@ int compileCommand(int argc, char **argv) {
   app.add_flag("--quiet", quiet, "print errors only");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
-  if (options.precision == "f16")
-    return printError(Status("--precision f16: no target multiplies f16 yet; use bf16 or f32", kExitUsage));
   if (targets.empty())
     targets.push_back("");
   if (targets.size() > 1 && !fit.empty())

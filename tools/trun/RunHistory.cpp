@@ -93,6 +93,9 @@ private:
     update.dataSeconds = numberOf(line, "data_seconds");
     update.samples = numberOf(line, "samples_per_s") * update.seconds;
     update.tokens = numberOf(line, "tokens_per_s") * update.seconds;
+    update.lossScale = numberOf(line, "loss_scale");
+    if (double skipped = numberOf(line, "skipped_updates"); skipped > 0)
+      history.skipped = static_cast<uint64_t>(skipped);
     update.resumed = line.value("resumed", json()) == true;
     if (double damaged = numberOf(line, "damaged_samples"); damaged > 0)
       history.damaged = static_cast<uint64_t>(damaged);

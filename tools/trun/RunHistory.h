@@ -20,7 +20,7 @@ namespace tcc::tools {
 /// NaN: the line does not have the number.
 struct PastUpdate {
   uint64_t step = 0, epoch = 0;
-  double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens;
+  double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens, lossScale;
   bool resumed = false;
 };
 struct PastEvaluation {
@@ -39,6 +39,7 @@ struct RunHistory {
   std::vector<PastUpdate> updates;
   std::vector<PastEvaluation> evaluations;
   std::vector<PastCheckpoint> checkpoints;
+  uint64_t skipped = 0;           ///< updates that the loss scale made overflow
   uint64_t damaged = 0;           ///< samples that data.max_bad left out
   uint64_t unreadable = 0;        ///< lines of metrics.jsonl
   uint64_t superseded = 0;        ///< folders of updates that a resume made anew

@@ -45,7 +45,7 @@ Json updatesOf(const RunHistory &history, size_t most) {
   const std::vector<PastUpdate> &all = history.updates;
   const size_t each = std::max<size_t>(1, (all.size() + most - 1) / most);
   Json columns = Json::object();
-  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm",
+  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm", "loss_scale",
                            "seconds", "data_seconds", "samples", "tokens"})
     columns[name] = Json::array();
   for (size_t begin = 0; begin < all.size(); begin += each) {
@@ -68,6 +68,7 @@ Json updatesOf(const RunHistory &history, size_t most) {
     columns["loss_greatest"].push_back(numberOrNull(loss.greatest));
     columns["lr"].push_back(numberOrNull(last.learningRate));
     columns["grad_norm"].push_back(numberOrNull(norm.mean()));
+    columns["loss_scale"].push_back(numberOrNull(last.lossScale));
     columns["seconds"].push_back(numberOrNull(seconds.total()));
     columns["data_seconds"].push_back(numberOrNull(data.total()));
     columns["samples"].push_back(numberOrNull(samples.total()));
@@ -168,6 +169,7 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
     json["best"] = {
         {"step", history.best->step}, {"metric", history.best->metric}, {"value", numberOrNull(history.best->value)}};
   json["parameters"] = history.parameters;
+  json["skipped_updates"] = history.skipped;
   json["damaged_samples"] = history.damaged;
   json["unreadable_lines"] = history.unreadable;
   json["superseded"] = history.superseded;
@@ -191,6 +193,9 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     text += fmt::format("update {} of epoch {}: loss {:.6g}, learning rate {:.3g}\n", last.step, last.epoch, last.loss,
                         last.learningRate);
   }
+  if (history.skipped)
+    text += fmt::format("{} of {} updates skipped, since a gradient in f16 was not finite; the last loss scale is {}\n",
+                        history.skipped, history.updates.back().step, history.updates.back().lossScale);
   if (history.best)
     text +=
         fmt::format("best: {} {:.6g} after update {}\n", history.best->metric, history.best->value, history.best->step);

@@ -1,5 +1,6 @@
 // RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9,weight_decay=0.1 decay-exempt=@1d clip-norm=1" | FileCheck %s --check-prefix=SGD
 // RUN: tcc-opt %s --build-update="kind=adamw accumulate=2" | FileCheck %s --check-prefix=ACC
+// RUN: tcc-opt %s --build-update="kind=adam moments=bf16" | FileCheck %s --check-prefix=BF16
 // RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=wx*" 2>&1 | FileCheck %s --check-prefix=NO-MATCH
 // RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=@bia" 2>&1 | FileCheck %s --check-prefix=NO-SELECTOR
 // RUN: not tcc-opt %s --build-update="kind=sdg" 2>&1 | FileCheck %s --check-prefix=NO-KIND
@@ -51,6 +52,18 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // The graph's own outputs, under its own inputs, read or not.
 // SGD: func.func @predict({{.*}}train.name = "extra"{{.*}} -> (tensor<4xf32> {train.name = "y"})
 // SGD: func.func @gradients({{.*}} -> (tensor<f32> {train.name = "own"}, tensor<2x4xf32> {train.name = "gradient:w"}, tensor<4xf32> {train.name = "gradient:b"})
+
+// Moments are stored in bf16, computed in f32, and rounded by sixteen random bits; both of a parameter share a draw.
+// BF16: train.variable @"w/exp_avg" : tensor<2x4xbf16>
+// BF16: train.variable @"w/exp_avg_sq" : tensor<2x4xbf16>
+// BF16: func.func @step({{.*}}train.counters
+// BF16: train.cast %{{.*}} : tensor<2x4xbf16> -> tensor<2x4xf32>
+// BF16: %[[DRAWN:.*]] = train.random bits %{{.*}} id = {{.*}} -> tensor<2x4xui32>
+// BF16: train.and %[[DRAWN]]
+// BF16: train.bitcast %{{.*}} : tensor<2x4xf32> -> tensor<2x4xui32>
+// BF16: train.cast %{{.*}} : tensor<2x4xf32> -> tensor<2x4xbf16>
+// BF16: train.shift_right
+// BF16: -> (tensor
 
 // ACC: train.variable @"w/gradient" : tensor<2x4xf32> {{.*}}role = "accumulator"
 // ACC: train.variable @"loss/sum" : tensor<f32>

@@ -185,8 +185,10 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
 
 TEST_F(RecipeFile, UnknownKeysThatAreNearNoneNameWhatIsThere) {
   EXPECT_EQ(problem("[train]\nflavour = 1\n"), "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, "
-                                               "clip_norm, clip_value, seed, precision, ema.decay, ema.every, "
-                                               "ema.warmup, ema.on");
+                                               "clip_norm, clip_value, seed, precision, loss_scale.kind, "
+                                               "loss_scale.init_scale, loss_scale.growth_factor, "
+                                               "loss_scale.backoff_factor, loss_scale.growth_interval, ema.decay, "
+                                               "ema.every, ema.warmup, ema.on");
   EXPECT_THAT(problem("[optimizer]\nkind = \"adamW\"\n"), HasSubstr("the nearest is \"adamw\""));
   EXPECT_THAT(problem("[optimizer]\nkind = \"shampoo\"\n"),
               AllOf(HasSubstr("\"shampoo\" is unknown; known: sgd, "), Not(HasSubstr("nearest"))));
@@ -247,8 +249,7 @@ TEST_F(RecipeFile, TypesAndRangesAreChecked) {
 }
 
 TEST_F(RecipeFile, WhatThisVersionDoesNotDoIsRefused) {
-  for (const char *text : {"[train]\nprecision = \"f16\"\n",
-                           "[evaluate]\ndims = { s = 1 }\n"})
+  for (const char *text : {"[evaluate]\ndims = { s = 1 }\n", "[predict]\ndims = { s = 1 }\n"})
     EXPECT_THAT(problem(text), AllOf(HasSubstr("recipe.toml:2:1: "), HasSubstr("not supported by this version yet"))) << text;
 }
 

@@ -33,6 +33,7 @@ Manifest example() {
   manifest.run.frozen = {{"mask", 9}};
   manifest.run.data = DataRecord{40, 40, 4, 10, {{"x", "f32[40x3]"}}, 11};
   manifest.position = {12, 1, 2, UINT64_MAX, true, 20, {"optimizer.lr=0.001"}, 10, 0.5};
+  manifest.position.lossScale = LossScaleState{1024, 5, 3, 1};
   manifest.shards = {{"a.safetensors", 100, 1}, {"b.safetensors", 200, 2}};
   manifest.tensors = {
       {"w", type(plan::F32, {4, 6}), TensorRole::Parameter, {{0, "w", {0, 0}, {4, 2}}, {1, "w", {0, 2}, {4, 4}}}},
@@ -74,6 +75,10 @@ TEST(Manifest, ReadsWhatItWrites) {
   EXPECT_EQ(read->position.bestValue, 0.5);
   EXPECT_EQ(read->run.training.at("optimizer.lr"), "0.001");
   EXPECT_EQ(read->tensors[0].slices[1].start, (std::vector<uint64_t>{0, 2}));
+  EXPECT_EQ(read->position.lossScale->scale, 1024);
+  EXPECT_EQ(read->position.lossScale->growthTracker, 5u);
+  EXPECT_EQ(read->position.lossScale->skipped, 3u);
+  EXPECT_EQ(read->position.lossScale->hopeless, 1u);
   EXPECT_EQ(*read->tensors[2].role, TensorRole::LossScale);
 }
 
@@ -125,6 +130,7 @@ TEST(Manifest, EveryMemberHasItsType) {
       bool any = isUnder(path, {"/training/"}) && !value.is_structured();
       bool number = (path == "/best/eval_loss" && value.is_number()) ||
                     (path == "/position/schedule_total" && value == 1.5) ||
+                    (path == "/position/loss_scale/scale" && (value == 1.5 || value == uint64_t(1) << 63)) ||
                     (path == "/position/seed" && value == uint64_t(1) << 63);
       bool flag = path == "/position/shuffle" && value.is_boolean();
       bool empty = value.is_structured() && value.empty() && value.type() == good[at].type() &&

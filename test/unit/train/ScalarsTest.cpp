@@ -1,6 +1,7 @@
 //===- ScalarsTest.cpp - run-time scalars and --set ----------------------===//
 #include "runtime/train/Scalars.h"
 #include "runtime/train/CheckpointPolicy.h"
+#include "runtime/train/LossScale.h"
 #include "runtime/train/Settings.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"
@@ -209,6 +210,78 @@ TEST(Scalars, TheDecayOfAveragesWarmsUpAndSkipsUpdates) {
   ema.set_every(3);
   EXPECT_EQ(AverageRule(ema).decayAt(2), std::nullopt);
   EXPECT_EQ(AverageRule(ema).decayAt(6), 3.0 / 12);
+}
+
+namespace {
+plan::LossScale scaleRule(double init = 64, uint64_t interval = 2) {
+  plan::LossScale rule;
+  rule.set_dynamic(true);
+  rule.set_init_scale(init);
+  rule.set_growth_factor(2);
+  rule.set_backoff_factor(0.5);
+  rule.set_growth_interval(interval);
+  return rule;
+}
+} // namespace
+
+TEST(LossScale, GrowsAndBacksOffAsGradScaler) {
+  const plan::LossScale rule = scaleRule();
+  LossScaleState state = firstLossScale(rule);
+  std::vector<double> scales;
+  for (bool finite : {false, true, true, true, false, true, true}) {
+    if (finite)
+      noteApplied(rule, state);
+    else
+      EXPECT_TRUE(noteSkipped(rule, state));
+    scales.push_back(state.scale);
+  }
+  EXPECT_EQ(scales, (std::vector<double>{32, 32, 64, 64, 32, 32, 64}));
+  EXPECT_EQ(state.skipped, 2u);
+  EXPECT_EQ(appliedUpdates(7, state), 5u);
+  EXPECT_EQ(appliedUpdates(7, std::nullopt), 7u);
+}
+
+/// torch keeps the factor in f32, and lets it grow to no infinity.
+TEST(LossScale, IsAnF32) {
+  const plan::LossScale rule = scaleRule(0x1p127, 1);
+  LossScaleState state = firstLossScale(rule);
+  noteApplied(rule, state);
+  EXPECT_EQ(state.scale, 0x1p127);
+  EXPECT_EQ(firstLossScale(scaleRule(0.1)).scale, static_cast<double>(0.1f));
+}
+
+/// Down from 64 a smaller factor may help; at 1 and below ten updates in a row end the run, and the last counts as not done.
+TEST(LossScale, HopelessRunsEnd) {
+  const plan::LossScale rule = scaleRule();
+  LossScaleState state = firstLossScale(rule);
+  uint64_t skipped = 0;
+  while (noteSkipped(rule, state))
+    ++skipped;
+  EXPECT_EQ(skipped, 6 + kMostHopelessUpdates - 1);
+  EXPECT_EQ(state.skipped, skipped);
+  noteApplied(rule, state);
+  EXPECT_TRUE(noteSkipped(rule, state)) << "an applied update begins the count anew";
+  plan::LossScale fixed = scaleRule(1024);
+  fixed.set_dynamic(false);
+  state = firstLossScale(fixed);
+  for (uint64_t i = 1; i < kMostHopelessUpdates; ++i)
+    EXPECT_TRUE(noteSkipped(fixed, state));
+  EXPECT_FALSE(noteSkipped(fixed, state));
+  EXPECT_EQ(state.scale, 1024);
+}
+
+TEST(LossScale, IsAScalarOfThePlan) {
+  plan::Training settings = training({"g0.lr", "loss_scale"});
+  *settings.mutable_loss_scale() = scaleRule();
+  EXPECT_EQ(compute(settings, 1)[1], 64) << "the first factor, unless one is given";
+  ASSERT_TRUE(apply({"train.loss_scale={init_scale=8, growth_interval=5}", "train.loss_scale.backoff_factor=0.25"}, settings).ok());
+  EXPECT_EQ(compute(settings, 1)[1], 8);
+  EXPECT_EQ(settings.loss_scale().growth_interval(), 5u);
+  EXPECT_EQ(settings.loss_scale().backoff_factor(), 0.25);
+  settings.mutable_loss_scale()->set_dynamic(false);
+  expectUsage(apply({"train.loss_scale.growth_factor=4"}, settings), {"is fixed", "kind=dynamic"});
+  settings.clear_loss_scale();
+  expectUsage(apply({"train.loss_scale.init_scale=4"}, settings), {"without loss scaling", "recompile with tcc"});
 }
 
 TEST(Settings, ScheduleAndData) {

@@ -75,7 +75,8 @@ function curvesSection() {
   const one = (id, title, key, options = {}) => known(updates[key]) ? curveFigure(new Curve(id, `${title} by update`, [{ name: title, color: "saved", points: points(key) }], options), title, options.note || "", { logarithm: options.logarithm }) : null;
   return section("curves", "Curves", merged ? `by update; ${countText(data.steps, "update")} in ${countText(count, "point")}` : "by update",
     el("div", { class: "curves" }, lossCurve(), metricCurves(),
-      one("rate", "Learning rate", "lr", { zero: true, logarithm: true }), one("norm", "Gradient norm", "grad_norm", { note: "before clipping", zero: true, logarithm: true })),
+      one("rate", "Learning rate", "lr", { zero: true, logarithm: true }), one("norm", "Gradient norm", "grad_norm", { note: "before clipping", zero: true, logarithm: true }),
+      one("scale", "Loss scale", "loss_scale", { note: data.skipped_updates ? `${countText(data.skipped_updates, "update")} skipped` : "", logarithm: true })),
     el("p", { class: "help" }, "drag to zoom, double click or ", el("kbd", {}, "0"), " to see all, ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " from update to update with a chart in focus",
       data.resumed_after.length ? "; a dashed line is where a process went on with the run" : ""));
 }
