@@ -21,6 +21,8 @@ Expected<api::cudaDataType> typeOf(plan::DType type) {
     return api::CUDA_R_64F;
   case plan::BF16:
     return api::CUDA_R_16BF;
+  case plan::F16:
+    return api::CUDA_R_16F;
   default:
     return error("cuBLASLt multiplies no {}", plan::DType_Name(type));
   }

@@ -83,8 +83,9 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
   if (!blas)
     return;
   DType result = call.result_dtype() == DTYPE_NONE ? call.dtype() : call.result_dtype();
-  bool known = (call.dtype() == F32 && result == F32) || (call.dtype() == F64 && result == F64) ||
-               (call.dtype() == BF16 && (result == BF16 || result == F32));
+  bool narrow = call.dtype() == BF16 || call.dtype() == F16;
+  bool known = ((narrow || call.dtype() == F32 || call.dtype() == F64) && result == call.dtype()) ||
+               (narrow && result == F32);
   if (!known)
     fail("cuBLASLt makes no {} of {}", DType_Name(result), DType_Name(call.dtype()));
   if (call.rounds_b() || call.widened() || call.has_row_kernel())
@@ -99,7 +100,7 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
   if (const Epilogue &epilogue = call.epilogue();
       (epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU_GRADIENT) && call.n() % kBlasAuxiliaryElements != 0)
     fail("n = {}: cuBLASLt takes rows of gelu's input in multiples of {}", call.n(), kBlasAuxiliaryElements);
-  if (call.has_epilogue() && call.dtype() != F32 && call.dtype() != BF16)
+  if (call.has_epilogue() && !narrow && call.dtype() != F32)
     fail("cuBLASLt has no such epilogue for {}", DType_Name(call.dtype()));
   uint64_t workspace = call.library_scratch_bytes();
   if (uint64_t scratch = instruction.scratch_slot_bytes();

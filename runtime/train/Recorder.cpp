@@ -23,6 +23,8 @@ void Recorder::update(const UpdateMetrics &update, double now) {
   events.scalar("train/loss", update.step, update.loss);
   events.scalar("train/lr", update.step, update.learningRate);
   events.scalar("train/grad_norm", update.step, update.gradientNorm);
+  if (update.lossScale > 0)
+    events.scalar("train/loss_scale", update.step, update.lossScale);
   events.scalar("train/data_seconds", update.step, update.dataSeconds);
   if (now - flushed >= kFlushSeconds)
     flush();

@@ -1,9 +1,10 @@
-"""f16 with a loss scale, and moments in bf16: losses, scales and skipped updates of torch.amp.GradScaler; exact resumes; what skipped updates leave alone.
+"""f16 with a loss scale, and moments in bf16: losses, scales and skipped updates of torch.amp.GradScaler; exact resumes.
 
 f16/gradscaler.json (f16/make.py) has 50 updates of two models of the zoo with GradScaler: under torch.autocast("cpu", torch.float16);
 with weight gradients in f32, as tcc has them, from a scale that overflows; and both in f32 with the same updates skipped.
 """
 import json
+import sys
 import unittest
 
 import numpy as np
@@ -15,6 +16,10 @@ from common import ROOT, ZOO, EndToEnd, case, checkpoints, metrics
 TORCH = json.loads((ROOT / "test/e2e/f16/gradscaler.json").read_text())
 SCALER = [word for key, value in TORCH["scaler"].items() for word in ("--set", f"train.loss_scale.{key}={value:.0f}" if value >= 1 else
                                                                       f"train.loss_scale.{key}={value}")]
+
+SOME = ["resnet-tiny", "lstm-lm", "hf-bert-tiny", "dlrm", "vq-vae"]
+CASES = sorted(p.parent.name for p in ZOO.glob("*/expected.json")) if "--all" in sys.argv else SOME
+sys.argv = [word for word in sys.argv if word != "--all"]
 
 
 def raw_tensors(path):
@@ -64,14 +69,17 @@ class LossScale(EndToEnd):
                 self.near([line["loss"] for line in lines], TORCH[name]["autocast"])
 
     def test_the_zoo_in_f16(self):
-        """Three updates of every case, as close to PyTorch's f32 losses as ten bits allow; the scale is too small to skip any."""
-        for folder in sorted(ZOO.glob("*/expected.json")):
-            name = folder.parent.name
+        """As close to PyTorch's f32 losses as ten bits allow; the scale is too small to skip an update. --all: every case."""
+        for name in CASES:
             with self.subTest(name):
                 plan, data = self.half(name, "--entry", "train", "--set", "train.loss_scale.init_scale=256", plan=f"{name}.tplan")
-                lines = self.lines(plan, data, "--no-release", out=name, steps=3)
+                lines = self.lines(plan, data, "--no-release", out=name)
                 self.assertEqual(lines[-1]["skipped_updates"], 0)
-                self.assertLessEqual(apart([line["loss"] for line in lines], case(name)[3]["loss"][:3]), 5e-3)
+                distance = apart([line["loss"] for line in lines], case(name)[3]["loss"])
+                if len(CASES) > len(SOME):
+                    print(f"| {name} | {distance:.1e} |")
+                self.assertLessEqual(distance, 2e-2)
+                self.assertGreater(distance, 1e-6, "nothing was rounded")
 
     def test_powers_of_two_change_no_bit(self):
         """In f32 nothing overflows, and a scale is removed without a rounding: clipping, accumulation and all."""
@@ -80,9 +88,8 @@ class LossScale(EndToEnd):
                 model, recipe, data, _ = case(name)
                 runs = []
                 for kind in ("none", "dynamic"):
-                    plan = self.compile(model, "--recipe", recipe, *more, "--set", f"train.loss_scale.kind={kind}", "--set",
-                                        "train.loss_scale.growth_interval=3", plan=f"{name}-{kind}.tplan") if kind == "dynamic" else \
-                        self.compile(model, "--recipe", recipe, *more, plan=f"{name}-{kind}.tplan")
+                    scale = ["--set", f"train.loss_scale.kind={kind}", *["--set", "train.loss_scale.growth_interval=3"] * (kind == "dynamic")]
+                    plan = self.compile(model, "--recipe", recipe, *more, *scale, plan=f"{name}-{kind}.tplan")
                     lines = self.lines(plan, data, out=f"{name}-{kind}", steps=8)
                     runs.append(([(line["loss"], line["grad_norm"]) for line in lines],
                                  (self.folder / f"{name}-{kind}/model.onnx").read_bytes()))
@@ -92,7 +99,8 @@ class LossScale(EndToEnd):
     def test_a_skipped_update_leaves_weights_alone(self):
         """And moves running statistics; with accumulation, too. Averages count applied updates alone."""
         for more in ([], ["--set", "train.accumulate=2"]):
-            plan, data = self.half("cnn-bn", *more, "--set", "train.ema={decay=0.5,on=\"device\"}", "--set", "train.loss_scale.init_scale=1e15")
+            plan, data = self.half("cnn-bn", *more, "--set",
+                                   "train.ema={decay=0.5,on=\"device\"}", "--set", "train.loss_scale.init_scale=1e15")
             run = self.train(plan, data, "--checkpoint-every", 1, "--set", "checkpoint.keep=0", out=f"run{len(more)}", steps=3)
             self.assertEqual([line["skipped_updates"] for line in metrics(run)[0]], [1, 2, 3])
             first, last = (safetensors.numpy.load_file(next((run / f"checkpoints/step-{i}").glob("*.safetensors"))) for i in (1, 3))
@@ -150,7 +158,8 @@ class LossScale(EndToEnd):
         self.refuse(1, ["train.loss_scale.growth_interval has no meaning with train.loss_scale.kind = \"fixed\""], "tcc", model, "--recipe",
                     recipe, "--set", "train.loss_scale.kind=fixed", "--set", "train.loss_scale.growth_interval=4")
         self.refuse(1, ["growth_factor"], "tcc", model, "--recipe", recipe, "--set", "train.loss_scale.growth_factor=1")
-        self.refuse(1, ["nearest known one is train.loss_scale"], "tcc", model, "--recipe", recipe, "--set", "train.loss_scale.growthfactor=2")
+        self.refuse(1, ["nearest known one is train.loss_scale"], "tcc", model, "--recipe", recipe, "--set",
+                    "train.loss_scale.growthfactor=2")
         plan = self.compile(model, "--recipe", recipe)
         self.refuse(2, ["compiled without loss scaling", "recompile with tcc"], "trun", plan, "--data", data, "--set",
                     "train.loss_scale.init_scale=8")
@@ -185,7 +194,8 @@ class LossScale(EndToEnd):
 class MomentsInBf16(EndToEnd):
     def bf16(self, name):
         model, recipe, data, _ = case(name)
-        return [self.compile(model, "--recipe", recipe, "--set", f"optimizer.moments={kind}", plan=f"{kind}.tplan") for kind in ("f32", "bf16")], data
+        return [self.compile(model, "--recipe", recipe, "--set", f"optimizer.moments={kind}", plan=f"{kind}.tplan")
+                for kind in ("f32", "bf16")], data
 
     def state(self, run, step):
         return raw_tensors(next((run / f"checkpoints/step-{step}").glob("*.safetensors")))

@@ -78,12 +78,12 @@ class Models(EndToEnd):
     def test_products_in_other_types(self):
         data = ZOO / "mlp/data.safetensors"
         losses = {}
-        for precision in ("f32", "tf32", "bf16"):
+        for precision in ("f32", "tf32", "bf16", "f16"):
             plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90", "--precision", precision,
                                 plan=f"{precision}.tplan")
             run = self.train(plan, data, "--device", "cuda", "--no-release", steps=3, out=f"run-{precision}", env=stand_in(mode="checked"))
             losses[precision] = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
-        for precision, most in (("tf32", 2e-3), ("bf16", 2e-2)):
+        for precision, most in (("tf32", 2e-3), ("bf16", 2e-2), ("f16", 2e-3)):
             self.assertNotEqual(losses[precision], losses["f32"], f"{precision} rounds nothing")
             for got, exact in zip(losses[precision], losses["f32"], strict=True):
                 self.assertLess(abs(got - exact), most * exact)

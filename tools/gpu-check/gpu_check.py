@@ -22,7 +22,7 @@ from pathlib import Path
 STEPS = 20
 RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
-PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2}  # how far a loss may be from f32's; None: the case's own tolerance
+PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
 MOST_KIT_BYTES = 64 << 20
 # Found on every Linux with a driver, and tied to its kernel and loader.
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")

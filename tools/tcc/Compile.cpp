@@ -309,8 +309,8 @@ int compileCommand(int argc, char **argv) {
                  "memory")
       ->check(CLI::Range(1, 16));
   app.add_option("--precision", options.precision,
-                 "f32 (default), bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), or "
-                 "auto: bf16 where the target has it")
+                 "f32 (default), bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, "
+                 "on CUDA), or auto: bf16 where the target has it")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--embed-weights", options.embedWeights, "store weights above 64 MiB in the plan, too");

@@ -60,9 +60,9 @@ std::optional<Estimate> estimate(const Report &report) {
     result.card = target::cuda::usualCard(std::string_view(plan.target()).substr(kCuda.size()));
   if (!result.card)
     return std::nullopt;
-  const double tensorRate = plan.precision() == "tf32"
-                                ? result.card->tf32
-                                : target::cuda::productRate(*result.card, plan.precision() == "bf16" ? plan::BF16 : plan::F32);
+  const plan::DType products = plan.precision() == "bf16" ? plan::BF16 : plan.precision() == "f16" ? plan::F16 : plan::F32;
+  const double tensorRate =
+      plan.precision() == "tf32" ? result.card->tf32 : target::cuda::productRate(*result.card, products);
   std::set<std::string> single; // kernels of which a thread takes a tile
   for (const plan::CodeObject &code : plan.code_objects())
     for (const plan::KernelSignature &kernel : code.kernels())

@@ -19,7 +19,7 @@ class CudaTarget final : public Target {
 public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), generated(codeOf(architecture, model)) {
-    able.multipliesTf32 = able.multipliesBf16 = true;
+    able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
     able.epilogues = true;
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
@@ -64,8 +64,8 @@ private:
   /// Types and sizes that the library takes: sums in f32, or f64 of f64; dimensions in 31 bits.
   static bool multiplies(const plan::MatmulCall &product) {
     const plan::DType type = product.dtype(), result = product.result_dtype();
-    const bool known = type == result ? type == plan::F32 || type == plan::F64 || type == plan::BF16
-                                      : type == plan::BF16 && result == plan::F32;
+    const bool narrow = type == plan::BF16 || type == plan::F16;
+    const bool known = type == result ? narrow || type == plan::F32 || type == plan::F64 : narrow && result == plan::F32;
     return known && !product.rounds_b() && !product.has_row_kernel() &&
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
   }
@@ -77,8 +77,8 @@ private:
       return true;
     const plan::Epilogue &epilogue = product.epilogue();
     const bool keepsRows = epilogue.keeps_input() || epilogue.kind() == plan::Epilogue::GELU_GRADIENT;
-    return (product.dtype() == plan::F32 || product.dtype() == plan::BF16) && product.dtype() == product.result_dtype() &&
-           product.batch() == 1 && (!keepsRows || product.n() % plan::kBlasAuxiliaryElements == 0);
+    return product.dtype() != plan::F64 && product.dtype() == product.result_dtype() && product.batch() == 1 &&
+           (!keepsRows || product.n() % plan::kBlasAuxiliaryElements == 0);
   }
 
   CudaModel model;

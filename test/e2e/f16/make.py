@@ -109,7 +109,8 @@ def adamw(p):
 def sgd(p):
     exempt = [v for k, v in p.items() if ".1." in k]
     rest = [v for k, v in p.items() if ".1." not in k]
-    return torch.optim.SGD([{"params": rest}, {"params": exempt, "weight_decay": 0.0}], lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    return torch.optim.SGD([{"params": rest}, {"params": exempt, "weight_decay": 0.0}], lr=0.05, momentum=0.9, nesterov=True,
+                           weight_decay=5e-4)
 
 
 CASES = {

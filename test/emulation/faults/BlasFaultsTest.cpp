@@ -238,7 +238,9 @@ TEST(Blas, MultipliesEveryType) {
                                        {CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32},
                                        {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
                                        {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
-                                       {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F}})
+                                       {CUDA_R_16BF, CUDA_R_16BF, CUBLAS_COMPUTE_32F},
+                                       {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+                                       {CUDA_R_16F, CUDA_R_16F, CUBLAS_COMPUTE_32F}})
     for (int form = 0; form < 8; ++form) {
       Product p;
       p.type = type;

@@ -109,6 +109,8 @@ inline void put(std::byte *to, double value, cudaDataType type) {
     std::memcpy(to, &value, 8);
   else if (type == CUDA_R_32F)
     std::memcpy(to, &single, 4);
+  else if (auto half = static_cast<_Float16>(single); type == CUDA_R_16F)
+    std::memcpy(to, &half, 2);
   else
     std::memcpy(to, reinterpret_cast<const std::byte *>(&single) + 2, 2); // the inputs have few bits
 }
@@ -118,6 +120,11 @@ inline double get(const std::byte *from, cudaDataType type) {
   if (type == CUDA_R_64F) {
     std::memcpy(&wide, from, 8);
     return wide;
+  }
+  if (type == CUDA_R_16F) {
+    _Float16 half;
+    std::memcpy(&half, from, 2);
+    return half;
   }
   std::memcpy(reinterpret_cast<std::byte *>(&single) + (type == CUDA_R_32F ? 0 : 2), from, elementBytes(type));
   return single;

@@ -243,10 +243,12 @@ INSTANTIATE_TEST_SUITE_P(Emulation, Epilogues,
                                                           CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
                                                           CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA,
                                                           CUBLASLT_EPILOGUE_BGRADB),
-                                          testing::Values(CUDA_R_32F, CUDA_R_16BF)),
+                                          testing::Values(CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F)),
                          [](auto &info) {
                            return "Number" + std::to_string(int(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == CUDA_R_32F ? "F32" : "Bf16");
+                                  (std::get<1>(info.param) == CUDA_R_32F    ? "F32"
+                                   : std::get<1>(info.param) == CUDA_R_16F ? "F16"
+                                                                           : "Bf16");
                          });
 
 } // namespace

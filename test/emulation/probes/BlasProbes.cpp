@@ -107,6 +107,29 @@ PROBE(BlasMatricesAreColumnMajor, "cuBLAS: Data layout; cublasLtMatmul") {
     sum += x.host[0][3 + q * x.m] * x.host[1][q + 5 * x.k];
   EXPECT(x.get(x.memory[2], x.m * x.n)[3 + 5 * x.m] == sum);
 }
+PROBE(BlasSumsOfF16AreF32, "cublasLtMatmul: CUBLAS_COMPUTE_32F with CUDA_R_16F") {
+  // 2048 + 1 + … + 1 stays 2048 where each sum is rounded to f16, and is 2079 in f32; as f16, 2080, rounded once.
+  for (cudaDataType to : {CUDA_R_32F, CUDA_R_16F}) {
+    Product x(p);
+    constexpr unsigned short kOne = 0x3c00, kMany = 0x6800; // 2048
+    std::vector<unsigned short> ones(x.m * x.k, kOne), left = ones;
+    for (uint64_t i = 0; i < x.m; ++i)
+      left[i] = kMany;
+    for (auto [index, values] : {std::pair(size_t(0), &left), std::pair(size_t(1), &ones)}) {
+      cu.memcpyHtoDAsync(x.memory[index], values->data(), values->size() * 2, p.stream);
+      cu.streamSynchronize(p.stream);
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      lt.layoutDestroy(x.layouts[i]);
+      EXPECT(lt.layoutCreate(&x.layouts[i], i == 2 ? to : CUDA_R_16F, 32, 32, 32) == CUBLAS_STATUS_SUCCESS);
+    }
+    EXPECT(x.submit(x.algorithms(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).front().algo) == CUBLAS_STATUS_SUCCESS);
+    const float got = x.get(x.memory[2], 1)[0];
+    unsigned short half = 0;
+    std::memcpy(&half, &got, 2);
+    EXPECT(to == CUDA_R_32F ? got == 2079 : half == 0x6810); // 2080
+  }
+}
 PROBE(BlasAlgorithmsArePlainBytes, "cublasLtMatmulAlgo_t: stored, and restored for the same version") {
   std::vector<float> results[2];
   unsigned char bytes[sizeof(cublasLtMatmulAlgo_t)];
