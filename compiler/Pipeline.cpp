@@ -19,6 +19,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/Passes.h"
+#include "passes/training/Phases.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
@@ -29,6 +30,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
@@ -78,22 +80,74 @@ public:
       messages += place + diagnostic.str();
       return success();
     });
+    // Until entries are built, each of several optimizers has a module of its own.
+    const bool alternating = !recipe.phases.empty() && wants(entries::kTrain);
+    Status status = runPhases("", alternating ? "fold" : "", messages);
+    if (status.ok() && alternating)
+      status = compileAlternating(messages);
+    if (status.ok() && alternating)
+      status = runPhases("update", "", messages);
+    if (!status.ok())
+      return status;
+    return emitPlan(messages);
+  }
+
+private:
+  /// Runs the phases behind `after` (empty: from the first on) up to `last` (empty: to the end).
+  Status runPhases(StringRef after, StringRef last, const std::string &messages) {
+    bool runs = after.empty();
     for (auto &[name, build] : phases()) {
+      if (!std::exchange(runs, runs || name == after))
+        continue;
       if (name == "order" || name == "memory")
         startKernels(/*all=*/name == "memory");
       if (name == "update")
         warnOfCuts();
       if (failed(runPhase(name, build)))
         return Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
-                            (*model.module)->hasAttr(train::names::kOverBudget) ? kExitOverBudget
-                                                                                : kExitFault);
+                      (*model.module)->hasAttr(train::names::kOverBudget) ? kExitOverBudget : kExitFault);
       if (!dumpStatus.ok())
         return dumpStatus;
+      if (name == last)
+        break;
     }
-    return emitPlan(messages);
+    return Status::success();
   }
 
-private:
+  /// [[phase]]: a copy of the module for each optimizer, compiled up to its entries; then one module of all.
+  Status compileAlternating(const std::string &messages) {
+    const Recipe whole = recipe;
+    const std::vector<std::string> wanted = entries;
+    if (wants(entries::kGradients))
+      return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
+                   "output = \"{}\"",
+                   whole.loss.output.empty() ? "NAME" : whole.loss.output);
+    OwningOpRef<ModuleOp> imported = std::move(model.module);
+    std::vector<OwningOpRef<ModuleOp>> parts;
+    for (const Recipe &phase : whole.phases) {
+      recipe = phase;
+      recipe.train.precision = whole.train.precision;
+      entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
+      model.module = imported->clone();
+      Status status = train::restrictToPhase(*model.module, phase, model.initializers);
+      if (status.ok())
+        status = runPhases("fold", "loss", messages);
+      if (status.ok())
+        train::dropForeignWrites(*model.module);
+      if (status.ok())
+        status = runPhases("loss", "update", messages);
+      if (!status.ok())
+        return status;
+      parts.push_back(std::move(model.module));
+    }
+    recipe = whole;
+    entries = wanted;
+    model.module = train::mergePhases(std::move(parts), recipe);
+    if (failed(mlir::verify(*model.module)))
+      return Status("internal error: the phases of the recipe do not fit together");
+    return Status::success();
+  }
+
   Status chooseTarget() {
     std::string &precision = recipe.train.precision;
     if (!options.precision.empty())
@@ -132,7 +186,7 @@ private:
       import.model.batchNorm = "as-exported"; // the graph alone decides
     if (options.entries.empty() ||
         llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
-      import.lossOf = recipe.loss.of;
+      import.lossOf = lossValues();
     import.forceF64 = options.forceF64;
     Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)
@@ -180,6 +234,16 @@ private:
                                "predict; give a recipe with loss.kind, loss.of and loss.target to train");
     }
     return Status::success();
+  }
+
+  /// Values inside the graph, or outputs, that losses are made of.
+  std::vector<std::string> lossValues() const {
+    std::vector<std::string> values = recipe.loss.of;
+    for (const Recipe &phase : recipe.phases)
+      for (const std::string &value : phase.loss.of)
+        if (!llvm::is_contained(values, value))
+          values.push_back(value);
+    return values;
   }
 
   /// Nothing says how to train: keys of `compiler` say how things are computed, not what.

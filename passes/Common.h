@@ -35,6 +35,7 @@ inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string:
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
+inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries: groups, scalars; none: one optimizer
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first

@@ -23,8 +23,12 @@ inline constexpr char kGradients[] = "gradients";
 /// What `tcc --entry` and the report call the programs of an update together.
 inline constexpr char kTrain[] = "train";
 
+/// The name without its phase: "step" of "step.critic".
+constexpr std::string_view baseOf(std::string_view entry) { return entry.substr(0, entry.find('.')); }
+
 /// Runs in one update of `accumulate` micro-batches; 0 for an entry that no update runs.
-constexpr uint64_t runsPerUpdate(std::string_view entry, int64_t accumulate) {
+constexpr uint64_t runsPerUpdate(std::string_view name, int64_t accumulate) {
+  const std::string_view entry = baseOf(name);
   if (entry == kAccumulateNext)
     return static_cast<uint64_t>(std::max<int64_t>(accumulate, 1) - 1);
   return entry == kStep || entry == kAccumulateFirst || entry == kUpdate ? 1 : 0;

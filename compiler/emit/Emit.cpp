@@ -341,26 +341,20 @@ private:
   std::map<unsigned, uint32_t> versions;
 };
 
-void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
-  plan::Training &training = *plan.mutable_training();
+/// Optimizer, schedule, loss and scalars, as one update reads them.
+void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan::Training &training) {
   plan::Optimizer &optimizer = *training.mutable_optimizer();
   optimizer.set_kind(recipe.optimizer.kind);
   for (const auto &[name, value] : recipe.optimizer.numbers)
     (*optimizer.mutable_numbers())[name] = value;
   optimizer.set_nesterov(recipe.optimizer.nesterov);
-  if (auto groups = module->getAttrOfType<ArrayAttr>(names::kGroups))
-    for (Attribute attribute : groups) {
-      auto group = cast<DictionaryAttr>(attribute);
-      plan::OptimizerGroup &target = *optimizer.add_groups();
-      plan::Decisions::GroupMembers &members = *plan.mutable_decisions()->add_groups();
-      target.set_name(group.getAs<StringAttr>("name").str());
-      target.set_lr_scale(group.getAs<FloatAttr>("lr_scale").getValueAsDouble());
-      target.set_weight_decay(group.getAs<FloatAttr>("weight_decay").getValueAsDouble());
-      members.set_name(target.name());
-      if (auto parameters = group.getAs<ArrayAttr>("parameters"))
-        for (Attribute parameter : parameters)
-          members.add_parameters(cast<StringAttr>(parameter).str());
-    }
+  for (Attribute attribute : groups ? groups.getValue() : ArrayRef<Attribute>()) {
+    auto group = cast<DictionaryAttr>(attribute);
+    plan::OptimizerGroup &target = *optimizer.add_groups();
+    target.set_name(group.getAs<StringAttr>("name").str());
+    target.set_lr_scale(group.getAs<FloatAttr>("lr_scale").getValueAsDouble());
+    target.set_weight_decay(group.getAs<FloatAttr>("weight_decay").getValueAsDouble());
+  }
   plan::Schedule &schedule = *training.mutable_schedule();
   schedule.set_kind(recipe.schedule.kind);
   for (const auto &[name, value] : recipe.schedule.numbers)
@@ -375,13 +369,42 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   training.set_has_clip_norm(recipe.train.clipNorm.has_value());
   training.set_clip_norm(recipe.train.clipNorm.value_or(0));
   training.set_seed(recipe.train.seed);
-  if (auto scalars = module->getAttrOfType<ArrayAttr>(names::kScalars))
-    for (Attribute name : scalars)
-      training.add_scalars(cast<StringAttr>(name).str());
+  for (Attribute name : scalars ? scalars.getValue() : ArrayRef<Attribute>())
+    training.add_scalars(cast<StringAttr>(name).str());
   training.set_loss_kind(recipe.loss.kind.empty() ? "graph" : recipe.loss.kind);
   training.set_loss_output(recipe.loss.output);
   training.set_target(recipe.loss.target);
   training.set_shift(recipe.loss.shift);
+}
+
+void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
+  plan::Training &training = *plan.mutable_training();
+  auto groups = module->getAttrOfType<ArrayAttr>(names::kGroups);
+  // Of several optimizers, the first that runs at every step.
+  Recipe shown = recipe;
+  if (auto main = llvm::find_if(recipe.phases, [](const Recipe &phase) { return phase.phaseEvery == 1; });
+      main != recipe.phases.end()) {
+    shown.optimizer = main->optimizer;
+    shown.schedule = main->schedule;
+    shown.train = main->train;
+  }
+  emitUpdate(shown, groups, module->getAttrOfType<ArrayAttr>(names::kScalars), training);
+  if (auto phases = module->getAttrOfType<ArrayAttr>(names::kPhases))
+    for (auto [attribute, phase] : llvm::zip_equal(phases, recipe.phases)) {
+      auto own = cast<DictionaryAttr>(attribute);
+      plan::Phase &out = *training.add_phases();
+      out.set_name(phase.phase);
+      out.set_every(uint64_t(phase.phaseEvery));
+      emitUpdate(phase, own.getAs<ArrayAttr>("groups"), own.getAs<ArrayAttr>("scalars"), *out.mutable_training());
+    }
+  for (Attribute attribute : groups ? groups.getValue() : ArrayRef<Attribute>()) {
+    auto group = cast<DictionaryAttr>(attribute);
+    plan::Decisions::GroupMembers &members = *plan.mutable_decisions()->add_groups();
+    members.set_name(group.getAs<StringAttr>("name").str());
+    if (auto parameters = group.getAs<ArrayAttr>("parameters"))
+      for (Attribute parameter : parameters)
+        members.add_parameters(cast<StringAttr>(parameter).str());
+  }
   if (const EmaSettings &ema = recipe.train.ema; ema.decay) {
     training.mutable_ema()->set_decay(*ema.decay);
     training.mutable_ema()->set_every(uint64_t(ema.every));

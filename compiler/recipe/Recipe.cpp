@@ -46,7 +46,9 @@ void notePlaces(Recipe &recipe, const toml::table &table, const std::string &pre
   }
 }
 
-Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
+} // namespace
+
+Status recipe::applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
   for (const auto &[entry, value] : table) {
     std::string name = join(prefix, entry.str());
     const std::string place = recipe.at(name);
@@ -69,8 +71,6 @@ Status applyTable(Recipe &recipe, const toml::table &table, const std::string &p
   }
   return Status::success();
 }
-
-} // namespace
 
 std::string Recipe::at(const std::string &key) const {
   auto found = where.find(key);
@@ -98,11 +98,13 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     notePlaces(recipe, *table, "", setting.starts_with("model.fix.") ? "--fix" : "--set");
     merge(merged, *table);
   }
-  if (Status status = applyTable(recipe, merged, ""); !status.ok())
+  if (Status status = recipe::applyTable(recipe, merged); !status.ok())
     return status;
   if (Status status = recipe::finishOptimizer(recipe); !status.ok())
     return status;
   if (Status status = recipe::finishLossAndSchedule(recipe); !status.ok())
+    return status;
+  if (Status status = recipe::finishPhases(recipe, merged); !status.ok())
     return status;
   if (Status status = recipe::finishTraining(recipe); !status.ok())
     return status;
@@ -117,7 +119,7 @@ Status applySettings(Recipe &recipe, const std::vector<std::string> &settings) {
     Expected<toml::table> table = recipe::parseSetting(setting);
     if (!table)
       return table.status();
-    if (Status status = applyTable(recipe, *table, ""); !status.ok())
+    if (Status status = recipe::applyTable(recipe, *table); !status.ok())
       return status;
   }
   return Status::success();

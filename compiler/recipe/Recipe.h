@@ -202,6 +202,11 @@ struct Recipe {
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   std::string epilogues = "exact";                 ///< compiler.epilogues
+  /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
+  std::vector<Recipe> phases;
+  std::string phase;                        ///< its name
+  std::vector<std::string> phaseParameters; ///< globs
+  int64_t phaseEvery = 1;
   /// The place of each given key ("recipe.toml:3:1" or "--set"), by dotted key.
   std::map<std::string, std::string> where;
 

@@ -314,6 +314,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"checkpoint.keep_best", to(checkpoint, &C::keepBest)},
       {"checkpoint.staging_bytes", setStagingBytes},
 
+      {"phase", [](Recipe &, const toml::node &) { return Status(); }}, // finishPhases reads them all together
       {"data.map", to(&Recipe::dataMap)},
       {"data.batch_axis", to(&Recipe::dataBatchAxis)},
       {"data.transform", setTransforms},

@@ -26,6 +26,13 @@ Status finishOptimizer(Recipe &recipe);
 /// The same for the loss and the schedule.
 Status finishLossAndSchedule(Recipe &recipe);
 
+/// Stores every value of `table` and its tables. Error: an unknown key, a wrong value, with their places.
+Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix = "");
+
+/// Reads [[phase]] of the merged tables; recipe.loss and evaluate.metrics become those of evaluations. Error: what a
+/// phase lacks or repeats, with its place.
+Status finishPhases(Recipe &recipe, const toml::table &merged);
+
 /// Error: keys of train.ema without its decay, of evaluate.stop without its patience; a metric of other losses.
 Status finishTraining(const Recipe &recipe);
 

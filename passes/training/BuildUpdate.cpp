@@ -108,6 +108,9 @@ private:
       if (!trainable.contains(variable) &&
           (variable.getRole() == roles::kParameter || variable.getRole() == roles::kFrozen))
         others.push_back(variable);
+    if (parameters.empty() && !recipe.phase.empty())
+      return fail("model.trainable") << "phase \"" << recipe.phase << "\": its loss reaches none of its parameters"
+                                     << firstReason() << "; see `loss` and `parameters` of the phase";
     if (parameters.empty())
       return fail("model.trainable")
              << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()

@@ -198,4 +198,18 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
   return groups;
 }
 
+Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
+                                                     const std::vector<std::string> &patterns, const std::string &where,
+                                                     const std::string &key,
+                                                     const std::map<std::string, frontend::Initializer> *initializers) {
+  Matcher matcher(initializers);
+  if (Status status = checkPatterns(patterns, where, key, parameters, matcher); !status.ok())
+    return status;
+  std::vector<VariableOp> found;
+  for (VariableOp parameter : parameters)
+    if (matcher.matchesAny(patterns, parameter))
+      found.push_back(parameter);
+  return found;
+}
+
 } // namespace tcc::train

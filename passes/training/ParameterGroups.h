@@ -54,6 +54,13 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
                 const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
                 llvm::ArrayRef<std::string> readOrder = {});
 
+/// Those of `parameters` that a pattern matches. `where` ("recipe.toml:3:1: " or empty) and `key` begin messages.
+/// Error: a glob that matches nothing, an unknown selector.
+Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
+                                                     const std::vector<std::string> &patterns, const std::string &where,
+                                                     const std::string &key,
+                                                     const std::map<std::string, frontend::Initializer> *initializers);
+
 } // namespace tcc::train
 
 #endif // TCC_PASSES_TRAINING_PARAMETERGROUPS_H

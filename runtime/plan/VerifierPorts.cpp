@@ -109,14 +109,22 @@ private:
       report("entry '{}': a batch of {} samples is that of no input", entry.name(), entry.batch());
   }
 
+  /// The run-time scalars that an entry is given.
+  uint64_t scalarsOf(const Entry &one) const {
+    const std::string_view name = one.name(), base = entries::baseOf(name);
+    for (const Phase &phase : plan.training().phases())
+      if (name.size() > base.size() && name.substr(base.size() + 1) == phase.name())
+        return static_cast<uint64_t>(phase.training().scalars_size());
+    return static_cast<uint64_t>(plan.training().scalars_size());
+  }
+
   void verifyScalars(uint32_t index) {
     if (!exists(index))
       report("entry '{}': its scalars are buffer {}, it has {}", entry.name(), index, entry.buffers_size());
-    else if (const Buffer &b = buffer(index);
-             b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
-             elementCount(b.type()).value_or(0) < static_cast<uint64_t>(plan.training().scalars_size()))
+    else if (const Buffer &b = buffer(index); b.kind() != Buffer::SCALARS || b.type().dtype() != F32 ||
+                                              elementCount(b.type()).value_or(0) < scalarsOf(entry))
       report("entry '{}': {} cannot hold the {} run-time scalars", entry.name(), describe(entry, index),
-             plan.training().scalars_size());
+             scalarsOf(entry));
   }
 
   void verifyCounters(int32_t number) {

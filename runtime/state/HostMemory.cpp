@@ -52,11 +52,15 @@ static bool hasLoader(const plan::DataSettings &data) {
 
 /// Bytes of the inputs of one training call.
 static uint64_t batchBytes(const plan::Plan &plan) {
-  uint64_t bytes = 0;
+  std::map<std::string, uint64_t> inputs; // phases read some of them each
   for (const plan::Entry &entry : plan.entries())
-    if (entry.name() == entries::kStep || entry.name() == entries::kAccumulateFirst)
+    if (const std::string_view base = entries::baseOf(entry.name());
+        base == entries::kStep || base == entries::kAccumulateFirst)
       for (const plan::Port &port : entry.inputs())
-        bytes += plan::tensorBytes(entry.buffers(static_cast<int>(port.buffer())).type()).value_or(0);
+        inputs[port.name()] = plan::tensorBytes(entry.buffers(static_cast<int>(port.buffer())).type()).value_or(0);
+  uint64_t bytes = 0;
+  for (const auto &[name, size] : inputs)
+    bytes += size;
   return bytes;
 }
 
@@ -72,5 +76,7 @@ HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Traini
   memory.staging = std::min(training.checkpoints().staging_bytes(), state);
   if (hasLoader(data))
     memory.loader = kLoaderBatches * batchBytes(plan);
+  if (!training.phases().empty()) // phases take the window in turn
+    memory.loader += static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1)) * batchBytes(plan);
   return memory;
 }

@@ -39,6 +39,11 @@ static void suggest(LrFindResult &result) {
 }
 
 Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const LrFindOptions &options) {
+  if (!session.training.phases().empty())
+    return error(
+        "{}: the plan has several optimizers ([[phase]]), whose rates cannot be told apart by one loss; try rates with "
+        "`tcc` and recipes of their own",
+        session.reader.path());
   auto updates = UpdateRunner::create(session);
   if (!updates)
     return updates.status();

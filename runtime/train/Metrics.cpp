@@ -29,10 +29,16 @@ public:
     else
       add(",\"{}\":null", key);
   }
+  void number(const char *prefix, std::string_view name, double value) {
+    if (std::isfinite(value))
+      add(",\"{}{}\":{}", prefix, name, value);
+    else
+      add(",\"{}{}\":null", prefix, name);
+  }
   std::string_view view() const { return {text, length}; }
 
 private:
-  char text[1024];
+  char text[4096];
   size_t length = 0;
 };
 
@@ -108,6 +114,12 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   line.number("loss", metrics.loss);
   line.number("lr", metrics.learningRate);
   line.number("grad_norm", metrics.gradientNorm);
+  for (const PhaseMetrics &phase : metrics.phases)
+    if (phase.ran) {
+      line.number("loss.", phase.name, phase.loss);
+      line.number("lr.", phase.name, phase.learningRate);
+      line.number("grad_norm.", phase.name, phase.gradientNorm);
+    }
   line.number("seconds", metrics.seconds);
   line.number("data_seconds", metrics.dataSeconds);
   line.number("samples_per_s", static_cast<double>(metrics.samples) / metrics.seconds);
@@ -190,7 +202,13 @@ void Progress::update(const UpdateMetrics &metrics) {
   lastShown = now;
   double perStep = (now - startTime) / static_cast<double>(std::max<uint64_t>(metrics.step - first, 1));
   Line line;
-  line.add("step {}/{}  loss {:.5g}  lr {:.3g}  ", metrics.step, total, metrics.loss, metrics.learningRate);
+  line.add("step {}/{}  ", metrics.step, total);
+  for (const PhaseMetrics &phase : metrics.phases)
+    if (phase.ran)
+      line.add("loss.{} {:.5g}  ", phase.name, phase.loss);
+  if (metrics.phases.empty())
+    line.add("loss {:.5g}  ", metrics.loss);
+  line.add("lr {:.3g}  ", metrics.learningRate);
   if (metrics.tokens)
     line.add("{:.0f} tokens/s  ", static_cast<double>(metrics.tokens) / metrics.seconds);
   else

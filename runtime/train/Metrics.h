@@ -39,6 +39,13 @@ struct EvaluationRecord {
 /// `averaged`: of the averaged weights, or null; its keys begin with "ema_".
 EvaluationRecord recordOf(const Evaluation &evaluation, const Evaluation *averaged);
 
+/// One of several alternating optimizers in a step.
+struct PhaseMetrics {
+  std::string_view name; ///< of the plan
+  bool ran = false;      ///< false: it is not due at this step, and has no numbers
+  double loss = 0, learningRate = 0, gradientNorm = 0;
+};
+
 struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
@@ -49,6 +56,7 @@ struct UpdateMetrics {
   uint64_t skippedUpdates = 0;  ///< so far, this one included
   bool skipped = false;         ///< this update changed no weight
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
+  std::vector<PhaseMetrics> phases; ///< empty: one optimizer
   bool resumed = false; ///< the first update of a process that goes on with a run
 };
 

@@ -38,6 +38,10 @@ private:
   Status findEntries() {
     const plan::Plan &plan = session.plan();
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
+    if (!session.training.phases().empty() && options.entry.empty())
+      return Status(fmt::format("{}: the plan has several optimizers ([[phase]]); give one of its entries: --entry {}",
+                                session.reader.path(), entryNames()),
+                    kExitUsage);
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
     if (options.entry.empty() && window == 1)
       wanted = {{entries::kStep, 1}};
@@ -88,11 +92,14 @@ private:
                              "batch",
                              options.data, data.reader->samples(), data.reader->batch());
       }
-    auto schedule =
-        LearningSchedule::create(session.training.schedule(), static_cast<double>(options.warmup + options.steps));
+    plan::Training training = session.training;
+    for (const plan::Phase &phase : session.training.phases())
+      if (options.entry.ends_with("." + phase.name()))
+        training = phase.training();
+    auto schedule = LearningSchedule::create(training.schedule(), static_cast<double>(options.warmup + options.steps));
     if (!schedule)
       return schedule.status();
-    auto block = ScalarBlock::create(session.training, schedule.take());
+    auto block = ScalarBlock::create(training, schedule.take());
     if (!block)
       return block.status();
     scalars.emplace(block.take());

@@ -25,6 +25,12 @@ void Recorder::update(const UpdateMetrics &update, double now) {
   events.scalar("train/grad_norm", update.step, update.gradientNorm);
   if (update.lossScale > 0)
     events.scalar("train/loss_scale", update.step, update.lossScale);
+  for (const PhaseMetrics &phase : update.phases)
+    if (phase.ran) {
+      events.scalar(fmt::format("train/loss.{}", phase.name), update.step, phase.loss);
+      events.scalar(fmt::format("train/lr.{}", phase.name), update.step, phase.learningRate);
+      events.scalar(fmt::format("train/grad_norm.{}", phase.name), update.step, phase.gradientNorm);
+    }
   events.scalar("train/data_seconds", update.step, update.dataSeconds);
   if (now - flushed >= kFlushSeconds)
     flush();

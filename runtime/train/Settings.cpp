@@ -259,6 +259,9 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     return setEma(setting, "on", *node, training);
   if (key->change == recipe::Change::Recompile)
     return recompile(setting, fmt::format("{} is compiled into the plan", name));
+  if (!training.phases().empty() &&
+      (name.starts_with("optimizer.") || name.starts_with("schedule.") || name == "train.clip_norm"))
+    return recompile(setting, "the plan has several optimizers ([[phase]])");
   if (name.starts_with("optimizer."))
     return setOptimizer(setting, part, *node, training);
   if (name.starts_with("schedule."))

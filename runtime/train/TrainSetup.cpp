@@ -234,6 +234,8 @@ private:
     result.record.data = makeDataRecord(data, epochSamples, batches);
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),
                                                        workersOf(session, data));
+    if (!session.training.phases().empty())
+      result.batches->keep(result.updates->window());
     if (result.resumed) {
       auto differences = compareWithRun(result.resumed->reference, stored(), result.record, position);
       if (!differences)

@@ -3,6 +3,7 @@
 #include "runtime/train/Metrics.h"
 
 #include <algorithm>
+#include <cstring>
 #include <system_error>
 
 using namespace tcc;
@@ -13,7 +14,48 @@ TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad
   indices.reserve(data.reader->batch());
 }
 
+void TrainingBatches::keep(uint64_t count) {
+  kept.resize(count);
+  for (const auto &[input, column] : data.reader->columns())
+    keptNames.push_back(input);
+  for (Kept &one : kept) {
+    for (uint64_t bytes : data.reader->inputBytes())
+      one.memory.emplace_back(bytes);
+    one.given.assign(one.memory.begin(), one.memory.end());
+    one.indices.reserve(data.reader->batch());
+  }
+}
+
 Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, uint64_t number) {
+  if (!kept.empty())
+    return giveKept(runner, position, number);
+  return read(position, number, [&](auto fill) { return runner.giveInputs(fill); });
+}
+
+Status TrainingBatches::giveKept(EntryRunner &runner, TrainingPosition &position, uint64_t number) {
+  Kept &one = kept[number % kept.size()];
+  if (!one.filled || one.epoch != position.epoch || one.number != number) {
+    one.filled = false;
+    Status status =
+        read(position, number, [&](auto fill) { return fill(std::span<const std::span<std::byte>>(one.given)); });
+    if (!status.ok())
+      return status;
+    one.filled = true;
+    one.epoch = position.epoch;
+    one.number = number;
+    one.indices = indices;
+  }
+  indices = one.indices;
+  return runner.giveInputs([&](std::span<const std::span<std::byte>> inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i)
+      for (size_t j = 0; j < keptNames.size(); ++j)
+        if (!inputs[i].empty() && keptNames[j] == runner.entry().inputs(static_cast<int>(i)).name())
+          std::memcpy(inputs[i].data(), one.memory[j].data(), std::min(inputs[i].size(), one.memory[j].size()));
+    return Status();
+  });
+}
+
+template <typename Sink> Status TrainingBatches::read(TrainingPosition &position, uint64_t number, Sink &&sink) {
   if (workers != 0 && !loader)
     try {
       loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers, trace);
@@ -27,7 +69,7 @@ Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, ui
     sampler.batchOf(position.epoch, number, indices);
   const std::map<uint64_t, std::string> &damaged = data.reader->damagedSamples();
   size_t before = damaged.size();
-  Status status = runner.giveInputs([&](auto inputs) {
+  Status status = sink([&](std::span<const std::span<std::byte>> inputs) -> Status {
     TraceScope span(own, ahead ? "wait for data" : "read data", "batch", number);
     const double begin = monotonicSeconds();
     Status read = ahead ? loader->take(indices, inputs)

@@ -31,6 +31,10 @@ public:
     own = track;
   }
 
+  /// Keeps the last `count` micro-batches in memory: the entries of alternating optimizers take them in turn, each the
+  /// inputs that it reads.
+  void keep(uint64_t count);
+
   /// Gives `runner` micro-batch `number` of the epoch of `position`, whose list of damaged samples it continues.
   /// Allocates nothing where no sample is damaged.
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
@@ -40,7 +44,12 @@ public:
   /// Seconds that give() has taken: waiting for workers, or reading.
   double dataSeconds() const { return taken; }
   /// Memory of batches that were read ahead.
-  uint64_t hostBytes() const { return workers ? Loader::hostBytes(*data.reader) : 0; }
+  uint64_t hostBytes() const {
+    uint64_t bytes = workers ? Loader::hostBytes(*data.reader) : 0;
+    for (uint64_t one : kept.empty() ? std::vector<uint64_t>() : data.reader->inputBytes())
+      bytes += one * kept.size();
+    return bytes;
+  }
 
   /// Samples and tokens of the last micro-batch.
   uint64_t samples() const { return indices.size(); }
@@ -50,6 +59,20 @@ public:
   std::string describeNonFinite(bool infinities) const { return data.reader->describeNonFinite(indices, infinities); }
 
 private:
+  /// A micro-batch in memory.
+  struct Kept {
+    bool filled = false;
+    uint64_t epoch = 0, number = 0;
+    std::vector<std::vector<std::byte>> memory; ///< by input of the reader
+    std::vector<std::span<std::byte>> given;    ///< of `memory`
+    std::vector<uint64_t> indices;
+  };
+  /// Reads micro-batch `number` to where `sink(fill)` calls `fill(inputs)`.
+  template <typename Sink> Status read(TrainingPosition &position, uint64_t number, Sink &&sink);
+  Status giveKept(EntryRunner &runner, TrainingPosition &position, uint64_t number);
+
+  std::vector<Kept> kept;
+  std::vector<std::string> keptNames; ///< of the reader's inputs
   EntryData data;
   Sampler sampler;
   uint64_t maxBad;

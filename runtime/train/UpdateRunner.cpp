@@ -1,6 +1,7 @@
 //===- UpdateRunner.cpp - one update of the weights ----------------------===//
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/train/LossScale.h"
+#include "runtime/train/PhasedRunner.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -9,7 +10,8 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-Expected<const plan::Entry *> UpdateRunner::require(const char *name) const {
+Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) const {
+  const std::string name = phase.name.empty() ? base : base + "." + phase.name;
   if (const plan::Entry *entry = findEntry(session.plan(), name))
     return entry;
   return error("{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train,evaluate",
@@ -17,8 +19,13 @@ Expected<const plan::Entry *> UpdateRunner::require(const char *name) const {
 }
 
 Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session) {
-  std::unique_ptr<UpdateRunner> made(new UpdateRunner(session));
-  made->accumulate = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
+  return session.training.phases().empty() ? create(session, session.training, {}) : PhasedRunner::create(session);
+}
+
+Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session, const plan::Training &training,
+                                                             UpdatePhase phase) {
+  std::unique_ptr<UpdateRunner> made(new UpdateRunner(session, training, std::move(phase)));
+  made->accumulate = static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1));
   bool windows = made->accumulate > 1;
   std::vector<const char *> names = windows
                                         ? std::vector<const char *>{entries::kAccumulateFirst, entries::kAccumulateNext}
@@ -53,7 +60,7 @@ void UpdateRunner::setSeed(uint64_t seed) {
 
 Status UpdateRunner::setSchedule(LearningSchedule schedule) {
   rates = std::move(schedule);
-  auto block = ScalarBlock::create(session.training, *rates);
+  auto block = ScalarBlock::create(training, *rates);
   if (block)
     scalars.emplace(block.take());
   return block.status();
@@ -63,13 +70,15 @@ Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &po
   std::optional<double> scale;
   if (position.lossScale)
     scale = position.lossScale->scale;
-  return runner.giveScalars(*scalars, appliedUpdates(position.step, position.lossScale) + 1, countOf(position), scale);
+  // Phases have no loss scale.
+  const uint64_t update = scale ? appliedUpdates(position.step, position.lossScale) + 1 : updateOf(position);
+  return runner.giveScalars(*scalars, update, countOf(position), scale);
 }
 
 Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
                                 UpdateMetrics &metrics, Sums &sums) {
   LossEntry &entry = entryOf(inWindow);
-  entry.runner.setCounters(position.step, inWindow);
+  entry.runner.setCounters(position.step, counterOf(inWindow));
   if (Status status = giveScalars(entry.runner, position); !status.ok())
     return status;
   const double before = batches.dataSeconds();
@@ -99,8 +108,8 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   // A device that computes nothing has no number that could be finite or not.
   auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };
   Sums sums;
-  if (session.training.has_loss_scale() && !position.lossScale)
-    position.lossScale = firstLossScale(session.training.loss_scale());
+  if (training.has_loss_scale() && !position.lossScale)
+    position.lossScale = firstLossScale(training.loss_scale());
   Status status = closing ? before->save() : Status();
   for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
     status = microBatch(i, position, batches, metrics, sums);
@@ -135,11 +144,11 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
 bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm) {
   if (!position.lossScale)
     return finiteNorm;
-  if (!session.training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
+  if (!training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
     metrics.skippedUpdates = position.lossScale->skipped;
     return finiteNorm;
   }
-  const plan::LossScale &rule = session.training.loss_scale();
+  const plan::LossScale &rule = training.loss_scale();
   LossScaleState &scale = *position.lossScale;
   metrics.lossScale = scale.scale;
   bool goesOn = true;
@@ -158,8 +167,7 @@ bool UpdateRunner::settle() {
 }
 
 bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
-  return !std::isfinite(metrics.loss) || session.training.has_clip_norm() || session.training.has_loss_scale() ||
-         closing.has_value();
+  return !std::isfinite(metrics.loss) || training.has_clip_norm() || training.has_loss_scale() || closing.has_value();
 }
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
@@ -167,7 +175,7 @@ UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, Trai
   for (uint64_t i = 0; i < lastWindow && cause.node.empty() && cause.nanInput.empty(); ++i) {
     EntryRunner &runner = entryOf(i).runner;
     (void)giveScalars(runner, position);
-    runner.setCounters(position.step, i);
+    runner.setCounters(position.step, counterOf(i));
     if (!batches.give(runner, position, position.batch + i).ok())
       continue;
     cause.nanInput = batches.describeNonFinite(/*infinities=*/false);

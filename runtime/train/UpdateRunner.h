@@ -16,43 +16,61 @@
 
 namespace tcc::runtime {
 
+/// One of several alternating optimizers ([[phase]]): its entries have its name behind theirs.
+struct UpdatePhase {
+  std::string name;
+  uint64_t every = 1;  ///< steps from one of its updates to the next
+  uint64_t number = 0; ///< its place in the step; random numbers of phases differ by it
+};
+
 class UpdateRunner {
 public:
+  virtual ~UpdateRunner() = default;
+
   /// Error: the plan lacks an entry of training.
   static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
+  /// The updates of one phase, or of a plan without any. `training` is the session's, or a phase's.
+  static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session, const plan::Training &training,
+                                                        UpdatePhase phase);
 
   /// An entry that reads the training data.
-  const plan::Entry &dataEntry() const { return losses.front().runner.entry(); }
+  virtual const plan::Entry &dataEntry() const { return losses.front().runner.entry(); }
   /// Micro-batches of a whole window.
-  uint64_t window() const { return accumulate; }
+  virtual uint64_t window() const { return accumulate; }
   /// Micro-batches of the last update's window.
-  uint64_t taken() const { return lastWindow; }
-  const LearningSchedule &schedule() const { return *rates; }
+  virtual uint64_t taken() const { return lastWindow; }
+  virtual const LearningSchedule &schedule() const { return *rates; }
 
-  void setSeed(uint64_t seed);
+  virtual void setSeed(uint64_t seed);
   /// Each run of an entry becomes a span.
-  void traceTo(Trace::Track *track) { trace = track; }
+  virtual void traceTo(Trace::Track *track) { trace = track; }
   /// Error: a scalar of the plan that this program does not know.
-  Status setSchedule(LearningSchedule schedule);
+  virtual Status setSchedule(LearningSchedule schedule);
 
   /// Runs the update after `position`; `finite` says whether training may go on after it: the update was applied, or
   /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing.
-  Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
+  virtual Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
 
   /// After a run that failed or was not finite: undoes what the window's forward passes changed. True if the variables
   /// are those of the last whole update.
-  bool settle();
+  virtual bool settle();
 
   /// True if the plan leaves the state alone for such numbers: where the loss is not finite, or the norm and the update
   /// waits for it (clipping, accumulation, loss scaling).
-  bool keepsState(const UpdateMetrics &metrics) const;
+  virtual bool keepsState(const UpdateMetrics &metrics) const;
 
   /// What makes the update after `position` not finite: a NaN in the data, else the first node that computes one, with
   /// an infinity of the data beside it, which may be meant (a mask). Runs the window again.
   struct Cause {
     std::string node, nanInput, infiniteInput;
   };
-  Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches);
+  virtual Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches);
+
+protected:
+  UpdateRunner(const Session &session, const plan::Training &training, UpdatePhase phase = {})
+      : session(session), training(training), phase(std::move(phase)) {}
+
+  const Session &session;
 
 private:
   /// An entry that gives loss_sum and loss_weight, and the indices of its outputs.
@@ -63,8 +81,7 @@ private:
   struct Sums {
     double loss = 0, weight = 0;
   };
-  explicit UpdateRunner(const Session &session) : session(session) {}
-  Expected<const plan::Entry *> require(const char *name) const;
+  Expected<const plan::Entry *> require(const std::string &name) const;
   /// The entry of the window's micro-batch `inWindow`: first, next, next…
   LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
   Status microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics,
@@ -74,10 +91,15 @@ private:
   /// What the gradients' norm means for the loss scale. False: training should end.
   bool scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm);
   uint64_t countOf(const TrainingPosition &position) const {
-    return rates->perEpoch() ? position.epoch : position.step;
+    return rates->perEpoch() ? position.epoch : updateOf(position) - 1;
   }
+  /// The number, from 1, of the update after `position` among those of the phase.
+  uint64_t updateOf(const TrainingPosition &position) const { return (position.step + 1) / phase.every; }
+  /// The number by which a micro-batch's random numbers are drawn.
+  uint64_t counterOf(uint64_t inWindow) const { return phase.number * accumulate + inWindow; }
 
-  const Session &session;
+  const plan::Training &training;
+  const UpdatePhase phase;
   uint64_t accumulate = 1, lastWindow = 0;
   std::vector<LossEntry> losses;      ///< `step`; or `accumulate_first` and `accumulate_next`
   std::optional<EntryRunner> closing; ///< `update`, with accumulation

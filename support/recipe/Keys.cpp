@@ -189,6 +189,9 @@ std::vector<Key> makeKeys() {
       {"schedule.max_momentum", number(kBelowOne), "0.95", RunTime, "the greatest momentum of `one_cycle`"},
       {"schedule.cycle_momentum", flag(), "true", Recompile, "whether `one_cycle` cycles momentum"},
 
+      {"phase", other("tables `[[phase]]`"), "[]", Recompile,
+       "alternating optimizers over one state: [phases.md](phases.md)"},
+
       {"train.accumulate",
        integer(1, int64_t(1) << 31),
        "1",

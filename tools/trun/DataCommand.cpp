@@ -18,8 +18,9 @@ namespace {
 /// The entry whose inputs the data must fit: training, else the first that reads data.
 const plan::Entry *entryOfData(const plan::Plan &plan) {
   for (const char *name : {entries::kStep, entries::kAccumulateFirst, entries::kEvaluate, entries::kPredict})
-    if (const plan::Entry *entry = findEntry(plan, name); entry && entry->inputs_size() != 0)
-      return entry;
+    for (const plan::Entry &entry : plan.entries())
+      if (entries::baseOf(entry.name()) == name && entry.inputs_size() != 0)
+        return &entry;
   return nullptr;
 }
 

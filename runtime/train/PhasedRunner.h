@@ -1,0 +1,44 @@
+//===- PhasedRunner.h - one step of several alternating optimizers -------===//
+//
+// A step of a plan with phases ([[phase]] of the recipe) is one round: each phase that is due updates its parameters,
+// in order, on the same micro-batches. A phase is an UpdateRunner over entries of its own; all share the state.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
+#define TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
+
+#include "runtime/train/UpdateRunner.h"
+
+namespace tcc::runtime {
+
+class PhasedRunner : public UpdateRunner {
+public:
+  /// Error: the plan lacks an entry of a phase.
+  static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
+
+  const plan::Entry &dataEntry() const override { return inputs; }
+  uint64_t window() const override { return main().window(); }
+  uint64_t taken() const override { return main().taken(); }
+  const LearningSchedule &schedule() const override { return main().schedule(); }
+  void setSeed(uint64_t seed) override;
+  void traceTo(Trace::Track *track) override;
+  Status setSchedule(LearningSchedule schedule) override;
+  Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) override;
+  bool settle() override;
+  bool keepsState(const UpdateMetrics &metrics) const override;
+  Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches) override;
+
+private:
+  explicit PhasedRunner(const Session &session) : UpdateRunner(session, session.training) {}
+  /// The first phase that runs at every step: `loss`, `lr` and `grad_norm` of a step are its numbers.
+  const UpdateRunner &main() const { return *phases[mainPhase]; }
+
+  std::vector<std::unique_ptr<UpdateRunner>> phases;
+  size_t mainPhase = 0, failed = 0; ///< failed: the phase that did not end well
+  bool updated = false;             ///< a phase before it did
+  plan::Entry inputs;               ///< the inputs of all entries, for the data
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
