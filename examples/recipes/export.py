@@ -163,6 +163,26 @@ class Contrastive(nn.Module):
         return loss, agreement
 
 
+class Gan(nn.Module):
+    """A generator and a discriminator in one graph. The noise is drawn in the graph, anew in each phase."""
+
+    def __init__(self, noise=16):
+        super().__init__()
+        self.noise = noise
+        self.generator = nn.Sequential(
+            nn.Linear(noise, 32 * 4 * 4), nn.Unflatten(1, (32, 4, 4)), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.ConvTranspose2d(32, 16, 4, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.ConvTranspose2d(16, 3, 4, 2, 1), nn.Tanh())
+        self.discriminator = nn.Sequential(
+            nn.Conv2d(3, 16, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(16, 32, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(32 * 4 * 4, 1))
+
+    def forward(self, image):
+        samples = self.generator(torch.randn(image.shape[0], self.noise))
+        d_loss = F.softplus(-self.discriminator(image)).mean() + F.softplus(self.discriminator(samples.detach())).mean()
+        g_loss = F.softplus(-self.discriminator(samples)).mean()
+        return d_loss, g_loss, samples
+
+
 class Tabular(nn.Module):
     """Six numbers and two categories become one logit."""
 
@@ -189,6 +209,7 @@ MODELS = {
     "segmentation": lambda: (UNet(), {"image": torch.rand(8, 3, 32, 32)}, ["logits"]),
     "series": lambda: (Forecaster(), {"history": torch.randn(32, 32, 3)}, ["forecast"]),
     "contrastive": lambda: (Contrastive(), {"view1": torch.rand(32, 3, 32, 32), "view2": torch.rand(32, 3, 32, 32)}, ["loss", "agreement"]),
+    "gan": lambda: (Gan(), {"image": torch.rand(32, 3, 16, 16)}, ["d_loss", "g_loss", "samples"]),
     "tabular": lambda: (Tabular(), {"numbers": torch.randn(64, 6), "city": ids(12, 64), "plan": ids(4, 64)}, ["logits"]),
 }
 

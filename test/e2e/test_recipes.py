@@ -181,6 +181,21 @@ class Recipes(EndToEnd):
         learned = safetensors.numpy.load_file(self.folder / "contrastive.safetensors")
         self.assertIn("encoder.0.0.weight", learned)
 
+    def test_gan(self):
+        updates, _ = self.follow("gan", 200, 0)
+        for phase in ("discriminator", "generator"):
+            losses = [v[f"loss.{phase}"] for v in updates]
+            self.assertEqual(len(losses), 200)
+            self.assertTrue(np.isfinite(losses).all())
+        files = sorted((self.folder / "images" / "train").rglob("*.png"))[::8]
+        real = np.stack([np.asarray(Image.open(p).resize((16, 16))) for p in files]).transpose(0, 3, 1, 2) / 127.5 - 1
+        after = safetensors.numpy.load_file(self.folder / "samples.safetensors")["samples"]
+        self.succeed("trun", "predict", "gan.tplan", "--inputs", "images/test", "--set", "data.limit=32", "--outputs", "before.safetensors")
+        before = safetensors.numpy.load_file(self.folder / "before.safetensors")["samples"]
+        # Colours of one image are alike, those of different images are not: the generator begins with neither.
+        spread = lambda images: images.mean((2, 3)).std(0).mean()
+        self.assertLess(abs(spread(after) - spread(real)), abs(spread(before) - spread(real)))
+
     def test_tabular(self):
         updates, evaluations = self.follow("tabular", 200, 50)
         self.falls([v["loss"] for v in updates], 0.6)
