@@ -32,7 +32,8 @@ class GpuCheck(EndToEnd):
         self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
         report = json.loads((self.folder / "gpu-check.json").read_text())
         self.assertEqual([check["check"] for check in report["checks"]],
-                         ["probes", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32"])
+                         ["probes", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32",
+                          "mlp f16 near f32"])
         self.assertEqual(report["failed"], [])
         self.assertGreater(report["checks"][0]["passed"], 50)
         self.assertEqual(len(report["checks"][1]["losses"]), 20)

@@ -81,7 +81,7 @@ class Commands(EndToEnd):
     def test_what_is_not_there_yet_says_so(self):
         model, recipe, _, _ = case("mlp")
         self.refuse(2, ["^error: .*--target cuda: cuda needs an architecture.*cuda:sm_90"], "tcc", model, "--recipe", recipe, "--target", "cuda")
-        self.refuse(2, ["--precision"], "tcc", model, "--recipe", recipe, "--precision", "f16")
+        self.refuse(2, ["--precision"], "tcc", model, "--recipe", recipe, "--precision", "fp8")
 
     def test_a_report_of_what_is_no_plan(self):
         self.refuse(1, ["^error: .*cannot open the plan"], "tcc", "report", "nothing.tplan")

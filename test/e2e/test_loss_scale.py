@@ -17,7 +17,7 @@ TORCH = json.loads((ROOT / "test/e2e/f16/gradscaler.json").read_text())
 SCALER = [word for key, value in TORCH["scaler"].items() for word in ("--set", f"train.loss_scale.{key}={value:.0f}" if value >= 1 else
                                                                       f"train.loss_scale.{key}={value}")]
 
-SOME = ["resnet-tiny", "lstm-lm", "hf-bert-tiny", "dlrm", "vq-vae"]
+SOME = ["resnet-tiny", "lstm-lm", "dlrm"]
 CASES = sorted(p.parent.name for p in ZOO.glob("*/expected.json")) if "--all" in sys.argv else SOME
 sys.argv = [word for word in sys.argv if word != "--all"]
 
@@ -42,7 +42,7 @@ class LossScale(EndToEnd):
 
     def half(self, name, *arguments, plan="f16.tplan"):
         model, recipe, data, _ = case(name)
-        return self.compile(model, "--recipe", recipe, "--precision", "f16", *arguments, plan=plan), data
+        return self.compile(model, "--recipe", recipe, "--entry", "train", "--precision", "f16", *arguments, plan=plan), data
 
     def test_fifty_updates_are_those_of_gradscaler(self):
         """Every scale and every skipped update; losses within twice the distance of PyTorch's f16 from its f32."""
@@ -72,7 +72,7 @@ class LossScale(EndToEnd):
         """As close to PyTorch's f32 losses as ten bits allow; the scale is too small to skip an update. --all: every case."""
         for name in CASES:
             with self.subTest(name):
-                plan, data = self.half(name, "--entry", "train", "--set", "train.loss_scale.init_scale=256", plan=f"{name}.tplan")
+                plan, data = self.half(name, "--set", "train.loss_scale.init_scale=256", plan=f"{name}.tplan")
                 lines = self.lines(plan, data, "--no-release", out=name)
                 self.assertEqual(lines[-1]["skipped_updates"], 0)
                 distance = apart([line["loss"] for line in lines], case(name)[3]["loss"])
@@ -88,8 +88,9 @@ class LossScale(EndToEnd):
                 model, recipe, data, _ = case(name)
                 runs = []
                 for kind in ("none", "dynamic"):
-                    scale = ["--set", f"train.loss_scale.kind={kind}", *["--set", "train.loss_scale.growth_interval=3"] * (kind == "dynamic")]
-                    plan = self.compile(model, "--recipe", recipe, *more, *scale, plan=f"{name}-{kind}.tplan")
+                    grows = ["--set", "train.loss_scale.growth_interval=3"] if kind == "dynamic" else []
+                    scale = ["--set", f"train.loss_scale.kind={kind}", *grows]
+                    plan = self.compile(model, "--recipe", recipe, "--entry", "train", *more, *scale, plan=f"{name}-{kind}.tplan")
                     lines = self.lines(plan, data, out=f"{name}-{kind}", steps=8)
                     runs.append(([(line["loss"], line["grad_norm"]) for line in lines],
                                  (self.folder / f"{name}-{kind}/model.onnx").read_bytes()))
@@ -112,12 +113,12 @@ class LossScale(EndToEnd):
 
     def test_the_count_of_updates_is_that_of_applied_ones(self):
         """A run whose first update is skipped goes on as one that starts there: bias corrections and averages do not count it."""
-        plan, data = self.half("nano-gpt", "--set", "train.ema.decay=0.9", "--set", "train.loss_scale.init_scale=16777216", "--set",
-                               "train.loss_scale.backoff_factor=0.00390625")
+        plan, data = self.half("mlp", "--set", "optimizer.kind=adam", "--set", "train.ema.decay=0.9", "--set",
+                               f"train.loss_scale.init_scale={2**50}", "--set", f"train.loss_scale.backoff_factor={2**-34}")
         late = self.lines(plan, data, out="late", steps=9)
         self.assertEqual([line["skipped_updates"] for line in late], [1] * 9)
         columns = safetensors.numpy.load_file(data)
-        shifted = self.save("shifted.safetensors", **{k: np.roll(v, -4, axis=0) for k, v in columns.items()})
+        shifted = self.save("shifted.safetensors", **{k: np.roll(v, -32, axis=0) for k, v in columns.items()})
         early = self.lines(plan, shifted, "--set", "train.loss_scale.init_scale=65536", out="early", steps=8)
         self.assertEqual([line["loss"] for line in late[1:]], [line["loss"] for line in early])
         for what in ([], ["--ema"]):
@@ -128,7 +129,7 @@ class LossScale(EndToEnd):
     def test_a_resume_is_exact(self):
         """In the middle of skips and growth; and of a window's factor."""
         for more in ([], ["--set", "train.accumulate=2"]):
-            plan, data = self.half("nano-gpt", *SCALER, *more)
+            plan, data = self.half("cnn-bn", *SCALER, *more)
             whole = self.lines(plan, data, out=f"whole{len(more)}", steps=24)
             self.train(plan, data, out=f"half{len(more)}", steps=11)
             self.succeed("trun", "--resume", f"half{len(more)}", "--steps", 24)
@@ -138,7 +139,7 @@ class LossScale(EndToEnd):
             self.assertGreater(whole[-1]["skipped_updates"], 5)
 
     def test_threads_change_no_bit(self):
-        plan, data = self.half("vit-tiny")
+        plan, data = self.half("cnn-bn")
         runs = [[line["loss"] for line in self.lines(plan, data, "--threads", n, out=f"threads-{n}", steps=3)] for n in (1, 3)]
         self.assertEqual(*runs)
 
@@ -165,16 +166,16 @@ class LossScale(EndToEnd):
                     "train.loss_scale.init_scale=8")
 
     def test_reports_tell_it(self):
-        plan, data = self.half("nano-gpt", *SCALER)
+        plan, data = self.half("cnn-bn", *SCALER)
         report = self.report(plan)
         self.assertEqual(report["precision"], "f16")
         self.assertRegex(next(note["text"] for note in report["notes"] if note["kind"] == "gradients"),
-                         "loss scaling and clipping wait for the norm of all gradients, .* KiB")
+                         "loss scaling waits for the norm of all gradients, .* KiB")
         run = self.train(plan, data, steps=10)
-        self.assertRegex(self.succeed("trun", "report", run).out, "4 of 10 updates skipped, .* last loss scale is 4194304")
+        self.assertRegex(self.succeed("trun", "report", run).out, "6 of 10 updates skipped, .* last loss scale is 1048576")
         page = self.folder / "run.html"
         self.succeed("trun", "report", run, "--html", page)
-        self.assertIn('"skipped_updates":4', page.read_text().replace(" ", ""))
+        self.assertIn('"skipped_updates":6', page.read_text().replace(" ", ""))
         self.assertIn("skipped, loss scale", (run / "log.txt").read_text())
 
     def test_gradients_are_unscaled(self):
@@ -194,7 +195,7 @@ class LossScale(EndToEnd):
 class MomentsInBf16(EndToEnd):
     def bf16(self, name):
         model, recipe, data, _ = case(name)
-        return [self.compile(model, "--recipe", recipe, "--set", f"optimizer.moments={kind}", plan=f"{kind}.tplan")
+        return [self.compile(model, "--recipe", recipe, "--entry", "train", "--set", f"optimizer.moments={kind}", plan=f"{kind}.tplan")
                 for kind in ("f32", "bf16")], data
 
     def state(self, run, step):
@@ -235,7 +236,7 @@ class MomentsInBf16(EndToEnd):
     def test_a_second_moment_decays(self):
         """After one gradient only zeros: in the mean it falls by a thousandth an update, which the nearest bf16 never would."""
         model, recipe, data, _ = case("mlp")
-        plan = self.compile(model, "--recipe", recipe, "--set", "optimizer.kind=adam", "--set", "optimizer.moments=bf16")
+        plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--set", "optimizer.kind=adam", "--set", "optimizer.moments=bf16")
         columns = safetensors.numpy.load_file(data)
         batch = onnx.load(model).graph.input[0].type.tensor_type.shape.dim[0].dim_value
         width = columns["x"].shape[1]
@@ -251,8 +252,9 @@ class MomentsInBf16(EndToEnd):
 
     def test_a_resume_and_threads_change_no_bit(self):
         for more in ([], ["--set", "train.accumulate=2"]):
-            model, recipe, data, _ = case("nano-gpt")
-            plan = self.compile(model, "--recipe", recipe, "--set", "optimizer.moments=bf16", *more)
+            model, recipe, data, _ = case("mlp")
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--set", "optimizer.kind=adam", "--set",
+                                "optimizer.moments=bf16", *more)
             whole = self.train(plan, data, "--threads", 3, out=f"whole{len(more)}", steps=10)
             self.train(plan, data, "--threads", 1, out=f"half{len(more)}", steps=5)
             self.succeed("trun", "--resume", f"half{len(more)}", "--steps", 10)
