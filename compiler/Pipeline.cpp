@@ -122,6 +122,13 @@ private:
       return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
                    "output = \"{}\"",
                    whole.loss.output.empty() ? "NAME" : whole.loss.output);
+    if (whole.train.scalesLoss())
+      return error("{}[[phase]] and a loss scale do not go together yet; use precision \"bf16\" or \"f32\" without "
+                   "[train.loss_scale]",
+                   whole.at("train.precision"));
+    if (!whole.adapter.targets.empty())
+      return error("{}[[phase]] and [adapter] do not go together yet; train adapters with one [optimizer]",
+                   whole.at("adapter.targets"));
     OwningOpRef<ModuleOp> imported = std::move(model.module);
     std::vector<OwningOpRef<ModuleOp>> parts;
     for (const Recipe &phase : whole.phases) {

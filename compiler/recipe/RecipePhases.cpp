@@ -144,12 +144,6 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     return error("{}[loss] and [[phase]] exclude each other: each phase names its loss", recipe.at("loss"));
   if (recipe.train.ema.decay && recipe.train.ema.on == "device")
     return error("{}train.ema.on = \"device\" does not go with [[phase]]; use \"host\"", recipe.at("train.ema.on"));
-  if (recipe.train.scalesLoss()) {
-    const char *key = recipe.where.count("train.loss_scale.kind") ? "train.loss_scale.kind" : "train.precision";
-    return error("{}{}: a loss scale does not go with [[phase]] yet; use precision \"bf16\" or \"f32\", and no "
-                 "[train.loss_scale]",
-                 recipe.at(key), key);
-  }
   bool always = false;
   for (const toml::node &element : *array) {
     const toml::source_position begin = element.source().begin;

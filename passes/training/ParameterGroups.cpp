@@ -202,7 +202,7 @@ Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> 
                                                      const std::vector<std::string> &patterns, const std::string &where,
                                                      const std::string &key,
                                                      const std::map<std::string, frontend::Initializer> *initializers) {
-  Matcher matcher(initializers);
+  ParameterMatcher matcher(initializers);
   if (Status status = checkPatterns(patterns, where, key, parameters, matcher); !status.ok())
     return status;
   std::vector<VariableOp> found;

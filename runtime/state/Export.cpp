@@ -208,7 +208,7 @@ Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std:
       guessed += fmt::format("{}{} as {}", guessed.empty() ? "" : ", ", variable.name(), variable.torch().name());
   if (!guessed.empty())
     options.note(fmt::format("{}: written by the names of the nodes that read them, since this export notes no parameters: "
-                             "{}; --names onnx keeps the graph's names",
+                             "{}; without --names torch a file has the graph's names",
                              path, guessed));
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
@@ -389,6 +389,8 @@ Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const Trained
   if (onnx && !options.root.empty())
     return Status(fmt::format("--root {}: a model keeps its graph's names; give it with .safetensors", options.root),
                   kExitUsage);
+  if (onnx && options.names == WeightNames::Torch)
+    return Status("--names torch: a model keeps its graph's names; give it with .safetensors", kExitUsage);
   if (safetensors)
     return exportSafetensors(reader.plan(), values, path, options);
   if (onnx)

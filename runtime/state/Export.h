@@ -13,7 +13,7 @@ enum class WeightNames { Torch, Onnx };
 struct ExportOptions {
   std::string planFolder; ///< where the plan was compiled: external weights are relative to it
   bool keepMode = false;  ///< leave BatchNormalization and Dropout in training mode where the model has them so
-  WeightNames names = WeightNames::Torch;
+  WeightNames names = WeightNames::Onnx;
   std::string root;     ///< Torch: the submodule whose state is written; empty: the whole module
   bool adapter = false; ///< the trained adapter alone, as peft writes it (ExportAdapter.h)
   bool merge = false;   ///< asks for a run with an adapter, which is added to the base either way

@@ -128,7 +128,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     return status;
   if (status = giveScalars(*closing, position); !status.ok())
     return status;
-  closing->setCounters(position.step, 0);
+  closing->setCounters(position.step, counterOf(0));
   state = State::Partial;
   TraceScope span(trace, closing->entry().name().c_str(), "update", metrics.step);
   status = closing->run();

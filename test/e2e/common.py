@@ -97,7 +97,7 @@ class EndToEnd(unittest.TestCase):
 
     def weights(self, run, name="weights.safetensors"):
         """Trained weights by initializer name."""
-        self.succeed("trun", "export", run, "-o", name, "--names", "onnx")
+        self.succeed("trun", "export", run, "-o", name)
         return safetensors.numpy.load_file(self.folder / name)
 
     def save(self, name, **columns):

@@ -53,7 +53,7 @@ class Adapters(EndToEnd):
 
     def test_exports_hold_the_merged_weights(self):
         run = self.adapt("dynamo")
-        self.succeed("trun", "export", run, "-o", "merged.safetensors", "--merge")
+        self.succeed("trun", "export", run, "-o", "merged.safetensors", "--merge", "--names", "torch")
         for name, tensor in self.read("merged.safetensors").items():
             self.assertLess(abs(checksum(tensor) - EXPECTED["merged"][name]), 1e-4, name)
         self.assertEqual(self.read("merged.safetensors").keys(), EXPECTED["merged"].keys())
@@ -107,10 +107,10 @@ class Adapters(EndToEnd):
         values = [t.tobytes() for n, t in start.items() if "lora_A" in n]
         self.assertEqual(len(set(values)), len(values))
         # Before the first update the model is the base.
-        self.succeed("trun", "export", first, "-o", "w.safetensors")
+        self.succeed("trun", "export", first, "-o", "w.safetensors", "--names", "torch")
         self.compile(HERE / "dynamo.onnx", *LOSS, plan="base.tplan")
         base = self.train(self.folder / "base.tplan", HERE / "data.safetensors", "--no-release", steps=0, out="base")
-        self.succeed("trun", "export", base, "-o", "b.safetensors")
+        self.succeed("trun", "export", base, "-o", "b.safetensors", "--names", "torch")
         self.assertEqual((self.folder / "w.safetensors").read_bytes(), (self.folder / "b.safetensors").read_bytes())
         again = self.adapt("dynamo", "--set", "train.seed=1", init=(), steps=0, out="other", plan="other.tplan", more=("--no-release",))
         self.succeed("trun", "export", again, "-o", "c.safetensors", "--adapter")
@@ -203,6 +203,7 @@ class Adapters(EndToEnd):
         for flag in ("--adapter", "--merge"):
             self.refuse(2, ["trained no adapter"], "trun", "export", whole, "-o", "x.safetensors", flag)
         self.refuse(2, ["--adapter", "--merge"], "trun", "export", run, "-o", "x", "--adapter", "--merge")
+        self.refuse(2, ["--names torch", "safetensors"], "trun", "export", run, "-o", "x.onnx", "--names", "torch")
         self.refuse(2, ["--root j: no weight's name begins"], "trun", "export", run, "-o", "x.safetensors", "--root", "j")
         self.refuse(2, ["ln_f", "outside"], "trun", "export", run, "-o", "x", "--adapter", "--root", "h")
         self.succeed("trun", "export", run, "-o", "h.safetensors", "--root", "h.0")
@@ -213,13 +214,13 @@ class Adapters(EndToEnd):
 
     def test_a_run_may_start_from_another_base(self):
         run = self.adapt(init=(), steps=0, more=("--no-release",))
-        self.succeed("trun", "export", run, "-o", "w.safetensors")
+        self.succeed("trun", "export", run, "-o", "w.safetensors", "--names", "torch")
         weights = self.read("w.safetensors")
         weights["h.0.up.weight"] = weights["h.0.up.weight"] + 1
         base = self.save("base.safetensors", **weights)
         for steps in (0, 3):
             other = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--init", base, steps=steps, out=f"other{steps}")
-            self.succeed("trun", "export", other, "-o", "o.safetensors")
+            self.succeed("trun", "export", other, "-o", "o.safetensors", "--names", "torch")
             self.succeed("trun", "export", other, "-o", "a.safetensors", "--adapter")
             merged, adapter = self.read("o.safetensors"), self.read("a.safetensors")
             a, b = (adapter[f"base_model.model.h.0.up.lora_{part}.weight"].astype(np.float64) for part in "AB")
@@ -235,7 +236,7 @@ class Names(EndToEnd):
                 self.setUp()
                 self.compile(HERE / f"{export}.onnx", *LOSS)
                 run = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--no-release", steps=0)
-                said = self.succeed("trun", "export", run, "-o", "w.safetensors").err
+                said = self.succeed("trun", "export", run, "-o", "w.safetensors", "--names", "torch").err
                 written = safetensors.numpy.load_file(self.folder / "w.safetensors")
                 self.assertEqual({name: {"shape": list(t.shape), "sha256": hashlib.sha256(t.tobytes()).hexdigest()}
                                   for name, t in written.items()}, state)
@@ -249,7 +250,7 @@ class Names(EndToEnd):
                 for name in ("w", "graph"):
                     again = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--no-release",
                                        "--init", f"{name}.safetensors", steps=2, out=name)
-                    self.succeed("trun", "export", again, "-o", f"{name}-2.safetensors")
+                    self.succeed("trun", "export", again, "-o", f"{name}-2.safetensors", "--names", "torch")
                 self.assertEqual((self.folder / "w-2.safetensors").read_bytes(), (self.folder / "graph-2.safetensors").read_bytes())
 
     def test_every_parameter_of_the_zoo_has_its_name(self):
@@ -258,7 +259,7 @@ class Names(EndToEnd):
             model, recipe, data, _ = case(name)
             self.compile(model, "--recipe", recipe)
             run = self.train(self.folder / "plan.tplan", data, "--no-release", steps=0, out=name)
-            self.succeed("trun", "export", run, "-o", "w.safetensors")
+            self.succeed("trun", "export", run, "-o", "w.safetensors", "--names", "torch")
             written = safetensors.numpy.load_file(self.folder / "w.safetensors")
             self.assertFalse([n for n in written if n.startswith(("val_", "unsqueeze"))])
             file = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(model).graph.initializer}

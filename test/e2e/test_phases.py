@@ -159,8 +159,12 @@ class Phases(EndToEnd):
                 (gan.replace("every = 2", "evry = 2"), ["unknown key evry", "every"]),
                 (gan.replace('loss = "g_loss"\n', ""), ["phase 2", "no `loss`"]),
                 (gan.replace('loss = "g_loss"', 'loss = "gloss"'), ["gloss", "g_loss"]),
+                (gan + '[adapter]\ntargets = ["*"]\n', [r"gan.toml:\d+", "phase", "adapter", "one .optimizer"]),
+                (gan + '[train]\nprecision = "f16"\n', [r"gan.toml:\d+", "loss scale", "bf16"]),
                 (gan + '[train]\nema = { decay = 0.9, on = "device" }\n', ["train.ema.on", "host"])):
             self.refuse(1, patterns, "tcc", FILES / "gan.onnx", "--recipe", self.write("gan.toml", recipe), "-o", "x.tplan")
+        self.refuse(1, ["loss scale", "bf16"], "tcc", FILES / "gan.onnx", "--recipe", self.write("gan.toml", gan), "--precision", "f16",
+                    "-o", "x.tplan")
         plan, data = self.plan("gan"), FILES / "gan.safetensors"
         self.refuse(2, ["several optimizers", "recompile"], "trun", plan, "--data", data, "--set", "optimizer.lr=1", "--out", "x")
         self.refuse(2, ["--entry", r"step\.g"], "trun", "profile", plan, "--data", data)

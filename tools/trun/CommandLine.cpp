@@ -143,8 +143,8 @@ void addExport(CLI::App &app, Options &options, Raw &raw) {
                "add the trained adapter to the weights (default without --adapter); refuses a run without one")
       ->excludes(adapter);
   app.add_option("--names", raw.names,
-                 "names and shapes in .safetensors: torch (default: those of the module, where the export's notes tell "
-                 "them) or onnx (those of the graph's initializers)")
+                 "names and shapes in .safetensors: onnx (default: those of the graph's initializers) or torch (those of "
+                 "the module's state_dict, where the export's notes tell them)")
       ->check(CLI::IsMember({"torch", "onnx"}))
       ->excludes(adapter);
   app.add_option("--root", with.root,
@@ -178,11 +178,11 @@ std::optional<int> check(Options &options, const Raw &raw) {
   if (options.command == Options::Command::LrFind && options.lrFind.start >= options.lrFind.end)
     return wrongUsage(fmt::format("--start {:g}: the rate grows, so it must be below --end {:g}", options.lrFind.start,
                                   options.lrFind.end));
-  if (raw.names == "onnx") {
-    if (!options.exporting.root.empty())
-      return wrongUsage("--root: a submodule has names of torch; leave --names onnx out");
-    options.exporting.names = runtime::WeightNames::Onnx;
-  }
+  const bool hasRoot = !options.exporting.root.empty();
+  if (raw.names == "onnx" && hasRoot)
+    return wrongUsage("--root: a submodule has names of torch; leave --names onnx out");
+  if (raw.names == "torch" || hasRoot)
+    options.exporting.names = runtime::WeightNames::Torch;
   const bool sweep = options.command == Options::Command::Sweep;
   if (options.command != Options::Command::Train && !sweep)
     return std::nullopt;
