@@ -50,7 +50,17 @@ def finetune(folder):
 def text(folder):
     """train.bin and test.bin: shakespeare.txt (of examples/char-gpt) as 16-bit tokens, one a character; the last tenth is for the test."""
     letters = (HERE / "shakespeare.txt").read_text()
-    number = {c: i for i, c in enumerate(sorted(set(letters)))}
+    write_tokens(folder, letters, letters)
+
+
+def capitals(folder):
+    """The same files and numbers of characters, all in capitals: other text for a model that has learned the first."""
+    letters = (HERE / "shakespeare.txt").read_text()
+    write_tokens(folder, letters.upper(), letters)
+
+
+def write_tokens(folder, letters, alphabet):
+    number = {c: i for i, c in enumerate(sorted(set(alphabet)))}
     tokens = np.array([number[c] for c in letters], np.uint16)
     cut = len(tokens) * 9 // 10
     tokens[:cut].tofile(folder / "train.bin")
@@ -106,7 +116,7 @@ def tabular(folder):
             print(*(f"{v:.4f}" for v in numbers[row]), city[row], plan[row], int(churned[row]), sep=",", file=out)
 
 
-DATA = {"images": images, "finetune": finetune, "text": text, "bert": bert, "segmentation": segmentation, "series": series,
+DATA = {"images": images, "finetune": finetune, "text": text, "capitals": capitals, "bert": bert, "segmentation": segmentation, "series": series,
         "tabular": tabular}
 
 if __name__ == "__main__":
