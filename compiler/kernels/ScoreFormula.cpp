@@ -42,8 +42,8 @@ Lane ScoreFormula::exp(Lane x) const {
     scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(x, nullptr);
     return normal.select((parts.rest + 1.0) * parts.power(), zero);
   }
-  // The units that multiply have nothing to spare: ln 2 is one number, off by a tenth of what rounding x leaves, and
-  // Cephes's polynomial goes on to the power itself.
+  // Multiplications limit the kernel. So ln 2 is a single constant, whose error is a tenth of x's own rounding error, and
+  // Cephes's polynomial has the power's two first terms in it.
   Lane shifted = x.fma(number(1.44269504088896340736), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
   Lane r = n.fma(number(-0.693147180559945309417), x);
   Lane p = scalar::polynomial(

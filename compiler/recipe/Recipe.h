@@ -157,7 +157,7 @@ struct AdapterSettings {
   std::vector<std::string> train;   ///< globs of parameters that are trained beside the adapters
   std::string base = "f32";         ///< how frozen matrices are kept: "f32" (as the file has them), "bf16"
   bool operator==(const AdapterSettings &) const = default;
-  /// Of what an adapter adds to a product.
+  /// The factor of the adapter's product before it is added.
   double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }
 };
 

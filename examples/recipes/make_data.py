@@ -2,7 +2,7 @@
 
     python make_data.py NAME [FOLDER]
 
-Writes to FOLDER, or the folder where it is called. Needs numpy; images also Pillow.
+Writes the files into FOLDER (default: the current folder). It needs numpy, and Pillow for images.
 """
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ SHAPES = ("circle", "cross", "ring", "square")
 
 
 def stencil(shape, size, rng):
-    """A shape in a square of `size` pixels: where it is, as booleans."""
+    """An array of `size` x `size` booleans: true where a pixel belongs to the shape."""
     r, (cy, cx) = rng.uniform(0.2, 0.3) * size, rng.uniform(0.35, 0.65, 2) * size
     y, x = np.mgrid[:size, :size] + 0.5
     dy, dx = np.abs(y - cy), np.abs(x - cx)

@@ -430,7 +430,9 @@ private:
     Value sum = add(*value.builder, value.loc, word, bits);
     Value upper = splatInt(*value.builder, value.loc, type, 0xffff0000);
     Value kept = AndOp::create(*value.builder, value.loc, sum, upper);
-    return value.with(BitCastOp::create(*value.builder, value.loc, value.value.getType(), kept)).cast(builder.getBF16Type());
+    Expr rounded = value.with(BitCastOp::create(*value.builder, value.loc, value.value.getType(), kept));
+    // The carry would make a number of a NaN whose bits are all ones, as a card's are.
+    return value.compare(CompareKind::eq, value).select(rounded, value).cast(builder.getBF16Type());
   }
 
   void makeEvaluate() {

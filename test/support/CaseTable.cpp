@@ -146,6 +146,8 @@ void addReductions(Table &t) {
   for (const char *kind : {"sum", "max"})
     t.add({std::string("reduce_") + kind + "_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1x$T>",
            std::string("%r = train.reduce ") + kind + " %x [1] : tensor<3x1031x$T> -> tensor<3x1x$T>", Types::All, {{-3, 3}}, "%r", false, 64});
+  t.add({"reduce_any_of_long_rows", "(%x: tensor<3x1031xi1>) -> tensor<3x1xi1>",
+         "%r = train.reduce max %x [1] : tensor<3x1031xi1> -> tensor<3x1xi1>", Types::None, {{0, 1}}, "%r", false});
   t.add({"softmax_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1031x$T>", "%r = train.softmax %x dim = 1 : tensor<3x1031x$T>", Types::Floats,
          {{-3, 3}}, "%r", false, 64});
   for (const char *options : {"", "{smallest = true}", "{last = true}", "{smallest = true, last = true}"})
