@@ -219,7 +219,8 @@ Status profileCommand(const Options &options) {
     return session.status();
   std::optional<Roofline> roofline;
   unsigned threads = session->device->capabilities().threads;
-  if (!options.noRoofline) {
+  // What is measured is the host's: it says nothing of a device with memory of its own.
+  if (!options.noRoofline && session->device->capabilities().memory == DeviceMemory::Host) {
     auto measured = measureRoofline(threads, session->plan().target(), multipliedTypes(session->plan()));
     if (!measured)
       return measured.status();

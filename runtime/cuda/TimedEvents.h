@@ -1,0 +1,32 @@
+//===- TimedEvents.h - what the card's clock says of a stream ---*- C++ -*-===//
+#ifndef TCC_RUNTIME_CUDA_TIMEDEVENTS_H
+#define TCC_RUNTIME_CUDA_TIMEDEVENTS_H
+
+#include "runtime/cuda/DriverLibrary.h"
+
+#include <vector>
+
+namespace tcc::cuda {
+
+/// Moments of a stream, in order. The card writes down its time when it gets there, in steps of about half a microsecond
+/// (CUDA Driver API, event management).
+class TimedEvents {
+public:
+  explicit TimedEvents(const DriverLibrary &driver) : driver(driver) {}
+  TimedEvents(const TimedEvents &) = delete;
+  TimedEvents &operator=(const TimedEvents &) = delete;
+  ~TimedEvents();
+
+  Status record(api::CUstream stream);
+
+  /// Of two recorded moments that the card has passed.
+  Expected<double> secondsBetween(size_t first, size_t second) const;
+
+private:
+  const DriverLibrary &driver;
+  std::vector<api::CUevent> events;
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_TIMEDEVENTS_H
