@@ -5,8 +5,16 @@
     tar xf gpu-kit.tar.xz && gpu-kit/gpu_check.py run      on the machine with a card: a table, and gpu-check.json
 
 `run` ends with status 0 if everything holds, 1 if something does not, 2 if there is no card to ask.
+
+A kit also takes large workloads, whose weights are made anew on the machine with the card (test/bench/filled.py):
+
+    test/bench/torch_step.py gpt2-124m --batch 8 --seq 1024 --filled --steps 1 --onnx g8      needs torch
+    gpu_check.py kit gpu-kit.tar.xz --workloads gpt2-124m:8x1024=g8
+
+`run` times them, and the same steps in PyTorch where a python3 there has it.
 """
 import argparse
+import concurrent.futures
 import datetime
 import json
 import math
@@ -28,8 +36,10 @@ MOST_KIT_BYTES = 64 << 20
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
 # What has met no device, beside the results of this run.
 NEVER_CHECKED = ["single kernels against the reference: only whole models and probes run",
-                 "convolutions on cuDNN, several streams, several cards: the plans do not use them",
-                 "speed beside other systems: the kit holds small models alone"]
+                 "convolutions on cuDNN, several streams, several cards: the plans do not use them"]
+WORKLOAD_STEPS = 20
+# A workload's loss may differ from PyTorch's by this much of itself, in f32 and in bf16.
+WORKLOAD_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 1e-2}
 
 
 def fail(message, status=1):
@@ -93,6 +103,8 @@ def make_kit(options):
                 made.append(f"{case.name} {precision}")
             shutil.copy2(case / "data.safetensors", to)
             shutil.copy2(case / "expected.json", to)
+        for workload in options.workloads:
+            made += pack_workload(options, kit, workload, targets)
         shutil.copy2(__file__, kit / "gpu_check.py")
         _, version = run([options.bin / "trun", "--version"], 60)
         facts = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "trun": version.strip(),
@@ -104,6 +116,54 @@ def make_kit(options):
     print(f"{options.output}: {size / 1e6:.1f} MB, {len(made)} plans for {', '.join(options.architectures)}")
     if size > MOST_KIT_BYTES:
         fail(f"{options.output} has {size} bytes, more than {MOST_KIT_BYTES}: pack fewer with --models")
+
+
+def parse_workload(text):
+    """("gpt2-124m", 8, 1024, folder) of gpt2-124m:8x1024=folder; images have no second number."""
+    shape, equals, folder = text.partition("=")
+    name, colon, sizes = shape.partition(":")
+    numbers = sizes.split("x")
+    if not (equals and colon and all(number.isdigit() for number in numbers) and len(numbers) <= 2):
+        fail(f"--workloads {text}: give NAME:BATCHxTOKENS=FOLDER, or NAME:BATCH=FOLDER", 2)
+    return name, int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else 0, Path(folder)
+
+
+def pack_workload(options, kit, text, targets):
+    """Plans of a workload and the list of its weights, which follow a rule: filled.py makes their file again."""
+    import onnx  # of the machine that built the project
+    sys.path.insert(0, str(options.bench))
+    import filled
+    name, batch, tokens, source = parse_workload(text)
+    to = kit / "workloads" / (f"{name}-{batch}x{tokens}" if tokens else f"{name}-{batch}")
+    to.mkdir(parents=True)
+    tensors, files = [], set()
+    for tensor in onnx.load(source / "model.onnx", load_external_data=False).graph.initializer:
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        if not place:
+            continue
+        files.add(place["location"])
+        one = {"name": tensor.name, "shape": list(tensor.dims), "offset": int(place.get("offset", 0)), "bytes": int(place["length"])}
+        with open(source / place["location"], "rb") as file:
+            file.seek(one["offset"])
+            if file.read(one["bytes"]) != filled.fill(tensor.name, one["shape"]).tobytes():
+                fail(f"{source}: {tensor.name} does not follow the rule of filled.py: export with torch_step.py --filled", 2)
+        tensors.append(one)
+    if len(files) > 1:
+        fail(f"{source}: its weights are in {len(files)} files; a workload has one", 2)
+    made = []
+    for precision in options.precisions:
+        status, text = run([options.bin / "tcc", source / "model.onnx", "--recipe", source / "recipe.toml", "--quiet", "--entry", "train",
+                            "--precision", precision, *targets, "-o", source / f"{precision}.tplan"], 1800)
+        if status:
+            fail(f"tcc {source} in {precision}: {text.strip()[:500]}")
+        shutil.move(source / f"{precision}.tplan", to)
+        made.append(f"{to.name} {precision}")
+    shutil.copy2(source / "data.safetensors", to)
+    facts = {"workload": name, "batch": batch, "tokens": tokens, "file": files.pop() if files else None, "tensors": tensors}
+    (to / "workload.json").write_text(json.dumps(facts, indent=1) + "\n")
+    for script in ("filled.py", "measure.py", "torch_step.py"):
+        shutil.copy2(options.bench / script, kit)
+    return made
 
 
 # -- the checks ---------------------------------------------------------------------------------------------------------
@@ -137,9 +197,8 @@ class Bench:
             problem = last_line(text, status)
         self.record("probes", problem, passed=passed, failed=failed)
 
-    def train(self, model, precision, out, *words):
+    def train(self, folder, precision, out, *words):
         """(problem, lines of metrics, output)."""
-        folder = self.kit / "models" / model
         target = [folder / f"{precision}.tplan", "--data", folder / "data.safetensors", "--no-shuffle", "--device", "cuda",
                   "--out", self.work / out]
         status, text = self.program("trun", *target, *words)
@@ -149,8 +208,9 @@ class Bench:
         return "", [line for line in lines if "loss" in line], text
 
     def model(self, model):
-        expected = json.loads((self.kit / "models" / model / "expected.json").read_text())
-        problem, lines, text = self.train(model, "f32", f"{model}-f32", "--steps", STEPS)
+        folder = self.kit / "models" / model
+        expected = json.loads((folder / "expected.json").read_text())
+        problem, lines, text = self.train(folder, "f32", f"{model}-f32", "--steps", STEPS)
         worst = 0.0
         if not problem:
             problem, worst = compare([line["loss"] for line in lines], expected["loss"], expected["tolerance"])
@@ -160,20 +220,69 @@ class Bench:
                            ms_a_step=f"{1e3 * statistics.median(seconds):.3f}" if seconds else None, memory=memory,
                            losses=[line["loss"] for line in lines]):
             return
-        problem, again, _ = self.train(model, "f32", f"{model}-again", "--steps", STEPS, "--checkpoint-every", RESUMED_AT)
+        problem, again, _ = self.train(folder, "f32", f"{model}-again", "--steps", STEPS, "--checkpoint-every", RESUMED_AT)
         self.record(f"{model} f32 again", problem or differs(lines, again))
-        problem, rest, _ = self.train(model, "f32", f"{model}-rest", "--resume", f"{self.work / f'{model}-again'}@{RESUMED_AT}")
+        problem, rest, _ = self.train(folder, "f32", f"{model}-rest", "--resume", f"{self.work / f'{model}-again'}@{RESUMED_AT}")
         self.record(f"{model} f32 resumed", problem or differs(lines[RESUMED_AT:], rest[-(STEPS - RESUMED_AT):]))
         for precision, most in PRECISIONS.items():
-            if most is None or not (self.kit / "models" / model / f"{precision}.tplan").exists():
+            if most is None or not (folder / f"{precision}.tplan").exists():
                 continue
-            problem, other, _ = self.train(model, precision, f"{model}-{precision}", "--steps", STEPS)
+            problem, other, _ = self.train(folder, precision, f"{model}-{precision}", "--steps", STEPS)
             worst = 0.0
             if not problem:
                 problem, worst = compare([line["loss"] for line in other], [line["loss"] for line in lines], most)
                 if not problem and worst == 0:
                     problem = "every loss is f32's: nothing was rounded"
             self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}")
+
+
+    def workload(self, name, options):
+        """Times a workload's plans; beside them the same steps in PyTorch, on the same weights."""
+        folder = self.kit / "workloads" / name
+        facts = json.loads((folder / "workload.json").read_text())
+        make_weights(folder, facts)
+        for plan in sorted(folder.glob("*.tplan")):
+            precision = plan.stem
+            problem, lines, text = self.train(folder, precision, f"{name}-{precision}", "--steps", WORKLOAD_STEPS)
+            seconds = sorted(line["seconds"] for line in lines[WORKLOAD_STEPS // 4:])
+            memory = [line.removeprefix("memory: ") for line in text.splitlines() if line.startswith("memory:")]
+            losses = [line["loss"] for line in lines]
+            self.record(f"{name} {precision}", problem, ms_a_step=f"{1e3 * statistics.median(seconds):.2f}" if seconds else None,
+                        loss=losses[-1] if losses else None, losses=losses, memory=memory, seconds=seconds)
+            if problem:
+                continue
+            status, text = self.program("trun", "profile", plan, "--data", folder / "data.safetensors", "--json")
+            try:
+                profile = json.loads(text[text.index("{"):])
+            except ValueError:
+                profile = {}
+            self.record(f"{name} {precision} profile", "" if profile else last_line(text, status), profile=profile)
+            for mode in options.torch:
+                words = [sys.executable, self.kit / "torch_step.py", facts["workload"], "--batch", facts["batch"], "--device", "cuda",
+                         "--precision", precision, "--filled", "--steps", WORKLOAD_STEPS - 3]
+                words += ["--seq", facts["tokens"]] if facts["tokens"] else []
+                words += {"eager": [], "compile": ["--compile"], "max-autotune": ["--compile", "--mode", "max-autotune"]}[mode]
+                status, text = run(words, self.seconds)
+                try:
+                    peer = json.loads(text.splitlines()[-1])
+                except (ValueError, IndexError):
+                    self.record(f"{name} {precision} torch {mode}", last_line(text, status))
+                    continue
+                wrong, worst = compare(losses, peer["losses"], WORKLOAD_TOLERANCE[precision])
+                self.record(f"{name} {precision} torch {mode}", wrong, ms_a_step=f"{1e3 * peer['median_s']:.2f}",
+                            loss=peer["losses"][-1], error=f"{worst:.0e}", peer=[peer])
+        if facts["file"]:
+            (folder / facts["file"]).unlink()
+
+
+def make_weights(folder, facts):
+    sys.path.insert(0, str(folder.parents[1]))
+    import filled
+    if facts["file"]:
+        with open(folder / facts["file"], "wb") as file:
+            for tensor in facts["tensors"]:
+                file.seek(tensor["offset"])
+                file.write(filled.fill(tensor["name"], tensor["shape"]).tobytes())
 
 
 def last_line(text, status):
@@ -222,8 +331,10 @@ def check(options):
         if status and any(sign in text for sign in ("no device", "libcuda")):
             fail(f"no card to ask: {text.splitlines()[0]}; nvidia-smi shows the cards that a driver knows", 2)
         bench.probes()
-        for model in models:
-            bench.model(model)
+        for workload in sorted(path.name for path in (kit / "workloads").glob("*")):
+            bench.workload(workload, options)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(bench.model, models))
     wrong = [result["check"] for result in bench.results if not result["ok"]]
     report = {"started": started.isoformat(timespec="seconds"), "card": card(), "kit": json.loads((kit / "kit.json").read_text()),
               "checks": bench.results, "failed": wrong, "never_checked": NEVER_CHECKED}
@@ -245,9 +356,15 @@ def main():
     kit.add_argument("--zoo", type=Path, default=root / "test/e2e/zoo", help="folder of models with expected.json")
     kit.add_argument("--models", nargs="*", default=[], help="some of them; default: all")
     kit.add_argument("--architectures", nargs="*", default=ARCHITECTURES)
+    kit.add_argument("--workloads", nargs="*", default=[], metavar="NAME:BATCHxTOKENS=FOLDER", help="folders that torch_step.py --onnx wrote")
+    kit.add_argument("--precisions", nargs="*", default=["bf16"], choices=list(WORKLOAD_TOLERANCE), help="of workloads")
+    kit.add_argument("--bench", type=Path, default=root / "test/bench", help="folder of torch_step.py")
     test = commands.add_parser("run", help="check this machine's card")
     test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
     test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
+    test.add_argument("--jobs", type=int, default=1, help="models at a time; their times are worth nothing then")
+    test.add_argument("--torch", nargs="*", default=["eager", "compile"], choices=["eager", "compile", "max-autotune"],
+                      help="how PyTorch runs beside workloads")
     test.add_argument("--seconds", type=float, default=120, help="limit of each program")
     options = parser.parse_args()
     if options.command == "kit":
