@@ -361,6 +361,11 @@ private:
                         target->addPasses(target::Stage::Layouts, passes,
                                           {recipe.winograd, recipe.pointwiseConvolutions});
                       }
+                      // Once it is known which products there are; before they are added to sums.
+                      if (recipe.fuse && options.libraryKernels && target->capabilities().productRowBytes) {
+                        passes.addNestedPass<func::FuncOp>(train::createAlignProductsPass());
+                        passes.addPass(createCSEPass());
+                      }
                       if (recipe.fuse)
                         passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                     }});

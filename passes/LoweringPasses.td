@@ -72,6 +72,23 @@ def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
   }];
 }
 
+def AlignProductsPass : Pass<"align-products", "::mlir::func::FuncOp"> {
+  let summary = "Pad matrices whose rows would slow tensor cores down";
+  let description = [{
+    On a target whose tensor cores read rows of 16 bytes (`Capabilities::productRowBytes`), operands of large products get
+    zeros behind rows that are no multiple of that, and what they add to a result is cut off. Fusion makes both part of the
+    kernels around the product. The elements keep their sums; the library may add them in another order.
+
+    ```mlir
+    %y = train.matmul %x, %w {transB = true} : (tensor<1x512x768xbf16>, tensor<1x50257x768xbf16>) -> tensor<1x512x50257xbf16>
+    // becomes
+    %wide = train.pad %w low [0, 0, 0] steps [1, 1, 1] value 0.0 : tensor<1x50257x768xbf16> -> tensor<1x50264x768xbf16>
+    %p = train.matmul %x, %wide {transB = true} : (tensor<1x512x768xbf16>, tensor<1x50264x768xbf16>) -> tensor<1x512x50264xbf16>
+    %y = train.slice %p starts [0, 0, 0] steps [1, 1, 1] : tensor<1x512x50264xbf16> -> tensor<1x512x50257xbf16>
+    ```
+  }];
+}
+
 def SetTargetPass : Pass<"set-target", "::mlir::ModuleOp"> {
   let summary = "Name the target that a module is compiled for";
   let description = [{

@@ -17,6 +17,9 @@ enum class Lanes {
   Warps,  ///< the threads of a warp, in kernels of a GPU: code for one thread, scalars
 };
 
+/// Bytes that a thread of a GPU accesses at a time at most; operands of its kernels begin at multiples of it.
+inline constexpr int64_t kAccessBytes = 16;
+
 /// Grids of kernels for warps. They decide speed and scratch; those of rows are part of a reduction's tree.
 struct GridModel {
   int64_t blockThreads = 128, mostBlocks = 2048;
