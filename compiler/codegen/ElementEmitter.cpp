@@ -1,6 +1,8 @@
 //===- ElementEmitter.cpp - loads, stores and masks of elements -----------===//
 #include "compiler/codegen/ElementEmitter.h"
 
+#include "compiler/codegen/WarpShuffle.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -270,6 +272,10 @@ Value ElementEmitter::toStored(Value value, Type element) {
   int64_t lanes = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
   if (element.isInteger(1))
     return arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI8Type(), lanes), value);
+  if (element.isBF16() && roundsToBf16 && lanes == 1) {
+    Value none = arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
+    return arith::TruncIOp::create(builder, loc, builder.getI16Type(), roundToWord(builder, loc, value, none));
+  }
   if (element.isBF16())
     return roundToBf16Bits(builder, loc, value);
   if (element.isF16())
@@ -297,8 +303,8 @@ Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
   auto vector = VectorType::get({laneCount}, stored);
   if (!offset.lanes && offset.laneStride == 1) {
     prefetchAhead(memory, coords, /*forWriting=*/false);
-    // No lane reads anything where none is left, but a processor takes a thousand cycles to find that out on a page that
-    // is not there.
+    // No lane reads anything where none is left, but a processor takes a thousand cycles to find that out on a page
+    // that is not there.
     Value pointer = pointerTo(memory, insideIfAny(offset.base));
     if (!mask)
       return fromStored(LLVM::LoadOp::create(builder, loc, vector, pointer, alignment.getInt()), element);

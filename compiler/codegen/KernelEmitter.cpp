@@ -72,8 +72,8 @@ public:
     return success();
   }
 
-  /// A kernel of a GPU (KernelAbi.h): warps, or single threads where the loops are the op's own, take tiles in strides of
-  /// the grid.
+  /// A kernel of a GPU (KernelAbi.h): warps, or single threads where the loops are the op's own, take tiles in strides
+  /// of the grid.
   LogicalResult emitForWarps(const KernelWork &work) {
     Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
     SmallVector<Type> types(inputs + results, pointer);
@@ -84,10 +84,11 @@ public:
         {b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
          b.getArrayAttr({b.getStringAttr("nvvm.maxntid"), b.getStringAttr(std::to_string(work.gridThreads))})}));
     markDistinct(function);
-    Block &region = fused.getBody().front();
+    // Loops of an op's own mask vectors, and LLVM loads the whole of one whose alignment it knows.
     for (unsigned i = 0; i < inputs + results; ++i) {
-      Type type = i < inputs ? region.getArgument(i).getType() : yielded()[i - inputs].getType();
-      int64_t bytes = train::elementBytes(cast<RankedTensorType>(type).getElementType());
+      Type type = i < inputs ? fused.getBody().front().getArgument(i).getType() : yielded()[i - inputs].getType();
+      int64_t bytes = fused.getLoopKernel() ? train::elementBytes(cast<RankedTensorType>(type).getElementType())
+                                            : target::kAccessBytes;
       function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(bytes));
     }
     function.setArgAttr(inputs + results + 1, LLVM::LLVMDialect::getAlignAttrName(),
@@ -176,6 +177,7 @@ private:
     for (BlockArgument argument : region.getArguments())
       emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
                                     cast<RankedTensorType>(argument.getType())};
+    emitter.roundsToBf16 = bool(thread);
     emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
     forTiles(begin, end, step, [&](Value tile) {
       emitter.withLanes(1, nullptr, [&] { emitTile(fused, space, emitter, outputs, tile, thread); });
@@ -225,7 +227,9 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
     work.tiles = warpTiles;
   work.tileThreads = alone ? 1 : uint32_t(lanes);
   // Several warps that share a tile are a block, whose barriers they meet at.
-  work.gridThreads = alone ? uint32_t(grid.loopBlockThreads) : lanes > plan::kWarpThreads ? work.tileThreads : uint32_t(grid.blockThreads);
+  work.gridThreads = alone                        ? uint32_t(grid.loopBlockThreads)
+                     : lanes > plan::kWarpThreads ? work.tileThreads
+                                                  : uint32_t(grid.blockThreads);
   int64_t most = alone && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
   int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));

@@ -10,10 +10,13 @@ plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const 
   signature.set_symbol(symbol.str());
   signature.set_tiles(work.tiles);
   signature.set_tile_threads(work.tileThreads);
+  auto elementBytes = [](Type type) {
+    return uint32_t(train::elementBytes(cast<RankedTensorType>(type).getElementType()));
+  };
   auto add = [&](Type type) -> plan::KernelSignature::Operand & {
     plan::KernelSignature::Operand &operand = *signature.add_operands();
     operand.set_bytes(uint64_t(train::tensorBytes(type)));
-    operand.set_alignment(uint32_t(train::elementBytes(cast<RankedTensorType>(type).getElementType())));
+    operand.set_alignment(work.gridThreads ? uint32_t(target::kAccessBytes) : elementBytes(type));
     return operand;
   };
   std::optional<int64_t> tileElements = fused.getTileElements();
@@ -21,7 +24,7 @@ plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const 
     plan::KernelSignature::Operand &operand = add(input.getType());
     operand.set_read(true);
     if (tileElements && fused.readsByTiles(unsigned(number)))
-      operand.set_tile_bytes(uint64_t(*tileElements) * operand.alignment());
+      operand.set_tile_bytes(uint64_t(*tileElements) * elementBytes(input.getType()));
   }
   for (Value result : fused.getResults())
     add(result.getType()).set_write(true);

@@ -19,16 +19,22 @@ constexpr int64_t kLongestRun = 128;
 
 constexpr int64_t kWarp = 32; ///< threads
 
-/// Rounds of a warp that are written one after another, without a loop: a thread's loads are then in flight together, and
-/// a row that several levels walk stays in registers. No more than registers hold: elements of a row, and operations.
+/// Rounds of a warp that are written one after another, without a loop: a thread's loads are then in flight together,
+/// and a row that several levels walk stays in registers. No more than registers hold: elements of a row, and
+/// operations.
 constexpr int64_t kStraightRounds = 32, kStraightLoads = 96, kStraightOperations = 4096;
 
-/// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes are
-/// the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles; in a block of several
-/// warps, then through shared memory.
+/// Neighbours that a thread takes at a time at most, so that each access has up to 16 bytes; elements that one round of
+/// a loop has in flight, and rows of a column.
+constexpr int64_t kMostNeighbours = 8, kLoadsInFlight = 32, kRowsInFlight = 8;
+
+/// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes
+/// are the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles; in a block of
+/// several warps, then through shared memory.
 class Nest {
 public:
-  Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs, Value thread)
+  Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,
+       Value thread)
       : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {}
 
   void emitTile(Value tile) {
@@ -168,9 +174,6 @@ private:
     };
     if (!single)
       carried = from(start, mainEnd, carried);
-    else if (isStraight())
-      for (int64_t round = 0; round < extent / lanes; ++round)
-        carried = at(emitter.i64(round * lanes), carried, nullptr);
     else if (extent >= lanes)
       carried = inRuns(extent / lanes, kLongestRun, carried, [&](Value first, Value last, SmallVector<Value> values) {
         return from(times(first, lanes), times(last, lanes), values);
@@ -184,7 +187,8 @@ private:
         return when(isBelow(count), values, [&] { return at(mainEnd, values, nullptr); });
       }
       emitter.withLanes(lanes, nullptr, [&] {
-        Value mask = emitter.laneMask(single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult());
+        Value mask =
+            emitter.laneMask(single ? emitter.i64(tail) : arith::SubIOp::create(b, loc, end, mainEnd).getResult());
         next = at(mainEnd, values, mask);
       });
       return next;
@@ -215,8 +219,7 @@ private:
     int64_t rounds = space.dims[space.laneDim] / space.lanes, operations = 0, loads = 0;
     for (Operation &op : fused.getBody().front())
       operations += int64_t(op.getNumResults());
-    for (BlockArgument operand : fused.getBody().front().getArguments())
-      loads += cast<RankedTensorType>(operand.getType()).getShape() == ArrayRef<int64_t>(space.dims);
+    loads = fullOperands();
     return rounds <= kStraightRounds && rounds * loads <= kStraightLoads && rounds * operations <= kStraightOperations;
   }
 
@@ -267,21 +270,201 @@ private:
     emitter.withLanes(1, nullptr, [&] { emitElementwiseLoop(start); });
   }
 
-  /// A whole block of a warp: everything is loaded before the first element is stored, so that loads are in flight
-  /// together even where a result may overwrite an operand.
+  /// A whole block of a warp.
   void emitStraight(Value start) {
-    SmallVector<Elements> rounds;
-    auto eachRound = [&](function_ref<void(int64_t)> body) {
-      for (int64_t round = 0; round < space.laneBlock / space.lanes; ++round) {
-        Value position = arith::AddIOp::create(emitter.builder, emitter.loc, start, emitter.i64(round * space.lanes));
-        coords[space.laneDim] = lanesAt(position);
-        body(round);
-      }
+    SmallVector<Value> none;
+    visit(
+        positionsOf(start, space.laneBlock / space.lanes), none, [](ValueRange, Value) { return SmallVector<Value>(); },
+        [](unsigned) { return true; });
+  }
+
+  using Add = function_ref<SmallVector<Value>(ValueRange carried, Value mask)>;
+  using Wanted = function_ref<bool(unsigned output)>;
+
+  /// Elements side by side that a thread takes at a time: those of 16 bytes of the narrowest tensor, as far as rows are
+  /// a multiple of them. 1 where some op reads its operand in another order.
+  int64_t neighbours() const {
+    int64_t count = kMostNeighbours, narrowest = 8;
+    auto suits = [&](Value value) {
+      auto type = cast<RankedTensorType>(value.getType());
+      if (type.getNumElements() > 1)
+        narrowest = std::min<int64_t>(narrowest, train::elementBytes(type.getElementType()));
+      for (int64_t extent = rowOf(type.getShape()); count > 1 && extent % count;)
+        count /= 2;
     };
-    eachRound([&](int64_t) { rounds.push_back(computeOutputs([](unsigned) { return true; })); });
-    eachRound([&](int64_t round) {
-      for (auto [index, element] : rounds[size_t(round)])
-        emitter.store(outputs[index], coordsFor(yielded()[index]), element);
+    Block &body = fused.getBody().front();
+    for (BlockArgument operand : body.getArguments())
+      suits(operand);
+    for (Operation &op : body.without_terminator()) {
+      for (Value result : op.getResults())
+        suits(result);
+      const bool inOrder = op.hasTrait<train::Pointwise>() || op.getNumOperands() == 0 || isa<train::Reducible>(op) ||
+                           isa<train::BroadcastOp>(op) || keepsNeighbours(&op, count);
+      if (!inOrder)
+        return 1;
+    }
+    return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
+  }
+
+  /// Elements of a tensor along the lanes, of which groups of neighbours are to be whole; 1 where they are not side by
+  /// side.
+  int64_t rowOf(ArrayRef<int64_t> shape) const {
+    if (shape.size() != space.dims.size()) { // broadcast, right-aligned
+      while (!shape.empty() && shape.back() == 1)
+        shape = shape.drop_back();
+      return shape.empty() ? kMostNeighbours : shape.back();
+    }
+    ArrayRef<int64_t> behind = shape.drop_front(space.laneDim + 1);
+    if (llvm::any_of(behind, [](int64_t extent) { return extent != 1; }))
+      return 1;
+    return shape[space.laneDim] == 1 ? kMostNeighbours : shape[space.laneDim];
+  }
+
+  /// A cut or an extension along the lanes keeps groups of neighbours together, and so do a permutation of the other
+  /// dimensions and a choice among whole rows.
+  bool keepsNeighbours(Operation *op, int64_t count) const {
+    if (auto rows = dyn_cast<train::GatherOp>(op)) {
+      ArrayRef<int64_t> table = cast<RankedTensorType>(rows.getInput().getType()).getShape();
+      return space.laneDim == space.dims.size() - 1 && rows.getAxis() < table.size() - 1 &&
+             table.back() == space.dims.back();
+    }
+    if (auto permuted = dyn_cast<train::TransposeOp>(op)) {
+      const int64_t last = int64_t(space.dims.size()) - 1;
+      ArrayRef<int64_t> permutation = permuted.getPermutation();
+      return space.laneDim == last && int64_t(permutation.size()) == last + 1 && permutation[last] == last;
+    }
+    ArrayRef<int64_t> starts, steps;
+    if (auto slice = dyn_cast<train::SliceOp>(op))
+      starts = slice.getStarts(), steps = slice.getSteps();
+    else if (auto pad = dyn_cast<train::PadOp>(op))
+      starts = pad.getLow(), steps = pad.getSteps();
+    return starts.size() == space.dims.size() && steps[space.laneDim] == 1 && starts[space.laneDim] % count == 0;
+  }
+
+  /// Where this thread's elements are, of so many rounds of all lanes from `start` on.
+  SmallVector<Value> positionsOf(Value start, int64_t rounds) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    int64_t together = neighbours();
+    while (together > std::max<int64_t>(rounds, 1))
+      together /= 2;
+    SmallVector<Value> positions;
+    Value own = arith::MulIOp::create(b, loc, thread, emitter.i64(together));
+    for (int64_t round = 0; round + together <= rounds; round += together) {
+      Value base = arith::AddIOp::create(b, loc, start, emitter.i64(round * space.lanes));
+      base = arith::AddIOp::create(b, loc, base, own);
+      for (int64_t i = 0; i < together; ++i)
+        positions.push_back(arith::AddIOp::create(b, loc, base, emitter.i64(i)));
+    }
+    for (int64_t round = rounds / together * together; round < rounds; ++round) {
+      Value base = arith::AddIOp::create(b, loc, start, emitter.i64(round * space.lanes));
+      positions.push_back(arith::AddIOp::create(b, loc, base, thread));
+    }
+    return positions;
+  }
+
+  /// Adds a thread's elements at some places up, then stores what is wanted of each: everything is loaded before the
+  /// first element is stored, so that loads are in flight together even where a result may overwrite an operand.
+  void visitEach(size_t count, function_ref<void(size_t)> place, SmallVector<Value> &carried, Add add, Wanted stored) {
+    emitter.withLanes(1, nullptr, [&] {
+      for (size_t i = 0; i < count; ++i) {
+        place(i);
+        carried = add(carried, nullptr);
+      }
+      SmallVector<Elements> elements;
+      for (size_t i = 0; i < count; ++i) {
+        place(i);
+        elements.push_back(computeOutputs(stored));
+      }
+      // One result after another: neighbours of one are stored together.
+      const size_t results = count == 0 ? 0 : elements.front().size();
+      for (size_t result = 0; result < results; ++result)
+        for (size_t i = 0; i < count; ++i) {
+          place(i);
+          auto [index, element] = elements[i][result];
+          emitter.store(outputs[index], coordsFor(yielded()[index]), element);
+        }
+    });
+  }
+  void visit(ArrayRef<Value> positions, SmallVector<Value> &carried, Add add, Wanted stored) {
+    visitEach(
+        positions.size(),
+        [&](size_t i) {
+          coords[space.laneDim] = Coord{positions[i], 0, nullptr};
+        },
+        carried, add, stored);
+  }
+
+  /// This thread's part of a row that all lanes reduce.
+  void overThreadRow(SmallVector<Value> &carried, Add add, Wanted stored) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    const int64_t extent = space.dims[space.laneDim], rounds = extent / space.lanes, tail = extent % space.lanes;
+    int64_t done = 0;
+    if (isStraight()) {
+      visit(positionsOf(emitter.i64(0), rounds), carried, add, stored);
+      done = rounds;
+    } else {
+      const int64_t inFlight =
+          std::clamp<int64_t>(kLoadsInFlight / std::max<int64_t>(1, fullOperands()), neighbours(), kLoadsInFlight);
+      const int64_t turns = rounds / inFlight, run = std::max<int64_t>(1, kLongestRun / inFlight);
+      if (turns > 0)
+        carried = inRuns(turns, run, carried, [&](Value first, Value last, SmallVector<Value> values) {
+          return emitter.loop(first, last, 1, values, [&](Value turn, ValueRange now) {
+            SmallVector<Value> next(now);
+            visit(positionsOf(times(turn, inFlight * space.lanes), inFlight), next, add, stored);
+            return next;
+          });
+        });
+      done = turns * inFlight;
+      if (done < rounds)
+        visit(positionsOf(emitter.i64(done * space.lanes), rounds - done), carried, add, stored);
+    }
+    if (tail)
+      carried = when(isBelow(emitter.i64(tail)), carried, [&] {
+        SmallVector<Value> next = carried;
+        Value position = arith::AddIOp::create(b, loc, emitter.i64(rounds * space.lanes), thread);
+        visit({position}, next, add, stored);
+        return next;
+      });
+  }
+
+  /// Rows [first, last) of this thread's column, several in flight.
+  SmallVector<Value> overRows(unsigned dim, Value first, Value last, SmallVector<Value> carried,
+                              function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    Value many = emitter.i64(rowsOfLoop);
+    Value turns = arith::DivSIOp::create(b, loc, arith::SubIOp::create(b, loc, last, first), many);
+    Value middle = arith::AddIOp::create(b, loc, first, arith::MulIOp::create(b, loc, turns, many));
+    auto rows = [&](Value from, Value to, int64_t count, SmallVector<Value> values) {
+      return emitter.loop(from, to, count, values, [&](Value i, ValueRange now) {
+        for (int64_t row = 0; row < count; ++row)
+          rowsAt.push_back(arith::AddIOp::create(b, loc, i, emitter.i64(row)));
+        rowsDim = dim;
+        SmallVector<Value> next = body(SmallVector<Value>(now));
+        rowsAt.clear();
+        coords[dim] = emitter.uniform(int64_t(0));
+        return next;
+      });
+    };
+    return rows(middle, last, 1, rows(first, middle, rowsOfLoop, carried));
+  }
+  SmallVector<Value> visitRows(SmallVector<Value> carried, Add add, Wanted stored) {
+    if (rowsAt.empty()) {
+      carried = add(carried, nullptr);
+      storeOutputs(stored);
+      return carried;
+    }
+    visitEach(
+        rowsAt.size(), [&](size_t i) { coords[rowsDim] = emitter.uniform(rowsAt[i]); }, carried, add, stored);
+    return carried;
+  }
+
+  /// Operands of which an element is read for each element of the space.
+  int64_t fullOperands() const {
+    return llvm::count_if(fused.getBody().front().getArguments(), [&](BlockArgument operand) {
+      return cast<RankedTensorType>(operand.getType()).getShape() == ArrayRef<int64_t>(space.dims);
     });
   }
 
@@ -295,9 +478,7 @@ private:
 
   using Range = function_ref<SmallVector<Value>(Value first, Value last, SmallVector<Value> carried)>;
 
-  Value times(Value x, int64_t y) {
-    return arith::MulIOp::create(emitter.builder, emitter.loc, x, emitter.i64(y));
-  }
+  Value times(Value x, int64_t y) { return arith::MulIOp::create(emitter.builder, emitter.loc, x, emitter.i64(y)); }
 
   /// Rounds [0, count) of a reduction's loop. `range` adds some of them to what it is given. More than `run` are cut
   /// into runs that start from nothing, whose results are combined, themselves in runs: cascade summation, whose error
@@ -337,6 +518,10 @@ private:
         inside *= space.dims[inner];
     int64_t run = std::max<int64_t>(1, kLongestRun / inside);
     bool jumps = inside == 1 && !space.lanesReduced() && !blockSums && space.laneBlocks() > 1;
+    if (inside == 1 && rowsOfLoop > 1)
+      return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
+        return overRows(dim, first, last, values, body);
+      });
     return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
       return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
         coords[dim] = emitter.uniform(i);
@@ -380,8 +565,8 @@ private:
     return next;
   }
 
-  /// Halves a vector until one element is left. In a warp the upper half's threads hand their values down, and the first
-  /// thread's result to all: the same tree.
+  /// Halves a vector until one element is left. In a warp the upper half's threads hand their values down, and the
+  /// first thread's result to all: the same tree.
   Value combineLanes(Operation *op, Value vector) {
     OpBuilder &b = emitter.builder;
     if (thread) {
@@ -457,11 +642,16 @@ private:
       if (!last || stores) {
         current = reductions;
         SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-          overLanes(zero, values, [&](ValueRange now, Value mask) {
-            SmallVector<Value> next = accumulate(reductions, now, mask);
-            storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
-            return next;
-          });
+          auto add = [&](ValueRange now, Value mask) { return accumulate(reductions, now, mask); };
+          auto stored = [&](unsigned output) { return outputInLevel(output, level); };
+          if (thread && space.lanes > 1)
+            overThreadRow(values, add, stored);
+          else
+            overLanes(zero, values, [&](ValueRange now, Value mask) {
+              SmallVector<Value> next = add(now, mask);
+              storeOutputs(stored);
+              return next;
+            });
           return values;
         });
         coords[space.laneDim] = emitter.uniform(int64_t(0));
@@ -511,11 +701,13 @@ private:
       if (last && !stores)
         break;
       current = reductions;
-      SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-        SmallVector<Value> next = accumulate(reductions, values, nullptr);
-        storeOutputs([&](unsigned output) { return outputInLevel(output, level); });
-        return next;
-      });
+      auto stored = [&](unsigned output) { return outputInLevel(output, level); };
+      auto add = [&](ValueRange now, Value) { return accumulate(reductions, now, nullptr); };
+      // A thread's loop over rows has several of them in flight.
+      rowsOfLoop = thread ? kRowsInFlight : 1;
+      SmallVector<Value> carried = overReduced(
+          0, identities(reductions), [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
+      rowsOfLoop = 1;
       for (auto [op, value] : llvm::zip(reductions, carried))
         setRow(op, value);
     }
@@ -639,15 +831,18 @@ private:
     blockSums = nullptr;
   }
 
-  train::FusedOp fused;
+  mutable train::FusedOp fused; ///< a handle
   const IterationSpace &space;
   ElementEmitter &emitter;
   ArrayRef<Memory> outputs;
   Value thread; ///< this thread's number in its warp or block (i64); null where lanes are those of vectors
   SmallVector<Coord> coords;
-  ArrayRef<Operation *> current; ///< the reductions whose level is walked
+  ArrayRef<Operation *> current;  ///< the reductions whose level is walked
   BlockSums *blockSums = nullptr; ///< where they are, if not in registers
   unsigned levelsDone = 0;        ///< with sums in memory
+  int64_t rowsOfLoop = 1;         ///< that a round of the innermost loop over rows takes
+  SmallVector<Value> rowsAt;      ///< those of this round, along rowsDim
+  unsigned rowsDim = 0;
 };
 
 } // namespace

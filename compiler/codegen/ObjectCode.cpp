@@ -2,6 +2,7 @@
 #include "compiler/codegen/ObjectCode.h"
 
 #include "compiler/codegen/KernelEmitter.h"
+#include "compiler/codegen/LoadsFirst.h"
 #include "compiler/profile/Profile.h"
 
 #include "lld/Common/Driver.h"
@@ -72,11 +73,13 @@ std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const target::CodeModel &
 /// A kernel is a nest of vector loops already. What is left: inline its body, hoist loads and whatever else does not
 /// change, write out loops of a few rounds, compute nothing twice. LLVM's standard pipeline takes twice as long, and
 /// unrolls the vector loops, too, which spills registers: ResNet-50's kernels are a fifth slower for it.
-constexpr const char *kPipeline =
-    "always-inline,function("
-    "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
-    "loop-mssa(loop-rotate,licm),simplifycfg,loop(indvars,loop-unroll-full),"
-    "sroa,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),dse,simplifycfg,adce)";
+constexpr const char *kPipeline = "always-inline,function("
+                                  "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
+                                  "loop-mssa(loop-rotate,licm),simplifycfg,loop(indvars,loop-unroll-full),"
+                                  "sroa,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),dse,simplifycfg,adce)";
+
+/// The back end joins neighbouring accesses as far as their alignment is known.
+constexpr const char *kMoreForCards = ",function(infer-alignment)";
 
 /// Masked stores of one lane that is known become stores of one element. LLVM 22 does so too, but where the vector was
 /// narrowed before, it stores the element in its former width, over its neighbour.
@@ -98,7 +101,8 @@ void storeSingleLanes(llvm::Module &module) {
         continue;
       llvm::IRBuilder<> builder(store);
       llvm::Value *element = builder.CreateExtractElement(store->getArgOperand(0), uint64_t(stored));
-      llvm::Value *address = builder.CreateConstGEP1_64(type->getElementType(), store->getArgOperand(1), uint64_t(stored));
+      llvm::Value *address =
+          builder.CreateConstGEP1_64(type->getElementType(), store->getArgOperand(1), uint64_t(stored));
       builder.CreateAlignedStore(element, address, llvm::Align(std::max<uint64_t>(1, type->getScalarSizeInBits() / 8)));
       store->eraseFromParent();
     }
@@ -119,9 +123,9 @@ bool isKnownFalse(const llvm::Value *mask, unsigned lane) {
          (isKnownFalse(both->getOperand(0), lane) || isKnownFalse(both->getOperand(1), lane));
 }
 
-/// Masked loads and stores in pieces of one register, but for pieces without a lane. LLVM 22 splits them, too, but without
-/// AVX-512 it loads a piece whose mask folds to false as if it were true: beyond the end of an operand, and in place of
-/// the other value.
+/// Masked loads and stores in pieces of one register, but for pieces without a lane. LLVM 22 splits them, too, but
+/// without AVX-512 it loads a piece whose mask folds to false as if it were true: beyond the end of an operand, and in
+/// place of the other value.
 void splitMaskedAccesses(llvm::Module &module, unsigned registerBits) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
@@ -178,12 +182,16 @@ bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   builder.registerLoopAnalyses(loops);
   builder.crossRegisterProxies(loops, functions, graphs, modules);
   llvm::ModulePassManager passes;
-  if (llvm::Error unknown = builder.parsePassPipeline(passes, kPipeline)) {
+  const bool forCard = machine.getTargetTriple().isNVPTX();
+  if (llvm::Error unknown =
+          builder.parsePassPipeline(passes, std::string(kPipeline) + (forCard ? kMoreForCards : ""))) {
     llvm::consumeError(std::move(unknown));
     return false;
   }
   passes.run(module, modules);
   storeSingleLanes(module);
+  if (forCard)
+    moveLoadsFirst(module);
   if (machine.getTargetTriple().isX86() && !machine.getMCSubtargetInfo()->checkFeatures("+avx512f"))
     splitMaskedAccesses(module, 256);
   return true;
@@ -212,7 +220,7 @@ void prepareLowering(MLIRContext &context) {
 }
 
 Expected<std::string> compileToObject(ModuleOp module, const std::string &name, const target::CodeModel &model,
-                                            Profile *profile) {
+                                      Profile *profile) {
   auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
   Profile::Span span = measure("lowering to the LLVM dialect");
   PassManager passes(module.getContext());
