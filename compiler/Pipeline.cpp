@@ -206,6 +206,8 @@ private:
     (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
     if (recipe.train.precision == "tf32")
       (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
+    if (recipe.convolutions == "kernels")
+      (*model.module)->setAttr(target::kConvolutionKernelsAttribute, UnitAttr::get(&context));
     if (Status status = chooseEntries(); !status.ok())
       return status;
     dump("import");
@@ -318,8 +320,12 @@ private:
                         differentiate.lossScale = recipe.train.scalesLoss();
                         passes.addPass(train::createDifferentiatePass(differentiate));
                         passes.addPass(train::createElideStopsPass());
-                        if (mixed)
-                          passes.addPass(train::createSettleCastsPass());
+                        if (mixed) {
+                          train::SettleCastsPassOptions settle;
+                          settle.roundConvolutions =
+                              recipe.convolutions == "auto" && target->capabilities().roundsConvolutionGradients;
+                          passes.addPass(train::createSettleCastsPass(settle));
+                        }
                         passes.addPass(createCanonicalizerPass());
                         passes.addPass(createCSEPass());
                       }});

@@ -382,6 +382,8 @@ def SettleCastsPass : Pass<"settle-casts", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect"];
+  let options = [Option<"roundConvolutions", "round-convolutions", "bool", "false",
+                        "leave weight gradients of convolutions in 16 bits: the target's library has no f32 sums of them">];
 }
 
 def WidenProductsPass : Pass<"widen-products", "::mlir::ModuleOp"> {

@@ -8,8 +8,10 @@
 #ifndef TCC_RUNTIME_ALGORITHMS_H
 #define TCC_RUNTIME_ALGORITHMS_H
 
+#include <algorithm>
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace tcc::runtime {
 
@@ -24,12 +26,26 @@ struct Algorithm {
 
 /// The algorithms of all calls; empty on a device whose plans name every implementation.
 struct Algorithms {
-  std::string library;                    ///< with version: only the same one reads the codes
+  std::string library;                    ///< with version: only the same one reads the codes; several with a separator
   std::string machine;                    ///< that they were chosen on
   std::map<std::string, Algorithm> calls; ///< by the call's description: equal calls share an algorithm
   std::string source;                     ///< the file that they were read from, for messages
 
+  static constexpr const char *kSeparator = ", ";
+
   bool empty() const { return library.empty(); }
+
+  /// "cuDNN 9.26.0" of the library cuDNN; empty where the calls need none.
+  std::string libraryNamed(std::string_view name) const {
+    for (size_t at = 0; at < library.size();) {
+      const size_t end = std::min(library.find(kSeparator, at), library.size());
+      if (std::string_view one = std::string_view(library).substr(at, end - at);
+          one.starts_with(name) && one.substr(name.size()).starts_with(' '))
+        return std::string(one);
+      at = end + std::string_view(kSeparator).size();
+    }
+    return "";
+  }
 };
 
 } // namespace tcc::runtime

@@ -199,6 +199,7 @@ struct Recipe {
   std::string attention = "auto";                  ///< compiler.attention
   bool winograd = true;                            ///< compiler.winograd
   bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
+  std::string convolutions = "auto";               ///< compiler.convolutions
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   std::string epilogues = "exact";                 ///< compiler.epilogues

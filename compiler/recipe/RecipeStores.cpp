@@ -325,6 +325,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.overlap", to(&Recipe::overlap)},
       {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
       {"compiler.epilogues", to(&Recipe::epilogues)},
+      {"compiler.convolutions", to(&Recipe::convolutions)},
       {"compiler.winograd", to(&Recipe::winograd)},
       {"compiler.pointwise_convolutions", to(&Recipe::pointwiseConvolutions)},
   };

@@ -39,6 +39,7 @@ struct Capabilities {
   bool multipliesF16 = false;  ///< likewise
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
+  bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   bool attentionTiles = false; ///< attention of bf16 has kernels of its own where heads suit them (suitsTiles)
@@ -136,6 +137,9 @@ const Target *findTarget(llvm::StringRef name);
 
 /// unit, on a module: its products of f32 round their operands to TF32, as its target does (multipliesTf32).
 inline constexpr llvm::StringLiteral kTf32Attribute = "train.tf32";
+
+/// unit, on a module: convolutions are generated kernels, even where the target's library computes them.
+inline constexpr llvm::StringLiteral kConvolutionKernelsAttribute = "train.convolution_kernels";
 
 /// The attribute of a module that names its target.
 inline constexpr llvm::StringLiteral kTargetAttribute = "train.target";

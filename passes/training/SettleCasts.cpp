@@ -31,14 +31,15 @@ void removePairs(func::FuncOp function) {
   eraseDeadOps(function);
 }
 
-/// Follows a weight's gradient through sums and movements to the casts that widen a product made for it alone.
-void widenProducts(Value gradient) {
+/// Follows a weight's gradient through sums and movements to the casts that widen a product made for it alone: of
+/// matrices, and of `convolutions`.
+void widenProducts(Value gradient, bool convolutions) {
   Operation *op = gradient.getDefiningOp();
   if (!op || !gradient.hasOneUse())
     return;
   if (isa<AddOp, ReshapeOp, TransposeOp>(op)) {
     for (Value operand : op->getOperands())
-      widenProducts(operand);
+      widenProducts(operand, convolutions);
     return;
   }
   auto widening = dyn_cast<CastOp>(op);
@@ -51,7 +52,7 @@ void widenProducts(Value gradient) {
        value = value.getDefiningOp()->getOperand(0))
     moved.push_back(value);
   Operation *product = value.getDefiningOp();
-  if (!product || !isa<LibraryCall>(product) || !value.hasOneUse())
+  if (!product || !isa<LibraryCall>(product) || !value.hasOneUse() || (!convolutions && isa<ConvWeightGradOp>(product)))
     return;
   moved.push_back(value);
   for (Value part : moved)
@@ -61,6 +62,8 @@ void widenProducts(Value gradient) {
 }
 
 struct SettleCastsPass : impl::SettleCastsPassBase<SettleCastsPass> {
+  using SettleCastsPassBase::SettleCastsPassBase;
+
   void runOnOperation() override {
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>())
       if (!function.isDeclaration())
@@ -71,7 +74,7 @@ struct SettleCastsPass : impl::SettleCastsPassBase<SettleCastsPass> {
     Operation *terminator = backward.getBody().front().getTerminator();
     for (unsigned i = 0; i < terminator->getNumOperands(); ++i)
       if (backward.getResultAttr(i, names::kGradientOf))
-        widenProducts(terminator->getOperand(i));
+        widenProducts(terminator->getOperand(i), !roundConvolutions);
   }
 };
 

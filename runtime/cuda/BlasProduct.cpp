@@ -8,6 +8,8 @@
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 
 namespace tcc::cuda {
 
@@ -43,6 +45,19 @@ bool hasFixedOrder(const BlasLibrary &library, const api::cublasLtMatmulAlgo_t &
   return library->algoConfigGetAttribute(&algo, api::CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme, sizeof scheme,
                                          &written) == api::CUBLAS_STATUS_SUCCESS &&
          (scheme & ~kFixedOrder) == 0;
+}
+
+/// An algorithm's bytes, 16 digits a word.
+std::optional<api::cublasLtMatmulAlgo_t> algoOf(std::string_view code) {
+  api::cublasLtMatmulAlgo_t algo{};
+  if (code.size() != std::size(algo.data) * 16)
+    return std::nullopt;
+  for (size_t i = 0; i < std::size(algo.data); ++i) {
+    const char *begin = code.data() + 16 * i, *end = begin + 16;
+    if (auto [last, failure] = std::from_chars(begin, end, algo.data[i], 16); failure != std::errc() || last != end)
+      return std::nullopt;
+  }
+  return algo;
 }
 
 /// What the library calls an epilogue. Its A is our B: it computes the transposed product.
@@ -235,6 +250,30 @@ Expected<BlasAlgorithm> BlasProduct::check(const api::cublasLtMatmulAlgo_t &algo
   if (!hasFixedOrder(*library, algo))
     return error("it adds parts of K in an order that is not fixed");
   return BlasAlgorithm{algo, result.workspaceSize};
+}
+
+std::string BlasProduct::codeOf(const BlasAlgorithm &algorithm) {
+  std::string code;
+  for (uint64_t word : algorithm.algo.data)
+    code += fmt::format("{:016x}", word);
+  return code;
+}
+
+Expected<BlasAlgorithm> BlasProduct::fromCode(const std::string &code) const {
+  std::optional<api::cublasLtMatmulAlgo_t> algo = algoOf(code);
+  return algo ? check(*algo) : error("its code is damaged");
+}
+
+std::string BlasProduct::aboutOf(const BlasAlgorithm &algorithm) const {
+  auto number = [&](api::cublasLtMatmulAlgoConfigAttributes_t attribute) {
+    int32_t value = 0;
+    size_t written = 0;
+    (void)(*library)->algoConfigGetAttribute(&algorithm.algo, attribute, &value, sizeof value, &written);
+    return value;
+  };
+  const int32_t parts = std::max(1, number(api::CUBLASLT_ALGO_CONFIG_SPLITK_NUM));
+  return fmt::format("algorithm {}, tile {}, K in {} part{}", number(api::CUBLASLT_ALGO_CONFIG_ID),
+                     number(api::CUBLASLT_ALGO_CONFIG_TILE_ID), parts, parts == 1 ? "" : "s");
 }
 
 std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {

@@ -1,6 +1,6 @@
 //===- BlasProduct.h - a matrix product by cuBLASLt ----------------------===//
 //
-// A plan says what is multiplied, in which types, and how much workspace there is; BlasChoice takes one of the
+// A plan says what is multiplied, in which types, and how much workspace there is; AlgorithmChoice takes one of the
 // library's algorithms that keep to it. An algorithm gives the same bits at every call on cards of one architecture
 // with as many processors (cuBLAS, "Results reproducibility"), provided that sums over parts of K have a fixed order:
 // only those are allowed that are added by a separate step, in the compute type (cublasLtReductionScheme_t).
@@ -37,6 +37,12 @@ struct BlasAlgorithm {
 
 class BlasProduct {
 public:
+  using Algorithm = BlasAlgorithm;
+  static constexpr const char *kLibrary = "cuBLASLt", *kNoun = "product";
+  /// Algorithms that the library is asked for where one is taken: some do not keep to the plan.
+  static constexpr int kAsked = 8;
+  static constexpr bool kLoadsWhenRun = false;
+
   /// Error: types that the library does not multiply, or one of its calls failed.
   static Expected<BlasProduct> describe(std::shared_ptr<const BlasLibrary> library, api::cublasLtHandle_t handle,
                                         const plan::MatmulCall &call, const BlasOperands &operands);
@@ -51,7 +57,16 @@ public:
   /// more workspace than the plan has, or adds parts of K in an order that is not fixed.
   Expected<BlasAlgorithm> check(const api::cublasLtMatmulAlgo_t &algo) const;
 
-  void use(const BlasAlgorithm &chosen) { algorithm = chosen; }
+  /// An algorithm as a record has it, and back. Error: text that is none, or what check() says.
+  static std::string codeOf(const BlasAlgorithm &algorithm);
+  Expected<BlasAlgorithm> fromCode(const std::string &code) const;
+  /// For people.
+  std::string aboutOf(const BlasAlgorithm &algorithm) const;
+
+  Status use(const BlasAlgorithm &chosen) {
+    algorithm = chosen;
+    return Status();
+  }
 
   /// Adds the product to a stream; after use().
   Status submit(api::CUstream stream) const;

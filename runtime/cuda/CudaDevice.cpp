@@ -10,8 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
-#include "runtime/cuda/BlasChoice.h"
 #include "runtime/cuda/Card.h"
+#include "runtime/cuda/Libraries.h"
 #include "runtime/cuda/PinnedMemory.h"
 #include "runtime/cuda/Step.h"
 #include "runtime/cuda/TimedEvents.h"
@@ -75,8 +75,7 @@ public:
       if (program.graph)
         (void)driver->graphExecDestroy(program.graph);
     programs.clear();
-    if (blasHandle)
-      (void)(*blas)->destroy(blasHandle);
+    libraries.reset();
     for (api::CUevent event : events)
       if (event)
         (void)driver->eventDestroy(event);
@@ -106,9 +105,10 @@ public:
     for (int i = 0; i < plan().code_objects_size(); ++i)
       if (Status status = loadCode(reader, i); !status.ok())
         return status.withContext(fmt::format("code object {}", i));
-    if (!recorded.empty()) // a record of another version is refused before anything of it is used
-      if (Status status = openBlas(); !status.ok())
-        return status;
+    libraries.emplace(driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded,
+                      tune);
+    if (Status status = libraries->compare(plan()); !status.ok())
+      return status;
     for (const plan::Entry &entry : plan().entries())
       programs.push_back({&entry, {}, nullptr});
     for (Program &program : programs)
@@ -131,7 +131,7 @@ public:
   uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), plan().max_workers()); }
   uint64_t libraryBytes() const override { return libraryTook; }
-  Algorithms algorithms() const override { return choice ? choice->taken() : Algorithms(); }
+  Algorithms algorithms() const override { return libraries ? libraries->taken() : Algorithms(); }
 
 protected:
   Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) override {
@@ -339,18 +339,20 @@ private:
     step.scratch = plan::hasScratch(instruction) ? arena + transientStart() + instruction.scratch_offset() : 0;
     switch (instruction.call_case()) {
     case plan::Instruction::kMatmul: {
-      if (Status status = openBlas(); !status.ok())
-        return status;
-      const api::CUdeviceptr workspace = (step.scratch + plan::kBlasWorkspaceAlignment - 1) /
-                                         plan::kBlasWorkspaceAlignment * plan::kBlasWorkspaceAlignment;
-      Expected<cuda::BlasProduct> product =
-          cuda::BlasProduct::describe(blas, blasHandle, instruction.matmul(),
-                                      cuda::BlasOperands::of(instruction.matmul(), step.pointers, workspace));
+      Expected<cuda::BlasProduct> product = libraries->product(
+          instruction.matmul(), cuda::BlasOperands::of(instruction.matmul(), step.pointers, workspaceOf(step)));
       if (!product)
         return product.status();
-      if (Status status = choice->choose(*product); !status.ok())
-        return status;
       step.product = product.take();
+      break;
+    }
+    case plan::Instruction::kConvolution: {
+      const plan::ConvolutionCall &call = instruction.convolution();
+      Expected<cuda::DnnConvolution> convolution =
+          libraries->convolution(call, cuda::DnnOperands::of(call, step.pointers, workspaceOf(step)));
+      if (!convolution)
+        return convolution.status();
+      step.convolution = convolution.take();
       break;
     }
     case plan::Instruction::kKernel:
@@ -374,18 +376,10 @@ private:
     return Status();
   }
 
-  /// The first product opens the library, or a record of its algorithms.
-  Status openBlas() {
-    if (blasHandle)
-      return Status();
-    Expected<cuda::BlasLibrary> opened = cuda::BlasLibrary::open();
-    if (!opened)
-      return opened.status();
-    blas = std::make_shared<const cuda::BlasLibrary>(opened.take());
-    if (Status status = blas->check((*blas)->create(&blasHandle), "starting cuBLASLt"); !status.ok())
-      return status;
-    choice.emplace(*blas, driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded, tune);
-    return choice->compareLibrary();
+  /// Where a library's workspace begins in the scratch of its call.
+  static api::CUdeviceptr workspaceOf(const Step &step) {
+    constexpr uint64_t kStep = plan::kLibraryWorkspaceAlignment;
+    return (step.scratch + kStep - 1) / kStep * kStep;
   }
 
   Status findKernel(const plan::KernelCall &call, Step &step) const {
@@ -531,11 +525,9 @@ private:
   uint64_t latest = 0;
   Status recording; ///< of the latest event
   std::vector<api::CUmodule> modules; ///< by code object
-  std::shared_ptr<const cuda::BlasLibrary> blas;
-  api::cublasLtHandle_t blasHandle = nullptr;
   Algorithms recorded; ///< of the run that goes on
   bool tune;
-  std::optional<cuda::BlasChoice> choice;
+  std::optional<cuda::Libraries> libraries;
   std::vector<Program> programs; ///< by entry
   std::vector<PinnedMemory> pieces;
   size_t nextPiece = 0;

@@ -33,6 +33,8 @@ api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream 
 Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream) {
   if (step.product)
     return step.product->submit(stream);
+  if (step.convolution)
+    return step.convolution->submit(stream);
   if (step.kernel) {
     std::vector<void *> parameters;
     for (const api::CUdeviceptr &pointer : step.pointers)

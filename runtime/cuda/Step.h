@@ -3,6 +3,7 @@
 #define TCC_RUNTIME_CUDA_STEP_H
 
 #include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/DnnConvolution.h"
 #include "runtime/cuda/DriverLibrary.h"
 
 #include <array>
@@ -11,10 +12,11 @@
 
 namespace tcc::cuda {
 
-/// A kernel's launch, a product by the library, or a copy or fill.
+/// A kernel's launch, a product or convolution by a library, or a copy or fill.
 struct Step {
   const plan::Instruction *source = nullptr;
   std::optional<BlasProduct> product;
+  std::optional<DnnConvolution> convolution;
   std::vector<api::CUdeviceptr> pointers;
   api::CUfunction kernel = nullptr;
   unsigned blocks = 0, threads = 0;

@@ -34,8 +34,9 @@ inline constexpr uint32_t kWarpThreads = 32;
 inline constexpr uint32_t kMostBlockThreads = 1024;
 inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 
-/// cuBLASLt's workspace begins at the first multiple of this in its scratch, which is that much larger (bytes).
-inline constexpr uint64_t kBlasWorkspaceAlignment = 256;
+/// The workspace of a library of CUDA's begins at the first multiple of this in its scratch, which is that much larger
+/// (bytes).
+inline constexpr uint64_t kLibraryWorkspaceAlignment = 256;
 
 /// Alignment of arenas, of every buffer in them, and of payloads (bytes): one cache line, one AVX-512 vector.
 inline constexpr uint64_t kAlignmentBytes = 64;

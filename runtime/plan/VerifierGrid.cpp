@@ -65,12 +65,48 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
          instruction.scratch_shared_bytes());
 }
 
+/// A convolution of cuDNN in a plan for a card, of a CPU's kernels in others.
+static void verifyConvolutionLibrary(const Context &context, const Entry &entry, int index) {
+  const Instruction &instruction = entry.instructions(index);
+  const ConvolutionCall &call = instruction.convolution();
+  auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
+    context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
+  };
+  const bool dnn = call.implementation() == ConvolutionCall::CUDNN;
+  if (dnn != hasFixedSlots(context.plan)) {
+    fail("a convolution of {}, the plan is for {}", dnn ? "cuDNN" : "a CPU's kernels", context.plan.target());
+    return;
+  }
+  if (call.tf32() && (!dnn || call.dtype() != F32))
+    fail("only cuDNN convolves f32 in TF32");
+  if (!dnn)
+    return;
+  const DType result = call.result_dtype() == DTYPE_NONE ? call.dtype() : call.result_dtype();
+  if ((call.dtype() != F32 && call.dtype() != BF16 && call.dtype() != F16) || result != call.dtype())
+    fail("cuDNN makes no {} of {}", DType_Name(result), DType_Name(call.dtype()));
+  if (call.widened() || call.partial_bytes() || call.form() != ConvolutionCall::CHANNELS || call.tile_lines() ||
+      call.tile_columns() || call.block_words() || (call.x_dims_size() > 0 && call.tile_batch() != call.x_dims(0)))
+    fail("cuDNN computes a convolution in one piece, without forms, tiles or partial sums");
+  for (const auto *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()}) {
+    uint64_t count = 1;
+    for (int64_t dim : *dims)
+      count = saturatingProduct({count, static_cast<uint64_t>(std::max<int64_t>(dim, 0))});
+    if (count > std::numeric_limits<int32_t>::max())
+      fail("a tensor of {} elements is more than cuDNN takes", count);
+  }
+  const uint64_t workspace = call.library_scratch_bytes(), scratch = instruction.scratch_slot_bytes();
+  if (workspace > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < workspace))
+    fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, workspace);
+}
+
 void verifyLibrary(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
   const MatmulCall &call = instruction.matmul();
   auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
     context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
   };
+  if (instruction.has_convolution())
+    return verifyConvolutionLibrary(context, entry, index);
   bool blas = instruction.has_matmul() && call.implementation() == MatmulCall::BLAS;
   if (blas != hasFixedSlots(context.plan)) {
     fail("a call of {}, the plan is for {}", blas ? "cuBLASLt" : "a CPU's library", context.plan.target());
@@ -104,7 +140,7 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
     fail("cuBLASLt has no such epilogue for {}", DType_Name(call.dtype()));
   uint64_t workspace = call.library_scratch_bytes();
   if (uint64_t scratch = instruction.scratch_slot_bytes();
-      workspace > 0 && (scratch < kBlasWorkspaceAlignment || scratch - kBlasWorkspaceAlignment < workspace))
+      workspace > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < workspace))
     fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, workspace);
 }
 

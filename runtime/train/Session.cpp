@@ -102,10 +102,10 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
   const Algorithms now = session.device->algorithms();
   const Algorithms &before = options.recorded;
   if (options.tune && now.empty())
-    session.notes.push_back("note: --tune: the plan has no products, so there was nothing to time");
+    session.notes.push_back("note: --tune: the plan has no products or convolutions, so there was nothing to time");
   else if (options.tune)
-    session.notes.push_back(fmt::format("tuned {} product{} of the plan: the fastest algorithms of {} on {}", now.calls.size(),
-                                        now.calls.size() == 1 ? "" : "s", now.library, now.machine));
+    session.notes.push_back(fmt::format("tuned {} library call{} of the plan: the fastest algorithms of {} on {}",
+                                        now.calls.size(), now.calls.size() == 1 ? "" : "s", now.library, now.machine));
   if (now.empty() || before.empty())
     return;
   size_t missing = 0, others = 0;
@@ -115,10 +115,10 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
   }
   constexpr const char *kBits = "results may differ in their last bits";
   if (missing)
-    session.notes.push_back(fmt::format("note: {} has no algorithm for {} of {} products: {}", before.source, missing,
+    session.notes.push_back(fmt::format("note: {} has no algorithm for {} of {} library calls: {}", before.source, missing,
                                         now.calls.size(), kBits));
   if (others)
-    session.notes.push_back(fmt::format("note: {} of {} products take another algorithm than {} has: {}", others,
+    session.notes.push_back(fmt::format("note: {} of {} library calls take another algorithm than {} has: {}", others,
                                         now.calls.size(), before.source, kBits));
   if (before.machine != now.machine)
     session.notes.push_back(fmt::format("note: the machine differs from the one in {}: {} → {}; {}", before.source,

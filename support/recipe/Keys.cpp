@@ -344,6 +344,9 @@ std::vector<Key> makeKeys() {
       {"compiler.epilogues", choice({"exact", "all", "none"}), "\"exact\"", Recompile,
        "on CUDA, what calls of products compute beside them: `\"exact\"`: biases; `\"all\"`: gelu, its gradient and sums "
        "for biases, too, in the library's bits"},
+      {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
+       "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "
+       "generated kernels, which are far slower"},
       {"compiler.winograd", flag(), "true", Recompile,
        "compute 3×3 convolutions with fewer multiplications where that is cheaper"},
       {"compiler.pointwise_convolutions", flag(), "true", Recompile,

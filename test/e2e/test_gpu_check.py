@@ -32,11 +32,15 @@ class GpuCheck(EndToEnd):
         self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
         report = json.loads((self.folder / "gpu-check.json").read_text())
         self.assertEqual([check["check"] for check in report["checks"]],
-                         ["probes", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32",
+                         ["probes", "cuDNN engines", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32",
                           "mlp f16 near f32"])
         self.assertEqual(report["failed"], [])
         self.assertGreater(report["checks"][0]["passed"], 50)
-        self.assertEqual(len(report["checks"][1]["losses"]), 20)
+        engines = report["checks"][1]
+        self.assertEqual(len(engines["answers"]), engines["taken"])
+        self.assertLess(engines["worst_error"], 1e5, "TF32 rounds to 2^-11")
+        self.assertEqual(len(report["checks"][2]["losses"]), 20)
+        self.assertEqual(report["checks"][2]["libraries"], ["cuBLASLt 13.1.0"])
 
         # Another curve than PyTorch's is found, and named.
         path = kit / "models/mlp/expected.json"

@@ -78,7 +78,7 @@ class Algorithms(EndToEnd):
         self.assertEqual(self.losses(run), self.losses(whole))
         # The second one.
         said = self.resume(run, "--tune", steps=6, blas=130200)
-        self.assertRegex(said.err, "note: [0-9]+ of [0-9]+ products take another algorithm than .*run/algorithms.json has")
+        self.assertRegex(said.err, "note: [0-9]+ of [0-9]+ library calls take another algorithm than .*run/algorithms.json has")
         self.assertRegex((run / "algorithms.json").read_text(), r"cuBLASLt 13\.2\.0")
         self.resume(run, steps=8, blas=130200)
 
@@ -103,7 +103,7 @@ class Algorithms(EndToEnd):
         other = self.compile(self.folder / "model.onnx", "--recipe", self.folder / "recipe.toml", "--target", "cuda:sm_90", "--precision",
                              "tf32", plan="other.tplan")
         said = self.succeed("trun", other, "--data", self.data, "--resume", run, "--steps", 4, env=stand_in())
-        self.assertRegex(said.err, r"note: .*run/algorithms.json has no algorithm for \d+ of \d+ products")
+        self.assertRegex(said.err, r"note: .*run/algorithms.json has no algorithm for \d+ of \d+ library calls")
 
     def test_a_plan_without_products_has_nothing_to_tune(self):
         nodes = [models.helper.make_node("Mul", ["x", "w"], ["prediction"], "scale")]
@@ -111,7 +111,7 @@ class Algorithms(EndToEnd):
         plan = self.compile(model, "--recipe", self.folder / "recipe.toml", "--target", "cuda:sm_90", "--entry", "train", plan="scale.tplan")
         data = self.save("scale.safetensors", x=np.ones((BATCH, 1), np.float32), y=np.ones((BATCH, 1), np.float32))
         said = self.succeed("trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--tune", "--out", "scaled", env=stand_in())
-        self.assertRegex(said.err, "note: --tune: the plan has no products")
+        self.assertRegex(said.err, "note: --tune: the plan has no products or convolutions")
         self.assertFalse((self.folder / "scaled/algorithms.json").exists())
 
     def test_a_cpu_has_nothing_to_tune(self):

@@ -103,7 +103,7 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 std::string convolutionText(const plan::ConvolutionCall &call) {
   static const std::set<std::string_view> known = {"kind",         "dtype",       "groups",        "tile_batch", "tile_lines",
                                                    "tile_columns", "block_words", "partial_bytes", "widened",    "numerics",
-                                                   "form"};
+                                                   "form",         "implementation", "library_scratch_bytes"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));
@@ -121,7 +121,8 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
   const char *form = call.form() == plan::ConvolutionCall::PLANES   ? " by planes"
                      : call.form() == plan::ConvolutionCall::PIXELS ? " by pixels"
                                                                     : "";
-  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known);
+  const char *library = call.implementation() == plan::ConvolutionCall::CUDNN ? " by cuDNN" : "";
+  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known) + library;
 }
 
 /// "f32 4x64", of an operand.

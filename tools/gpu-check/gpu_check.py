@@ -31,12 +31,13 @@ STEPS = 20
 RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
+IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny")
 MOST_KIT_BYTES = 64 << 20
 # Found on every Linux with a driver, and tied to its kernel and loader.
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
 # What has met no device, beside the results of this run.
 NEVER_CHECKED = ["single kernels against the reference: only whole models and probes run",
-                 "convolutions on cuDNN, several streams, several cards: the plans do not use them"]
+                 "several streams, several cards: the plans do not use them"]
 WORKLOAD_STEPS = 20
 # A workload's loss may differ from PyTorch's by this much of itself, in f32 and in bf16.
 WORKLOAD_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 1e-2}
@@ -95,7 +96,7 @@ def make_kit(options):
         for case in chosen:
             to = kit / "models" / case.name
             to.mkdir()
-            for precision in PRECISIONS if case.name in ("mlp", "nano-gpt") else ["f32"]:
+            for precision in PRECISIONS if case.name in IN_EVERY_PRECISION else ["f32"]:
                 status, text = run([options.bin / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "--quiet",
                                     "--precision", precision, *targets, "-o", to / f"{precision}.tplan"], 900)
                 if status:
@@ -195,7 +196,33 @@ class Bench:
         problem = "" if status == 0 else f"{len(failed)} of {passed + len(failed)} fail: " + "; ".join(failed[:3])
         if status != 0 and not failed:
             problem = last_line(text, status)
-        self.record("probes", problem, passed=passed, failed=failed)
+        self.record("probes", problem, passed=passed, failed=failed, output=text.splitlines() if status else [])
+
+    def engines(self):
+        """What cuDNN's heuristics answer on this card, and what the engines do that trun would take."""
+        status, text = self.program("probes", "--engines")
+        lines = []
+        for line in text.splitlines():
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                pass
+        head, answers = (lines[0], lines[1:]) if lines else ({}, [])
+        taken = [answer["taken"] for answer in answers if answer.get("taken")]
+        unsteady = sum(not engine.get("repeats", True) for engine in taken)
+        problem = "" if status == 0 else last_line(text, status)
+        if not problem and unsteady:
+            problem = f"{unsteady} of {len(taken)} engines give other bits when run again"
+        self.record("cuDNN engines", problem, cudnn=head.get("cudnn"), taken=len(taken),
+                    worst_error=max((engine.get("error", 0) for engine in taken), default=None), answers=answers)
+
+    def algorithms(self, out):
+        """What a run recorded: libraries with versions, and each call's algorithm."""
+        path = self.work / out / "algorithms.json"
+        if not path.exists():
+            return {}
+        record = json.loads(path.read_text())
+        return {"libraries": [record["library"]], "algorithms": [{key: call[key] for key in ("call", "algorithm", "about")} for call in record["calls"]]}
 
     def train(self, folder, precision, out, *words):
         """(problem, lines of metrics, output)."""
@@ -218,7 +245,7 @@ class Bench:
         memory = [line.removeprefix("memory: ") for line in text.splitlines() if line.startswith("memory:")]
         if not self.record(f"{model} f32 as PyTorch", problem, error=f"{worst:.0e}",
                            ms_a_step=f"{1e3 * statistics.median(seconds):.3f}" if seconds else None, memory=memory,
-                           losses=[line["loss"] for line in lines]):
+                           losses=[line["loss"] for line in lines], **self.algorithms(f"{model}-f32")):
             return
         problem, again, _ = self.train(folder, "f32", f"{model}-again", "--steps", STEPS, "--checkpoint-every", RESUMED_AT)
         self.record(f"{model} f32 again", problem or differs(lines, again))
@@ -233,7 +260,7 @@ class Bench:
                 problem, worst = compare([line["loss"] for line in other], [line["loss"] for line in lines], most)
                 if not problem and worst == 0:
                     problem = "every loss is f32's: nothing was rounded"
-            self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}")
+            self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}", **self.algorithms(f"{model}-{precision}"))
 
 
     def workload(self, name, options):
@@ -331,6 +358,7 @@ def check(options):
         if status and any(sign in text for sign in ("no device", "libcuda")):
             fail(f"no card to ask: {text.splitlines()[0]}; nvidia-smi shows the cards that a driver knows", 2)
         bench.probes()
+        bench.engines()
         for workload in sorted(path.name for path in (kit / "workloads").glob("*")):
             bench.workload(workload, options)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:

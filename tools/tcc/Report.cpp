@@ -216,7 +216,8 @@ std::string instructionName(const plan::Instruction &instruction) {
   case plan::Instruction::kConvolution: {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};
     int kind = instruction.convolution().kind();
-    return kind >= 0 && kind < 3 ? kinds[kind] : "convolution";
+    return std::string(kind >= 0 && kind < 3 ? kinds[kind] : "convolution") +
+           (instruction.convolution().implementation() == plan::ConvolutionCall::CUDNN ? " cuDNN" : "");
   }
   case plan::Instruction::kCopy:
     return "copy";

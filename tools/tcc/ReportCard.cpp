@@ -76,9 +76,14 @@ std::optional<Estimate> estimate(const Report &report) {
         continue;
       for (const plan::Instruction &instruction : program.planned->instructions()) {
         double bytes = double(instruction.bytes()) / result.card->bytesPerSecond;
-        const plan::MatmulCall &product = instruction.matmul(); // other instructions have an empty one: f32's rate
-        const plan::DType type = instruction.kernel().loops().empty() ? product.dtype() : instruction.kernel().dtype();
-        double rate = product.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, type);
+        // Other instructions have empty calls: f32's rate.
+        const plan::MatmulCall &product = instruction.matmul();
+        const plan::ConvolutionCall &convolution = instruction.convolution();
+        const plan::DType type = instruction.has_convolution()          ? convolution.dtype()
+                                 : instruction.kernel().loops().empty() ? product.dtype()
+                                                                        : instruction.kernel().dtype();
+        double rate =
+            product.tf32() || convolution.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, type);
         double flops = instruction.flops() / rate, tensor = instruction.flops() / tensorRate;
         result.launches += calls;
         result.seconds += double(calls) * std::max(bytes, flops);
@@ -128,8 +133,8 @@ std::string cardText(const Report &report) {
     return "";
   std::string text = fmt::format(
       "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; with every product on "
-      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt; of "
-      "generated kernels only attention of bf16 uses tensor cores, convolutions multiply in f32\n",
+      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt, "
+      "convolutions on cuDNN; of generated kernels only attention of bf16 uses tensor cores\n",
       found->card->title, found->card->architecture,
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,
       1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0,

@@ -1,5 +1,6 @@
 //===- CudaTarget.cpp - NVIDIA's cards as a target ------------------------===//
 #include "compiler/target/cuda/CudaTarget.h"
+#include "compiler/target/cuda/Convolutions.h"
 
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/BlasLimits.h"
@@ -20,7 +21,7 @@ public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
-    able.epilogues = true;
+    able.epilogues = able.roundsConvolutionGradients = true;
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
@@ -31,31 +32,35 @@ public:
   const Capabilities &capabilities() const override { return able; }
   const CostModel &costs() const override { return model.nominal; }
   const CodeModel &code() const override { return generated; }
-  /// Products run on cuBLASLt; convolutions are generated kernels.
+  /// Products run on cuBLASLt, convolutions on cuDNN.
   std::optional<Call> call(mlir::Operation *op) const override {
     auto library = mlir::dyn_cast<train::LibraryCall>(op);
     if (!library)
       return std::nullopt;
     Call request;
     library.buildCall(request.instruction);
+    auto module = op->getParentOfType<mlir::ModuleOp>();
+    const bool tf32 = module && module->hasAttr(kTf32Attribute);
+    if (request.instruction.has_convolution() && !(module && module->hasAttr(kConvolutionKernelsAttribute)) &&
+        callCudnn(request, tf32, model))
+      return request;
     if (!request.instruction.has_matmul())
       return std::nullopt;
     plan::MatmulCall &product = *request.instruction.mutable_matmul();
     if (!multiplies(product) || !finishes(product))
       return std::nullopt;
-    auto module = op->getParentOfType<mlir::ModuleOp>();
     product.set_implementation(plan::MatmulCall::BLAS);
     product.set_tile_batch(product.batch());
     product.set_tile_m(product.m());
     product.set_tile_n(product.n());
     product.set_chunk_k(product.k());
-    product.set_tf32(product.dtype() == plan::F32 && module && module->hasAttr(kTf32Attribute));
+    product.set_tf32(product.dtype() == plan::F32 && tf32);
     const auto result = double(product.batch()) * double(product.m()) * double(product.n()) * sizeof(float);
     const int64_t parts = std::min(product.k() / model.partLength, model.mostParts);
     const auto workspace = uint64_t(std::min(result * double(parts), double(model.mostWorkspaceBytes)));
-    product.set_library_scratch_bytes(workspace / plan::kBlasWorkspaceAlignment * plan::kBlasWorkspaceAlignment);
+    product.set_library_scratch_bytes(workspace / plan::kLibraryWorkspaceAlignment * plan::kLibraryWorkspaceAlignment);
     if (product.library_scratch_bytes())
-      request.scratchSlotBytes = product.library_scratch_bytes() + plan::kBlasWorkspaceAlignment;
+      request.scratchSlotBytes = product.library_scratch_bytes() + plan::kLibraryWorkspaceAlignment;
     request.readsInPlace = true;
     return request;
   }

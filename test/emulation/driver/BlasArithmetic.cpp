@@ -23,7 +23,31 @@ float rounded16(uint16_t bits, cudaDataType type) {
   return static_cast<float>(value);
 }
 
-double load(const void *from, uint64_t index, cudaDataType type) {
+constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
+
+/// By tanh: the library's documentation names no form, its results on a device are those (probe BlasGeluIsTanh).
+double gelu(double x) { return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x))); }
+double geluDerivative(double x) {
+  const double t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
+  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrtTwoOverPi * (1 + 3 * kCubic * x * x);
+}
+
+std::optional<Fault> touchAll(Memory &memory, void *base, const BlasObject &l, AccessKind kind, uint32_t work,
+                              const char *what) {
+  auto *bytes = static_cast<std::byte *>(base);
+  const bool dense = l.ld == int64_t(l.rows);
+  for (int64_t batch = 0; batch < l.batch; ++batch)
+    for (uint64_t column = 0; column < (dense ? 1 : l.columns); ++column) {
+      auto at = static_cast<uint64_t>(batch * l.stride + int64_t(column) * l.ld);
+      if (auto fault = memory.touchByWork(bytes + at * bytesOf(l.type),
+                                          (dense ? l.columns : 1) * l.rows * bytesOf(l.type), kind, work, what))
+        return fault;
+    }
+  return std::nullopt;
+}
+} // namespace
+
+double loadElement(const void *from, uint64_t index, cudaDataType type) {
   switch (type) {
   case CUDA_R_64F:
     return static_cast<const double *>(from)[index];
@@ -34,7 +58,7 @@ double load(const void *from, uint64_t index, cudaDataType type) {
   }
 }
 
-void store(void *to, uint64_t index, double value, cudaDataType type) {
+void storeElement(void *to, uint64_t index, double value, cudaDataType type) {
   switch (type) {
   case CUDA_R_64F:
     static_cast<double *>(to)[index] = value;
@@ -66,30 +90,6 @@ float toTf32(float value) {
   std::memcpy(&value, &word, 4);
   return value;
 }
-
-constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
-
-/// By tanh: the library's documentation names no form, its results on a device are those (probe BlasGeluIsTanh).
-double gelu(double x) { return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x))); }
-double geluDerivative(double x) {
-  const double t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
-  return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * kSqrtTwoOverPi * (1 + 3 * kCubic * x * x);
-}
-
-std::optional<Fault> touchAll(Memory &memory, void *base, const BlasObject &l, AccessKind kind, uint32_t work,
-                              const char *what) {
-  auto *bytes = static_cast<std::byte *>(base);
-  const bool dense = l.ld == int64_t(l.rows);
-  for (int64_t batch = 0; batch < l.batch; ++batch)
-    for (uint64_t column = 0; column < (dense ? 1 : l.columns); ++column) {
-      auto at = static_cast<uint64_t>(batch * l.stride + int64_t(column) * l.ld);
-      if (auto fault = memory.touchByWork(bytes + at * bytesOf(l.type),
-                                          (dense ? l.columns : 1) * l.rows * bytesOf(l.type), kind, work, what))
-        return fault;
-    }
-  return std::nullopt;
-}
-} // namespace
 
 size_t bytesOf(cudaDataType type) { return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2; }
 
@@ -234,12 +234,12 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
   std::vector<double> left(shape.m * shape.k), right(shape.k * shape.n);
   for (uint64_t i = 0; i < shape.m; ++i)
     for (uint64_t p = 0; p < shape.k; ++p) {
-      double value = load(from, desc.transA ? p + i * uint64_t(a.ld) : i + p * uint64_t(a.ld), a.type);
+      double value = loadElement(from, desc.transA ? p + i * uint64_t(a.ld) : i + p * uint64_t(a.ld), a.type);
       left[i * shape.k + p] = tf32 ? toTf32(float(value)) : value;
     }
   for (uint64_t j = 0; j < shape.n; ++j)
     for (uint64_t p = 0; p < shape.k; ++p) {
-      double value = load(with, desc.transB ? j + p * uint64_t(b.ld) : p + j * uint64_t(b.ld), b.type);
+      double value = loadElement(with, desc.transB ? j + p * uint64_t(b.ld) : p + j * uint64_t(b.ld), b.type);
       right[j * shape.k + p] = tf32 ? toTf32(float(value)) : value;
     }
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
@@ -268,8 +268,8 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
       const uint64_t at = i + j * uint64_t(d.ld);
       double value = alpha * sum;
       if (beta != 0)
-        value += beta * load(added, i + j * uint64_t(c.ld), c.type);
-      store(to, at, finish(value, i, j, sums), d.type);
+        value += beta * loadElement(added, i + j * uint64_t(c.ld), c.type);
+      storeElement(to, at, finish(value, i, j, sums), d.type);
     }
   storeSums(left, right, sums);
 }
@@ -279,13 +279,13 @@ double Product::finish(double value, uint64_t row, uint64_t column, std::vector<
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   const uint64_t at = row + column * uint64_t(desc.auxiliaryLd);
   if (epilogue.adds)
-    value = float(value) + float(load(desc.vector, row, d.type));
+    value = float(value) + float(loadElement(desc.vector, row, d.type));
   if (epilogue.keeps)
-    store(desc.auxiliary, at, value, d.type);
+    storeElement(desc.auxiliary, at, value, d.type);
   if (epilogue.gelu)
     value = gelu(value);
   if (epilogue.derivative)
-    value = float(value) * float(geluDerivative(load(desc.auxiliary, at, d.type)));
+    value = float(value) * float(geluDerivative(loadElement(desc.auxiliary, at, d.type)));
   if (epilogue.sums == Epilogue::RowsOfD)
     sums[row] += float(value);
   return value;
@@ -299,7 +299,7 @@ void Product::storeSums(const std::vector<double> &left, const std::vector<doubl
       if (epilogue.sums == Epilogue::RowsOfA || epilogue.sums == Epilogue::ColumnsOfB)
         sums[i] += float(epilogue.sums == Epilogue::RowsOfA ? left[i * shape.k + p] : right[i * shape.k + p]);
   for (uint64_t i = 0; i < sums.size(); ++i)
-    store(desc.vector, i, sums[i], d.type);
+    storeElement(desc.vector, i, sums[i], d.type);
 }
 
 } // namespace tcc::emulation

@@ -42,6 +42,11 @@ uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d);
 uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts);
 
 size_t bytesOf(cuda::api::cudaDataType type);
+/// An element in memory as a number, and a number rounded once to an element.
+double loadElement(const void *from, uint64_t index, cuda::api::cudaDataType type);
+void storeElement(void *to, uint64_t index, double value, cuda::api::cudaDataType type);
+/// To 10 bits of mantissa, to the nearest even.
+float toTf32(float value);
 /// Bytes from the first element of a matrix, or batch of matrices, to its last.
 uint64_t spanOf(const BlasObject &layout);
 

@@ -14,6 +14,9 @@ TCC_CUDA_ENTRY_POINTS(TCC_DECLARE)
 #define TCC_DECLARE(member, symbol, parameters) extern "C" cublasStatus_t symbol parameters;
 TCC_BLASLT_ENTRY_POINTS(TCC_DECLARE)
 #undef TCC_DECLARE
+#define TCC_DECLARE(member, symbol, parameters) extern "C" cudnnStatus_t symbol parameters;
+TCC_CUDNN_ENTRY_POINTS(TCC_DECLARE)
+#undef TCC_DECLARE
 } // namespace tcc::cuda::api
 
 #define TCC_ENTRY extern "C" __attribute__((visibility("default"))) CUresult

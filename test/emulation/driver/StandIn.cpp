@@ -36,6 +36,8 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_DEVICES", options.devices, 1);
   number("TCC_EMULATION_DRIVER", options.version, 99990);
   number("TCC_EMULATION_BLAS", options.blasVersion, 999999);
+  number("TCC_EMULATION_DNN", options.dnnVersion, 999999);
+  number("TCC_EMULATION_ENGINES", options.engines, 1);
   number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
   options.trafficFile = variable("TCC_EMULATION_TRAFFIC");
   std::string_view mode = variable("TCC_EMULATION_MODE"), order = variable("TCC_EMULATION_ORDER"),
@@ -244,6 +246,7 @@ void StandIn::releaseContext() {
   leak(executables.count(), "executable graphs");
   leak(modules.count(), "modules");
   leak(blas.count(), "objects of cuBLASLt");
+  leak(dnn.count(), "objects of cuDNN");
 }
 
 } // namespace tcc::emulation

@@ -10,6 +10,7 @@
 
 #include "runtime/cuda/api/BlasLt.h"
 #include "runtime/cuda/api/Driver.h"
+#include "test/emulation/driver/DnnObjects.h"
 #include "test/emulation/driver/Queue.h"
 #include "test/emulation/machine/Machine.h"
 #include "test/emulation/ptx/Program.h"
@@ -31,6 +32,8 @@ struct StandInOptions {
   int devices = 1;
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
+  int dnnVersion = 92600;   ///< of cuDNN
+  int engines = 1;          ///< 0: cuDNN has none that adds in a fixed order, in f32
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
   std::string trafficFile;  ///< empty: none
   /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
@@ -181,6 +184,7 @@ public:
   Handles<Module> modules;
   Handles<Function> functions;
   Handles<BlasObject> blas;
+  Handles<DnnObject> dnn;
   std::vector<std::unique_ptr<Capture>> captures, ended;
   Stream legacy;
   uint64_t deviceBytes = 0; ///< allocated

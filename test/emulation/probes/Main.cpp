@@ -1,9 +1,10 @@
-//===- Main.cpp - probes [NAME...] | --list ------------------------------===//
+//===- Main.cpp - probes [NAME...] | --list | --engines ------------------===//
 //
 // Runs each probe in a process of its own, since a fault ends a context for good. Exit status 1 if any failed.
+// --engines prints what cuDNN's heuristics list for some convolutions, and what the engines that our runtime takes do.
 //
 //===----------------------------------------------------------------------===//
-#include "test/emulation/probes/Probe.h"
+#include "test/emulation/probes/DnnProbe.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -16,6 +17,7 @@ namespace tcc::probes {
 
 Driver cu;
 BlasLt lt;
+Cudnn dnn;
 
 namespace {
 int failures = 0;
@@ -46,6 +48,20 @@ void openBlas() {
 #undef TCC_FIND
 }
 
+void openDnn() {
+  void *library = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    std::fprintf(stderr, "probes: %s\n", ::dlerror());
+    ::_exit(2);
+  }
+#define TCC_FIND(member, symbol, parameters)                                                                           \
+  dnn.member = reinterpret_cast<decltype(dnn.member)>(::dlsym(library, #symbol));
+  TCC_CUDNN_ENTRY_POINTS(TCC_FIND)
+#undef TCC_FIND
+  dnn.getVersion = reinterpret_cast<decltype(dnn.getVersion)>(::dlsym(library, "cudnnGetVersion"));
+  dnn.getErrorString = reinterpret_cast<decltype(dnn.getErrorString)>(::dlsym(library, "cudnnGetErrorString"));
+}
+
 std::string module(const std::string &body, const std::string &declared) {
   return ".version 7.8\n.target sm_80\n.address_size 64\n" + declared +
          ".visible .entry k(.param .u64 x, .param .u64 y) {\n.reg .pred %p<32>; .reg .b16 %h<32>; .reg .b32 %r<32>; "
@@ -59,9 +75,20 @@ int runOne(const Probe &probe) {
   openDriver();
   if (std::strncmp(probe.name, "Blas", 4) == 0)
     openBlas();
+  if (std::strncmp(probe.name, "Dnn", 3) == 0)
+    openDnn();
   Program program(std::strncmp(probe.name, "Bare", 4) != 0); // those run before anything is initialised
   probe.run(program);
   return failures ? 1 : 0;
+}
+
+int runEngines() {
+  openDriver();
+  openDnn();
+  Program program(true);
+  const bool good = printEngines(program);
+  std::fflush(nullptr);
+  return good && !failures ? 0 : 1;
 }
 } // namespace
 
@@ -152,6 +179,8 @@ int main(int count, char **arguments) {
       std::printf("%-40s %s\n", probe.name, probe.section);
     return 0;
   }
+  if (wanted == std::vector<std::string>{"--engines"})
+    return runEngines();
   int passed = 0, failed = 0;
   for (const Probe &probe : probes()) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), probe.name) == wanted.end())

@@ -1,15 +1,16 @@
 //===- Probe.h - beliefs about CUDA as programs --------------------------===//
 //
 // What the stand-in encodes about CUDA is only as true as its reading of the documentation. Each belief is a program of
-// a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 and, for probes whose names
-// begin with Blas, the libcublasLt.so.13 or .12 that the loader finds. A
-// probe that fails on a device is a mistake of the stand-in.
+// a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 and, for probes whose
+// names begin with Blas or Dnn, the libcublasLt.so.13 or .12 or the libcudnn.so.9 that the loader finds. A probe that
+// fails on a device is a mistake of the stand-in.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PROBES_PROBE_H
 #define TCC_TEST_EMULATION_PROBES_PROBE_H
 
 #include "runtime/cuda/api/BlasLt.h"
+#include "runtime/cuda/api/Cudnn.h"
 #include "runtime/cuda/api/Driver.h"
 
 #include <bit>
@@ -25,6 +26,9 @@ extern Driver cu;
 
 /// cuBLASLt's, of probes whose names begin with "Blas".
 extern BlasLt lt;
+
+/// cuDNN's, of probes whose names begin with "Dnn".
+extern Cudnn dnn;
 
 /// Fails the probe, and goes on.
 void expect(bool holds, const char *condition, int line);

@@ -7,6 +7,7 @@
 #include "runtime/cuda/BlasLibrary.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/DriverLibrary.h"
+#include "test/unit/runtime/SameDeclarations.h"
 
 #include <gtest/gtest.h>
 
@@ -23,34 +24,6 @@ using namespace tcc;
 
 #ifdef TCC_REAL_CUDA_HEADER
 namespace {
-/// Two types that a call passes alike: handles are pointers to structs of the library's own.
-template <typename Ours, typename Real> constexpr bool alike() {
-  if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Real>) {
-    using Target = std::remove_pointer_t<Ours>;
-    using RealTarget = std::remove_pointer_t<Real>;
-    if constexpr (std::is_const_v<Target> != std::is_const_v<RealTarget>)
-      return false;
-    else if constexpr (std::is_class_v<Target> || std::is_class_v<RealTarget>)
-      return std::is_class_v<Target> && std::is_class_v<RealTarget>;
-    else
-      return alike<std::remove_cv_t<Target>, std::remove_cv_t<RealTarget>>();
-  } else if constexpr (std::is_enum_v<Ours>) {
-    return std::is_enum_v<Real> && sizeof(Ours) == sizeof(Real);
-  } else {
-    return std::is_same_v<Ours, Real>;
-  }
-}
-template <typename Ours, typename Real> struct Signature : std::false_type {};
-template <typename OurStatus, typename... Ours, typename RealStatus, typename... Real>
-struct Signature<OurStatus (*)(Ours...), RealStatus (*)(Real...)> {
-  static constexpr bool compare() {
-    if constexpr (sizeof...(Ours) == sizeof...(Real))
-      return alike<OurStatus, RealStatus>() && (alike<Ours, Real>() && ...);
-    else
-      return false;
-  }
-  static constexpr bool value = compare();
-};
 #ifdef TCC_REAL_BLASLT_HEADER
 #define TCC_SAME_BLASLT(member, symbol, parameters)                                                                    \
   static_assert(Signature<decltype(cuda::api::BlasLt::member), decltype(&::symbol)>::value, #symbol);

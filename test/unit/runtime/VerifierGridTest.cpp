@@ -75,7 +75,7 @@ TEST(VerifierGrid, AProductOfCublasLt) {
         call.set_tile_m(call.m());
         call.set_tile_n(call.n());
         call.set_chunk_k(call.k());
-        uint64_t slot = instruction.scratch_slot_bytes(), lost = plan::kBlasWorkspaceAlignment;
+        uint64_t slot = instruction.scratch_slot_bytes(), lost = plan::kLibraryWorkspaceAlignment;
         call.set_library_scratch_bytes(slot > lost ? slot - lost : 0);
         instruction.set_tiles(1);
         // One tile has one slot.

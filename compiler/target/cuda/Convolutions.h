@@ -1,0 +1,16 @@
+//===- Convolutions.h - convolutions on cuDNN -------------------*- C++ -*-===//
+#ifndef TCC_COMPILER_TARGET_CUDA_CONVOLUTIONS_H
+#define TCC_COMPILER_TARGET_CUDA_CONVOLUTIONS_H
+
+#include "compiler/target/Target.h"
+#include "compiler/target/cuda/CudaModel.h"
+
+namespace tcc::target::cuda {
+
+/// Makes a request for a convolution the complete call of cuDNN. False: the library has no engine for its types or
+/// sizes that keeps to our rules, or nobody knows of one; a kernel is generated.
+bool callCudnn(Call &request, bool tf32, const CudaModel &model);
+
+} // namespace tcc::target::cuda
+
+#endif // TCC_COMPILER_TARGET_CUDA_CONVOLUTIONS_H

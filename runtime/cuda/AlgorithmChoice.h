@@ -1,0 +1,62 @@
+//===- AlgorithmChoice.h - which of a library's algorithms a call takes --===//
+//
+// Calls that the library is told the same of share an algorithm: the one that the run recorded, else the first of the
+// library's list, untimed. With `tune` the fastest of the list: each is run several times between events, in the
+// plan's memory before that has its values, and the least time counts.
+//
+// Call is BlasProduct or DnnConvolution.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H
+#define TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H
+
+#include "runtime/Algorithms.h"
+#include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/DnnConvolution.h"
+#include "runtime/cuda/DriverLibrary.h"
+
+namespace tcc::cuda {
+
+template <typename Call> class AlgorithmChoice {
+public:
+  using Algorithm = typename Call::Algorithm;
+
+  /// `machine` names the card for messages. References must outlive the choice.
+  AlgorithmChoice(std::string version, const DriverLibrary &driver, api::CUstream stream, std::string machine,
+                  const runtime::Algorithms &recorded, bool tune);
+
+  /// "cuDNN 9.26.0".
+  std::string libraryName() const { return std::string(Call::kLibrary) + " " + version; }
+
+  /// Error, with a way out: another version of the library wrote the record.
+  Status compareLibrary() const;
+
+  /// Gives the call its algorithm. Error: there is none, the recorded one is not accepted, or the card failed.
+  Status choose(Call &call);
+
+  /// All that were given so far.
+  const std::map<std::string, runtime::Algorithm> &taken() const { return chosen; }
+
+private:
+  Expected<Algorithm> fromRecord(const Call &call, const runtime::Algorithm &algorithm) const;
+  Expected<Algorithm> fastest(Call &call, double &seconds) const;
+  /// The least time of several runs.
+  Expected<double> secondsOf(const Call &call, api::CUevent begin, api::CUevent end) const;
+  Status fillOperands(const Call &call) const;
+
+  std::string version;
+  const DriverLibrary &driver;
+  api::CUstream stream;
+  std::string machine;
+  const runtime::Algorithms &recorded;
+  bool tune;
+  std::map<std::string, runtime::Algorithm> chosen;
+  std::map<std::string, Algorithm> byText;
+};
+
+extern template class AlgorithmChoice<BlasProduct>;
+extern template class AlgorithmChoice<DnnConvolution>;
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H

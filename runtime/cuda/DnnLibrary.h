@@ -1,0 +1,110 @@
+//===- DnnLibrary.h - cuDNN, opened at run time --------------------------===//
+#ifndef TCC_RUNTIME_CUDA_DNNLIBRARY_H
+#define TCC_RUNTIME_CUDA_DNNLIBRARY_H
+
+#include "runtime/cuda/api/Cudnn.h"
+#include "support/Status.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tcc::cuda {
+
+/// libcudnn.so.9 with every entry point that we call. The program does not link it: plans without convolutions also run
+/// on machines without it. It opens its own parts (libcudnn_graph.so.9 and others) from the folder that it lies in.
+class DnnLibrary {
+public:
+  /// Error: no library, which package has it, or a missing entry point. The library stays open as long as the process.
+  static Expected<DnnLibrary> open();
+
+  const api::Cudnn *operator->() const { return &entryPoints; }
+
+  /// "9.26.0".
+  std::string version() const;
+
+  /// An error that names the failed call, the library's text of the status and what it says of the latest error;
+  /// success for success.
+  Status check(api::cudnnStatus_t status, const char *what) const;
+
+private:
+  api::Cudnn entryPoints;
+};
+
+/// A descriptor of the library, destroyed with its last owner.
+class DnnDescriptor {
+public:
+  DnnDescriptor() = default;
+  static Expected<DnnDescriptor> create(std::shared_ptr<const DnnLibrary> library,
+                                        api::cudnnBackendDescriptorType_t type);
+
+  api::cudnnBackendDescriptor_t get() const { return owned.get(); }
+  explicit operator bool() const { return owned != nullptr; }
+
+  /// Sets an attribute, unless an earlier call of this descriptor failed: finalize() then says so. The type of the
+  /// attribute follows from that of its elements, which outlive the call.
+  DnnDescriptor &set(api::cudnnBackendAttributeName_t name, std::span<const int64_t> elements);
+  DnnDescriptor &set(api::cudnnBackendAttributeName_t name, std::span<const api::cudnnBackendDescriptor_t> elements);
+  DnnDescriptor &set(api::cudnnBackendAttributeName_t name, const DnnDescriptor &element);
+  DnnDescriptor &setPointers(api::cudnnBackendAttributeName_t name, std::span<void *const> elements);
+  template <typename T> DnnDescriptor &set(api::cudnnBackendAttributeName_t name, T element) {
+    return setRaw(name, typeOf<T>(), 1, &element);
+  }
+
+  /// Error: this call, or one that set an attribute.
+  Status finalize(const char *what);
+
+  /// Up to `most` elements of an attribute. Error: the call.
+  template <typename T> Expected<std::vector<T>> get(api::cudnnBackendAttributeName_t name, int64_t most) const {
+    std::vector<T> elements(static_cast<size_t>(most));
+    int64_t count = 0;
+    Status status = library->check((*library)->getAttribute(get(), name, typeOf<T>(), most, &count, elements.data()),
+                                   "asking cuDNN");
+    if (!status.ok())
+      return status;
+    elements.resize(static_cast<size_t>(std::min(count, most)));
+    return elements;
+  }
+  /// The same of descriptors.
+  Expected<std::vector<DnnDescriptor>> descriptors(api::cudnnBackendAttributeName_t name,
+                                                   api::cudnnBackendDescriptorType_t type, int64_t most) const;
+  /// How many elements an attribute has.
+  Expected<int64_t> count(api::cudnnBackendAttributeName_t name, api::cudnnBackendAttributeType_t type) const;
+
+private:
+  template <typename T> static constexpr api::cudnnBackendAttributeType_t typeOf() {
+    if constexpr (std::is_same_v<T, api::cudnnHandle_t>)
+      return api::CUDNN_TYPE_HANDLE;
+    else if constexpr (std::is_same_v<T, api::cudnnDataType_t>)
+      return api::CUDNN_TYPE_DATA_TYPE;
+    else if constexpr (std::is_same_v<T, int64_t>)
+      return api::CUDNN_TYPE_INT64;
+    else if constexpr (std::is_same_v<T, float>)
+      return api::CUDNN_TYPE_FLOAT;
+    else if constexpr (std::is_same_v<T, api::cudnnConvolutionMode_t>)
+      return api::CUDNN_TYPE_CONVOLUTION_MODE;
+    else if constexpr (std::is_same_v<T, api::cudnnBackendHeurMode_t>)
+      return api::CUDNN_TYPE_HEUR_MODE;
+    else if constexpr (std::is_same_v<T, api::cudnnBackendKnobType_t>)
+      return api::CUDNN_TYPE_KNOB_TYPE;
+    else if constexpr (std::is_same_v<T, api::cudnnBackendNumericalNote_t>)
+      return api::CUDNN_TYPE_NUMERICAL_NOTE;
+    else {
+      static_assert(std::is_same_v<T, api::cudnnBackendBehaviorNote_t>);
+      return api::CUDNN_TYPE_BEHAVIOR_NOTE;
+    }
+  }
+  DnnDescriptor &setRaw(api::cudnnBackendAttributeName_t name, api::cudnnBackendAttributeType_t type, int64_t count,
+                        const void *elements);
+
+  std::shared_ptr<const DnnLibrary> library;
+  std::shared_ptr<void> owned;
+  Status failed;
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_DNNLIBRARY_H

@@ -1,0 +1,52 @@
+//===- Libraries.h - the libraries that a plan's calls run on ------------===//
+#ifndef TCC_RUNTIME_CUDA_LIBRARIES_H
+#define TCC_RUNTIME_CUDA_LIBRARIES_H
+
+#include "runtime/cuda/AlgorithmChoice.h"
+
+#include <optional>
+
+namespace tcc::cuda {
+
+/// cuBLASLt and cuDNN with their handles, each opened by the first call that needs it. The context must be current.
+class Libraries {
+public:
+  /// `machine` names the card for the record. References must outlive the object.
+  Libraries(const DriverLibrary &driver, api::CUstream stream, std::string machine, const runtime::Algorithms &recorded,
+            bool tune)
+      : driver(driver), stream(stream), machine(std::move(machine)), recorded(recorded), tune(tune) {}
+  Libraries(const Libraries &) = delete;
+  Libraries &operator=(const Libraries &) = delete;
+  ~Libraries();
+
+  /// Error, with a way out: the record was written by other versions of the libraries that this plan calls. So it is
+  /// refused before anything of it is used.
+  Status compare(const plan::Plan &plan);
+
+  /// A call with its algorithm. Error: the library is missing, or has none for it.
+  Expected<BlasProduct> product(const plan::MatmulCall &call, const BlasOperands &operands);
+  Expected<DnnConvolution> convolution(const plan::ConvolutionCall &call, const DnnOperands &operands);
+
+  /// What was chosen so far.
+  runtime::Algorithms taken() const;
+
+private:
+  Status openBlas();
+  Status openDnn();
+
+  const DriverLibrary &driver;
+  api::CUstream stream;
+  std::string machine;
+  const runtime::Algorithms &recorded;
+  bool tune;
+  std::shared_ptr<const BlasLibrary> blas;
+  api::cublasLtHandle_t blasHandle = nullptr;
+  std::optional<AlgorithmChoice<BlasProduct>> products;
+  std::shared_ptr<const DnnLibrary> dnn;
+  api::cudnnHandle_t dnnHandle = nullptr;
+  std::optional<AlgorithmChoice<DnnConvolution>> convolutions;
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_LIBRARIES_H

@@ -1,0 +1,65 @@
+//===- DnnConvolution.h - engines of the stand-in, and what they compute -===//
+#ifndef TCC_TEST_EMULATION_DRIVER_DNNCONVOLUTION_H
+#define TCC_TEST_EMULATION_DRIVER_DNNCONVOLUTION_H
+
+#include "test/emulation/driver/StandIn.h"
+
+namespace tcc::emulation {
+
+/// A convolution that a finalized operation describes.
+struct DnnProblem {
+  enum Direction { Forward, Data, Filter } direction = Forward;
+  struct Tensor {
+    int64_t uid = 0, alignment = 0;
+    cuda::api::cudnnDataType_t type = cuda::api::CUDNN_DATA_FLOAT;
+    std::vector<int64_t> dims, strides;
+
+    int64_t elements() const;
+    uint64_t bytes() const { return static_cast<uint64_t>(elements()) * (type == cuda::api::CUDNN_DATA_FLOAT ? 4 : 2); }
+  } x, w, y;
+  std::vector<int64_t> strides, dilations, before, after;
+  float alpha = 1, beta = 0;
+
+  const Tensor &result() const { return direction == Forward ? y : direction == Data ? x : w; }
+  bool channelsLast() const { return x.strides[1] == 1 && x.dims[1] > 1; }
+  /// Products that make an element of the result.
+  int64_t terms() const;
+  /// Why no engine computes it; "" for nothing.
+  std::string wrong() const;
+};
+
+/// An engine of ours; NVIDIA's are others.
+struct DnnEngineRule {
+  int64_t index;
+  std::vector<cuda::api::cudnnBackendNumericalNote_t> notes;
+  std::vector<cuda::api::cudnnBackendBehaviorNote_t> behavior;
+  int64_t tiles;  ///< values of the one knob, 0 for none: parts of the sum
+  uint64_t ticks; ///< for tile 1; tile 2 takes half of it
+  bool runs;      ///< false: heuristics list it, and no plan of it is made
+};
+const std::vector<DnnEngineRule> &dnnEngines();
+const DnnEngineRule *findDnnEngine(int64_t index);
+bool hasNote(const DnnEngineRule &engine, cuda::api::cudnnBackendNumericalNote_t note);
+
+/// An engine, and the value of its knob.
+struct DnnConfiguration {
+  int64_t engine = 0, tile = 0;
+};
+/// What heuristics of a mode list.
+std::vector<DnnConfiguration> dnnHeuristics(const DnnProblem &problem, cuda::api::cudnnBackendHeurMode_t mode);
+uint64_t dnnWorkspace(const DnnProblem &problem, const DnnConfiguration &configuration);
+
+/// A submitted convolution, as it runs.
+struct DnnWork {
+  DnnProblem problem;
+  DnnConfiguration configuration;
+  void *x = nullptr, *w = nullptr, *y = nullptr, *workspace = nullptr;
+
+  void *of(const DnnProblem::Tensor &tensor) const { return &tensor == &problem.x ? x : &tensor == &problem.w ? w : y; }
+  /// Touches the operands, fills the workspace with NaN, convolves.
+  std::optional<Fault> run(uint32_t work) const;
+};
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_DNNCONVOLUTION_H

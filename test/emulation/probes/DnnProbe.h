@@ -1,0 +1,90 @@
+//===- DnnProbe.h - a convolution of cuDNN in a probe ---------------------===//
+#ifndef TCC_TEST_EMULATION_PROBES_DNNPROBE_H
+#define TCC_TEST_EMULATION_PROBES_DNNPROBE_H
+
+#include "test/emulation/probes/Probe.h"
+
+#include <array>
+#include <optional>
+
+namespace tcc::probes {
+
+enum class Direction { Forward, Data, Filter };
+
+/// Two spatial dimensions; w is outputs, inputs of a group, rows, columns.
+struct ConvolutionShape {
+  const char *name = "";
+  Direction direction = Direction::Forward;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
+  bool channelsLast = false;
+  int64_t batch = 2, channels = 4, rows = 5, columns = 6, features = 3, taps[2] = {3, 3};
+  int64_t groups = 1, strides[2] = {1, 1}, dilations[2] = {1, 1}, before[2] = {1, 1}, after[2] = {1, 1};
+
+  std::array<int64_t, 4> x() const { return {batch, channels, rows, columns}; }
+  std::array<int64_t, 4> w() const { return {features, channels / groups, taps[0], taps[1]}; }
+  std::array<int64_t, 4> y() const;
+  int64_t bytes(const std::array<int64_t, 4> &dims) const;
+};
+
+/// An engine with its settings, and what the library says of it.
+struct Engine {
+  int64_t index = -1;
+  std::vector<std::pair<int64_t, int64_t>> knobs;
+  std::vector<int64_t> notes, behavior;
+  cudnnBackendDescriptor_t configuration = nullptr;
+
+  bool hasNote(int64_t note) const;
+  bool allowed(cudnnDataType_t type, bool tf32) const; ///< by what our runtime takes
+};
+
+/// A convolution with operands in device memory. Descriptors, and the one handle of all, live as long as the process.
+class Convolution {
+public:
+  Convolution(Program &program, const ConvolutionShape &shape);
+
+  std::vector<Engine> engines(cudnnBackendHeurMode_t mode);
+  /// The first of heuristics A, then of the fallback, that our runtime would take and that a plan is made of.
+  std::optional<Engine> first(bool tf32 = false);
+  /// The same engine made from its number and settings. Null: the library refuses.
+  cudnnBackendDescriptor_t configurationOf(const Engine &engine);
+  /// A plan, or null; and its workspace.
+  cudnnBackendDescriptor_t plan(cudnnBackendDescriptor_t configuration, int64_t *workspace = nullptr);
+  /// Memory for a plan's workspace: before a capture, which forbids to allocate.
+  void reserve(int64_t workspace);
+  cudnnStatus_t execute(cudnnBackendDescriptor_t plan, CUstream stream);
+  /// Plans, reserves and executes a configuration on the program's stream, and waits.
+  bool run(cudnnBackendDescriptor_t configuration);
+  /// Frees its memory.
+  void release();
+
+  /// Fills operands with small integers (sums are exact), or with numbers in [-1, 1); the result with NaN.
+  void fill(bool integers);
+  void put(int tensor, const std::vector<float> &values); ///< 0: x, 1: w, 2: y; N, C, spatial
+  std::vector<float> get(int tensor);
+  /// An element of the result in f64, counted N, C, spatial; and the sum of its products' absolute values.
+  double reference(int64_t index, double *magnitude = nullptr) const;
+  int result() const { return shape.direction == Direction::Forward ? 2 : shape.direction == Direction::Data ? 0 : 1; }
+  std::array<int64_t, 4> dims(int tensor) const {
+    return tensor == 0 ? shape.x() : tensor == 1 ? shape.w() : shape.y();
+  }
+
+  ConvolutionShape shape;
+  cudnnHandle_t handle = nullptr;
+  cudnnBackendDescriptor_t graph = nullptr;
+  CUdeviceptr memory[3] = {}, scratch = 0;
+  int64_t scratchBytes = 0;
+
+private:
+  int64_t place(int tensor, int64_t index) const; ///< of an element in memory
+
+  Program &p;
+  std::vector<float> host[3];
+};
+
+/// Prints, as lines of JSON, what the library's heuristics answer for some shapes, and what the engines that our
+/// runtime would take do: workspace, time, error against f64. False: something failed.
+bool printEngines(Program &program);
+
+} // namespace tcc::probes
+
+#endif // TCC_TEST_EMULATION_PROBES_DNNPROBE_H
