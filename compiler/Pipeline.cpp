@@ -356,7 +356,7 @@ private:
                       passes.addPass(createCSEPass());
                       if (recipe.fuse) {
                         train::ChunkRowsPassOptions chunk;
-                        chunk.maxBytes = recipe.chunkBytes;
+                        chunk.maxBytes = recipe.at("compiler.chunk_bytes").empty() ? target->capabilities().chunkBytes : recipe.chunkBytes;
                         passes.addPass(train::createChunkRowsPass(chunk));
                       }
                       // Once dead and equal ops are gone, and before anything is decided about kernels: the target may

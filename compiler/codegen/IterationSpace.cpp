@@ -23,10 +23,73 @@ constexpr int64_t kLongestLaneBlock = 4096;
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
 /// The same for warps: eight elements a thread, and as many tiles as there are.
 constexpr int64_t kElementsPerWarpTile = 256, kLongestWarpBlock = 256, kMostWarpTiles = 1 << 20;
+/// Columns that a thread sums up at a time at most, while so many warps have some.
+constexpr int64_t kMostColumns = 4, kFewestWarps = 1024;
 /// Operations for each element from which on memory no longer limits a reduction: its sums stay in registers.
 constexpr double kLongBody = 24;
 
 ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
+
+/// Elements side by side that a thread takes at a time at most.
+constexpr int64_t kMostNeighbours = 8;
+
+/// Elements of a tensor along the lanes, of which groups of neighbours are to be whole; 1 where they are not side by
+/// side.
+int64_t rowOf(ArrayRef<int64_t> shape, const IterationSpace &space) {
+  if (shape.size() != space.dims.size()) { // broadcast, right-aligned
+    while (!shape.empty() && shape.back() == 1)
+      shape = shape.drop_back();
+    return shape.empty() ? kMostNeighbours : shape.back();
+  }
+  ArrayRef<int64_t> behind = shape.drop_front(space.laneDim + 1);
+  if (llvm::any_of(behind, [](int64_t extent) { return extent != 1; }))
+    return 1;
+  return shape[space.laneDim] == 1 ? kMostNeighbours : shape[space.laneDim];
+}
+
+/// A cut or an extension along the lanes keeps groups of neighbours together, and so do a permutation of the other
+/// dimensions and a choice among whole rows.
+bool keepsNeighbours(Operation *op, const IterationSpace &space, int64_t count) {
+  const size_t last = space.dims.size() - 1;
+  if (auto rows = dyn_cast<train::GatherOp>(op)) {
+    ArrayRef<int64_t> table = shapeOf(rows.getInput());
+    return space.laneDim == last && rows.getAxis() < table.size() - 1 && table.back() == space.dims.back();
+  }
+  if (auto permuted = dyn_cast<train::TransposeOp>(op)) {
+    ArrayRef<int64_t> permutation = permuted.getPermutation();
+    return space.laneDim == last && permutation.size() == last + 1 && permutation[last] == int64_t(last);
+  }
+  ArrayRef<int64_t> starts, steps;
+  if (auto slice = dyn_cast<train::SliceOp>(op))
+    starts = slice.getStarts(), steps = slice.getSteps();
+  else if (auto pad = dyn_cast<train::PadOp>(op))
+    starts = pad.getLow(), steps = pad.getSteps();
+  return starts.size() == space.dims.size() && steps[space.laneDim] == 1 && starts[space.laneDim] % count == 0;
+}
+
+/// Elements side by side that a thread takes at a time: those of 16 bytes of the narrowest tensor, as far as rows are a
+/// multiple of them. 1 where some op reads its operand in another order.
+int64_t neighboursOf(Block &body, const IterationSpace &space) {
+  int64_t count = kMostNeighbours, narrowest = 8;
+  auto suits = [&](Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    if (type.getNumElements() > 1)
+      narrowest = std::min<int64_t>(narrowest, train::elementBytes(type.getElementType()));
+    for (int64_t extent = rowOf(type.getShape(), space); count > 1 && extent % count;)
+      count /= 2;
+  };
+  for (BlockArgument operand : body.getArguments())
+    suits(operand);
+  for (Operation &op : body.without_terminator()) {
+    for (Value result : op.getResults())
+      suits(result);
+    const bool inOrder = op.hasTrait<train::Pointwise>() || op.getNumOperands() == 0 || isa<train::Reducible>(op) ||
+                         isa<train::BroadcastOp>(op) || keepsNeighbours(&op, space, count);
+    if (!inOrder)
+      return 1;
+  }
+  return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
+}
 
 struct ReductionKey {
   SmallVector<int64_t> shape, dims;
@@ -130,6 +193,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
     if (!space.reduced[dim] && dim != space.laneDim)
       rows *= extent;
   }
+  if (model.warps())
+    space.neighbours = neighboursOf(body, space);
   if (!laneParallel) {
     space.laneBlock = laneExtent;
     if (model.warps() && space.lanes > 1)
@@ -139,6 +204,11 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
     int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);
     bool isLong = operationsPerElement(body) >= kLongBody;
     space.laneBlock = std::min((isLong || model.warps() ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
+    if (model.warps() && space.lanes > 1)
+      for (int64_t count = std::min(space.neighbours, kMostColumns); count > 1 && space.columns == 1; count /= 2)
+        if (laneExtent % (space.lanes * count) == 0 && rows * (laneExtent / (space.lanes * count)) >= kFewestWarps)
+          space.columns = count;
+    space.laneBlock *= space.columns;
   } else {
     space.laneBlock = std::min(laneExtent, model.warps() ? kLongestWarpBlock : kLongestLaneBlock);
   }
@@ -152,7 +222,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
     space.unitsPerTile = *tile / (elements / rows);
     return space;
   }
-  int64_t perTile = model.warps()                   ? kElementsPerWarpTile
+  int64_t perTile = model.warps()                    ? kElementsPerWarpTile
                     : elements <= kElementsOfOneTile ? kElementsOfOneTile
                                                      : kElementsPerTile;
   int64_t most = model.warps() ? kMostWarpTiles : kMostTiles;

@@ -36,8 +36,10 @@ struct IterationSpace {
   int64_t laneBlock = 1; ///< lanes' extent that one unit covers
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;
+  int64_t neighbours = 1; ///< elements side by side that a thread of a warp takes at a time: one access of up to 16 bytes
+  int64_t columns = 1;    ///< side by side that a thread of a warp sums up where lanes are parallel
 
-  bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes; }
+  bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes * columns; }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }
   int64_t tiles() const { return (units + unitsPerTile - 1) / unitsPerTile; }
   int64_t laneBlocks() const { return reduced[laneDim] ? 1 : (dims[laneDim] + laneBlock - 1) / laneBlock; }

@@ -2,7 +2,10 @@
 #include "compiler/codegen/LoadsFirst.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
@@ -19,6 +22,11 @@ bool isFence(const llvm::Instruction &instruction) {
   if (auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
     return intrinsic->mayHaveSideEffects() || intrinsic->isConvergent();
   return llvm::isa<llvm::CallBase>(instruction) || instruction.mayWriteToMemory();
+}
+
+bool isRoot(const llvm::Instruction &instruction) {
+  auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction);
+  return intrinsic && intrinsic->getIntrinsicID() == llvm::Intrinsic::sqrt;
 }
 
 unsigned wordsOf(const llvm::Type *type) { return std::max(1u, unsigned((type->getPrimitiveSizeInBits() + 31) / 32)); }
@@ -45,13 +53,51 @@ bool collect(llvm::Instruction *instruction, const llvm::DenseMap<llvm::Instruct
   return true;
 }
 
+/// The letter of inline assembly for registers of a type; 0 for a type without one.
+char registerOf(const llvm::Type *type) {
+  if (type->isFloatTy())
+    return 'f';
+  if (type->isDoubleTy())
+    return 'd';
+  return type->isIntegerTy(16) ? 'h' : type->isIntegerTy(32) ? 'r' : type->isIntegerTy(64) ? 'l' : 0;
+}
+
+/// Makes what was loaded available only once all of it is, by assembly without an instruction. The back end would order
+/// loads by their uses, and the card's assembler writes a division as a branch, which it moves no load over.
+void holdTogether(llvm::ArrayRef<llvm::LoadInst *> loads) {
+  llvm::SmallVector<llvm::Type *> types;
+  llvm::SmallVector<llvm::Value *> values;
+  std::string out, in;
+  for (llvm::LoadInst *load : loads)
+    if (char letter = registerOf(load->getType())) {
+      out += std::string(values.empty() ? "" : ",") + "=" + letter;
+      in += "," + std::to_string(values.size());
+      types.push_back(load->getType());
+      values.push_back(load);
+    }
+  if (values.size() < 2)
+    return;
+  llvm::LLVMContext &context = loads.front()->getContext();
+  auto *all = llvm::StructType::get(context, types);
+  auto *nothing =
+      llvm::InlineAsm::get(llvm::FunctionType::get(all, types, false), "", out + in, /*hasSideEffects=*/true);
+  llvm::IRBuilder<> builder(loads.back()->getNextNode());
+  llvm::CallInst *held = builder.CreateCall(nothing, values);
+  for (auto [i, value] : llvm::enumerate(values)) {
+    llvm::Value *own = builder.CreateExtractValue(held, unsigned(i));
+    value->replaceUsesWithIf(own, [&](llvm::Use &use) { return use.getUser() != held; });
+  }
+}
+
 /// [first, last) has no fence.
 void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator last) {
   llvm::DenseMap<llvm::Instruction *, unsigned> stretch;
   llvm::SmallVector<llvm::LoadInst *> loads;
   unsigned number = 0;
+  bool divides = false;
   for (llvm::Instruction &instruction : llvm::make_range(first, last)) {
     stretch[&instruction] = number++;
+    divides |= instruction.getOpcode() == llvm::Instruction::FDiv || isRoot(instruction);
     if (auto *load = llvm::dyn_cast<llvm::LoadInst>(&instruction); load && load->isSimple())
       loads.push_back(load);
   }
@@ -80,6 +126,15 @@ void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator 
     }
     instruction->moveBefore(front->getIterator());
   }
+  // A load whose address needs another load stays outside.
+  llvm::SmallVector<llvm::LoadInst *> held;
+  for (llvm::Instruction *instruction : order)
+    if (auto *load = llvm::dyn_cast<llvm::LoadInst>(instruction);
+        load && llvm::none_of(load->users(),
+                              [&](llvm::User *user) { return moved.lookup(llvm::dyn_cast<llvm::Instruction>(user)); }))
+      held.push_back(load);
+  if (divides && held.size() > 1)
+    holdTogether(held);
 }
 
 } // namespace

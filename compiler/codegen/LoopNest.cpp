@@ -24,9 +24,8 @@ constexpr int64_t kWarp = 32; ///< threads
 /// operations.
 constexpr int64_t kStraightRounds = 32, kStraightLoads = 96, kStraightOperations = 4096;
 
-/// Neighbours that a thread takes at a time at most, so that each access has up to 16 bytes; elements that one round of
-/// a loop has in flight, and rows of a column.
-constexpr int64_t kMostNeighbours = 8, kLoadsInFlight = 32, kRowsInFlight = 8;
+/// Elements that one round of a thread's loop has in flight, and rows of its columns.
+constexpr int64_t kLoadsInFlight = 32, kRowsInFlight = 8;
 
 /// Emits the loops of one kernel. A warp's nest is that of vectors, with code for one thread: positions of the lanes
 /// are the thread's own, a masked tail is a branch, and the end of a reduction goes through shuffles; in a block of
@@ -281,71 +280,11 @@ private:
   using Add = function_ref<SmallVector<Value>(ValueRange carried, Value mask)>;
   using Wanted = function_ref<bool(unsigned output)>;
 
-  /// Elements side by side that a thread takes at a time: those of 16 bytes of the narrowest tensor, as far as rows are
-  /// a multiple of them. 1 where some op reads its operand in another order.
-  int64_t neighbours() const {
-    int64_t count = kMostNeighbours, narrowest = 8;
-    auto suits = [&](Value value) {
-      auto type = cast<RankedTensorType>(value.getType());
-      if (type.getNumElements() > 1)
-        narrowest = std::min<int64_t>(narrowest, train::elementBytes(type.getElementType()));
-      for (int64_t extent = rowOf(type.getShape()); count > 1 && extent % count;)
-        count /= 2;
-    };
-    Block &body = fused.getBody().front();
-    for (BlockArgument operand : body.getArguments())
-      suits(operand);
-    for (Operation &op : body.without_terminator()) {
-      for (Value result : op.getResults())
-        suits(result);
-      const bool inOrder = op.hasTrait<train::Pointwise>() || op.getNumOperands() == 0 || isa<train::Reducible>(op) ||
-                           isa<train::BroadcastOp>(op) || keepsNeighbours(&op, count);
-      if (!inOrder)
-        return 1;
-    }
-    return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
-  }
-
-  /// Elements of a tensor along the lanes, of which groups of neighbours are to be whole; 1 where they are not side by
-  /// side.
-  int64_t rowOf(ArrayRef<int64_t> shape) const {
-    if (shape.size() != space.dims.size()) { // broadcast, right-aligned
-      while (!shape.empty() && shape.back() == 1)
-        shape = shape.drop_back();
-      return shape.empty() ? kMostNeighbours : shape.back();
-    }
-    ArrayRef<int64_t> behind = shape.drop_front(space.laneDim + 1);
-    if (llvm::any_of(behind, [](int64_t extent) { return extent != 1; }))
-      return 1;
-    return shape[space.laneDim] == 1 ? kMostNeighbours : shape[space.laneDim];
-  }
-
-  /// A cut or an extension along the lanes keeps groups of neighbours together, and so do a permutation of the other
-  /// dimensions and a choice among whole rows.
-  bool keepsNeighbours(Operation *op, int64_t count) const {
-    if (auto rows = dyn_cast<train::GatherOp>(op)) {
-      ArrayRef<int64_t> table = cast<RankedTensorType>(rows.getInput().getType()).getShape();
-      return space.laneDim == space.dims.size() - 1 && rows.getAxis() < table.size() - 1 &&
-             table.back() == space.dims.back();
-    }
-    if (auto permuted = dyn_cast<train::TransposeOp>(op)) {
-      const int64_t last = int64_t(space.dims.size()) - 1;
-      ArrayRef<int64_t> permutation = permuted.getPermutation();
-      return space.laneDim == last && int64_t(permutation.size()) == last + 1 && permutation[last] == last;
-    }
-    ArrayRef<int64_t> starts, steps;
-    if (auto slice = dyn_cast<train::SliceOp>(op))
-      starts = slice.getStarts(), steps = slice.getSteps();
-    else if (auto pad = dyn_cast<train::PadOp>(op))
-      starts = pad.getLow(), steps = pad.getSteps();
-    return starts.size() == space.dims.size() && steps[space.laneDim] == 1 && starts[space.laneDim] % count == 0;
-  }
-
   /// Where this thread's elements are, of so many rounds of all lanes from `start` on.
   SmallVector<Value> positionsOf(Value start, int64_t rounds) {
     OpBuilder &b = emitter.builder;
     Location loc = emitter.loc;
-    int64_t together = neighbours();
+    int64_t together = space.neighbours;
     while (together > std::max<int64_t>(rounds, 1))
       together /= 2;
     SmallVector<Value> positions;
@@ -406,7 +345,7 @@ private:
       done = rounds;
     } else {
       const int64_t inFlight =
-          std::clamp<int64_t>(kLoadsInFlight / std::max<int64_t>(1, fullOperands()), neighbours(), kLoadsInFlight);
+          std::clamp<int64_t>(kLoadsInFlight / std::max<int64_t>(1, fullOperands()), space.neighbours, kLoadsInFlight);
       const int64_t turns = rounds / inFlight, run = std::max<int64_t>(1, kLongestRun / inFlight);
       if (turns > 0)
         carried = inRuns(turns, run, carried, [&](Value first, Value last, SmallVector<Value> values) {
@@ -451,13 +390,22 @@ private:
     return rows(middle, last, 1, rows(first, middle, rowsOfLoop, carried));
   }
   SmallVector<Value> visitRows(SmallVector<Value> carried, Add add, Wanted stored) {
-    if (rowsAt.empty()) {
+    if (rowsAt.empty() && columns.size() == 1) {
       carried = add(carried, nullptr);
       storeOutputs(stored);
       return carried;
     }
-    visitEach(
-        rowsAt.size(), [&](size_t i) { coords[rowsDim] = emitter.uniform(rowsAt[i]); }, carried, add, stored);
+    if (rowsAt.empty()) {
+      visitEach(
+          columns.size(), [&](size_t i) { enterColumn(i); }, carried, add, stored);
+      return carried;
+    }
+    const size_t all = columns.size();
+    auto place = [&](size_t i) {
+      coords[rowsDim] = emitter.uniform(rowsAt[i / all]);
+      enterColumn(i % all);
+    };
+    visitEach(rowsAt.size() * all, place, carried, add, stored);
     return carried;
   }
 
@@ -534,12 +482,13 @@ private:
     });
   }
 
-  /// The staged reductions of one level: identities to start from.
+  /// The staged reductions of one level: identities to start from, for each column.
   SmallVector<Value> identities(ArrayRef<Operation *> reductions) {
     SmallVector<Value> values;
     emitter.withLanes(valueLanes(), nullptr, [&] {
-      for (Operation *op : reductions)
-        values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
+      for (size_t i = 0; i < std::max<size_t>(1, columns.size()); ++i)
+        for (Operation *op : reductions)
+          values.push_back(emitter.splat(cast<train::Reducible>(op).emitIdentity(emitter)));
     });
     return values;
   }
@@ -559,8 +508,8 @@ private:
   SmallVector<Value> combined(ValueRange sums, ArrayRef<Value> more) {
     SmallVector<Value> next;
     emitter.withLanes(valueLanes(), nullptr, [&] {
-      for (auto [op, left, right] : llvm::zip_equal(current, sums, more))
-        next.push_back(cast<train::Reducible>(op).emitCombine(emitter, left, right));
+      for (auto [i, left, right] : llvm::enumerate(sums, more))
+        next.push_back(cast<train::Reducible>(current[i % current.size()]).emitCombine(emitter, left, right));
     });
     return next;
   }
@@ -689,9 +638,19 @@ private:
     });
   }
 
+  /// A vector of columns, or this thread's neighbours among those of the warp.
   void emitLaneColumns(Value start) {
-    coords[space.laneDim] = lanesAt(start);
-    emitter.rowCoords.assign(coords.begin(), coords.end());
+    OpBuilder &b = emitter.builder;
+    Location loc = emitter.loc;
+    columns.assign(1, {lanesAt(start), {}});
+    if (space.columns > 1) {
+      columns.clear();
+      Value own = arith::MulIOp::create(b, loc, thread, emitter.i64(space.columns));
+      own = arith::AddIOp::create(b, loc, start, own);
+      for (int64_t i = 0; i < space.columns; ++i)
+        columns.push_back({Coord{arith::AddIOp::create(b, loc, own, emitter.i64(i)), 0, nullptr}, {}});
+    }
+    enterColumn(0);
     for (unsigned level = 0; level <= space.levels.size(); ++level) {
       bool last = level == space.levels.size();
       ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
@@ -702,16 +661,39 @@ private:
         break;
       current = reductions;
       auto stored = [&](unsigned output) { return outputInLevel(output, level); };
-      auto add = [&](ValueRange now, Value) { return accumulate(reductions, now, nullptr); };
+      auto add = [&](ValueRange now, Value) {
+        SmallVector<Value> next(now);
+        SmallVector<Value> own =
+            accumulate(reductions, now.slice(column * reductions.size(), reductions.size()), nullptr);
+        llvm::copy(own, next.begin() + std::ptrdiff_t(column * reductions.size()));
+        return next;
+      };
       // A thread's loop over rows has several of them in flight.
       rowsOfLoop = thread ? kRowsInFlight : 1;
-      SmallVector<Value> carried = overReduced(
-          0, identities(reductions), [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
+      SmallVector<Value> carried =
+          overReduced(0, identities(reductions), [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
       rowsOfLoop = 1;
-      for (auto [op, value] : llvm::zip(reductions, carried))
-        setRow(op, value);
+      for (size_t i = 0; i < columns.size(); ++i) {
+        enterColumn(i);
+        for (auto [op, value] : llvm::zip(reductions, ArrayRef(carried).slice(i * reductions.size(), reductions.size())))
+          setRow(op, value);
+        columns[i].rows = emitter.rowValues;
+      }
     }
-    storeOutputs([&](unsigned output) { return isRow(output); });
+    SmallVector<Value> none;
+    auto rowsOnly = [&](unsigned output) { return isRow(output); };
+    if (columns.size() == 1)
+      storeOutputs(rowsOnly);
+    else
+      visitEach(
+          columns.size(), [&](size_t i) { enterColumn(i); }, none,
+          [](ValueRange, Value) { return SmallVector<Value>(); }, rowsOnly);
+  }
+  void enterColumn(size_t number) {
+    column = number;
+    coords[space.laneDim] = columns[number].at;
+    emitter.rowCoords.assign(coords.begin(), coords.end());
+    emitter.rowValues = columns[number].rows;
   }
 
   /// The sums of a block of lanes, one vector after another, on the worker's stack. Runs of a reduction that are to be
@@ -840,8 +822,14 @@ private:
   ArrayRef<Operation *> current;  ///< the reductions whose level is walked
   BlockSums *blockSums = nullptr; ///< where they are, if not in registers
   unsigned levelsDone = 0;        ///< with sums in memory
-  int64_t rowsOfLoop = 1;         ///< that a round of the innermost loop over rows takes
-  SmallVector<Value> rowsAt;      ///< those of this round, along rowsDim
+  struct Column {
+    Coord at;
+    llvm::DenseMap<Operation *, Value> rows; ///< results of the levels that are done
+  };
+  SmallVector<Column> columns; ///< that this code sums up, lanes of vectors or a thread's
+  size_t column = 0;           ///< the one that is computed
+  int64_t rowsOfLoop = 1;      ///< that a round of the innermost loop over rows takes
+  SmallVector<Value> rowsAt;   ///< those of this round, along rowsDim
   unsigned rowsDim = 0;
 };
 

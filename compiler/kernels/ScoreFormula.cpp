@@ -30,12 +30,24 @@ Lane ScoreFormula::score(Lane product, llvm::function_ref<Lane()> bias, llvm::fu
   return x;
 }
 
+namespace {
+constexpr double kLog2OfE = 1.44269504088896340736;
+} // namespace
+
 Lane ScoreFormula::expAbove(Lane score, Lane base, std::optional<Lane> rest) const {
+  if (exp2) { // base and rest are those of a row: their product is made once
+    Lane from = base * number(kLog2OfE);
+    if (rest)
+      from = rest->fma(number(kLog2OfE), from);
+    return exp2(score.fma(number(scalesLate ? s.scale * kLog2OfE : kLog2OfE), -from));
+  }
   Lane x = scalesLate ? score.fma(number(s.scale), -base) : score - base;
   return exp(rest ? x - *rest : x);
 }
 
 Lane ScoreFormula::exp(Lane x) const {
+  if (exp2)
+    return exp2(x * number(kLog2OfE));
   // Below `normal` the result is arbitrary; the select at the end replaces it.
   Lane normal = x.compare(arith::CmpFPredicate::UGE, number(x.isDouble() ? -708 : -87)), zero = number(0);
   if (x.isDouble()) {
@@ -44,7 +56,7 @@ Lane ScoreFormula::exp(Lane x) const {
   }
   // Multiplications limit the kernel. So ln 2 is a single constant, whose error is a tenth of x's own rounding error, and
   // Cephes's polynomial has the power's two first terms in it.
-  Lane shifted = x.fma(number(1.44269504088896340736), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
+  Lane shifted = x.fma(number(kLog2OfE), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
   Lane r = n.fma(number(-0.693147180559945309417), x);
   Lane p = scalar::polynomial(
       r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1, 1.0, 1.0});

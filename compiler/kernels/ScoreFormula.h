@@ -5,6 +5,8 @@
 #include "compiler/dialect/Attention.h"
 #include "compiler/dialect/Lane.h"
 
+#include <functional>
+
 namespace tcc::train {
 
 /// What becomes of a product of a query and a key: scale, cap, bias, masks and the exponential. Where bias and mask
@@ -47,6 +49,10 @@ public:
   Lane left(Lane weight, Lane kept) const { return kept.select(weight * number(s.keptScale()), number(0)); }
   /// i1: dropout keeps the weight at this element of the scores (an i64), with the four words of the run's key.
   Lane kept(Lane position, llvm::ArrayRef<Lane> randomWords) const;
+
+  /// 2^x as a card's instruction computes it, which then computes every exponential: it errs by 2 ulp, and gives 0 below
+  /// the normal numbers (PTX ISA, ex2). Null: a polynomial does.
+  std::function<Lane(Lane)> exp2;
 
 private:
   const AttentionShape &s;

@@ -1,6 +1,8 @@
 //===- WarpAttention.cpp - attention by a warp's matrix unit --------------===//
 #include "compiler/kernels/WarpAttention.h"
 
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
 #include <numeric>
 
 using namespace mlir;
@@ -37,10 +39,24 @@ WarpAttention::WarpAttention(LoopBuilder &loops, const AttentionShape &shape)
     : loops(loops), b(loops.builder), loc(loops.loc), s(shape), numbers(loops, 1), formula(s, numbers),
       eighth(Index(loops, loops.thread()) / 4), fourth(Index(loops, loops.thread()) % 4),
       columnRow(eighth / 2 * 4 + eighth % 2), queryBase(loops, 0) {
+  formula.exp2 = [this](Lane x) {
+    auto name = b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
+    return lane(LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), name, ValueRange{x}).getResult(0));
+  };
   for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
     Value stored = loops.load(unsigned(s.randomKey), loops.index(i));
     randomWords.push_back(lane(arith::ExtUIOp::create(b, loc, b.getI64Type(), stored)));
   }
+}
+
+void WarpAttention::keepResident(int64_t blocks) {
+  Operation *parent = b.getInsertionBlock()->getParentOp();
+  auto kernel = dyn_cast<LLVM::LLVMFuncOp>(parent);
+  if (!kernel)
+    kernel = parent->getParentOfType<LLVM::LLVMFuncOp>();
+  llvm::SmallVector<Attribute> attributes(kernel.getPassthroughAttr().getValue());
+  attributes.push_back(b.getStrArrayAttr({"nvvm.minctasm", std::to_string(blocks)}));
+  kernel.setPassthroughAttr(b.getArrayAttr(attributes));
 }
 
 void WarpAttention::setHead(Value newBatch, Value newHead) {

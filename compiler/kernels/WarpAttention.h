@@ -33,6 +33,10 @@ protected:
 
   WarpAttention(LoopBuilder &loops, const AttentionShape &shape);
 
+  /// Asks the card's compiler for so few registers that this many blocks are resident on a multiprocessor (PTX ISA,
+  /// .minnctapersm).
+  void keepResident(int64_t blocks);
+
   /// A head's rows in an operand or result.
   struct Rows {
     unsigned number;
@@ -88,6 +92,8 @@ protected:
   }
   mlir::Value least(mlir::Value x, mlir::Value y) { return mlir::arith::MinSIOp::create(b, loc, x, y); }
   mlir::Value most(mlir::Value x, mlir::Value y) { return mlir::arith::MaxSIOp::create(b, loc, x, y); }
+  /// The larger one; the other one of a NaN.
+  Lane larger(Lane x, Lane y) { return lane(mlir::arith::MaxNumFOp::create(b, loc, x, y)); }
   mlir::Value zeroSum() { return number(0); }
   /// Row `i` of a thread's four of a group.
   Index ofThread(mlir::Value groupFirst, int64_t i) { return index(groupFirst) + fourth * 4 + i; }

@@ -113,11 +113,11 @@ private:
             x = sees(query, key.row).select(x, number(-HUGE_VAL));
           if (key.inside)
             x = lane(key.inside).select(x, number(-HUGE_VAL));
-          now = greater(x, now).select(x, now);
+          now = larger(x, now);
         });
         for (int64_t distance : {1, 2}) {
           Lane other = ofPartner(now, distance);
-          now = greater(other, now).select(other, now);
+          now = larger(other, now);
         }
         top = now;
         Lane base = formula.finiteBase(formula.scaled(now));
@@ -233,6 +233,9 @@ public:
       : WarpAttention(loops, s), hasBiasGrad(biasGrad) {}
 
   void emit(Value tile) {
+    // Three blocks fit into a multiprocessor's registers; with more registers a thread, two would.
+    if (std::max(s.depth, s.width) <= 64)
+      keepResident(3);
     // Tiles of keys take more products, so they begin.
     Value keysEnd = loops.index(keyTiles(s));
     loops.when(compare(arith::CmpIPredicate::slt, tile, keysEnd), [&]() -> Values { return keys(tile), Values(); }, {});

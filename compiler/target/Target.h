@@ -44,6 +44,7 @@ struct Capabilities {
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   bool attentionTiles = false; ///< attention of bf16 has kernels of its own where heads suit them (suitsTiles)
   int64_t productRowBytes = 0; ///< rows of matrices that are a multiple of it keep tensor cores fed; 0: any
+  int64_t chunkBytes = int64_t(64) << 20; ///< of a large product of rows, a part: compiler.chunk_bytes unless the recipe has it
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
   uint32_t slots = 0;          ///< of scratch, a fixed number that may be in use at a time; 0: as many as --threads says
 };

@@ -334,7 +334,7 @@ std::vector<Key> makeKeys() {
       {"compiler.fuse", flag(), "true", Recompile, "false: one kernel per op, for debugging"},
       {"compiler.chunk_bytes", integer(0, int64_t(1) << 50), "67108864", Recompile,
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
-       "0: no chunks"},
+       "0: no chunks. CUDA plans: 536870912 by default"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
        "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
       {"compiler.overlap", flag(), "true", Recompile,

@@ -88,6 +88,33 @@ class Models(EndToEnd):
             for got, exact in zip(losses[precision], losses["f32"], strict=True):
                 self.assertLess(abs(got - exact), most * exact)
 
+    def test_rows_of_odd_length(self):
+        """1,003 classes: products get rows that tensor cores read at full speed, and what is behind them counts as nothing."""
+        batch, width, classes = 512, 512, 1003
+        layers = [models.helper.make_node("Gemm", ["x", "w"], ["logits"], "head", transB=1)]
+        model = models.save(self.folder / "odd.onnx", layers, {"x": [batch, width]}, {"logits": [batch, classes]},
+                            {"w": models.random(1, classes, width)}, opset=20)
+        rng = np.random.default_rng(7)
+        labels = rng.integers(0, classes, batch)
+        labels[::7] = -100
+        data = self.save("odd.safetensors", x=rng.standard_normal((batch, width), np.float32), labels=labels)
+        recipe = self.write("odd.toml", "[loss]\nkind = 'cross_entropy'\nof = 'logits'\ntarget = 'labels'\nlabel_smoothing = 0.1\n"
+                                        "[optimizer]\nkind = 'sgd'\nlr = 0.5\n")
+
+        def losses(name, *words, device, env=None):
+            plan = self.compile(model, "--recipe", recipe, *words, plan=f"{name}.tplan")
+            run = self.train(plan, data, "--device", device, "--no-release", steps=3, out=f"run-{name}", env=env)
+            return plan, [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+
+        _, exact = losses("exact", device="cpu")
+        for precision, whole, most in (("bf16", 1008, 5e-3), ("tf32", 1004, 1e-3)):
+            with self.subTest(precision=precision):
+                plan, got = losses(precision, "--target", "cuda:sm_90", "--precision", precision, device="cuda", env=stand_in(mode="checked"))
+                products = [kernel["name"] for kernel in self.report(plan)["kernels"] if "cuBLASLt" in kernel["name"]]
+                self.assertTrue(products and all(str(whole) in name and str(classes) not in name for name in products), products)
+                for a, b in zip(got, exact, strict=True):
+                    self.assertLess(abs(a - b), most * b)
+
     def test_epilogues(self):
         """Biases, gelu and their gradients in the calls of products: fewer launches, the losses of kernels, no value kept more."""
         width, batch = 24, 8

@@ -129,6 +129,15 @@ def parse_workload(text):
     return name, int(numbers[0]), int(numbers[1]) if len(numbers) == 2 else 0, Path(folder)
 
 
+def read_safetensors(path):
+    """(header, bytes of all tensors)."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:8 + size])
+    header.pop("__metadata__", None)
+    return header, content[8 + size:]
+
+
 def pack_workload(options, kit, text, targets):
     """Plans of a workload and the list of its weights, which follow a rule: filled.py makes their file again."""
     import onnx  # of the machine that built the project
@@ -159,8 +168,14 @@ def pack_workload(options, kit, text, targets):
             fail(f"tcc {source} in {precision}: {text.strip()[:500]}")
         shutil.move(source / f"{precision}.tplan", to)
         made.append(f"{to.name} {precision}")
-    shutil.copy2(source / "data.safetensors", to)
-    facts = {"workload": name, "batch": batch, "tokens": tokens, "file": files.pop() if files else None, "tensors": tensors}
+    header, values = read_safetensors(source / "data.safetensors")
+    data = {}
+    for key, entry in header.items():
+        begin, end = entry["data_offsets"]
+        own = values[begin:end]
+        follows = entry["dtype"] == "F32" and own == filled.fill(key, entry["shape"]).tobytes()
+        data[key] = {"dtype": entry["dtype"], "shape": entry["shape"], "hex": None if follows else own.hex()}
+    facts = {"workload": name, "batch": batch, "tokens": tokens, "file": files.pop() if files else None, "tensors": tensors, "data": data}
     (to / "workload.json").write_text(json.dumps(facts, indent=1) + "\n")
     for script in ("filled.py", "measure.py", "torch_step.py"):
         shutil.copy2(options.bench / script, kit)
@@ -303,8 +318,17 @@ class Bench:
 
 
 def make_weights(folder, facts):
+    """The files of weights and data, which follow the rule."""
     sys.path.insert(0, str(folder.parents[1]))
     import filled
+    header, values = {}, bytearray()
+    for key, tensor in facts["data"].items():
+        own = bytes.fromhex(tensor["hex"]) if tensor["hex"] is not None else filled.fill(key, tensor["shape"]).tobytes()
+        header[key] = {"dtype": tensor["dtype"], "shape": tensor["shape"], "data_offsets": [len(values), len(values) + len(own)]}
+        values += own
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (folder / "data.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + values)
     if facts["file"]:
         with open(folder / facts["file"], "wb") as file:
             for tensor in facts["tensors"]:

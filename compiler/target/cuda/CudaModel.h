@@ -28,6 +28,9 @@ inline constexpr std::array<Architecture, 6> kArchitectures = {
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
   GridModel grid;
+  /// Each chunk of logits reads and writes the weights' gradient once more. With chunks of 64 MiB, GPT-2's took a quarter
+  /// of a step of 65,536 tokens on an H200.
+  int64_t chunkBytes = int64_t(512) << 20;
   /// Warps that reduce at a time: half of those.
   int64_t reductionUnits = 4096;
   /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at most,

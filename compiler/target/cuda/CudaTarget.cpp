@@ -25,6 +25,7 @@ public:
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
+    able.chunkBytes = model.chunkBytes;
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
   }

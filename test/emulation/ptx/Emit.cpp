@@ -47,7 +47,7 @@ const std::map<std::string_view, Emitter::Handler> &Emitter::handlers() {
       {"rcp", &Emitter::roundedFunction},
       {"copysign", &Emitter::copySign},
       {"testp", &Emitter::testProperty},
-      {"ex2", &Emitter::refuseApproximate},
+      {"ex2", &Emitter::powerOfTwo},
       {"lg2", &Emitter::refuseApproximate},
       {"sin", &Emitter::refuseApproximate},
       {"cos", &Emitter::refuseApproximate},

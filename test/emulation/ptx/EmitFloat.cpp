@@ -138,6 +138,16 @@ void Emitter::testProperty() {
   refuse("this property is not emulated");
 }
 
+/// Of approximate functions the one that flushes subnormal numbers, which attention on tiles takes: PTX bounds its error,
+/// 2 ulp (PTX ISA, ex2). Here the nearest result stands for all of them.
+void Emitter::powerOfTwo() {
+  expectOperands(2);
+  ScalarType t = type();
+  if (!has("approx") || !has("ftz") || t.kind != 'f' || t.bits != 32)
+    return refuseApproximate();
+  setFloat(now->operands[0], call("tccEmulationPowerOfTwo", builder.getFloatTy(), {inFloat(1, t)}), t);
+}
+
 void Emitter::refuseApproximate() {
   refuse("an approximate result differs between architectures; compute it from exact operations");
 }

@@ -111,6 +111,7 @@ private:
   void floatMinimumMaximum(const ScalarType &type);
   void copySign();
   void testProperty();
+  void powerOfTwo();
   void refuseApproximate();
   void takeRounding(const ScalarType &type);
   llvm::Value *narrowBinary(const ScalarType &type, llvm::function_ref<llvm::Value *(unsigned lane)> make);

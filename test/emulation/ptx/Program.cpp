@@ -19,6 +19,7 @@
 #include "llvm/Transforms/Scalar/SROA.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
 
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <mutex>
@@ -43,6 +44,12 @@ uint16_t roundTo16(double value, uint32_t fraction, bool towardZero) {
   return ptx::roundTo16(value, fraction, towardZero);
 }
 uint16_t fusedTo16(double a, double b, double c, uint32_t fraction) { return ptx::fusedTo16(a, b, c, fraction); }
+
+/// Subnormal numbers count as zeros, on both sides.
+float powerOfTwo(float x) {
+  double result = std::exp2(std::fpclassify(x) == FP_SUBNORMAL ? 0.0 : double(x));
+  return result < double(FLT_MIN) ? 0.0f : float(result);
+}
 
 uint64_t roundUp(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
@@ -135,6 +142,7 @@ Status JitProgram::makeJit() {
   functions.insert(functions.end(),
                    {{"tccEmulationRoundTo16", reinterpret_cast<void *>(&roundTo16)},
                     {"tccEmulationFusedTo16", reinterpret_cast<void *>(&fusedTo16)},
+                    {"tccEmulationPowerOfTwo", reinterpret_cast<void *>(&powerOfTwo)},
                     {"tccEmulationRoundToF32TowardZero", reinterpret_cast<void *>(&ptx::roundToF32TowardZero)},
                     {"memset", reinterpret_cast<void *>(&std::memset)},
                     {"memcpy", reinterpret_cast<void *>(&std::memcpy)},
