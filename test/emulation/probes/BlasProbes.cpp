@@ -293,46 +293,50 @@ PROBE(BlasGeluKeepsItsInput, "cublasLtMatmulDescAttributes_t: EPILOGUE_AUX_POINT
     }
   }
 }
-PROBE(BlasGeluGradientAndItsSums, "cublasLtEpilogue_t: DGELU, DGELU_BGRAD") {
-  for (cublasComputeType_t compute : kComputeTypes)
-    for (cublasLtEpilogue_t epilogue : {CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_DGELU_BGRAD}) {
-      Finished x(p, epilogue, compute);
-      std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
-      std::vector<double> wanted(x.m);
-      for (uint64_t i = 0; i < got.size(); ++i) {
-        const double slope = (geluByTanh(x.input[i] + 1e-6) - geluByTanh(x.input[i] - 1e-6)) / 2e-6;
-        EXPECT(near(got[i], x.product(i % x.m, i / x.m) * slope));
-        wanted[i % x.m] += got[i];
-      }
-      for (uint64_t i = 0; i < x.m && epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; ++i)
-        EXPECT(near(sums[i], wanted[i], 1e-2));
-    }
+namespace {
+void multiplyByGeluGradient(Program &p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
+  Finished x(p, epilogue, compute);
+  std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
+  std::vector<double> wanted(x.m);
+  for (uint64_t i = 0; i < got.size(); ++i) {
+    const double slope = (geluByTanh(x.input[i] + 1e-6) - geluByTanh(x.input[i] - 1e-6)) / 2e-6;
+    EXPECT(near(got[i], x.product(i % x.m, i / x.m) * slope));
+    wanted[i % x.m] += got[i];
+  }
+  for (uint64_t i = 0; i < x.m && epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; ++i)
+    EXPECT(near(sums[i], wanted[i], 1e-2));
 }
-PROBE(BlasSumsOfFactors, "cublasLtEpilogue_t: BGRADA, BGRADB") {
-  for (cublasComputeType_t compute : kComputeTypes)
-    for (cublasLtEpilogue_t epilogue : {CUBLASLT_EPILOGUE_BGRADA, CUBLASLT_EPILOGUE_BGRADB}) {
-      Finished x(p, epilogue, compute);
-      std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
-      EXPECT(got[3 + 5 * x.m] == x.product(3, 5));
-      const bool ofA = epilogue == CUBLASLT_EPILOGUE_BGRADA;
-      for (uint64_t i = 0; i < (ofA ? x.m : x.n); ++i) {
-        float sum = 0;
-        for (uint64_t q = 0; q < x.k; ++q)
-          sum += ofA ? x.host[0][i + q * x.m] : x.host[1][q + i * x.k];
-        EXPECT(sums[i] == sum);
-      }
-    }
+void sumFactor(Program &p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
+  Finished x(p, epilogue, compute);
+  std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
+  EXPECT(got[3 + 5 * x.m] == x.product(3, 5));
+  const bool ofA = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+  for (uint64_t i = 0; i < (ofA ? x.m : x.n); ++i) {
+    float sum = 0;
+    for (uint64_t q = 0; q < x.k; ++q)
+      sum += ofA ? x.host[0][i + q * x.m] : x.host[1][q + i * x.k];
+    EXPECT(sums[i] == sum);
+  }
 }
-PROBE(BlasRowsOfGeluInputComeInEights, "cublasLtMatmulDescAttributes_t: EPILOGUE_AUX_LD") {
-  Finished x(p, CUBLASLT_EPILOGUE_DGELU);
-  const int64_t ld = int64_t(x.m) + 4;
-  lt.descSetAttribute(x.desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &ld, sizeof ld);
-  cublasLtMatmulPreference_t preference = nullptr;
-  lt.preferenceCreate(&preference);
-  cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  const cublasStatus_t answer = lt.heuristic(x.handle, x.desc, x.layouts[0], x.layouts[1], x.layouts[2], x.layouts[2],
-                                             preference, 1, &result, &found);
-  EXPECT(answer != CUBLAS_STATUS_SUCCESS || found == 0 || result.state != CUBLAS_STATUS_SUCCESS);
-  lt.preferenceDestroy(preference);
+} // namespace
+
+PROBE(BlasGeluGradient, "cublasLtEpilogue_t: DGELU") {
+  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU, CUBLAS_COMPUTE_32F);
+}
+PROBE(BlasGeluGradientInTf32, "cublasLtEpilogue_t: DGELU") {
+  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU, CUBLAS_COMPUTE_32F_FAST_TF32);
+}
+PROBE(BlasGeluGradientAndItsSums, "cublasLtEpilogue_t: DGELU_BGRAD") {
+  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLAS_COMPUTE_32F);
+}
+PROBE(BlasGeluGradientAndItsSumsInTf32, "cublasLtEpilogue_t: DGELU_BGRAD") {
+  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLAS_COMPUTE_32F_FAST_TF32);
+}
+PROBE(BlasSumsOfA, "cublasLtEpilogue_t: BGRADA") { sumFactor(p, CUBLASLT_EPILOGUE_BGRADA, CUBLAS_COMPUTE_32F); }
+PROBE(BlasSumsOfAInTf32, "cublasLtEpilogue_t: BGRADA") {
+  sumFactor(p, CUBLASLT_EPILOGUE_BGRADA, CUBLAS_COMPUTE_32F_FAST_TF32);
+}
+PROBE(BlasSumsOfB, "cublasLtEpilogue_t: BGRADB") { sumFactor(p, CUBLASLT_EPILOGUE_BGRADB, CUBLAS_COMPUTE_32F); }
+PROBE(BlasSumsOfBInTf32, "cublasLtEpilogue_t: BGRADB") {
+  sumFactor(p, CUBLASLT_EPILOGUE_BGRADB, CUBLAS_COMPUTE_32F_FAST_TF32);
 }

@@ -183,8 +183,12 @@ PROBE(ACaptureForbidsOutsideEvents, "Programming Guide: Prohibited and Unhandled
             CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 }
 PROBE(ACapturedEventHasNoState, "Programming Guide: Prohibited and Unhandled Operations") {
-  p.capture([&] { cu.eventRecord(p.event, p.stream); });
+  cu.streamBeginCapture(p.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  cu.eventRecord(p.event, p.stream);
   EXPECT(cu.eventQuery(p.event) == CUDA_ERROR_CAPTURED_EVENT);
+  CUgraph graph = nullptr; // whether the question spoils the capture is not documented
+  if (cu.streamEndCapture(p.stream, &graph) == CUDA_SUCCESS)
+    cu.graphDestroy(graph);
 }
 PROBE(ABlockingCaptureForbidsTheLegacyStream, "Programming Guide: Prohibited and Unhandled Operations") {
   CUstream blocking = nullptr;

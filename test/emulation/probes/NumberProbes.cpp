@@ -30,6 +30,15 @@ PROBE(DivisionsAndRootsAreExact, "PTX ISA: div, sqrt, rcp (.rn)") {
     EXPECT(p.compute("rcp.rn.f32 %r0, %r1;", bits(x)) == bits(1 / x));
   }
 }
+PROBE(PowersOfTwoAreNear, "PTX ISA: ex2 (.approx.ftz)") {
+  auto power = [&](uint32_t x) { return uint32_t(p.compute("ex2.approx.ftz.f32 %r0, %r1;", x)); };
+  EXPECT(power(bits(0.0f)) == bits(1.0f) && power(bits(-0.0f)) == bits(1.0f));
+  EXPECT(power(0x00000001) == bits(1.0f) && power(bits(-INFINITY)) == 0 && power(bits(INFINITY)) == bits(INFINITY));
+  EXPECT(power(bits(-126.5f)) == 0 && power(bits(-200.0f)) == 0); // subnormal results are 0
+  EXPECT(power(0x7fc00000) == 0x7fffffff);
+  for (float x : {-125.9f, -31.7f, -3.3f, -0.6f, -0.001f, 0.4f, 20.2f})
+    EXPECT(std::abs(int64_t(power(bits(x))) - int64_t(bits(float(std::exp2(double(x)))))) <= 2);
+}
 PROBE(MinimaPreferNumbers, "PTX ISA: min, max") {
   EXPECT(p.compute("min.f32 %r0, %r1, %r2;", 0x7fc00000, bits(2.0f)) == bits(2.0f));
   EXPECT(p.compute("min.f32 %r0, %r1, %r2;", bits(0.0f), bits(-0.0f)) == bits(-0.0f));
