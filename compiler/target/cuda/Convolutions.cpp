@@ -65,12 +65,15 @@ struct Problem {
 
   uint64_t workspace(const CudaModel &model) const {
     const int64_t weights = elementsOf(call.w_dims());
-    uint64_t bytes = model.convolutionSlackBytes + copyBytes(call.w_dims(), 1);
+    const auto all = uint64_t((elementsOf(call.x_dims()) + weights + elementsOf(call.y_dims())) * elementBytes);
+    uint64_t bytes =
+        copyBytes(call.w_dims(), 1) + std::clamp(all / model.slackShare, model.leastSlackBytes, model.mostSlackBytes);
     if (copies(call.x_dims()) || copies(call.y_dims())) // some engines copy both where one needs it
       bytes += copyBytes(call.x_dims(), call.groups()) + copyBytes(call.y_dims(), call.groups());
     if (call.kind() == plan::ConvolutionCall::WEIGHT_GRADIENT) {
       const int64_t pixels = elementsOf(call.y_dims()) / call.y_dims(1);
-      const int64_t parts = std::clamp<int64_t>(pixels / model.partPixels, 1, model.mostPixelParts);
+      const int64_t partPixels = isDepthwise() ? model.depthwisePartPixels : model.partPixels;
+      const int64_t parts = std::clamp<int64_t>(pixels / partPixels, 1, model.mostPixelParts);
       bytes += std::min(uint64_t(weights) * sizeof(float) * uint64_t(parts), model.mostWorkspaceBytes);
     }
     return roundUp(bytes, plan::kLibraryWorkspaceAlignment);

@@ -37,10 +37,10 @@ struct CudaModel {
   /// and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
   int64_t partLength = 512, mostParts = 16;
   uint64_t mostWorkspaceBytes = uint64_t(32) << 20;
-  /// What cuDNN may take beside copies of operands: sums of a weight's gradient, one for each part of so many pixels,
-  /// at most so many, and a little for each call.
-  int64_t partPixels = 1024, mostPixelParts = 256;
-  uint64_t convolutionSlackBytes = uint64_t(64) << 10;
+  /// What cuDNN may take beside copies of operands: sums of a weight's gradient, one for each part of so many pixels, at
+  /// most so many; and a share of the operands' bytes, between two bounds.
+  int64_t partPixels = 1024, depthwisePartPixels = 32, mostPixelParts = 512;
+  uint64_t slackShare = 8, leastSlackBytes = uint64_t(64) << 10, mostSlackBytes = uint64_t(1) << 20;
   /// A nominal card that recomputation and order are weighed by: the bandwidth of an H100 and what generated kernels
   /// reach of its arithmetic. All rates are the same for every architecture, so that plans differ in code alone.
   CostModel nominal{.callFlopsPerNs = 60000, .kernelFlopsPerNs = 10000, .bytesPerNs = 2500, .launchNs = 2000};

@@ -83,6 +83,7 @@ enum cudnnBackendDescriptorType_t : int {
   CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR = 15,
   CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR = 16,
   CUDNN_BACKEND_TENSOR_DESCRIPTOR = 17,
+  CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR = 38, ///< of a card that need not be there; 9.8 and later
 };
 
 /// The type of an attribute's elements.
@@ -98,6 +99,7 @@ enum cudnnBackendAttributeType_t : int {
   CUDNN_TYPE_NUMERICAL_NOTE = 11,
   CUDNN_TYPE_BACKEND_DESCRIPTOR = 15,
   CUDNN_TYPE_BEHAVIOR_NOTE = 19,
+  CUDNN_TYPE_CHAR = 24,
 };
 
 /// Each with the type of its elements, and how many there are.
@@ -112,7 +114,8 @@ enum cudnnBackendAttributeName_t : int {
 
   CUDNN_ATTR_ENGINEHEUR_MODE = 200,            ///< HEUR_MODE
   CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH = 201, ///< BACKEND_DESCRIPTOR
-  CUDNN_ATTR_ENGINEHEUR_RESULTS = 202, ///< BACKEND_DESCRIPTOR, read only: into configurations that the caller made
+  CUDNN_ATTR_ENGINEHEUR_RESULTS = 202,    ///< BACKEND_DESCRIPTOR, read only: into configurations that the caller made
+  CUDNN_ATTR_ENGINEHEUR_DEVICEPROP = 204, ///< BACKEND_DESCRIPTOR
 
   CUDNN_ATTR_ENGINECFG_ENGINE = 300,       ///< BACKEND_DESCRIPTOR
   CUDNN_ATTR_ENGINECFG_KNOB_CHOICES = 302, ///< BACKEND_DESCRIPTOR, any number
@@ -120,6 +123,7 @@ enum cudnnBackendAttributeName_t : int {
   CUDNN_ATTR_EXECUTION_PLAN_HANDLE = 400,         ///< HANDLE
   CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG = 401,  ///< BACKEND_DESCRIPTOR
   CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE = 402, ///< INT64, read only
+  CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP = 407,     ///< BACKEND_DESCRIPTOR, instead of a handle
 
   CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE = 600,  ///< KNOB_TYPE
   CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE = 601, ///< INT64
@@ -160,6 +164,8 @@ enum cudnnBackendAttributeName_t : int {
   CUDNN_ATTR_ENGINE_GLOBAL_INDEX = 1301,    ///< INT64
   CUDNN_ATTR_ENGINE_NUMERICAL_NOTE = 1303,  ///< NUMERICAL_NOTE, read only, any number
   CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE = 1305,   ///< BEHAVIOR_NOTE, likewise
+
+  CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION = 2702, ///< CHAR
 };
 
 // clang-format off

@@ -207,3 +207,11 @@ TCC_ENTRY cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, un
   };
   return d.enqueue(stream, std::move(task), "cuLaunchKernel");
 }
+
+// cuDNN's own libraries link these: with them, its heuristics can be asked on a machine without a driver. Nobody calls them.
+#define TCC_NEVER_CALLED(symbol)                                                                                       \
+  extern "C" __attribute__((visibility("default"))) CUresult symbol() { return CUDA_ERROR_NOT_SUPPORTED; }
+TCC_NEVER_CALLED(cuModuleLoadData)
+TCC_NEVER_CALLED(cuTensorMapEncodeIm2col)
+TCC_NEVER_CALLED(cuTensorMapEncodeTiled)
+#undef TCC_NEVER_CALLED

@@ -59,7 +59,7 @@ std::string describe(Program &p, Convolution &convolution, const Engine &engine,
   if (!plan)
     return text + ",\"plan\":false}";
   text += ",\"workspace\":" + std::to_string(workspace);
-  if (workspace > kMostWorkspace)
+  if (workspace > kMostWorkspace || convolution.card)
     return text + "}";
   convolution.reserve(workspace);
   const double milliseconds = millisecondsOf(convolution, plan, p.stream, runs);
@@ -89,9 +89,19 @@ std::string describe(Program &p, Convolution &convolution, const Engine &engine,
 }
 } // namespace
 
-bool printEngines(Program &p) {
+bool printEngines(Program &p, const std::string &architecture) {
   char name[256] = "";
-  cu.deviceGetName(name, sizeof name, 0);
+  cudnnBackendDescriptor_t card = nullptr;
+  if (architecture.empty()) {
+    cu.deviceGetName(name, sizeof name, 0);
+  } else {
+    card = describeCard(architecture);
+    if (!card) {
+      std::fprintf(stderr, "probes: cuDNN %zu describes no card of %s\n", dnn.getVersion(), architecture.c_str());
+      return false;
+    }
+    std::snprintf(name, sizeof name, "none: properties of %s", architecture.c_str());
+  }
   const bool emulated = std::strncmp(name, "Emulated", 8) == 0;
   std::vector<ConvolutionShape> shapes(6);
   auto give = [&](size_t i, const char *title, int64_t batch, int64_t channels, int64_t size, int64_t features,
@@ -131,8 +141,9 @@ bool printEngines(Program &p) {
           shape.type = type.type;
           shape.channelsLast = last;
           shape.direction = direction;
-          Convolution convolution(p, shape);
-          convolution.fill(false);
+          Convolution convolution(p, shape, card);
+          if (!card)
+            convolution.fill(false);
           const std::vector<Engine> listed = convolution.engines(CUDNN_HEUR_MODE_A);
           std::string order;
           for (size_t i = 0; i < listed.size() && i < 12; ++i)
@@ -153,7 +164,8 @@ bool printEngines(Program &p) {
             good = false;
           }
           std::fflush(stdout);
-          convolution.release();
+          if (!card)
+            convolution.release();
         }
   return good;
 }

@@ -68,9 +68,42 @@ bool Engine::allowed(cudnnDataType_t type, bool tf32) const {
                      [](int64_t note) { return note == CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API; });
 }
 
-Convolution::Convolution(Program &program, const ConvolutionShape &shape) : shape(shape), p(program) {
+cudnnBackendDescriptor_t describeCard(const std::string &architecture) {
+  struct Card {
+    const char *architecture;
+    int capability, processors, sharedBytes, threads;
+  };
+  static constexpr Card kCards[] = {{"sm_80", 800, 108, 166912, 2048},   {"sm_86", 860, 82, 101376, 1536},
+                                    {"sm_89", 890, 128, 101376, 1536},   {"sm_90", 900, 132, 232448, 2048},
+                                    {"sm_100", 1000, 148, 232448, 2048}, {"sm_120", 1200, 170, 101376, 1536}};
+  for (const Card &card : kCards) {
+    if (architecture != card.architecture)
+      continue;
+    const std::string text =
+        "{\"deviceVer\":" + std::to_string(card.capability) +
+        ",\"multiProcessorCount\":" + std::to_string(card.processors) +
+        ",\"maxSharedMemoryPerBlockOptin\":" + std::to_string(card.sharedBytes) +
+        ",\"maxThreadsPerSM\":" + std::to_string(card.threads) +
+        R"(,"driverVer":13000,"cudaDeviceId":0,"totalGlobalMem":85014347776,"maxGridSize":[2147483647,65535,65535],)"
+        R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"smCountOrigin":0,"warpSize":32,)"
+        R"("maxSharedMemoryPerBlock":49152,"oversizedSharedMemoryPerBlock":0,"reservedSharedMemoryPerBlock":1024,)"
+        R"("maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"pciDeviceId":0,"isTccDriver":0,)"
+        R"("supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":2619000,"memoryBusWidth":5120,)"
+        R"("l2CacheSize":52428800,"deviceName":"a card"})";
+    cudnnBackendDescriptor_t made = nullptr;
+    if (dnn.descriptorCreate(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made) != CUDNN_STATUS_SUCCESS)
+      return nullptr;
+    set(made, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+        std::vector<char>(text.c_str(), text.c_str() + text.size() + 1));
+    return dnn.finalize(made) == CUDNN_STATUS_SUCCESS ? made : nullptr;
+  }
+  return nullptr;
+}
+
+Convolution::Convolution(Program &program, const ConvolutionShape &shape, cudnnBackendDescriptor_t card)
+    : shape(shape), card(card), p(program) {
   static cudnnHandle_t common = nullptr;
-  if (!common)
+  if (!common && !card)
     EXPECT(dnn.create(&common) == CUDNN_STATUS_SUCCESS);
   handle = common;
   cudnnBackendDescriptor_t tensors[3];
@@ -87,7 +120,8 @@ Convolution::Convolution(Program &program, const ConvolutionShape &shape) : shap
     setSizes(tensors[i], CUDNN_ATTR_TENSOR_UNIQUE_ID, {i + 1});
     setSizes(tensors[i], CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16});
     EXPECT(dnn.finalize(tensors[i]) == CUDNN_STATUS_SUCCESS);
-    EXPECT(cu.memAlloc(&memory[i], size_t(shape.bytes(size))) == CUDA_SUCCESS);
+    if (!card)
+      EXPECT(cu.memAlloc(&memory[i], size_t(shape.bytes(size))) == CUDA_SUCCESS);
   }
   auto window = descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   setSizes(window, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2});
@@ -122,7 +156,8 @@ Convolution::Convolution(Program &program, const ConvolutionShape &shape) : shap
   set(operation, names.beta, CUDNN_TYPE_FLOAT, std::vector{0.0F});
   EXPECT(dnn.finalize(operation) == CUDNN_STATUS_SUCCESS);
   graph = descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
+  if (!card)
+    set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
   setChild(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
   EXPECT(dnn.finalize(graph) == CUDNN_STATUS_SUCCESS);
 }
@@ -131,6 +166,8 @@ std::vector<Engine> Convolution::engines(cudnnBackendHeurMode_t mode) {
   auto heuristics = descriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   setChild(heuristics, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   set(heuristics, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, std::vector{mode});
+  if (card)
+    setChild(heuristics, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, card);
   if (dnn.finalize(heuristics) != CUDNN_STATUS_SUCCESS)
     return {};
   int64_t count = 0;
@@ -204,7 +241,10 @@ cudnnBackendDescriptor_t Convolution::configurationOf(const Engine &engine) {
 
 cudnnBackendDescriptor_t Convolution::plan(cudnnBackendDescriptor_t configuration, int64_t *workspace) {
   auto made = descriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  set(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
+  if (card)
+    setChild(made, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, card);
+  else
+    set(made, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
   setChild(made, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration);
   if (dnn.finalize(made) != CUDNN_STATUS_SUCCESS)
     return nullptr;

@@ -40,7 +40,8 @@ struct Engine {
 /// A convolution with operands in device memory. Descriptors, and the one handle of all, live as long as the process.
 class Convolution {
 public:
-  Convolution(Program &program, const ConvolutionShape &shape);
+  /// With a `card` (see describeCard) nothing can be executed, and no driver is asked.
+  Convolution(Program &program, const ConvolutionShape &shape, cudnnBackendDescriptor_t card = nullptr);
 
   std::vector<Engine> engines(cudnnBackendHeurMode_t mode);
   /// The first of heuristics A, then of the fallback, that our runtime would take and that a plan is made of.
@@ -69,6 +70,7 @@ public:
   }
 
   ConvolutionShape shape;
+  cudnnBackendDescriptor_t card = nullptr;
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t graph = nullptr;
   CUdeviceptr memory[3] = {}, scratch = 0;
@@ -82,8 +84,13 @@ private:
 };
 
 /// Prints, as lines of JSON, what the library's heuristics answer for some shapes, and what the engines that our
-/// runtime would take do: workspace, time, error against f64. False: something failed.
-bool printEngines(Program &program);
+/// runtime would take do: workspace, time, error against f64. With an architecture ("sm_90") the same of a card that is
+/// not there, without time and error. False: something failed.
+bool printEngines(Program &program, const std::string &architecture = "");
+
+/// Device properties of a usual card of an architecture, as the library's JSON has them. Null: an unknown one, or a
+/// library older than 9.8.
+cudnnBackendDescriptor_t describeCard(const std::string &architecture);
 
 } // namespace tcc::probes
 

@@ -1,7 +1,8 @@
-//===- Main.cpp - probes [NAME...] | --list | --engines ------------------===//
+//===- Main.cpp - probes [NAME...] | --list | --engines [ARCH] -----------===//
 //
 // Runs each probe in a process of its own, since a fault ends a context for good. Exit status 1 if any failed.
-// --engines prints what cuDNN's heuristics list for some convolutions, and what the engines that our runtime takes do.
+// --engines prints what cuDNN's heuristics list for some convolutions, and what the engines that our runtime takes do; with an
+// architecture ("sm_90") what they list for a card of it, which need not be there.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/DnnProbe.h"
@@ -82,11 +83,12 @@ int runOne(const Probe &probe) {
   return failures ? 1 : 0;
 }
 
-int runEngines() {
-  openDriver();
+int runEngines(const std::string &architecture) {
+  if (architecture.empty())
+    openDriver();
   openDnn();
-  Program program(true);
-  const bool good = printEngines(program);
+  Program program(architecture.empty());
+  const bool good = printEngines(program, architecture);
   std::fflush(nullptr);
   return good && !failures ? 0 : 1;
 }
@@ -179,8 +181,8 @@ int main(int count, char **arguments) {
       std::printf("%-40s %s\n", probe.name, probe.section);
     return 0;
   }
-  if (wanted == std::vector<std::string>{"--engines"})
-    return runEngines();
+  if (!wanted.empty() && wanted[0] == "--engines" && wanted.size() <= 2)
+    return runEngines(wanted.size() == 2 ? wanted[1] : "");
   int passed = 0, failed = 0;
   for (const Probe &probe : probes()) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), probe.name) == wanted.end())
