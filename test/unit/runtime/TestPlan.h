@@ -180,6 +180,28 @@ inline void expectProblem(const plan::Plan &plan, std::initializer_list<std::str
   ADD_FAILURE() << "no message says '" << *texts.begin() << "' …; there are:\n" << all;
 }
 
+/// Instruction 3 replaced by a convolution z[1,2,8,8] = t[1,1,8,8] * w[2,1,3,3].
+inline plan::ConvolutionCall &makeConvolution(plan::Plan &plan) {
+  plan::Instruction &call = *plan.mutable_entries(0)->mutable_instructions(3);
+  plan::ConvolutionCall &conv = *call.mutable_convolution();
+  conv.set_dtype(plan::F32);
+  for (int64_t d : {1, 1, 8, 8})
+    conv.add_x_dims(d);
+  for (int64_t d : {2, 1, 3, 3})
+    conv.add_w_dims(d);
+  for (int64_t d : {1, 2, 8, 8})
+    conv.add_y_dims(d);
+  for (int i = 0; i < 2; ++i) {
+    conv.add_strides(1);
+    conv.add_dilations(1);
+    conv.add_pads_begin(1);
+    conv.add_pads_end(1);
+  }
+  conv.set_groups(1);
+  conv.set_tile_batch(1);
+  return conv;
+}
+
 } // namespace tcc::test
 
 #endif // TCC_TEST_UNIT_RUNTIME_TESTPLAN_H

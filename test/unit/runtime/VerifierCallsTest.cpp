@@ -9,27 +9,6 @@ namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
 
-/// Instruction 3 replaced by a convolution z[1,2,8,8] = t[1,1,8,8] * w[2,1,3,3].
-plan::ConvolutionCall &makeConvolution(plan::Plan &plan) {
-  plan::Instruction &call = instruction(plan, 3);
-  plan::ConvolutionCall &conv = *call.mutable_convolution();
-  conv.set_dtype(plan::F32);
-  for (int64_t d : {1, 1, 8, 8})
-    conv.add_x_dims(d);
-  for (int64_t d : {2, 1, 3, 3})
-    conv.add_w_dims(d);
-  for (int64_t d : {1, 2, 8, 8})
-    conv.add_y_dims(d);
-  for (int i = 0; i < 2; ++i) {
-    conv.add_strides(1);
-    conv.add_dilations(1);
-    conv.add_pads_begin(1);
-    conv.add_pads_end(1);
-  }
-  conv.set_groups(1);
-  conv.set_tile_batch(1);
-  return conv;
-}
 } // namespace
 
 TEST(VerifierCalls, OperandOutOfBounds) {

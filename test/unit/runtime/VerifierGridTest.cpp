@@ -133,6 +133,56 @@ TEST(VerifierGrid, AProductOfCublasLt) {
   EXPECT_NE(all.find("a call of cuBLASLt, the plan is for"), std::string::npos) << all;
 }
 
+TEST(VerifierGrid, AConvolutionOfCudnn) {
+  auto problems = [](const plan::Plan &plan) { return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 20), "\n")); };
+  auto planWith = [&](auto &&change) {
+    plan::Plan plan = makeTestPlan();
+    plan::ConvolutionCall &call = makeConvolution(plan);
+    plan.mutable_entries(0)->mutable_buffers(kZ)->mutable_type()->set_dims(0, 4);
+    const plan::Plan cuda = makeCudaPlan();
+    plan.set_target("cuda:sm_90");
+    *plan.mutable_code_objects() = cuda.code_objects();
+    for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions()) {
+      if (instruction.has_kernel()) {
+        instruction.mutable_kernel()->mutable_grid()->set_blocks(2);
+        instruction.mutable_kernel()->mutable_grid()->set_threads(64);
+      } else if (instruction.has_convolution()) {
+        call.set_implementation(plan::ConvolutionCall::CUDNN);
+        call.set_tf32(true);
+        const uint64_t slot = instruction.scratch_slot_bytes(), lost = plan::kLibraryWorkspaceAlignment;
+        call.set_library_scratch_bytes(slot > lost ? slot - lost : 0);
+        instruction.set_tiles(1);
+        plan.mutable_entries(0)->set_transient_bytes(instruction.scratch_offset() + slot);
+        plan::setSpaceBytes(plan, plan::TRANSIENT, instruction.scratch_offset() + slot);
+        change(instruction, call);
+      }
+    }
+    return problems(plan);
+  };
+  EXPECT_EQ(planWith([](auto &, auto &) {}), "");
+  auto finds = [&](auto &&change, const char *words) {
+    EXPECT_NE(planWith(change).find(words), std::string::npos) << words << "\n" << planWith(change);
+  };
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_implementation(plan::ConvolutionCall::OWN); },
+        "a convolution of a CPU's kernels, the plan is for cuda:sm_90");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_dtype(plan::BF16); }, "only cuDNN convolves f32 in TF32");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_dtype(plan::F64); }, "cuDNN makes no F64 of F64");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_dtype(plan::BF16), call.set_result_dtype(plan::F32); },
+        "cuDNN makes no F32 of BF16");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_block_words(8); }, "in one piece");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_form(plan::ConvolutionCall::PLANES); }, "in one piece");
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_x_dims(0, int64_t(1) << 32); }, "is more than cuDNN takes");
+  finds([](plan::Instruction &instruction,
+           plan::ConvolutionCall &call) { call.set_library_scratch_bytes(instruction.scratch_slot_bytes() + 1); },
+        "does not hold an aligned workspace");
+  // On a CPU nobody computes it, or rounds to TF32.
+  plan::Plan cpu = makeTestPlan();
+  makeConvolution(cpu).set_tf32(true);
+  EXPECT_NE(problems(cpu).find("only cuDNN convolves f32 in TF32"), std::string::npos);
+  cpu.mutable_entries(0)->mutable_instructions(3)->mutable_convolution()->set_implementation(plan::ConvolutionCall::CUDNN);
+  EXPECT_NE(problems(cpu).find("a convolution of cuDNN, the plan is for"), std::string::npos) << problems(cpu);
+}
+
 TEST(VerifierGrid, APlanForACard) {
   plan::Plan plan = makeCudaPlan();
   EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
