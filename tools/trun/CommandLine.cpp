@@ -95,7 +95,7 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
                  "use if samples are decoded or transformed")
       ->check(CLI::Range(int64_t(0), int64_t(1024)));
   app.add_flag("--tune", options.session.tune,
-               "device cuda: time the library's algorithms for each product, take the fastest, and record them in the run");
+               "device cuda: time the libraries' algorithms for each product and convolution, take the fastest, and record them in the run");
   app.add_option("--nproc", raw.processes, "number of processes; only 1 is supported");
   addSettings(app, options);
   addDevice(app, options, raw);

@@ -117,12 +117,12 @@ bool printEngines(Program &p, const std::string &architecture) {
     s.strides[0] = s.strides[1] = stride;
     s.before[0] = s.before[1] = s.after[0] = s.after[1] = taps / 2;
   };
-  give(0, "3x3 64->64 at 56", 16, 64, 56, 64, 3, 1, 1);
-  give(1, "1x1 256->64 at 56", 16, 256, 56, 64, 1, 1, 1);
-  give(2, "3x3 512->512 at 7", 16, 512, 7, 512, 3, 1, 1);
-  give(3, "7x7 stride 2 3->64 at 224", 16, 3, 224, 64, 7, 2, 1);
-  give(4, "3x3 depthwise 144 at 28", 16, 144, 28, 144, 3, 1, 144);
-  give(5, "3x3 stride 2 128->256 at 28", 16, 128, 28, 256, 3, 2, 1);
+  give(0, "3x3 64->64 at 56", 8, 64, 56, 64, 3, 1, 1);
+  give(1, "1x1 256->64 at 56", 8, 256, 56, 64, 1, 1, 1);
+  give(2, "3x3 512->512 at 7", 8, 512, 7, 512, 3, 1, 1);
+  give(3, "7x7 stride 2 3->64 at 224", 8, 3, 224, 64, 7, 2, 1);
+  give(4, "3x3 depthwise 144 at 28", 8, 144, 28, 144, 3, 1, 144);
+  give(5, "3x3 stride 2 128->256 at 28", 8, 128, 28, 256, 3, 2, 1);
   std::printf("{\"cudnn\":%zu,\"device\":\"%s\"}\n", dnn.getVersion(), name);
   struct Type {
     const char *name;
@@ -155,14 +155,17 @@ bool printEngines(Program &p, const std::string &architecture) {
                       shape.name, kDirections[int(direction)], type.name, last ? "true" : "false", listed.size(),
                       order.c_str());
           const int runs = emulated ? 1 : 6;
-          if (!listed.empty() && !emulated)
+          const std::optional<Engine> taken = convolution.first(type.tf32);
+          const bool same =
+              taken && !listed.empty() && taken->index == listed.front().index && taken->knobs == listed.front().knobs;
+          if (!listed.empty() && !emulated && !same)
             std::printf(",\"first\":%s", describe(p, convolution, listed.front(), runs, good).c_str());
-          if (std::optional<Engine> taken = convolution.first(type.tf32))
-            std::printf(",\"taken\":%s}\n", describe(p, convolution, *taken, runs, good).c_str());
-          else {
+          if (taken)
+            std::printf(",\"taken_is_first\":%s,\"taken\":%s}\n", same ? "true" : "false",
+                        describe(p, convolution, *taken, runs, good).c_str());
+          else
             std::printf(",\"taken\":null}\n");
-            good = false;
-          }
+          good = good && taken;
           std::fflush(stdout);
           if (!card)
             convolution.release();
