@@ -173,6 +173,12 @@ private:
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
         Type products = loops.getProductType(target.capabilities().multipliesBf16 && (!target.code().warps() || loops.getWarpTileCount()));
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
+      } else if (target.code().warps()) {
+        // What the target's library does not compute: the report says so.
+        fused->walk([&](train::LibraryCall generated) {
+          if (!isa<train::MatMulOp>(generated.getOperation()))
+            instruction.mutable_kernel()->set_loops(generated->getName().stripDialect().str());
+        });
       }
     } else if (auto call = op->getAttrOfType<train::CallAttr>(names::kCall)) {
       Expected<plan::Instruction> descriptor = target::parseCall(call.getDescriptor().str());

@@ -152,6 +152,8 @@ class Convolutions(EndToEnd):
                         "it adds in no fixed order.*compiler.convolutions=kernels"], "trun", plan, *words, env=stand_in(engines=0))
         # The way out of both.
         plan = self.network("small-cnn", "--set", "compiler.convolutions=kernels", plan="kernels.tplan")
+        floor = {kernel["loops"]: kernel["count"] for kernel in self.report(plan)["card"]["floor"]}
+        self.assertLessEqual({"conv", "conv_input_grad", "conv_weight_grad"}, set(floor), "the report says what is slow")
         self.assertFalse(any("cuDNN" in name for name in self.names(plan)))
         self.succeed("trun", plan, *words, "--out", "kernels", env=without | {"TCC_EMULATION_MODE": "fast"})
 

@@ -63,7 +63,7 @@ std::optional<Estimate> estimate(const Report &report) {
   const plan::DType products = plan.precision() == "bf16" ? plan::BF16 : plan.precision() == "f16" ? plan::F16 : plan::F32;
   const double tensorRate =
       plan.precision() == "tf32" ? result.card->tf32 : target::cuda::productRate(*result.card, products);
-  std::set<std::string> single; // kernels of which a thread takes a tile
+  std::set<std::string> single; // kernels of which a thread takes a tile; of generated convolutions it takes an element
   for (const plan::CodeObject &code : plan.code_objects())
     for (const plan::KernelSignature &kernel : code.kernels())
       if (kernel.tile_threads() == 1)
@@ -89,7 +89,7 @@ std::optional<Estimate> estimate(const Report &report) {
         result.seconds += double(calls) * std::max(bytes, flops);
         result.tensorSeconds += double(calls) * std::max(bytes, tensor);
         result.memorySeconds += bytes >= flops ? double(calls) * bytes : 0;
-        if (!single.contains(instruction.kernel().symbol()))
+        if (!single.contains(instruction.kernel().symbol()) && !instruction.kernel().loops().starts_with("conv"))
           continue;
         auto [at, fresh] = index.try_emplace(instruction.kernel().symbol(), result.floor.size());
         if (fresh)
@@ -141,7 +141,7 @@ std::string cardText(const Report &report) {
       1e3 * found->tensorSeconds, found->card->source);
   if (found->floor.empty())
     return text;
-  text += "  kernels on the floor, one thread a tile: correct, and slow\n";
+  text += "  kernels on the floor, one thread a tile, or an element of a convolution: correct, and slow\n";
   Table rows("><<<", {"calls", "loops", "kernel", "node"});
   for (size_t i = 0; i < std::min(found->floor.size(), kFloorShown); ++i) {
     const FloorKernel &kernel = found->floor[i];
