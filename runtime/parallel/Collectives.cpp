@@ -1,0 +1,289 @@
+//===- Collectives.cpp - collectives over links --------------------------===//
+#include "runtime/parallel/Collectives.h"
+#include "runtime/parallel/Sums.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+enum class Kind : uint32_t { AllReduce, ReduceScatter, AllGather, Broadcast, Barrier, Texts, Bits };
+constexpr const char *kNames[] = {"an all-reduce", "a reduce-scatter",     "an all-gather", "a broadcast",
+                                  "a barrier",     "an exchange of texts", "an agreement"};
+
+/// Begins each message of a collective.
+struct Header {
+  uint64_t number;
+  uint32_t kind;
+  uint32_t dtype;
+  uint64_t bytes;
+  bool operator==(const Header &) const = default;
+};
+
+std::string textOf(const Header &header) {
+  if (header.kind >= std::size(kNames))
+    return "something unknown";
+  return fmt::format("{} of {} bytes, its call {}", kNames[header.kind], header.bytes, header.number);
+}
+
+/// Bytes [begin, end) of the pieces, one behind the other.
+std::vector<Piece> cut(std::span<const Piece> pieces, uint64_t begin, uint64_t end) {
+  std::vector<Piece> parts;
+  uint64_t at = 0;
+  for (const Piece &piece : pieces) {
+    const uint64_t from = std::max(begin, at), to = std::min(end, at + piece.bytes);
+    if (from < to)
+      parts.push_back({piece.data + (from - at), to - from});
+    at += piece.bytes;
+  }
+  return parts;
+}
+
+uint64_t bytesOf(std::span<const Piece> pieces) {
+  uint64_t bytes = 0;
+  for (const Piece &piece : pieces)
+    bytes += piece.bytes;
+  return bytes;
+}
+
+class LinkedCommunicator final : public Communicator {
+public:
+  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes)
+      : links(std::move(given)), block(std::max<uint64_t>(blockBytes / 64 * 64, 64)) {
+    heard.resize(size());
+  }
+
+  uint32_t rank() const override { return links->rank(); }
+  uint32_t size() const override { return links->size(); }
+  std::string describe(uint32_t other) const override { return links->describe(other); }
+  void abort(const std::string &text) override { links->abort(text); }
+  std::optional<std::string> failure() override { return links->failure(); }
+  void setStep(uint64_t step) override { links->setStep(step); }
+  void onSlow(std::function<void(const std::string &)> hearer) override { links->onSlow(std::move(hearer)); }
+  CollectiveCounts counts() const override { return counted; }
+
+  Status allReduce(std::span<const Piece> pieces, plan::DType dtype) override {
+    Scope scope(*this);
+    const uint64_t width = plan::dtypeBytes(dtype), bytes = bytesOf(pieces);
+    if (!canSum(dtype) || bytes % width != 0)
+      return error("internal error: an all-reduce of {} bytes of {}", bytes, plan::dtypeName(dtype));
+    begin(Kind::AllReduce, dtype, bytes);
+    if (size() == 1)
+      return Status();
+    // At least one round, so that ranks meet even where there is nothing to add.
+    uint64_t at = 0;
+    do {
+      const uint64_t size = std::min(bytes - at, block * this->size());
+      if (Status status = reduceBlock(pieces, at, size, dtype, /*gather=*/true); !status.ok())
+        return status;
+      at += size;
+    } while (at < bytes);
+    return Status();
+  }
+
+  Status reduceScatter(Piece whole, plan::DType dtype) override {
+    Scope scope(*this);
+    const uint64_t width = plan::dtypeBytes(dtype);
+    if (!canSum(dtype) || whole.bytes % (width * size()) != 0)
+      return error("internal error: a reduce-scatter of {} bytes of {}", whole.bytes, plan::dtypeName(dtype));
+    begin(Kind::ReduceScatter, dtype, whole.bytes);
+    const uint64_t part = whole.bytes / size();
+    uint64_t at = 0;
+    do {
+      // A slice of every rank's part, side by side.
+      const uint64_t slice = std::min(block, part - at);
+      std::vector<Piece> slices;
+      for (uint32_t r = 0; r < size(); ++r)
+        slices.push_back({whole.data + r * part + at, slice});
+      if (Status status = reduceBlock(slices, 0, slice * size(), dtype, /*gather=*/false); !status.ok())
+        return status;
+      at += slice;
+    } while (at < part);
+    return Status();
+  }
+
+  Status allGather(Piece whole) override {
+    Scope scope(*this);
+    if (whole.bytes % size() != 0)
+      return error("internal error: an all-gather of {} bytes over {} ranks", whole.bytes, size());
+    begin(Kind::AllGather, plan::DTYPE_NONE, whole.bytes);
+    const uint64_t part = whole.bytes / size();
+    return exchange(
+        [&](uint32_t) {
+          return std::vector<Piece>{{whole.data + rank() * part, part}};
+        },
+        [&](uint32_t peer) {
+          return std::vector<Piece>{{whole.data + peer * part, part}};
+        });
+  }
+
+  Status broadcast(std::span<const Piece> pieces, uint32_t root) override {
+    Scope scope(*this);
+    begin(Kind::Broadcast, plan::DTYPE_NONE, bytesOf(pieces));
+    const std::vector<Piece> all(pieces.begin(), pieces.end()), none;
+    return exchange([&](uint32_t) { return rank() == root ? all : none; },
+                    [&](uint32_t peer) { return peer == root ? all : none; });
+  }
+
+  Status barrier() override {
+    Scope scope(*this);
+    begin(Kind::Barrier, plan::DTYPE_NONE, 0);
+    const std::vector<Piece> none;
+    return exchange([&](uint32_t) { return none; }, [&](uint32_t) { return none; });
+  }
+
+  Expected<std::vector<std::string>> gatherTexts(const std::string &own) override {
+    Scope scope(*this);
+    std::vector<uint64_t> lengths(size(), 0);
+    lengths[rank()] = own.size();
+    auto pieceOf = [](uint64_t &word) {
+      return std::vector<Piece>{{reinterpret_cast<std::byte *>(&word), sizeof(uint64_t)}};
+    };
+    begin(Kind::Texts, plan::DTYPE_NONE, 0);
+    if (Status status = exchange([&](uint32_t) { return pieceOf(lengths[rank()]); },
+                                 [&](uint32_t peer) { return pieceOf(lengths[peer]); });
+        !status.ok())
+      return status;
+    constexpr uint64_t kMostText = uint64_t(1) << 24;
+    std::vector<std::string> texts(size());
+    for (uint32_t r = 0; r < size(); ++r) {
+      if (lengths[r] > kMostText)
+        return error("{} sent a text of {} bytes, more than {}", describe(r), lengths[r], kMostText);
+      texts[r] = r == rank() ? own : std::string(lengths[r], '\0');
+    }
+    auto textPiece = [&](uint32_t r) {
+      return std::vector<Piece>{{reinterpret_cast<std::byte *>(texts[r].data()), texts[r].size()}};
+    };
+    begin(Kind::Texts, plan::DTYPE_NONE, 1);
+    Status status = exchange([&](uint32_t) { return textPiece(rank()); }, textPiece);
+    return status.ok() ? Expected<std::vector<std::string>>(std::move(texts)) : status;
+  }
+
+  Expected<uint64_t> anyOf(uint64_t bits) override {
+    Scope scope(*this);
+    begin(Kind::Bits, plan::DTYPE_NONE, sizeof(uint64_t));
+    words.assign(size(), 0);
+    words[rank()] = bits;
+    auto wordOf = [&](uint32_t r) {
+      return std::vector<Piece>{{reinterpret_cast<std::byte *>(&words[r]), sizeof(uint64_t)}};
+    };
+    if (Status status = exchange([&](uint32_t) { return wordOf(rank()); }, wordOf); !status.ok())
+      return status;
+    for (uint64_t word : words)
+      bits |= word;
+    return bits;
+  }
+
+private:
+  /// Counts the time of a call.
+  struct Scope {
+    explicit Scope(LinkedCommunicator &own) : own(own) {}
+    ~Scope() { own.counted.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); }
+    LinkedCommunicator &own;
+    std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+  };
+
+  void begin(Kind kind, plan::DType dtype, uint64_t bytes) {
+    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes};
+    introduced = false;
+  }
+
+  /// Sends `sent(peer)` to every peer and receives `received(peer)` from each; the first exchange of a collective
+  /// begins with its header.
+  template <typename Sent, typename Received> Status exchange(Sent &&sent, Received &&received) {
+    const Piece own{reinterpret_cast<std::byte *>(&current), sizeof(Header)};
+    std::vector<Transfer> transfers;
+    for (uint32_t peer = 0; peer < size(); ++peer) {
+      if (peer == rank())
+        continue;
+      Transfer out{peer, true, {}}, in{peer, false, {}};
+      if (!introduced) {
+        out.parts.push_back(own);
+        in.parts.push_back({reinterpret_cast<std::byte *>(&heard[peer]), sizeof(Header)});
+      }
+      for (auto [transfer, parts] : {std::pair(&out, sent(peer)), std::pair(&in, received(peer))})
+        transfer->parts.insert(transfer->parts.end(), parts.begin(), parts.end());
+      counted.sentBytes += bytesOf(out.parts);
+      counted.receivedBytes += bytesOf(in.parts);
+      transfers.push_back(std::move(out));
+      transfers.push_back(std::move(in));
+    }
+    // Where ranks disagree, no more than the headers are known to come.
+    if (!introduced) {
+      std::vector<Transfer> first = transfers;
+      for (Transfer &transfer : first)
+        transfer.parts.resize(1);
+      for (Transfer &transfer : transfers)
+        transfer.parts.erase(transfer.parts.begin());
+      if (Status status = links->exchange(first); !status.ok())
+        return status;
+      introduced = true;
+      if (Status status = compareHeaders(); !status.ok())
+        return status;
+    }
+    std::erase_if(transfers, [](const Transfer &transfer) { return bytesOf(transfer.parts) == 0; });
+    return transfers.empty() ? Status() : links->exchange(transfers);
+  }
+
+  Status compareHeaders() {
+    for (uint32_t peer = 0; peer < size(); ++peer)
+      if (peer != rank() && heard[peer] != current) {
+        std::string text = fmt::format("the ranks call different collectives: {} does {}, {} does {}", describe(rank()),
+                                       textOf(current), describe(peer), textOf(heard[peer]));
+        links->abort(text);
+        return Status(text);
+      }
+    return Status();
+  }
+
+  /// Bytes [at, at + size) of the pieces: every rank adds its part, and with `gather` all get all parts.
+  Status reduceBlock(std::span<const Piece> pieces, uint64_t at, uint64_t size, plan::DType dtype, bool gather) {
+    const uint64_t width = plan::dtypeBytes(dtype), elements = size / width, ranks = this->size();
+    auto partOf = [&](uint64_t r) {
+      const uint64_t begin = elements * r / ranks * width, end = elements * (r + 1) / ranks * width;
+      return cut(pieces, at + begin, at + end);
+    };
+    const std::vector<Piece> own = partOf(rank());
+    const uint64_t bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
+    if (staging.size() < stride * ranks)
+      staging.resize(stride * ranks);
+    std::vector<std::byte *> parts;
+    for (uint64_t r = 0; r < ranks; ++r)
+      parts.push_back(staging.data() + r * stride);
+    auto copy = [&](bool back) {
+      std::byte *place = parts[back ? 0 : rank()];
+      for (const Piece &piece : own) {
+        std::memcpy(back ? piece.data : place, back ? place : piece.data, piece.bytes);
+        place += piece.bytes;
+      }
+    };
+    if (Status status = exchange(partOf,
+                                 [&](uint32_t peer) {
+                                   return std::vector<Piece>{{parts[peer], bytes}};
+                                 });
+        !status.ok())
+      return status;
+    copy(/*back=*/false);
+    sumParts(parts, dtype, bytes / width);
+    copy(/*back=*/true);
+    return gather ? exchange([&](uint32_t) { return own; }, partOf) : Status();
+  }
+
+  std::unique_ptr<Links> links;
+  const uint64_t block;
+  Header current{};
+  bool introduced = false; ///< the current collective's header has been sent
+  std::vector<Header> heard;
+  std::vector<uint64_t> words;
+  std::vector<std::byte> staging;
+  CollectiveCounts counted;
+};
+} // namespace
+
+std::unique_ptr<Communicator> tcc::runtime::makeCommunicator(std::unique_ptr<Links> links, uint64_t blockBytes) {
+  return std::make_unique<LinkedCommunicator>(std::move(links), blockBytes);
+}

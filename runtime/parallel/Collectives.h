@@ -1,0 +1,24 @@
+//===- Collectives.h - collectives over links ----------------------------===//
+//
+// All-reduce is a reduce-scatter and an all-gather of blocks: rank r owns the r-th part of each block, receives that
+// part from every other rank, adds them in the order of the ranks, and sends the sum to all. Each rank sends and
+// receives 2·(n − 1)/n of the bytes. The sum of an element does not depend on the block it is in.
+//
+// Every message begins with its number, kind and size: ranks that call different collectives find out at once.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PARALLEL_COLLECTIVES_H
+#define TCC_RUNTIME_PARALLEL_COLLECTIVES_H
+
+#include "runtime/parallel/Links.h"
+
+#include <memory>
+
+namespace tcc::runtime {
+
+/// `blockBytes`: of a rank's part of a block; a rank's memory for sums is size() times that.
+std::unique_ptr<Communicator> makeCommunicator(std::unique_ptr<Links> links, uint64_t blockBytes = uint64_t(1) << 20);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_PARALLEL_COLLECTIVES_H

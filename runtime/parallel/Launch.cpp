@@ -1,0 +1,255 @@
+//===- Launch.cpp - how the processes of a job come to be ----------------===//
+#include "runtime/parallel/Launch.h"
+#include "runtime/plan/PlanFile.h"
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// How long ranks have to end by themselves after one has failed; rank 0 may be writing a checkpoint.
+constexpr double kGraceSeconds = 3, kFirstGraceSeconds = 60;
+
+Status readNumber(const char *name, uint64_t most, uint64_t &value) {
+  const char *text = std::getenv(name);
+  if (!text)
+    return error(
+        "{} is not set, but RANK and WORLD_SIZE are; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or start "
+        "with --nproc",
+        name);
+  const char *end = text + std::strlen(text);
+  auto [last, problem] = std::from_chars(text, end, value);
+  if (problem != std::errc() || last != end || value > most)
+    return error("{}={}: expected a number up to {}", name, text, most);
+  return Status();
+}
+
+std::vector<int> usableList() {
+  std::vector<int> list;
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0)
+    for (int i = 0; i < CPU_SETSIZE; ++i)
+      if (CPU_ISSET(i, &set))
+        list.push_back(i);
+  return list;
+}
+
+struct Child {
+  pid_t process = 0;
+  bool running = false;
+  int status = 0;
+};
+
+/// 'R', 'S', 'T' …: the state of a process; 0: it is gone.
+char stateOf(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  std::getline(file, text);
+  const size_t name = text.rfind(')'); // the name may hold anything
+  return name != std::string::npos && name + 2 < text.size() ? text[name + 2] : '\0';
+}
+
+/// The process that the ranks came from, while they run.
+class Supervisor {
+public:
+  explicit Supervisor(std::vector<Child> started) : ranks(std::move(started)) {}
+
+  Started run(const sigset_t &signals) {
+    while (anyRuns()) {
+      const timespec wait{0, 200'000'000};
+      siginfo_t info;
+      const int number = ::sigtimedwait(&signals, &info, &wait);
+      if (number > 0 && number != SIGCHLD)
+        for (const Child &child : ranks)
+          if (child.running)
+            ::kill(child.process, number);
+      reap();
+      if (ending)
+        endRest();
+    }
+    Started result;
+    for (const Child &child : ranks) {
+      const int code = WIFEXITED(child.status) ? WEXITSTATUS(child.status) : kExitFault;
+      if (result.exitCode == 0)
+        result.exitCode = code;
+    }
+    result.problem = problem;
+    return result;
+  }
+
+private:
+  bool anyRuns() const {
+    for (const Child &child : ranks)
+      if (child.running)
+        return true;
+    return false;
+  }
+
+  void reap() {
+    int status = 0;
+    for (pid_t process; (process = ::waitpid(-1, &status, WNOHANG)) > 0;)
+      for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        if (ranks[rank].process != process)
+          continue;
+        ranks[rank].running = false;
+        ranks[rank].status = status;
+        const bool failed = !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+        if (WIFSIGNALED(status) && !killing && problem.empty())
+          problem = fmt::format("rank {} (process {}) was ended by signal {} ({})", rank, process, WTERMSIG(status),
+                                strsignal(WTERMSIG(status)));
+        if (!ending && (failed || rank == 0)) {
+          ending = true;
+          begun = std::chrono::steady_clock::now();
+        }
+      }
+  }
+
+  /// A stopped rank does not end by itself, and others have had their time.
+  void endRest() {
+    const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (!ranks[rank].running)
+        continue;
+      const char state = stateOf(ranks[rank].process);
+      if (state == 'T' || waited > (rank == 0 ? kFirstGraceSeconds : kGraceSeconds)) {
+        killing = true;
+        ::kill(ranks[rank].process, SIGKILL);
+      }
+    }
+  }
+
+  std::vector<Child> ranks;
+  bool ending = false, killing = false;
+  std::chrono::steady_clock::time_point begun;
+  std::string problem;
+};
+
+/// What a rank does first.
+void becomeRank(const RankPlace &place, pid_t parent, const std::vector<int> &processors) {
+  // A group of its own: signals of the terminal come through the parent, once. It ends with the parent, however that
+  // does.
+  (void)::setpgid(0, 0);
+  (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != parent)
+    ::_exit(kExitFault);
+  if (int none = ::open("/dev/null", O_RDONLY | O_CLOEXEC); none >= 0) {
+    (void)::dup2(none, STDIN_FILENO);
+    (void)::close(none);
+  }
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int processor : shareOf(processors, place.rank, place.size))
+    CPU_SET(processor, &set);
+  if (CPU_COUNT(&set) > 0)
+    (void)::sched_setaffinity(0, sizeof(set), &set);
+}
+} // namespace
+
+std::vector<int> tcc::runtime::shareOf(const std::vector<int> &processors, uint32_t rank, uint32_t count) {
+  const size_t all = processors.size();
+  if (all < count)
+    return all == 0 ? processors : std::vector<int>{processors[rank % all]};
+  return {processors.begin() + static_cast<std::ptrdiff_t>(all * rank / count),
+          processors.begin() + static_cast<std::ptrdiff_t>(all * (rank + 1) / count)};
+}
+
+Expected<std::optional<RankPlace>> tcc::runtime::placeFromEnvironment() {
+  if (!std::getenv("RANK") || !std::getenv("WORLD_SIZE"))
+    return std::optional<RankPlace>();
+  constexpr uint64_t kMostRanks = 1 << 16;
+  uint64_t size = 0, rank = 0, port = 0, localRank = 0, localSize = 1;
+  Status status = readNumber("WORLD_SIZE", kMostRanks, size);
+  if (status.ok())
+    status = readNumber("RANK", kMostRanks, rank);
+  if (status.ok() && (size == 0 || rank >= size))
+    status = error("RANK={} of WORLD_SIZE={}: ranks count from 0", rank, size);
+  if (status.ok() && size > 1)
+    status = readNumber("MASTER_PORT", 65535, port);
+  if (status.ok() && std::getenv("LOCAL_RANK"))
+    status = readNumber("LOCAL_RANK", kMostRanks, localRank);
+  if (status.ok() && std::getenv("LOCAL_WORLD_SIZE"))
+    status = readNumber("LOCAL_WORLD_SIZE", kMostRanks, localSize);
+  const char *address = std::getenv("MASTER_ADDR");
+  if (status.ok() && size > 1 && !address)
+    status = error("MASTER_ADDR is not set: the address of the machine of rank 0");
+  if (!status.ok())
+    return status;
+  // torchrun keeps a store of its own at that port.
+  const char *store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  if (store && std::string_view(store) == "True")
+    port = port < 65535 ? port + 1 : port - 1;
+  RankPlace place;
+  place.rank = static_cast<uint32_t>(rank);
+  place.size = static_cast<uint32_t>(size);
+  place.localRank = static_cast<uint32_t>(localRank);
+  place.localSize = static_cast<uint32_t>(std::max<uint64_t>(localSize, 1));
+  place.address = address ? address : "";
+  place.port = static_cast<uint16_t>(port);
+  if (const char *job = std::getenv("TORCHELASTIC_RUN_ID"))
+    place.token = plan::hashBytes(job, std::strlen(job));
+  return std::optional(place);
+}
+
+Expected<Started> tcc::runtime::startRanks(uint32_t count) {
+  auto listener = listenOn("127.0.0.1", 0);
+  if (!listener)
+    return listener.status();
+  auto port = portOf(*listener);
+  if (!port)
+    return port.status();
+  RankPlace place;
+  place.size = place.localSize = count;
+  place.address = "127.0.0.1";
+  place.launched = true;
+  place.port = *port;
+  (void)!::getrandom(&place.token, sizeof(place.token), 0);
+  const std::vector<int> processors = usableList();
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  for (int number : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU})
+    sigaddset(&watched, number);
+  ::sigprocmask(SIG_BLOCK, &watched, &before);
+  std::fflush(nullptr);
+  const pid_t parent = ::getpid();
+  std::vector<Child> children;
+  for (uint32_t rank = 0; rank < count; ++rank) {
+    const pid_t process = ::fork();
+    if (process == 0) {
+      place.rank = place.localRank = rank;
+      ::sigprocmask(SIG_SETMASK, &before, nullptr);
+      becomeRank(place, parent, processors);
+      if (rank == 0)
+        place.listener = ::fcntl(listener->get(), F_DUPFD_CLOEXEC, 0);
+      return Started{place, 0, ""};
+    }
+    if (process < 0) {
+      Status status = error("cannot start rank {} of {}: {}; use fewer (--nproc), or raise the limit of processes "
+                            "(ulimit -u)",
+                            rank, count, systemError(errno));
+      for (const Child &child : children)
+        ::kill(child.process, SIGKILL);
+      for (const Child &child : children)
+        (void)::waitpid(child.process, nullptr, 0);
+      ::sigprocmask(SIG_SETMASK, &before, nullptr);
+      return status;
+    }
+    children.push_back({process, true, 0});
+  }
+  listener->close();
+  Started result = Supervisor(std::move(children)).run(watched);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  return result;
+}

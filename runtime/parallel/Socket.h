@@ -1,0 +1,65 @@
+//===- Socket.h - TCP connections with deadlines -------------------------===//
+#ifndef TCC_RUNTIME_PARALLEL_SOCKET_H
+#define TCC_RUNTIME_PARALLEL_SOCKET_H
+
+#include "support/Status.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace tcc::runtime {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+inline Deadline deadlineIn(double seconds) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+/// Milliseconds until then, for poll: at least 0.
+int millisecondsUntil(Deadline deadline);
+
+/// A file descriptor, closed with the object.
+class Descriptor {
+public:
+  explicit Descriptor(int number = -1) : number(number) {}
+  ~Descriptor() { close(); }
+  Descriptor(Descriptor &&other) noexcept : number(std::exchange(other.number, -1)) {}
+  Descriptor &operator=(Descriptor &&other) noexcept {
+    std::swap(number, other.number);
+    return *this;
+  }
+  int get() const { return number; }
+  explicit operator bool() const { return number >= 0; }
+  void close();
+
+private:
+  int number;
+};
+
+/// A socket that listens on `port` (0: a free one) of `address` (empty: every address of this machine).
+Expected<Descriptor> listenOn(const std::string &address, uint16_t port);
+/// The port of a socket.
+Expected<uint16_t> portOf(const Descriptor &socket);
+/// The numeric address of the other end.
+Expected<std::string> peerAddress(const Descriptor &socket);
+
+/// Connects, and tries again while nobody listens there yet. Error: the deadline has passed, with the last reason.
+Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline);
+/// The next connection. Error: none came before the deadline.
+Expected<Descriptor> acceptFrom(const Descriptor &listener, Deadline deadline);
+
+/// All bytes, in or out. Error: the connection ended, or the deadline has passed.
+Status sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline);
+Status receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline);
+
+/// "Connection refused".
+std::string systemError(int number);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_PARALLEL_SOCKET_H

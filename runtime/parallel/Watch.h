@@ -1,0 +1,80 @@
+//===- Watch.h - who of a job is alive -----------------------------------===//
+//
+// A thread of its own, beside all compute and collectives, sends a sign of life to rank 0 twice a second, and rank 0
+// sends its own to each rank. A connection that closes, or is silent for kSilenceSeconds, is a rank that has ended or
+// stopped: rank 0 tells all others, by name. A rank that is slow still gives signs of life, and nobody ends it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PARALLEL_WATCH_H
+#define TCC_RUNTIME_PARALLEL_WATCH_H
+
+#include "runtime/parallel/Socket.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tcc::runtime {
+
+constexpr double kBeatSeconds = 0.5, kSilenceSeconds = 6;
+
+class Watch {
+public:
+  /// `links`: a connection for every other rank (rank 0), or the one to rank 0 at its place; `names` describe the
+  /// ranks.
+  Watch(uint32_t rank, std::vector<std::string> names, std::vector<Descriptor> links);
+  /// Says goodbye: the end of this rank is none of the job's failures.
+  ~Watch();
+  Watch(const Watch &) = delete;
+  Watch &operator=(const Watch &) = delete;
+
+  void setStep(uint64_t value) { step.store(value, std::memory_order_relaxed); }
+
+  /// Becomes readable when the job has failed.
+  int wakes() const { return failed.get(); }
+  /// The failure of the job, once it is known; waits for it for so long.
+  std::optional<std::string> failure(double waitSeconds = 0);
+
+  /// The failure begins here: tells the others. Returns when they have been told, after a second at most.
+  void abort(const std::string &text);
+
+private:
+  struct Peer {
+    Descriptor link;
+    std::vector<std::byte> heard; ///< of a message that is not complete
+    Deadline lastSign;
+    uint64_t step = 0;
+    bool left = false; ///< it said goodbye
+  };
+
+  void run();
+  void send(Peer &peer, uint8_t kind, const std::string &text);
+  /// Reads what has come. False: the connection is closed.
+  bool hear(uint32_t rank, Peer &peer);
+  void handle(uint32_t rank, Peer &peer, uint8_t kind, uint64_t step, const std::string &text);
+  /// What ended, in words.
+  std::string lost(uint32_t rank, const Peer &peer, const char *how) const;
+  /// The first failure counts; rank 0 tells the others.
+  void fail(const std::string &text);
+  void tellAll(uint8_t kind, const std::string &text);
+
+  const uint32_t rank;
+  const std::vector<std::string> names;
+  std::vector<Peer> peers; ///< by rank; without a link: not watched from here
+  Descriptor failed, woken;
+  std::atomic<uint64_t> step{0};
+  std::mutex mutex;
+  std::condition_variable told;
+  std::optional<std::string> problem; ///< of the job
+  std::optional<std::string> own;     ///< to be told
+  bool stopping = false, ownTold = false;
+  std::thread thread; ///< last: it uses the members above
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_PARALLEL_WATCH_H

@@ -1,0 +1,245 @@
+//===- CommunicatorTest.cpp - collectives between ranks of one process ---===//
+//
+// Each rank is a thread with connections of its own over the loopback address.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/parallel/Collectives.h"
+#include "runtime/parallel/NullGroup.h"
+#include "runtime/parallel/Sums.h"
+#include "runtime/parallel/Tcp.h"
+
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+#include <thread>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+/// Runs `body` as every rank of a job at once.
+void asRanks(uint32_t size, const std::function<void(Communicator &)> &body, uint64_t blockBytes = 4096) {
+  auto listener = listenOn("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok()) << listener.message();
+  auto port = portOf(*listener);
+  ASSERT_TRUE(port.ok());
+  int number = ::dup(listener->get());
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      RankPlace place;
+      place.rank = rank;
+      place.size = size;
+      place.address = "127.0.0.1";
+      place.port = *port;
+      place.token = 42;
+      place.listener = rank == 0 ? number : -1;
+      auto links = connectRanks(place, 20);
+      ASSERT_TRUE(links.ok()) << links.message();
+      auto ranks = makeCommunicator(links.take(), blockBytes);
+      body(*ranks);
+    });
+  listener->close();
+  for (std::thread &thread : threads)
+    thread.join();
+}
+
+template <typename T> Piece pieceOf(std::vector<T> &values, size_t begin, size_t count) {
+  return {reinterpret_cast<std::byte *>(values.data() + begin), count * sizeof(T)};
+}
+
+/// What rank `rank` brings: numbers of all sizes, so that another order of additions gives other bits.
+template <typename T> std::vector<T> contribution(uint32_t rank, size_t count) {
+  std::mt19937 random(rank * 7919 + 1);
+  std::uniform_real_distribution<double> size(-6, 6);
+  std::vector<T> values(count);
+  for (T &value : values)
+    value = static_cast<T>((random() & 1 ? 1 : -1) * std::pow(10.0, size(random)));
+  return values;
+}
+
+/// The sum of ranks [begin, end) as the interface defines it.
+template <typename T> T treeSum(const std::vector<std::vector<T>> &all, size_t element, size_t begin, size_t end) {
+  if (end - begin == 1)
+    return all[begin][element];
+  const size_t half = std::bit_floor(end - begin - 1);
+  return treeSum(all, element, begin, begin + half) + treeSum(all, element, begin + half, end);
+}
+
+uint16_t bf16Of(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
+float ofBf16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+} // namespace
+
+TEST(Communicator, SumsAreTheTreeOfTheRanksToTheBit) {
+  for (uint32_t size : {1u, 2u, 3u, 5u, 8u}) {
+    constexpr size_t kCount = 5003; // several blocks, and no multiple of any number of ranks
+    std::vector<std::vector<float>> all;
+    for (uint32_t rank = 0; rank < size; ++rank)
+      all.push_back(contribution<float>(rank, kCount));
+    std::vector<std::vector<float>> results(size);
+    asRanks(size, [&](Communicator &ranks) {
+      std::vector<float> values = all[ranks.rank()];
+      const Piece pieces[] = {pieceOf(values, 0, 17), pieceOf(values, 17, 1), pieceOf(values, 18, kCount - 18)};
+      Status status = ranks.allReduce(pieces, plan::F32);
+      EXPECT_TRUE(status.ok()) << status.message();
+      results[ranks.rank()] = values;
+    });
+    for (uint32_t rank = 0; rank < size; ++rank)
+      for (size_t i = 0; i < kCount; ++i)
+        ASSERT_EQ(std::bit_cast<uint32_t>(results[rank][i]), std::bit_cast<uint32_t>(treeSum(all, i, 0, size)))
+            << size << " ranks, rank " << rank << ", element " << i;
+  }
+}
+
+TEST(Communicator, SixteenBitsAreAddedWideAndRoundedOnce) {
+  // 1 + 2^-8 + 2^-8: rounded after each addition, bf16 would keep 1.
+  asRanks(3, [](Communicator &ranks) {
+    std::vector<uint16_t> values(100, bf16Of(ranks.rank() == 0 ? 1.0f : 0x1p-8f));
+    const Piece piece = pieceOf(values, 0, values.size());
+    ASSERT_TRUE(ranks.allReduce({&piece, 1}, plan::BF16).ok());
+    for (uint16_t bits : values)
+      EXPECT_EQ(ofBf16(bits), 1 + 0x1p-7f);
+  });
+}
+
+TEST(Sums, HalvesOfEveryBitPatternAreTheSameAfterAddingZero) {
+  for (plan::DType dtype : {plan::F16, plan::BF16}) {
+    std::vector<uint16_t> values(65536), zeros(65536, 0);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<uint16_t>(i);
+    std::byte *parts[] = {reinterpret_cast<std::byte *>(values.data()), reinterpret_cast<std::byte *>(zeros.data())};
+    sumParts(parts, dtype, values.size());
+    const uint16_t infinity = dtype == plan::F16 ? 0x7c00 : 0x7f80;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if ((i & 0x7fff) > infinity) // a NaN stays one
+        EXPECT_GT(values[i] & 0x7fff, infinity) << i;
+      else // −0 + 0 is 0
+        EXPECT_EQ(values[i], i == 0x8000 ? 0 : i);
+    }
+  }
+}
+
+TEST(Sums, HalvesRoundToNearestEven) {
+  auto sum = [](float a, float b) {
+    auto half = [](float value) {
+      return static_cast<uint16_t>(value == 2048 ? 0x6800 : value == 1 ? 0x3c00 : 0x4200);
+    };
+    std::vector<uint16_t> left{half(a)}, right{half(b)};
+    std::byte *parts[] = {reinterpret_cast<std::byte *>(left.data()), reinterpret_cast<std::byte *>(right.data())};
+    sumParts(parts, plan::F16, 1);
+    return left[0];
+  };
+  EXPECT_EQ(sum(2048, 1), 0x6800); // 2049 lies between 2048 and 2050: to the even one
+  EXPECT_EQ(sum(2048, 3), 0x6802); // 2051 between 2050 and 2052
+  std::vector<uint16_t> most{0x7bff}, more{0x7bff};
+  std::byte *parts[] = {reinterpret_cast<std::byte *>(most.data()), reinterpret_cast<std::byte *>(more.data())};
+  sumParts(parts, plan::F16, 1);
+  EXPECT_EQ(most[0], 0x7c00); // beyond 65504: infinity
+}
+
+TEST(Communicator, PartsOfReduceScatterAndAllGatherMakeAnAllReduce) {
+  constexpr uint32_t kSize = 4;
+  constexpr size_t kPart = 1500;
+  asRanks(kSize, [](Communicator &ranks) {
+    std::vector<double> split = contribution<double>(ranks.rank(), kPart * kSize), whole = split;
+    ASSERT_TRUE(ranks.reduceScatter(pieceOf(split, 0, split.size()), plan::F64).ok());
+    ASSERT_TRUE(ranks.allGather(pieceOf(split, 0, split.size())).ok());
+    const Piece piece = pieceOf(whole, 0, whole.size());
+    ASSERT_TRUE(ranks.allReduce({&piece, 1}, plan::F64).ok());
+    EXPECT_EQ(std::memcmp(split.data(), whole.data(), whole.size() * sizeof(double)), 0);
+  });
+}
+
+TEST(Communicator, BroadcastTextsAndBitsReachEveryRank) {
+  asRanks(3, [](Communicator &ranks) {
+    std::vector<uint8_t> bytes(100000, static_cast<uint8_t>(ranks.rank() + 1));
+    const Piece piece = pieceOf(bytes, 0, bytes.size());
+    ASSERT_TRUE(ranks.broadcast({&piece, 1}, 2).ok());
+    EXPECT_EQ(bytes, std::vector<uint8_t>(100000, 3));
+    auto texts = ranks.gatherTexts(std::string(ranks.rank() * 1000, 'x'));
+    ASSERT_TRUE(texts.ok()) << texts.message();
+    for (size_t rank = 0; rank < 3; ++rank)
+      EXPECT_EQ((*texts)[rank].size(), rank * 1000);
+    auto bits = ranks.anyOf(uint64_t(1) << ranks.rank());
+    ASSERT_TRUE(bits.ok());
+    EXPECT_EQ(*bits, 7u);
+    EXPECT_TRUE(ranks.barrier().ok());
+    EXPECT_GT(ranks.counts().sentBytes, 0u);
+  });
+}
+
+TEST(Communicator, ARankThatCallsSomethingElseIsNamed) {
+  asRanks(3, [](Communicator &ranks) {
+    std::vector<float> values(8, 1);
+    const Piece piece = pieceOf(values, 0, ranks.rank() == 2 ? 4 : 8);
+    Status status = ranks.allReduce({&piece, 1}, plan::F32);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("rank 2"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("different collectives"), std::string::npos) << status.message();
+  });
+}
+
+TEST(Communicator, AnAbortReachesRanksThatWait) {
+  const auto begun = std::chrono::steady_clock::now();
+  asRanks(3, [](Communicator &ranks) {
+    if (ranks.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      ranks.abort("step 7: the data is damaged");
+      return;
+    }
+    Status status = ranks.barrier();
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("rank 1 (host"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("step 7: the data is damaged"), std::string::npos) << status.message();
+    // And what comes later fails at once, for the same reason.
+    EXPECT_EQ(ranks.barrier().message(), status.message());
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+}
+
+TEST(Communicator, RanksThatDoNotAgreeOnTheirNumberAreNamed) {
+  auto listener = listenOn("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  auto port = portOf(*listener);
+  RankPlace first, second;
+  first.size = 2;
+  second.rank = 1;
+  second.size = 3;
+  first.address = second.address = "127.0.0.1";
+  first.port = second.port = *port;
+  first.listener = ::dup(listener->get());
+  listener->close();
+  std::thread other([&] { EXPECT_FALSE(connectRanks(second, 2).ok()); });
+  auto links = connectRanks(first, 2);
+  other.join();
+  ASSERT_FALSE(links.ok());
+  EXPECT_NE(links.message().find("3 ranks"), std::string::npos) << links.message();
+}
+
+TEST(Communicator, AMissingRankIsCounted) {
+  RankPlace place;
+  place.size = 3;
+  place.address = "127.0.0.1";
+  auto links = connectRanks(place, 0.2);
+  ASSERT_FALSE(links.ok());
+  EXPECT_NE(links.message().find("2 of 3 ranks are missing"), std::string::npos) << links.message();
+}
+
+TEST(NullGroup, CountsBytesAndComparesSequences) {
+  auto group = makeNullGroup(4);
+  std::vector<float> values(1000, 1);
+  const Piece piece = pieceOf(values, 0, values.size());
+  for (auto &ranks : group)
+    EXPECT_TRUE(ranks->allReduce({&piece, 1}, plan::F32).ok());
+  EXPECT_EQ(group[0]->counts().sentBytes, 6000u); // 2 · 3/4 of 4000
+  EXPECT_EQ(values, std::vector<float>(1000, 1));
+  EXPECT_TRUE(group[1]->barrier().ok());
+  Status status = group[2]->broadcast({&piece, 1}, 0);
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("rank 2 does a broadcast"), std::string::npos) << status.message();
+}
