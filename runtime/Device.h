@@ -15,11 +15,15 @@
 // whose arguments are valid. test/unit/runtime/DeviceConformanceTest.cpp holds every registered device to this
 // contract.
 //
+// Ranks. A device that is one of a job's runs the plan's collectives with the others: an entry returns an error when one of
+// them has failed.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DEVICE_H
 #define TCC_RUNTIME_DEVICE_H
 
 #include "runtime/Algorithms.h"
+#include "runtime/parallel/Communicator.h"
 #include "runtime/plan/PlanFile.h"
 #include "support/ByteSink.h"
 
@@ -141,6 +145,10 @@ public:
   /// Submits one run of an entry. Error, here and below: no such entry; a library call failed (named by node).
   Status run(uint32_t entry);
 
+  /// The ranks that collectives of the plan are carried out with, from now on; null: this one alone, whose collectives copy
+  /// their sources. `ranks` outlives the device, or the next call.
+  void setRanks(Communicator *ranks) { communicator = ranks; }
+
   /// Runs an entry one instruction after the other, with a call after each: to find the node where a number went bad.
   Status runObserved(uint32_t entry, const InstructionObserver &after);
 
@@ -167,6 +175,9 @@ protected:
   /// By default each instruction is a launch of its own.
   virtual Status timeEntry(uint32_t entry, const LaunchObserver &after);
 
+  /// Null: this rank alone.
+  Communicator *ranks() const { return communicator; }
+
   const plan::Buffer &bufferAt(Place place) const {
     return shared->entries(static_cast<int>(*place.entry)).buffers(static_cast<int>(place.index));
   }
@@ -180,6 +191,7 @@ private:
   std::string textOf(Place place) const;
 
   std::shared_ptr<const plan::Plan> shared;
+  Communicator *communicator = nullptr;
   std::vector<uint64_t> variableBytes;
   std::vector<std::vector<uint64_t>> bufferBytes; ///< by entry
   uint64_t recorded = 0;

@@ -191,6 +191,21 @@ def Train_StraightThrough : OpInterface<"StraightThrough"> {
 }
 
 /// The op has no derivative: nothing flows through it.
+def Train_Collective : OpInterface<"Collective"> {
+  let cppNamespace = "::tcc::train";
+  let description = [{
+    What all ranks of a job compute together: result i of every rank follows from operand i of every rank and has its
+    type. A target has no kernel for it, and constants are not folded through it: one rank does not know the others'.
+    Ranks carry out the same collectives in the same order, and never one of them twice.
+  }];
+  let methods = [
+    InterfaceMethod<"Fills the plan's instruction.", "void", "buildCollective", (ins "::tcc::plan::Instruction &":$instruction)>,
+    InterfaceMethod<"A naive evaluator: each rank's results (allocated) from each rank's operands.", "void", "evaluateRanks",
+      (ins "::llvm::ArrayRef<::std::vector<::tcc::train::HostTensor>>":$operands,
+           "::llvm::MutableArrayRef<::std::vector<::tcc::train::HostTensor>>":$results)>
+  ];
+}
+
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).
 def Train_Pointwise : NativeOpTrait<"Pointwise"> { let cppNamespace = "::tcc::train"; }

@@ -23,8 +23,7 @@ namespace tcc::emit {
 
 namespace {
 
-using train::EntryBuffer;
-using train::EntryBuffers;
+using train::EntryBuffer, train::EntryBuffers;
 namespace names = train::names;
 
 /// ONNX nodes that an op came from, in order, each once.
@@ -194,6 +193,8 @@ private:
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
     } else if (isa<train::CopyOp>(op)) {
       instruction.mutable_copy();
+    } else if (auto collective = dyn_cast<train::Collective>(op)) {
+      collective.buildCollective(instruction);
     } else {
       return error("internal error: {} reached emit", op->getName().getStringRef().str());
     }
@@ -425,6 +426,12 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     scale.set_growth_factor(given.growthFactor);
     scale.set_backoff_factor(given.backoffFactor);
     scale.set_growth_interval(uint64_t(given.growthInterval));
+  }
+  if (recipe.parallel.distributed()) {
+    const ParallelSettings &given = recipe.parallel;
+    plan::Parallel &parallel = *training.mutable_parallel();
+    parallel.set_mode(given.mode), parallel.set_average(given.average), parallel.set_reduce_dtype(given.reduceDtype);
+    parallel.set_bucket_bytes(uint64_t(given.bucketBytes));
   }
   plan::Evaluation &evaluation = *training.mutable_evaluation();
   evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());

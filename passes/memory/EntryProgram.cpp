@@ -25,6 +25,12 @@ SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
     return fused.getInPlacePairs();
   if (auto rowwise = dyn_cast<RowwiseOp>(op))
     return rowwise.getInPlacePairs();
+  if (isa<Collective>(op)) {
+    SmallVector<std::pair<unsigned, unsigned>> pairs;
+    for (unsigned i = 0; i < op->getNumOperands(); ++i)
+      pairs.push_back({i, i});
+    return pairs;
+  }
   int operand = requiredInPlaceOperand(op);
   return operand < 0 ? SmallVector<std::pair<unsigned, unsigned>>()
                      : SmallVector<std::pair<unsigned, unsigned>>{{unsigned(operand), 0}};
@@ -217,7 +223,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     auto fused = dyn_cast<FusedOp>(&op);
     int required = requiredInPlaceOperand(&op);
     instruction.omits = fused && !fused.getLoopKernel();
-    instruction.repeatable = required < 0 && (!writesState || (instruction.omits && !instruction.writes.empty() &&
+    instruction.repeatable = required < 0 && !isa<Collective>(op) && (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                                isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
     // Once memory is planned the pairs stand, in any order of instructions: another order would allow others.

@@ -37,7 +37,7 @@ private:
     if (phase == "decompose" || op->hasTrait<View>())
       return std::nullopt;
     bool constant = isa<ConstantOp>(op);
-    if (!constant && !isa<FusedOp, FillOp, CopyOp>(op) && !op->hasAttr(names::kCall))
+    if (!constant && !isa<FusedOp, FillOp, CopyOp, Collective>(op) && !op->hasAttr(names::kCall))
       return "fuse-kernels";
     if (phase == "kernels")
       return std::nullopt;

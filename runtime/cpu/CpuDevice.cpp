@@ -43,12 +43,14 @@ struct Step {
   double value = 0;                     // of a fill
   plan::DType dtype = plan::DTYPE_NONE; // of a fill
   const plan::Instruction *source = nullptr;
+  std::vector<Piece> pieces;            // of a collective: its destinations
 
   int stages() const { return library ? library->stages() : 1; }
 
   int64_t tiles(int stage) const {
-    return library  ? library->tiles(stage)
-           : kernel ? kernelTiles
+    return library                   ? library->tiles(stage)
+           : kernel                  ? kernelTiles
+           : source->has_collective() ? 1
                     : static_cast<int64_t>((bytes + plan::kPieceBytes - 1) / plan::kPieceBytes);
   }
 
@@ -198,9 +200,15 @@ protected:
   Status runEntry(uint32_t entry) override {
     const Program &program = programs[entry];
     WorkerScope scope;
-    for (const Launch &launch : program.launches)
-      if (int failed = runLaunch(program, launch); failed >= 0)
+    for (const Launch &launch : program.launches) {
+      const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
+      if (!first.pieces.empty()) {
+        if (Status status = runCollective(program, first); !status.ok())
+          return status;
+      } else if (int failed = runLaunch(program, launch); failed >= 0) {
         return failure(program, failed);
+      }
+    }
     return Status();
   }
 
@@ -209,7 +217,10 @@ protected:
     WorkerScope scope;
     for (int i = 0; i < program.entry->instructions_size(); ++i) {
       const Step &step = program.steps[static_cast<size_t>(i)];
-      for (int stage = 0; stage < step.stages(); ++stage)
+      if (!step.pieces.empty())
+        if (Status status = runCollective(program, step); !status.ok())
+          return status;
+      for (int stage = 0; stage < step.stages() && step.pieces.empty(); ++stage)
         if (runLaunch(program, {{{i, stage, 0, step.tiles(stage)}}}) >= 0)
           return failure(program, i);
       if (after)
@@ -225,8 +236,14 @@ protected:
     std::vector<LaunchPart> parts;
     for (const Launch &launch : program.launches) {
       seconds.assign(launch.shares.size(), 0);
-      if (int failed = runLaunch(program, launch, seconds.data()); failed >= 0)
+      const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
+      if (!first.pieces.empty()) {
+        if (Status status = runCollective(program, first); !status.ok())
+          return status;
+        seconds[0] = 1;
+      } else if (int failed = runLaunch(program, launch, seconds.data()); failed >= 0) {
         return failure(program, failed);
+      }
       addUp(launch, seconds, parts);
       after(parts);
     }
@@ -279,6 +296,12 @@ private:
       step.dtype = entry.buffers(static_cast<int>(instruction.operands(0).buffer())).type().dtype();
       step.bytes = plan::movedBytes(entry, instruction);
       break;
+    case plan::Instruction::kCollective:
+      for (int i = instruction.operands_size() / 2; i < instruction.operands_size(); ++i)
+        step.pieces.push_back(
+            {static_cast<std::byte *>(step.pointers[static_cast<size_t>(i)]),
+             plan::tensorBytes(entry.buffers(static_cast<int>(instruction.operands(i).buffer())).type()).value_or(0)});
+      break;
     case plan::Instruction::CALL_NOT_SET:
       return error("it calls nothing");
     }
@@ -327,6 +350,22 @@ private:
         tiles.back().stages.push_back(step.tiles(stage));
     }
     program.launches = launchesOf(*program.entry, tiles, pool.size());
+  }
+
+  /// On this thread, between the launches before and after it.
+  Status runCollective(const Program &program, const Step &step) {
+    const plan::CollectiveCall &call = step.source->collective();
+    for (size_t i = 0; i < step.pieces.size(); ++i)
+      if (step.pointers[i] != step.pieces[i].data)
+        std::memmove(step.pieces[i].data, step.pointers[i], step.pieces[i].bytes);
+    if (!ranks() || ranks()->size() == 1)
+      return Status();
+    Status status = call.kind() == plan::CollectiveCall::ALL_REDUCE ? ranks()->allReduce(step.pieces, call.dtype())
+                                                                    : ranks()->broadcast(step.pieces, call.root());
+    return status.ok() ? status
+                       : status.withContext(fmt::format(
+                             "entry '{}', instruction {} (node '{}')", program.entry->name(),
+                             &step - program.steps.data(), step.source->node()));
   }
 
   Status failure(const Program &program, int index) const {

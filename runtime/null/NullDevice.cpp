@@ -95,6 +95,16 @@ protected:
   }
 
 private:
+  /// With a group of ranks that move nothing: it counts and compares.
+  Status callRanks(const plan::Entry &entry, const plan::Instruction &instruction) {
+    const plan::CollectiveCall &call = instruction.collective();
+    std::vector<Piece> pieces;
+    for (int i = instruction.operands_size() / 2; i < instruction.operands_size(); ++i)
+      pieces.push_back({nullptr, entry.buffers(static_cast<int>(instruction.operands(i).buffer())).bytes()});
+    return call.kind() == plan::CollectiveCall::ALL_REDUCE ? ranks()->allReduce(pieces, call.dtype())
+                                                           : ranks()->broadcast(pieces, call.root());
+  }
+
   Status walk(const plan::Entry &entry, const InstructionObserver &after) {
     Ownership transient;
     std::vector<uint32_t> version(static_cast<size_t>(entry.buffers_size()), 0);
@@ -138,6 +148,9 @@ private:
             transient.write(buffer.offset() + from, buffer.offset() + buffer.bytes(),
                             static_cast<int>(operand.buffer()));
         }
+      if (instruction.has_collective() && ranks())
+        if (Status status = callRanks(entry, instruction); !status.ok())
+          return status.withContext(where());
       if (after)
         after(static_cast<uint32_t>(at));
     }

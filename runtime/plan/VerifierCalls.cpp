@@ -1,5 +1,6 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
 #include "runtime/plan/VerifierImpl.h"
+#include "support/PlanNames.h"
 
 namespace tcc::plan::verifier {
 
@@ -359,6 +360,53 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
     call.report("{}: unknown kind of convolution {}", call.where(), static_cast<int>(conv.kind()));
   }
 }
+
+/// Ranks carry out a plan's entries as they stand: an entry has no branches. So the sequence of collectives is the same on
+/// all ranks if no rank runs an entry with collectives that another does not. That holds for the entries that end an
+/// update, which all ranks run once a step; micro-batches, evaluation, prediction and gradients are one rank's own.
+void verifyCollective(const Context &context, const Call &call, const CollectiveCall &collective) {
+  const std::string_view name = entries::baseOf(call.entry.name());
+  if (name != entries::kStep && name != entries::kUpdate)
+    call.report("{}: a collective in an entry that ranks do not run together; only '{}' and '{}' may have some",
+                call.where(), entries::kStep, entries::kUpdate);
+  if (!context.plan.training().has_parallel())
+    call.report("{}: a collective in a plan for one rank", call.where());
+  if (!CollectiveCall::Kind_IsValid(collective.kind()))
+    call.report("{}: unknown kind of collective {}", call.where(), static_cast<int>(collective.kind()));
+  if (collective.root() != 0)
+    call.report("{}: a broadcast of rank {}; a plan for any number of ranks can name rank 0 alone", call.where(),
+                collective.root());
+  const int operands = call.instruction.operands_size(), half = operands / 2;
+  if (operands == 0 || operands % 2 != 0) {
+    call.report("{}: a collective takes pairs of source and destination, it has {} operands", call.where(), operands);
+    return;
+  }
+  const bool sums = collective.kind() == CollectiveCall::ALL_REDUCE;
+  if (sums && !isFloatingPoint(collective.dtype()))
+    call.report("{}: an all-reduce of {}", call.where(), dtypeName(collective.dtype()));
+  auto bufferOf = [&](int position) -> const Buffer & {
+    return call.entry.buffers(static_cast<int>(call.instruction.operands(position).buffer()));
+  };
+  for (int i = 0; i < half; ++i) {
+    const uint64_t bytes = tensorBytes(bufferOf(half + i).type()).value_or(0);
+    if (sums && bufferOf(half + i).type().dtype() != collective.dtype())
+      call.report("{}: an all-reduce of {} writes {}, which holds {}", call.where(), dtypeName(collective.dtype()),
+                  describe(call.entry, call.instruction.operands(half + i).buffer()),
+                  typeName(bufferOf(half + i).type()));
+    // Whole buffers: what is summed is what the next instruction reads.
+    call.operand(i, "a source", bytes, dtypeBytes(bufferOf(half + i).type().dtype()), false);
+    call.operand(half + i, "a destination", bytes, dtypeBytes(bufferOf(half + i).type().dtype()), true);
+    if (bufferOf(i).type().dtype() != bufferOf(half + i).type().dtype() ||
+        tensorBytes(bufferOf(i).type()) != tensorBytes(bufferOf(half + i).type()))
+      call.report("{}: {} becomes {} {}", call.where(), typeName(bufferOf(i).type()),
+                  describe(call.entry, call.instruction.operands(half + i).buffer()),
+                  typeName(bufferOf(half + i).type()));
+  }
+  for (const InPlace &pair : call.instruction.in_place())
+    if (pair.destination() != pair.source() + static_cast<uint32_t>(half))
+      call.report("{}: a collective cannot write its operand {} in place of {}", call.where(), pair.destination(),
+                  pair.source());
+}
 } // namespace
 
 void verifyCall(const Context &context, const Entry &entry, int index) {
@@ -388,6 +436,8 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
         report("{}: {} has no element type to fill", call.where(), describe(entry, instruction.operands(0).buffer()));
     }
     return;
+  case Instruction::kCollective:
+    return verifyCollective(context, call, instruction.collective());
   case Instruction::CALL_NOT_SET:
     report("{}: it calls nothing", call.where());
   }

@@ -130,7 +130,7 @@ private:
   /// Does a pair name these buffers? `everyRead`: and every operand that reads `from` is in such a pair.
   static bool declaredPair(const Instruction &instruction, uint32_t from, uint32_t to, bool everyRead) {
     const MatmulCall &matmul = instruction.matmul();
-    if (!instruction.has_kernel() && !matmul.accumulate() && !matmul.has_row_kernel())
+    if (!instruction.has_kernel() && !matmul.accumulate() && !matmul.has_row_kernel() && !instruction.has_collective())
       return false;
     auto named = [&](int operand) {
       for (const InPlace &pair : instruction.in_place())
@@ -302,6 +302,8 @@ private:
     }
     if (hasScratch(instruction))
       report("{}: it has scratch, so it has no leave to run beside others", describeInstruction(entry, at));
+    if (instruction.has_collective())
+      report("{}: a collective has no leave to run beside others", describeInstruction(entry, at));
     if (instruction.has_matmul() || instruction.has_convolution())
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();

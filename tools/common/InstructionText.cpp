@@ -159,6 +159,13 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     return "copy " + operandText(entry, instruction, 1);
   case plan::Instruction::kFill:
     return fmt::format("fill {} with {}", operandText(entry, instruction, 0), instruction.fill().value());
+  case plan::Instruction::kCollective: {
+    const plan::CollectiveCall &call = instruction.collective();
+    const int tensors = instruction.operands_size() / 2;
+    return call.kind() == plan::CollectiveCall::ALL_REDUCE
+               ? fmt::format("all-reduce of {} tensors of {} over the ranks", tensors, plan::dtypeName(call.dtype()))
+               : fmt::format("broadcast of {} tensors from rank {}", tensors, call.root());
+  }
   default:
     break;
   }

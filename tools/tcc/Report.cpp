@@ -223,6 +223,8 @@ std::string instructionName(const plan::Instruction &instruction) {
     return "copy";
   case plan::Instruction::kFill:
     return "fill";
+  case plan::Instruction::kCollective:
+    return instruction.collective().kind() == plan::CollectiveCall::ALL_REDUCE ? "all-reduce" : "broadcast";
   case plan::Instruction::CALL_NOT_SET:
     break;
   }

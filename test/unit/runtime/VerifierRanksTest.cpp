@@ -1,0 +1,76 @@
+//===- VerifierRanksTest.cpp - collectives of a plan ---------------------===//
+#include "TestPlan.h"
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+
+/// The kernel that makes t in place of s becomes an all-reduce.
+plan::Plan makeRankPlan() {
+  plan::Plan plan = makeTestPlan();
+  plan.mutable_training()->mutable_parallel()->set_mode("ddp");
+  plan::Instruction &sum = *step(plan).mutable_instructions(2);
+  sum.mutable_collective()->set_kind(plan::CollectiveCall::ALL_REDUCE);
+  sum.mutable_collective()->set_dtype(plan::F32);
+  return plan;
+}
+} // namespace
+
+TEST(VerifierRanks, AnAllReduceInPlaceOfItsSource) {
+  EXPECT_EQ(plan::verifyPlan(makeRankPlan(), 5), std::vector<std::string>());
+}
+
+/// Ranks run those as often as their own data says, or alone.
+TEST(VerifierRanks, NoCollectiveWhereRanksDoNotRunTogether) {
+  for (const char *name : {"evaluate", "predict", "gradients", "accumulate_first", "accumulate_next.critic"}) {
+    plan::Plan plan = makeRankPlan();
+    step(plan).set_name(name);
+    expectProblem(plan, {"instruction 2", "a collective in an entry that ranks do not run together"});
+  }
+  for (const char *name : {"update", "step.critic", "update.critic"}) {
+    plan::Plan plan = makeRankPlan();
+    step(plan).set_name(name);
+    EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>()) << name;
+  }
+}
+
+TEST(VerifierRanks, NoCollectiveInAPlanForOneRank) {
+  plan::Plan plan = makeRankPlan();
+  plan.mutable_training()->clear_parallel();
+  expectProblem(plan, {"instruction 2", "a collective in a plan for one rank"});
+}
+
+TEST(VerifierRanks, TypesAndRoots) {
+  plan::Plan plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->mutable_collective()->set_dtype(plan::BF16);
+  expectProblem(plan, {"an all-reduce of bf16 writes", "which holds f32"});
+  plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->mutable_collective()->set_dtype(plan::I32);
+  expectProblem(plan, {"an all-reduce of i32"});
+  plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->mutable_collective()->set_root(3);
+  expectProblem(plan, {"a broadcast of rank 3"});
+}
+
+TEST(VerifierRanks, PairsOfOperands) {
+  plan::Plan plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->mutable_operands()->RemoveLast();
+  step(plan).mutable_instructions(2)->clear_in_place();
+  expectProblem(plan, {"a collective takes pairs of source and destination, it has 1 operands"});
+  plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->clear_operands();
+  step(plan).mutable_instructions(2)->clear_in_place();
+  expectProblem(plan, {"it has 0 operands"});
+  plan = makeRankPlan();
+  plan::Operand &source = *step(plan).mutable_instructions(2)->mutable_operands(0);
+  source.set_byte_offset(4);
+  expectProblem(plan, {"instruction 2", "a source needs 256 bytes"});
+}
+
+TEST(VerifierRanks, NothingRunsBesideACollective) {
+  plan::Plan plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->set_beside(1);
+  expectProblem(plan, {"a collective has no leave to run beside others"});
+}
