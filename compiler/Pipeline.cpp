@@ -181,6 +181,12 @@ private:
                                 "use bf16 or f32",
                                 targetName),
                     kExitUsage);
+    if (recipe.parallel.distributed() && !target->capabilities().collectives)
+      return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
+                   "[parallel] out",
+                   recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
+    if (options.forceF64)
+      recipe.parallel = {}; // derivatives are checked by one process
     if (precision == "auto")
       precision = target->capabilities().multipliesBf16 ? "bf16" : "f32";
     return Status::success();
@@ -343,6 +349,14 @@ private:
                       update.predictAsExported = hasNoRecipe();
                       passes.addPass(train::createBuildUpdatePass(update));
                     }});
+    // Over the entries of all phases, once updates stand and before anything is fused: a sum over ranks is a wall between
+    // gradient and update.
+    if (recipe.parallel.distributed())
+      list.push_back({"distribute", [this](OpPassManager &passes) {
+                        train::DistributePassOptions distribute;
+                        distribute.bucketBytes = recipe.parallel.bucketBytes;
+                        passes.addPass(train::createDistributePass(distribute));
+                      }});
     // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.
     // Large products are cut into rows where all that is made of them, gradients included, stands in core ops;
     // after that, what is left to be added to accumulators is known.

@@ -452,6 +452,10 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     its two neighbours at random, each as likely as the value is near to it, so that changes below half a unit in the last
     place are kept in the mean.
 
+    With `mode=ddp` the numerator and denominator of the loss and every gradient go through `train.all_reduce` before
+    they are averaged, in `step` or, once a window, in `update`; running statistics become those of rank 0
+    (`train.rank_broadcast`). Random numbers of the update are the same on every rank.
+
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
     ```
@@ -477,9 +481,39 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     ListOption<"decayExempt", "decay-exempt", "std::string", "globs and selectors without weight decay">,
     Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
     Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">,
-    Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">
+    Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">,
+    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none or ddp">,
+    Option<"average", "average", "std::string", "\"exact\"", "of the ranks' gradients: exact or ranks">,
+    Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def DistributePass : Pass<"distribute", "::mlir::ModuleOp"> {
+  let summary = "Sum gradients over the ranks in buckets";
+  let description = [{
+    Joins the all_reduce ops of an entry that have one operand each to buckets of about `bucket-bytes`, in the order in
+    which the program completes their operands. A bucket stands where its last operand is complete, so that gradients of
+    the last layers need not wait for those of the first. Each element type has buckets of its own. Every rank has the
+    same program, and so the same sequence of collectives; the sum of an element does not depend on its bucket.
+
+    ```mlir
+    %a = train.matmul %x, %g : ...
+    %0 = train.all_reduce(%a) : (tensor<1x4x4xf32>) -> tensor<1x4x4xf32>
+    %b = train.reduce_sum %g ... : tensor<4xf32>
+    %1 = train.all_reduce(%b) : (tensor<4xf32>) -> tensor<4xf32>
+    ```
+    becomes
+    ```mlir
+    %a = train.matmul %x, %g : ...
+    %b = train.reduce_sum %g ... : tensor<4xf32>
+    %0:2 = train.all_reduce(%a, %b) : (tensor<1x4x4xf32>, tensor<4xf32>) -> (tensor<1x4x4xf32>, tensor<4xf32>)
+    ```
+  }];
+  let options = [
+    Option<"bucketBytes", "bucket-bytes", "int64_t", "26214400", "bytes of a bucket; a larger gradient has one of its own">
+  ];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
 def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {

@@ -161,6 +161,16 @@ struct AdapterSettings {
   double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }
 };
 
+/// [parallel]: how the ranks of a job share the work.
+struct ParallelSettings {
+  std::string mode = "none";       ///< none, ddp
+  std::string average = "exact";   ///< exact: the global batch's mean; ranks: the mean of the ranks' means
+  std::string reduceDtype = "f32"; ///< of gradients on their way between ranks: f32, bf16, f16
+  int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
+  bool distributed() const { return mode != "none"; }
+  bool operator==(const ParallelSettings &) const = default;
+};
+
 /// What evaluations compute, and what follows from it.
 struct EvaluateSettings {
   std::vector<std::string> metrics; ///< besides those that the loss gives
@@ -189,6 +199,7 @@ struct Recipe {
   ScheduleSettings schedule;
   TrainSettings train;
   AdapterSettings adapter;
+  ParallelSettings parallel;
   EvaluateSettings evaluate;
   CheckpointSettings checkpoint;
   std::map<std::string, std::string> dataMap;      ///< data.map.INPUT

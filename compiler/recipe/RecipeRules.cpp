@@ -198,8 +198,21 @@ static Status finishAdapter(const Recipe &recipe) {
   return Status::success();
 }
 
+static Status finishParallel(const Recipe &recipe) {
+  for (const char *key : {"parallel.average", "parallel.reduce_dtype", "parallel.bucket_bytes"})
+    if (recipe.where.count(key) && !recipe.parallel.distributed())
+      return error("{}{} needs parallel.mode = \"ddp\"", recipe.at(key), key);
+  if (recipe.parallel.reduceDtype == "f16" && !recipe.train.scalesLoss())
+    return error("{}parallel.reduce_dtype \"f16\": sums of gradients may leave its range; use \"bf16\", or give "
+                 "[train.loss_scale] kind = \"dynamic\"",
+                 recipe.at("parallel.reduce_dtype"));
+  return Status::success();
+}
+
 Status finishTraining(const Recipe &recipe) {
   if (Status status = finishAdapter(recipe); !status.ok())
+    return status;
+  if (Status status = finishParallel(recipe); !status.ok())
     return status;
   for (const char *key : {"train.ema.every", "train.ema.warmup", "train.ema.on"})
     if (recipe.where.count(key) && !recipe.train.ema.decay)

@@ -210,6 +210,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
   using T = TrainSettings;
   using C = CheckpointSettings;
   using A = AdapterSettings;
+  using P = ParallelSettings;
   using E = EvaluateSettings;
   const auto model = &Recipe::model;
   const auto loss = &Recipe::loss;
@@ -217,6 +218,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
   const auto schedule = &Recipe::schedule;
   const auto train = &Recipe::train;
   const auto adapter = &Recipe::adapter;
+  const auto parallel = &Recipe::parallel;
   const auto evaluate = &Recipe::evaluate;
   const auto checkpoint = &Recipe::checkpoint;
   std::map<std::string, Store, std::less<>> stores = {
@@ -302,6 +304,11 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"adapter.dropout", to(adapter, &A::dropout)},
       {"adapter.train", to(adapter, &A::train)},
       {"adapter.base", to(adapter, &A::base)},
+
+      {"parallel.mode", to(parallel, &P::mode)},
+      {"parallel.average", to(parallel, &P::average)},
+      {"parallel.reduce_dtype", to(parallel, &P::reduceDtype)},
+      {"parallel.bucket_bytes", to(parallel, &P::bucketBytes)},
 
       {"evaluate.metrics", to(evaluate, &E::metrics)},
       {"evaluate.best", to(evaluate, &E::best)},

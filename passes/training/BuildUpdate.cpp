@@ -11,6 +11,7 @@
 #include "passes/optimizers/Optimizer.h"
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/ParameterGroups.h"
+#include "passes/training/RankSums.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
 
@@ -252,6 +253,8 @@ private:
     noteWaiting();
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
       gradient = place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType()));
+    if (recipe.parallel.distributed())
+      sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
     buildUpdate(entry, inputs);
   }
 
@@ -282,7 +285,27 @@ private:
     UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
     for (const Trained &parameter : trained)
       inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
+    if (recipe.parallel.distributed())
+      sumWindow(entry, inputs);
     return buildUpdate(entry, inputs);
+  }
+
+  /// Sums the window's accumulators over all ranks, in their own memory: the next window writes them anew. Running
+  /// statistics have moved with each micro-batch; from here on they are rank 0's.
+  void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
+    sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
+    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      entry.update(gradientState(parameter.name), gradient);
+    std::vector<std::string> statistics;
+    backward.walk([&](WriteOp write) {
+      if (!llvm::is_contained(statistics, write.getVariable()))
+        statistics.push_back(write.getVariable().str());
+    });
+    llvm::SmallVector<Value> values;
+    for (const std::string &variable : statistics)
+      values.push_back(entry.state(variable));
+    for (auto [variable, value] : llvm::zip_equal(statistics, ofFirstRank(entry, values)))
+      entry.update(variable, value);
   }
 
   /// What an update that waits for the norm of all gradients costs.
@@ -338,19 +361,25 @@ private:
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
     // An update that is skipped since scaled gradients overflowed keeps what its forward pass has seen, as in PyTorch.
-    writeState(entry, gradientScale ? finite : sound);
+    writeState(entry, gradientScale ? finite : sound, recipe.parallel.distributed());
     scalarNames = entry.scalarNames();
     llvm::SmallVector<llvm::StringRef> list(scalarNames.begin(), scalarNames.end());
     module->setAttr(names::kScalars, builder.getStrArrayAttr(list));
     return entry.finish();
   }
 
-  /// A write of the forward pass (running statistics) becomes the next value of its variable, if the step is finite.
-  void writeState(EntryBuilder &entry, const Expr &sound) {
+  /// A write of the forward pass (running statistics) becomes the next value of its variable, if the step is finite;
+  /// with `ofRankZero` that of rank 0.
+  void writeState(EntryBuilder &entry, const Expr &sound, bool ofRankZero = false) {
+    llvm::SmallVector<Value> values;
     for (const auto &[variable, value] : entry.written()) {
       Expr next = place(entry, value, variable);
-      entry.update(variable, next.with(sound).select(next, next.with(entry.state(variable))));
+      values.push_back(next.with(sound).select(next, next.with(entry.state(variable))));
     }
+    if (ofRankZero)
+      values = ofFirstRank(entry, values);
+    for (auto [written, value] : llvm::zip_equal(entry.written(), values))
+      entry.update(written.first, value);
   }
 
   static Expr isFinite(const Expr &value) {
@@ -414,7 +443,8 @@ private:
     Type word = builder.getIntegerType(32, /*isSigned=*/false);
     auto type = RankedTensorType::get(shapeOf(like), word);
     auto constant = [&](int64_t value) { return like.with(splatInt(*like.builder, like.loc, type, value)); };
-    Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, entry.randomKey(),
+    Value key = recipe.parallel.distributed() ? sharedRandomKey(entry, like.loc) : entry.randomKey();
+    Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, key,
                                    randomId(parameter + "/moments", index / 2));
     Value bits = index % 2 ? ShiftRightOp::create(entry.builder, like.loc, drawn, constant(16)).getResult()
                            : AndOp::create(entry.builder, like.loc, drawn, constant(0xffff)).getResult();
@@ -529,6 +559,9 @@ private:
     recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
     recipe.optimizer.moments = moments;
     recipe.train.accumulate = accumulate;
+    recipe.parallel.mode = mode;
+    recipe.parallel.average = average;
+    recipe.parallel.reduceDtype = reduceDtype;
     if (clipNorm > 0)
       recipe.train.clipNorm = clipNorm;
     for (const std::string &number : numbers) {

@@ -1,6 +1,8 @@
 // RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=STEP
 // RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=REST
 // RUN: tcc-opt %s --build-update="kind=sgd accumulate=2" | FileCheck %s --check-prefix=ACC
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp" | FileCheck %s --check-prefix=DDP
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
 
 // A step runs what depends on the mode as it stands, and writes state where the loss is finite; counters come last.
 // STEP: func.func @step(
@@ -31,6 +33,16 @@
 // ACC: func.func @update(
 // ACC-NOT: train.counters
 // ACC: func.func @evaluate(
+
+// Running statistics are those of rank 0: after each step, or once the window is complete.
+// DDP: func.func @step(
+// DDP: %[[FIRST:.*]] = train.rank_broadcast(%{{.*}}) : (tensor<3xf32>) -> tensor<3xf32>
+// DDP-NEXT: return %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %[[FIRST]] :
+// WINDOW-LABEL: func.func @accumulate_next(
+// WINDOW-NOT: rank_broadcast
+// WINDOW-LABEL: func.func @update(
+// WINDOW-SAME: %[[MEAN:[^ ]*]]: tensor<3xf32> {train.variable = "mean"}
+// WINDOW: train.rank_broadcast(%[[MEAN]])
 
 train.variable @w : tensor<3xf32> {role = "parameter"}
 train.variable @mean : tensor<3xf32> {role = "frozen"}

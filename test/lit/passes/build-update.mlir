@@ -1,6 +1,10 @@
 // RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9,weight_decay=0.1 decay-exempt=@1d clip-norm=1" | FileCheck %s --check-prefix=SGD
 // RUN: tcc-opt %s --build-update="kind=adamw accumulate=2" | FileCheck %s --check-prefix=ACC
 // RUN: tcc-opt %s --build-update="kind=adam moments=bf16" | FileCheck %s --check-prefix=BF16
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp" | FileCheck %s --check-prefix=DDP
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp average=ranks reduce-dtype=bf16" | FileCheck %s --check-prefix=RANKS
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
+// RUN: tcc-opt %s --build-update="kind=adam moments=bf16 mode=ddp" | FileCheck %s --check-prefix=SHARED
 // RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=wx*" 2>&1 | FileCheck %s --check-prefix=NO-MATCH
 // RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=@bia" 2>&1 | FileCheck %s --check-prefix=NO-SELECTOR
 // RUN: not tcc-opt %s --build-update="kind=sdg" 2>&1 | FileCheck %s --check-prefix=NO-KIND
@@ -84,3 +88,44 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // NO-SELECTOR: unknown selector `@bia`; known: @bias, @norm, @embedding, @1d
 // NO-KIND: unknown optimizer `sdg`; known: sgd, adam, adamw
 // NESTEROV: optimizer.nesterov needs momentum
+
+// Ranks sum numerator, denominator and gradients; what follows is one rank's update.
+// DDP-LABEL: func.func @step
+// DDP-SAME: %[[X:[a-z0-9]+]]: tensor<4xf32> {train.name = "x"
+// DDP-SAME: %[[SCALE:[a-z0-9]+]]: tensor<f32> {train.variable = "scale"}
+// DDP-DAG: %[[GB:.*]] = train.all_reduce(%[[X]]) : (tensor<4xf32>) -> tensor<4xf32>
+// DDP-DAG: %[[W:.*]] = train.broadcast %[[X]]
+// DDP: %[[GW:.*]] = train.all_reduce(%[[W]]) : (tensor<2x4xf32>) -> tensor<2x4xf32>
+// DDP: train.mul %[[GW]], %[[GW]]
+// DDP: train.mul %[[GB]], %[[GB]]
+// DDP: return
+// DDP-LABEL: func.func @gradients
+// DDP-NOT: all_reduce
+
+// Each rank divides by its own denominator first, and the sum of ones counts the ranks.
+// RANKS-LABEL: func.func @step
+// RANKS: %[[INVERSE:.*]] = train.div
+// RANKS: %[[OWN:.*]] = train.broadcast %[[INVERSE]]
+// RANKS-NEXT: %[[MEAN:.*]] = train.mul %{{.*}}, %[[OWN]]
+// RANKS-NEXT: %[[NARROW:.*]] = train.cast %[[MEAN]] : tensor<4xf32> -> tensor<4xbf16>
+// RANKS-NEXT: %[[SUM:.*]] = train.all_reduce(%[[NARROW]]) : (tensor<4xbf16>) -> tensor<4xbf16>
+// RANKS-NEXT: train.cast %[[SUM]] : tensor<4xbf16> -> tensor<4xf32>
+// RANKS: %[[ONE:.*]] = train.constant dense<1.000000e+00> : tensor<f32>
+// RANKS-NEXT: train.all_reduce(%[[ONE]]) : (tensor<f32>) -> tensor<f32>
+
+// Nothing is summed before the window is complete; then the accumulators are, in their own memory.
+// WINDOW-LABEL: func.func @accumulate_first
+// WINDOW-NOT: all_reduce
+// WINDOW-LABEL: func.func @accumulate_next
+// WINDOW-NOT: all_reduce
+// WINDOW-LABEL: func.func @update
+// WINDOW-SAME: %[[AW:[a-z0-9]+]]: tensor<2x4xf32> {train.variable = "w/gradient"}
+// WINDOW-SAME: tensor<2x4xf32> {train.variable = "w/gradient"}, tensor<4xf32> {train.variable = "b/gradient"}
+// WINDOW: %[[SW:.*]] = train.all_reduce(%[[AW]])
+// WINDOW: return %{{.*}}, %{{.*}}, %{{.*}}, %[[SW]],
+
+// Moments are rounded alike on every rank: their random numbers do not depend on the micro-batch, which differs.
+// SHARED-LABEL: func.func @step
+// SHARED: %[[MASK:.*]] = train.constant dense<[4294967295, 4294967295, 4294967295, 0]> : tensor<4xui32>
+// SHARED-NEXT: %[[KEY:.*]] = train.and %{{.*}}, %[[MASK]]
+// SHARED-NEXT: train.random bits %[[KEY]]

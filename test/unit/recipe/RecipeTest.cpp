@@ -175,7 +175,7 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
             "recipe.toml:2:1: unknown key optimizer.weight_decya; the nearest known one is optimizer.weight_decay");
   EXPECT_EQ(problem("a = 1\n[optimizer]\n"),
             "recipe.toml:1:1: unknown key a; a recipe has the tables adapter, checkpoint, compiler, data, evaluate, loss, "
-            "model, optimizer, phase, schedule, train");
+            "model, optimizer, parallel, phase, schedule, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
   EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");

@@ -1,0 +1,31 @@
+// RUN: tcc-opt %s --distribute=bucket-bytes=64 | FileCheck %s
+// RUN: tcc-opt %s --distribute=bucket-bytes=1 | FileCheck %s --check-prefix=SINGLE
+
+// Sums join where the last operand of their bucket is complete, in the order of the operands; a bucket ends before it
+// would exceed 64 bytes. What read a sum before that moves behind it. bf16 has a bucket of its own.
+// CHECK-LABEL: func.func @step
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<8xf32>
+// CHECK: %[[A:.*]] = train.exp %[[X]]
+// CHECK-NEXT: %[[H:.*]] = train.cast %[[A]]
+// CHECK-NEXT: %[[HS:.*]] = train.all_reduce(%[[H]]) : (tensor<8xbf16>) -> tensor<8xbf16>
+// CHECK-NEXT: %[[B:.*]] = train.neg %[[A]]
+// CHECK-NEXT: %[[S:.*]]:2 = train.all_reduce(%[[A]], %[[B]]) : (tensor<8xf32>, tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+// CHECK-NEXT: %[[D:.*]] = train.neg %[[S]]#0
+// CHECK-NEXT: %[[C:.*]] = train.abs %[[B]]
+// CHECK-NEXT: %[[CS:.*]] = train.all_reduce(%[[C]]) : (tensor<8xf32>) -> tensor<8xf32>
+// CHECK-NEXT: return %[[D]], %[[S]]#1, %[[CS]], %[[HS]]
+
+// SINGLE-LABEL: func.func @step
+// SINGLE-COUNT-4: train.all_reduce({{%[0-9a-z]+}}) :
+func.func @step(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xbf16>) attributes {train.entry = "step"} {
+  %a = train.exp %x : tensor<8xf32>
+  %as = train.all_reduce(%a) : (tensor<8xf32>) -> tensor<8xf32>
+  %d = train.neg %as : tensor<8xf32>
+  %h = train.cast %a : tensor<8xf32> -> tensor<8xbf16>
+  %hs = train.all_reduce(%h) : (tensor<8xbf16>) -> tensor<8xbf16>
+  %b = train.neg %a : tensor<8xf32>
+  %bs = train.all_reduce(%b) : (tensor<8xf32>) -> tensor<8xf32>
+  %c = train.abs %b : tensor<8xf32>
+  %cs = train.all_reduce(%c) : (tensor<8xf32>) -> tensor<8xf32>
+  return %d, %bs, %cs, %hs : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xbf16>
+}
