@@ -68,7 +68,7 @@ Loader::Batch *Loader::unclaimed() {
     return nullptr;
   Batch &batch = ring[opened % kBatches];
   sampler.batchOf(openEpoch, openNumber, batch.indices);
-  batch.draw = {{seed, openEpoch, 0}, openNumber, sampler.repeats()};
+  batch.draw = {{seed, openEpoch, 0}, sampler.drawNumber(openNumber), sampler.repeats()};
   batch.findings.clear();
   batch.claimed = batch.done = 0;
   batch.ready = false;

@@ -65,8 +65,23 @@ uint64_t Permutation::operator()(uint64_t index) const {
 Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
                  std::vector<double> weights)
     : samples(samples), epochSamples(epochSamples), batch(std::max<uint64_t>(batch, 1)),
-      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), order(order),
-      weights(std::move(weights)) {}
+      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), pad(pad),
+      order(order), weights(std::move(weights)) {}
+
+void Sampler::setRanks(uint64_t own, uint64_t count) {
+  rank = own;
+  ranks = count;
+  const uint64_t global = batch * ranks;
+  // Every rank has a part of every batch: what is left at the end counts where it has one sample for each.
+  batches = epochSamples / global + (pad && epochSamples % global >= ranks ? 1 : 0);
+}
+
+uint64_t Sampler::globalSamples(uint64_t number) const {
+  const uint64_t begin = number * batch * ranks;
+  return std::min(batch * ranks, epochSamples - std::min(begin, epochSamples));
+}
+
+uint64_t Sampler::dropped() const { return epochSamples - std::min(epochSamples, batches * batch * ranks); }
 
 void Sampler::setWindow(std::vector<uint64_t> shards, uint64_t wanted) {
   window = std::max<uint64_t>(wanted, 1);
@@ -96,7 +111,8 @@ uint64_t Sampler::windowed(uint64_t epoch, uint64_t key, uint64_t place) const {
 }
 
 void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
-  uint64_t begin = number * batch, end = std::min(begin + batch, epochSamples), key = keyOf(seed, epoch);
+  const uint64_t first = number * batch * ranks, count = globalSamples(number), key = keyOf(seed, epoch);
+  const uint64_t begin = first + count * rank / ranks, end = first + count * (rank + 1) / ranks;
   Permutation permutation(samples, key);
   indices.clear();
   for (uint64_t i = begin; i < end; ++i) {

@@ -54,12 +54,23 @@ public:
   /// For Windowed: the samples of each file, whose sum is `samples` (empty: one file), and the window, at least 1.
   void setWindow(std::vector<uint64_t> shards, uint64_t window);
 
+  /// Of a job with so many ranks: a batch number stands for a global batch, `batch` samples of each rank, of which rank
+  /// `rank` gets the rank-th part. Without padding a last, shorter global batch is dropped; with it, its samples are
+  /// spread evenly, and fewer than one for each rank are dropped.
+  void setRanks(uint64_t rank, uint64_t ranks);
+  /// Samples at the end of an epoch that no batch has.
+  uint64_t dropped() const;
+  /// Samples of global batch `number`.
+  uint64_t globalSamples(uint64_t number) const;
+  /// A number for the batch that this rank gets, which no other rank's batch has.
+  uint64_t drawNumber(uint64_t number) const { return number * ranks + rank; }
+
   /// True if a sample may be drawn several times in an epoch.
   bool repeats() const { return order == SampleOrder::Random; }
 
   uint64_t batchesPerEpoch() const { return batches; }
 
-  /// Samples of batch `number` < batchesPerEpoch() of an epoch; fewer than `batch` only in a padded last one. Allocates
+  /// This rank's samples of batch `number` < batchesPerEpoch() of an epoch; fewer than `batch` only in a padded last one. Allocates
   /// nothing where `indices` has room for a batch.
   void batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const;
 
@@ -67,6 +78,8 @@ private:
   uint64_t windowed(uint64_t epoch, uint64_t key, uint64_t place) const;
 
   uint64_t samples, epochSamples, batch, batches, seed;
+  uint64_t rank = 0, ranks = 1;
+  bool pad;
   SampleOrder order;
   std::vector<double> weights; ///< cumulative; empty: all alike
   std::vector<uint64_t> shardBegins; ///< first sample of each file, and `samples`

@@ -194,6 +194,8 @@ void readRun(Reader &reader, const json &root, RunRecord &run) {
   record.epochSamples = reader.count(*data, "data", "epoch_samples");
   record.batch = reader.count(*data, "data", "batch");
   record.epochBatches = reader.count(*data, "data", "epoch_batches");
+  if (data->contains("ranks"))
+    record.ranks = std::max<uint64_t>(reader.count(*data, "data", "ranks"), 1);
   for (const auto &[name, value] : reader.object(*data, "data", "columns").items())
     record.columns[name] = reader.text(value, "data.columns." + name);
   if (const json *hash = reader.member(*data, "data", "fingerprint"))
@@ -406,6 +408,8 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
     data = {{"samples", run.data->samples}, {"epoch_samples", run.data->epochSamples},
             {"batch", run.data->batch},     {"epoch_batches", run.data->epochBatches},
             {"columns", run.data->columns}, {"fingerprint", checksumText(run.data->fingerprint)}};
+  if (run.data && run.data->ranks > 1)
+    data["ranks"] = run.data->ranks;
   if (position.bestStep != 0)
     best = {{"step", position.bestStep}, {position.bestMetric, position.bestValue}};
   for (const ManifestShard &shard : manifest.shards)

@@ -50,10 +50,11 @@ struct TrainingPosition {
 /// The training data, as far as the order of samples depends on it, and a sample of its content.
 struct DataRecord {
   uint64_t samples = 0, epochSamples = 0;
-  uint64_t batch = 0;                         ///< samples of a micro-batch
+  uint64_t batch = 0;                         ///< samples of a micro-batch, on all ranks together
   uint64_t epochBatches = 0;                  ///< micro-batches of an epoch
   std::map<std::string, std::string> columns; ///< input → type of its column, "f32[32x10]"
   uint64_t fingerprint = 0;                   ///< of a few samples
+  uint64_t ranks = 1;                         ///< that share a micro-batch
 };
 
 /// The part that all checkpoints of a run share.

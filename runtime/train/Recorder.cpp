@@ -15,11 +15,20 @@ Expected<Recorder> Recorder::open(const std::string &run, Progress progress) {
     return events.status();
   if (Status status = progress.openLog(run + "/log.txt"); !status.ok())
     return status;
-  return Recorder(std::move(progress), metrics.take(), events.take());
+  return Recorder(std::move(progress), Files{metrics.take(), events.take()});
+}
+
+Expected<Recorder> Recorder::openLog(const std::string &log, Progress progress) {
+  if (Status status = progress.openLog(log); !status.ok())
+    return status;
+  return Recorder(std::move(progress), std::nullopt);
 }
 
 void Recorder::update(const UpdateMetrics &update, double now) {
-  metrics.update(update);
+  if (!files)
+    return screen.update(update);
+  TensorBoardFile &events = files->events;
+  files->metrics.update(update);
   events.scalar("train/loss", update.step, update.loss);
   events.scalar("train/lr", update.step, update.learningRate);
   events.scalar("train/grad_norm", update.step, update.gradientNorm);
@@ -40,14 +49,20 @@ void Recorder::update(const UpdateMetrics &update, double now) {
 void Recorder::checkpoint(const CheckpointWriter::Result &result) {
   screen.noteInLog(fmt::format("checkpoint of update {}: {}, training waited {:.3f} s, durable after {:.3f} s",
                                result.step, formatBytes(result.bytes), result.blockedSeconds, result.writingSeconds));
-  metrics.checkpoint(result.step, result.bytes, result.blockedSeconds, result.writingSeconds);
+  if (!files)
+    return;
+  TensorBoardFile &events = files->events;
+  files->metrics.checkpoint(result.step, result.bytes, result.blockedSeconds, result.writingSeconds);
   events.scalar("checkpoint/bytes", result.step, static_cast<double>(result.bytes));
   events.scalar("checkpoint/waited_seconds", result.step, result.blockedSeconds);
   events.scalar("checkpoint/seconds", result.step, result.writingSeconds);
 }
 
 void Recorder::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds) {
-  metrics.evaluation(step, epoch, evaluation, seconds);
+  if (!files)
+    return;
+  TensorBoardFile &events = files->events;
+  files->metrics.evaluation(step, epoch, evaluation, seconds);
   // "eval_loss" → "eval/loss", "ema_eval_loss" → "eval/ema_loss".
   for (const auto &[key, value] : evaluation.values) {
     bool averaged = key.starts_with("ema_");
@@ -57,13 +72,16 @@ void Recorder::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord 
 }
 
 void Recorder::end(uint64_t step, const std::string &reason) {
-  metrics.end(step, reason);
+  if (files)
+    files->metrics.end(step, reason);
   (void)tryFlush();
 }
 
 Status Recorder::tryFlush() {
   flushed = monotonicSeconds();
-  Status status = metrics.file().flush(), others = events.file().flush();
+  if (!files)
+    return Status();
+  Status status = files->metrics.file().flush(), others = files->events.file().flush();
   return status.ok() ? others : status;
 }
 
@@ -76,7 +94,9 @@ void Recorder::flush() {
 
 Status Recorder::finish() {
   Status status = tryFlush();
-  for (RecordFile *file : {&metrics.file(), &events.file()})
+  if (!files)
+    return status;
+  for (RecordFile *file : {&files->metrics.file(), &files->events.file()})
     if (status.ok() && file->lost() != 0)
       status = error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(),
                            file->lost());

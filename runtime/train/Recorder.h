@@ -18,10 +18,14 @@ class Recorder {
 public:
   /// Opens the files of `run`.
   static Expected<Recorder> open(const std::string &run, Progress progress);
+  /// Of a rank that does not lead: messages go to the file `log` alone, numbers nowhere.
+  static Expected<Recorder> openLog(const std::string &log, Progress progress);
 
   Progress &progress() { return screen; }
   /// Evaluations that the run's file held when it was opened, each with its step.
-  const std::vector<std::pair<uint64_t, EvaluationRecord>> &evaluations() const { return metrics.evaluations(); }
+  std::vector<std::pair<uint64_t, EvaluationRecord>> evaluations() const {
+    return files ? files->metrics.evaluations() : std::vector<std::pair<uint64_t, EvaluationRecord>>();
+  }
 
   /// Allocates nothing. Steps of less than a tenth of a second share a system call.
   void update(const UpdateMetrics &update, double now);
@@ -39,13 +43,15 @@ public:
   Status finish();
 
 private:
-  Recorder(Progress progress, MetricsFile metrics, TensorBoardFile events)
-      : screen(std::move(progress)), metrics(std::move(metrics)), events(std::move(events)) {}
+  struct Files {
+    MetricsFile metrics;
+    TensorBoardFile events;
+  };
+  Recorder(Progress progress, std::optional<Files> files) : screen(std::move(progress)), files(std::move(files)) {}
   Status tryFlush();
 
   Progress screen;
-  MetricsFile metrics;
-  TensorBoardFile events;
+  std::optional<Files> files; ///< none: this rank does not lead
   double flushed = 0;
   bool failing = false;
 };

@@ -192,6 +192,12 @@ Status convertBatches(const RunReference &run, const DataRecord &before, const D
     return Status();
   }
   uint64_t samples = position.batch * before.batch;
+  // Another number of ranks need not divide what was done: the rest of a global batch is left out of this epoch.
+  const bool sameShare = before.ranks != now.ranks && before.batch / before.ranks == now.batch / now.ranks;
+  if (sameShare) {
+    position.batch = std::min((samples + now.batch - 1) / now.batch, now.epochBatches);
+    return Status();
+  }
   if (samples % now.batch != 0)
     return error(
         "the run had done {} samples of epoch {} in batches of {}; batches of {} cannot go on from there; "
@@ -211,7 +217,12 @@ Status compareData(const RunReference &run, const Manifest &stored, const RunRec
     uint64_t was = position.batch;
     if (Status status = convertBatches(run, before, after, position); !status.ok())
       return status;
-    if (before.batch != after.batch)
+    if (before.ranks != after.ranks)
+      notes.push_back(fmt::format("note: the number of ranks differs from the run's: {} → {}; epoch {} goes on after {} of "
+                                  "its samples, of which the run had done {}",
+                                  before.ranks, after.ranks, position.epoch + 1, position.batch * after.batch,
+                                  was * before.batch));
+    else if (before.batch != after.batch)
       notes.push_back(fmt::format("note: the batch differs from the run's: {} → {} samples; epoch {} goes on after "
                                   "batch {} (it was {})",
                                   before.batch, after.batch, position.epoch + 1, position.batch, was));
@@ -244,11 +255,13 @@ RunRecord tcc::runtime::makeRunRecord(const Session &session) {
   return record;
 }
 
-DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches) {
+DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches,
+                                        uint64_t ranks) {
   DataRecord record;
   record.samples = data.reader->samples();
   record.epochSamples = epochSamples;
-  record.batch = data.reader->batch();
+  record.batch = data.reader->batch() * ranks;
+  record.ranks = ranks;
   record.epochBatches = epochBatches;
   constexpr uint64_t kProbes = 16;
   for (const auto &[input, column] : data.reader->columns()) {

@@ -15,8 +15,8 @@ namespace tcc::runtime {
 /// The record of a session: settings as they hold after --set, beside the recipe's compiled ones.
 RunRecord makeRunRecord(const Session &session);
 
-/// The record of training data; reads a few samples, evenly spread.
-DataRecord makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches);
+/// The record of training data for so many ranks; reads a few samples, evenly spread.
+DataRecord makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches, uint64_t ranks = 1);
 
 /// Differences that a resume goes on with, one message each; `position.batch` is converted where the batch size or the
 /// number of samples differs. Errors, with a way out: another optimizer or loss, other frozen values, another seed, an

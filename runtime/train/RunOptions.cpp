@@ -30,6 +30,7 @@ template <typename Options, typename Visit> void forEach(Options &options, Visit
   visit("device", options.device);
   visit("threads", options.threads);
   visit("memory_budget", options.budgetBytes);
+  visit("nproc", options.processes);
 }
 
 template <typename T> bool isGiven(const T &value) { return value != T(); }

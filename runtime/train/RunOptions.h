@@ -26,6 +26,7 @@ struct RunOptions {
   std::string target, device;
   unsigned threads = 0;
   uint64_t budgetBytes = 0;
+  unsigned processes = 0; ///< --nproc; 0: not given, one
 };
 
 /// These options, where `given` has none in their place.

@@ -135,6 +135,10 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
     return status;
   if (Status status = chooseVariant(session, options); !status.ok())
     return status;
+  session.ranks = options.ranks;
+  if (session.worldSize() > 1 && !session.plan().training().has_parallel())
+    return error("{}: the plan is for one rank, the job has {}; compile with tcc --set parallel.mode=ddp",
+                 options.planPath, session.worldSize());
   session.training = session.plan().training();
   session.data = session.plan().data();
   if (Status status = applySettings(options.settings, session.training, session.data); !status.ok())
@@ -151,6 +155,7 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   if (!device)
     return device.status();
   session.device = device.take();
+  session.device->setRanks(options.ranks);
   if (options.tune && !session.device->capabilities().choosesAlgorithms)
     return Status(fmt::format("--tune: device {} chooses nothing: a plan for {} names every implementation; leave --tune out",
                               session.device->capabilities().name, session.plan().target()),

@@ -22,6 +22,7 @@ struct SessionOptions {
   std::string target;       ///< --target: one of the plan's; empty: the best that runs here
   Algorithms recorded = {}; ///< of the run that goes on
   bool tune = false;        ///< --tune
+  Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
 };
 
 /// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.
@@ -34,7 +35,13 @@ struct Session {
   std::vector<std::string> notes =
       {}; ///< which target and variant of the plan were taken, where it has several; why fewer workers run than might
 
+  Communicator *ranks = nullptr; ///< null: one rank alone
+
   const plan::Plan &plan() const { return reader.plan(); }
+  uint32_t rank() const { return ranks ? ranks->rank() : 0; }
+  uint32_t worldSize() const { return ranks ? ranks->size() : 1; }
+  /// This rank writes the run's folder, evaluates and speaks to people.
+  bool leads() const { return rank() == 0; }
   /// False: the device checks entries without running them, so that no number means anything.
   bool computes() const { return device->capabilities().executes; }
 };

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
 #include "runtime/train/LossScale.h"
+#include "runtime/train/Ranks.h"
 #include "runtime/train/Trainer.h"
 #include "support/AtomicFile.h"
 
@@ -52,6 +53,8 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
     run.updates->traceTo(track);
     checkpoints.traceTo(track, &trace->track("checkpoint"));
   }
+  if (session.ranks)
+    session.ranks->onSlow([this](const std::string &text) { progress().note("warning: " + text); });
   run.batches->onDamaged([this](const std::string &text) { progress().note("warning: " + text); });
   if (run.goesOn()) {
     checkpoints.resumedFrom(run.position.step);
@@ -133,6 +136,27 @@ bool Trainer::endRequested() const {
   return signals.received() != 0 || (options.maxSeconds > 0 && monotonicSeconds() - begun >= options.maxSeconds);
 }
 
+Expected<bool> Trainer::goesOn() {
+  uint64_t ends = (endRequested() ? kEndRequested : 0) | (isStopped() ? kStopped : 0);
+  if (session.ranks) {
+    auto agreed = session.ranks->anyOf(ends);
+    if (!agreed)
+      return agreed.status();
+    ends = *agreed;
+  }
+  ending = ends;
+  return ending == 0 && run.position.step < run.totalSteps;
+}
+
+Status Trainer::checkReplicas() {
+  if (session.worldSize() == 1 || !session.computes())
+    return Status();
+  TraceScope span(track, "compare ranks", "update", run.position.step);
+  Status status = compareReplicas(session, run.position.step);
+  diverged = !status.ok();
+  return status;
+}
+
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   TraceScope span(track, "update", "update", run.position.step + 1);
   return run.updates->run(run.position, *run.batches, metrics, finite);
@@ -159,7 +183,12 @@ Status Trainer::steps() {
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
     if (Status status = evaluateNow(); !status.ok())
       return status;
-  while (run.position.step < run.totalSteps && !endRequested() && !isStopped()) {
+  for (;;) {
+    Expected<bool> more = goesOn();
+    if (!more)
+      return more.status().withContext(fmt::format("step {}", run.position.step + 1));
+    if (!*more)
+      break;
     if (run.position.batch >= batches) {
       run.position.batch = 0;
       ++run.position.epoch;
@@ -171,6 +200,9 @@ Status Trainer::steps() {
       return stopNonFinite(metrics);
     ++run.position.step;
     run.position.batch += run.updates->taken();
+    if (run.position.step % kReplicaCheckUpdates == 0)
+      if (Status status = checkReplicas(); !status.ok())
+        return status;
     if (metrics.skipped)
       warnOfScale(metrics);
     else if (run.averages)
@@ -195,7 +227,9 @@ Status Trainer::steps() {
         return status;
     before = monotonicSeconds();
   }
-  if (endRequested() && run.position.step < run.totalSteps && !isStopped())
+  if (Status status = checkReplicas(); !status.ok())
+    return status;
+  if (ending == kEndRequested && run.position.step < run.totalSteps)
     return stopOnRequest();
   if (isStopped())
     progress().note(fmt::format("stopped early after update {}: {}; --set evaluate.stop.patience=N goes on",
@@ -217,8 +251,9 @@ void Trainer::report() {
   uint64_t window = run.updates->window(), dataBytes = dataset.hostBytes() + run.batches->hostBytes();
   if (run.evaluation)
     dataBytes += run.evaluation->data.dataset->hostBytes();
-  progress().note(fmt::format("{}: {} samples, {} a batch{}, {} updates{}, seed {}{}", session.plan().model(),
+  progress().note(fmt::format("{}: {} samples, {} a batch{}{}, {} updates{}, seed {}{}", session.plan().model(),
                               reader.samples(), reader.batch(),
+                              session.worldSize() > 1 ? fmt::format(" x {} ranks", session.worldSize()) : "",
                               window > 1 ? fmt::format(" x {} accumulated", window) : "", run.totalSteps,
                               run.resumed ? fmt::format(" of which {} are done", run.position.step) : "",
                               run.position.seed, run.position.shuffle ? "" : ", not shuffled"));
@@ -245,6 +280,9 @@ Status Trainer::train() {
   Status status;
   try {
     status = steps();
+    // A loss that is not finite is so on every rank.
+    if (!status.ok() && session.ranks && (session.leads() || status.exitCode() != kExitNonFinite))
+      session.ranks->abort(status.message());
     if (!status.ok() && status.exitCode() != kExitNonFinite)
       status = stopOnError(status);
   } catch (const std::bad_alloc &) {
@@ -265,16 +303,27 @@ Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *
   if (!options.trace.empty())
     if (Status status = writeFileAtomically(options.trace, ""); !status.ok())
       return status.withContext("--trace");
+  // The other ranks must not wait for one that cannot begin.
+  auto refused = [&](const Status &status) {
+    if (session.ranks)
+      session.ranks->abort(status.message());
+    return status;
+  };
   auto prepared = prepareRun(session, options);
   if (!prepared)
-    return prepared.status();
+    return refused(prepared.status());
+  if (session.worldSize() > 1)
+    if (Status status = compareRanks(session, options, *prepared); !status.ok())
+      return refused(status);
   SignalWatch signals(fileno(options.messages));
   if (Status status = openRunFolder(session, options, *prepared); !status.ok())
-    return status;
-  auto recorder = Recorder::open(prepared->folder, Progress(prepared->totalSteps, prepared->position.step,
-                                                            options.logEvery.value_or(0), options.terminal, options.messages));
+    return refused(status);
+  Progress progress(prepared->totalSteps, prepared->position.step, options.logEvery.value_or(0), options.terminal,
+                    options.messages);
+  auto recorder = session.leads() ? Recorder::open(prepared->folder, std::move(progress))
+                                  : Recorder::openLog(rankLog(prepared->folder, session.rank()), std::move(progress));
   if (!recorder)
-    return recorder.status();
+    return refused(recorder.status());
   Trainer trainer(session, options, prepared.take(), signals, recorder.take());
   Status status = trainer.train();
   if (complete)

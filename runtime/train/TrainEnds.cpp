@@ -13,7 +13,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 Status Trainer::checkpointAtEnd() {
-  if (!session.computes())
+  if (!session.computes() || !session.leads())
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
@@ -22,7 +22,7 @@ Status Trainer::checkpointAtEnd() {
 }
 
 Status Trainer::checkpointOrWarn(bool wait) {
-  if (!session.computes())
+  if (!session.computes() || !session.leads())
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
@@ -49,11 +49,37 @@ std::string Trainer::kept() const {
                      *checkpoints.last(), options.resumeCommand(run.folder));
 }
 
+UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
+  // Each rank looks at its own part, without the others.
+  session.device->setRanks(nullptr);
+  UpdateRunner::Cause own = run.updates->findNonFinite(run.position, *run.batches);
+  session.device->setRanks(session.ranks);
+  if (session.worldSize() == 1)
+    return own;
+  using Field = std::string UpdateRunner::Cause::*;
+  std::vector<UpdateRunner::Cause> causes(session.worldSize());
+  for (Field field : {&UpdateRunner::Cause::node, &UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::infiniteInput}) {
+    auto texts = session.ranks->gatherTexts(own.*field);
+    if (!texts)
+      return own;
+    for (size_t rank = 0; rank < causes.size(); ++rank)
+      causes[rank].*field = (*texts)[rank];
+  }
+  for (Field field : {&UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::node, &UpdateRunner::Cause::infiniteInput})
+    for (uint32_t rank = 0; rank < causes.size(); ++rank)
+      if (!(causes[rank].*field).empty()) {
+        where = fmt::format(" on {}", session.ranks->describe(rank));
+        return causes[rank];
+      }
+  return own;
+}
+
 Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   run.updates->settle();
   // Where the plan left the state alone, it is that of the last good update. Otherwise only the last checkpoint is.
   Status status = run.updates->keepsState(metrics) ? checkpointAtEnd() : Status();
-  UpdateRunner::Cause found = run.updates->findNonFinite(run.position, *run.batches);
+  std::string at;
+  UpdateRunner::Cause found = causeOnAnyRank(at);
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
                                                  : fmt::format("the loss is {}", metrics.loss);
   std::string kept = "training stopped; no checkpoint had been written, --checkpoint-every N keeps some";
@@ -64,7 +90,7 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     kept = fmt::format("training stopped; the last checkpoint is {}", checkpoints.pathOf(*checkpoints.last()));
   if (!status.ok())
     kept += fmt::format(" ({})", status.message());
-  std::string seen = found.node.empty() ? "" : fmt::format(", first seen at node '{}'", found.node);
+  std::string seen = found.node.empty() ? at : fmt::format(", first seen at node '{}'{}", found.node, at);
   std::string advice = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
   if (metrics.lossScale > 0 && std::isfinite(metrics.loss)) {
     what = fmt::format("the gradient's norm is {} at a loss scale of {:g}, after {} such updates in a row", metrics.gradientNorm,
@@ -73,7 +99,7 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
              "data of this step";
   }
   if (!found.nanInput.empty()) {
-    seen = fmt::format(", because the data holds a NaN: {}: {}", options.data, found.nanInput);
+    seen = fmt::format(", because the data holds a NaN: {}: {}{}", options.data, found.nanInput, at);
     advice = "correct the data (`trun data` lists every such sample), or leave it out with --set data.max_bad=N";
   } else if (!found.infiniteInput.empty()) {
     advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
@@ -84,7 +110,11 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
 }
 
 Status Trainer::stopOnError(const Status &problem) {
-  Status written = run.updates->settle() ? checkpointAtEnd() : error("an update was interrupted");
+  if (!session.leads())
+    return problem;
+  Status written = diverged                 ? error("the ranks do not agree on the state")
+                   : run.updates->settle() ? checkpointAtEnd()
+                                           : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());
   return Status(fmt::format("{}; training stopped{}; {}", problem.message(),
                                   told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept()),
@@ -128,7 +158,13 @@ Status Trainer::release() {
 }
 
 Status Trainer::stopOnRequest() {
-  std::string by = signals.received() != 0 ? signalName(signals.received()) : "--max-time";
+  std::string by = signals.received() != 0 ? signalName(signals.received())
+                   : endRequested()        ? "--max-time"
+                                           : "a signal to another rank";
+  if (!session.leads()) {
+    progress().note(fmt::format("stopped by {} after update {}", by, run.position.step));
+    return Status();
+  }
   if (Status status = checkpointAtEnd(); !status.ok())
     return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
   progress().note(fmt::format("stopped by {} after update {}{}", by, run.position.step,
@@ -140,6 +176,10 @@ Status Trainer::stopOnRequest() {
 /// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
 /// weights alone still may be.
 Status Trainer::finish() {
+  if (!session.leads()) { // rank 0 does the rest
+    complete = true;
+    return Status();
+  }
   Status written = checkpointAtEnd();
   if (!endRequested())
     if (Status status = evaluateNow(); !status.ok())

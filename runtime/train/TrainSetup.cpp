@@ -47,7 +47,7 @@ private:
     std::error_code code;
     resumed.goesOn = options.out.empty() || options.out == reference.run ||
                      std::filesystem::equivalent(options.out, reference.run, code);
-    if (resumed.goesOn) {
+    if (resumed.goesOn && session.leads()) {
       auto taken = RunLock::acquire(reference.run);
       if (!taken)
         return taken.status();
@@ -83,7 +83,7 @@ private:
     data = opened.take();
     if (Status status = checkClasses(known, *data.dataset, resumedFolder); !status.ok())
       return status;
-    if (options.evalData.empty() && !split)
+    if ((options.evalData.empty() && !split) || !session.leads())
       return Status();
     const plan::Entry *evaluate = findEntry(session.plan(), entries::kEvaluate);
     if (!evaluate)
@@ -106,6 +106,8 @@ private:
 
   /// What evaluations decide.
   Status setGoals() {
+    if (!session.leads())
+      return Status(); // rank 0 evaluates for all
     const plan::Evaluation &settings = session.training.evaluation();
     std::vector<std::string> keys = evaluationKeys(session);
     auto best = parseGoal("evaluate.best", settings.best());
@@ -173,7 +175,7 @@ private:
 
   /// Averages start as the weights do, also where a run goes on that kept none.
   Status beginAverages() {
-    if (!session.computes())
+    if (!session.computes() || !session.leads()) // the host's averages are rank 0's
       return Status();
     if (session.training.has_ema())
       result.averages = std::make_unique<WeightAverages>(session.plan(), session.training, *session.device);
@@ -197,7 +199,7 @@ private:
     bool pad = settingText(settings, "last") == "pad";
     uint64_t samples = data.reader->samples(), batch = data.reader->batch();
     uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
-    if (pad && epochSamples % batch != 0 && !data.reader->maskable())
+    if (pad && epochSamples % (batch * session.worldSize()) != 0 && !data.reader->maskable())
       return error("{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
                    "targets); leave it out, and the last {} samples of an epoch are dropped",
                    options.data, epochSamples % batch);
@@ -225,13 +227,18 @@ private:
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
     if (order == SampleOrder::Windowed)
       sampler.setWindow(data.dataset->shards, std::strtoull(window.c_str(), nullptr, 10));
+    const uint64_t ranks = session.worldSize();
+    sampler.setRanks(session.rank(), ranks);
     uint64_t batches = sampler.batchesPerEpoch();
     if (batches == 0)
-      return error("{}: too few samples: {}, but a batch takes {}; compile with a smaller batch, or pad with --set "
+      return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with --set "
                    "data.last=pad",
-                   options.data, epochSamples, batch);
+                   options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "");
+    if (ranks > 1 && sampler.dropped())
+      result.notes.push_back(fmt::format("note: the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
+                                         sampler.dropped(), ranks, pad ? "" : "; --set data.last=pad takes them"));
     result.record = makeRunRecord(session);
-    result.record.data = makeDataRecord(data, epochSamples, batches);
+    result.record.data = makeDataRecord(data, epochSamples, batches, ranks);
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),
                                                        workersOf(session, data));
     if (!session.training.phases().empty())
@@ -299,7 +306,33 @@ Expected<PreparedRun> tcc::runtime::prepareRun(Session &session, const TrainOpti
   return Setup(session, options).run();
 }
 
+/// A rank that does not lead: rank 0 has made the folder, and tells its name.
+static Status joinRunFolder(const Session &session, PreparedRun &run) {
+  auto folders = session.ranks->gatherTexts("");
+  if (!folders)
+    return folders.status();
+  run.folder = folders->front();
+  if (run.resumed)
+    run.resumed->checkpoint.reset();
+  return Status();
+}
+
+/// Rank 0's: makes the folder and its files but checkpoints and metrics.
+static Status makeRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
+
 Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run) {
+  if (!session.leads())
+    return joinRunFolder(session, run);
+  if (Status status = makeRunFolder(session, options, run); !status.ok() || session.worldSize() == 1)
+    return status;
+  std::error_code code;
+  std::filesystem::create_directories(run.folder + "/ranks", code);
+  if (code)
+    return error("{}/ranks: {}", run.folder, code.message());
+  return session.ranks->gatherTexts(std::filesystem::absolute(run.folder, code).string()).status();
+}
+
+static Status makeRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run) {
   const ResumedRun *resumed = run.resumed ? &*run.resumed : nullptr;
   run.folder = !options.out.empty() ? options.out
                : resumed            ? resumed->reference.run

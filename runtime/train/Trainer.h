@@ -36,6 +36,10 @@ private:
   Status keepBest(const EvaluationRecord &record);
   /// A signal, or --max-time, asks for an end after the update.
   bool endRequested() const;
+  /// Error: the state of a rank is not that of rank 0.
+  Status checkReplicas();
+  /// Another update follows, as all ranks agree; else `ending` says why not.
+  Expected<bool> goesOn();
   /// evaluate.stop ends training.
   bool isStopped() const { return run.stop && run.stop->isDue(); }
   /// Begins a checkpoint between updates; with `wait` it is complete afterwards.
@@ -47,6 +51,8 @@ private:
   /// What an error or a signal leaves, and how to go on.
   std::string kept() const;
   Status stopNonFinite(const UpdateMetrics &metrics);
+  /// What made the update not finite, on the first rank that knows; `where` names it if there are several.
+  UpdateRunner::Cause causeOnAnyRank(std::string &where);
   /// After an error between or in updates: keeps the last whole update, if its state can still be had.
   Status stopOnError(const Status &problem);
   Status stopOnRequest();
@@ -67,6 +73,9 @@ private:
   Checkpointer checkpoints;
   double begun = monotonicSeconds();
   std::optional<uint64_t> evaluated; ///< the last update that was
+  static constexpr uint64_t kEndRequested = 1, kStopped = 2;
+  uint64_t ending = 0; ///< bits of those, of any rank
+  bool diverged = false; ///< ranks hold different state: none of it is worth a checkpoint
   bool complete = false;
   bool scaleTold = false;            ///< warnOfScale has spoken
   bool warned = false;               ///< the last checkpoint could not be written, which was told

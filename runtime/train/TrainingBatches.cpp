@@ -74,7 +74,7 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
     const double begin = monotonicSeconds();
     Status read = ahead ? loader->take(indices, inputs)
                         : data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
-                                                 {{position.seed, position.epoch}, number, sampler.repeats()});
+                                                 {{position.seed, position.epoch}, sampler.drawNumber(number), sampler.repeats()});
     taken += monotonicSeconds() - begin;
     return read;
   });

@@ -51,9 +51,9 @@ public:
     return bytes;
   }
 
-  /// Samples and tokens of the last micro-batch.
-  uint64_t samples() const { return indices.size(); }
-  uint64_t tokens() const { return indices.size() * data.reader->tokensPerSample(); }
+  /// Samples and tokens of micro-batch `number` on all ranks.
+  uint64_t samples(uint64_t number) const { return sampler.globalSamples(number); }
+  uint64_t tokens(uint64_t number) const { return samples(number) * data.reader->tokensPerSample(); }
 
   /// The first NaN (or also infinity) in the last micro-batch, in words; empty where there is none.
   std::string describeNonFinite(bool infinities) const { return data.reader->describeNonFinite(indices, infinities); }

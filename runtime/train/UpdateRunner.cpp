@@ -93,8 +93,8 @@ Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, T
   if (status.ok())
     status = entry.runner.addScalar(entry.weight, sums.weight);
   metrics.damaged = position.damagedSamples.size();
-  metrics.samples += batches.samples();
-  metrics.tokens += batches.tokens();
+  metrics.samples += batches.samples(position.batch + inWindow);
+  metrics.tokens += batches.tokens(position.batch + inWindow);
   return status;
 }
 
@@ -108,6 +108,8 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   // A device that computes nothing has no number that could be finite or not.
   auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };
   Sums sums;
+  if (session.ranks)
+    session.ranks->setStep(metrics.step);
   if (training.has_loss_scale() && !position.lossScale)
     position.lossScale = firstLossScale(training.loss_scale());
   Status status = closing ? before->save() : Status();
@@ -124,7 +126,8 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     finite = finite && scaleAfter(position, metrics, good(metrics.gradientNorm));
     return status;
   }
-  if (!finite)
+  // With several ranks these are this rank's sums: `update` adds them up, and all ranks must run it.
+  if (!finite && session.worldSize() == 1)
     return status;
   if (status = giveScalars(*closing, position); !status.ok())
     return status;
@@ -134,6 +137,19 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   status = closing->run();
   if (status.ok())
     status = closing->addScalar(closing->outputIndex(outputs::kGradNorm), metrics.gradientNorm);
+  if (session.worldSize() > 1) {
+    Sums global;
+    if (status.ok())
+      status = closing->addScalar(closing->outputIndex(outputs::kLossSum), global.loss);
+    if (status.ok())
+      status = closing->addScalar(closing->outputIndex(outputs::kLossWeight), global.weight);
+    metrics.loss = global.loss / global.weight;
+    if (status.ok() && !good(metrics.loss)) {
+      finite = false;
+      state = State::Window; // the update left the state alone
+      return status;
+    }
+  }
   finite = scaleAfter(position, metrics, good(metrics.gradientNorm));
   // With accumulation a norm that is not finite changes no state. A skipped update is whole: running statistics have
   // moved, as in PyTorch.

@@ -96,7 +96,9 @@ private:
   /// The number, from 1, of the update after `position` among those of the phase.
   uint64_t updateOf(const TrainingPosition &position) const { return (position.step + 1) / phase.every; }
   /// The number by which a micro-batch's random numbers are drawn.
-  uint64_t counterOf(uint64_t inWindow) const { return phase.number * accumulate + inWindow; }
+  uint64_t counterOf(uint64_t inWindow) const {
+    return (phase.number * accumulate + inWindow) * session.worldSize() + session.rank();
+  }
 
   const plan::Training &training;
   const UpdatePhase phase;

@@ -16,7 +16,7 @@ using namespace tcc::tools;
 
 namespace {
 struct Raw {
-  int64_t workers = -1, processes = 1;
+  int64_t workers = -1, processes = 0;
   bool noRelease = false, shuffle = false, noShuffle = false;
   int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1, evalEvery = -1, logEvery = -1;
   std::string budget, maxTime, names;
@@ -96,7 +96,10 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
       ->check(CLI::Range(int64_t(0), int64_t(1024)));
   app.add_flag("--tune", options.session.tune,
                "device cuda: time the libraries' algorithms for each product and convolution, take the fastest, and record them in the run");
-  app.add_option("--nproc", raw.processes, "number of processes; only 1 is supported");
+  app.add_option("--nproc", raw.processes,
+                 "train on so many ranks of this machine, each a process with a part of its processors; the plan needs "
+                 "parallel.mode; default: 1, or as the resumed run")
+      ->check(CLI::Range(int64_t(1), int64_t(1024)));
   addSettings(app, options);
   addDevice(app, options, raw);
 }
@@ -189,8 +192,9 @@ std::optional<int> check(Options &options, const Raw &raw) {
   if (sweep && (train.out.empty() || !train.resume.empty()))
     return wrongUsage(train.out.empty() ? "--out is required: the folder of the sweep's runs"
                                         : "--resume: the same sweep command goes on with its runs; leave it out");
-  if (raw.processes != 1)
-    return wrongUsage("--nproc: training on several processes is not supported yet; use 1");
+  if (sweep && raw.processes > 1)
+    return wrongUsage("--nproc: the runs of a sweep have one rank each; leave it out");
+  train.processes = static_cast<unsigned>(raw.processes);
   if (raw.workers >= 0)
     options.session.settings.push_back(fmt::format("data.workers={}", raw.workers));
   if (raw.steps >= 0)

@@ -14,6 +14,7 @@
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
 #include "tools/common/StandardStreams.h"
+#include "tools/trun/OnRanks.h"
 #include "tools/trun/ProfileReport.h"
 #include "tools/trun/RunReport.h"
 
@@ -292,11 +293,15 @@ Status trainCommand(const Options &options) {
     return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
                        trainOptions.out);
   }
-  auto session = openSession(sessionOptions);
-  if (!session)
-    return session.status();
   trainOptions.settings = sessionOptions.settings;
-  return train(*session, trainOptions);
+  return onRanks(trainOptions, [&](Communicator *ranks) {
+    sessionOptions.ranks = ranks;
+    sessionOptions.threads = trainOptions.threads;
+    auto session = openSession(sessionOptions);
+    if (!session && ranks)
+      ranks->abort(session.message());
+    return session ? train(*session, trainOptions) : session.status();
+  });
 }
 } // namespace
 

@@ -17,7 +17,8 @@ static int run(int argc, char **argv) {
   // Libraries may throw where memory ends: the user gets a message, not a crash.
   try {
     tcc::Status status = tcc::tools::runCommand(parsed.options);
-    if (!status.ok())
+    // A rank whose failure another one tells has no message of its own.
+    if (!status.ok() && !status.message().empty())
       printMessage("trun: error: {}\n", status.message());
     return status.exitCode();
   } catch (const std::bad_alloc &) {

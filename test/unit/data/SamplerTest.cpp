@@ -92,3 +92,41 @@ TEST(Sampler, WeightsSayHowOftenASampleIsDrawn) {
   EXPECT_FALSE(cumulativeWeights(std::vector<double>{0, 0}).ok());
   EXPECT_FALSE(cumulativeWeights(std::vector<double>{1, -1}).ok());
 }
+
+TEST(Sampler, RanksShareTheBatchesOfOneRankWithALargerBatch) {
+  for (SampleOrder order : {SampleOrder::Ordered, SampleOrder::Shuffled, SampleOrder::Random}) {
+    constexpr uint64_t kRanks = 3, kBatch = 4, kSamples = 50;
+    const Sampler whole(kSamples, kSamples, kBatch * kRanks, order, 9, false);
+    for (uint64_t number = 0; number < whole.batchesPerEpoch(); ++number) {
+      std::vector<uint64_t> expected, joined, own;
+      whole.batchOf(2, number, expected);
+      for (uint64_t rank = 0; rank < kRanks; ++rank) {
+        Sampler part(kSamples, kSamples, kBatch, order, 9, false);
+        part.setRanks(rank, kRanks);
+        ASSERT_EQ(part.batchesPerEpoch(), whole.batchesPerEpoch());
+        EXPECT_EQ(part.dropped(), 2u);
+        part.batchOf(2, number, own);
+        EXPECT_EQ(own.size(), kBatch);
+        joined.insert(joined.end(), own.begin(), own.end());
+      }
+      EXPECT_EQ(joined, expected);
+    }
+  }
+}
+
+TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
+  auto lastOf = [](uint64_t samples, uint64_t rank) {
+    Sampler part(samples, samples, 4, SampleOrder::Ordered, 1, true);
+    part.setRanks(rank, 3);
+    std::vector<uint64_t> own;
+    part.batchOf(0, part.batchesPerEpoch() - 1, own);
+    EXPECT_EQ(part.globalSamples(part.batchesPerEpoch() - 1), samples % 12 < 3 ? 12 : samples % 12);
+    EXPECT_EQ(part.dropped(), samples % 12 < 3 ? samples % 12 : 0);
+    return own;
+  };
+  EXPECT_EQ(lastOf(12 + 7, 0), (std::vector<uint64_t>{12, 13}));
+  EXPECT_EQ(lastOf(12 + 7, 1), (std::vector<uint64_t>{14, 15}));
+  EXPECT_EQ(lastOf(12 + 7, 2), (std::vector<uint64_t>{16, 17, 18}));
+  // Two samples are too few for three ranks.
+  EXPECT_EQ(lastOf(12 + 2, 2), (std::vector<uint64_t>{8, 9, 10, 11}));
+}

@@ -79,7 +79,8 @@ TEST(CommandLine, WrongUsage) {
   expectUsage({"p.tplan", "--data", "d", "--steps", "3", "--epochs", "1"}, {"--epochs", "--steps"});
   expectUsage({"p.tplan", "--data", "d", "--steps", "three"}, {"--steps", "three"});
   expectUsage({"p.tplan", "--data", "d", "--shuffle", "--no-shuffle"}, {"shuffle"});
-  expectUsage({"p.tplan", "--data", "d", "--nproc", "2"}, {"--nproc", "use 1"});
+  expectUsage({"p.tplan", "--data", "d", "--nproc", "0"}, {"--nproc"});
+  expectUsage({"sweep", "p.tplan", "--data", "d", "--out", "s", "--nproc", "2"}, {"--nproc", "sweep"});
   expectUsage({"p.tplan", "--data", "d", "--workers", "-2"}, {"--workers"});
   expectUsage({"p.tplan", "q.tplan", "--data", "d"}, {"'q.tplan'"});
   expectUsage({"p.tplan", "--data", "d", "--init", "w", "--resume", "r"}, {"--init", "--resume"});

@@ -1,0 +1,104 @@
+//===- Ranks.cpp - a run of several ranks --------------------------------===//
+#include "runtime/train/Ranks.h"
+#include "runtime/plan/PlanFile.h"
+
+#include <algorithm>
+#include <sstream>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+std::string tcc::runtime::rankLog(const std::string &run, uint32_t rank) {
+  return fmt::format("{}/ranks/rank-{}.log", run, rank);
+}
+
+std::string tcc::runtime::differencesOf(const std::vector<std::string> &texts,
+                                        const std::function<std::string(uint32_t)> &nameOf) {
+  auto linesOf = [](const std::string &text) {
+    std::map<std::string, std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);)
+      lines[line.substr(0, line.find('='))] = line.substr(std::min(line.size(), line.find('=') + 1));
+    return lines;
+  };
+  const std::map<std::string, std::string> first = linesOf(texts.front());
+  constexpr size_t kMostTold = 4;
+  std::string told;
+  size_t count = 0;
+  for (uint32_t rank = 1; rank < texts.size(); ++rank) {
+    std::map<std::string, std::string> own = linesOf(texts[rank]);
+    for (const auto &[key, value] : first)
+      own.try_emplace(key, "nothing");
+    for (const auto &[key, value] : own) {
+      auto found = first.find(key);
+      const std::string other = found == first.end() ? "nothing" : found->second;
+      if (value != other && count++ < kMostTold)
+        told += fmt::format("{}{} has {} {}, rank 0 has {}", told.empty() ? "" : "; ", nameOf(rank), key, value, other);
+    }
+  }
+  return count > kMostTold ? told + fmt::format("; and {} differences more", count - kMostTold) : told;
+}
+
+Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &options, const PreparedRun &run) {
+  std::string text;
+  auto add = [&](const std::string &key, const auto &value) { text += fmt::format("{}={}\n", key, value); };
+  add("program", run.record.producer);
+  add("plan", fmt::format("{:016x} ({})", session.reader.checksum(), session.plan().model()));
+  add("target", session.plan().target());
+  for (const auto &[key, value] : run.record.training)
+    add(key, value);
+  if (run.record.data) {
+    add("samples of the data", run.record.data->samples);
+    add("batches of an epoch", run.record.data->epochBatches);
+    add("checksum of the data", fmt::format("{:016x}", run.record.data->fingerprint));
+  }
+  add("seed", run.position.seed);
+  add("--shuffle", run.position.shuffle);
+  add("step", run.position.step);
+  add("steps in all", run.totalSteps);
+  add("--init", options.init);
+  for (size_t i = 0; i < options.settings.size(); ++i)
+    add(fmt::format("--set {}", i), options.settings[i]);
+  auto texts = session.ranks->gatherTexts(text);
+  if (!texts)
+    return texts.status();
+  std::string differences = differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); });
+  return differences.empty() ? Status()
+                             : error("the ranks of the job differ: {}; start all with the same command", differences);
+}
+
+Status tcc::runtime::compareReplicas(const Session &session, uint64_t step) {
+  std::string lines;
+  uint64_t all = 0;
+  auto mix = [](uint64_t hash, uint64_t next) {
+    const uint64_t pair[2] = {hash, next};
+    return plan::hashBytes(pair, sizeof(pair));
+  };
+  for (int i = 0; i < session.plan().variables_size(); ++i) {
+    const plan::Variable &variable = session.plan().variables(i);
+    if (variable.role() == plan::ACCUMULATOR) // a rank's own, until it is summed
+      continue;
+    uint64_t hash = 0;
+    Status read =
+        session.device->readPieces(Place::variable(static_cast<uint32_t>(i)), [&](std::span<const std::byte> piece) {
+          hash = mix(hash, plan::hashBytes(piece.data(), piece.size()));
+          return Status();
+        });
+    if (!read.ok())
+      return read;
+    lines += fmt::format("'{}'={:016x}\n", variable.name(), hash);
+    all = mix(all, hash);
+  }
+  auto sums = session.ranks->gatherTexts(fmt::format("{:016x}", all));
+  if (!sums)
+    return sums.status();
+  if (std::all_of(sums->begin(), sums->end(), [&](const std::string &sum) { return sum == sums->front(); }))
+    return Status();
+  auto texts = session.ranks->gatherTexts(lines);
+  if (!texts)
+    return texts.status();
+  return error(
+      "the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault, so go on from a "
+      "checkpoint that was written before",
+      step, differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); }));
+}

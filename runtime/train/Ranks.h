@@ -1,0 +1,34 @@
+//===- Ranks.h - a run of several ranks ----------------------------------===//
+//
+// Rank 0 writes the run's folder and speaks to people; every other rank keeps a log of its own in it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_RANKS_H
+#define TCC_RUNTIME_TRAIN_RANKS_H
+
+#include "runtime/train/TrainSetup.h"
+
+namespace tcc::runtime {
+
+/// RUN/ranks/rank-3.log.
+std::string rankLog(const std::string &run, uint32_t rank);
+
+/// Compares what all ranks must have alike before the first step: program, plan, settings, data, seed, position and
+/// length. Error, the same on every rank: what differs from rank 0, with the ranks' names.
+Status compareRanks(const Session &session, const TrainOptions &options, const PreparedRun &run);
+
+/// Updates between comparisons of the ranks' state. Reading it takes as long as a few percent of an update's own
+/// traffic.
+constexpr uint64_t kReplicaCheckUpdates = 64;
+
+/// Compares checksums of the state that all ranks hold alike: weights, optimizer state, running statistics. Error, the
+/// same on every rank: the variables that differ from rank 0's, with the ranks' names.
+Status compareReplicas(const Session &session, uint64_t step);
+
+/// The first lines of `texts` ("name=value", one a line) that differ from those of rank 0, in words; empty where all
+/// agree.
+std::string differencesOf(const std::vector<std::string> &texts, const std::function<std::string(uint32_t)> &nameOf);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_RANKS_H

@@ -1,0 +1,69 @@
+//===- OnRanks.cpp - a command that several ranks carry out --------------===//
+#include "tools/trun/OnRanks.h"
+#include "runtime/parallel/Collectives.h"
+#include "runtime/parallel/Launch.h"
+#include "runtime/parallel/NullGroup.h"
+#include "support/Processors.h"
+#include "tools/common/StandardStreams.h"
+
+#include <cstdio>
+
+using namespace tcc;
+using namespace tcc::runtime;
+using namespace tcc::tools;
+
+/// This process as one rank of its job.
+static Status asRank(const RankPlace &place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+  if (options.threads == 0 && place.localSize > 1)
+    options.threads = std::max(1u, usableProcessors() / (place.launched ? 1 : place.localSize));
+  auto links = connectRanks(place);
+  if (!links)
+    return links.status();
+  std::unique_ptr<Communicator> ranks = makeCommunicator(links.take());
+  if (place.rank == 0)
+    return body(ranks.get());
+  std::FILE *nowhere = std::fopen("/dev/null", "w");
+  if (nowhere)
+    options.messages = nowhere;
+  options.terminal = false;
+  Status status = body(ranks.get());
+  if (nowhere)
+    std::fclose(nowhere);
+  if (status.ok())
+    return status;
+  // Rank 0 tells of every failure but its own end.
+  const std::optional<std::string> failure = ranks->failure();
+  const bool told = place.launched || !failure || !failure->starts_with(ranks->describe(0));
+  return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.exitCode());
+}
+
+Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+  auto given = placeFromEnvironment();
+  if (!given)
+    return given.status();
+  const uint32_t processes = std::max(options.processes, 1u);
+  if (*given && (*given)->size > 1 && options.processes > 1)
+    return Status(
+        fmt::format("--nproc {}: this process is rank {} of {} of a job already (RANK, WORLD_SIZE); leave --nproc "
+                    "out",
+                    processes, (*given)->rank, (*given)->size),
+        kExitUsage);
+  if (*given && (*given)->size > 1 && options.device == "null")
+    return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
+  if (*given && (*given)->size > 1)
+    return asRank(**given, options, body);
+  if (processes == 1)
+    return body(nullptr);
+  if (options.device == "null") { // nothing is computed: one process checks what a rank does
+    auto group = makeNullGroup(processes);
+    return body(group.front().get());
+  }
+  auto started = startRanks(processes);
+  if (!started)
+    return started.status();
+  if (started->place)
+    return asRank(*started->place, options, body);
+  // Rank 0 has told of what it saw; of its own end it cannot.
+  const bool silent = started->problem.empty() || !started->problem.starts_with("rank 0 ");
+  return started->exitCode == 0 ? Status() : Status(silent ? "" : started->problem, started->exitCode);
+}
