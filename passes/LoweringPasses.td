@@ -322,6 +322,9 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
     results; the pass takes the one with the smallest peak that compiler/planning/Scheduling finds. So updates run as
     soon as that frees large gradients, and values that are needed late are computed late.
 
+    With several ranks each all_reduce then moves up to the instruction that completes its operands, and what depends on it
+    moves down behind the next one, so that something runs while ranks wait for each other.
+
     ```mlir
     %a = train.fused(%x) ...     // only needed at the end
     %b = train.matmul %x, %w ...

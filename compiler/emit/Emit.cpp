@@ -3,6 +3,7 @@
 
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/dialect/PlanTypes.h"
+#include "compiler/emit/Beside.h"
 #include "compiler/emit/EmitVariables.h"
 #include "compiler/emit/Lives.h"
 #include "compiler/target/Target.h"
@@ -83,9 +84,7 @@ private:
                                           : entry.transient_bytes());
     entry.set_lower_bound_cost(uint64_t(integer(function->getAttr(names::kBoundCost))));
     auto frontier = function->getAttrOfType<ArrayAttr>(names::kFrontier);
-    if (!frontier)
-      return;
-    for (Attribute attribute : frontier) {
+    for (Attribute attribute : frontier ? frontier.getValue() : ArrayRef<Attribute>()) {
       auto row = cast<DictionaryAttr>(attribute);
       plan::FrontierPoint &point = *entry.add_frontier();
       point.set_transient_bytes(uint64_t(integer(row.get("bytes"))));
@@ -427,8 +426,7 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     scale.set_backoff_factor(given.backoffFactor);
     scale.set_growth_interval(uint64_t(given.growthInterval));
   }
-  if (recipe.parallel.distributed()) {
-    const ParallelSettings &given = recipe.parallel;
+  if (const ParallelSettings &given = recipe.parallel; given.distributed()) {
     plan::Parallel &parallel = *training.mutable_parallel();
     parallel.set_mode(given.mode), parallel.set_average(given.average), parallel.set_reduce_dtype(given.reduceDtype);
     parallel.set_bucket_bytes(uint64_t(given.bucketBytes));
@@ -562,8 +560,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   }
   plan.mutable_quantized()->Assign(options.model->quantized.begin(), options.model->quantized.end());
   plan.mutable_quantized_ranges()->Assign(options.model->ranges.begin(), options.model->ranges.end());
-  std::map<std::string, uint32_t> none;
-  auto variables = options.sizesOnly ? Expected(std::move(none)) : emitVariables(module, writer, options, plan);
+  auto variables = options.sizesOnly ? Expected(std::map<std::string, uint32_t>()) : emitVariables(module, writer, options, plan);
   if (!variables)
     return variables.status();
   plan::setSpaceBytes(plan, plan::RESIDENT, train::residentBytes(module));
@@ -578,6 +575,8 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
     if (Status status = EntryEmitter(function, kernels, *options.target, *variables, plan, entry, options.sizesOnly).run(); !status.ok())
       return status;
     transient = std::max<uint64_t>(transient, entry.transient_bytes());
+    if (options.recipe->overlap)
+      letCollectivesRunBeside(entry);
   }
   plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
   emitVariants(module, plan);

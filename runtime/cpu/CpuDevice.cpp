@@ -11,6 +11,7 @@
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/Launches.h"
+#include "runtime/parallel/Background.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
@@ -82,6 +83,8 @@ struct Program {
   const plan::Entry *entry = nullptr;
   std::vector<Step> steps;
   std::vector<Launch> launches;
+  std::vector<uint64_t> finished; ///< for each launch, how many of the entry's collectives are done before it begins
+  bool collectives = false;
 };
 
 /// A range of bytes of an arena.
@@ -200,14 +203,14 @@ protected:
   Status runEntry(uint32_t entry) override {
     const Program &program = programs[entry];
     WorkerScope scope;
+    if (program.collectives && ranks() && ranks()->size() > 1)
+      return runWithRanks(program);
     for (const Launch &launch : program.launches) {
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
-      if (!first.pieces.empty()) {
-        if (Status status = runCollective(program, first); !status.ok())
-          return status;
-      } else if (int failed = runLaunch(program, launch); failed >= 0) {
+      if (!first.pieces.empty())
+        copySources(first);
+      else if (int failed = runLaunch(program, launch); failed >= 0)
         return failure(program, failed);
-      }
     }
     return Status();
   }
@@ -350,16 +353,65 @@ private:
         tiles.back().stages.push_back(step.tiles(stage));
     }
     program.launches = launchesOf(*program.entry, tiles, pool.size());
+    // The collectives so far, by the last instruction that may run beside each.
+    std::vector<int> until;
+    for (const Launch &launch : program.launches) {
+      int last = 0;
+      for (const Share &share : launch.shares)
+        last = std::max(last, share.instruction);
+      uint64_t &count = program.finished.emplace_back(0);
+      for (size_t i = 0; i < until.size(); ++i)
+        if (until[i] < last)
+          count = i + 1;
+      const plan::Instruction &first = program.entry->instructions(launch.shares.front().instruction);
+      if (first.has_collective()) {
+        until.push_back(launch.shares.front().instruction + first.beside());
+        program.collectives = true;
+      }
+    }
   }
 
-  /// On this thread, between the launches before and after it.
-  Status runCollective(const Program &program, const Step &step) {
-    const plan::CollectiveCall &call = step.source->collective();
+  /// Collectives run on a thread of their own, in their order; a launch waits for those whose results it touches.
+  Status runWithRanks(const Program &program) {
+    if (!background)
+      background = std::make_unique<Background>(
+          [this](size_t step) { return carryOut(*running, running->steps[step]); });
+    running = &program;
+    Status status;
+    for (size_t i = 0; i < program.launches.size() && status.ok(); ++i) {
+      const Launch &launch = program.launches[i];
+      const int instruction = launch.shares.front().instruction;
+      const Step &first = program.steps[static_cast<size_t>(instruction)];
+      if (uint64_t count = program.finished[i])
+        status = background->finish(count);
+      if (!status.ok())
+        break;
+      if (!first.pieces.empty()) {
+        copySources(first);
+        background->submit(static_cast<size_t>(instruction));
+      } else if (int failed = runLaunch(program, launch); failed >= 0) {
+        status = failure(program, failed);
+        ranks()->abort(status.message()); // else collectives under way would wait for this rank
+      }
+    }
+    Status all = background->finishAll();
+    return status.ok() ? all : status;
+  }
+
+  static void copySources(const Step &step) {
     for (size_t i = 0; i < step.pieces.size(); ++i)
       if (step.pointers[i] != step.pieces[i].data)
         std::memmove(step.pieces[i].data, step.pointers[i], step.pieces[i].bytes);
-    if (!ranks() || ranks()->size() == 1)
-      return Status();
+  }
+
+  /// At once, on this thread.
+  Status runCollective(const Program &program, const Step &step) {
+    copySources(step);
+    return ranks() && ranks()->size() > 1 ? carryOut(program, step) : Status();
+  }
+
+  Status carryOut(const Program &program, const Step &step) {
+    const plan::CollectiveCall &call = step.source->collective();
     Status status = call.kind() == plan::CollectiveCall::ALL_REDUCE ? ranks()->allReduce(step.pieces, call.dtype())
                                                                     : ranks()->broadcast(step.pieces, call.root());
     return status.ok() ? status
@@ -420,6 +472,8 @@ private:
   std::map<std::string, std::unique_ptr<LibraryCall>> library;
   uint64_t libraryTook = 0;
   std::vector<Program> programs; ///< by entry
+  const Program *running = nullptr;
+  std::unique_ptr<Background> background; ///< last: its thread uses the members above; null until ranks run together
 };
 } // namespace
 

@@ -23,7 +23,8 @@ public:
   std::vector<Launch> build() {
     for (int i = 0; i < entry.instructions_size(); ++i) {
       int last = i + entry.instructions(i).beside();
-      if (workers > 1 && callsUntil(i + 1, last) > 0)
+      // A collective is no work for workers: the device has a thread for it.
+      if (workers > 1 && !entry.instructions(i).has_collective() && callsUntil(i + 1, last) > 0)
         waiting.push_back({i, last, 0});
       else
         launch(i);

@@ -302,12 +302,13 @@ private:
     }
     if (hasScratch(instruction))
       report("{}: it has scratch, so it has no leave to run beside others", describeInstruction(entry, at));
-    if (instruction.has_collective())
-      report("{}: a collective has no leave to run beside others", describeInstruction(entry, at));
     if (instruction.has_matmul() || instruction.has_convolution())
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
     for (const auto &[index, write] : touched(instruction)) {
+      // A collective's sources are copied, or in their results' place, before the next instruction begins.
+      if (instruction.has_collective() && !write)
+        continue;
       const Buffer &b = buffer(index);
       bool handedOver = b.last() == at && !write && takenOver(instruction, index);
       if (b.arena() != RESIDENT && b.last() < last && !handedOver)

@@ -194,6 +194,7 @@ void Progress::show(std::string_view text) {
 }
 
 void Progress::update(const UpdateMetrics &metrics) {
+  std::lock_guard lock(*mutex);
   double now = monotonicSeconds();
   bool last = metrics.step == total || metrics.step == first + 1;
   bool due = every != 0 ? metrics.step % every == 0 : now - lastShown >= 0.1;
@@ -233,6 +234,7 @@ void Progress::update(const UpdateMetrics &metrics) {
 }
 
 void Progress::evaluating(uint64_t done, uint64_t samples) {
+  std::lock_guard lock(*mutex);
   double now = monotonicSeconds();
   if (!terminal || now - lastShown < 0.1)
     return;
@@ -242,12 +244,14 @@ void Progress::evaluating(uint64_t done, uint64_t samples) {
 }
 
 void Progress::clear() {
+  std::lock_guard lock(*mutex);
   if (lineOpen)
     show("\r\033[K");
   lineOpen = false;
 }
 
 void Progress::noteInLog(const std::string &text) {
+  std::lock_guard lock(*mutex);
   if (!log)
     return;
   log->add(text + "\n");
@@ -255,12 +259,14 @@ void Progress::noteInLog(const std::string &text) {
 }
 
 void Progress::note(const std::string &text) {
+  std::lock_guard lock(*mutex);
   finish();
   show(text + "\n");
   noteInLog(text);
 }
 
 void Progress::finish() {
+  std::lock_guard lock(*mutex);
   if (lineOpen)
     show("\n");
   lineOpen = false;

@@ -13,6 +13,8 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -110,6 +112,7 @@ private:
   bool terminal, lineOpen = false;
   std::FILE *out;
   std::optional<RecordFile> log;
+  std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>(); ///< notes come from any thread
   double startTime, lastShown = -1;
 };
 

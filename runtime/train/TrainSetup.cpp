@@ -175,7 +175,8 @@ private:
 
   /// Averages start as the weights do, also where a run goes on that kept none.
   Status beginAverages() {
-    if (!session.computes() || !session.leads()) // the host's averages are rank 0's
+    // The host's averages are rank 0's; those of the device are state of every rank.
+    if (!session.computes() || (!session.leads() && !session.training.ema().on_device()))
       return Status();
     if (session.training.has_ema())
       result.averages = std::make_unique<WeightAverages>(session.plan(), session.training, *session.device);

@@ -162,9 +162,12 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
   case plan::Instruction::kCollective: {
     const plan::CollectiveCall &call = instruction.collective();
     const int tensors = instruction.operands_size() / 2;
-    return call.kind() == plan::CollectiveCall::ALL_REDUCE
-               ? fmt::format("all-reduce of {} tensors of {} over the ranks", tensors, plan::dtypeName(call.dtype()))
-               : fmt::format("broadcast of {} tensors from rank {}", tensors, call.root());
+    const std::string beside =
+        instruction.beside() ? fmt::format(", beside the next {} instructions", instruction.beside()) : "";
+    return (call.kind() == plan::CollectiveCall::ALL_REDUCE
+                ? fmt::format("all-reduce of {} tensors of {} over the ranks", tensors, plan::dtypeName(call.dtype()))
+                : fmt::format("broadcast of {} tensors from rank {}", tensors, call.root())) +
+           beside;
   }
   default:
     break;

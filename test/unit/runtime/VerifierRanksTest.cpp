@@ -69,8 +69,17 @@ TEST(VerifierRanks, PairsOfOperands) {
   expectProblem(plan, {"instruction 2", "a source needs 256 bytes"});
 }
 
-TEST(VerifierRanks, NothingRunsBesideACollective) {
+TEST(VerifierRanks, NothingThatTouchesItsResultsRunsBesideIt) {
   plan::Plan plan = makeRankPlan();
+  step(plan).mutable_instructions(2)->set_beside(1); // t, which the product reads
+  expectProblem(plan, {"instruction 2", "it may run beside instruction 3, which reads", "'t'"});
+  // The update of b touches nothing of it, where it comes first.
+  plan = makeRankPlan();
+  step(plan).mutable_instructions()->SwapElements(3, 4);
+  step(plan).mutable_buffers(kZ)->set_first(4);
+  step(plan).mutable_buffers(kT)->set_last(4);
   step(plan).mutable_instructions(2)->set_beside(1);
-  expectProblem(plan, {"a collective has no leave to run beside others"});
+  EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+  step(plan).mutable_buffers(kT)->set_last(2);
+  expectProblem(plan, {"'t'", "dies at instruction 2, but it may run until 3 does"});
 }
