@@ -204,6 +204,8 @@ private:
       if (!introduced) {
         out.parts.push_back(own);
         in.parts.push_back({reinterpret_cast<std::byte *>(&heard[peer]), sizeof(Header)});
+        // Where ranks disagree, the sizes of what follows do, too.
+        in.onFirst = [this, peer] { return compareHeader(peer); };
       }
       for (auto [transfer, parts] : {std::pair(&out, sent(peer)), std::pair(&in, received(peer))})
         transfer->parts.insert(transfer->parts.end(), parts.begin(), parts.end());
@@ -212,32 +214,18 @@ private:
       transfers.push_back(std::move(out));
       transfers.push_back(std::move(in));
     }
-    // Where ranks disagree, no more than the headers are known to come.
-    if (!introduced) {
-      std::vector<Transfer> first = transfers;
-      for (Transfer &transfer : first)
-        transfer.parts.resize(1);
-      for (Transfer &transfer : transfers)
-        transfer.parts.erase(transfer.parts.begin());
-      if (Status status = links->exchange(first); !status.ok())
-        return status;
-      introduced = true;
-      if (Status status = compareHeaders(); !status.ok())
-        return status;
-    }
+    introduced = true;
     std::erase_if(transfers, [](const Transfer &transfer) { return bytesOf(transfer.parts) == 0; });
     return transfers.empty() ? Status() : links->exchange(transfers);
   }
 
-  Status compareHeaders() {
-    for (uint32_t peer = 0; peer < size(); ++peer)
-      if (peer != rank() && heard[peer] != current) {
-        std::string text = fmt::format("the ranks call different collectives: {} does {}, {} does {}", describe(rank()),
-                                       textOf(current), describe(peer), textOf(heard[peer]));
-        links->abort(text);
-        return Status(text);
-      }
-    return Status();
+  Status compareHeader(uint32_t peer) {
+    if (heard[peer] == current)
+      return Status();
+    std::string text = fmt::format("the ranks call different collectives: {} does {}, {} does {}", describe(rank()),
+                                   textOf(current), describe(peer), textOf(heard[peer]));
+    links->abort(text);
+    return Status(text);
   }
 
   /// Bytes [at, at + size) of the pieces: every rank adds its part, and with `gather` all get all parts.

@@ -20,6 +20,9 @@ struct Transfer {
   uint32_t peer = 0;
   bool send = false;
   std::vector<Piece> parts;
+  /// Of what is received: called once the first part is there, before anything waits for the others. Null: nothing to
+  /// do.
+  std::function<Status()> onFirst = nullptr;
 };
 
 class Links {

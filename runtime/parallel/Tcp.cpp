@@ -61,8 +61,9 @@ public:
   }
 
   Status run() {
-    auto made = place.listener >= 0 ? Expected<Descriptor>(Descriptor(place.listener))
-                                    : listenOn("", place.rank == 0 ? place.port : uint16_t(0));
+    auto made = place.listener >= 0
+                    ? Expected<Descriptor>(Descriptor(place.listener))
+                    : listenOn(place.launched ? place.address : "", place.rank == 0 ? place.port : uint16_t(0));
     if (!made)
       return made.status();
     listener = made.take();
@@ -257,12 +258,16 @@ private:
       if (moved < 0 || (moved == 0 && !transfer.send))
         return broken(transfer.peer, moved < 0 ? systemError(errno) : "the connection was closed");
       uint64_t left = static_cast<uint64_t>(moved);
+      const bool first = progress.part == 0;
       while (!progress.done() && left >= transfer.parts[progress.part].bytes - progress.offset) {
         left -= transfer.parts[progress.part].bytes - progress.offset;
         ++progress.part;
         progress.offset = 0;
       }
       progress.offset += left;
+      if (first && progress.part > 0 && transfer.onFirst)
+        if (Status status = transfer.onFirst(); !status.ok())
+          return status;
     }
     return Status();
   }

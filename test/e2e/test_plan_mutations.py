@@ -12,12 +12,13 @@ ROUNDS = int(os.environ.get("TCC_MUTATION_ROUNDS", "0"))
 SEED = os.environ.get("TCC_MUTATION_SEED", "1")
 
 # By name: case of the zoo, and what is compiled differently. Between them: dense layers, convolutions, batch norm, an
-# embedding, a recurrent layer, attention; accumulation and clipping, variants, bf16; SGD, momentum, Adam, AdamW, Adagrad.
+# embedding, a recurrent layer, attention; accumulation and clipping, variants, bf16, several ranks; SGD, momentum, Adam, AdamW, Adagrad.
 QUICK = {"mlp-accumulate": ("mlp", ["--set", "train.accumulate=2", "--set", "train.clip_norm=1.0"]),
-         "cnn-bn": ("cnn-bn", []),
+         "cnn-bn-ranks": ("cnn-bn", ["--set", "parallel.mode=ddp", "--set", "parallel.bucket_bytes=3000"]),
          "lstm-lm": ("lstm-lm", [])}
 MORE = {"mlp": ("mlp", []),
         "mlp-variants": ("mlp", ["--variants", "3"]),
+        "cnn-bn": ("cnn-bn", []),
         "small-cnn": ("small-cnn", []),
         "attention": ("mha-need-weights", []),
         "nano-gpt": ("nano-gpt", []),

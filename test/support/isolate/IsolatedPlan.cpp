@@ -190,6 +190,14 @@ struct IsolatedPlan::State {
       plan::fillElements(pointers[0], dtype, remaining(0) / plan::dtypeBytes(dtype), instruction.fill().value());
       return Status::success();
     }
+    if (instruction.has_collective()) { // of a job of one rank
+      const int half = instruction.operands_size() / 2;
+      for (int i = 0; i < half; ++i)
+        std::memmove(pointers[static_cast<size_t>(half + i)], pointers[static_cast<size_t>(i)],
+                     plan::tensorBytes(entry.buffers(static_cast<int>(instruction.operands(half + i).buffer())).type())
+                         .value_or(0));
+      return Status::success();
+    }
     if (instruction.has_kernel()) {
       // A slot of its own for each tile: what it touches beyond would be another worker's.
       WorkerScope scope;
