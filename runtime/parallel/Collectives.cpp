@@ -3,9 +3,9 @@
 #include "runtime/parallel/Sums.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -14,6 +14,9 @@ namespace {
 enum class Kind : uint32_t { AllReduce, ReduceScatter, AllGather, Broadcast, Barrier, Texts, Bits };
 constexpr const char *kNames[] = {"an all-reduce", "a reduce-scatter",     "an all-gather", "a broadcast",
                                   "a barrier",     "an exchange of texts", "an agreement"};
+
+/// All ranks' parts of a block: what is added should be in the cache still.
+constexpr uint64_t kStagingBytes = uint64_t(2) << 20;
 
 /// Begins each message of a collective.
 struct Header {
@@ -53,7 +56,8 @@ uint64_t bytesOf(std::span<const Piece> pieces) {
 class LinkedCommunicator final : public Communicator {
 public:
   LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes)
-      : links(std::move(given)), block(std::max<uint64_t>(blockBytes / 64 * 64, 64)) {
+      : links(std::move(given)),
+        blockBytes(std::max<uint64_t>((blockBytes ? blockBytes : kStagingBytes / links->size()) / 64 * 64, 64)) {
     heard.resize(size());
   }
 
@@ -74,15 +78,19 @@ public:
     begin(Kind::AllReduce, dtype, bytes);
     if (size() == 1)
       return Status();
-    // At least one round, so that ranks meet even where there is nothing to add.
+    // The sums of a block travel with the terms of the next one. There is one block at least, so that ranks meet even
+    // where there is nothing to add.
+    std::optional<Block> before;
     uint64_t at = 0;
     do {
-      const uint64_t size = std::min(bytes - at, block * this->size());
-      if (Status status = reduceBlock(pieces, at, size, dtype, /*gather=*/true); !status.ok())
+      const Block block{pieces, at, std::min(bytes - at, blockBytes * size()), width};
+      if (Status status = reduceBlock(block, dtype, before ? &*before : nullptr); !status.ok())
         return status;
-      at += size;
+      before = block;
+      at += block.size;
     } while (at < bytes);
-    return Status();
+    const std::vector<Piece> own = partOf(*before, rank());
+    return exchange([&](uint32_t) { return own; }, [&](uint32_t peer) { return partOf(*before, peer); });
   }
 
   Status reduceScatter(Piece whole, plan::DType dtype) override {
@@ -95,11 +103,11 @@ public:
     uint64_t at = 0;
     do {
       // A slice of every rank's part, side by side.
-      const uint64_t slice = std::min(block, part - at);
+      const uint64_t slice = std::min(blockBytes, part - at);
       std::vector<Piece> slices;
       for (uint32_t r = 0; r < size(); ++r)
         slices.push_back({whole.data + r * part + at, slice});
-      if (Status status = reduceBlock(slices, 0, slice * size(), dtype, /*gather=*/false); !status.ok())
+      if (Status status = reduceBlock({slices, 0, slice * size(), width}, dtype, nullptr); !status.ok())
         return status;
       at += slice;
     } while (at < part);
@@ -228,41 +236,58 @@ private:
     return Status(text);
   }
 
-  /// Bytes [at, at + size) of the pieces: every rank adds its part, and with `gather` all get all parts.
-  Status reduceBlock(std::span<const Piece> pieces, uint64_t at, uint64_t size, plan::DType dtype, bool gather) {
-    const uint64_t width = plan::dtypeBytes(dtype), elements = size / width, ranks = this->size();
-    auto partOf = [&](uint64_t r) {
-      const uint64_t begin = elements * r / ranks * width, end = elements * (r + 1) / ranks * width;
-      return cut(pieces, at + begin, at + end);
-    };
-    const std::vector<Piece> own = partOf(rank());
-    const uint64_t bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
+  /// Bytes [at, at + size) of a bucket, of elements of `width` bytes.
+  struct Block {
+    std::span<const Piece> pieces;
+    uint64_t at, size, width;
+  };
+
+  /// The part of a block that rank `r` adds.
+  std::vector<Piece> partOf(const Block &block, uint64_t r) const {
+    const uint64_t elements = block.size / block.width, ranks = size();
+    return cut(block.pieces, block.at + elements * r / ranks * block.width,
+               block.at + elements * (r + 1) / ranks * block.width);
+  }
+
+  /// Every rank adds its part of the block, in place. The sums of the block `before`, if there is one, come to all
+  /// ranks.
+  Status reduceBlock(const Block &block, plan::DType dtype, const Block *before) {
+    const std::vector<Piece> own = partOf(block, rank());
+    const uint64_t ranks = size(), bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
     if (staging.size() < stride * ranks)
       staging.resize(stride * ranks);
     std::vector<std::byte *> parts;
     for (uint64_t r = 0; r < ranks; ++r)
       parts.push_back(staging.data() + r * stride);
-    auto copy = [&](bool back) {
-      std::byte *place = parts[back ? 0 : rank()];
-      for (const Piece &piece : own) {
-        std::memcpy(back ? piece.data : place, back ? place : piece.data, piece.bytes);
-        place += piece.bytes;
-      }
+    auto sent = [&](uint32_t peer) {
+      std::vector<Piece> list = before ? partOf(*before, rank()) : std::vector<Piece>();
+      for (const Piece &piece : partOf(block, peer))
+        list.push_back(piece);
+      return list;
     };
-    if (Status status = exchange(partOf,
-                                 [&](uint32_t peer) {
-                                   return std::vector<Piece>{{parts[peer], bytes}};
-                                 });
-        !status.ok())
+    auto received = [&](uint32_t peer) {
+      std::vector<Piece> list = before ? partOf(*before, peer) : std::vector<Piece>();
+      list.push_back({parts[peer], bytes});
+      return list;
+    };
+    if (Status status = exchange(sent, received); !status.ok())
       return status;
-    copy(/*back=*/false);
-    sumParts(parts, dtype, bytes / width);
-    copy(/*back=*/true);
-    return gather ? exchange([&](uint32_t) { return own; }, partOf) : Status();
+    std::byte *place = parts[rank()];
+    for (const Piece &piece : own) {
+      std::memcpy(place, piece.data, piece.bytes);
+      place += piece.bytes;
+    }
+    sumParts(parts, dtype, bytes / block.width);
+    place = parts[0];
+    for (const Piece &piece : own) {
+      std::memcpy(piece.data, place, piece.bytes);
+      place += piece.bytes;
+    }
+    return Status();
   }
 
   std::unique_ptr<Links> links;
-  const uint64_t block;
+  const uint64_t blockBytes; ///< of a rank's part of a block
   Header current{};
   bool introduced = false; ///< the current collective's header has been sent
   std::vector<Header> heard;

@@ -16,8 +16,8 @@
 
 namespace tcc::runtime {
 
-/// `blockBytes`: of a rank's part of a block; a rank's memory for sums is size() times that.
-std::unique_ptr<Communicator> makeCommunicator(std::unique_ptr<Links> links, uint64_t blockBytes = uint64_t(1) << 20);
+/// `blockBytes`: of a rank's part of a block; 0: so that a rank's memory for sums, size() times that, is 2 MiB.
+std::unique_ptr<Communicator> makeCommunicator(std::unique_ptr<Links> links, uint64_t blockBytes = 0);
 
 } // namespace tcc::runtime
 

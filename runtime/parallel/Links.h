@@ -20,8 +20,7 @@ struct Transfer {
   uint32_t peer = 0;
   bool send = false;
   std::vector<Piece> parts;
-  /// Of what is received: called once the first part is there, before anything waits for the others. Null: nothing to
-  /// do.
+  /// Called once the first part of a receipt is there, before anything waits for the others; null: nothing.
   std::function<Status()> onFirst = nullptr;
 };
 
