@@ -39,7 +39,9 @@ SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so
 NEVER_CHECKED = ["single kernels against the reference: only whole models and probes run",
                  "several streams, several cards: the plans do not use them"]
 WORKLOAD_STEPS = 20
-# A workload's loss may differ from PyTorch's by this much of itself, in f32 and in bf16.
+# A workload's first losses may differ from PyTorch's by this much of themselves; later ones drift apart, since large models that
+# learn one batch by heart multiply each difference of rounding.
+COMPARED_STEPS = 5
 WORKLOAD_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 1e-2}
 
 
@@ -310,7 +312,7 @@ class Bench:
                 except (ValueError, IndexError):
                     self.record(f"{name} {precision} torch {mode}", last_line(text, status))
                     continue
-                wrong, worst = compare(losses, peer["losses"], WORKLOAD_TOLERANCE[precision])
+                wrong, worst = compare(losses[:COMPARED_STEPS], peer["losses"][:COMPARED_STEPS], WORKLOAD_TOLERANCE[precision])
                 self.record(f"{name} {precision} torch {mode}", wrong, ms_a_step=f"{1e3 * peer['median_s']:.2f}",
                             loss=peer["losses"][-1], error=f"{worst:.0e}", peer=[peer])
         if facts["file"]:
@@ -381,8 +383,10 @@ def check(options):
         status, text = bench.program("probes", "ThePrimaryContextIsOne")
         if status and any(sign in text for sign in ("no device", "libcuda")):
             fail(f"no card to ask: {text.splitlines()[0]}; nvidia-smi shows the cards that a driver knows", 2)
-        bench.probes()
-        bench.engines()
+        if "probes" not in options.without:
+            bench.probes()
+        if "engines" not in options.without:
+            bench.engines()
         for workload in sorted(path.name for path in (kit / "workloads").glob("*")):
             bench.workload(workload, options)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -415,6 +419,7 @@ def main():
     test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
     test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
     test.add_argument("--jobs", type=int, default=1, help="models at a time; their times are worth nothing then")
+    test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines"], help="checks to leave out")
     test.add_argument("--torch", nargs="*", default=["eager", "compile"], choices=["eager", "compile", "max-autotune"],
                       help="how PyTorch runs beside workloads")
     test.add_argument("--seconds", type=float, default=120, help="limit of each program")

@@ -133,7 +133,7 @@ std::string cardText(const Report &report) {
     return "";
   std::string text = fmt::format(
       "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; with every product on "
-      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); measured on no card. Products run on cuBLASLt, "
+      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); a bound, not a measurement. Products run on cuBLASLt, "
       "convolutions on cuDNN; of generated kernels only attention of bf16 uses tensor cores\n",
       found->card->title, found->card->architecture,
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,

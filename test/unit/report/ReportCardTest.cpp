@@ -58,7 +58,7 @@ TEST(ReportCard, IsTheUsualCardOfTheArchitectureWithoutAName) {
   EXPECT_FALSE(card["named"]);
   EXPECT_NEAR(card["best_seconds"].get<double>(), 3 * 4.8 / 3350 + 1e-3, 1e-9);
   std::string text = cardText(report);
-  for (const char *part : {"H100 SXM (sm_90)", "one update takes at least 5.3 ms in 4 launches", "measured on no card",
+  for (const char *part : {"H100 SXM (sm_90)", "one update takes at least 5.3 ms in 4 launches", "a bound, not a measurement",
                            "one thread a tile", "attention"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
 }
