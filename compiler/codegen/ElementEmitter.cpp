@@ -49,6 +49,9 @@ LinearForm linearForm(Value value) {
   return {value.getAsOpaquePointer(), 1, 0};
 }
 
+/// Operands of which a thread rather reads all, and selects, than one by a branch for each.
+constexpr unsigned kFewOperands = 4;
+
 Type withLanes(Type element, int64_t lanes) { return lanes == 1 ? element : Type(VectorType::get({lanes}, element)); }
 
 } // namespace
@@ -155,6 +158,18 @@ Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {
 }
 
 Value ElementEmitter::operandIf(unsigned operand, ArrayRef<Coord> coords, Value predicate, Value otherwise) {
+  // A thread of a card reads one of many operands: it jumps over the others.
+  if (onCard && laneCount == 1 && !mask && current->getNumOperands() > kFewOperands) {
+    auto branch = scf::IfOp::create(builder, loc, otherwise.getType(), predicate, /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(branch.thenBlock());
+    Value inside;
+    withLanes(1, nullptr, [&] { inside = get(current->getOperand(operand), coords); });
+    scf::YieldOp::create(builder, loc, inside);
+    builder.setInsertionPointToStart(branch.elseBlock());
+    scf::YieldOp::create(builder, loc, otherwise);
+    return branch.getResult(0);
+  }
   predicate = splat(predicate);
   Value outerMask = mask;
   bool outerPredicated = predicated;
@@ -272,7 +287,7 @@ Value ElementEmitter::toStored(Value value, Type element) {
   int64_t lanes = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
   if (element.isInteger(1))
     return arith::ExtUIOp::create(builder, loc, codegen::withLanes(builder.getI8Type(), lanes), value);
-  if (element.isBF16() && roundsToBf16 && lanes == 1) {
+  if (element.isBF16() && onCard && lanes == 1) {
     Value none = arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(0));
     return arith::TruncIOp::create(builder, loc, builder.getI16Type(), roundToWord(builder, loc, value, none));
   }

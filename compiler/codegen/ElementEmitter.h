@@ -64,8 +64,8 @@ public:
   /// The counter of a loop that jumps from row to row, if any. Vector loads and stores then prefetch the cache lines of
   /// later iterations, which the hardware prefetcher does not follow beyond a page.
   mlir::Value jumpingCounter;
-  /// One instruction rounds to bf16, as the card's threads have: NaN becomes the card's own.
-  bool roundsToBf16 = false;
+  /// The code is that of a card's thread: one instruction rounds to bf16 (NaN becomes the card's own), branches are cheap.
+  bool onCard = false;
   /// The first op that cannot be computed inside a kernel, if any.
   mlir::Operation *failed = nullptr;
 

@@ -177,7 +177,7 @@ private:
     for (BlockArgument argument : region.getArguments())
       emitter.memories[argument] = {entry->getArgument(argument.getArgNumber()),
                                     cast<RankedTensorType>(argument.getType())};
-    emitter.roundsToBf16 = bool(thread);
+    emitter.onCard = bool(thread);
     emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
     forTiles(begin, end, step, [&](Value tile) {
       emitter.withLanes(1, nullptr, [&] { emitTile(fused, space, emitter, outputs, tile, thread); });
