@@ -1,0 +1,135 @@
+//===- NestColumns.cpp - sums of parallel lanes in registers --------------===//
+#include "compiler/codegen/Nest.h"
+
+using namespace mlir;
+using tcc::train::Coord;
+
+namespace tcc::codegen {
+
+namespace {
+
+/// Rows of a thread's columns that one round of its loop has in flight.
+constexpr int64_t kRowsInFlight = 8;
+
+} // namespace
+
+void Nest::emitLaneParallel(Value start) {
+  OpBuilder &b = emitter.builder;
+  Location loc = emitter.loc;
+  int64_t extent = space.dims[space.laneDim];
+  bool partial = space.lanes > 1 && extent % space.lanes;
+  if (thread && partial) {
+    when(isBelow(arith::SubIOp::create(b, loc, emitter.i64(extent), start)), {}, [&] {
+      emitLaneColumns(start);
+      return SmallVector<Value>();
+    });
+    return;
+  }
+  emitter.withLanes(valueLanes(), nullptr, [&] {
+    Value mask;
+    if (!thread && partial)
+      mask = emitter.laneMask(arith::SubIOp::create(b, loc, emitter.i64(extent), start));
+    emitter.withLanes(valueLanes(), mask, [&] { emitLaneColumns(start); });
+  });
+}
+
+void Nest::emitLaneColumns(Value start) {
+  OpBuilder &b = emitter.builder;
+  Location loc = emitter.loc;
+  columns.assign(1, {lanesAt(start), {}});
+  if (space.columns > 1) {
+    columns.clear();
+    Value own = arith::MulIOp::create(b, loc, thread, emitter.i64(space.columns));
+    own = arith::AddIOp::create(b, loc, start, own);
+    for (int64_t i = 0; i < space.columns; ++i)
+      columns.push_back({Coord{arith::AddIOp::create(b, loc, own, emitter.i64(i)), 0, nullptr}, {}});
+  }
+  enterColumn(0);
+  for (unsigned level = 0; level <= space.levels.size(); ++level) {
+    bool last = level == space.levels.size();
+    ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
+    bool stores = false;
+    for (unsigned output = 0; output < yielded().size(); ++output)
+      stores |= outputInLevel(output, level);
+    if (last && !stores)
+      break;
+    current = reductions;
+    auto stored = [&](unsigned output) { return outputInLevel(output, level); };
+    auto add = [&](ValueRange now, Value) {
+      SmallVector<Value> next(now);
+      SmallVector<Value> own =
+          accumulate(reductions, now.slice(column * reductions.size(), reductions.size()), nullptr);
+      llvm::copy(own, next.begin() + std::ptrdiff_t(column * reductions.size()));
+      return next;
+    };
+    // A thread's loop over rows has several of them in flight.
+    rowsOfLoop = thread ? kRowsInFlight : 1;
+    SmallVector<Value> carried = overReduced(0, identities(reductions),
+                                             [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
+    rowsOfLoop = 1;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      enterColumn(i);
+      for (auto [op, value] : llvm::zip(reductions, ArrayRef(carried).slice(i * reductions.size(), reductions.size())))
+        setRow(op, value);
+      columns[i].rows = emitter.rowValues;
+    }
+  }
+  SmallVector<Value> none;
+  auto rowsOnly = [&](unsigned output) { return isRow(output); };
+  if (columns.size() == 1)
+    storeOutputs(rowsOnly);
+  else
+    visitEach(
+        columns.size(), [&](size_t i) { enterColumn(i); }, none, [](ValueRange, Value) { return SmallVector<Value>(); },
+        rowsOnly);
+}
+
+void Nest::enterColumn(size_t number) {
+  column = number;
+  coords[space.laneDim] = columns[number].at;
+  emitter.rowCoords.assign(coords.begin(), coords.end());
+  emitter.rowValues = columns[number].rows;
+}
+
+SmallVector<Value> Nest::overRows(unsigned dim, Value first, Value last, SmallVector<Value> carried,
+                                  function_ref<SmallVector<Value>(SmallVector<Value>)> body) {
+  OpBuilder &b = emitter.builder;
+  Location loc = emitter.loc;
+  Value many = emitter.i64(rowsOfLoop);
+  Value turns = arith::DivSIOp::create(b, loc, arith::SubIOp::create(b, loc, last, first), many);
+  Value middle = arith::AddIOp::create(b, loc, first, arith::MulIOp::create(b, loc, turns, many));
+  auto rows = [&](Value from, Value to, int64_t count, SmallVector<Value> values) {
+    return emitter.loop(from, to, count, values, [&](Value i, ValueRange now) {
+      for (int64_t row = 0; row < count; ++row)
+        rowsAt.push_back(arith::AddIOp::create(b, loc, i, emitter.i64(row)));
+      rowsDim = dim;
+      SmallVector<Value> next = body(SmallVector<Value>(now));
+      rowsAt.clear();
+      coords[dim] = emitter.uniform(int64_t(0));
+      return next;
+    });
+  };
+  return rows(middle, last, 1, rows(first, middle, rowsOfLoop, carried));
+}
+
+SmallVector<Value> Nest::visitRows(SmallVector<Value> carried, Add add, Wanted stored) {
+  if (rowsAt.empty() && columns.size() == 1) {
+    carried = add(carried, nullptr);
+    storeOutputs(stored);
+    return carried;
+  }
+  if (rowsAt.empty()) {
+    visitEach(
+        columns.size(), [&](size_t i) { enterColumn(i); }, carried, add, stored);
+    return carried;
+  }
+  const size_t all = columns.size();
+  auto place = [&](size_t i) {
+    coords[rowsDim] = emitter.uniform(rowsAt[i / all]);
+    enterColumn(i % all);
+  };
+  visitEach(rowsAt.size() * all, place, carried, add, stored);
+  return carried;
+}
+
+} // namespace tcc::codegen
