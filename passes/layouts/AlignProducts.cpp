@@ -3,7 +3,7 @@
 // Tensor cores are fed 16 bytes at a time, so a library takes a slow way where rows are no multiple of that: a language
 // model of 50,257 words multiplies its logits at a sixth of the rate, and their gradient with the weights at a
 // hundredth (measured on an H200, docs/measurements/device-runs.md). Zeros behind such rows add nothing to a sum, and
-// rows or columns that they add to a result are cut off again. What is made of such rows element by element is computed
+// rows or columns that they add to a result are cut off again. Ops that work element by element on such rows compute
 // on them as they are (WidenRows): the kernels that make an operand write the zeros, and those that read a result pass
 // over its end, so that nothing is copied.
 //

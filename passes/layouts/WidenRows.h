@@ -7,10 +7,9 @@
 namespace tcc::train {
 
 /// `slice` cuts rows (its last dimension) off at their end; zeros are behind it, or NaN in a row that holds one or an
-/// infinity. What is made of them element by element is computed on
-/// whole rows instead, as far as that goes: reductions along rows count what is behind the end as nothing, pads of rows
-/// to their whole length write zeros there, and other readers get a slice. Each element keeps its value; a sum along a
-/// row may have another tree.
+/// infinity. Ops that work element by element on the cut rows work on whole ones instead, as far as that goes:
+/// reductions along rows count what is behind the end as nothing, pads of rows to their whole length write zeros there,
+/// and other readers get a slice. Each element keeps its value; a sum along a row may have another tree.
 void widenRows(SliceOp slice);
 
 } // namespace tcc::train
