@@ -33,28 +33,31 @@ private:
 
   void joinSums(func::FuncOp function) {
     // A sum stands behind its operand, so that the order of the sums is that in which operands are complete.
-    llvm::MapVector<Type, std::vector<Bucket>> byType;
-    llvm::DenseMap<Type, int64_t> lastBytes;
+    llvm::MapVector<Type, Bucket> byType;
+    for (auto op : function.getBody().front().getOps<AllReduceOp>())
+      if (op.getInputs().size() == 1)
+        byType[elementTypeOf(op.getInputs()[0])].push_back(op);
     int64_t bytes = 0, sums = 0, buckets = 0;
-    for (auto op : function.getBody().front().getOps<AllReduceOp>()) {
-      if (op.getInputs().size() != 1)
-        continue;
-      Type element = elementTypeOf(op.getInputs()[0]);
-      const int64_t own = tensorBytes(op.getInputs()[0].getType());
-      std::vector<Bucket> &list = byType[element];
-      if (list.empty() || lastBytes[element] + own > bucketBytes) {
-        list.emplace_back();
-        lastBytes[element] = 0;
-        ++buckets;
-      }
-      list.back().push_back(op);
-      lastBytes[element] += own;
-      bytes += own;
-      ++sums;
-    }
-    for (auto &[element, list] : byType)
-      for (const Bucket &bucket : list)
+    for (auto &[element, all] : byType) {
+      Bucket bucket;
+      int64_t bucketed = 0;
+      auto close = [&] {
         join(bucket);
+        buckets += !bucket.empty();
+        bucket.clear();
+        bucketed = 0;
+      };
+      for (AllReduceOp op : all) {
+        const int64_t own = tensorBytes(op.getInputs()[0].getType());
+        if (!bucket.empty() && (bucketed + own > bucketBytes || needsOne(op, bucket)))
+          close();
+        bucket.push_back(op);
+        bucketed += own;
+        bytes += own;
+        ++sums;
+      }
+      close();
+    }
     if (sums)
       addNote(getOperation(), "parallel", function->getAttrOfType<StringAttr>(names::kEntry).getValue(),
               llvm::Twine("ranks sum " + std::to_string(sums) + " tensors, " + bytesText(uint64_t(bytes)) + ", in " +
@@ -62,8 +65,31 @@ private:
                   .str());
   }
 
+  /// True if what `op` sums is made of a sum of the bucket, or, once other buckets were joined, the other way round.
+  static bool needsOne(AllReduceOp op, const Bucket &bucket) {
+    llvm::SmallPtrSet<Operation *, 16> members;
+    for (AllReduceOp member : bucket)
+      members.insert(member);
+    auto reaches = [](Operation *from, const llvm::SmallPtrSetImpl<Operation *> &wanted) {
+      llvm::SmallPtrSet<Operation *, 32> seen{from};
+      llvm::SmallVector<Operation *> work{from};
+      while (!work.empty())
+        for (Value operand : work.pop_back_val()->getOperands())
+          if (Operation *producer = operand.getDefiningOp(); producer && seen.insert(producer).second) {
+            if (wanted.contains(producer))
+              return true;
+            work.push_back(producer);
+          }
+      return false;
+    };
+    if (reaches(op, members))
+      return true;
+    llvm::SmallPtrSet<Operation *, 16> own{op.getOperation()};
+    return llvm::any_of(bucket, [&](AllReduceOp member) { return reaches(member, own); });
+  }
+
   static void join(const Bucket &bucket) {
-    if (bucket.size() == 1)
+    if (bucket.size() < 2)
       return;
     llvm::SmallVector<Value> inputs;
     llvm::SmallVector<Location> locations;
@@ -71,7 +97,9 @@ private:
       inputs.push_back(op.getInputs()[0]);
       locations.push_back(op.getLoc());
     }
-    OpBuilder builder(bucket.back());
+    // Behind the last one as they stand now: joining other buckets may have moved them.
+    OpBuilder builder(*std::max_element(bucket.begin(), bucket.end(),
+                                        [](AllReduceOp a, AllReduceOp b) { return a->isBeforeInBlock(b); }));
     auto joined = AllReduceOp::create(builder, builder.getFusedLoc(locations), TypeRange(ValueRange(inputs)), inputs);
     for (auto [op, result] : llvm::zip_equal(bucket, joined->getResults())) {
       // Readers of an earlier sum that stand before the bucket move behind it.
