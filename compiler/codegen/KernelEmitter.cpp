@@ -84,11 +84,13 @@ public:
         {b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
          b.getArrayAttr({b.getStringAttr("nvvm.maxntid"), b.getStringAttr(std::to_string(work.gridThreads))})}));
     markDistinct(function);
-    // Loops of an op's own mask vectors, and LLVM loads the whole of one whose alignment it knows.
+    // LLVM reads a whole vector of known alignment where a part of it is wanted: so none is known that reaches over an
+    // operand's end, and none where loops of an op's own mask vectors.
     for (unsigned i = 0; i < inputs + results; ++i) {
       Type type = i < inputs ? fused.getBody().front().getArgument(i).getType() : yielded()[i - inputs].getType();
-      int64_t bytes = fused.getLoopKernel() ? train::elementBytes(cast<RankedTensorType>(type).getElementType())
-                                            : target::kAccessBytes;
+      int64_t bytes = train::elementBytes(cast<RankedTensorType>(type).getElementType());
+      while (!fused.getLoopKernel() && bytes < target::kAccessBytes && train::tensorBytes(type) % (2 * bytes) == 0)
+        bytes *= 2;
       function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(bytes));
     }
     function.setArgAttr(inputs + results + 1, LLVM::LLVMDialect::getAlignAttrName(),
