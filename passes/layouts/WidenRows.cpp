@@ -130,7 +130,7 @@ private:
     OpBuilder builder(reader);
     const int64_t last = int64_t(shapeOf(value).size()) - 1;
     if (auto reduce = dyn_cast<ReduceOp>(reader);
-        reduce && reduce.getDims() == ArrayRef<int64_t>{last} && neutralOf(reduce.getKind())) {
+        reduce && isFloatTensor(value) && reduce.getDims() == ArrayRef<int64_t>{last} && neutralOf(reduce.getKind())) {
       use.set(endingWith(builder, value, *neutralOf(reduce.getKind())));
     } else if (auto pick = dyn_cast<PickOp>(reader);
                pick && use.getOperandNumber() == 0 && int64_t(pick.getDim()) == last && endInZeros.contains(value)) {

@@ -72,7 +72,7 @@ void Sampler::setRanks(uint64_t own, uint64_t count) {
   rank = own;
   ranks = count;
   const uint64_t global = batch * ranks;
-  // Every rank has a part of every batch: what is left at the end counts where it has one sample for each.
+  // Every rank needs a sample of each batch, so the last, shorter batch is used only if it has one for every rank.
   batches = epochSamples / global + (pad && epochSamples % global >= ranks ? 1 : 0);
 }
 

@@ -212,7 +212,7 @@ private:
       if (!introduced) {
         out.parts.push_back(own);
         in.parts.push_back({reinterpret_cast<std::byte *>(&heard[peer]), sizeof(Header)});
-        // Where ranks disagree, the sizes of what follows do, too.
+        // The sizes of the next messages follow from what ranks agreed on.
         in.onFirst = [this, peer] { return compareHeader(peer); };
       }
       for (auto [transfer, parts] : {std::pair(&out, sent(peer)), std::pair(&in, received(peer))})

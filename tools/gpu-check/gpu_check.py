@@ -301,7 +301,7 @@ class Bench:
             except ValueError:
                 profile = {}
             self.record(f"{name} {precision} profile", "" if profile else last_line(text, status), profile=profile)
-            for mode in options.torch:
+            for mode in options.torch if has_torch() else []:
                 words = [sys.executable, self.kit / "torch_step.py", facts["workload"], "--batch", facts["batch"], "--device", "cuda",
                          "--precision", precision, "--filled", "--steps", WORKLOAD_STEPS - 3]
                 words += ["--seq", facts["tokens"]] if facts["tokens"] else []
@@ -317,6 +317,11 @@ class Bench:
                             loss=peer["losses"][-1], error=f"{worst:.0e}", peer=[peer])
         if facts["file"]:
             (folder / facts["file"]).unlink()
+
+
+def has_torch():
+    """A machine without PyTorch times no peer."""
+    return run([sys.executable, "-c", "import torch"], 120)[0] == 0
 
 
 def make_weights(folder, facts):

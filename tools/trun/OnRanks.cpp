@@ -63,7 +63,7 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
     return started.status();
   if (started->place)
     return asRank(*started->place, options, body);
-  // Rank 0 has told of what it saw; of its own end it cannot.
+  // Rank 0 reports the failures that it sees, but not its own death.
   const bool silent = started->problem.empty() || !started->problem.starts_with("rank 0 ");
   return started->exitCode == 0 ? Status() : Status(silent ? "" : started->problem, started->exitCode);
 }

@@ -42,3 +42,15 @@ func.func @others(%x: tensor<1x8x16xbf16>, %w: tensor<1x65x16xbf16>, %y: tensor<
   %b = train.matmul %y, %v {transB = true} : (tensor<1x512x512xf32>, tensor<1x1003x512xf32>) -> tensor<1x512x1003xf32>
   return %a, %b : tensor<1x8x65xbf16>, tensor<1x512x1003xf32>
 }
+
+// Integers have no infinity that a largest one could begin with: the reduction gets a slice.
+// CHECK-LABEL: func.func @integers
+// CHECK: %[[COUNTED:.*]] = train.cast {{.*}} -> tensor<1x512x1008xi32>
+// CHECK: %[[CUT:.*]] = train.slice %[[COUNTED]] {{.*}} -> tensor<1x512x1003xi32>
+// CHECK: train.reduce max %[[CUT]] [2]
+func.func @integers(%x: tensor<1x512x512xbf16>, %w: tensor<1x1003x512xbf16>) -> tensor<1x512x1xi32> attributes {train.entry = "predict"} {
+  %y = train.matmul %x, %w {transB = true} : (tensor<1x512x512xbf16>, tensor<1x1003x512xbf16>) -> tensor<1x512x1003xbf16>
+  %counted = train.cast %y : tensor<1x512x1003xbf16> -> tensor<1x512x1003xi32>
+  %max = train.reduce max %counted [2] : tensor<1x512x1003xi32> -> tensor<1x512x1xi32>
+  return %max : tensor<1x512x1xi32>
+}

@@ -140,7 +140,7 @@ TEST(Distribute, BucketsChangeNoBitOnAnyRank) {
     train::DistributePassOptions options;
     options.bucketBytes = int64_t(1) << random() % 9;
     passes.addPass(train::createDistributePass(options));
-    ASSERT_TRUE(succeeded(passes.run(*module))) << text; // verified: every operand is complete where it is read
+    ASSERT_TRUE(succeeded(passes.run(*module))) << text; // The pass manager verifies the result: each operand is defined before its reader.
     module->walk([&](train::AllReduceOp op) {
       joined += op.getInputs().size() > 1;
       int64_t bytes = 0;
