@@ -67,7 +67,7 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
                              : error("the ranks of the job differ: {}; start all with the same command", differences);
 }
 
-Status tcc::runtime::compareReplicas(const Session &session, uint64_t step) {
+Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step) {
   std::string lines;
   uint64_t all = 0;
   auto mix = [](uint64_t hash, uint64_t next) {
@@ -93,11 +93,11 @@ Status tcc::runtime::compareReplicas(const Session &session, uint64_t step) {
   if (!sums)
     return sums.status();
   if (std::all_of(sums->begin(), sums->end(), [&](const std::string &sum) { return sum == sums->front(); }))
-    return Status();
+    return std::string();
   auto texts = session.ranks->gatherTexts(lines);
   if (!texts)
     return texts.status();
-  return error(
+  return fmt::format(
       "the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault, so go on from a "
       "checkpoint that was written before",
       step, differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); }));

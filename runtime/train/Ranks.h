@@ -21,9 +21,10 @@ Status compareRanks(const Session &session, const TrainOptions &options, const P
 /// traffic.
 constexpr uint64_t kReplicaCheckUpdates = 64;
 
-/// Compares checksums of the state that all ranks hold alike: weights, optimizer state, running statistics. Error, the
-/// same on every rank: the variables that differ from rank 0's, with the ranks' names.
-Status compareReplicas(const Session &session, uint64_t step);
+/// Compares checksums of the state that all ranks hold alike: weights, optimizer state, running statistics. The result,
+/// the same on every rank: the variables that differ from rank 0's, with the ranks' names; empty where none does.
+/// Error: the state could not be read, or a rank has ended.
+Expected<std::string> differencesOfReplicas(const Session &session, uint64_t step);
 
 /// The first lines of `texts` ("name=value", one a line) that differ from those of rank 0, in words; empty where all
 /// agree.

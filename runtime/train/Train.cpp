@@ -152,9 +152,11 @@ Status Trainer::checkReplicas() {
   if (session.worldSize() == 1 || !session.computes())
     return Status();
   TraceScope span(track, "compare ranks", "update", run.position.step);
-  Status status = compareReplicas(session, run.position.step);
-  diverged = !status.ok();
-  return status;
+  auto differences = differencesOfReplicas(session, run.position.step);
+  if (!differences) // a rank that has ended is none whose state differs
+    return differences.status().withContext(fmt::format("step {}", run.position.step));
+  diverged = !differences->empty();
+  return diverged ? Status(*differences) : Status();
 }
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
