@@ -363,6 +363,9 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
     every result keeps its bits. A repeated kernel computes only those results that are read, and the ladder counts the
     cost of these. The rung's packing stays with the instructions as `train.packed_offsets`.
 
+    Without a budget `extra-time` may choose: the least rung of the program that needs most, within that share of its
+    cost; the other programs share its arena.
+
     ```mlir
     %a = train.fused(%x) ...        // read at once and, much later, by %g
     %b = train.matmul %a, %w ...
@@ -377,6 +380,9 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
   let options = [
     Option<"budgetBytes", "budget-bytes", "uint64_t", "0", "limit on state and arena together; 0: none">,
     Option<"rungs", "rungs", "unsigned", "16", "number of budgets to solve for each entry">,
+    Option<"extraTime", "extra-time", "double", "0",
+           "without a budget: the least memory whose cost is at most this share above that of executing everything once">,
+    Option<"leastBytes", "least-bytes", "uint64_t", "67108864", "with extra-time: programs of less are left alone">,
     Option<"variants", "variants", "unsigned", "1", "number of points of the frontier in the plan">,
     Option<"bounds", "bounds", "bool", "false", "compute a lower bound of the cost for each point">];
 }

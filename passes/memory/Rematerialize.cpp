@@ -6,11 +6,13 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Frontier.h"
 #include "passes/Common.h"
-#include "passes/memory/EntryProgram.h"
 #include "passes/Lowering.h"
+#include "passes/memory/EntryProgram.h"
 #include "support/BytesText.h"
 
 #include "llvm/Support/FormatVariadic.h"
+
+#include <numeric>
 
 using namespace mlir;
 
@@ -20,7 +22,6 @@ namespace tcc::train {
 #include "passes/LoweringPasses.h.inc"
 
 namespace {
-
 
 struct Ladder {
   func::FuncOp function;
@@ -36,6 +37,14 @@ struct Ladder {
     return points.back();
   }
   planning::Bytes least() const { return points.back().bytes; }
+  /// What the points take whose cost is at most a share above that of executing everything once.
+  planning::Bytes leastAt(double extraTime) const {
+    planning::Bytes bytes = points.front().bytes;
+    for (const planning::FrontierPoint &point : points)
+      if (double(point.cost) <= double(points.front().cost) * (1 + extraTime))
+        bytes = std::min(bytes, point.bytes);
+    return bytes;
+  }
 };
 
 struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
@@ -48,6 +57,8 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     for (func::FuncOp function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
       if (auto entry = function->getAttrOfType<StringAttr>(names::kEntry))
         ladders.push_back({function, entry, EntryProgram(function).program, {}});
+    if (chosenByTime() && llvm::all_of(ladders, [&](const Ladder &ladder) { return peakOf(ladder) < leastBytes; }))
+      return;
     if (failed(climb(ladders)))
       return signalPassFailure();
     if (budgetBytes && failed(fit(ladders)))
@@ -71,6 +82,15 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
   }
 
 private:
+  bool chosenByTime() const { return extraTime > 0 && !budgetBytes && variants == 1; }
+
+  /// In the order that stands.
+  static planning::Bytes peakOf(const Ladder &ladder) {
+    planning::Sequence once(ladder.program.instructions.size());
+    std::iota(once.begin(), once.end(), 0);
+    return planning::peakOf(ladder.program, once);
+  }
+
   LogicalResult climb(std::vector<Ladder> &ladders) {
     planning::FrontierOptions options;
     options.rungs = rungs;
@@ -103,10 +123,11 @@ private:
       return llvm::formatv(distinct ? "{0} ({1} bytes)" : "{1} bytes", bytesText(bytes), bytes).str();
     };
     std::string message =
-        llvm::formatv("no plan fits into the memory budget of {0}; the smallest budget that does is {1}: {2} of state{3} "
-                      "and {4} for `{5}`",
-                      told(budgetBytes), told(resident + needed), bytesText(resident), stateByRole(), bytesText(needed),
-                      forcing.entry)
+        llvm::formatv(
+            "no plan fits into the memory budget of {0}; the smallest budget that does is {1}: {2} of state{3} "
+            "and {4} for `{5}`",
+            told(budgetBytes), told(resident + needed), bytesText(resident), stateByRole(), bytesText(needed),
+            forcing.entry)
             .str();
     message += "\n  with everything recomputed that can be, these live at its peak:" + forcedBy(forcing);
     message +=
@@ -134,9 +155,9 @@ private:
     std::string text;
     for (size_t i = 0; i < std::min(live.size(), kMostLines); ++i) {
       const planning::Block &block = live[i];
-      std::string name = block.value >= 0
-                             ? program.values[size_t(block.value)].name
-                             : (block.isScratch ? "scratch of " : "workspace of ") + program.instructions[size_t(sequence[size_t(block.execution)])].name;
+      std::string name = block.value >= 0 ? program.values[size_t(block.value)].name
+                                          : (block.isScratch ? "scratch of " : "workspace of ") +
+                                                program.instructions[size_t(sequence[size_t(block.execution)])].name;
       text += llvm::formatv("\n  {0,10}  {1}", bytesText(block.bytes), name.empty() ? "(no node)" : name).str();
     }
     if (live.size() > kMostLines) {
@@ -152,7 +173,7 @@ private:
   std::vector<planning::Bytes> chooseCapacities(const std::vector<Ladder> &ladders) {
     planning::Bytes most = 0, least = 0;
     for (const Ladder &ladder : ladders) {
-      most = std::max(most, ladder.points.front().bytes);
+      most = std::max(most, chosenByTime() ? ladder.leastAt(extraTime) : ladder.points.front().bytes);
       least = std::max(least, ladder.least());
     }
     if (budgetBytes)

@@ -81,6 +81,18 @@ def convolution(path, batch, channels, size):
                 {"w": random(1, channels, channels, 3, 3), "b": random(2, channels), "axes": axes}, opset=18)
 
 
+def swish_tower(path, batch, channels, size, layers):
+    """So many 3 × 3 convolutions, each times its own sigmoid, then the mean over the picture as logits."""
+    nodes, weights, last = [], {"axes": np.array([2, 3], np.int64)}, "x"
+    for i in range(layers):
+        nodes += [helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+                  helper.make_node("Sigmoid", [f"c{i}"], [f"s{i}"], f"sigmoid{i}"),
+                  helper.make_node("Mul", [f"c{i}", f"s{i}"], [f"a{i}"], f"swish{i}")]
+        weights[f"w{i}"], last = random(i, channels, channels, 9).reshape(channels, channels, 3, 3) / np.float32(channels ** 0.5), f"a{i}"
+    nodes.append(helper.make_node("ReduceMean", [last, "axes"], ["logits"], "mean", keepdims=0))
+    return save(path, nodes, {"x": [batch, channels, size, size]}, {"logits": [batch, channels]}, weights, opset=18)
+
+
 def labelled(rows, classes, *shape):
     rng = np.random.default_rng(6)
     return {"x": rng.standard_normal((rows, *shape)).astype(np.float32), "labels": rng.integers(0, classes, rows)}

@@ -104,6 +104,8 @@ std::string recomputeText(const Report &report) {
                                  counted(all.tensors.size(), "tensor"), report.counted, formatBytes(all.bytes),
                                  formatBytes(report.withoutRecomputeBytes()), percentText(all.extraFlopsFraction()),
                                  percentText(all.extraCostFraction()));
+  if (!report.plan->budget_bytes() && report.plan->variants_size() == 0)
+    text += "  without a budget: compiler.recompute_time = 0 recomputes nothing\n";
   if (all.lowerBoundCost)
     text += fmt::format("  no order and recomputation in these bytes takes less than {} more: {} above that\n",
                         percentText(all.boundFraction()), percentText(all.gap()));

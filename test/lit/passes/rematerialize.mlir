@@ -2,6 +2,9 @@
 // RUN: tcc-opt %s --rematerialize="budget-bytes=20480" | FileCheck %s --check-prefix=PLENTY
 // RUN: not tcc-opt %s --rematerialize="budget-bytes=16383" 2>&1 | FileCheck %s --check-prefix=LITTLE
 // RUN: tcc-opt %s --rematerialize="variants=2" | FileCheck %s --check-prefix=VARIANTS
+// RUN: tcc-opt %s --rematerialize="extra-time=0.214 least-bytes=16384" | FileCheck %s --check-prefix=TIME
+// RUN: tcc-opt %s --rematerialize="extra-time=0.213 least-bytes=16384" | FileCheck %s --check-prefix=PLENTY
+// RUN: tcc-opt %s --rematerialize="extra-time=0.214 least-bytes=16385" | FileCheck %s --check-prefix=SMALL
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(rematerialize{budget-bytes=16384},func.func(plan-memory))" | FileCheck %s --check-prefix=PACKED
 
 // Every tensor has 4096 bytes, and so has the state. With %a held from its first reader to its last, four are live where %e
@@ -25,6 +28,14 @@
 // PACKED: train.cost = 17205 : i64
 // PACKED-SAME: train.transient_bytes = 12288 : i64
 // PACKED: {train.offsets = array<i64: {{[0-9]+}}>, train.recompute}
+
+// Without a budget, a share of the time: 17205 is 1.2133 times the 14181 of executing everything once. Programs of few bytes are
+// not searched.
+// TIME-NOT: train.budget_bytes
+// TIME: chosen = false{{.*}}chosen = true
+// TIME: train.recompute
+// SMALL-NOT: train.frontier
+// SMALL-NOT: train.recompute
 
 // PLENTY: chosen = true{{.*}}chosen = false
 // PLENTY-NOT: train.recompute
