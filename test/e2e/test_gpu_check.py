@@ -11,6 +11,8 @@ from pathlib import Path
 from common import BIN, ROOT, ZOO, EndToEnd
 
 TOOL = ROOT / "tools/gpu-check/gpu_check.py"
+sys.path.insert(0, str(TOOL.parent))
+import gpu_check
 STANDIN = BIN.parent / "emulation"
 
 
@@ -25,6 +27,14 @@ class GpuCheck(EndToEnd):
         with tarfile.open(self.folder / "kit.tar.xz") as archive:
             archive.extractall(self.folder)
         return self.folder / "gpu-kit"
+
+    def test_losses_among_those_of_perturbed_starts(self):
+        """What four standard deviations hold is near, what they do not is named."""
+        spread = [[7.42, 5.51], [7.46, 5.49], [7.45, 5.53], [7.44, 5.50]]
+        self.assertEqual(gpu_check.leaves([7.47, 5.52, 9.0], spread), "")
+        self.assertIn("step 2: 5.6500, where perturbed starts give 5.5075", gpu_check.leaves([7.47, 5.65], spread))
+        self.assertIn("step 1: nan", gpu_check.leaves([float("nan"), 5.5], spread))
+        self.assertIn("too few", gpu_check.leaves([7.47], spread[:2]))
 
     def test_kit(self):
         kit = self.kit()

@@ -260,6 +260,9 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
+  // As on a card (probes BlasHasNo…).
+  if (ld->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
+    return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Offer &offer : kOffers) {
     std::optional<uint64_t> bytes = workspaceOf(offer, s, uint64_t(ld->batch), *wanted);
     if (!bytes || *found == asked)

@@ -78,7 +78,7 @@ const Planted kMistakes[] = {
      }},
     {"GeluInputThatNobodyWrote", "uninitialised-read",
      [](Scene &s, bool wrong) {
-       Finished f(s, CUBLASLT_EPILOGUE_DGELU);
+       Finished f(s, CUBLASLT_EPILOGUE_DGELU_BGRAD);
        f.runWithFresh(s, f.p.auxiliary, wrong);
      }},
     {"RowsOfGeluInputNotInEights", "misuse",
@@ -89,7 +89,7 @@ const Planted kMistakes[] = {
      }},
     {"RowsOfGeluInputTooClose", "misuse",
      [](Scene &s, bool wrong) {
-       Finished f(s, CUBLASLT_EPILOGUE_DGELU);
+       Finished f(s, CUBLASLT_EPILOGUE_DGELU_BGRAD);
        f.p.auxiliaryLd = wrong ? 0 : 8;
        f.run(s);
      }},
@@ -108,9 +108,9 @@ const Planted kMistakes[] = {
      }},
     {"SumsOverAFactor", "misuse",
      [](Scene &s, bool wrong) {
-       Finished f(s, CUBLASLT_EPILOGUE_BGRADB);
+       Finished f(s, CUBLASLT_EPILOGUE_BGRADA);
        if (wrong)
-         f.p.vector = s.b;
+         f.p.vector = s.a;
        f.run(s);
      }},
     {"SumsReadTooEarly", "unordered-work",
@@ -238,17 +238,21 @@ TEST_P(Epilogues, ComputeWhatTheirNamesSay) {
   }
   EXPECT_EQ(Scene::faults(), "");
 }
+std::string nameOf(const testing::TestParamInfo<Epilogues::ParamType> &info) {
+  return "Number" + std::to_string(int(std::get<0>(info.param))) +
+         (std::get<1>(info.param) == CUDA_R_32F    ? "F32"
+          : std::get<1>(info.param) == CUDA_R_16F ? "F16"
+                                                  : "Bf16");
+}
 INSTANTIATE_TEST_SUITE_P(Emulation, Epilogues,
                          testing::Combine(testing::Values(CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS,
-                                                          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
-                                                          CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA,
-                                                          CUBLASLT_EPILOGUE_BGRADB),
+                                                          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD,
+                                                          CUBLASLT_EPILOGUE_BGRADA),
                                           testing::Values(CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F)),
-                         [](auto &info) {
-                           return "Number" + std::to_string(int(std::get<0>(info.param))) +
-                                  (std::get<1>(info.param) == CUDA_R_32F    ? "F32"
-                                   : std::get<1>(info.param) == CUDA_R_16F ? "F16"
-                                                                           : "Bf16");
-                         });
+                         nameOf);
+INSTANTIATE_TEST_SUITE_P(Narrow, Epilogues,
+                         testing::Combine(testing::Values(CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB),
+                                          testing::Values(CUDA_R_16BF, CUDA_R_16F)),
+                         nameOf);
 
 } // namespace

@@ -68,6 +68,12 @@ struct Product {
   }
 
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms(uint32_t schemes) const {
+    std::vector<cublasLtMatmulHeuristicResult_t> results = offers(schemes);
+    EXPECT(!results.empty());
+    return results;
+  }
+  /// What the library has, perhaps nothing.
+  std::vector<cublasLtMatmulHeuristicResult_t> offers(uint32_t schemes) const {
     cublasLtMatmulPreference_t preference = nullptr;
     EXPECT(lt.preferenceCreate(&preference) == CUBLAS_STATUS_SUCCESS);
     lt.preferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspaceBytes,
@@ -76,7 +82,6 @@ struct Product {
     std::vector<cublasLtMatmulHeuristicResult_t> results(32);
     int found = 0;
     lt.heuristic(handle, desc, layouts[0], layouts[1], layouts[2], layouts[2], preference, 32, results.data(), &found);
-    EXPECT(found > 0);
     results.resize(size_t(found));
     EXPECT(lt.preferenceDestroy(preference) == CUBLAS_STATUS_SUCCESS);
     return results;
@@ -294,8 +299,8 @@ PROBE(BlasGeluKeepsItsInput, "cublasLtMatmulDescAttributes_t: EPILOGUE_AUX_POINT
   }
 }
 namespace {
-void multiplyByGeluGradient(Program &p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
-  Finished x(p, epilogue, compute);
+void multiplyByGeluGradient(Program &p, cublasComputeType_t compute) {
+  Finished x(p, CUBLASLT_EPILOGUE_DGELU_BGRAD, compute);
   std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
   std::vector<double> wanted(x.m);
   for (uint64_t i = 0; i < got.size(); ++i) {
@@ -303,40 +308,37 @@ void multiplyByGeluGradient(Program &p, cublasLtEpilogue_t epilogue, cublasCompu
     EXPECT(near(got[i], x.product(i % x.m, i / x.m) * slope));
     wanted[i % x.m] += got[i];
   }
-  for (uint64_t i = 0; i < x.m && epilogue == CUBLASLT_EPILOGUE_DGELU_BGRAD; ++i)
+  for (uint64_t i = 0; i < x.m; ++i)
     EXPECT(near(sums[i], wanted[i], 1e-2));
 }
-void sumFactor(Program &p, cublasLtEpilogue_t epilogue, cublasComputeType_t compute) {
-  Finished x(p, epilogue, compute);
+void sumFactor(Program &p, cublasComputeType_t compute) {
+  Finished x(p, CUBLASLT_EPILOGUE_BGRADA, compute);
   std::vector<float> got = x.run(), sums = x.get(x.vector, x.m);
   EXPECT(got[3 + 5 * x.m] == x.product(3, 5));
-  const bool ofA = epilogue == CUBLASLT_EPILOGUE_BGRADA;
-  for (uint64_t i = 0; i < (ofA ? x.m : x.n); ++i) {
+  for (uint64_t i = 0; i < x.m; ++i) {
     float sum = 0;
     for (uint64_t q = 0; q < x.k; ++q)
-      sum += ofA ? x.host[0][i + q * x.m] : x.host[1][q + i * x.k];
+      sum += x.host[0][i + q * x.m];
     EXPECT(sums[i] == sum);
   }
 }
 } // namespace
 
-PROBE(BlasGeluGradient, "cublasLtEpilogue_t: DGELU") {
-  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU, CUBLAS_COMPUTE_32F);
+PROBE(BlasHasNoGeluGradientWithoutSums, "cublasLtEpilogue_t: DGELU; seen with version 13, in f32") {
+  for (cublasComputeType_t compute : kComputeTypes)
+    EXPECT(Finished(p, CUBLASLT_EPILOGUE_DGELU, compute).offers(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).empty());
 }
-PROBE(BlasGeluGradientInTf32, "cublasLtEpilogue_t: DGELU") {
-  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU, CUBLAS_COMPUTE_32F_FAST_TF32);
+PROBE(BlasHasNoSumsOfB, "cublasLtEpilogue_t: BGRADB; seen with version 13, in f32") {
+  for (cublasComputeType_t compute : kComputeTypes)
+    EXPECT(Finished(p, CUBLASLT_EPILOGUE_BGRADB, compute).offers(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).empty());
 }
 PROBE(BlasGeluGradientAndItsSums, "cublasLtEpilogue_t: DGELU_BGRAD") {
-  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLAS_COMPUTE_32F);
+  multiplyByGeluGradient(p, CUBLAS_COMPUTE_32F);
 }
 PROBE(BlasGeluGradientAndItsSumsInTf32, "cublasLtEpilogue_t: DGELU_BGRAD") {
-  multiplyByGeluGradient(p, CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLAS_COMPUTE_32F_FAST_TF32);
+  multiplyByGeluGradient(p, CUBLAS_COMPUTE_32F_FAST_TF32);
 }
-PROBE(BlasSumsOfA, "cublasLtEpilogue_t: BGRADA") { sumFactor(p, CUBLASLT_EPILOGUE_BGRADA, CUBLAS_COMPUTE_32F); }
+PROBE(BlasSumsOfA, "cublasLtEpilogue_t: BGRADA") { sumFactor(p, CUBLAS_COMPUTE_32F); }
 PROBE(BlasSumsOfAInTf32, "cublasLtEpilogue_t: BGRADA") {
-  sumFactor(p, CUBLASLT_EPILOGUE_BGRADA, CUBLAS_COMPUTE_32F_FAST_TF32);
-}
-PROBE(BlasSumsOfB, "cublasLtEpilogue_t: BGRADB") { sumFactor(p, CUBLASLT_EPILOGUE_BGRADB, CUBLAS_COMPUTE_32F); }
-PROBE(BlasSumsOfBInTf32, "cublasLtEpilogue_t: BGRADB") {
-  sumFactor(p, CUBLASLT_EPILOGUE_BGRADB, CUBLAS_COMPUTE_32F_FAST_TF32);
+  sumFactor(p, CUBLAS_COMPUTE_32F_FAST_TF32);
 }
