@@ -18,12 +18,13 @@ constexpr const char *kNames[] = {"an all-reduce", "a reduce-scatter",     "an a
 /// All ranks' parts of a block: what is added should be in the cache still.
 constexpr uint64_t kStagingBytes = uint64_t(2) << 20;
 
-/// Begins each message of a collective.
+/// Begins each message of a collective. What follows begins at a multiple of 64 bytes, so that it can be lent.
 struct Header {
   uint64_t number;
   uint32_t kind;
   uint32_t dtype;
   uint64_t bytes;
+  uint64_t unused[5];
   bool operator==(const Header &) const = default;
 };
 
@@ -55,9 +56,12 @@ uint64_t bytesOf(std::span<const Piece> pieces) {
 
 class LinkedCommunicator final : public Communicator {
 public:
-  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes)
-      : links(std::move(given)),
-        blockBytes(std::max<uint64_t>((blockBytes ? blockBytes : kStagingBytes / links->size()) / 64 * 64, 64)) {
+  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes) : links(std::move(given)) {
+    uint64_t most = blockBytes ? blockBytes : kStagingBytes / size();
+    for (uint32_t peer = 0; peer < size(); ++peer)
+      if (const uint64_t lent = peer == rank() ? 0 : links->mostLent(peer); lent > 0)
+        most = std::min(most, lent);
+    partBytes = std::max<uint64_t>(most / 64 * 64, 64);
     heard.resize(size());
   }
 
@@ -83,7 +87,7 @@ public:
     std::optional<Block> before;
     uint64_t at = 0;
     do {
-      const Block block{pieces, at, std::min(bytes - at, blockBytes * size()), width};
+      const Block block{pieces, at, std::min(bytes - at, partBytes * size()), width};
       if (Status status = reduceBlock(block, dtype, before ? &*before : nullptr); !status.ok())
         return status;
       before = block;
@@ -103,7 +107,7 @@ public:
     uint64_t at = 0;
     do {
       // A slice of every rank's part, side by side.
-      const uint64_t slice = std::min(blockBytes, part - at);
+      const uint64_t slice = std::min(partBytes, part - at);
       std::vector<Piece> slices;
       for (uint32_t r = 0; r < size(); ++r)
         slices.push_back({whole.data + r * part + at, slice});
@@ -196,7 +200,7 @@ private:
   };
 
   void begin(Kind kind, plan::DType dtype, uint64_t bytes) {
-    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes};
+    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes, {}};
     introduced = false;
   }
 
@@ -204,7 +208,7 @@ private:
   /// begins with its header.
   template <typename Sent, typename Received> Status exchange(Sent &&sent, Received &&received) {
     const Piece own{reinterpret_cast<std::byte *>(&current), sizeof(Header)};
-    std::vector<Transfer> transfers;
+    transfers.clear();
     for (uint32_t peer = 0; peer < size(); ++peer) {
       if (peer == rank())
         continue;
@@ -213,6 +217,7 @@ private:
         out.parts.push_back(own);
         in.parts.push_back({reinterpret_cast<std::byte *>(&heard[peer]), sizeof(Header)});
         // The sizes of the next messages follow from what ranks agreed on.
+        out.introduces = in.introduces = true;
         in.onFirst = [this, peer] { return compareHeader(peer); };
       }
       for (auto [transfer, parts] : {std::pair(&out, sent(peer)), std::pair(&in, received(peer))})
@@ -254,11 +259,6 @@ private:
   Status reduceBlock(const Block &block, plan::DType dtype, const Block *before) {
     const std::vector<Piece> own = partOf(block, rank());
     const uint64_t ranks = size(), bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
-    if (staging.size() < stride * ranks)
-      staging.resize(stride * ranks);
-    std::vector<std::byte *> parts;
-    for (uint64_t r = 0; r < ranks; ++r)
-      parts.push_back(staging.data() + r * stride);
     auto sent = [&](uint32_t peer) {
       std::vector<Piece> list = before ? partOf(*before, rank()) : std::vector<Piece>();
       for (const Piece &piece : partOf(block, peer))
@@ -267,30 +267,42 @@ private:
     };
     auto received = [&](uint32_t peer) {
       std::vector<Piece> list = before ? partOf(*before, peer) : std::vector<Piece>();
-      list.push_back({parts[peer], bytes});
+      if (bytes > 0)
+        list.push_back({placeFor(peer, stride, bytes), bytes});
       return list;
     };
     if (Status status = exchange(sent, received); !status.ok())
       return status;
-    std::byte *place = parts[rank()];
+    std::vector<const std::byte *> parts(ranks, nullptr), sources(ranks);
+    for (const Transfer &transfer : transfers)
+      if (!transfer.send)
+        parts[transfer.peer] = transfer.parts.back().data;
+    uint64_t at = 0;
     for (const Piece &piece : own) {
-      std::memcpy(place, piece.data, piece.bytes);
-      place += piece.bytes;
+      for (uint64_t r = 0; r < ranks; ++r)
+        sources[r] = r == rank() ? piece.data : parts[r] + at;
+      sumParts(piece.data, sources, dtype, piece.bytes / block.width);
+      at += piece.bytes;
     }
-    sumParts(parts, dtype, bytes / block.width);
-    place = parts[0];
-    for (const Piece &piece : own) {
-      std::memcpy(piece.data, place, piece.bytes);
-      place += piece.bytes;
-    }
+    links->release();
     return Status();
   }
 
+  /// Where the terms of a peer arrive: in the links' memory if they can be read there, else in this one's.
+  std::byte *placeFor(uint32_t peer, uint64_t stride, uint64_t bytes) {
+    if (links->mostLent(peer) >= bytes)
+      return nullptr;
+    if (staging.size() < stride * size())
+      staging.resize(stride * size());
+    return staging.data() + peer * stride;
+  }
+
   std::unique_ptr<Links> links;
-  const uint64_t blockBytes; ///< of a rank's part of a block
+  uint64_t partBytes = 0; ///< of a rank's part of a block
   Header current{};
   bool introduced = false; ///< the current collective's header has been sent
   std::vector<Header> heard;
+  std::vector<Transfer> transfers; ///< of the latest exchange
   std::vector<uint64_t> words;
   std::vector<std::byte> staging;
   CollectiveCounts counted;

@@ -22,6 +22,8 @@ struct Transfer {
   std::vector<Piece> parts;
   /// Called once the first part of a receipt is there, before anything waits for the others; null: nothing.
   std::function<Status()> onFirst = nullptr;
+  /// The first part of this transfer is a header, and its receipt has onFirst.
+  bool introduces = false;
 };
 
 class Links {
@@ -34,6 +36,12 @@ public:
 
   /// Carries out all transfers, at most one of each direction with a peer. Nothing of it waits for another of them.
   virtual Status exchange(std::span<Transfer> transfers) = 0;
+
+  /// Up to so many bytes from that peer can be read where they arrived: the last part of a receipt may have no place
+  /// (null) and is then given one, until release. They must be all that the receipt has behind its other parts, and
+  /// begin at a multiple of 64 bytes of it. 0: none.
+  virtual uint64_t mostLent(uint32_t) const { return 0; }
+  virtual void release() {}
 
   virtual void abort(const std::string &text) = 0;
   virtual std::optional<std::string> failure() = 0;

@@ -43,54 +43,74 @@ uint16_t narrowF16(float value) {
   return static_cast<uint16_t>(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
 }
 
-template <typename T> void addTo(T *into, const T *from, uint64_t count) {
+/// So many elements of every part are in the first-level cache together.
+constexpr uint64_t kBlock = 512;
+
+/// Element by element; `into` may be one of the operands.
+template <typename T> void add(T *into, const T *left, const T *right, uint64_t count) {
+#pragma GCC ivdep
   for (uint64_t i = 0; i < count; ++i)
-    into[i] += from[i];
+    into[i] = left[i] + right[i];
 }
 
-/// Calls add(i, i + s) along the tree.
-template <typename Add> void walkTree(size_t parts, Add &&add) {
-  for (size_t step = 1; step < parts; step *= 2)
-    for (size_t i = 0; i + step < parts; i += 2 * step)
-      add(i, i + step);
+/// The sum of `rows`, each kBlock elements apart, to `into`; overwrites them.
+template <typename T> void addRows(T *into, T *rows, size_t count, uint64_t size) {
+  size_t step = 1;
+  for (; 2 * step < count; step *= 2)
+    for (size_t i = 0; i + step < count; i += 2 * step)
+      add(&rows[i * kBlock], &rows[i * kBlock], &rows[(i + step) * kBlock], size);
+  if (count == 1)
+    std::memmove(into, rows, size * sizeof(T));
+  else
+    add(into, rows, &rows[step * kBlock], size);
 }
 
-template <typename T> void sumWide(std::span<std::byte *const> parts, uint64_t count) {
-  walkTree(parts.size(), [&](size_t into, size_t from) {
-    addTo(reinterpret_cast<T *>(parts[into]), reinterpret_cast<const T *>(parts[from]), count);
-  });
+template <typename T> void sumWide(T *into, std::span<const std::byte *const> parts, uint64_t count) {
+  auto part = [&](size_t i) { return reinterpret_cast<const T *>(parts[i]); };
+  if (parts.size() == 2)
+    return add(into, part(0), part(1), count);
+  // The first level adds neighbours; the tree over these sums is the rest.
+  std::vector<T> rows((parts.size() + 1) / 2 * kBlock);
+  for (uint64_t begin = 0; begin < count; begin += kBlock) {
+    const uint64_t size = std::min(kBlock, count - begin);
+    for (size_t i = 0; i < parts.size(); i += 2)
+      if (i + 1 < parts.size())
+        add(&rows[i / 2 * kBlock], part(i) + begin, part(i + 1) + begin, size);
+      else
+        std::memcpy(&rows[i / 2 * kBlock], part(i) + begin, size * sizeof(T));
+    addRows(into + begin, rows.data(), (parts.size() + 1) / 2, size);
+  }
 }
 
 template <float (*widen)(uint16_t), uint16_t (*narrow)(float)>
-void sumNarrow(std::span<std::byte *const> parts, uint64_t count) {
-  constexpr uint64_t kBlock = 1024;
-  std::vector<float> wide(parts.size() * kBlock);
+void sumNarrow(uint16_t *into, std::span<const std::byte *const> parts, uint64_t count) {
+  std::vector<float> rows(parts.size() * kBlock);
   for (uint64_t begin = 0; begin < count; begin += kBlock) {
     const uint64_t size = std::min(kBlock, count - begin);
     for (size_t part = 0; part < parts.size(); ++part)
       for (uint64_t i = 0; i < size; ++i)
-        wide[part * kBlock + i] = widen(reinterpret_cast<const uint16_t *>(parts[part])[begin + i]);
-    walkTree(parts.size(), [&](size_t into, size_t from) { addTo(&wide[into * kBlock], &wide[from * kBlock], size); });
+        rows[part * kBlock + i] = widen(reinterpret_cast<const uint16_t *>(parts[part])[begin + i]);
+    addRows(rows.data(), rows.data(), parts.size(), size);
     for (uint64_t i = 0; i < size; ++i)
-      reinterpret_cast<uint16_t *>(parts[0])[begin + i] = narrow(wide[i]);
+      into[begin + i] = narrow(rows[i]);
   }
 }
 } // namespace
 
 bool canSum(plan::DType dtype) { return plan::isFloatingPoint(dtype); }
 
-void sumParts(std::span<std::byte *const> parts, plan::DType dtype, uint64_t count) {
-  if (parts.size() < 2)
+void sumParts(std::byte *into, std::span<const std::byte *const> parts, plan::DType dtype, uint64_t count) {
+  if (parts.empty())
     return;
   switch (dtype) {
   case plan::F64:
-    return sumWide<double>(parts, count);
+    return sumWide(reinterpret_cast<double *>(into), parts, count);
   case plan::F32:
-    return sumWide<float>(parts, count);
+    return sumWide(reinterpret_cast<float *>(into), parts, count);
   case plan::BF16:
-    return sumNarrow<widenBf16, narrowBf16>(parts, count);
+    return sumNarrow<widenBf16, narrowBf16>(reinterpret_cast<uint16_t *>(into), parts, count);
   case plan::F16:
-    return sumNarrow<widenF16, narrowF16>(parts, count);
+    return sumNarrow<widenF16, narrowF16>(reinterpret_cast<uint16_t *>(into), parts, count);
   default:
     return;
   }

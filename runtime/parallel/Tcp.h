@@ -23,6 +23,7 @@ struct RankPlace {
   uint16_t port = 0;
   uint64_t token = 0;    ///< the same on all ranks of a job
   bool launched = false; ///< by startRanks, with its own processors
+  bool bound = false;    ///< by another launcher to processors of its own
   int listener = -1;     ///< of rank 0: a socket that listens there already, which it takes over; -1: none
 };
 

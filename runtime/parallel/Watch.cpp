@@ -52,7 +52,8 @@ Watch::~Watch() {
 
 std::optional<std::string> Watch::failure(double waitSeconds) {
   std::unique_lock lock(mutex);
-  told.wait_until(lock, deadlineIn(waitSeconds), [&] { return problem.has_value(); });
+  if (waitSeconds > 0)
+    told.wait_until(lock, deadlineIn(waitSeconds), [&] { return problem.has_value(); });
   return problem;
 }
 

@@ -1,30 +1,55 @@
 //===- collectives.cpp - the time of an all-reduce between processes ------===//
 //
-// `collectives-bench RANKS`: ranks on this machine sum f32 over the loopback address; a line for each size. Beside it:
-// test/bench/collectives.py, the same by torch's gloo. docs/measurements/ranks.md has numbers.
+// `collectives-bench RANKS`: ranks on this machine sum f32, a line for each size; `mpirun -n RANKS collectives-bench`
+// does it over MPI, `collectives-bench RANKS tcp` over the loopback address. Beside it: test/bench/collectives.py, the
+// same by torch's gloo. docs/measurements/ranks.md has numbers.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Collectives.h"
 #include "runtime/parallel/Launch.h"
+#include "runtime/parallel/Mpi.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
-int main(int argc, char **argv) {
-  auto started = startRanks(argc > 1 ? static_cast<uint32_t>(std::max(1, std::atoi(argv[1]))) : 2);
-  if (!started || !started->place)
-    return started ? started->exitCode : kExitFault;
-  auto links = connectRanks(*started->place);
-  if (!links) {
-    std::fprintf(stderr, "%s\n", links.message().c_str());
-    return kExitFault;
+/// This process as a rank; null, with the exit status, if it is none.
+static std::unique_ptr<Links> linksOf(int argc, char **argv, int &status) {
+  status = kExitFault;
+  Expected<std::unique_ptr<Links>> links = Status("no rank");
+  if (auto start = mpiFromEnvironment()) {
+    auto job = joinMpi(*start);
+    if (job)
+      links = std::move(job->links);
+    else
+      links = job.status();
+  } else {
+    auto started = startRanks(argc > 1 ? static_cast<uint32_t>(std::max(1, std::atoi(argv[1]))) : 2);
+    if (started && !started->place) {
+      status = started->exitCode;
+      return nullptr;
+    }
+    if (started && argc > 2 && std::string_view(argv[2]) == "tcp")
+      started->place->localSize = 1;
+    links = started ? connectRanks(*started->place) : started.status();
   }
-  auto ranks = makeCommunicator(links.take());
+  if (links)
+    return links.take();
+  std::fprintf(stderr, "%s\n", links.message().c_str());
+  return nullptr;
+}
+
+int main(int argc, char **argv) {
+  int status = kExitDone;
+  auto links = linksOf(argc, argv, status);
+  if (!links)
+    return status;
+  auto ranks = makeCommunicator(std::move(links));
   for (uint64_t bytes : {uint64_t(4), uint64_t(4096), uint64_t(1) << 20, uint64_t(25) << 20, uint64_t(100) << 20}) {
     std::vector<float> values(bytes / sizeof(float), 1);
     const Piece piece{reinterpret_cast<std::byte *>(values.data()), bytes};
@@ -41,5 +66,7 @@ int main(int argc, char **argv) {
       std::printf("%u ranks, %llu bytes: %.1f us, %.2f GB/s\n", ranks->size(), static_cast<unsigned long long>(bytes),
                   best * 1e6, static_cast<double>(bytes) / best / 1e9);
   }
+  ranks = nullptr;
+  leaveMpi(kExitDone);
   return kExitDone;
 }

@@ -2,6 +2,7 @@
 #include "tools/trun/OnRanks.h"
 #include "runtime/parallel/Collectives.h"
 #include "runtime/parallel/Launch.h"
+#include "runtime/parallel/Mpi.h"
 #include "runtime/parallel/NullGroup.h"
 #include "support/Processors.h"
 #include "tools/common/StandardStreams.h"
@@ -13,13 +14,11 @@ using namespace tcc::runtime;
 using namespace tcc::tools;
 
 /// This process as one rank of its job.
-static Status asRank(const RankPlace &place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, TrainOptions &options,
+                     const std::function<Status(Communicator *)> &body) {
   if (options.threads == 0 && place.localSize > 1)
-    options.threads = std::max(1u, usableProcessors() / (place.launched ? 1 : place.localSize));
-  auto links = connectRanks(place);
-  if (!links)
-    return links.status();
-  std::unique_ptr<Communicator> ranks = makeCommunicator(links.take());
+    options.threads = std::max(1u, usableProcessors() / (place.launched || place.bound ? 1 : place.localSize));
+  std::unique_ptr<Communicator> ranks = makeCommunicator(std::move(links));
   if (place.rank == 0)
     return body(ranks.get());
   std::FILE *nowhere = std::fopen("/dev/null", "w");
@@ -31,10 +30,27 @@ static Status asRank(const RankPlace &place, TrainOptions &options, const std::f
     std::fclose(nowhere);
   if (status.ok())
     return status;
-  // Rank 0 tells of every failure but its own end.
+  // Rank 0 tells of every failure but its own end, and of what all ranks find alike.
   const std::optional<std::string> failure = ranks->failure();
-  const bool told = place.launched || !failure || !failure->starts_with(ranks->describe(0));
+  const bool told = place.launched || !failure || !failure->starts_with(ranks->describe(0)) ||
+                    status.message().find(*failure) == std::string::npos;
   return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.exitCode());
+}
+
+static Status connected(const RankPlace &place, TrainOptions &options,
+                        const std::function<Status(Communicator *)> &body) {
+  auto links = connectRanks(place);
+  return links ? asRank(place, links.take(), options, body) : links.status();
+}
+
+/// This process as one that MPI started.
+static Status byMpi(const MpiStart &start, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+  auto job = joinMpi(start);
+  Status status = !job         ? job.status()
+                  : job->links ? asRank(job->place, std::move(job->links), options, body)
+                               : body(nullptr);
+  leaveMpi(status.ok() ? kExitDone : status.exitCode());
+  return status;
 }
 
 Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Communicator *)> &body) {
@@ -51,7 +67,19 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
   if (*given && (*given)->size > 1 && options.device == "null")
     return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
   if (*given && (*given)->size > 1)
-    return asRank(**given, options, body);
+    return connected(**given, options, body);
+  // Variables of torchrun's are somebody's decision; those of MPI come with its launcher.
+  const std::optional<MpiStart> mpi = *given ? std::nullopt : mpiFromEnvironment();
+  if (mpi && mpi->size.value_or(2) > 1) {
+    if (processes > 1)
+      return Status(
+          fmt::format("--nproc {}: MPI started this process as a rank of a job already ({}); leave --nproc out",
+                      processes, mpi->variable),
+          kExitUsage);
+    if (options.device == "null")
+      return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
+    return byMpi(*mpi, options, body);
+  }
   if (processes == 1)
     return body(nullptr);
   if (options.device == "null") { // nothing is computed: one process checks what a rank does
@@ -62,7 +90,7 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
   if (!started)
     return started.status();
   if (started->place)
-    return asRank(*started->place, options, body);
+    return connected(*started->place, options, body);
   // Rank 0 reports the failures that it sees, but not its own death.
   const bool silent = started->problem.empty() || !started->problem.starts_with("rank 0 ");
   return started->exitCode == 0 ? Status() : Status(silent ? "" : started->problem, started->exitCode);

@@ -1,6 +1,6 @@
 //===- CommunicatorTest.cpp - collectives between ranks of one process ---===//
 //
-// Each rank is a thread with connections of its own over the loopback address.
+// Each rank is a thread with connections of its own: over the loopback address, and over shared memory.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Collectives.h"
@@ -15,6 +15,7 @@
 #include <functional>
 #include <gtest/gtest.h>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -22,8 +23,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Runs `body` as every rank of a job at once.
-void asRanks(uint32_t size, const std::function<void(Communicator &)> &body, uint64_t blockBytes = 4096) {
+/// Runs `body` as every rank of a job at once; `localSize`: of them on this machine.
+void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::unique_ptr<Links>)> &body) {
   auto listener = listenOn("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok()) << listener.message();
   auto port = portOf(*listener);
@@ -35,18 +36,24 @@ void asRanks(uint32_t size, const std::function<void(Communicator &)> &body, uin
       RankPlace place;
       place.rank = rank;
       place.size = size;
+      place.localSize = localSize;
       place.address = "127.0.0.1";
       place.port = *port;
       place.token = 42;
       place.listener = rank == 0 ? number : -1;
       auto links = connectRanks(place, 20);
       ASSERT_TRUE(links.ok()) << links.message();
-      auto ranks = makeCommunicator(links.take(), blockBytes);
-      body(*ranks);
+      body(links.take());
     });
   listener->close();
   for (std::thread &thread : threads)
     thread.join();
+}
+
+void asRanks(uint32_t size, const std::function<void(Communicator &)> &body, uint64_t blockBytes = 4096) {
+  for (uint32_t localSize : {1u, size})
+    asRanksOf(size, localSize,
+              [&](std::unique_ptr<Links> links) { body(*makeCommunicator(std::move(links), blockBytes)); });
 }
 
 template <typename T> Piece pieceOf(std::vector<T> &values, size_t begin, size_t count) {
@@ -96,6 +103,25 @@ TEST(Communicator, SumsAreTheTreeOfTheRanksToTheBit) {
   }
 }
 
+TEST(Communicator, RanksOfAMachineReadEachOthersMemory) {
+  for (uint32_t localSize : {1u, 3u})
+    asRanksOf(3, localSize, [&](std::unique_ptr<Links> links) {
+      const uint32_t next = (links->rank() + 1) % 3;
+      EXPECT_EQ(links->mostLent(next) > 0, localSize > 1);
+      // More than any ring holds, in parts that are cut differently on the two sides.
+      std::vector<uint64_t> sent(3 << 20), received(3 << 20);
+      std::iota(sent.begin(), sent.end(), links->rank());
+      auto out = pieceOf(sent, 0, sent.size()), head = pieceOf(received, 0, 5),
+           rest = pieceOf(received, 5, (3 << 20) - 5);
+      Transfer transfers[] = {{next, true, {out}}, {(links->rank() + 2) % 3, false, {head, rest}}};
+      Status status = links->exchange(transfers);
+      ASSERT_TRUE(status.ok()) << status.message();
+      std::vector<uint64_t> expected(3 << 20);
+      std::iota(expected.begin(), expected.end(), (links->rank() + 2) % 3);
+      EXPECT_EQ(received, expected);
+    });
+}
+
 TEST(Communicator, SixteenBitsAreAddedWideAndRoundedOnce) {
   // 1 + 2^-8 + 2^-8: rounded after each addition, bf16 would keep 1.
   asRanks(3, [](Communicator &ranks) {
@@ -112,8 +138,9 @@ TEST(Sums, HalvesOfEveryBitPatternAreTheSameAfterAddingZero) {
     std::vector<uint16_t> values(65536), zeros(65536, 0);
     for (size_t i = 0; i < values.size(); ++i)
       values[i] = static_cast<uint16_t>(i);
-    std::byte *parts[] = {reinterpret_cast<std::byte *>(values.data()), reinterpret_cast<std::byte *>(zeros.data())};
-    sumParts(parts, dtype, values.size());
+    std::byte *into = reinterpret_cast<std::byte *>(values.data());
+    const std::byte *parts[] = {into, reinterpret_cast<std::byte *>(zeros.data())};
+    sumParts(into, parts, dtype, values.size());
     const uint16_t infinity = dtype == plan::F16 ? 0x7c00 : 0x7f80;
     for (size_t i = 0; i < values.size(); ++i) {
       if ((i & 0x7fff) > infinity) // a NaN stays one
@@ -130,15 +157,17 @@ TEST(Sums, HalvesRoundToNearestEven) {
       return static_cast<uint16_t>(value == 2048 ? 0x6800 : value == 1 ? 0x3c00 : 0x4200);
     };
     std::vector<uint16_t> left{half(a)}, right{half(b)};
-    std::byte *parts[] = {reinterpret_cast<std::byte *>(left.data()), reinterpret_cast<std::byte *>(right.data())};
-    sumParts(parts, plan::F16, 1);
+    std::byte *into = reinterpret_cast<std::byte *>(left.data());
+    const std::byte *parts[] = {into, reinterpret_cast<std::byte *>(right.data())};
+    sumParts(into, parts, plan::F16, 1);
     return left[0];
   };
   EXPECT_EQ(sum(2048, 1), 0x6800); // 2049 lies between 2048 and 2050: to the even one
   EXPECT_EQ(sum(2048, 3), 0x6802); // 2051 between 2050 and 2052
   std::vector<uint16_t> most{0x7bff}, more{0x7bff};
-  std::byte *parts[] = {reinterpret_cast<std::byte *>(most.data()), reinterpret_cast<std::byte *>(more.data())};
-  sumParts(parts, plan::F16, 1);
+  std::byte *into = reinterpret_cast<std::byte *>(most.data());
+  const std::byte *parts[] = {into, reinterpret_cast<std::byte *>(more.data())};
+  sumParts(into, parts, plan::F16, 1);
   EXPECT_EQ(most[0], 0x7c00); // beyond 65504: infinity
 }
 

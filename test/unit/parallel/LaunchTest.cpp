@@ -1,5 +1,6 @@
 //===- LaunchTest.cpp - the place of a rank ------------------------------===//
 #include "runtime/parallel/Launch.h"
+#include "runtime/parallel/Mpi.h"
 
 #include <cstdlib>
 #include <gtest/gtest.h>
@@ -60,4 +61,24 @@ TEST(Launch, VariablesThatMakeNoPlaceAreNamed) {
   EXPECT_NE(placeOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}}).message().find("MASTER_PORT"), std::string::npos);
   EXPECT_NE(placeOf({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1"}}).message().find("MASTER_ADDR"),
             std::string::npos);
+}
+
+TEST(Launch, LaunchersOfMpiAreKnownByTheirVariables) {
+  auto startOf = [](const std::map<std::string, std::string> &variables) {
+    for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
+                             "SLURM_PROCID", "SLURM_NTASKS"})
+      ::unsetenv(name);
+    for (const auto &[name, value] : variables)
+      ::setenv(name.c_str(), value.c_str(), 1);
+    return mpiFromEnvironment();
+  };
+  EXPECT_FALSE(startOf({}));
+  EXPECT_FALSE(startOf({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}})) << "a batch script is no rank";
+  EXPECT_EQ(startOf({{"OMPI_COMM_WORLD_SIZE", "4"}})->size, 4u);
+  EXPECT_EQ(startOf({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})->size, 2u);
+  EXPECT_EQ(startOf({{"SLURM_STEP_NUM_TASKS", "16"}})->variable, "SLURM_STEP_NUM_TASKS=16");
+  auto unknown = startOf({{"PMIX_RANK", "0"}});
+  ASSERT_TRUE(unknown);
+  EXPECT_FALSE(unknown->size) << "MPI itself knows";
+  startOf({});
 }
