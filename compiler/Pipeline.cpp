@@ -181,7 +181,7 @@ private:
                                 "use bf16 or f32",
                                 targetName),
                     kExitUsage);
-    if (recipe.parallel.distributed() && !target->capabilities().collectives)
+    if (recipe.parallel.distributed() && !target->capabilities().collectives && !options.describeOnly)
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",
                    recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
@@ -502,7 +502,7 @@ private:
   /// Kernels do not depend on where buffers lie, and few on the order of instructions: they are compiled in the background
   /// meanwhile. What later passes add is compiled at the end.
   void startKernels(bool all) {
-    if (options.sizesOnly)
+    if (options.sizesOnly || options.describeOnly)
       return;
     if (!kernels)
       kernels.emplace(target->code(), &profile, options.store);
@@ -534,6 +534,7 @@ private:
       emit.embedWeights = options.embedWeights;
       emit.planFolder = options.planFolder;
       emit.sizesOnly = options.sizesOnly;
+      emit.describeOnly = options.describeOnly;
       emit.kernels = kernels ? &*kernels : nullptr;
       Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
@@ -594,6 +595,7 @@ frontend::ImportOptions importOptions(const CompileOptions &options, const Recip
   for (const auto &[name, shape] : options.shapes)
     import.shapes[name] = shape;
   import.dequantize = options.dequantize;
+  import.absentData = options.describeOnly;
   import.model = recipe.model;
   import.recipeFile = recipe.file;
   import.where = recipe.where;

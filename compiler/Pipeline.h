@@ -48,6 +48,7 @@ struct CompileOptions {
   bool bounds = false;        ///< compute lower bounds of each rung's cost
   unsigned variants = 1;      ///< --variants: points of the frontier in the plan
   bool sizesOnly = false;     ///< the plan gets its sizes and frontiers, but no code, buffers or weights
+  bool describeOnly = false;  ///< the plan gets neither code nor weights, whose files may be missing
   std::string planFolder;     ///< folder of the plan; external weights are relative to it
   std::string dumpFolder;     ///< --dump-phases-to
   Profile *profile = nullptr; ///< measures the compile; null: no measurement

@@ -47,7 +47,7 @@ private:
 /// All that a plan follows from beside files. Each member is named, so that a new one has to be thought of here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
   const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, card, precision, maxWorkers, entries, embedWeights,
-               libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, planFolder, dumpFolder,
+               libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, describeOnly, planFolder, dumpFolder,
                profile, store] = options;
   key.add(fs::path(modelPath).filename().string());
   key.add(recipePath.empty());
@@ -68,7 +68,7 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
   for (const std::string &entry : entries)
     key.add(entry);
   key.add(embedWeights).add(libraryKernels).add(forceF64);
-  key.add(budgetBytes).add(ladder).add(bounds).add(variants).add(sizesOnly);
+  key.add(budgetBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
   // What the others change: the folder is in the paths of external data; the IR that is dumped, the profile and the
   // store itself change no plan.
   (void)planFolder, (void)dumpFolder, (void)profile, (void)store;

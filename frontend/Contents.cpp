@@ -191,7 +191,7 @@ bool isCount(const Elements &x) {
 } // namespace
 
 Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied) {
-  if (initializer.bytes == 0 || initializer.bytes > kMostBytes)
+  if (initializer.bytes == 0 || initializer.bytes > kMostBytes || initializer.absent)
     return std::string();
   Expected<std::string> bytes = initializerBytes(initializer);
   if (!bytes)

@@ -425,7 +425,7 @@ static void describeQuantization(const OnnxFile &file, ImportedModel &result) {
 Expected<ImportedModel> importModel(MLIRContext &context, const std::string &path, const ImportOptions &options,
                                     std::vector<std::string> *problems) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
-  Expected<OnnxFile> read = readOnnxFile(path);
+  Expected<OnnxFile> read = readOnnxFile(path, options.absentData);
   if (!read)
     return read.status();
   auto file = std::make_shared<OnnxFile>(read.take());

@@ -52,6 +52,7 @@ struct ImportOptions {
   std::vector<std::string> lossOf;                      ///< loss.of: values inside the graph among them are returned, too
   bool dequantize = false; ///< a quantised model as the floating-point model that it stands for: Dequantize.h
   bool isolate = true;   ///< calls the ONNX library in child processes; false for fuzzers, which look for its crashes
+  bool absentData = false; ///< files of external data may be missing: nothing but shapes is asked for
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };
 

@@ -117,7 +117,7 @@ Expected<OnnxInitializer> describe(const TensorProto &tensor) {
 }
 
 /// The file of an external tensor: inside the model's folder, and long enough.
-Status resolveExternal(const TensorProto &tensor, const std::string &folder, OnnxInitializer &result) {
+Status resolveExternal(const TensorProto &tensor, const std::string &folder, bool absent, OnnxInitializer &result) {
   std::string location;
   std::optional<uint64_t> length;
   for (const onnx::StringStringEntryProto &entry : tensor.external_data()) {
@@ -153,7 +153,13 @@ Status resolveExternal(const TensorProto &tensor, const std::string &folder, Onn
                    location);
   fs::path file = fs::path(folder.empty() ? "." : folder) / relative;
   std::error_code problem;
-  if (!fs::exists(file, problem))
+  const bool exists = fs::exists(file, problem);
+  if (!exists && absent) {
+    result.file = file.string();
+    result.absent = true;
+    return Status::success();
+  }
+  if (!exists)
     return error("external data {} is missing; put it beside the model", file.string());
   fs::path realFile = fs::canonical(file, problem);
   fs::path realFolder = problem ? fs::path() : fs::canonical(folder.empty() ? "." : folder, problem);
@@ -183,8 +189,8 @@ Status wrongSize(uint64_t found, uint64_t needed) {
 }
 
 /// Moves the bytes of one initializer into the side table.
-Status takeInitializer(TensorProto &tensor, OnnxFile &file) {
-  Expected<OnnxInitializer> taken = takeTensor(tensor, file.folder);
+Status takeInitializer(TensorProto &tensor, OnnxFile &file, bool absent) {
+  Expected<OnnxInitializer> taken = takeTensor(tensor, file.folder, absent);
   if (!taken)
     return taken.status();
   if (!file.initializers.emplace(tensor.name(), taken.take()).second)
@@ -205,12 +211,12 @@ template <typename Container> void readNotes(const Container &properties, OnnxIn
 
 } // namespace
 
-Expected<OnnxInitializer> takeTensor(TensorProto &tensor, const std::string &folder) {
+Expected<OnnxInitializer> takeTensor(TensorProto &tensor, const std::string &folder, bool absent) {
   Expected<OnnxInitializer> described = describe(tensor);
   if (!described)
     return described.status();
   if (tensor.data_location() == TensorProto::EXTERNAL) {
-    if (Status status = resolveExternal(tensor, folder, *described); !status.ok())
+    if (Status status = resolveExternal(tensor, folder, absent, *described); !status.ok())
       return status;
   } else {
     if (tensor.has_raw_data())
@@ -347,7 +353,7 @@ static Status checkNames(const std::string &path, const onnx::GraphProto &graph)
   return Status::success();
 }
 
-Expected<OnnxFile> readOnnxFile(const std::string &path) {
+Expected<OnnxFile> readOnnxFile(const std::string &path, bool absent) {
   OnnxFile file;
   file.path = path;
   file.folder = fs::path(path).parent_path().string();
@@ -381,7 +387,7 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
   if (Status status = checkNames(path, graph); !status.ok())
     return status;
   for (TensorProto &tensor : *graph.mutable_initializer())
-    if (Status status = takeInitializer(tensor, file); !status.ok())
+    if (Status status = takeInitializer(tensor, file, absent); !status.ok())
       return error("{}: initializer \"{}\": {}", path, tensor.name(), status.message());
   auto notes = [&](const auto &values) {
     for (const onnx::ValueInfoProto &value : values)
@@ -396,6 +402,10 @@ Expected<OnnxFile> readOnnxFile(const std::string &path) {
 Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
   if (!initializer.external())
     return initializer.data;
+  if (initializer.absent)
+    return error("external data {} is missing, and a constant in it is needed; store constants inside the model, or put "
+                 "the file beside it",
+                 initializer.file);
   std::string bytes(initializer.bytes, '\0');
   int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0)
@@ -424,7 +434,7 @@ Expected<std::string> strippedModel(const OnnxFile &file, const std::set<std::st
     auto quantized = file.quantized.find(tensor.name());
     const OnnxInitializer &initializer =
         quantized == file.quantized.end() ? file.initializers.at(tensor.name()) : quantized->second.stored;
-    if (variables.count(tensor.name()) && initializer.bytes > kSmallBytes)
+    if (initializer.absent || (variables.count(tensor.name()) && initializer.bytes > kSmallBytes))
       continue;
     Expected<std::string> bytes = initializerBytes(initializer);
     if (!bytes)

@@ -32,6 +32,7 @@ struct OnnxInitializer {
   std::string persistent;    ///< of a BUFFER, by the same notes: "True", "False"; empty: none
   std::vector<std::string> foldedFrom; ///< by the exporter's notes: the values it was computed from
   bool computed = false;               ///< a copy of such a value, under a name of its own
+  bool absent = false;                 ///< the file is missing, as was allowed: roles follow from names alone
   bool fixed = false;                  ///< an input that the recipe fixes
   std::string home;                    ///< no initializer of the model, but a tensor in "a Constant node", "the graph of If_0/body"
 
@@ -79,12 +80,12 @@ struct OnnxFile {
 };
 
 /// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,
-/// external data that is missing, too short, or outside the model's folder.
-Expected<OnnxFile> readOnnxFile(const std::string &path);
+/// external data that is too short, outside the model's folder, or missing, unless it may be `absent`.
+Expected<OnnxFile> readOnnxFile(const std::string &path, bool absent = false);
 
 /// Moves a tensor's bytes out of it, or looks at the file in `folder` that has them. The tensor keeps name, type and shape.
 /// Errors: as of readOnnxFile for an initializer.
-Expected<OnnxInitializer> takeTensor(onnx::TensorProto &tensor, const std::string &folder);
+Expected<OnnxInitializer> takeTensor(onnx::TensorProto &tensor, const std::string &folder, bool absent = false);
 
 /// The bytes of an initializer, from memory or its file.
 Expected<std::string> initializerBytes(const OnnxInitializer &initializer);

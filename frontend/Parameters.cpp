@@ -161,7 +161,7 @@ private:
       return std::string();
     if (role.display.empty() && isBufferName(name))
       return std::string("its name says that it is no weight");
-    if (read.state && isInventedName(name)) {
+    if (read.state && isInventedName(name) && !initializer.absent) {
       Expected<std::string> bytes = initializerBytes(initializer);
       if (!bytes)
         return bytes.status();

@@ -102,6 +102,8 @@ private:
   }
 
   Expected<bool> allEqual(const OnnxInitializer &initializer) {
+    if (initializer.absent)
+      return false;
     Expected<std::string> bytes = initializerBytes(initializer);
     if (!bytes)
       return bytes.status();
@@ -333,7 +335,7 @@ private:
     std::map<std::tuple<int32_t, std::vector<int64_t>, uint64_t, uint64_t>, std::vector<std::string>> alike;
     for (const auto &[name, initializer] : file.initializers) {
       uint64_t count = initializer.bytes / std::max<uint64_t>(1, onnxElementBytes(initializer.type));
-      if (!weight(name) || initializer.dims.size() < 2 || count < 4)
+      if (!weight(name) || initializer.absent || initializer.dims.size() < 2 || count < 4)
         continue;
       std::vector<int64_t> extents;
       for (int64_t dim : initializer.dims)

@@ -580,7 +580,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   }
   plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
   emitVariants(module, plan);
-  if (kernels.size() && !options.sizesOnly) {
+  if (kernels.size() && !options.sizesOnly && !options.describeOnly) {
     Expected<std::string> code = kernels.compile();
     if (!code)
       return code.status();

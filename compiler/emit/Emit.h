@@ -25,6 +25,7 @@ struct EmitOptions {
   uint32_t maxWorkers = 8;
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
   bool sizesOnly = false;    ///< sizes and frontiers alone
+  bool describeOnly = false; ///< neither code nor first values of variables
   std::string planFolder;    ///< paths of external weights are relative to it
   codegen::KernelSet *kernels = nullptr; ///< kernels under compilation; null: compile them all now
 };

@@ -68,6 +68,8 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
     variable.set_offset(offset);
     uint64_t bytes = train::tensorBytes(type);
     offset += (bytes + plan::kAlignmentBytes - 1) / plan::kAlignmentBytes * plan::kAlignmentBytes;
+    if (options.describeOnly)
+      continue;
     auto found = options.model->initializers.find(name);
     if (op.getFill()) {
       variable.set_fill(op.getFill()->convertToDouble());

@@ -12,6 +12,7 @@ namespace tcc::emit {
 namespace {
 
 using Value = std::pair<uint32_t, uint32_t>; // buffer, version
+using Result = std::pair<int32_t, int32_t>;  // instruction, operand that it writes
 
 bool isLoss(const plan::Plan &plan, const std::string &output) {
   return output == outputs::kLossSum || output == outputs::kLossWeight || output == outputs::kCorrect ||
@@ -25,35 +26,42 @@ const plan::Variable *variableOf(const plan::Plan &plan, const plan::Entry &entr
   return variable >= 0 && variable < plan.variables_size() ? &plan.variables(variable) : nullptr;
 }
 
-/// Instructions that `wanted` ones depend on, themselves included.
+/// Instructions that `wanted` ones depend on, themselves included. A result of a collective depends on its own source
+/// alone: a bucket that sums the loss beside gradients makes neither depend on the other.
 class Dependencies {
 public:
   explicit Dependencies(const plan::Entry &entry) : entry(entry) {
     for (int32_t i = 0; i < entry.instructions_size(); ++i)
-      for (const plan::Operand &operand : entry.instructions(i).operands())
-        if (operand.write())
-          writer[{operand.buffer(), operand.version_written()}] = i;
+      for (int32_t k = 0; k < entry.instructions(i).operands_size(); ++k)
+        if (const plan::Operand &operand = entry.instructions(i).operands(k); operand.write())
+          writer[{operand.buffer(), operand.version_written()}] = {i, k};
   }
 
-  std::vector<bool> of(std::vector<int32_t> wanted) const {
+  std::vector<bool> of(std::vector<Result> open) const {
     std::vector<bool> reached(size_t(entry.instructions_size()), false);
-    while (!wanted.empty()) {
-      int32_t at = wanted.back();
-      wanted.pop_back();
-      if (reached[size_t(at)])
+    std::set<Result> summed; // of collectives, those that were followed
+    while (!open.empty()) {
+      auto [at, result] = open.back();
+      open.pop_back();
+      const plan::Instruction &instruction = entry.instructions(at);
+      const int32_t source = instruction.has_collective() ? result - instruction.operands_size() / 2 : -1;
+      if (source >= 0 ? !summed.emplace(at, source).second : reached[size_t(at)])
         continue;
       reached[size_t(at)] = true;
-      for (const plan::Operand &operand : entry.instructions(at).operands())
-        if (operand.read())
-          if (auto found = writer.find(Value(operand.buffer(), operand.version())); found != writer.end())
-            wanted.push_back(found->second);
+      for (int32_t k = 0; k < instruction.operands_size(); ++k) {
+        const plan::Operand &operand = instruction.operands(k);
+        if (!operand.read() || (source >= 0 && k != source))
+          continue;
+        if (auto found = writer.find(Value(operand.buffer(), operand.version())); found != writer.end())
+          open.push_back(found->second);
+      }
     }
     return reached;
   }
 
 private:
   const plan::Entry &entry;
-  std::map<Value, int32_t> writer;
+  std::map<Value, Result> writer;
 };
 
 std::vector<Phase> phasesOf(const plan::Plan &plan, const plan::Entry &entry) {
@@ -70,22 +78,23 @@ std::vector<Phase> phasesOf(const plan::Plan &plan, const plan::Entry &entry) {
 
   int32_t count = entry.instructions_size();
   std::vector<Phase> phases(size_t(count), Phase::Forward);
-  std::vector<int32_t> losses, gradients;
+  std::vector<Result> losses, gradients;
   for (int32_t i = 0; i < count; ++i) {
     const plan::Instruction &instruction = entry.instructions(i);
-    for (const plan::Operand &operand : instruction.operands()) {
+    for (int32_t k = 0; k < instruction.operands_size(); ++k) {
+      const plan::Operand &operand = instruction.operands(k);
       if (!operand.write())
         continue;
       const plan::Variable *variable = variableOf(plan, entry, operand.buffer());
       if (variable && (variable->role() == plan::PARAMETER || variable->role() == plan::OPTIMIZER ||
                        variable->role() == plan::EMA)) {
         phases[size_t(i)] = Phase::Update;
-        gradients.push_back(i);
+        gradients.emplace_back(i, k);
       }
       if (lossBuffers.count(operand.buffer()))
-        losses.push_back(i);
+        losses.emplace_back(i, k);
       if (gradientBuffers.count(operand.buffer()))
-        gradients.push_back(i);
+        gradients.emplace_back(i, k);
     }
   }
   Dependencies dependencies(entry);

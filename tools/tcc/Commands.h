@@ -25,6 +25,7 @@ int reportCommand(int argc, char **argv);
 int gradcheckCommand(int argc, char **argv);
 int opsCommand(int argc, char **argv);
 int frontierCommand(int argc, char **argv);
+int predictScaleCommand(int argc, char **argv);
 
 /// The options of every command that reads a model.
 struct ModelArguments {

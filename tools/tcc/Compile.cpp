@@ -278,7 +278,7 @@ Status readEntries(const std::string &text, CompileOptions &options) {
 
 int compileCommand(int argc, char **argv) {
   CLI::App app("Compiles an ONNX forward graph into a training plan.\n"
-               "Other commands: tcc report | frontier | gradcheck | inspect | ops, each with its own --help.",
+               "Other commands: tcc report | frontier | predict-scale | gradcheck | inspect | ops, each with its own --help.",
                "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);

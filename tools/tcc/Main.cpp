@@ -17,7 +17,8 @@ constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report
                                                                         {"gradcheck", tools::gradcheckCommand},
                                                                         {"inspect", tools::inspectCommand},
                                                                         {"ops", tools::opsCommand},
-                                                                        {"frontier", tools::frontierCommand}};
+                                                                        {"frontier", tools::frontierCommand},
+                                                                        {"predict-scale", tools::predictScaleCommand}};
 
 /// The command that a first word means, if it is neither a file nor an option; else empty.
 std::string misspelt(const std::string &word) {

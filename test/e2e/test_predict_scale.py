@@ -1,0 +1,171 @@
+"""tcc predict-scale: memory as a real plan's, numbers that go the way they must, refusals with their place."""
+import json
+import shutil
+import unittest
+
+import onnx
+
+from common import ROOT, ZOO, EndToEnd
+
+CLUSTERS = ROOT / "examples" / "clusters"
+CLUSTER = """name = "a test"
+target = "cpu:v3"
+ranks_per_node = {ranks}
+[device]
+memory = "{memory}"
+f32 = 1e12
+memory_bandwidth = 1e11
+[within]
+bandwidth = {within}
+latency = 2e-6
+[between]
+bandwidth = {between}
+latency = 2e-5
+"""
+
+
+class PredictScale(EndToEnd):
+    def cluster(self, name="c.toml", ranks=4, memory="64GiB", within=2e10, between=5e9):
+        (self.folder / name).write_text(CLUSTER.format(ranks=ranks, memory=memory, within=within, between=between))
+        return name
+
+    def predict(self, case, *more, cluster="c.toml", model=None):
+        folder = ZOO / case
+        result = self.succeed("tcc", "predict-scale", model or folder / "model.onnx", "--recipe", folder / "recipe.toml",
+                              "--cluster", cluster, "--json", *more)
+        document = json.loads(result.out)
+        return document, {(point["mode"], point["devices"]): point for point in document["points"]}
+
+    def test_ddp_takes_what_its_plan_takes(self):
+        self.cluster()
+        for case, more in (("mlp", []), ("nano-gpt", ["--set", "train.accumulate=3"]), ("cnn-bn", [])):
+            with self.subTest(case):
+                _, points = self.predict(case, *more)
+                self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", "train", "--target",
+                             "cpu:v3", "--set", "parallel.mode=ddp", *more)
+                memory = json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)["memory"]
+                for devices in (2, 64, 4096):
+                    self.assertEqual(points["ddp", devices]["state_bytes"], memory["resident_bytes"])
+                    self.assertEqual(points["ddp", devices]["arena_bytes"], memory["arena_bytes"])
+
+    def test_numbers_go_the_way_they_must(self):
+        self.cluster()
+        document, points = self.predict("nano-gpt")
+        counts = [2**i for i in range(13)]
+        self.assertEqual({devices for _, devices in points}, set(counts))
+        self.assertEqual([mode for mode, devices in points if devices == 1], ["none"])
+        gradients = document["gradient_bytes"]
+        self.assertEqual(gradients, 4 * document["parameters"])
+        before = None
+        for devices in counts[1:]:
+            ddp, part, full = (points[mode, devices] for mode in ("ddp", "grad_op", "full"))
+            share = (devices - 1) / devices
+            self.assertAlmostEqual(ddp["sent_bytes"], 2 * share * (gradients + 8), delta=1)
+            self.assertAlmostEqual(part["sent_bytes"], 2 * share * (gradients + 8), delta=1)
+            # Parameters twice, but for those of the forward pass alone, and gradients.
+            self.assertGreater(full["sent_bytes"], 2.5 * share * gradients)
+            self.assertLess(full["sent_bytes"], 3 * share * (gradients + 8) + 1)
+            self.assertLess(full["state_bytes"], part["state_bytes"])
+            self.assertLess(part["state_bytes"], ddp["state_bytes"])
+            self.assertLess(ddp["efficiency"], 1)
+            for point in (ddp, part, full):
+                self.assertLessEqual(point["exposed_seconds"], point["message_seconds"] * (1 + 1e-9))
+                if before:
+                    old = before[point["mode"]]
+                    self.assertLessEqual(point["state_bytes"], old["state_bytes"])
+                    self.assertGreaterEqual(point["sent_bytes"], old["sent_bytes"])
+                    self.assertGreaterEqual(point["message_seconds"], old["message_seconds"])
+            before = {"ddp": ddp, "grad_op": part, "full": full}
+        # A hybrid job shards in its nodes: state as `full` on one node, and less time between nodes.
+        for devices in counts[3:]:
+            self.assertEqual(points["hybrid", devices]["state_bytes"], points["full", 4]["state_bytes"])
+            self.assertLess(points["hybrid", devices]["message_seconds"], points["full", devices]["message_seconds"])
+        self.assertNotIn(("hybrid", 4), points)
+
+    def test_faster_links_never_cost_time(self):
+        found = []
+        for between in (1e9, 1e10, 1e11):
+            self.cluster(between=between, within=1e11)
+            found.append(self.predict("nano-gpt")[1])
+        for slow, fast in zip(found, found[1:]):
+            for key, point in slow.items():
+                self.assertLessEqual(fast[key]["step_seconds"], point["step_seconds"])
+                self.assertEqual(fast[key]["memory_bytes"], point["memory_bytes"])
+            self.assertLess(fast["ddp", 64]["step_seconds"], slow["ddp", 64]["step_seconds"])
+
+    def test_messages_beside_computation_cost_less(self):
+        self.cluster()
+        text = (self.folder / "c.toml").read_text()
+        (self.folder / "waits.toml").write_text("overlap = false\n" + text)
+        beside = self.predict("nano-gpt", "--set", "parallel.bucket_bytes=20000")[1]
+        waits = self.predict("nano-gpt", "--set", "parallel.bucket_bytes=20000", cluster="waits.toml")[1]
+        for mode in ("ddp", "full"):
+            self.assertLess(beside[mode, 2]["step_seconds"], waits[mode, 2]["step_seconds"])
+        point = waits["ddp", 2]
+        self.assertAlmostEqual(point["exposed_seconds"], point["message_seconds"], delta=1e-9)
+
+    def test_the_least_number_that_fits_is_named(self):
+        self.cluster()
+        _, points = self.predict("nano-gpt", "--set", "parallel.bucket_bytes=1000")
+        limit = (points["full", 8]["memory_bytes"] + points["full", 4]["memory_bytes"]) // 2
+        self.assertLess(limit, points["grad_op", 4096]["memory_bytes"])
+        self.cluster(memory=str(limit))
+        document, points = self.predict("nano-gpt", "--set", "parallel.bucket_bytes=1000")
+        self.assertEqual((document["smallest"]["devices"], document["smallest"]["mode"]), (8, "full"))
+        self.assertFalse(points["ddp", 4096]["fits"])
+        self.assertEqual(document["best"][0], {"devices": 8, "mode": "full"})
+        words = ["predict-scale", ZOO / "nano-gpt" / "model.onnx", "--recipe", ZOO / "nano-gpt" / "recipe.toml", "--cluster", "c.toml",
+                 "--set", "parallel.bucket_bytes=1000"]
+        self.assertIn("least number that fits: 8 devices, full", self.succeed("tcc", *words).out)
+        self.cluster(memory="1MiB" if limit > 1 << 20 else "4KiB")
+        self.assertIn("nothing fits", self.succeed("tcc", *words).out)
+
+    def test_weights_may_be_absent_here_alone(self):
+        self.cluster()
+        model = onnx.load(ZOO / "nano-gpt" / "model.onnx")
+        onnx.save_model(model, self.folder / "there.onnx", save_as_external_data=True, location="weights.bin", size_threshold=256)
+        (self.folder / "absent").mkdir()
+        shutil.copy(self.folder / "there.onnx", self.folder / "absent" / "there.onnx")
+        there, _ = self.predict("nano-gpt", model="there.onnx")
+        absent, _ = self.predict("nano-gpt", model="absent/there.onnx")
+        self.assertEqual(absent, there)
+        self.refuse(1, ["weights.bin is missing"], "tcc", "absent/there.onnx", "--recipe", ZOO / "nano-gpt" / "recipe.toml")
+
+    def test_a_page_with_curves(self):
+        self.cluster()
+        self.succeed("tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--cluster", "c.toml",
+                     "--html", "scale.html")
+        page = (self.folder / "scale.html").read_text()
+        self.assertEqual(page.count("<svg"), 2)
+        self.assertEqual(page.count("<polyline"), 2 * 5)
+        self.assertNotIn("http", page)
+
+    def test_examples_of_clusters(self):
+        for file in sorted(CLUSTERS.glob("*.toml")):
+            with self.subTest(file.name):
+                _, points = self.predict("nano-gpt", cluster=file)
+                self.assertIn(("ddp", 4096), points)
+
+    def test_bad_clusters_are_refused_where_they_are_wrong(self):
+        good = CLUSTER.format(ranks=4, memory="1GiB", within=1e10, between=1e9)
+        for line, message in (
+                ('ranks_per_nod = 4', r"c\.toml:1:1: unknown key 'ranks_per_nod', did you mean 'ranks_per_node'"),
+                ('ranks_per_node = 0', r"c\.toml:1:1: ranks_per_node: expected a whole number above 0"),
+                ('overlap = 1', r"c\.toml:1:1: overlap: expected true or false"),
+                ('name = 4', r"c\.toml:1:1: name: expected a string"),
+                ('within.latency = -1', r"c\.toml:1:\d+: within\.latency: expected a time in seconds"),
+                ('device.efficiency = 1.5', r"c\.toml:1:\d+: device\.efficiency: expected a number above 0, up to 1"),
+                ('device.memory = "80GB"', r"c\.toml:1:\d+: device\.memory 80GB: units are KiB, MiB and GiB"),
+                ('device.card = "h1000"', r"c\.toml:1:\d+: device\.card 'h1000' is not known.*h200"),
+                ('name = ', r"c\.toml:1:\d+")):
+            (self.folder / "c.toml").write_text(line + "\n")
+            self.refuse(1, [message], "tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--cluster", "c.toml")
+        for key, message in (("f32", r"c\.toml: device\.f32 is missing"), ("memory =", r"c\.toml: device\.memory is missing")):
+            (self.folder / "c.toml").write_text("\n".join(row for row in good.splitlines() if not row.startswith(key)))
+            self.refuse(1, [message], "tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--cluster", "c.toml")
+        self.refuse(2, ["--cluster"], "tcc", "predict-scale", ZOO / "mlp" / "model.onnx")
+        self.refuse(1, ["none.toml"], "tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--cluster", "none.toml")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

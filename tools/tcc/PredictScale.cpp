@@ -1,0 +1,76 @@
+//===- PredictScale.cpp - tcc predict-scale -------------------------------===//
+//
+// One compile, of a plan for ranks without code or weights, and a description of the cluster.
+//
+//===----------------------------------------------------------------------===//
+#include "support/AtomicFile.h"
+#include "tools/common/MemorySize.h"
+#include "tools/common/StandardStreams.h"
+#include "tools/tcc/Commands.h"
+#include "tools/tcc/ScaleText.h"
+
+#include "mlir/IR/MLIRContext.h"
+
+#include <CLI/CLI.hpp>
+
+namespace tcc::tools {
+
+int predictScaleCommand(int argc, char **argv) {
+  CLI::App app(
+      "Memory and time of a training step on 1 to 4,096 devices, from one compile and a description of the cluster. "
+      "Weights may be missing.",
+      "tcc predict-scale");
+  ModelArguments model;
+  CompileOptions options;
+  std::string clusterPath, html, budget;
+  bool json = false;
+  uint64_t most = 4096;
+  model.add(app);
+  app.add_option("--cluster", clusterPath, "the cluster (TOML); examples/clusters has some")->required();
+  app.add_option("--target", options.target, "cpu[:v3|:v4] or cuda:sm_90; default: the cluster's");
+  app.add_option("--precision", options.precision, "f32, tf32, bf16, f16 or auto; default: the recipe's");
+  app.add_option("--memory-budget", budget, "limit on a device's memory in mode ddp, as 30GiB: recomputation keeps it");
+  app.add_option("--devices", most, "largest number of devices, a power of two")->check(CLI::Range(1, 1 << 20));
+  auto *asJson = app.add_flag("--json", json, "print JSON for programs; docs/guide/predict-scale.md lists the keys");
+  app.add_option("--html", html, "write one page with the curves")->excludes(asJson);
+  if (std::optional<int> status = readCommandLine(app, argc, argv))
+    return *status;
+  if (Status status = model.fill(options); !status.ok())
+    return printError(status);
+  Expected<report::Cluster> cluster = report::readCluster(clusterPath);
+  if (!cluster)
+    return printError(cluster.status());
+  if (options.target.empty())
+    options.target = cluster->target;
+  if (!budget.empty()) {
+    Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, cluster->memoryBytes);
+    if (!bytes)
+      return printError(bytes.status());
+    options.budgetBytes = *bytes;
+  }
+  options.settings.push_back("parallel.mode=ddp");
+  options.entries = {"train"};
+  options.describeOnly = true;
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  mlir::MLIRContext context(registry);
+  Expected<CompiledModel> compiled = compileModel(context, options);
+  if (!compiled)
+    return printError(compiled.status());
+  const plan::Plan &plan = compiled->plan;
+  Expected<report::ScalePrediction> prediction = report::predictScale(plan, *cluster, most);
+  if (!prediction)
+    return printError(prediction.status());
+  const report::ScaleSubject subject{plan.model(), plan.target(), plan.precision()};
+  if (!html.empty()) {
+    Status status = writeFileAtomically(html, report::scaleHtml(*prediction, *cluster, subject));
+    return status.ok() ? kExitDone : printError(status);
+  }
+  if (json)
+    printResult("{}\n", report::scaleJson(*prediction, *cluster, subject).dump(1));
+  else
+    printResult("{}", report::scaleText(*prediction, *cluster, subject));
+  return kExitDone;
+}
+
+} // namespace tcc::tools

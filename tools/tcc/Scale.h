@@ -1,0 +1,59 @@
+//===- Scale.h - a step on many devices, predicted ---------------*- C++ -*-===//
+//
+// From one plan (of mode ddp) and a cluster's description: docs/design/predict-scale.md has the formulas and what they
+// assume.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TOOLS_TCC_SCALE_H
+#define TCC_TOOLS_TCC_SCALE_H
+
+#include "tools/tcc/Cluster.h"
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace tcc::report {
+
+enum class ScaleMode { None, Ddp, GradOp, Full, Hybrid };
+inline constexpr std::array kScaleModes = {ScaleMode::None, ScaleMode::Ddp, ScaleMode::GradOp, ScaleMode::Full,
+                                           ScaleMode::Hybrid};
+std::string_view scaleModeName(ScaleMode mode);
+
+/// One update of every device. Bytes and seconds are those of one device.
+struct ScalePoint {
+  uint64_t devices = 1;
+  ScaleMode mode = ScaleMode::None;
+  uint64_t stateBytes = 0;  ///< parameters, optimizer state, accumulators and buffers
+  uint64_t arenaBytes = 0;  ///< all else of the plan
+  uint64_t gatherBytes = 0; ///< buckets and gathered parameters, where state is sharded
+  bool fits = false;
+  double sentBytes = 0;      ///< as many are received
+  double messageSeconds = 0; ///< of all messages
+  double exposedSeconds = 0; ///< of them, while the device waits
+  double stepSeconds = 0;
+  double efficiency = 0; ///< samples a second beside so many times those of one device without messages
+
+  uint64_t memoryBytes() const { return stateBytes + arenaBytes + gatherBytes; }
+};
+
+struct ScalePrediction {
+  uint64_t parameters = 0, gradientBytes = 0, parameterBytes = 0;
+  int64_t samples = 0;            ///< of a device in an update
+  double computeSeconds = 0;      ///< of a device that has the job alone
+  uint64_t availableBytes = 0;    ///< of a device
+  std::vector<ScalePoint> points; ///< by devices, then mode
+
+  /// The fastest mode that fits on so many devices; null: none does.
+  const ScalePoint *best(uint64_t devices) const;
+  /// The least number of devices on which some mode fits, and the fastest one there; null: none does.
+  const ScalePoint *smallest() const;
+};
+
+/// Error: the plan does not train, or has several optimizers.
+Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices);
+
+} // namespace tcc::report
+
+#endif // TCC_TOOLS_TCC_SCALE_H

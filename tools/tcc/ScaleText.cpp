@@ -1,0 +1,196 @@
+//===- ScaleText.cpp - a prediction for people and programs ---------------===//
+#include "tools/tcc/ScaleText.h"
+
+#include "tools/common/TextTable.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <functional>
+
+namespace tcc::report {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+std::string timeOf(double seconds) { return timeText(uint64_t(std::llround(seconds * 1e9))); }
+
+std::string devicesText(uint64_t devices) { return counted(devices, "device"); }
+
+/// The sentences that answer what one asks first.
+std::vector<std::string> conclusions(const ScalePrediction &prediction) {
+  std::vector<std::string> lines;
+  const ScalePoint *least = prediction.smallest();
+  if (!least) {
+    const auto small = std::min_element(prediction.points.begin(), prediction.points.end(),
+                                        [](const auto &a, const auto &b) { return a.memoryBytes() < b.memoryBytes(); });
+    lines.push_back(fmt::format("nothing fits: {} on {} takes least, {} of a device's {}; use a smaller batch, a "
+                                "--memory-budget, or other devices",
+                                scaleModeName(small->mode), devicesText(small->devices),
+                                formatBytes(small->memoryBytes()), formatBytes(prediction.availableBytes)));
+    return lines;
+  }
+  lines.push_back(fmt::format("least number that fits: {}, {} ({} of {})", devicesText(least->devices),
+                              scaleModeName(least->mode), formatBytes(least->memoryBytes()),
+                              formatBytes(prediction.availableBytes)));
+  const ScalePoint *best = prediction.best(prediction.points.back().devices);
+  for (const ScalePoint &point : prediction.points)
+    if (!best && prediction.best(point.devices))
+      best = &point;
+  if (best)
+    lines.push_back(fmt::format("best mode on {}: {}, {} a step, efficiency {}", devicesText(best->devices),
+                                scaleModeName(best->mode), timeOf(best->stepSeconds), percentText(best->efficiency)));
+  return lines;
+}
+
+// The plot.
+constexpr double kWidth = 640, kHeight = 320, kLeft = 70, kRight = 90, kTop = 20, kBottom = 40;
+constexpr std::string_view kColors[] = {"#666666", "#0072b2", "#e69f00", "#009e73", "#cc79a7"};
+
+/// Curves over the number of devices, both axes logarithmic, one for each mode.
+std::string chart(const ScalePrediction &prediction, const std::string &title,
+                  const std::function<double(const ScalePoint &)> &value, double limit,
+                  const std::function<std::string(double)> &label) {
+  double low = limit > 0 ? limit : 1e300, high = std::max(limit, 0.0), most = 1;
+  for (const ScalePoint &point : prediction.points) {
+    low = std::min(low, value(point));
+    high = std::max(high, value(point));
+    most = std::max(most, double(point.devices));
+  }
+  low = std::max(low, 1e-12) / 1.2, high = std::max(high, low) * 1.2;
+  auto x = [&](double devices) {
+    return kLeft + (kWidth - kLeft - kRight) * (most > 1 ? std::log2(devices) / std::log2(most) : 0.5);
+  };
+  auto y = [&](double number) {
+    return kTop + (kHeight - kTop - kBottom) * (1 - std::log(std::max(number, low) / low) / std::log(high / low));
+  };
+  std::string svg = fmt::format("<h2>{}</h2>\n<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">\n", title,
+                                kWidth, kHeight, title);
+  for (double devices = 1; devices <= most; devices *= 2)
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:g}</text>\n", x(devices),
+                       kHeight - kBottom + 18, devices);
+  svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">devices</text>\n",
+                     (kLeft + kWidth - kRight) / 2, kHeight - 4);
+  constexpr int kLines = 5;
+  for (int i = 0; i < kLines; ++i) {
+    const double number = low * std::pow(high / low, double(i) / (kLines - 1));
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/><text x=\"{}\" "
+                       "y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
+                       kLeft, kWidth - kRight, y(number), y(number), kLeft - 6, y(number) + 4, label(number));
+  }
+  if (limit > 0)
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#c00\" stroke-dasharray=\"4\"/>"
+                       "<text x=\"{}\" y=\"{:.1f}\" fill=\"#c00\">a device</text>\n",
+                       kLeft, kWidth - kRight, y(limit), y(limit), kWidth - kRight + 6, y(limit) + 4);
+  double below = 0;
+  for (ScaleMode mode : kScaleModes) {
+    std::string points, dots;
+    for (const ScalePoint &point : prediction.points) {
+      if (point.mode != mode)
+        continue;
+      points += fmt::format("{:.1f},{:.1f} ", x(double(point.devices)), y(value(point)));
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"><title>{} {}: {}</title></circle>\n",
+                          x(double(point.devices)), y(value(point)), kColors[size_t(mode)], point.devices,
+                          scaleModeName(mode), label(value(point)));
+    }
+    if (points.empty())
+      continue;
+    svg += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"2\"/>\n{}<text x=\"{}\" "
+                       "y=\"{:.1f}\" fill=\"{}\">{}</text>\n",
+                       points, kColors[size_t(mode)], dots, kWidth - kRight + 6, kTop + 60 + below,
+                       kColors[size_t(mode)], scaleModeName(mode));
+    below += 18;
+  }
+  return svg + "</svg>\n";
+}
+
+std::string escaped(const std::string &text) {
+  std::string out;
+  for (char c : text)
+    out += c == '<' ? "&lt;" : c == '&' ? "&amp;" : c == '"' ? "&quot;" : std::string(1, c);
+  return out;
+}
+} // namespace
+
+std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+  std::string text = fmt::format(
+      "{} for {} in {}, on {}\n{} parameters; a device takes {} samples a step, {} without messages, and sums {} of "
+      "gradients\n\n",
+      subject.model, subject.target, subject.precision, cluster.name, prediction.parameters, prediction.samples,
+      timeOf(prediction.computeSeconds), formatBytes(prediction.gradientBytes));
+  Table rows("><>>>>>>><",
+             {"devices", "mode", "state", "memory", "sent", "messages", "exposed", "step", "efficiency", ""});
+  for (const ScalePoint &point : prediction.points)
+    rows.add({std::to_string(point.devices), std::string(scaleModeName(point.mode)), formatBytes(point.stateBytes),
+              formatBytes(point.memoryBytes()), formatBytes(uint64_t(point.sentBytes)), timeOf(point.messageSeconds),
+              timeOf(point.exposedSeconds), timeOf(point.stepSeconds), percentText(point.efficiency),
+              !point.fits                                ? "does not fit"
+              : prediction.best(point.devices) == &point ? "best"
+                                                         : ""});
+  text += rows.text() + "\n";
+  for (const std::string &line : conclusions(prediction))
+    text += line + "\n";
+  return text + "By the formulas of docs/design/predict-scale.md: a prediction, not a measurement.\n";
+}
+
+Json scaleJson(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+  Json points = Json::array();
+  auto pointJson = [&](const ScalePoint &point) {
+    return Json{{"devices", point.devices},
+                {"mode", scaleModeName(point.mode)},
+                {"state_bytes", point.stateBytes},
+                {"arena_bytes", point.arenaBytes},
+                {"gather_bytes", point.gatherBytes},
+                {"memory_bytes", point.memoryBytes()},
+                {"fits", point.fits},
+                {"sent_bytes", point.sentBytes},
+                {"message_seconds", point.messageSeconds},
+                {"exposed_seconds", point.exposedSeconds},
+                {"step_seconds", point.stepSeconds},
+                {"efficiency", point.efficiency},
+                {"samples_per_second",
+                 point.stepSeconds > 0 ? double(prediction.samples) * double(point.devices) / point.stepSeconds : 0.0}};
+  };
+  Json best = Json::array();
+  for (const ScalePoint &point : prediction.points) {
+    points.push_back(pointJson(point));
+    if (prediction.best(point.devices) == &point)
+      best.push_back({{"devices", point.devices}, {"mode", scaleModeName(point.mode)}});
+  }
+  const ScalePoint *least = prediction.smallest();
+  return {{"version", 1},
+          {"model", subject.model},
+          {"target", subject.target},
+          {"precision", subject.precision},
+          {"cluster", cluster.name},
+          {"ranks_per_node", cluster.ranksPerNode},
+          {"available_bytes", prediction.availableBytes},
+          {"parameters", prediction.parameters},
+          {"gradient_bytes", prediction.gradientBytes},
+          {"samples", prediction.samples},
+          {"compute_seconds", prediction.computeSeconds},
+          {"points", points},
+          {"best", best},
+          {"smallest", least ? pointJson(*least) : Json(nullptr)}};
+}
+
+std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+  std::string page = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} on "
+      "{}</title>\n<style>body{{font:15px/1.5 "
+      "system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}"
+      "svg{{max-width:100%}}svg text{{font-size:11px}}pre{{overflow-x:auto}}</style></head><body>\n<h1>{} on {}</h1>\n",
+      escaped(subject.model), escaped(cluster.name), escaped(subject.model), escaped(cluster.name));
+  for (const std::string &line : conclusions(prediction))
+    page += fmt::format("<p>{}</p>\n", escaped(line));
+  page += chart(
+      prediction, "Step time", [](const ScalePoint &point) { return point.stepSeconds; }, 0, timeOf);
+  page += chart(
+      prediction, "Memory of a device", [](const ScalePoint &point) { return double(point.memoryBytes()); },
+      double(prediction.availableBytes), [](double bytes) { return formatBytes(uint64_t(bytes)); });
+  page += fmt::format("<h2>All numbers</h2>\n<pre>{}</pre>\n</body></html>\n",
+                      escaped(scaleText(prediction, cluster, subject)));
+  return page;
+}
+
+} // namespace tcc::report

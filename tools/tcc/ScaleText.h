@@ -1,0 +1,24 @@
+//===- ScaleText.h - a prediction for people and programs -------*- C++ -*-===//
+#ifndef TCC_TOOLS_TCC_SCALETEXT_H
+#define TCC_TOOLS_TCC_SCALETEXT_H
+
+#include "tools/tcc/Scale.h"
+
+#include <nlohmann/json.hpp>
+
+namespace tcc::report {
+
+/// What the prediction is of.
+struct ScaleSubject {
+  std::string model, target, precision;
+};
+
+std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
+nlohmann::ordered_json scaleJson(const ScalePrediction &prediction, const Cluster &cluster,
+                                 const ScaleSubject &subject);
+/// One page with the curves of step time and memory, which needs nothing else.
+std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
+
+} // namespace tcc::report
+
+#endif // TCC_TOOLS_TCC_SCALETEXT_H
