@@ -209,6 +209,13 @@ private:
       return error("{}adapter.base \"{}\": {} is a quantised model, whose weights are rounded to integers again at export; "
                    "leave adapter.base out",
                    recipe.at("adapter.base"), recipe.adapter.base, options.modelPath);
+    bool normalises = false;
+    model.module->walk([&](train::BatchNormOp op) { normalises |= op.getSync(); });
+    if (recipe.parallel.batchNorm == "sync" && !normalises)
+      return error(
+          "{}parallel.batch_norm \"sync\": {} has no BatchNormalization that trains; export it in train() mode or "
+          "set model.batch_norm = \"train\", or leave parallel.batch_norm out",
+          recipe.at("parallel.batch_norm"), options.modelPath);
     (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
     if (recipe.train.precision == "tf32")
       (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
@@ -597,6 +604,7 @@ frontend::ImportOptions importOptions(const CompileOptions &options, const Recip
   import.dequantize = options.dequantize;
   import.absentData = options.describeOnly;
   import.model = recipe.model;
+  import.model.syncBatchNorm = recipe.parallel.batchNorm == "sync";
   import.recipeFile = recipe.file;
   import.where = recipe.where;
   import.batchAxis = recipe.dataBatchAxis;

@@ -456,6 +456,11 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     they are averaged, in `step` or, once a window, in `update`; running statistics become those of rank 0
     (`train.rank_broadcast`). Random numbers of the update are the same on every rank.
 
+    With `virtual-ranks=V` an update always has `accumulate_first`, `accumulate_next` (with more than one micro-batch) and
+    `update`, and a rank takes the windows of its virtual ranks one after the other. For each level k of the tree over those
+    of one rank, `hold_k` puts the window's sums aside, in variables of their own, and `join_k` adds what was put aside to
+    the window's sums. The tree is that of `train.all_reduce`, so the sum does not depend on the number of ranks.
+
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
     ```
@@ -484,7 +489,9 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">,
     Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none or ddp">,
     Option<"average", "average", "std::string", "\"exact\"", "of the ranks' gradients: exact or ranks">,
-    Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">
+    Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">,
+    Option<"virtualRanks", "virtual-ranks", "int64_t", "0", "virtual ranks of the job; 0: the ranks themselves">,
+    Option<"leastRanks", "least-ranks", "int64_t", "1", "fewest ranks that virtual ranks are divided among">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }

@@ -17,6 +17,9 @@ namespace entries {
 inline constexpr char kStep[] = "step"; ///< an update without accumulation
 inline constexpr char kAccumulateFirst[] = "accumulate_first", kAccumulateNext[] = "accumulate_next",
                       kUpdate[] = "update"; ///< an update with accumulation
+/// With virtual ranks, before the level in the tree over those of one rank: puts the window's sums aside; adds them
+/// again.
+inline constexpr std::string_view kHold = "hold_", kJoin = "join_";
 inline constexpr char kEvaluate[] = "evaluate";
 inline constexpr char kPredict[] = "predict", kPredictInference[] = "predict_inference";
 inline constexpr char kGradients[] = "gradients";
@@ -26,15 +29,32 @@ inline constexpr char kTrain[] = "train";
 /// The name without its phase: "step" of "step.critic".
 constexpr std::string_view baseOf(std::string_view entry) { return entry.substr(0, entry.find('.')); }
 
-/// Runs in one update of `accumulate` micro-batches; 0 for an entry that no update runs.
-constexpr uint64_t runsPerUpdate(std::string_view name, int64_t accumulate) {
+/// The level of "hold_1" or "join_1.critic"; -1 for other entries.
+constexpr int levelOf(std::string_view name) {
+  const std::string_view entry = baseOf(name);
+  if (!entry.starts_with(kHold) && !entry.starts_with(kJoin))
+    return -1;
+  int level = -1;
+  for (char digit : entry.substr(kHold.size())) {
+    if (digit < '0' || digit > '9' || level > 99)
+      return -1;
+    level = std::max(level, 0) * 10 + (digit - '0');
+  }
+  return level;
+}
+
+/// Runs in one update of `accumulate` micro-batches, on a rank that takes the windows of `virtualRanks` virtual ranks,
+/// a power of two; 0 for an entry that no update runs.
+constexpr uint64_t runsPerUpdate(std::string_view name, int64_t accumulate, uint64_t virtualRanks = 1) {
   const std::string_view entry = baseOf(name);
   if (entry == kAccumulateNext)
-    return static_cast<uint64_t>(std::max<int64_t>(accumulate, 1) - 1);
-  return entry == kStep || entry == kAccumulateFirst || entry == kUpdate ? 1 : 0;
+    return virtualRanks * static_cast<uint64_t>(std::max<int64_t>(accumulate, 1) - 1);
+  if (const int level = levelOf(entry); level >= 0)
+    return level < 63 ? virtualRanks >> (level + 1) : 0;
+  return entry == kAccumulateFirst ? virtualRanks : entry == kStep || entry == kUpdate ? 1 : 0;
 }
 /// True for the programs of an update.
-constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 2) != 0; }
+constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 2, uint64_t(1) << 62) != 0; }
 } // namespace entries
 
 /// Outputs of entries (Port.name) besides the graph's own.

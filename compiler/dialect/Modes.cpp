@@ -105,9 +105,28 @@ Expr overChannels(BatchNormOp op, const Expr &value) {
   return value.reshape(shape);
 }
 
-/// Elements that one channel's statistics are of.
+/// Elements that one channel's statistics are of, on one rank.
 double perChannel(BatchNormOp op) {
   return double(tensorTypeOf(op.getInput()).getNumElements()) / double(shapeOf(op.getInput())[1]);
+}
+
+/// Sums over the elements of each channel, divided by their number: with sync those of all ranks, whose number is known
+/// when the plan runs, in one message.
+llvm::SmallVector<Expr> meansOf(BatchNormOp op, llvm::ArrayRef<Expr> own) {
+  llvm::SmallVector<Expr> means;
+  if (!op.getSync()) {
+    for (const Expr &sum : own)
+      means.push_back(sum * (1 / perChannel(op)));
+    return means;
+  }
+  const Expr &first = own.front();
+  llvm::SmallVector<Value> values(own.begin(), own.end());
+  Type scalar = RankedTensorType::get({}, elementTypeOf(first));
+  values.push_back(splat(*first.builder, first.loc, scalar, perChannel(op)));
+  auto sums = AllReduceOp::create(*first.builder, first.loc, TypeRange(ValueRange(values)), values);
+  for (Value sum : sums->getResults().drop_back())
+    means.push_back(first.with(sum) / first.with(sums->getResults().back()));
+  return means;
 }
 } // namespace
 
@@ -152,7 +171,8 @@ void BatchNormOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
 }
 
 /// With x̂ = (x − mean)·rstd: dx = scale·rstd·(g − mean(g) − x̂·mean(g·x̂)), dscale = Σ g·x̂, dbias = Σ g. What flows into
-/// the statistics adds gmean/n and 2·gvariance·(x − mean)/n.
+/// the statistics adds gmean/n and 2·gvariance·(x − mean)/n. With sync, mean(…) and n are over all ranks; dscale and
+/// dbias are this rank's.
 void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
@@ -166,15 +186,16 @@ void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     Expr g = widened(builder, loc, resultGradients[0], type), scale = widened(builder, loc, getScale(), type);
     Expr rstd = overChannels(*this, x.with(getVariance()) + getEpsilon().convertToDouble()).apply<RsqrtOp>();
     Expr normalised = centred * rstd, sum = g.sum(dims), weighted = (g * normalised).sum(dims);
-    double share = 1 / perChannel(*this);
-    accumulate(overChannels(*this, scale) * rstd * (g - sum * share - normalised * (weighted * share)));
+    llvm::SmallVector<Expr> means = meansOf(*this, {sum, weighted});
+    accumulate(overChannels(*this, scale) * rstd * (g - means[0] - normalised * means[1]));
     operandGradients[1] = weighted.reshape(channels).cast(elementTypeOf(getScale()));
     operandGradients[2] = sum.reshape(channels).cast(elementTypeOf(getBias()));
   }
+  // The losses of all ranks depend on what sync makes the same on all.
   if (resultGradients[1])
-    accumulate((overChannels(*this, x.with(resultGradients[1])) * (1 / perChannel(*this))).broadcast(shapeOf(x)));
+    accumulate(meansOf(*this, {overChannels(*this, x.with(resultGradients[1]))})[0].broadcast(shapeOf(x)));
   if (resultGradients[2])
-    accumulate(overChannels(*this, x.with(resultGradients[2])) * (2 / perChannel(*this)) * centred);
+    accumulate(meansOf(*this, {overChannels(*this, x.with(resultGradients[2]))})[0] * 2 * centred);
   if (dx)
     operandGradients[0] = dx->cast(elementTypeOf(getInput()));
 }
@@ -183,8 +204,9 @@ void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 llvm::SmallVector<Value> BatchNormOp::decompose(OpBuilder &builder) {
   Type type = elementTypeOf(getMean());
   llvm::SmallVector<int64_t> dims = batchDims(*this), channels = {shapeOf(getInput())[1]};
-  Expr x = widened(builder, getLoc(), getInput(), type), mean = x.mean(dims), centred = x - mean;
-  Expr variance = (centred * centred).mean(dims);
+  Expr x = widened(builder, getLoc(), getInput(), type);
+  auto meanOf = [&](const Expr &value) { return getSync() ? meansOf(*this, {value.sum(dims)})[0] : value.mean(dims); };
+  Expr mean = meanOf(x), centred = x - mean, variance = meanOf(centred * centred);
   Expr rstd = (variance + getEpsilon().convertToDouble()).apply<RsqrtOp>();
   auto spread = [&](Value value) { return overChannels(*this, widened(builder, getLoc(), value, type)); };
   Expr y = centred * (rstd * spread(getScale())) + spread(getBias());

@@ -22,9 +22,13 @@ def Train_BatchNormOp : Train_Mode<"batch_norm", "(x − mean)·rstd·scale + bi
     Ioffe and Szegedy, arXiv:1502.03167. Channels are dimension 1; statistics go over all others. `variance` is biased; rstd is
     1/√(variance + epsilon). In inference the running statistics replace the batch's. Training does not
     read them; a train.write beside the op updates them. f32 statistics for f16 and bf16.
+
+    With `sync` the batch is that of all ranks (torch.nn.SyncBatchNorm): sums over it, here and in the gradient, go through
+    train.all_reduce. Gradients of scale and bias are this rank's part: they are summed with those of other parameters.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_FloatTensor:$scale, Train_FloatTensor:$bias,
-                       Train_FloatTensor:$runningMean, Train_FloatTensor:$runningVariance, F64Attr:$epsilon);
+                       Train_FloatTensor:$runningMean, Train_FloatTensor:$runningVariance, F64Attr:$epsilon,
+                       UnitAttr:$sync);
   let results = (outs Train_FloatTensor:$result, Train_FloatTensor:$mean, Train_FloatTensor:$variance);
   let assemblyFormat = [{
     $input `,` $scale `,` $bias `,` $runningMean `,` $runningVariance `epsilon` `=` $epsilon attr-dict `:`

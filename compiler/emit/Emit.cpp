@@ -14,6 +14,7 @@
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/SetVector.h"
@@ -430,6 +431,11 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     plan::Parallel &parallel = *training.mutable_parallel();
     parallel.set_mode(given.mode), parallel.set_average(given.average), parallel.set_reduce_dtype(given.reduceDtype);
     parallel.set_bucket_bytes(uint64_t(given.bucketBytes));
+    parallel.set_batch_norm(given.batchNorm);
+    if (given.virtualRanks) {
+      parallel.set_virtual_ranks(uint64_t(given.virtualRanks));
+      parallel.set_least_ranks(uint64_t(given.leastRanks));
+    }
   }
   plan::Evaluation &evaluation = *training.mutable_evaluation();
   evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());
@@ -482,7 +488,8 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
       if (entry.variant() != uint32_t(i))
         continue;
       variant.set_transient_bytes(std::max<uint64_t>(variant.transient_bytes(), entry.transient_bytes()));
-      uint64_t runs = entries::runsPerUpdate(entry.name(), plan.training().accumulate());
+      uint64_t runs =
+          entries::runsPerUpdate(entry.name(), plan.training().accumulate(), plan::mostVirtualRanks(plan.training()));
       variant.set_cost(variant.cost() + entry.cost() * runs);
     }
   }

@@ -108,6 +108,7 @@ struct ModelSettings {
   /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
   /// node as it stands), "train" (inference-mode nodes train, too).
   std::string batchNorm = "auto";
+  bool syncBatchNorm = false; ///< parallel.batch_norm = "sync"
   /// model.dropout: every node drops with this probability; none ("auto", "as-exported"): as exported.
   std::optional<double> dropout;
   /// model.quantize: "fixed" (the scales of a quantised file stay), "observe" (they follow the values).
@@ -167,6 +168,16 @@ struct ParallelSettings {
   std::string average = "exact";   ///< exact: the global batch's mean; ranks: the mean of the ranks' means
   std::string reduceDtype = "f32"; ///< of gradients on their way between ranks: f32, bf16, f16
   int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
+  int64_t virtualRanks = 0;        ///< train.virtual_ranks: the job's ranks share so many; 0: each rank is its own
+  int64_t leastRanks = 1;          ///< with virtualRanks: fewer ranks find no memory for their partial sums
+  std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
+  /// Levels of the tree that the least number of ranks sum among their own virtual ranks.
+  int64_t heldLevels() const {
+    int64_t levels = 0;
+    while (leastRanks << levels < virtualRanks)
+      ++levels;
+    return levels;
+  }
   bool distributed() const { return mode != "none"; }
   bool operator==(const ParallelSettings &) const = default;
 };

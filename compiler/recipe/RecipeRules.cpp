@@ -198,15 +198,62 @@ static Status finishAdapter(const Recipe &recipe) {
   return Status::success();
 }
 
+static bool isPowerOfTwo(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
+
+/// What would depend on the number of ranks is refused.
+static Status finishVirtualRanks(const Recipe &recipe) {
+  const ParallelSettings &parallel = recipe.parallel;
+  if (!parallel.virtualRanks) {
+    if (recipe.where.count("parallel.least_ranks"))
+      return error("{}parallel.least_ranks needs train.virtual_ranks: any number of ranks can run other plans",
+                   recipe.at("parallel.least_ranks"));
+    return Status::success();
+  }
+  const std::string at = recipe.at("train.virtual_ranks");
+  int64_t below = 1;
+  while (below * 2 < parallel.virtualRanks)
+    below *= 2;
+  if (!isPowerOfTwo(parallel.virtualRanks))
+    return error("{}train.virtual_ranks = {} is no power of two, which the tree of sums needs; use {} or {}", at,
+                 parallel.virtualRanks, below, below * 2);
+  if (!isPowerOfTwo(parallel.leastRanks) || parallel.leastRanks > parallel.virtualRanks)
+    return error("{}parallel.least_ranks = {}: {} virtual ranks are divided among 1, 2, 4 … {} ranks; use one of these "
+                 "numbers",
+                 recipe.at("parallel.least_ranks"), parallel.leastRanks, parallel.virtualRanks, parallel.virtualRanks);
+  if (parallel.average == "ranks")
+    return error(
+        "{}train.virtual_ranks: parallel.average = \"ranks\" divides by each rank's own denominator, so it depends "
+        "on their number; leave parallel.average out",
+        at);
+  if (parallel.reduceDtype != "f32")
+    return error(
+        "{}train.virtual_ranks: parallel.reduce_dtype = \"{}\" rounds what a rank sends, so it depends on their "
+        "number; leave parallel.reduce_dtype out",
+        at, parallel.reduceDtype);
+  if (parallel.batchNorm == "sync")
+    return error(
+        "{}train.virtual_ranks: parallel.batch_norm = \"sync\" needs all batches at once, and a rank takes those of "
+        "its virtual ranks in turn; leave parallel.batch_norm out",
+        at);
+  return Status::success();
+}
+
 static Status finishParallel(const Recipe &recipe) {
-  for (const char *key : {"parallel.average", "parallel.reduce_dtype", "parallel.bucket_bytes"})
+  const ParallelSettings &parallel = recipe.parallel;
+  for (const char *key : {"parallel.average", "parallel.reduce_dtype", "parallel.bucket_bytes", "parallel.batch_norm",
+                          "parallel.least_ranks", "train.virtual_ranks"})
     if (recipe.where.count(key) && !recipe.parallel.distributed())
       return error("{}{} needs parallel.mode = \"ddp\"", recipe.at(key), key);
   if (recipe.parallel.reduceDtype == "f16" && !recipe.train.scalesLoss())
     return error("{}parallel.reduce_dtype \"f16\": sums of gradients may leave its range; use \"bf16\", or give "
                  "[train.loss_scale] kind = \"dynamic\"",
                  recipe.at("parallel.reduce_dtype"));
-  return Status::success();
+  if (parallel.batchNorm == "sync" && parallel.average == "ranks")
+    return error(
+        "{}parallel.batch_norm \"sync\" mixes the gradients of ranks before each divides by its own denominator; "
+        "leave parallel.average out: \"exact\" divides once, by that of all ranks",
+        recipe.at("parallel.batch_norm"));
+  return finishVirtualRanks(recipe);
 }
 
 Status finishTraining(const Recipe &recipe) {

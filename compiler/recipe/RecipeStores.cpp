@@ -282,6 +282,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"schedule.milestones", to(schedule, &S::milestones)},
 
       {"train.accumulate", to(train, &T::accumulate)},
+      {"train.virtual_ranks", to(parallel, &P::virtualRanks)},
       {"train.clip_norm", to(train, &T::clipNorm)},
       {"train.clip_value", to(train, &T::clipValue)},
       {"train.seed", to(train, &T::seed)},
@@ -309,6 +310,8 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"parallel.average", to(parallel, &P::average)},
       {"parallel.reduce_dtype", to(parallel, &P::reduceDtype)},
       {"parallel.bucket_bytes", to(parallel, &P::bucketBytes)},
+      {"parallel.batch_norm", to(parallel, &P::batchNorm)},
+      {"parallel.least_ranks", to(parallel, &P::leastRanks)},
 
       {"evaluate.metrics", to(evaluate, &E::metrics)},
       {"evaluate.best", to(evaluate, &E::best)},

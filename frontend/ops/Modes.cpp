@@ -134,8 +134,9 @@ private:
     Type element = train::elementTypeOf(x), statistic = element.isF64() ? element : Type(n.builder.getF32Type());
     Type vector = n.type({channels}, statistic);
     auto each = [&](unsigned i) { return n.reshape(n.in(i), {channels}); };
-    auto op = train::BatchNormOp::create(n.builder, n.loc, x.value.getType(), vector, vector, x, each(1), each(2),
-                                         each(3), each(4), llvm::APFloat(epsilon()));
+    auto op =
+        train::BatchNormOp::create(n.builder, n.loc, x.value.getType(), vector, vector, x, each(1), each(2), each(3),
+                                   each(4), llvm::APFloat(epsilon()), n.settings && n.settings->syncBatchNorm);
     int64_t count = channels ? countOf(train::shapeOf(x)) / channels : 0;
     Expr mean = n.expr(op.getMean()), variance = n.expr(op.getVariance());
     // What ONNX returns: running statistics by the biased variance, and before opset 14 the batch's own.
@@ -156,9 +157,17 @@ private:
       if (Status status = checkStatistics(); !status.ok())
         return status;
       write(3, mean);
-      write(4, variance * (double(count) / double(count - 1)));
+      write(4, op.getSync() ? unbiasedOverRanks(variance, count) : variance * (double(count) / double(count - 1)));
     }
     return n.result(n.expr(op.getResult()).reshape(n.shape(0)));
+  }
+
+  /// n/(n − 1) of the biased variance, n the elements of all ranks.
+  Expr unbiasedOverRanks(const Expr &variance, int64_t count) {
+    Type scalar = RankedTensorType::get({}, train::elementTypeOf(variance));
+    Value own = train::splat(n.builder, n.loc, scalar, double(count));
+    Expr all = n.expr(train::AllReduceOp::create(n.builder, n.loc, TypeRange(scalar), ValueRange(own))->getResult(0));
+    return variance * (all / (all - 1.0));
   }
 
   Expr returned(unsigned i, const Expr &value) { return value.cast(train::elementTypeOf(n.in(i))).reshape(n.shape(i)); }

@@ -64,7 +64,7 @@ public:
     if (options.train && backward && failed(prepareTraining()))
       return failure();
     if (options.train && backward) {
-      if (recipe.train.accumulate == 1)
+      if (!accumulates())
         makeStep();
       else
         makeAccumulation();
@@ -129,13 +129,24 @@ private:
     for (VariableOp parameter : parameters)
       declareStates(parameter);
     warnOfAssumedShapes();
-    if (recipe.train.accumulate > 1) {
+    if (accumulates()) {
       for (const Trained &parameter : trained)
-        declare(gradientState(parameter.name), stateType(parameter.type), roles::kAccumulator, 0, parameter.group);
-      declare(kSumState, backward.getResultTypes()[0], roles::kAccumulator, 0, -1);
-      declare(kWeightState, backward.getResultTypes()[1], roles::kAccumulator, 0, -1);
+        declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
+      declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
+      declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
     }
     return success();
+  }
+
+  /// Sums of a window are state.
+  bool accumulates() const { return recipe.train.accumulate > 1 || recipe.parallel.virtualRanks > 0; }
+
+  /// A sum over a window, and its places in the tree over virtual ranks.
+  void declareSum(const std::string &name, Type type, int64_t group) {
+    declare(name, type, roles::kAccumulator, 0, group);
+    for (int64_t level = 0; level < recipe.parallel.heldLevels(); ++level)
+      declare(heldState(name, level), type, roles::kAccumulator, 0, group);
+    sums.push_back(name);
   }
 
   /// Why the first parameter without a gradient has none.
@@ -261,6 +272,8 @@ private:
   void makeAccumulation() {
     func::FuncOp update = makeUpdate();
     for (bool first : {true, false}) {
+      if (!first && recipe.train.accumulate == 1)
+        break; // of virtual ranks with one micro-batch each
       EntryBuilder entry(module, first ? entries::kAccumulateFirst : entries::kAccumulateNext);
       entry.setScalarNames(scalarNames);
       llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
@@ -277,6 +290,8 @@ private:
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
     }
+    if (recipe.parallel.virtualRanks)
+      sumVirtualRanks(module, recipe.parallel, sums);
     update->moveAfter(&module.getBody()->back());
   }
 
@@ -503,6 +518,7 @@ private:
     EntryBuilder entry(module, entries::kGradients);
     entry.fixScalar(scalars::kLossScale, recipe.train.lossScale.initScale);
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
+    dropRankSums(*entry.builder.getInsertionBlock(), values);
     auto lossName = backward->getAttrOfType<StringAttr>(names::kLossName);
     llvm::StringRef name = lossName ? lossName.getValue() : "loss";
     Expr weight = place(entry, values[1], kLossWeight);
@@ -533,6 +549,7 @@ private:
   std::vector<ParameterGroup> groups;
   llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
   std::vector<Trained> trained;
+  std::vector<std::string> sums;        ///< over a window: variables
   std::vector<std::string> scalarNames; ///< of the update
 };
 
@@ -562,6 +579,8 @@ private:
     recipe.parallel.mode = mode;
     recipe.parallel.average = average;
     recipe.parallel.reduceDtype = reduceDtype;
+    recipe.parallel.virtualRanks = virtualRanks;
+    recipe.parallel.leastRanks = leastRanks;
     if (clipNorm > 0)
       recipe.train.clipNorm = clipNorm;
     for (const std::string &number : numbers) {

@@ -2,6 +2,8 @@
 #include "passes/training/RankSums.h"
 
 #include "passes/Common.h"
+#include "support/BytesText.h"
+#include "support/PlanNames.h"
 
 using namespace mlir;
 
@@ -65,6 +67,49 @@ llvm::SmallVector<Value> ofFirstRank(EntryBuilder &entry, llvm::ArrayRef<Value> 
   auto op = RankBroadcastOp::create(entry.builder, values.front().getLoc(), TypeRange(ValueRange(values)), values,
                                     entry.builder.getI64IntegerAttr(0));
   return llvm::SmallVector<Value>(op->getResults());
+}
+
+std::string heldState(llvm::StringRef sum, int64_t level) { return (sum + "_" + llvm::Twine(level)).str(); }
+
+void sumVirtualRanks(ModuleOp module, const ParallelSettings &parallel, llvm::ArrayRef<std::string> sums) {
+  uint64_t bytes = 0;
+  for (int64_t level = 0; level < parallel.heldLevels(); ++level)
+    for (bool joins : {false, true}) {
+      const llvm::StringRef kind = joins ? entries::kJoin : entries::kHold;
+      EntryBuilder entry(module, (kind + llvm::Twine(level)).str());
+      for (const std::string &name : sums) {
+        Expr own(entry.builder, NameLoc::get(entry.builder.getStringAttr(name)), entry.state(name));
+        bytes += level == 0 && joins ? uint64_t(tensorBytes(own.value.getType())) : 0;
+        if (joins)
+          entry.update(name, own.with(entry.state(heldState(name, level))) + own);
+        else
+          entry.update(heldState(name, level), own);
+      }
+      entry.finish();
+    }
+  // A join reads two sums and writes one, and what it has read was written once more to be held.
+  const auto most = uint64_t(parallel.virtualRanks / parallel.leastRanks);
+  std::string text =
+      std::to_string(parallel.virtualRanks) + " virtual ranks, up to " + std::to_string(most) + " on a rank";
+  if (most > 1)
+    text += ", which then has " + std::to_string(parallel.heldLevels()) + " sums of gradients more, " +
+            bytesText(bytes) + " each, and moves " + bytesText(5 * bytes * (most - 1)) + " an update to add them";
+  addNote(module, "parallel", "", text);
+}
+
+void dropRankSums(Block &body, llvm::MutableArrayRef<Value> values) {
+  for (Operation &op : llvm::make_early_inc_range(body)) {
+    if (auto norm = dyn_cast<BatchNormOp>(op))
+      norm.setSync(false);
+    auto sum = dyn_cast<AllReduceOp>(op);
+    if (!sum)
+      continue;
+    for (auto [result, input] : llvm::zip_equal(sum->getResults(), sum.getInputs())) {
+      llvm::replace(values, Value(result), Value(input));
+      result.replaceAllUsesWith(input);
+    }
+    sum->erase();
+  }
 }
 
 Value sharedRandomKey(EntryBuilder &entry, Location loc) {

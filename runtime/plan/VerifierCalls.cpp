@@ -361,12 +361,15 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   }
 }
 
-/// Ranks carry out a plan's entries as they stand: an entry has no branches. So the sequence of collectives is the same on
-/// all ranks if no rank runs an entry with collectives that another does not. That holds for the entries that end an
-/// update, which all ranks run once a step; micro-batches, evaluation, prediction and gradients are one rank's own.
+/// Ranks carry out a plan's entries as they stand: an entry has no branches. So the sequence of collectives is the same
+/// on all ranks if no rank runs an entry with collectives that another does not. That holds for the entries that end an
+/// update, which all ranks run once a step, and with synchronised normalisations for micro-batches, of which all ranks
+/// then have as many, by their common data; evaluation, prediction and gradients are one rank's own.
 void verifyCollective(const Context &context, const Call &call, const CollectiveCall &collective) {
   const std::string_view name = entries::baseOf(call.entry.name());
-  if (name != entries::kStep && name != entries::kUpdate)
+  const bool window = name == entries::kAccumulateFirst || name == entries::kAccumulateNext;
+  if (name != entries::kStep && name != entries::kUpdate &&
+      !(window && context.plan.training().parallel().batch_norm() == "sync"))
     call.report("{}: a collective in an entry that ranks do not run together; only '{}' and '{}' may have some",
                 call.where(), entries::kStep, entries::kUpdate);
   if (!context.plan.training().has_parallel())

@@ -13,6 +13,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
 #include "tools/common/InstructionText.h"
 
@@ -124,7 +125,8 @@ std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs)
       if (entries::isOfUpdate(program.name))
-        calls[program.name] = entries::runsPerUpdate(program.name, report.plan->training().accumulate());
+        calls[program.name] = entries::runsPerUpdate(program.name, report.plan->training().accumulate(),
+                                                     plan::mostVirtualRanks(report.plan->training()));
   return calls;
 }
 

@@ -8,6 +8,7 @@
 #include "tools/tcc/ReportCard.h"
 
 #include "compiler/target/cuda/Cards.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
 #include "tools/common/TextTable.h"
 
@@ -44,7 +45,8 @@ struct Estimate {
 uint64_t callsOf(const Report &report, const plan::Entry &entry) {
   if (report.counted == "one update")
     return entries::isOfUpdate(entry.name())
-               ? entries::runsPerUpdate(entry.name(), report.plan->training().accumulate())
+               ? entries::runsPerUpdate(entry.name(), report.plan->training().accumulate(),
+                                        plan::mostVirtualRanks(report.plan->training()))
                : 0;
   return report.counted == "one call of " + entry.name();
 }

@@ -3,6 +3,7 @@
 // RUN: tcc-opt %s --build-update="kind=sgd accumulate=2" | FileCheck %s --check-prefix=ACC
 // RUN: tcc-opt %s --build-update="kind=sgd mode=ddp" | FileCheck %s --check-prefix=DDP
 // RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
+// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp virtual-ranks=4 least-ranks=2" | FileCheck %s --check-prefix=VIRTUAL
 
 // A step runs what depends on the mode as it stands, and writes state where the loss is finite; counters come last.
 // STEP: func.func @step(
@@ -43,6 +44,21 @@
 // WINDOW-LABEL: func.func @update(
 // WINDOW-SAME: %[[MEAN:[^ ]*]]: tensor<3xf32> {train.variable = "mean"}
 // WINDOW: train.rank_broadcast(%[[MEAN]])
+
+// Two virtual ranks on each of the least number of ranks: one level of sums, which are put aside and added again.
+// VIRTUAL: text = "4 virtual ranks, up to 2 on a rank, which then has 1 sums of gradients more, 20 bytes each
+// VIRTUAL: train.variable @"w/gradient_0" : tensor<3xf32>
+// VIRTUAL-NOT: gradient_1
+// VIRTUAL: func.func @accumulate_first(
+// VIRTUAL-NOT: func.func @accumulate_next(
+// VIRTUAL: func.func @hold_0(%[[SUM:[^ ]*]]: tensor<3xf32> {train.variable = "w/gradient"}
+// VIRTUAL-SAME: -> (tensor<3xf32> {train.variable = "w/gradient_0"}
+// VIRTUAL: return %[[SUM]]
+// VIRTUAL: func.func @join_0(
+// VIRTUAL: %[[NEXT:.*]] = train.add %[[HELD:[^ ]*]], %[[OWN:[^ ]*]] : tensor<3xf32>
+// VIRTUAL-NOT: @hold_1
+// VIRTUAL: func.func @update(
+// VIRTUAL: train.all_reduce
 
 train.variable @w : tensor<3xf32> {role = "parameter"}
 train.variable @mean : tensor<3xf32> {role = "frozen"}

@@ -96,6 +96,15 @@ TEST(Entries, RunsOfAnUpdate) {
   EXPECT_EQ(runsPerUpdate(kAccumulateNext, 4), 3u);
   EXPECT_EQ(runsPerUpdate(kAccumulateNext, 0), 0u) << "a plan that says nothing accumulates one";
   EXPECT_EQ(runsPerUpdate(kUpdate, 4), 1u);
-  for (const char *name : {kEvaluate, kPredict, kPredictInference, kGradients, kTrain})
+  // Eight virtual ranks of two micro-batches each: four pairs, two pairs of these, and one of those.
+  EXPECT_EQ(runsPerUpdate(kAccumulateFirst, 2, 8), 8u);
+  EXPECT_EQ(runsPerUpdate("accumulate_next.critic", 2, 8), 8u);
+  EXPECT_EQ(runsPerUpdate("hold_0", 2, 8), 4u);
+  EXPECT_EQ(runsPerUpdate("join_1.critic", 2, 8), 2u);
+  EXPECT_EQ(runsPerUpdate("join_2", 2, 8), 1u);
+  EXPECT_EQ(runsPerUpdate("join_3", 2, 8), 0u);
+  EXPECT_EQ(runsPerUpdate(kUpdate, 2, 8), 1u);
+  EXPECT_TRUE(isOfUpdate("hold_7.critic"));
+  for (const char *name : {kEvaluate, kPredict, kPredictInference, kGradients, kTrain, "hold_", "join_x", "hold_1x"})
     EXPECT_FALSE(isOfUpdate(name)) << name;
 }

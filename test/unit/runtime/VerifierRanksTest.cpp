@@ -36,6 +36,19 @@ TEST(VerifierRanks, NoCollectiveWhereRanksDoNotRunTogether) {
   }
 }
 
+/// All ranks have as many micro-batches in a window.
+TEST(VerifierRanks, SynchronisedNormalisationsInMicroBatches) {
+  for (const char *name : {"accumulate_first", "accumulate_next.critic", "evaluate", "hold_0"}) {
+    plan::Plan plan = makeRankPlan();
+    plan.mutable_training()->mutable_parallel()->set_batch_norm("sync");
+    step(plan).set_name(name);
+    if (std::string_view(name).starts_with("accumulate"))
+      EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>()) << name;
+    else
+      expectProblem(plan, {"instruction 2", "a collective in an entry that ranks do not run together"});
+  }
+}
+
 TEST(VerifierRanks, NoCollectiveInAPlanForOneRank) {
   plan::Plan plan = makeRankPlan();
   plan.mutable_training()->clear_parallel();

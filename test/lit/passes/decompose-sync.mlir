@@ -1,0 +1,17 @@
+// RUN: tcc-opt %s --decompose-composites | FileCheck %s
+
+// The mean and then the mean of squared differences are those of all ranks: sums, and how many elements they are of.
+// CHECK-LABEL: func.func @forward(
+// CHECK-SAME: %[[X:[^ ]*]]: tensor<8x3xf32>
+// CHECK-DAG: %[[OWN:.*]] = train.constant dense<8.0{{.*}}> : tensor<f32>
+// CHECK: %[[SUM:.*]] = train.reduce_sum %[[X]]
+// CHECK: %[[ALL:.*]]:2 = train.all_reduce(%[[SUM]], %{{.*}}) : (tensor<1x3xf32>, tensor<f32>)
+// CHECK: %[[MEAN:.*]] = train.div %[[ALL]]#0, %{{.*}}
+// CHECK: %[[CENTRED:.*]] = train.sub %[[X]], %{{.*}}
+// CHECK: train.all_reduce(
+// CHECK: train.rsqrt
+// CHECK-NOT: train.batch_norm
+func.func @forward(%x: tensor<8x3xf32>, %w: tensor<3xf32>) -> tensor<8x3xf32> {
+  %y, %m, %v = train.batch_norm %x, %w, %w, %w, %w epsilon = 1.0e-5 {sync} : (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<8x3xf32>, tensor<3xf32>, tensor<3xf32>)
+  return %y : tensor<8x3xf32>
+}
