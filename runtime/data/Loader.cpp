@@ -54,7 +54,7 @@ uint64_t Loader::hostBytes(const BatchReader &reader) {
 }
 
 void Loader::moveOn(uint64_t &epoch, uint64_t &number) const {
-  if (++number >= sampler.batchesPerEpoch()) {
+  if (++number >= sampler.readsPerEpoch()) {
     number = 0;
     ++epoch;
   }
@@ -68,7 +68,7 @@ Loader::Batch *Loader::unclaimed() {
     return nullptr;
   Batch &batch = ring[opened % kBatches];
   sampler.batchOf(openEpoch, openNumber, batch.indices);
-  batch.draw = {{seed, openEpoch, 0}, sampler.drawNumber(openNumber), sampler.repeats()};
+  batch.draw = {{seed, openEpoch, 0}, sampler.drawNumber(openEpoch, openNumber), sampler.repeats()};
   batch.findings.clear();
   batch.claimed = batch.done = 0;
   batch.ready = false;

@@ -23,8 +23,9 @@ namespace tcc::runtime {
 
 class Loader {
 public:
-  /// Reads on from batch `number` of `epoch`. `reader` outlives it, and knows the damaged samples of a resumed run. Each
-  /// worker has a track of `trace`, if there is one. Throws std::system_error where the system starts no more threads.
+  /// Reads on from read `number` of `epoch`, as the sampler counts them. `reader` outlives it, and knows the damaged
+  /// samples of a resumed run. Each worker has a track of `trace`, if there is one. Throws std::system_error where the
+  /// system starts no more threads.
   Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers,
          Trace *trace = nullptr);
   ~Loader();

@@ -76,6 +76,29 @@ void Sampler::setRanks(uint64_t own, uint64_t count) {
   batches = epochSamples / global + (pad && epochSamples % global >= ranks ? 1 : 0);
 }
 
+void Sampler::setShare(uint64_t wanted, uint64_t batchesOfWindow) {
+  count = std::max<uint64_t>(wanted, 1);
+  readWindow = std::max<uint64_t>(batchesOfWindow, 1);
+}
+
+void Sampler::beginAt(uint64_t epoch, uint64_t number) {
+  firstEpoch = epoch;
+  firstBatch = number;
+}
+
+Sampler::Part Sampler::partOf(uint64_t epoch, uint64_t read) const {
+  const uint64_t origin = epoch == firstEpoch ? std::min(firstBatch, read / count) : 0, from = read - origin * count;
+  const uint64_t begin = origin + from / (readWindow * count) * readWindow;
+  const uint64_t size = std::min(readWindow, batches - std::min(begin, batches - 1)),
+                 within = from % (readWindow * count);
+  return {begin + within % size, rank + within / size};
+}
+
+uint64_t Sampler::drawNumber(uint64_t epoch, uint64_t read) const {
+  const Part part = partOf(epoch, read);
+  return part.number * ranks + part.rank;
+}
+
 uint64_t Sampler::globalSamples(uint64_t number) const {
   const uint64_t begin = number * batch * ranks;
   return std::min(batch * ranks, epochSamples - std::min(begin, epochSamples));
@@ -110,9 +133,10 @@ uint64_t Sampler::windowed(uint64_t epoch, uint64_t key, uint64_t place) const {
   return shardBegins[fileAt[rank]] + there - placeOf[rank];
 }
 
-void Sampler::batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
-  const uint64_t first = number * batch * ranks, count = globalSamples(number), key = keyOf(seed, epoch);
-  const uint64_t begin = first + count * rank / ranks, end = first + count * (rank + 1) / ranks;
+void Sampler::batchOf(uint64_t epoch, uint64_t read, std::vector<uint64_t> &indices) const {
+  const auto [number, whose] = partOf(epoch, read);
+  const uint64_t first = number * batch * ranks, all = globalSamples(number), key = keyOf(seed, epoch);
+  const uint64_t begin = first + all * whose / ranks, end = first + all * (whose + 1) / ranks;
   Permutation permutation(samples, key);
   indices.clear();
   for (uint64_t i = begin; i < end; ++i) {

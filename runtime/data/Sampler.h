@@ -58,27 +58,39 @@ public:
   /// `rank` gets the rank-th part. Without padding a last, shorter global batch is dropped; with it, its samples are
   /// spread evenly, and fewer than one for each rank are dropped.
   void setRanks(uint64_t rank, uint64_t ranks);
+  /// Reads for `count` ranks, from that of setRanks on: the batches of a window of `window` global batches for the
+  /// first of them, then for the next one. Reads are numbered in this order, count × batchesPerEpoch() an epoch.
+  void setShare(uint64_t count, uint64_t window);
+  /// Windows of this epoch begin at this global batch, those of others at 0.
+  void beginAt(uint64_t epoch, uint64_t number);
+  uint64_t readsPerEpoch() const { return batches * count; }
+
   /// Samples at the end of an epoch that no batch has.
   uint64_t dropped() const;
   /// Samples of global batch `number`.
   uint64_t globalSamples(uint64_t number) const;
-  /// A number for the batch that this rank gets, which no other rank's batch has.
-  uint64_t drawNumber(uint64_t number) const { return number * ranks + rank; }
+  /// A number for the batch of a read, which no other rank's batch has.
+  uint64_t drawNumber(uint64_t epoch, uint64_t read) const;
 
   /// True if a sample may be drawn several times in an epoch.
   bool repeats() const { return order == SampleOrder::Random; }
 
   uint64_t batchesPerEpoch() const { return batches; }
 
-  /// This rank's samples of batch `number` < batchesPerEpoch() of an epoch; fewer than `batch` only in a padded last one. Allocates
-  /// nothing where `indices` has room for a batch.
-  void batchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const;
+  /// The samples of read number `read` < readsPerEpoch() of an epoch, without setShare those of this rank's part of
+  /// that batch; fewer than `batch` only in a padded last one. Allocates nothing where `indices` has room for a batch.
+  void batchOf(uint64_t epoch, uint64_t read, std::vector<uint64_t> &indices) const;
 
 private:
+  /// A global batch, and whose part of it.
+  struct Part {
+    uint64_t number, rank;
+  };
+  Part partOf(uint64_t epoch, uint64_t read) const;
   uint64_t windowed(uint64_t epoch, uint64_t key, uint64_t place) const;
 
   uint64_t samples, epochSamples, batch, batches, seed;
-  uint64_t rank = 0, ranks = 1;
+  uint64_t rank = 0, ranks = 1, count = 1, readWindow = 1, firstEpoch = 0, firstBatch = 0;
   bool pad;
   SampleOrder order;
   std::vector<double> weights; ///< cumulative; empty: all alike

@@ -1,6 +1,7 @@
 //===- HostMemory.cpp - memory that a training run takes on the host -----===//
 #include "runtime/state/HostMemory.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
 #include "support/PlanNames.h"
@@ -77,6 +78,7 @@ HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Traini
   if (hasLoader(data))
     memory.loader = kLoaderBatches * batchBytes(plan);
   if (!training.phases().empty()) // phases take the window in turn
-    memory.loader += static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1)) * batchBytes(plan);
+    memory.loader += static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1)) *
+                     plan::mostVirtualRanks(training) * batchBytes(plan);
   return memory;
 }

@@ -67,6 +67,9 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   Sampler sampler(samples, drawn ? drawn : samples, batch,
                   drawn || !weights.empty() ? SampleOrder::Random : SampleOrder::Shuffled, position.seed, false,
                   std::move(weights));
+  const plan::VirtualRanks share = session.virtualRanks();
+  sampler.setRanks(share.first, share.all);
+  sampler.setShare(share.count, (*updates)->window());
   if (sampler.batchesPerEpoch() == 0)
     return error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller batch",
                  options.data, samples, batch);

@@ -11,6 +11,7 @@
 #include "support/Processors.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <fmt/ranges.h>
 
@@ -162,6 +163,26 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
                   kExitUsage);
   noteAlgorithms(session, options);
   return session;
+}
+
+Status tcc::runtime::checkVirtualRanks(const Session &session) {
+  const uint64_t all = session.training.parallel().virtual_ranks(), ranks = session.worldSize(),
+                 least = std::max<uint64_t>(session.training.parallel().least_ranks(), 1);
+  if (all == 0)
+    return Status();
+  if (!std::has_single_bit(all) || !std::has_single_bit(least) || least > all)
+    return error("{}: {} virtual ranks on {} ranks or more make no tree; recompile the model with tcc",
+                 session.reader.path(), all, least);
+  if (ranks > all || all % ranks != 0)
+    return error(
+        "{}: {} virtual ranks are shared by {} to {} ranks, a power of two, the job has {}; use --nproc {}, or "
+        "compile with another train.virtual_ranks",
+        session.reader.path(), all, least, all, ranks, std::max(least, std::min(all, std::bit_floor(ranks))));
+  if (ranks < least)
+    return error("{}: the plan has memory for {} ranks or more, the job has {}; use --nproc {}, or compile with --set "
+                 "parallel.least_ranks={}",
+                 session.reader.path(), least, ranks, least, ranks);
+  return Status();
 }
 
 double tcc::runtime::evalSplitOf(const Session &session) {

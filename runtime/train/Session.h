@@ -4,6 +4,7 @@
 
 #include "runtime/Device.h"
 #include "runtime/data/BatchReader.h"
+#include "runtime/plan/VirtualRanks.h"
 
 #include <memory>
 #include <optional>
@@ -40,6 +41,8 @@ struct Session {
   const plan::Plan &plan() const { return reader.plan(); }
   uint32_t rank() const { return ranks ? ranks->rank() : 0; }
   uint32_t worldSize() const { return ranks ? ranks->size() : 1; }
+  /// What this rank computes of an update. With train.virtual_ranks: checkVirtualRanks holds.
+  plan::VirtualRanks virtualRanks() const { return plan::virtualRanksOf(training, rank(), worldSize()); }
   /// This rank writes the run's folder, evaluates and speaks to people.
   bool leads() const { return rank() == 0; }
   /// False: the device checks entries without running them, so that no number means anything.
@@ -48,6 +51,9 @@ struct Session {
 
 /// Opens and checks the plan, applies settings, makes the device with the initial weights.
 Expected<Session> openSession(const SessionOptions &options);
+
+/// Error: the plan's virtual ranks cannot be shared by as many ranks as the job has, or these have no memory for it.
+Status checkVirtualRanks(const Session &session);
 
 /// A data set as one entry reads it.
 struct EntryData {

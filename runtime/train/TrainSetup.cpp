@@ -83,7 +83,7 @@ private:
     data = opened.take();
     if (Status status = checkClasses(known, *data.dataset, resumedFolder); !status.ok())
       return status;
-    if ((options.evalData.empty() && !split) || !session.leads())
+    if (options.evalData.empty() && !split)
       return Status();
     const plan::Entry *evaluate = findEntry(session.plan(), entries::kEvaluate);
     if (!evaluate)
@@ -200,7 +200,9 @@ private:
     bool pad = settingText(settings, "last") == "pad";
     uint64_t samples = data.reader->samples(), batch = data.reader->batch();
     uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
-    if (pad && epochSamples % (batch * session.worldSize()) != 0 && !data.reader->maskable())
+    const plan::VirtualRanks share = session.virtualRanks();
+    const uint64_t ranks = share.all; // that an epoch is divided among
+    if (pad && epochSamples % (batch * ranks) != 0 && !data.reader->maskable())
       return error("{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
                    "targets); leave it out, and the last {} samples of an epoch are dropped",
                    options.data, epochSamples % batch);
@@ -228,8 +230,8 @@ private:
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
     if (order == SampleOrder::Windowed)
       sampler.setWindow(data.dataset->shards, std::strtoull(window.c_str(), nullptr, 10));
-    const uint64_t ranks = session.worldSize();
-    sampler.setRanks(session.rank(), ranks);
+    sampler.setRanks(share.first, ranks);
+    sampler.setShare(share.count, result.updates->window());
     uint64_t batches = sampler.batchesPerEpoch();
     if (batches == 0)
       return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with --set "
@@ -243,7 +245,7 @@ private:
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),
                                                        workersOf(session, data));
     if (!session.training.phases().empty())
-      result.batches->keep(result.updates->window());
+      result.batches->keep(result.updates->window() * share.count);
     if (result.resumed) {
       auto differences = compareWithRun(result.resumed->reference, stored(), result.record, position);
       if (!differences)
@@ -251,6 +253,7 @@ private:
       std::vector<std::string> notes = differences.take();
       result.notes.insert(result.notes.end(), notes.begin(), notes.end());
     }
+    result.batches->beginAt(position.epoch, position.batch);
     if (position.batch > batches)
       return error("{}: an epoch has {} batches, the resumed run had done {}: resume with the same data", options.data,
                    batches, position.batch);

@@ -72,9 +72,11 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
   Status status = sink([&](std::span<const std::span<std::byte>> inputs) -> Status {
     TraceScope span(own, ahead ? "wait for data" : "read data", "batch", number);
     const double begin = monotonicSeconds();
-    Status read = ahead ? loader->take(indices, inputs)
-                        : data.reader->fillSound(indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
-                                                 {{position.seed, position.epoch}, sampler.drawNumber(number), sampler.repeats()});
+    Status read =
+        ahead ? loader->take(indices, inputs)
+              : data.reader->fillSound(
+                    indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
+                    {{position.seed, position.epoch}, sampler.drawNumber(position.epoch, number), sampler.repeats()});
     taken += monotonicSeconds() - begin;
     return read;
   });

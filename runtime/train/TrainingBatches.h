@@ -20,7 +20,10 @@ public:
 
   const Dataset &dataset() const { return *data.dataset; }
   const BatchReader &reader() const { return *data.reader; }
+  /// Global batches of an epoch.
   uint64_t perEpoch() const { return sampler.batchesPerEpoch(); }
+  /// Windows of this epoch begin at this global batch.
+  void beginAt(uint64_t epoch, uint64_t number) { sampler.beginAt(epoch, number); }
 
   /// `warn` hears of each damaged sample when it is first left out.
   void onDamaged(std::function<void(const std::string &)> hearer) { warn = std::move(hearer); }
@@ -35,8 +38,8 @@ public:
   /// inputs that it reads.
   void keep(uint64_t count);
 
-  /// Gives `runner` micro-batch `number` of the epoch of `position`, whose list of damaged samples it continues.
-  /// Allocates nothing where no sample is damaged.
+  /// Gives `runner` the micro-batch of read `number` (Sampler::setShare) of the epoch of `position`, whose list of
+  /// damaged samples it continues. Allocates nothing where no sample is damaged.
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
 
   /// Seconds that steps have waited for workers.
@@ -51,7 +54,7 @@ public:
     return bytes;
   }
 
-  /// Samples and tokens of micro-batch `number` on all ranks.
+  /// Samples and tokens of global batch `number`.
   uint64_t samples(uint64_t number) const { return sampler.globalSamples(number); }
   uint64_t tokens(uint64_t number) const { return samples(number) * data.reader->tokensPerSample(); }
 

@@ -26,10 +26,16 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
                                                              UpdatePhase phase) {
   std::unique_ptr<UpdateRunner> made(new UpdateRunner(session, training, std::move(phase)));
   made->accumulate = static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1));
-  bool windows = made->accumulate > 1;
+  if (Status status = checkVirtualRanks(session); !status.ok())
+    return status;
+  made->own = session.virtualRanks();
+  const bool virtualRanks = session.training.parallel().virtual_ranks() != 0;
+  bool windows = made->accumulate > 1 || virtualRanks;
   std::vector<const char *> names = windows
                                         ? std::vector<const char *>{entries::kAccumulateFirst, entries::kAccumulateNext}
                                         : std::vector<const char *>{entries::kStep};
+  if (windows && made->accumulate == 1)
+    names.pop_back();
   for (const char *name : names) {
     auto entry = made->require(name);
     if (!entry)
@@ -48,6 +54,15 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
     made->closing.emplace(*session.device, **entry);
     made->before.emplace(session.plan(), *session.device);
   }
+  if (made->own.count > 1)
+    made->ofFirst.emplace(session.plan(), *session.device);
+  for (int level = 0; virtualRanks && uint64_t(2) << level <= made->own.count; ++level)
+    for (auto [kind, runners] : {std::pair(entries::kHold, &made->holds), std::pair(entries::kJoin, &made->joins)}) {
+      auto entry = made->require(std::string(kind) + std::to_string(level));
+      if (!entry)
+        return entry.status();
+      runners->emplace_back(*session.device, **entry);
+    }
   return made;
 }
 
@@ -75,14 +90,14 @@ Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &po
   return runner.giveScalars(*scalars, update, countOf(position), scale);
 }
 
-Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
-                                UpdateMetrics &metrics, Sums &sums) {
+Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position,
+                                TrainingBatches &batches, UpdateMetrics &metrics, Sums &sums) {
   LossEntry &entry = entryOf(inWindow);
-  entry.runner.setCounters(position.step, counterOf(inWindow));
+  entry.runner.setCounters(position.step, counterOf(virtualRank, inWindow));
   if (Status status = giveScalars(entry.runner, position); !status.ok())
     return status;
   const double before = batches.dataSeconds();
-  if (Status status = batches.give(entry.runner, position, position.batch + inWindow); !status.ok())
+  if (Status status = batches.give(entry.runner, position, readOf(position, virtualRank, inWindow)); !status.ok())
     return status;
   metrics.dataSeconds += batches.dataSeconds() - before;
   state = closing ? State::Window : State::Partial;
@@ -93,9 +108,38 @@ Status UpdateRunner::microBatch(uint64_t inWindow, TrainingPosition &position, T
   if (status.ok())
     status = entry.runner.addScalar(entry.weight, sums.weight);
   metrics.damaged = position.damagedSamples.size();
+  if (virtualRank != 0) // the samples of all were counted
+    return status;
   metrics.samples += batches.samples(position.batch + inWindow);
   metrics.tokens += batches.tokens(position.batch + inWindow);
   return status;
+}
+
+Status UpdateRunner::addToTree(uint64_t virtualRank) {
+  for (size_t level = 0;; ++level) {
+    if (virtualRank >> level & 1) {
+      if (Status status = joins[level].run(); !status.ok())
+        return status;
+      continue;
+    }
+    return virtualRank + 1 < own.count ? holds[level].run() : Status();
+  }
+}
+
+Status UpdateRunner::runWindows(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics,
+                                Sums &sums) {
+  Status status = closing ? before->save() : Status();
+  for (uint64_t v = 0; v < own.count && status.ok(); ++v) {
+    if (v != 0)
+      status = before->restore();
+    for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
+      status = microBatch(v, i, position, batches, metrics, sums);
+    if (status.ok() && v == 0 && ofFirst)
+      status = ofFirst->save();
+    if (status.ok() && own.count > 1)
+      status = addToTree(v);
+  }
+  return status.ok() && ofFirst ? ofFirst->restore() : status;
 }
 
 Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
@@ -112,9 +156,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     session.ranks->setStep(metrics.step);
   if (training.has_loss_scale() && !position.lossScale)
     position.lossScale = firstLossScale(training.loss_scale());
-  Status status = closing ? before->save() : Status();
-  for (uint64_t i = 0; i < lastWindow && status.ok(); ++i)
-    status = microBatch(i, position, batches, metrics, sums);
+  Status status = runWindows(position, batches, metrics, sums);
   metrics.loss = sums.loss / sums.weight;
   finite = good(metrics.loss);
   if (!status.ok())
@@ -127,17 +169,17 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     return status;
   }
   // With several ranks these are this rank's sums: `update` adds them up, and all ranks must run it.
-  if (!finite && session.worldSize() == 1)
+  if (!finite && !sumsInUpdate())
     return status;
   if (status = giveScalars(*closing, position); !status.ok())
     return status;
-  closing->setCounters(position.step, counterOf(0));
+  closing->setCounters(position.step, counterOf(0, 0));
   state = State::Partial;
   TraceScope span(trace, closing->entry().name().c_str(), "update", metrics.step);
   status = closing->run();
   if (status.ok())
     status = closing->addScalar(closing->outputIndex(outputs::kGradNorm), metrics.gradientNorm);
-  if (session.worldSize() > 1) {
+  if (sumsInUpdate()) {
     Sums global;
     if (status.ok())
       status = closing->addScalar(closing->outputIndex(outputs::kLossSum), global.loss);
@@ -188,11 +230,12 @@ bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
   Cause cause;
-  for (uint64_t i = 0; i < lastWindow && cause.node.empty() && cause.nanInput.empty(); ++i) {
+  for (uint64_t n = 0; n < lastWindow * own.count && cause.node.empty() && cause.nanInput.empty(); ++n) {
+    const uint64_t v = n / lastWindow, i = n % lastWindow;
     EntryRunner &runner = entryOf(i).runner;
     (void)giveScalars(runner, position);
-    runner.setCounters(position.step, counterOf(i));
-    if (!batches.give(runner, position, position.batch + i).ok())
+    runner.setCounters(position.step, counterOf(v, i));
+    if (!batches.give(runner, position, readOf(position, v, i)).ok())
       continue;
     cause.nanInput = batches.describeNonFinite(/*infinities=*/false);
     if (cause.nanInput.empty() && cause.infiniteInput.empty())

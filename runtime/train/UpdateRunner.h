@@ -3,6 +3,9 @@
 // An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
 // `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights.
 //
+// With virtual ranks the windows of this rank's follow one another, each from the state before the update, and the sums
+// of each join a tree (passes/training/RankSums.h). What forward passes write is that of the first.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_UPDATERUNNER_H
 #define TCC_RUNTIME_TRAIN_UPDATERUNNER_H
@@ -84,8 +87,17 @@ private:
   Expected<const plan::Entry *> require(const std::string &name) const;
   /// The entry of the window's micro-batch `inWindow`: first, next, next…
   LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
-  Status microBatch(uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics,
-                    Sums &sums);
+  Status microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
+                    UpdateMetrics &metrics, Sums &sums);
+  /// All micro-batches of the update.
+  Status runWindows(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, Sums &sums);
+  /// The sums of the window of a virtual rank join the tree over this rank's.
+  Status addToTree(uint64_t virtualRank);
+  /// Losses are those of all ranks once `update` has added them.
+  bool sumsInUpdate() const { return session.worldSize() > 1 || session.training.parallel().virtual_ranks() != 0; }
+  uint64_t readOf(const TrainingPosition &position, uint64_t virtualRank, uint64_t inWindow) const {
+    return position.batch * own.count + virtualRank * lastWindow + inWindow;
+  }
   /// The scalars of the update after `position`.
   Status giveScalars(EntryRunner &runner, const TrainingPosition &position);
   /// What the gradients' norm means for the loss scale. False: training should end.
@@ -96,16 +108,19 @@ private:
   /// The number, from 1, of the update after `position` among those of the phase.
   uint64_t updateOf(const TrainingPosition &position) const { return (position.step + 1) / phase.every; }
   /// The number by which a micro-batch's random numbers are drawn.
-  uint64_t counterOf(uint64_t inWindow) const {
-    return (phase.number * accumulate + inWindow) * session.worldSize() + session.rank();
+  uint64_t counterOf(uint64_t virtualRank, uint64_t inWindow) const {
+    return (phase.number * accumulate + inWindow) * own.all + own.first + virtualRank;
   }
 
   const plan::Training &training;
   const UpdatePhase phase;
   uint64_t accumulate = 1, lastWindow = 0;
+  plan::VirtualRanks own;
   std::vector<LossEntry> losses;      ///< `step`; or `accumulate_first` and `accumulate_next`
+  std::vector<EntryRunner> holds, joins; ///< by level
   std::optional<EntryRunner> closing; ///< `update`, with accumulation
   std::optional<WindowState> before;  ///< with accumulation
+  std::optional<WindowState> ofFirst; ///< with several virtual ranks: what the first one's forward passes left
   std::optional<LearningSchedule> rates;
   std::optional<ScalarBlock> scalars;
   Trace::Track *trace = nullptr;

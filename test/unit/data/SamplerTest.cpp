@@ -114,6 +114,36 @@ TEST(Sampler, RanksShareTheBatchesOfOneRankWithALargerBatch) {
   }
 }
 
+TEST(Sampler, OneRankReadsTheWindowsOfSeveralInTurn) {
+  constexpr uint64_t kRanks = 4, kBatch = 2, kSamples = 60, kWindow = 3; // 7 global batches: windows of 3, 3 and 1
+  auto ofRank = [&](uint64_t rank) {
+    Sampler part(kSamples, kSamples, kBatch, SampleOrder::Shuffled, 9, false);
+    part.setRanks(rank, kRanks);
+    return part;
+  };
+  Sampler share = ofRank(2);
+  share.setShare(2, kWindow);
+  EXPECT_EQ(share.readsPerEpoch(), 14u);
+  for (uint64_t origin : {0, 1}) { // a run that goes on within a window of another length
+    share.beginAt(5, origin);
+    uint64_t read = origin * 2;
+    for (uint64_t begin = origin; begin < 7; begin += kWindow)
+      for (uint64_t rank : {2, 3})
+        for (uint64_t number = begin; number < std::min<uint64_t>(begin + kWindow, 7); ++number, ++read) {
+          std::vector<uint64_t> expected, own;
+          ofRank(rank).batchOf(5, number, expected);
+          share.batchOf(5, read, own);
+          EXPECT_EQ(own, expected) << "read " << read;
+          EXPECT_EQ(share.drawNumber(5, read), ofRank(rank).drawNumber(5, number));
+        }
+    EXPECT_EQ(read, 14u);
+  }
+  std::vector<uint64_t> expected, own;
+  ofRank(3).batchOf(6, 0, expected);
+  share.batchOf(6, kWindow, own);
+  EXPECT_EQ(own, expected) << "another epoch begins at its first batch";
+}
+
 TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   auto lastOf = [](uint64_t samples, uint64_t rank) {
     Sampler part(samples, samples, 4, SampleOrder::Ordered, 1, true);
