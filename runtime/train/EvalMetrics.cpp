@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 using namespace tcc;
@@ -144,6 +145,67 @@ void EvalMetrics::addNumbers(std::span<const float> predictions, std::span<const
     column.squares += away * (goal - column.mean);
     column.errors += miss * miss;
   }
+}
+
+/// Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
+void EvalMetrics::Regression::merge(const Regression &other) {
+  if (other.count == 0)
+    return;
+  const auto before = static_cast<double>(count), added = static_cast<double>(other.count);
+  const double away = other.mean - mean, share = added / (before + added);
+  count += other.count;
+  mean += away * share;
+  squares += other.squares + away * away * before * share;
+  errors += other.errors;
+}
+
+std::string EvalMetrics::take() {
+  std::string bytes;
+  auto append = [&](auto &value) {
+    bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+    value = {};
+  };
+  append(counted), append(top5), append(correct), append(absolute);
+  for (Confusion &one : confusion)
+    append(one);
+  for (Regression &one : regressions)
+    append(one);
+  for (Ranking &one : rankings) {
+    uint64_t count = one.scores.size();
+    append(count);
+    for (auto [score, present] : one.scores)
+      append(score), append(present);
+    one.scores.clear();
+  }
+  return bytes;
+}
+
+Expected<std::string_view> EvalMetrics::merge(std::string_view sums) {
+  bool whole = true;
+  auto next = [&]<typename T>(T value) {
+    whole = whole && sums.size() >= sizeof(T);
+    if (whole) {
+      std::memcpy(&value, sums.data(), sizeof(T));
+      sums.remove_prefix(sizeof(T));
+    }
+    return value;
+  };
+  counted += next(uint64_t(0));
+  top5 += next(uint64_t(0));
+  correct += next(uint64_t(0));
+  absolute += next(0.0);
+  for (Confusion &one : confusion) {
+    const Confusion other = next(Confusion());
+    one.hit += other.hit, one.predicted += other.predicted, one.present += other.present;
+  }
+  for (Regression &one : regressions)
+    one.merge(next(Regression()));
+  for (Ranking &one : rankings)
+    for (uint64_t count = next(uint64_t(0)); count != 0 && whole; --count) {
+      const float score = next(0.0f);
+      one.scores.emplace_back(score, next(false));
+    }
+  return whole ? Expected<std::string_view>(sums) : error("internal error: the sums of an evaluation are cut short");
 }
 
 /// Mann and Whitney's statistic: the share of pairs (positive, negative) in which the positive has the larger score;

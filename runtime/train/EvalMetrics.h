@@ -1,8 +1,9 @@
 //===- EvalMetrics.h - metrics of predictions, computed on the host ------===//
 //
 // The entry `evaluate` of a plan with evaluate.metrics gives the prediction, its classes last, and its target. A batch
-// at a time goes into sums; AUROC alone keeps every score. All arithmetic is in f64 and in the order of the samples, so
-// the number of threads changes no bit. docs/guide/evaluation.md has the formulas.
+// goes into sums of its own, and these are added in the order of the batches; AUROC alone keeps every score. All
+// arithmetic is in f64 and its order is that of the samples, so the number of threads or ranks changes no bit.
+// docs/guide/evaluation.md has the formulas.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_EVALMETRICS_H
@@ -25,6 +26,11 @@ public:
   /// Adds the first `samples` of the runner's last batch. Error: the device's.
   Status add(const EntryRunner &runner, uint64_t samples);
 
+  /// The sums so far, which become 0. Ranks exchange them.
+  std::string take();
+  /// Adds sums that take() of a plan's metrics gave; returns what is behind them. Error: they are cut short.
+  Expected<std::string_view> merge(std::string_view sums);
+
   /// Metric → value, in the order of the names, without "eval_"; NaN where no sample decides it.
   std::vector<std::pair<std::string, double>> values() const;
 
@@ -40,6 +46,7 @@ private:
   struct Regression {
     uint64_t count = 0;
     double mean = 0, squares = 0, errors = 0; ///< of the targets: Welford's sums; of the prediction: Σ (p − t)²
+    void merge(const Regression &other);
   };
   void addClasses(std::span<const float> scores, std::span<const int64_t> targets);
   void addLabels(std::span<const float> scores, std::span<const float> targets);

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 
@@ -29,13 +30,33 @@ std::vector<uint64_t> indicesOf(uint64_t begin, uint64_t end) {
 }
 } // namespace
 
+/// The texts of all ranks, of any length.
+static Expected<std::vector<std::string>> gatherLongTexts(Communicator &ranks, const std::string &own) {
+  constexpr uint64_t kPiece = uint64_t(4) << 20;
+  auto lengths = ranks.gatherTexts(std::to_string(own.size()));
+  if (!lengths)
+    return lengths.status();
+  uint64_t longest = 0;
+  for (const std::string &length : *lengths)
+    longest = std::max<uint64_t>(longest, std::strtoull(length.c_str(), nullptr, 10));
+  std::vector<std::string> texts(ranks.size());
+  for (uint64_t at = 0; at < longest; at += kPiece) {
+    auto pieces = ranks.gatherTexts(at < own.size() ? own.substr(at, kPiece) : std::string());
+    if (!pieces)
+      return pieces.status();
+    for (size_t rank = 0; rank < texts.size(); ++rank)
+      texts[rank] += (*pieces)[rank];
+  }
+  return texts;
+}
+
 namespace {
 /// A graph output that is averaged over the samples.
 struct Averaged {
   std::string name;
   int output = -1;
   bool sampled = false;
-  double sum = 0;
+  double sum = 0, total = 0; ///< of a batch; of all
 };
 
 /// One pass over a data set.
@@ -53,18 +74,17 @@ public:
     if (!made)
       return made.status();
     metrics = made.take();
+    totals = metrics;
     for (const std::string &name : options.metrics)
       if (!findMetricKind(name))
         averages.push_back(findAveraged(name));
     Evaluation result;
-    for (uint64_t begin = 0, samples = reader.samples(); begin < samples; begin += batch) {
-      if (options.goesOn && !options.goesOn(begin)) {
-        result.complete = false;
-        return result;
-      }
-      std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
-      if (Status status = addBatch(indices); !status.ok())
-        return status;
+    auto complete = options.ranks && options.ranks->size() > 1 ? runShare() : runAll();
+    if (!complete)
+      return complete.status();
+    if (!*complete) {
+      result.complete = false;
+      return result;
     }
     result.loss = total[0] / total[1];
     if (outputs[2] >= 0 && outputs[3] >= 0)
@@ -76,6 +96,105 @@ public:
   }
 
 private:
+  /// What is added up, of one batch.
+  struct Numbers {
+    Sums sums{};
+    uint64_t counted = 0;
+  };
+
+  /// Every `ranks`-th batch from `rank` on. `take` gets the sums of each. False: it was ended early.
+  template <typename Take> Expected<bool> runBatches(uint64_t rank, uint64_t ranks, Take &&take) {
+    for (uint64_t begin = rank * batch, samples = reader.samples(); begin < samples; begin += batch * ranks) {
+      if (options.goesOn && !options.goesOn(begin))
+        return false;
+      std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
+      if (Status status = runBatch(indices); !status.ok())
+        return status;
+      if (Status status = take(takeSums()); !status.ok())
+        return status;
+    }
+    return true;
+  }
+
+  Expected<bool> runAll() {
+    return runBatches(0, 1, [&](const std::string &sums) {
+      std::string_view left = sums;
+      return addSums(left);
+    });
+  }
+
+  /// This rank's batches; then those of all ranks are added up, in their order.
+  Expected<bool> runShare() {
+    const uint64_t ranks = options.ranks->size();
+    std::string own(1, '\1');
+    auto complete = runBatches(options.ranks->rank(), ranks, [&](const std::string &sums) {
+      own += sums;
+      return Status();
+    });
+    if (!complete)
+      return complete.status();
+    own[0] = *complete ? '\1' : '\0';
+    const uint64_t damaged = reader.damagedSamples().size();
+    own.append(reinterpret_cast<const char *>(&damaged), sizeof(damaged));
+    auto texts = gatherLongTexts(*options.ranks, own);
+    if (!texts)
+      return texts.status();
+    std::vector<std::string_view> left(texts->begin(), texts->end());
+    uint64_t allDamaged = 0;
+    for (std::string_view &text : left) {
+      if (text.size() < 1 + sizeof(uint64_t))
+        return error("internal error: the sums of an evaluation are cut short");
+      if (text[0] == '\0')
+        return false;
+      uint64_t count = 0;
+      std::memcpy(&count, text.data() + text.size() - sizeof(count), sizeof(count));
+      allDamaged += count;
+      text = text.substr(1, text.size() - 1 - sizeof(count));
+    }
+    if (allDamaged > reader.mostDamaged())
+      return error(
+          "the ranks found {} damaged samples in the evaluation data, data.max_bad allows {}; `trun data` lists "
+          "them, --set data.max_bad=N leaves up to N out",
+          allDamaged, reader.mostDamaged());
+    for (uint64_t begin = 0, rank = 0; begin < reader.samples(); begin += batch, rank = (rank + 1) % ranks)
+      if (Status status = addSums(left[rank]); !status.ok())
+        return status;
+    return true;
+  }
+
+  /// The sums of the last batch, as bytes; they become 0.
+  std::string takeSums() {
+    std::string bytes(reinterpret_cast<const char *>(&numbers), sizeof(numbers));
+    numbers = {};
+    for (Averaged &one : averages) {
+      bytes.append(reinterpret_cast<const char *>(&one.sum), sizeof(one.sum));
+      one.sum = 0;
+    }
+    return bytes + metrics.take();
+  }
+
+  /// Adds sums that takeSums() gave to the total; `bytes` is what is behind them.
+  Status addSums(std::string_view &bytes) {
+    Numbers more;
+    std::vector<double> means(averages.size());
+    if (bytes.size() < sizeof(more) + means.size() * sizeof(double))
+      return error("internal error: the sums of an evaluation are cut short");
+    std::memcpy(&more, bytes.data(), sizeof(more));
+    bytes.remove_prefix(sizeof(more));
+    if (!means.empty())
+      std::memcpy(means.data(), bytes.data(), means.size() * sizeof(double));
+    bytes.remove_prefix(means.size() * sizeof(double));
+    for (size_t i = 0; i < total.size(); ++i)
+      total[i] += more.sums[i];
+    counted += more.counted;
+    for (size_t i = 0; i < means.size(); ++i)
+      averages[i].total += means[i];
+    auto left = totals.merge(bytes);
+    if (left)
+      bytes = *left;
+    return left.status();
+  }
+
   Averaged findAveraged(const std::string &name) const {
     Averaged made{name, runner.outputIndex(std::string(outputs::kAveragedPrefix) + name)};
     if (made.output >= 0)
@@ -98,10 +217,10 @@ private:
     return status;
   }
 
-  Status addBatch(std::vector<uint64_t> &indices) {
-    Sums sums;
+  Status runBatch(std::vector<uint64_t> &indices) {
+    Sums &sums = numbers.sums;
     Status status = call(indices, reader.maskable(), sums);
-    counted += indices.size();
+    numbers.counted = indices.size();
     if (!status.ok() || indices.empty())
       return status;
     if (status = metrics.add(runner, indices.size()); !status.ok())
@@ -125,8 +244,6 @@ private:
           if (status = addAverage(one, batch, -padding); !status.ok())
             return status;
     }
-    for (size_t i = 0; i < total.size(); ++i)
-      total[i] += sums[i];
     return status;
   }
 
@@ -150,12 +267,12 @@ private:
   void addValue(const std::string &name, Evaluation &result) const {
     if (name == "perplexity")
       result.others.emplace_back(name, std::exp(result.loss));
-    for (const auto &[known, value] : metrics.values())
+    for (const auto &[known, value] : totals.values())
       if (known == name)
         result.others.emplace_back(name, value);
     for (const Averaged &one : averages)
       if (one.name == name)
-        result.others.emplace_back(name, one.sum / static_cast<double>(counted));
+        result.others.emplace_back(name, one.total / static_cast<double>(counted));
   }
 
   EntryRunner &runner;
@@ -163,8 +280,9 @@ private:
   const EvaluateOptions &options;
   uint64_t batch, counted = 0;
   std::array<int, 4> outputs{};
+  Numbers numbers; ///< of a batch
   Sums total{};
-  EvalMetrics metrics;
+  EvalMetrics metrics, totals; ///< of a batch; of all
   std::vector<Averaged> averages;
 };
 } // namespace

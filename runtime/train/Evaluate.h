@@ -5,11 +5,15 @@
 // of [r samples, B - r copies] minus (B - r)/B of the sums of [B copies]. That is exact up to rounding for every loss
 // that is a sum over samples, or their mean; evaluation runs in inference mode, so samples do not see each other.
 //
+// Of several ranks each takes every size()-th batch. The sums of each batch come to all ranks, which add them in the
+// order of the batches: every rank has the bits of one rank.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_EVALUATE_H
 #define TCC_RUNTIME_TRAIN_EVALUATE_H
 
 #include "runtime/data/BatchReader.h"
+#include "runtime/parallel/Communicator.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Session.h"
@@ -24,6 +28,7 @@ struct EvaluateOptions {
   std::optional<int64_t> ignoreIndex; ///< the target that does not count
   /// Asked before each batch, with the samples that are done; false ends the evaluation.
   std::function<bool(uint64_t done)> goesOn = nullptr;
+  Communicator *ranks = nullptr; ///< that evaluate together; an end on one rank is one on all
 };
 /// The settings of the session; nobody ends the evaluation.
 EvaluateOptions evaluateOptionsOf(const Session &session);
@@ -31,7 +36,7 @@ EvaluateOptions evaluateOptionsOf(const Session &session);
 /// The keys of metrics.jsonl that an evaluation of the session has; with those of averages, if it keeps any.
 std::vector<std::string> evaluationKeys(const Session &session);
 
-/// Runs the entry over all samples in order.
+/// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
 /// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.

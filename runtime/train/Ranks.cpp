@@ -1,6 +1,8 @@
 //===- Ranks.cpp - a run of several ranks --------------------------------===//
 #include "runtime/train/Ranks.h"
+#include "runtime/plan/DType.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/train/Resume.h"
 
 #include <algorithm>
 #include <sstream>
@@ -52,6 +54,12 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
     add("batches of an epoch", run.record.data->epochBatches);
     add("checksum of the data", fmt::format("{:016x}", run.record.data->fingerprint));
   }
+  if (run.evaluation) {
+    const DataRecord record = makeDataRecord(run.evaluation->data, 0, 0, 1);
+    add("samples of the evaluation data", record.samples);
+    add("checksum of the evaluation data", fmt::format("{:016x}", record.fingerprint));
+    add("--eval-every", options.evalEvery.value_or(0));
+  }
   add("seed", run.position.seed);
   add("--shuffle", run.position.shuffle);
   add("step", run.position.step);
@@ -101,4 +109,28 @@ Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session
       "the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault, so go on from a "
       "checkpoint that was written before",
       step, differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); }));
+}
+
+Status tcc::runtime::shareParameters(const Session &session) {
+  constexpr uint64_t kPiece = uint64_t(1) << 20;
+  std::vector<std::byte> memory(kPiece);
+  for (int i = 0; i < session.plan().variables_size(); ++i) {
+    const plan::Variable &variable = session.plan().variables(i);
+    if (variable.role() != plan::PARAMETER)
+      continue;
+    const Place place = Place::variable(static_cast<uint32_t>(i));
+    const uint64_t bytes = plan::tensorBytes(variable.type()).value_or(0);
+    for (uint64_t at = 0; at < bytes; at += kPiece) {
+      const std::span<std::byte> part = std::span(memory).first(std::min(kPiece, bytes - at));
+      Status status = session.leads() ? session.device->read(place, at, part) : Status();
+      const Piece piece{part.data(), part.size()};
+      if (status.ok())
+        status = session.ranks->broadcast(std::span(&piece, 1), 0);
+      if (status.ok() && !session.leads())
+        status = session.device->write(place, at, part);
+      if (!status.ok())
+        return status;
+    }
+  }
+  return Status();
 }

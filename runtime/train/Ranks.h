@@ -30,6 +30,9 @@ Expected<std::string> differencesOfReplicas(const Session &session, uint64_t ste
 /// agree.
 std::string differencesOf(const std::vector<std::string> &texts, const std::function<std::string(uint32_t)> &nameOf);
 
+/// The parameters of rank 0 become those of every rank.
+Status shareParameters(const Session &session);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_TRAIN_RANKS_H

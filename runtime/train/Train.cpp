@@ -68,6 +68,7 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
 
 Expected<Evaluation> Trainer::evaluateWith(bool averages) {
   EvaluateOptions with = evaluateOptionsOf(session);
+  with.ranks = session.ranks;
   BatchReader &reader = *run.evaluation->data.reader;
   with.goesOn = [&](uint64_t done) {
     progress().evaluating(done, reader.samples());
@@ -75,16 +76,34 @@ Expected<Evaluation> Trainer::evaluateWith(bool averages) {
   };
   if (!averages)
     return evaluate(run.evaluation->runner, reader, with);
-  if (Status status = run.averages->exchange(); !status.ok())
+  if (Status status = exchangeAverages(); !status.ok())
     return status;
   auto result = evaluate(run.evaluation->runner, reader, with);
-  // Training goes on from the weights, whatever became of the evaluation.
-  Status back = run.averages->exchange();
+  // What is kept, and training, go on from the weights, whatever became of the evaluation. After an error the ranks do
+  // nothing together any more.
+  Status back = result || session.worldSize() == 1 ? exchangeAverages()
+                : run.averages                     ? run.averages->exchange()
+                                                   : Status();
   return back.ok() ? std::move(result) : Expected<Evaluation>(back);
 }
 
+Status Trainer::exchangeAverages() {
+  Status status = run.averages ? run.averages->exchange() : Status();
+  const bool shares = session.worldSize() > 1 && !session.training.ema().on_device();
+  return status.ok() && shares ? shareParameters(session) : status;
+}
+
 Status Trainer::evaluateNow() {
-  if (!run.evaluation || !session.computes() || evaluated == run.position.step)
+  if (!run.evaluation || !session.computes())
+    return Status();
+  uint64_t done = evaluated == run.position.step;
+  if (session.worldSize() > 1) { // rank 0 alone knows the evaluations of a run that goes on
+    auto agreed = session.ranks->anyOf(session.leads() ? done : 0);
+    if (!agreed)
+      return agreed.status();
+    done = *agreed;
+  }
+  if (done)
     return Status();
   recorder.flush();
   TraceScope span(track, "evaluation", "update", run.position.step);
@@ -93,7 +112,7 @@ Status Trainer::evaluateNow() {
   if (!result)
     return result.status().withContext("evaluation");
   std::optional<Evaluation> averaged;
-  if (result->complete && run.averages) {
+  if (result->complete && session.training.has_ema()) {
     auto second = evaluateWith(/*averages=*/true);
     if (!second)
       return second.status().withContext("evaluation of the averaged weights");
@@ -102,6 +121,8 @@ Status Trainer::evaluateNow() {
   if (!result->complete || (averaged && !averaged->complete))
     return Status();
   evaluated = run.position.step;
+  if (!session.leads())
+    return Status();
   EvaluationRecord record = recordOf(*result, averaged ? &*averaged : nullptr);
   recorder.evaluation(run.position.step, run.position.epoch + (run.position.batch ? 1 : 0), record,
                       monotonicSeconds() - start);
@@ -161,7 +182,14 @@ Status Trainer::checkReplicas() {
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   TraceScope span(track, "update", "update", run.position.step + 1);
-  return run.updates->run(run.position, *run.batches, metrics, finite);
+  const CollectiveTimes before = session.worldSize() > 1 ? session.device->collectiveTimes() : CollectiveTimes();
+  Status status = run.updates->run(run.position, *run.batches, metrics, finite);
+  if (session.worldSize() > 1 && session.computes()) {
+    const CollectiveTimes after = session.device->collectiveTimes();
+    metrics.communicationSeconds = after.seconds - before.seconds;
+    metrics.exposedSeconds = after.exposedSeconds - before.exposedSeconds;
+  }
+  return status;
 }
 
 void Trainer::warnOfScale(const UpdateMetrics &metrics) {
@@ -224,7 +252,8 @@ Status Trainer::steps() {
       return status;
     if (asked && checkpoints.last() == run.position.step)
       progress().note("checkpoint: " + checkpoints.pathOf(run.position.step));
-    if (evaluating && !endRequested())
+    // Of several ranks an evaluation finds out whether one of them is to end.
+    if (evaluating && (session.worldSize() > 1 || !endRequested()))
       if (Status status = evaluateNow(); !status.ok())
         return status;
     before = monotonicSeconds();
@@ -245,6 +274,14 @@ Status Trainer::steps() {
   return Status();
 }
 
+/// What a batch is multiplied by.
+static std::string ranksText(const Session &session) {
+  const plan::VirtualRanks share = session.virtualRanks();
+  if (session.training.parallel().virtual_ranks() != 0)
+    return fmt::format(" x {} virtual ranks on {}", share.all, session.worldSize());
+  return share.all > 1 ? fmt::format(" x {} ranks", share.all) : "";
+}
+
 void Trainer::report() {
   for (const std::string &note : run.notes)
     progress().note(note);
@@ -254,8 +291,7 @@ void Trainer::report() {
   if (run.evaluation)
     dataBytes += run.evaluation->data.dataset->hostBytes();
   progress().note(fmt::format("{}: {} samples, {} a batch{}{}, {} updates{}, seed {}{}", session.plan().model(),
-                              reader.samples(), reader.batch(),
-                              session.worldSize() > 1 ? fmt::format(" x {} ranks", session.worldSize()) : "",
+                              reader.samples(), reader.batch(), ranksText(session),
                               window > 1 ? fmt::format(" x {} accumulated", window) : "", run.totalSteps,
                               run.resumed ? fmt::format(" of which {} are done", run.position.step) : "",
                               run.position.seed, run.position.shuffle ? "" : ", not shuffled"));

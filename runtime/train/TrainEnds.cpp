@@ -176,14 +176,14 @@ Status Trainer::stopOnRequest() {
 /// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
 /// weights alone still may be.
 Status Trainer::finish() {
+  Status written = checkpointAtEnd();
+  if (session.worldSize() > 1 || !endRequested())
+    if (Status status = evaluateNow(); !status.ok())
+      return status;
   if (!session.leads()) { // rank 0 does the rest
     complete = true;
     return Status();
   }
-  Status written = checkpointAtEnd();
-  if (!endRequested())
-    if (Status status = evaluateNow(); !status.ok())
-      return status;
   if (endRequested())
     return stopOnRequest();
   bool hasModel = session.plan().model_payload() >= 0 && session.plan().payloads_size() > 0 && session.computes();

@@ -29,7 +29,11 @@ private:
   Status updateOnce(UpdateMetrics &metrics, bool &finite);
   /// Tells once that a skipped update cannot be helped by a smaller loss scale.
   void warnOfScale(const UpdateMetrics &metrics);
+  /// All ranks together; rank 0 keeps the result.
   Status evaluateNow();
+  /// Averages and weights change places, on every rank. Those of the host are rank 0's alone: the others take its
+  /// weights.
+  Status exchangeAverages();
   /// With the weights, or with their averages; the weights are back afterwards.
   Expected<Evaluation> evaluateWith(bool averages);
   /// Makes the present checkpoint RUN@best if its evaluation is.
