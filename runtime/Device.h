@@ -64,6 +64,13 @@ struct DeviceCapabilities {
   unsigned threads = 1;      ///< workers of the host that run kernels
 };
 
+/// Runs of a collective, since the device was made: what the ranks took for it, and how long instructions of this rank
+/// waited for its results.
+struct CollectiveTimes {
+  uint64_t calls = 0;
+  double seconds = 0, exposedSeconds = 0;
+};
+
 /// The tensor of a variable or of an entry's buffer, row-major and dense: indices into Plan.variables, Plan.entries and
 /// Entry.buffers. Entries share memory, so what a transient buffer holds is defined until another entry runs.
 struct Place {
@@ -148,6 +155,10 @@ public:
   /// The ranks that collectives of the plan are carried out with, from now on; null: this one alone, whose collectives copy
   /// their sources. `ranks` outlives the device, or the next call.
   void setRanks(Communicator *ranks) { communicator = ranks; }
+
+  /// Of a collective of the plan with other ranks, or of all.
+  virtual CollectiveTimes collectiveTimes(uint32_t /*entry*/, uint32_t /*instruction*/) const { return {}; }
+  virtual CollectiveTimes collectiveTimes() const { return {}; }
 
   /// Runs an entry one instruction after the other, with a call after each: to find the node where a number went bad.
   Status runObserved(uint32_t entry, const InstructionObserver &after);

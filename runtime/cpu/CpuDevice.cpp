@@ -85,6 +85,8 @@ struct Program {
   std::vector<Launch> launches;
   std::vector<uint64_t> finished; ///< for each launch, how many of the entry's collectives are done before it begins
   bool collectives = false;
+  std::vector<CollectiveTimes> times; ///< by instruction; empty without collectives
+  std::vector<size_t> begun;          ///< collectives of a run, in their order
 };
 
 /// A range of bytes of an arena.
@@ -204,7 +206,7 @@ protected:
     const Program &program = programs[entry];
     WorkerScope scope;
     if (program.collectives && ranks() && ranks()->size() > 1)
-      return runWithRanks(program);
+      return runWithRanks(programs[entry]);
     for (const Launch &launch : program.launches) {
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
       if (!first.pieces.empty())
@@ -237,6 +239,8 @@ protected:
     WorkerScope scope;
     std::vector<double> seconds;
     std::vector<LaunchPart> parts;
+    if (program.collectives && ranks() && ranks()->size() > 1)
+      return runWithRanks(programs[entry], &after);
     for (const Launch &launch : program.launches) {
       seconds.assign(launch.shares.size(), 0);
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
@@ -251,6 +255,22 @@ protected:
       after(parts);
     }
     return Status();
+  }
+
+  CollectiveTimes collectiveTimes(uint32_t entry, uint32_t instruction) const override {
+    const std::vector<CollectiveTimes> &times = programs[entry].times;
+    return times.empty() ? CollectiveTimes() : times[instruction];
+  }
+
+  CollectiveTimes collectiveTimes() const override {
+    CollectiveTimes sum;
+    for (const Program &program : programs)
+      for (const CollectiveTimes &one : program.times) {
+        sum.calls += one.calls;
+        sum.seconds += one.seconds;
+        sum.exposedSeconds += one.exposedSeconds;
+      }
+    return sum;
   }
 
 private:
@@ -366,36 +386,78 @@ private:
       const plan::Instruction &first = program.entry->instructions(launch.shares.front().instruction);
       if (first.has_collective()) {
         until.push_back(launch.shares.front().instruction + first.beside());
+        program.begun.reserve(until.size());
         program.collectives = true;
       }
     }
+    if (program.collectives)
+      program.times.resize(program.steps.size());
   }
 
-  /// Collectives run on a thread of their own, in their order; a launch waits for those whose results it touches.
-  Status runWithRanks(const Program &program) {
+  /// Collectives run on a thread of their own, in their order; a launch waits for those whose results it touches. With
+  /// `after`, the time of such a wait is the collective's.
+  Status runWithRanks(Program &program, const LaunchObserver *after = nullptr) {
     if (!background)
-      background = std::make_unique<Background>(
-          [this](size_t step) { return carryOut(*running, running->steps[step]); });
+      background = std::make_unique<Background>([this](size_t step) { return carryOutTimed(*running, step); });
     running = &program;
+    program.begun.clear();
     Status status;
+    uint64_t done = 0; // collectives
+    std::vector<double> seconds;
+    std::vector<LaunchPart> parts;
+    auto told = [&](const Launch &launch) {
+      if (!after)
+        return;
+      if (launch.shares.size() == 1)
+        seconds.assign(1, 1);
+      addUp(launch, seconds, parts);
+      (*after)(parts);
+    };
+    auto wait = [&](auto &&finish, size_t last) {
+      const auto start = Clock::now();
+      Status waited = finish();
+      program.times[program.begun[last]].exposedSeconds += std::chrono::duration<double>(Clock::now() - start).count();
+      if (after) {
+        const LaunchPart part{static_cast<uint32_t>(program.begun[last]), 1};
+        (*after)(std::span(&part, 1));
+      }
+      return waited;
+    };
     for (size_t i = 0; i < program.launches.size() && status.ok(); ++i) {
       const Launch &launch = program.launches[i];
-      const int instruction = launch.shares.front().instruction;
-      const Step &first = program.steps[static_cast<size_t>(instruction)];
-      if (uint64_t count = program.finished[i])
-        status = background->finish(count);
+      const auto instruction = static_cast<size_t>(launch.shares.front().instruction);
+      const Step &first = program.steps[instruction];
+      if (const uint64_t count = program.finished[i]; count > done) {
+        status = wait([&] { return background->finish(count); }, count - 1);
+        done = count;
+      }
       if (!status.ok())
         break;
       if (!first.pieces.empty()) {
         copySources(first);
-        background->submit(static_cast<size_t>(instruction));
-      } else if (int failed = runLaunch(program, launch); failed >= 0) {
-        status = failure(program, failed);
-        ranks()->abort(status.message()); // else collectives under way would wait for this rank
+        program.begun.push_back(instruction);
+        background->submit(instruction);
+      } else {
+        if (after)
+          seconds.assign(launch.shares.size(), 0);
+        if (int failed = runLaunch(program, launch, after ? seconds.data() : nullptr); failed >= 0) {
+          status = failure(program, failed);
+          ranks()->abort(status.message()); // else collectives under way would wait for this rank
+        }
       }
+      told(launch);
     }
-    Status all = background->finishAll();
+    Status all = program.begun.empty() ? background->finishAll()
+                                       : wait([&] { return background->finishAll(); }, program.begun.size() - 1);
     return status.ok() ? all : status;
+  }
+
+  Status carryOutTimed(Program &program, size_t step) {
+    const auto start = Clock::now();
+    Status status = carryOut(program, program.steps[step]);
+    ++program.times[step].calls;
+    program.times[step].seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    return status;
   }
 
   static void copySources(const Step &step) {
@@ -472,7 +534,7 @@ private:
   std::map<std::string, std::unique_ptr<LibraryCall>> library;
   uint64_t libraryTook = 0;
   std::vector<Program> programs; ///< by entry
-  const Program *running = nullptr;
+  Program *running = nullptr;
   std::unique_ptr<Background> background; ///< last: its thread uses the members above; null until ranks run together
 };
 } // namespace

@@ -122,6 +122,10 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
     }
   line.number("seconds", metrics.seconds);
   line.number("data_seconds", metrics.dataSeconds);
+  if (metrics.communicationSeconds)
+    line.number("communication_seconds", *metrics.communicationSeconds);
+  if (metrics.exposedSeconds)
+    line.number("exposed_seconds", *metrics.exposedSeconds);
   line.number("samples_per_s", static_cast<double>(metrics.samples) / metrics.seconds);
   line.number("tokens_per_s", metrics.tokens ? static_cast<double>(metrics.tokens) / metrics.seconds : NAN);
   if (metrics.lossScale > 0) {

@@ -53,6 +53,8 @@ struct UpdateMetrics {
   double loss = 0, learningRate = 0, gradientNorm = 0;
   double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
   double dataSeconds = 0; ///< of them until the inputs were there: waiting for the loader, or reading
+  /// Of a job: what collectives took, and for how much of that this rank did nothing else.
+  std::optional<double> communicationSeconds, exposedSeconds;
   uint64_t samples = 0, tokens = 0;
   double lossScale = 0;         ///< the factor of the loss in this update; 0: the plan has none
   uint64_t skippedUpdates = 0;  ///< so far, this one included

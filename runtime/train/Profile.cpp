@@ -28,13 +28,45 @@ public:
     for (auto stage : {&Profiler::findEntries, &Profiler::openData})
       if (Status status = (this->*stage)(); !status.ok())
         return status;
-    for (uint64_t i = 0; i < options.warmup + options.steps; ++i)
+    std::vector<CollectiveTimes> before;
+    for (uint64_t i = 0; i < options.warmup + options.steps; ++i) {
+      if (i == options.warmup)
+        before = collectiveTimes();
       if (Status status = step(i, i >= options.warmup); !status.ok())
         return status.withContext(fmt::format("step {}", i + 1));
+    }
+    addCollectives(before, collectiveTimes());
     return std::move(result);
   }
 
 private:
+  template <typename Visit> void forCollectives(Visit &&visit) const {
+    for (size_t e = 0; session.worldSize() > 1 && e < result.entries.size(); ++e)
+      for (int i = 0; i < result.entries[e]->instructions_size(); ++i)
+        if (result.entries[e]->instructions(i).has_collective())
+          visit(e, i);
+  }
+
+  std::vector<CollectiveTimes> collectiveTimes() const {
+    std::vector<CollectiveTimes> times;
+    forCollectives([&](size_t e, int i) {
+      if (auto entry = session.device->findEntry(result.entries[e]->name()))
+        times.push_back(session.device->collectiveTimes(*entry, static_cast<uint32_t>(i)));
+    });
+    return times;
+  }
+
+  void addCollectives(const std::vector<CollectiveTimes> &before, const std::vector<CollectiveTimes> &after) {
+    size_t next = 0;
+    const auto steps = static_cast<double>(options.steps);
+    forCollectives([&](size_t e, int i) {
+      const CollectiveTimes &a = before[next], &b = after[next];
+      ++next;
+      result.collectives.push_back({e, i, static_cast<double>(b.calls - a.calls) / steps,
+                                    (b.seconds - a.seconds) / steps, (b.exposedSeconds - a.exposedSeconds) / steps});
+    });
+  }
+
   Status findEntries() {
     const plan::Plan &plan = session.plan();
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
@@ -43,12 +75,18 @@ private:
                                 session.reader.path(), entryNames()),
                     kExitUsage);
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
-    if (options.entry.empty() && window == 1)
+    if (options.entry.empty() && window == 1 && session.training.parallel().virtual_ranks() == 0)
       wanted = {{entries::kStep, 1}};
     else if (options.entry.empty()) {
+      const uint64_t share = std::min(session.virtualRanks().count, plan::mostVirtualRanks(session.training));
       wanted.clear();
       for (const char *name : {entries::kAccumulateFirst, entries::kAccumulateNext, entries::kUpdate})
-        wanted.emplace_back(name, entries::runsPerUpdate(name, static_cast<int64_t>(window)));
+        if (const uint64_t times = entries::runsPerUpdate(name, static_cast<int64_t>(window), share))
+          wanted.emplace_back(name, times);
+      // The tree of sums runs among them; in which order changes no time.
+      for (uint64_t level = 0; uint64_t(2) << level <= share; ++level)
+        for (std::string_view kind : {entries::kHold, entries::kJoin})
+          wanted.emplace_back(std::string(kind) + std::to_string(level), share >> (level + 1));
     }
     for (const auto &[name, times] : wanted) {
       const plan::Entry *entry = findEntry(plan, name);
@@ -87,6 +125,8 @@ private:
         data = opened.take();
         sampler.emplace(data.reader->samples(), data.reader->samples(), data.reader->batch(), SampleOrder::Ordered, 0,
                         false);
+        const plan::VirtualRanks share = session.virtualRanks();
+        sampler->setRanks(share.first, session.worldSize() > 1 ? share.all : 1);
         if (sampler->batchesPerEpoch() == 0)
           return error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller "
                              "batch",

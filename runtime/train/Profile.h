@@ -36,14 +36,23 @@ struct StepTimes {
   double seconds() const { return end - begin; }
 };
 
+/// A collective of a step, in the mean of the measured steps.
+struct ProfiledCollective {
+  size_t entry = 0;                                  ///< index into Profile::entries
+  int index = 0;                                     ///< of the instruction
+  double calls = 0, seconds = 0, exposedSeconds = 0; ///< of a step: Device.h
+};
+
 struct Profile {
   std::vector<const plan::Entry *> entries;
   std::vector<StepTimes> steps;
-  uint64_t samples = 0, tokens = 0; ///< of a step
+  std::vector<ProfiledCollective> collectives; ///< of several ranks
+  uint64_t samples = 0, tokens = 0;            ///< of a step, on this rank
   bool finite = true;               ///< every loss was
 };
 
-/// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. Errors: no such entry, data
+/// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. The ranks of a job do so
+/// together, each on its part of the batches. Errors: no such entry, data
 /// that does not fit, a failed call.
 Expected<Profile> profile(Session &session, const ProfileOptions &options);
 

@@ -124,6 +124,8 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   app.add_flag("--json", options.json, "JSON on standard output");
   app.add_flag("--all", options.allKernels, "list every kernel, not only those above 0.5 % of the step");
   app.add_option("--trace", options.trace, "also write a step as a trace for chrome://tracing or ui.perfetto.dev");
+  app.add_option("--nproc", raw.processes, "profile so many ranks of this machine; shown is rank 0's step")
+      ->check(CLI::Range(int64_t(1), int64_t(1024)));
   app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine's roofline first");
   addSettings(app, options);
   addTarget(app, options);
@@ -187,6 +189,7 @@ std::optional<int> check(Options &options, const Raw &raw) {
   if (raw.names == "torch" || hasRoot)
     options.exporting.names = runtime::WeightNames::Torch;
   const bool sweep = options.command == Options::Command::Sweep;
+  train.processes = static_cast<unsigned>(raw.processes);
   if (options.command != Options::Command::Train && !sweep)
     return std::nullopt;
   if (sweep && (train.out.empty() || !train.resume.empty()))
@@ -194,7 +197,6 @@ std::optional<int> check(Options &options, const Raw &raw) {
                                         : "--resume: the same sweep command goes on with its runs; leave it out");
   if (sweep && raw.processes > 1)
     return wrongUsage("--nproc: the runs of a sweep have one rank each; leave it out");
-  train.processes = static_cast<unsigned>(raw.processes);
   if (raw.workers >= 0)
     options.session.settings.push_back(fmt::format("data.workers={}", raw.workers));
   if (raw.steps >= 0)

@@ -214,14 +214,14 @@ std::vector<plan::DType> multipliedTypes(const plan::Plan &plan) {
   return {types.begin(), types.end()};
 }
 
-Status profileCommand(const Options &options) {
-  auto session = openSession(options.session);
+Status profileRank(const Options &options, const SessionOptions &sessionOptions) {
+  auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
   std::optional<Roofline> roofline;
   unsigned threads = session->device->capabilities().threads;
   // What is measured is the host's: it says nothing of a device with memory of its own.
-  if (!options.noRoofline && session->device->capabilities().memory == DeviceMemory::Host) {
+  if (!options.noRoofline && session->leads() && session->device->capabilities().memory == DeviceMemory::Host) {
     auto measured = measureRoofline(threads, session->plan().target(), multipliedTypes(session->plan()));
     if (!measured)
       return measured.status();
@@ -230,12 +230,29 @@ Status profileCommand(const Options &options) {
   auto measured = profile(*session, options.profile);
   if (!measured)
     return measured.status();
+  if (!session->leads())
+    return Status();
   ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline));
   if (!options.trace.empty())
     if (Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
       return status;
   printResult("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
   return Status();
+}
+
+Status profileCommand(const Options &options) {
+  TrainOptions job = options.train;
+  SessionOptions session = options.session;
+  job.threads = session.threads;
+  job.device = session.device;
+  return onRanks(job, [&](Communicator *ranks) {
+    session.ranks = ranks;
+    session.threads = job.threads;
+    Status status = profileRank(options, session);
+    if (!status.ok() && ranks)
+      ranks->abort(status.message());
+    return status;
+  });
 }
 
 /// What a resumed run knows by itself: its plan, and the options that are not given now.

@@ -78,6 +78,42 @@ const char *limitOf(const ProfiledKernel &kernel) {
 }
 } // namespace
 
+/// Bytes that a rank gives to a collective.
+static uint64_t givenBytes(const plan::Entry &entry, const plan::Instruction &instruction) {
+  uint64_t bytes = 0;
+  for (int i = 0; i < instruction.operands_size() / 2; ++i)
+    bytes += plan::tensorBytes(entry.buffers(static_cast<int>(instruction.operands(i).buffer())).type()).value_or(0);
+  return bytes;
+}
+
+/// Seconds of one call of the instructions that may run beside a collective.
+static double besideSeconds(const ProfileReport &report, const runtime::ProfiledCollective &one) {
+  const int last = one.index + report.profile->entries[one.entry]->instructions(one.index).beside();
+  double seconds = 0;
+  for (const ProfiledInstruction &other : report.instructions)
+    if (other.entry == one.entry && other.index > one.index && other.index <= last)
+      seconds += other.seconds;
+  return seconds;
+}
+
+/// What ranks did together: how long it took, what ran beside it, and for how long this rank did nothing else.
+static std::string collectivesText(const ProfileReport &report) {
+  report::Table table("<<>>>>>", {"collective", "node", "calls", "bytes", "ms a step", "ms beside", "ms exposed"});
+  double seconds = 0, exposed = 0;
+  for (const runtime::ProfiledCollective &one : report.profile->collectives) {
+    const plan::Entry &entry = *report.profile->entries[one.entry];
+    const plan::Instruction &instruction = entry.instructions(one.index);
+    seconds += one.seconds;
+    exposed += one.exposedSeconds;
+    table.add({fmt::format("{} {}: {}", entry.name(), one.index, report::instructionText(entry, instruction)),
+               nodesText({instruction.node()}, 40), fmt::format("{:g}", one.calls),
+               report::formatBytes(givenBytes(entry, instruction)), milliseconds(one.seconds),
+               milliseconds(besideSeconds(report, one) * one.calls), milliseconds(one.exposedSeconds)});
+  }
+  return table.text() + fmt::format("collectives of rank 0 of {}: {} ms a step, {} ms of them exposed\n",
+                                    report.session->worldSize(), milliseconds(seconds), milliseconds(exposed));
+}
+
 double ProfileReport::instructionSeconds() const {
   double sum = 0;
   for (const ProfiledKernel &kernel : kernels)
@@ -202,6 +238,9 @@ std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
       {"between instructions, reading the batch", "", "", milliseconds(rest), share(rest / step), "", "", "", "", ""});
   text += table.text() + "\n";
 
+  if (!profile.collectives.empty())
+    text += collectivesText(report) + "\n";
+
   std::map<report::InstructionKind, double> kinds;
   double flops = 0, roofline = 0;
   for (const ProfiledKernel &kernel : report.kernels) {
@@ -296,6 +335,19 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
       one["roofline_share"] = kernel.rooflineShare();
     }
     json["kernels"].push_back(std::move(one));
+  }
+  json["collectives"] = Json::array();
+  for (const runtime::ProfiledCollective &one : profile.collectives) {
+    const plan::Entry &entry = *profile.entries[one.entry];
+    json["collectives"].push_back({{"entry", entry.name()},
+                                   {"index", one.index},
+                                   {"node", entry.instructions(one.index).node()},
+                                   {"bytes", givenBytes(entry, entry.instructions(one.index))},
+                                   {"calls", one.calls},
+                                   {"seconds", one.seconds},
+                                   {"beside_instructions", entry.instructions(one.index).beside()},
+                                   {"beside_seconds", besideSeconds(report, one) * one.calls},
+                                   {"exposed_seconds", one.exposedSeconds}});
   }
   json["instructions"] = Json::array();
   for (const ProfiledInstruction &one : report.instructions)
