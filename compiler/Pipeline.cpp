@@ -236,6 +236,18 @@ private:
     bool hasOutputs = false;
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       hasOutputs |= !forward.getResultAttr(i, train::names::kInner);
+    if (recipe.parallel.shardsParameters()) {
+      for (const std::string &entry : entries)
+        if (entry != entries::kTrain)
+          return error("--entry {}: no rank has all parameters (parallel.mode \"full\"), and training alone gathers them; "
+                       "compile a plan for {} with --set parallel.mode=none, which reads the run's checkpoints",
+                       entry, entry);
+      if (options.entries.empty())
+        model.warnings.push_back("parallel.mode \"full\": the plan can only train; compile another without [parallel] to "
+                                 "evaluate or predict with the run's checkpoints");
+      entries = {entries::kTrain};
+      return Status::success();
+    }
     if (!entries.empty()) {
       if (wants(entries::kPredict) && !hasOutputs && forward.getNumResults() > 0)
         return error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "

@@ -31,6 +31,8 @@ inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< uni
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kGradientScale = "train.gradient_scale"; ///< f64, on @backward: see differentiate
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
+// On ops.
+inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_gather: which of a parameter's it is
 // On the module.
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
@@ -39,9 +41,11 @@ inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first
+inline constexpr llvm::StringLiteral kRanks = "train.ranks"; ///< i64: that state is sharded over
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 // Kinds of notes, and variables.
 inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
+inline constexpr llvm::StringLiteral kWhole = "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names

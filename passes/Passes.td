@@ -461,6 +461,11 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     of one rank, `hold_k` puts the window's sums aside, in variables of their own, and `join_k` adds what was put aside to
     the window's sums. The tree is that of `train.all_reduce`, so the sum does not depend on the number of ranks.
 
+    With `mode=grad_op` each of `ranks` ranks owns a shard of every parameter (dialect, Collective.td), and the optimizer's
+    state has a shard's size (`train.whole` of its variable has the parameter's type). Gradients go through
+    `train.reduce_scatter`, the update computes the own shard of the next value, and `train.all_gather` makes the parameter
+    of the shards of all ranks.
+
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
     ```
@@ -487,7 +492,8 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
     Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">,
     Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">,
-    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none or ddp">,
+    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none, ddp or grad_op">,
+    Option<"ranks", "ranks", "int64_t", "0", "that state is sharded over">,
     Option<"average", "average", "std::string", "\"exact\"", "of the ranks' gradients: exact or ranks">,
     Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">,
     Option<"virtualRanks", "virtual-ranks", "int64_t", "0", "virtual ranks of the job; 0: the ranks themselves">,
@@ -499,10 +505,11 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 def DistributePass : Pass<"distribute", "::mlir::ModuleOp"> {
   let summary = "Sum gradients over the ranks in buckets";
   let description = [{
-    Joins the all_reduce ops of an entry that have one operand each to buckets of about `bucket-bytes`, in the order in
-    which the program completes their operands. A bucket stands where its last operand is complete, so that gradients of
-    the last layers need not wait for those of the first. Each element type has buckets of its own. Every rank has the
-    same program, and so the same sequence of collectives; the sum of an element does not depend on its bucket.
+    Joins the all_reduce, reduce_scatter and all_gather ops of an entry that have one operand each to buckets of about
+    `bucket-bytes`, in the order in which the program completes their operands. A bucket stands where its last operand is
+    complete, so that gradients of the last layers need not wait for those of the first. Each kind and element type has
+    buckets of its own. Every rank has the same program, and so the same sequence of collectives; the sum of an element
+    does not depend on its bucket.
 
     ```mlir
     %a = train.matmul %x, %g : ...

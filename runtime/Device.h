@@ -215,6 +215,7 @@ Status checkPlan(const plan::PlanReader &reader);
 struct DeviceOptions {
   std::string name;          ///< a registered name, "cpu"; empty: the one of the plan's target
   unsigned threads = 0;      ///< 0: as many as this process may use; the count changes the transient arena, no result
+  uint32_t rank = 0;         ///< whose shards the variables are
   bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
   Algorithms recorded = {};  ///< of the run that goes on, which a device that chooses takes again; empty: none
   bool tune = false;         ///< time the algorithms of each call and take the fastest, instead of recorded ones

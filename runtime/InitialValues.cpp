@@ -6,9 +6,11 @@
 #include "runtime/InitialValues.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Shards.h"
 #include "support/RegularFile.h"
 
 #include <cerrno>
+#include <algorithm>
 #include <cstring>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,15 +24,15 @@ std::string resolve(const plan::PlanReader &reader, const std::string &path) {
 } // namespace
 
 InitialValues::InitialValues(InitialValues &&other) noexcept
-    : reader(other.reader), files(std::exchange(other.files, {})) {}
+    : reader(other.reader), rank(other.rank), files(std::exchange(other.files, {})) {}
 
 InitialValues::~InitialValues() {
   for (auto &[path, file] : files)
     ::close(file);
 }
 
-Expected<InitialValues> InitialValues::open(const plan::PlanReader &reader) {
-  InitialValues values(reader);
+Expected<InitialValues> InitialValues::open(const plan::PlanReader &reader, uint32_t rank) {
+  InitialValues values(reader, rank);
   for (const plan::Variable &variable : reader.plan().variables()) {
     if (!variable.has_external())
       continue;
@@ -83,14 +85,51 @@ Status InitialValues::readHashed(const plan::ExternalBytes &source, uint64_t pie
   return Status();
 }
 
+std::pair<uint64_t, uint64_t> InitialValues::ownBytes(const plan::Variable &variable, uint64_t all) const {
+  if (!variable.has_shard())
+    return {0, all};
+  const uint64_t width = plan::dtypeBytes(variable.type().dtype());
+  auto [begin, count] = plan::shardOf(all / width, reader->plan().training().parallel().ranks(), rank);
+  return {begin * width, count * width};
+}
+
+/// All of it is read, since its checksum is of all of it, and a part is kept.
+Status InitialValues::readPart(const plan::ExternalBytes &source, std::pair<uint64_t, uint64_t> own,
+                               uint64_t pieceBytes, const Room &room) const {
+  std::vector<std::byte> piece(pieceBytes);
+  uint64_t before = 0, have = 0; // of the piece that is in memory
+  auto keep = [&]() -> Status {
+    const uint64_t begin = std::max(own.first, before), end = std::min(own.first + own.second, before + have);
+    if (begin >= end)
+      return Status();
+    Expected<std::byte *> to = room(begin - own.first, end - begin);
+    if (to)
+      std::memcpy(*to, piece.data() + (begin - before), end - begin);
+    return to.status();
+  };
+  Status status = readHashed(source, pieceBytes, [&](uint64_t offset, uint64_t bytes) -> Expected<std::byte *> {
+    if (Status kept = keep(); !kept.ok())
+      return kept;
+    before = offset;
+    have = bytes;
+    return piece.data();
+  });
+  return status.ok() ? keep() : status;
+}
+
 Status InitialValues::read(int index, uint64_t pieceBytes, const Room &room) const {
   const plan::Variable &variable = reader->plan().variables(index);
+  if (variable.has_external() && variable.has_shard())
+    return readPart(variable.external(), ownBytes(variable, variable.external().bytes()), pieceBytes, room)
+        .withContext("variable '" + variable.name() + "'");
   if (variable.has_external())
     return readHashed(variable.external(), pieceBytes, room).withContext("variable '" + variable.name() + "'");
   if (!variable.has_payload() && variable.fill() == 0)
     return Status();
   std::span<const std::byte> payload =
       variable.has_payload() ? reader->payload(variable.payload()) : std::span<const std::byte>();
+  if (const auto [begin, count] = ownBytes(variable, payload.size()); variable.has_payload())
+    payload = payload.subspan(begin, count);
   uint64_t bytes = variable.has_payload() ? payload.size() : plan::tensorBytes(variable.type()).value_or(0);
   constexpr uint64_t kSmall = uint64_t(1) << 16;
   for (uint64_t done = 0; done < bytes;) {

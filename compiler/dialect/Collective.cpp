@@ -3,6 +3,8 @@
 #include "compiler/dialect/PlanTypes.h"
 #include "runtime/plan/plan.pb.h"
 
+#include <cstring>
+
 using namespace mlir;
 
 namespace tcc::train {
@@ -23,6 +25,77 @@ double elementsOf(Operation *op) {
   return elements;
 }
 
+int64_t shardElements(int64_t elements, int64_t ranks) { return (elements + ranks - 1) / ranks; }
+
+/// Operands are whole tensors and results their shards, or the other way round.
+LogicalResult verifyShards(Operation *op, int64_t ranks, bool fromWhole) {
+  if (op->getNumOperands() == 0 || op->getNumOperands() != op->getNumResults())
+    return op->emitOpError("needs as many results as operands, and one at least");
+  if (ranks < 1)
+    return op->emitOpError("needs a number of ranks, not ") << ranks;
+  for (auto [operand, result] : llvm::zip_equal(op->getOperands(), op->getResults())) {
+    RankedTensorType whole = tensorTypeOf(fromWhole ? operand : result);
+    auto shard = RankedTensorType::get({shardElements(whole.getNumElements(), ranks)}, whole.getElementType());
+    if (RankedTensorType given = tensorTypeOf(fromWhole ? result : operand); given != shard)
+      return op->emitOpError("of ") << whole << " over " << ranks << " ranks needs shards of " << shard << ", not "
+                                    << given;
+  }
+  return success();
+}
+
+LogicalResult verifyOneElementType(Operation *op) {
+  for (Value input : op->getOperands())
+    if (elementTypeOf(input) != elementTypeOf(op->getOperand(0)))
+      return op->emitOpError("needs operands of one element type");
+  return success();
+}
+
+void buildShardCall(Operation *op, plan::CollectiveCall::Kind kind, plan::Instruction &instruction) {
+  instruction.mutable_collective()->set_kind(kind);
+  if (kind == plan::CollectiveCall::REDUCE_SCATTER)
+    instruction.mutable_collective()->set_dtype(toPlan(elementTypeOf(op->getOperand(0))));
+}
+
+/// Copies an element, whatever its type.
+void copyElement(const HostTensor &from, int64_t source, HostTensor &to, int64_t destination) {
+  const int64_t bytes = elementBytes(from.elementType());
+  std::memcpy(to.data() + destination * bytes, from.data() + source * bytes, size_t(bytes));
+}
+
+/// Each result is shard `rank` of its whole tensor; a shard ends in zeros where there are no elements left.
+void cutShards(size_t rank, llvm::ArrayRef<HostTensor> wholes, llvm::MutableArrayRef<HostTensor> shards) {
+  for (auto [whole, shard] : llvm::zip_equal(wholes, shards)) {
+    const HostTensor zero(shard.type());
+    for (int64_t i = 0; i < shard.size(); ++i) {
+      const int64_t element = int64_t(rank) * shard.size() + i;
+      if (element < whole.size())
+        copyElement(whole, element, shard, i);
+      else
+        copyElement(zero, i, shard, i);
+    }
+  }
+}
+
+/// Applies `Op` to the gradients that there are; the result of each has its operand's type.
+template <typename Op>
+void passGradients(Operation *op, int64_t ranks, OpBuilder &builder, ValueRange resultGradients,
+                   llvm::SmallVectorImpl<Value> &operandGradients) {
+  llvm::SmallVector<Value> present;
+  llvm::SmallVector<Type> types;
+  for (auto [gradient, operand] : llvm::zip_equal(resultGradients, op->getOperands()))
+    if (gradient) {
+      present.push_back(gradient);
+      types.push_back(operand.getType());
+    }
+  if (present.empty())
+    return;
+  auto passed = Op::create(builder, op->getLoc(), TypeRange(types), present, builder.getI64IntegerAttr(ranks));
+  unsigned next = 0;
+  for (auto [index, gradient] : llvm::enumerate(resultGradients))
+    if (gradient)
+      operandGradients[index] = passed->getResult(next++);
+}
+
 /// As the type adds: f64 in f64, all others in f32. A sum of two f32 in f64, rounded to f32, is their sum in f32.
 double sumOf(double a, double b, bool wide) { return wide ? a + b : double(float(a + b)); }
 
@@ -35,14 +108,7 @@ double treeSum(llvm::ArrayRef<double> numbers, bool wide) {
 }
 } // namespace
 
-LogicalResult AllReduceOp::verify() {
-  if (failed(verifyTypes(*this)))
-    return failure();
-  for (Value input : getInputs())
-    if (elementTypeOf(input) != elementTypeOf(getInputs()[0]))
-      return emitOpError("needs operands of one element type");
-  return success();
-}
+LogicalResult AllReduceOp::verify() { return failed(verifyTypes(*this)) ? failure() : verifyOneElementType(*this); }
 
 double AllReduceOp::getFlops() { return elementsOf(*this); }
 
@@ -97,6 +163,62 @@ void RankBroadcastOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> oper
                                     llvm::MutableArrayRef<std::vector<HostTensor>> results) {
   for (std::vector<HostTensor> &rank : results)
     rank = operands[size_t(getRoot())];
+}
+
+LogicalResult ReduceScatterOp::verify() {
+  return failed(verifyShards(*this, getRanks(), /*fromWhole=*/true)) ? failure() : verifyOneElementType(*this);
+}
+double ReduceScatterOp::getFlops() { return elementsOf(*this); }
+void ReduceScatterOp::buildCollective(plan::Instruction &instruction) {
+  buildShardCall(*this, plan::CollectiveCall::REDUCE_SCATTER, instruction);
+}
+void ReduceScatterOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
+                                    llvm::MutableArrayRef<std::vector<HostTensor>> results) {
+  const bool wide = elementTypeOf(getInputs()[0]).isF64();
+  std::vector<HostTensor> sums = operands[0];
+  for (auto [operand, sum] : llvm::enumerate(sums))
+    for (int64_t i = 0; i < sum.size(); ++i) {
+      llvm::SmallVector<double> numbers;
+      for (const std::vector<HostTensor> &rank : operands)
+        numbers.push_back(rank[operand].getDouble(i));
+      sum.setDouble(i, treeSum(numbers, wide));
+    }
+  for (auto [rank, own] : llvm::enumerate(results))
+    cutShards(rank, sums, own);
+}
+void ReduceScatterOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                    llvm::SmallVectorImpl<Value> &operandGradients) {
+  passGradients<AllGatherOp>(*this, getRanks(), builder, resultGradients, operandGradients);
+}
+
+LogicalResult AllGatherOp::verify() { return verifyShards(*this, getRanks(), /*fromWhole=*/false); }
+double AllGatherOp::getFlops() { return 0; }
+void AllGatherOp::buildCollective(plan::Instruction &instruction) {
+  buildShardCall(*this, plan::CollectiveCall::ALL_GATHER, instruction);
+}
+void AllGatherOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
+                                llvm::MutableArrayRef<std::vector<HostTensor>> results) {
+  for (std::vector<HostTensor> &rank : results)
+    for (auto [index, whole] : llvm::enumerate(rank))
+      for (int64_t i = 0; i < whole.size(); ++i) {
+        const int64_t shard = operands[0][index].size();
+        copyElement(operands[size_t(i / shard)][index], i % shard, whole, i);
+      }
+}
+void AllGatherOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
+  passGradients<ReduceScatterOp>(*this, getRanks(), builder, resultGradients, operandGradients);
+}
+
+LogicalResult OwnShardOp::verify() { return verifyShards(*this, getRanks(), /*fromWhole=*/true); }
+double OwnShardOp::getFlops() { return 0; }
+void OwnShardOp::buildCollective(plan::Instruction &instruction) {
+  buildShardCall(*this, plan::CollectiveCall::OWN_SHARD, instruction);
+}
+void OwnShardOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
+                               llvm::MutableArrayRef<std::vector<HostTensor>> results) {
+  for (auto [rank, own] : llvm::enumerate(results))
+    cutShards(rank, operands[rank], own);
 }
 
 } // namespace tcc::train

@@ -30,4 +30,38 @@ def Train_RankBroadcastOp : Train_CollectiveOp<"rank_broadcast", "the operands o
   let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $results)";
 }
 
+// Shards. Of a tensor of E elements in row-major order, rank r of `ranks` owns elements [r·S, min((r + 1)·S, E)) with
+// S = ceil(E / ranks), in a tensor of S elements; what is left of it is zero.
+class Train_ShardOp<string mnemonic, string text, Type type, list<Trait> traits>
+    : Train_CollectiveOp<mnemonic, text, traits> {
+  let arguments = (ins Variadic<type>:$inputs, I64Attr:$ranks);
+  let results = (outs Variadic<type>:$results);
+  let assemblyFormat = "`(` $inputs `)` `ranks` `=` $ranks attr-dict `:` functional-type($inputs, $results)";
+  let extraClassDeclaration = "bool isInPlace() { return false; }";
+}
+def Train_ReduceScatterOp : Train_ShardOp<"reduce_scatter", "the own shard of each operand's sum over all ranks",
+                                          Train_FloatTensor, [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let description = [{
+    The sum is that of all_reduce, bit for bit. Its derivative gathers the gradients of all shards.
+
+    ```mlir
+    %shard = train.reduce_scatter(%dw) ranks = 4 : (tensor<5x3xf32>) -> tensor<4xf32>
+    ```
+  }];
+}
+def Train_AllGatherOp : Train_ShardOp<"all_gather", "tensors from the shards of all ranks", Train_Tensor,
+                                      [DeclareOpInterfaceMethods<Train_Differentiable>]> {
+  let description = [{
+    The derivative is the own shard of the sum of all ranks' gradients.
+
+    ```mlir
+    %w = train.all_gather(%shard) ranks = 4 : (tensor<4xf32>) -> tensor<5x3xf32>
+    ```
+  }];
+}
+def Train_OwnShardOp : Train_ShardOp<"own_shard", "the own shard of tensors that every rank has", Train_Tensor,
+                                     [Train_NotDifferentiable]> {
+  let description = "Moves nothing between ranks; which elements a rank takes depends on its number all the same.";
+}
+
 #endif // TCC_DIALECT_COLLECTIVE_TD

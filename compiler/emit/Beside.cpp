@@ -12,19 +12,29 @@ void letCollectivesRunBeside(plan::Entry &entry) {
     plan::Instruction &collective = *entry.mutable_instructions(at);
     if (!collective.has_collective())
       continue;
-    std::set<uint32_t> results;
+    const plan::CollectiveCall::Kind kind = collective.collective().kind();
+    if (kind == plan::CollectiveCall::OWN_SHARD) // a copy
+      continue;
+    // Sources that are neither copied nor in their results' place are read until it is done.
+    std::set<uint32_t> results, sources;
     int last = count - 1; // the last instruction beside it
-    for (const plan::Operand &operand : collective.operands())
-      if (operand.write()) {
-        results.insert(operand.buffer());
-        const plan::Buffer &buffer = entry.buffers(int(operand.buffer()));
-        if (buffer.arena() != plan::RESIDENT)
-          last = std::min(last, buffer.last());
-      }
-    for (int other = at + 1; other <= last; ++other)
-      for (const plan::Operand &operand : entry.instructions(other).operands())
-        if (results.count(operand.buffer()))
+    for (const plan::Operand &operand : collective.operands()) {
+      if (!operand.write() && kind != plan::CollectiveCall::REDUCE_SCATTER)
+        continue;
+      (operand.write() ? results : sources).insert(operand.buffer());
+      const plan::Buffer &buffer = entry.buffers(int(operand.buffer()));
+      if (buffer.arena() != plan::RESIDENT)
+        last = std::min(last, buffer.last());
+    }
+    for (int other = at + 1; other <= last; ++other) {
+      const plan::Instruction &instruction = entry.instructions(other);
+      for (const plan::Operand &operand : instruction.operands())
+        if (results.count(operand.buffer()) || (operand.write() && sources.count(operand.buffer())))
           last = other - 1;
+      for (const plan::InPlace &pair : instruction.in_place())
+        if (sources.count(instruction.operands(int(pair.source())).buffer()))
+          last = other - 1;
+    }
     collective.set_beside(std::max(0, last - at));
   }
 }

@@ -436,6 +436,7 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
       parallel.set_virtual_ranks(uint64_t(given.virtualRanks));
       parallel.set_least_ranks(uint64_t(given.leastRanks));
     }
+    parallel.set_ranks(given.sharded() ? uint32_t(given.ranks) : 0);
   }
   plan::Evaluation &evaluation = *training.mutable_evaluation();
   evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());

@@ -5,6 +5,7 @@
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/ExternalPath.h"
 #include "runtime/plan/DType.h"
+#include "passes/Common.h"
 #include "runtime/plan/Roles.h"
 
 #include "mlir/IR/Threading.h"
@@ -56,7 +57,9 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
   bool inside = options.embedWeights || total <= kEmbeddedWeightsBytes;
   for (auto op : module.getOps<train::VariableOp>()) {
     plan::Variable &variable = *plan.add_variables();
-    auto type = cast<RankedTensorType>(op.getType());
+    auto type = cast<RankedTensorType>(op.getType()), stored = type; // of the first value
+    if (auto whole = op->getAttrOfType<TypeAttr>(train::names::kWhole))
+      stored = cast<RankedTensorType>(whole.getValue());
     std::string name = op.getSymName().str();
     indices[name] = plan.variables_size() - 1;
     variable.set_name(name);
@@ -65,6 +68,8 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
       variable.mutable_type()->add_dims(extent);
     variable.set_role(plan::roleFromName(op.getRole()).value_or(plan::FROZEN));
     variable.set_group(op.getGroup());
+    if (op->hasAttr(train::names::kWhole))
+      variable.mutable_shard()->mutable_dims()->Assign(stored.getShape().begin(), stored.getShape().end());
     variable.set_offset(offset);
     uint64_t bytes = train::tensorBytes(type);
     offset += (bytes + plan::kAlignmentBytes - 1) / plan::kAlignmentBytes * plan::kAlignmentBytes;
@@ -95,7 +100,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
         variable.set_model_dtype(initializer.type.dtype());
       if (initializer.data) {
         variable.set_payload(sameType ? writer.addPayloadView(initializer.data, initializer.bytes)
-                                      : writer.addPayload(convert(initializer.data, initializer, type)));
+                                      : writer.addPayload(convert(initializer.data, initializer, stored)));
         continue;
       }
       Expected<std::unique_ptr<llvm::MemoryBuffer>> file = mapWeights(initializer);
@@ -103,7 +108,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
         return file.status();
       const char *data = (*file)->getBufferStart();
       if (!sameType) {
-        variable.set_payload(writer.addPayload(convert(data, initializer, type)));
+        variable.set_payload(writer.addPayload(convert(data, initializer, stored)));
       } else if (inside) {
         variable.set_payload(writer.addPayload(data, initializer.bytes));
       } else {

@@ -164,7 +164,7 @@ struct AdapterSettings {
 
 /// [parallel]: how the ranks of a job share the work.
 struct ParallelSettings {
-  std::string mode = "none";       ///< none, ddp
+  std::string mode = "none";       ///< none, ddp, grad_op, full
   std::string average = "exact";   ///< exact: the global batch's mean; ranks: the mean of the ranks' means
   std::string reduceDtype = "f32"; ///< of gradients on their way between ranks: f32, bf16, f16
   int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
@@ -178,7 +178,10 @@ struct ParallelSettings {
       ++levels;
     return levels;
   }
+  int64_t ranks = 0;               ///< that state is sharded over; 0: it is not, and the plan is for any number
   bool distributed() const { return mode != "none"; }
+  bool sharded() const { return mode == "grad_op" || shardsParameters(); }
+  bool shardsParameters() const { return mode == "full"; }
   bool operator==(const ParallelSettings &) const = default;
 };
 

@@ -220,6 +220,10 @@ static Status finishVirtualRanks(const Recipe &recipe) {
     return error("{}parallel.least_ranks = {}: {} virtual ranks are divided among 1, 2, 4 … {} ranks; use one of these "
                  "numbers",
                  recipe.at("parallel.least_ranks"), parallel.leastRanks, parallel.virtualRanks, parallel.virtualRanks);
+  if (parallel.sharded())
+    return error("{}train.virtual_ranks: parallel.mode \"{}\" is for one number of ranks, and virtual ranks are for any; use "
+                 "mode \"ddp\"",
+                 at, parallel.mode);
   if (parallel.average == "ranks")
     return error(
         "{}train.virtual_ranks: parallel.average = \"ranks\" divides by each rank's own denominator, so it depends "
@@ -240,11 +244,29 @@ static Status finishVirtualRanks(const Recipe &recipe) {
 
 static Status finishParallel(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
+  if (parallel.sharded() && parallel.ranks == 0)
+    return error("{}parallel.mode \"{}\" needs parallel.ranks, the number of ranks that share the state; \"ddp\" runs on "
+                 "any number",
+                 recipe.at("parallel.mode"), parallel.mode);
+  if (parallel.ranks != 0 && !parallel.sharded())
+    return error("{}parallel.ranks needs parallel.mode = \"grad_op\" or \"full\"; {}", recipe.at("parallel.ranks"),
+                 parallel.distributed() ? "a plan with mode \"ddp\" runs on any number of ranks: leave the key out"
+                                               : "without a mode a plan is for one rank");
+  if (parallel.shardsParameters() && recipe.train.ema.decay)
+    return error("{}train.ema.decay: averages of sharded parameters are not there yet; use parallel.mode = \"grad_op\" with "
+                 "train.ema.on = \"host\"",
+                 recipe.at("train.ema.decay"));
+  if (parallel.shardsParameters() && !recipe.phases.empty())
+    return error("{}parallel.mode \"full\" is for one optimizer, the recipe has [[phase]]; use \"grad_op\"",
+                 recipe.at("parallel.mode"));
+  if (parallel.sharded() && recipe.train.ema.decay && recipe.train.ema.on == "device")
+    return error("{}train.ema.on \"device\": averages are not sharded; use \"host\", which keeps them in rank 0's memory",
+                 recipe.at("train.ema.on"));
   for (const char *key : {"parallel.average", "parallel.reduce_dtype", "parallel.bucket_bytes", "parallel.batch_norm",
                           "parallel.least_ranks", "train.virtual_ranks"})
-    if (recipe.where.count(key) && !recipe.parallel.distributed())
-      return error("{}{} needs parallel.mode = \"ddp\"", recipe.at(key), key);
-  if (recipe.parallel.reduceDtype == "f16" && !recipe.train.scalesLoss())
+    if (recipe.where.count(key) && !parallel.distributed())
+      return error("{}{} needs parallel.mode", recipe.at(key), key);
+  if (parallel.reduceDtype == "f16" && !recipe.train.scalesLoss())
     return error("{}parallel.reduce_dtype \"f16\": sums of gradients may leave its range; use \"bf16\", or give "
                  "[train.loss_scale] kind = \"dynamic\"",
                  recipe.at("parallel.reduce_dtype"));

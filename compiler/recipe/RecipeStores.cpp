@@ -307,6 +307,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"adapter.base", to(adapter, &A::base)},
 
       {"parallel.mode", to(parallel, &P::mode)},
+      {"parallel.ranks", to(parallel, &P::ranks)},
       {"parallel.average", to(parallel, &P::average)},
       {"parallel.reduce_dtype", to(parallel, &P::reduceDtype)},
       {"parallel.bucket_bytes", to(parallel, &P::bucketBytes)},

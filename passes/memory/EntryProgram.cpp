@@ -25,8 +25,10 @@ SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
     return fused.getInPlacePairs();
   if (auto rowwise = dyn_cast<RowwiseOp>(op))
     return rowwise.getInPlacePairs();
-  if (isa<Collective>(op)) {
+  if (auto collective = dyn_cast<Collective>(op)) {
     SmallVector<std::pair<unsigned, unsigned>> pairs;
+    if (!collective.isInPlace())
+      return pairs;
     for (unsigned i = 0; i < op->getNumOperands(); ++i)
       pairs.push_back({i, i});
     return pairs;

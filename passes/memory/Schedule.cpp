@@ -20,7 +20,9 @@ namespace {
 
 /// Begins each collective where its last operand is complete, and moves what depends on it behind the beginning of the next
 /// one: the rest of the backward pass, and then the update of one bucket, can run while ranks wait for each other. The
-/// gradients of one bucket more are alive for it. Collectives keep their order.
+/// gradients of one bucket more are alive for it. A gathered parameter takes memory from the beginning on: its gather stays
+/// where the order of least memory has it, and what reads it moves behind the beginning of the next one, so that one
+/// bucket is gathered ahead. Collectives keep their order.
 planning::Sequence beginCollectivesEarly(const EntryProgram &entry, planning::Sequence order) {
   const std::vector<planning::ProgramInstruction> &all = entry.program.instructions;
   auto follows = [&](int id, auto &&precedes) {
@@ -34,6 +36,8 @@ planning::Sequence beginCollectivesEarly(const EntryProgram &entry, planning::Se
     if (isa<Collective>(entry.instructions[size_t(id)]))
       collectives.push_back(id);
   for (size_t i = 0; i < collectives.size(); ++i) {
+    if (isa<AllGatherOp>(entry.instructions[size_t(collectives[i])]))
+      continue;
     auto own = llvm::find(order, collectives[i]), place = own;
     auto mustStay = [&](int before) {
       return (i > 0 && before == collectives[i - 1]) ||

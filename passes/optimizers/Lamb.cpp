@@ -17,11 +17,11 @@ static std::vector<OptimizerState> lambStates(const OptimizerSettings &, const f
 
 /// The norm of each of the parameters that are stored one after another; a scalar where it is one.
 static Expr norms(const UpdateStep &step, const Expr &stored) {
-  Expr squares = stored * stored;
   const int64_t count = step.torch.count;
   if (count == 1)
-    return sumAll(squares).apply<SqrtOp>();
-  squares = squares.reshape({count, tensorTypeOf(stored).getNumElements() / count});
+    return step.total(sumAll(stored * stored)).apply<SqrtOp>();
+  Expr all = step.whole(stored), squares = all * all;
+  squares = squares.reshape({count, tensorTypeOf(all).getNumElements() / count});
   return squares.sum({1}).apply<SqrtOp>();
 }
 
@@ -40,9 +40,9 @@ static Expr updateLamb(UpdateStep &step) {
   Expr ratio = both.compare(CompareKind::gt, 0).select(weightNorm / updateNorm, one);
   if (step.torch.count == 1)
     return step.weight - step.groupScalar("lr") * ratio * update;
-  const int64_t count = step.torch.count, each = tensorTypeOf(update).getNumElements() / count;
-  Expr spread = ratio.broadcast({count, each}).reshape(shapeOf(update));
-  return step.weight - step.groupScalar("lr") * spread * update;
+  const int64_t count = step.torch.count, all = mlir::ShapedType::getNumElements(step.storedShape);
+  Expr spread = ratio.broadcast({count, all / count}).reshape(step.storedShape);
+  return step.weight - step.groupScalar("lr") * step.own(spread) * update;
 }
 
 Optimizer makeLamb() {

@@ -30,11 +30,19 @@ struct UpdateStep {
   Expr weight;
   Expr gradient;                                    ///< averaged and clipped
   std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
+  llvm::ArrayRef<int64_t> storedShape;              ///< of the weight
   const frontend::TorchShape &torch;                ///< the weight's shape in torch; values have the stored shape
   const OptimizerSettings &settings;                ///< with every number of the kind
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
+  /// Where ranks share the update, values are vectors of the own shard. `whole` makes of one a value of the stored shape
+  /// on every rank, `own` the reverse, `total` adds the ranks' numbers. Null: every rank computes all of it.
+  std::function<Expr(const Expr &)> wholeOfShard = nullptr, shardOfWhole = nullptr, sumOfShards = nullptr;
+
+  Expr whole(const Expr &value) const { return wholeOfShard ? wholeOfShard(value) : value; }
+  Expr own(const Expr &value) const { return shardOfWhole ? shardOfWhole(value) : value; }
+  Expr total(const Expr &number) const { return sumOfShards ? sumOfShards(number) : number; }
 
   double number(const char *name) const { return settings.numbers.at(name); }
   bool flag(const char *name) const { return settings.flags.count(name) != 0; }

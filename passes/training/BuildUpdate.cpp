@@ -36,6 +36,7 @@ std::string gradientState(llvm::StringRef parameter) { return (parameter + "/gra
 struct Trained {
   std::string name;
   RankedTensorType type;
+  RankedTensorType held; ///< of the part that a rank updates: `type`, or its shard
   unsigned group;
   std::vector<std::string> states; ///< the optimizer's, by variable name
   std::string average;             ///< its average's variable; empty: none
@@ -126,6 +127,8 @@ private:
         groupOf[name] = unsigned(index);
     recordGroups();
     builder.setInsertionPointToEnd(module.getBody());
+    if (recipe.parallel.sharded())
+      module->setAttr(names::kRanks, builder.getI64IntegerAttr(recipe.parallel.ranks));
     for (VariableOp parameter : parameters)
       declareStates(parameter);
     warnOfAssumedShapes();
@@ -185,18 +188,25 @@ private:
   }
   Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
 
-  void declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
-    VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
+  VariableOp declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
+    return VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
                        builder.getF64FloatAttr(fill), nullptr, group);
   }
 
   void declareStates(VariableOp parameter) {
     std::string name = parameter.getSymName().str();
-    Trained entry{name, cast<RankedTensorType>(parameter.getType()), groupOf.lookup(name), {}, {}, torchShape(parameter)};
+    const auto type = cast<RankedTensorType>(parameter.getType());
+    Trained entry{name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, torchShape(parameter)};
     parameter.setGroup(entry.group);
+    if (recipe.parallel.shardsParameters()) {
+      parameter.setType(entry.held);
+      parameter->setAttr(names::kWhole, TypeAttr::get(type));
+    }
     for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
-      declare(entry.states.back(), momentType(entry.type), roles::kOptimizer, state.fill, entry.group);
+      VariableOp moment = declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
+      if (recipe.parallel.sharded())
+        moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
     }
     // The runtime copies the weights into it when a run starts: --init may have replaced them.
     if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
@@ -309,8 +319,9 @@ private:
   /// statistics have moved with each micro-batch; from here on they are rank 0's.
   void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
     sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
-    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
-      entry.update(gradientState(parameter.name), gradient);
+    if (!recipe.parallel.sharded()) // shards lie elsewhere
+      for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+        entry.update(gradientState(parameter.name), gradient);
     std::vector<std::string> statistics;
     backward.walk([&](WriteOp write) {
       if (!llvm::is_contained(statistics, write.getVariable()))
@@ -328,7 +339,7 @@ private:
     const bool clips = recipe.train.clipNorm.has_value();
     uint64_t bytes = 0;
     for (const Trained &parameter : trained)
-      bytes += uint64_t(parameter.type.getNumElements()) * (parameter.type.getElementType().isF64() ? 8 : 4);
+      bytes += uint64_t(parameter.held.getNumElements()) * (parameter.type.getElementType().isF64() ? 8 : 4);
     llvm::StringRef who = !gradientScale ? "clipping waits" : clips ? "loss scaling and clipping wait" : "loss scaling waits";
     if (clips || gradientScale)
       addNote(module, "gradients", "",
@@ -352,6 +363,8 @@ private:
       squares = squares ? *squares + square : square;
     }
     squares->loc = NameLoc::get(builder.getStringAttr(kGradNorm));
+    if (recipe.parallel.sharded())
+      squares = sumOfRanks(*squares);
     Expr norm = squares->apply<SqrtOp>() / weight;
     Expr scale = norm.like(1) / weight;
     if (gradientScale) {
@@ -413,7 +426,10 @@ private:
   void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale,
                        const Expr &sound) {
     Type element = parameter.type.getElementType(), compute = computeType(element);
+    const bool sharded = recipe.parallel.sharded(), replicated = sharded && !recipe.parallel.shardsParameters();
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
+    if (replicated)
+      stored = ownShard(stored, recipe.parallel);
     auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
     std::string prefix = "g" + std::to_string(parameter.group) + ".";
     Expr gradient = stored.with(gradientSum) * stored.with(scale).cast(compute);
@@ -427,11 +443,17 @@ private:
     UpdateStep step{stored.cast(compute),
                     gradient,
                     {},
+                    parameter.type.getShape(),
                     parameter.torch,
                     settings,
                     groups[parameter.group].weightDecay,
                     scalar,
                     [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
+    if (sharded) {
+      step.wholeOfShard = [&](const Expr &shard) { return gatherShards(shard, parameter.type, recipe.parallel); };
+      step.shardOfWhole = [&](const Expr &value) { return ownShard(value, recipe.parallel); };
+      step.sumOfShards = sumOfRanks;
+    }
     std::vector<Expr> old;
     for (const std::string &state : parameter.states) {
       old.push_back(stored.with(entry.state(state)));
@@ -439,7 +461,8 @@ private:
     }
     Expr next = optimizer->update(step).cast(element);
     Expr keep = stored.with(sound);
-    entry.update(parameter.name, keep.select(next, stored));
+    Expr updated = keep.select(next, stored);
+    entry.update(parameter.name, replicated ? gatherShards(updated, parameter.type, recipe.parallel) : updated);
     if (!parameter.average.empty()) {
       Expr average = stored.with(entry.state(parameter.average));
       Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * next.cast(compute);
@@ -458,7 +481,9 @@ private:
     Type word = builder.getIntegerType(32, /*isSigned=*/false);
     auto type = RankedTensorType::get(shapeOf(like), word);
     auto constant = [&](int64_t value) { return like.with(splatInt(*like.builder, like.loc, type, value)); };
-    Value key = recipe.parallel.distributed() ? sharedRandomKey(entry, like.loc) : entry.randomKey();
+    // Ranks that hold the same state round it alike; a shard is one rank's.
+    const bool alike = recipe.parallel.distributed() && !recipe.parallel.sharded();
+    Value key = alike ? sharedRandomKey(entry, like.loc) : entry.randomKey();
     Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, key,
                                    randomId(parameter + "/moments", index / 2));
     Value bits = index % 2 ? ShiftRightOp::create(entry.builder, like.loc, drawn, constant(16)).getResult()
@@ -577,6 +602,7 @@ private:
     recipe.optimizer.moments = moments;
     recipe.train.accumulate = accumulate;
     recipe.parallel.mode = mode;
+    recipe.parallel.ranks = ranks;
     recipe.parallel.average = average;
     recipe.parallel.reduceDtype = reduceDtype;
     recipe.parallel.virtualRanks = virtualRanks;

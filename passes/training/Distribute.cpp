@@ -5,6 +5,7 @@
 // has it.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/Views.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "support/BytesText.h"
@@ -24,52 +25,171 @@ struct DistributePass : impl::DistributePassBase<DistributePass> {
 
   void runOnOperation() override {
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (function->hasAttr(names::kEntry))
+      if (function->hasAttr(names::kEntry)) {
+        gatherNearUses(function);
         joinSums(function);
+      }
   }
 
 private:
-  using Bucket = llvm::SmallVector<AllReduceOp>;
+  using Bucket = llvm::SmallVector<Operation *>;
+
+  /// Gathers a sharded parameter just before it is read, and again where so much else is gathered between two readers
+  /// that keeping it would cost more than a bucket. The result is the same value: which is alive is the planner's
+  /// matter.
+  void gatherNearUses(func::FuncOp function) {
+    llvm::SmallVector<AllGatherOp> gathers;
+    llvm::DenseMap<Operation *, int64_t> position;
+    for (auto [at, op] : llvm::enumerate(function.getBody().front())) {
+      position[&op] = int64_t(at);
+      if (auto gather = dyn_cast<AllGatherOp>(op); gather && isa<BlockArgument>(gather.getInputs()[0]))
+        gathers.push_back(gather);
+    }
+    llvm::SmallVector<std::pair<int64_t, int64_t>> reads; // by position: bytes of parameters that are read there
+    llvm::DenseMap<Operation *, llvm::SmallVector<Operation *>> readers;
+    for (AllGatherOp gather : gathers) {
+      llvm::SmallVector<Operation *> &list = readers[gather];
+      for (OpOperand *use : usesAcrossViews(gather->getResult(0)))
+        list.push_back(use->getOwner());
+      llvm::sort(list, [&](Operation *a, Operation *b) { return position[a] < position[b]; });
+      list.erase(llvm::unique(list), list.end());
+      for (Operation *reader : list)
+        reads.push_back({position[reader], tensorBytes(gather->getResult(0).getType())});
+    }
+    llvm::sort(reads);
+    for (AllGatherOp gather : gathers) {
+      const int64_t own = tensorBytes(gather->getResult(0).getType());
+      llvm::SmallVector<llvm::SmallVector<Operation *>> groups;
+      for (Operation *reader : readers[gather]) {
+        int64_t between = 0;
+        if (!groups.empty())
+          for (auto [at, bytes] : reads)
+            if (at > position[groups.back().back()] && at < position[reader])
+              between += bytes;
+        if (groups.empty() || between > std::max<int64_t>(bucketBytes, own))
+          groups.emplace_back();
+        groups.back().push_back(reader);
+      }
+      for (auto [number, group] : llvm::enumerate(groups))
+        gatherFor(gather, group, unsigned(number));
+    }
+    if (!gathers.empty())
+      eraseDeadOps(function);
+  }
+
+  /// Gives some readers a gather of their own. Readers that want the parameter in a narrower type gather that.
+  static void gatherFor(AllGatherOp gather, llvm::ArrayRef<Operation *> readers, unsigned number) {
+    OpBuilder builder(readers.front());
+    auto element = [](Operation *reader) { return elementTypeOf(reader->getResult(0)); };
+    const bool narrows = llvm::all_of(readers, [&](Operation *reader) {
+      return isa<CastOp>(reader) && reader->getOperand(0) == gather->getResult(0) &&
+             element(reader) == element(readers[0]) &&
+             elementBytes(element(reader)) < elementBytes(elementTypeOf(gather->getResult(0)));
+    });
+    Value shard = gather.getInputs()[0];
+    Type type = gather->getResult(0).getType();
+    if (narrows) {
+      shard = train::cast(builder, gather.getLoc(), shard, element(readers[0]));
+      type = readers[0]->getResult(0).getType();
+    }
+    auto made =
+        AllGatherOp::create(builder, gather.getLoc(), TypeRange(type), ValueRange(shard), gather.getRanksAttr());
+    // Equal ops would become one again.
+    made->setAttr(names::kGather, builder.getI64IntegerAttr(number));
+    if (narrows) {
+      for (Operation *reader : readers) {
+        reader->getResult(0).replaceAllUsesWith(made->getResult(0));
+        reader->erase();
+      }
+      return;
+    }
+    for (Operation *reader : readers)
+      replaceThroughViews(builder, reader, gather->getResult(0), made->getResult(0));
+  }
+
+  /// Makes a reader read `to` instead of `from`, also where it reads a view of it.
+  static void replaceThroughViews(OpBuilder &builder, Operation *reader, Value from, Value to) {
+    auto moved = [&](auto &&self, Value value) -> Value {
+      if (value == from)
+        return to;
+      Operation *view = value.getDefiningOp();
+      if (!view || !isView(view))
+        return {};
+      Value source = self(self, view->getOperand(0));
+      if (!source)
+        return {};
+      Operation *copy = builder.clone(*view);
+      copy->setOperand(0, source);
+      return copy->getResult(0);
+    };
+    for (OpOperand &operand : reader->getOpOperands())
+      if (Value value = moved(moved, operand.get()))
+        operand.set(value);
+  }
+
+  /// What is joined: collectives that send. An own shard is a copy.
+  static bool isJoined(Operation &op) {
+    return isa<AllReduceOp, ReduceScatterOp, AllGatherOp>(op) && op.getNumOperands() == 1;
+  }
 
   void joinSums(func::FuncOp function) {
     // A sum stands behind its operand, so that the order of the sums is that in which operands are complete.
-    llvm::MapVector<Type, Bucket> byType;
-    for (auto op : function.getBody().front().getOps<AllReduceOp>())
-      if (op.getInputs().size() == 1)
-        byType[elementTypeOf(op.getInputs()[0])].push_back(op);
-    int64_t bytes = 0, sums = 0, buckets = 0;
-    for (auto &[element, all] : byType) {
+    llvm::MapVector<std::pair<OperationName, Type>, Bucket> byKind;
+    for (Operation &op : function.getBody().front())
+      if (isJoined(op))
+        byKind[{op.getName(), elementTypeOf(op.getOperand(0))}].push_back(&op);
+    struct Counts {
+      int64_t tensors = 0, bytes = 0, buckets = 0;
+    };
+    llvm::MapVector<OperationName, Counts> counted;
+    for (auto &[kind, all] : byKind) {
       Bucket bucket;
       int64_t bucketed = 0;
+      Counts &counts = counted[kind.first];
       auto close = [&] {
         join(bucket);
-        buckets += !bucket.empty();
+        counts.buckets += !bucket.empty();
         bucket.clear();
         bucketed = 0;
       };
-      for (AllReduceOp op : all) {
-        const int64_t own = tensorBytes(op.getInputs()[0].getType());
-        if (!bucket.empty() && (bucketed + own > bucketBytes || needsOne(op, bucket)))
+      for (Operation *op : all) {
+        const int64_t own = std::max(tensorBytes(op->getOperand(0).getType()), tensorBytes(op->getResult(0).getType()));
+        if (!bucket.empty() &&
+            (bucketed + own > bucketBytes || waitsForShards(bucket.back(), op) || needsOne(op, bucket)))
           close();
         bucket.push_back(op);
         bucketed += own;
-        bytes += own;
-        ++sums;
+        counts.bytes += own;
       }
+      counts.tensors += int64_t(all.size());
       close();
     }
-    if (sums)
-      addNote(getOperation(), "parallel", function->getAttrOfType<StringAttr>(names::kEntry).getValue(),
-              llvm::Twine("ranks sum " + std::to_string(sums) + " tensors, " + bytesText(uint64_t(bytes)) + ", in " +
-                          std::to_string(buckets) + (buckets == 1 ? " bucket" : " buckets"))
-                  .str());
+    for (auto &[kind, counts] : counted)
+      note(function, kind, counts.tensors, counts.bytes, counts.buckets);
+  }
+
+  void note(func::FuncOp function, OperationName kind, int64_t tensors, int64_t bytes, int64_t buckets) {
+    const char *does = kind.getStringRef() == ReduceScatterOp::getOperationName() ? "ranks sum their shards of "
+                       : kind.getStringRef() == AllGatherOp::getOperationName()   ? "ranks gather "
+                                                                                  : "ranks sum ";
+    addNote(getOperation(), "parallel", function->getAttrOfType<StringAttr>(names::kEntry).getValue(),
+            does + std::to_string(tensors) + (tensors == 1 ? " tensor, " : " tensors, ") + bytesText(uint64_t(bytes)) +
+                ", in " + std::to_string(buckets) + (buckets == 1 ? " bucket" : " buckets"));
+  }
+
+  /// True if gradients are scattered between two sums: the loss's own sums, which every update reads, would wait for
+  /// the norm of all of them.
+  static bool waitsForShards(Operation *first, Operation *second) {
+    if (!isa<AllReduceOp>(second) || !first->isBeforeInBlock(second))
+      return false;
+    return llvm::any_of(llvm::make_range(first->getIterator(), second->getIterator()),
+                        [](Operation &op) { return isa<ReduceScatterOp>(op); });
   }
 
   /// True if what `op` sums is made of a sum of the bucket, or, once other buckets were joined, the other way round.
-  static bool needsOne(AllReduceOp op, const Bucket &bucket) {
+  static bool needsOne(Operation *op, const Bucket &bucket) {
     llvm::SmallPtrSet<Operation *, 16> members;
-    for (AllReduceOp member : bucket)
-      members.insert(member);
+    members.insert_range(bucket);
     auto reaches = [](Operation *from, const llvm::SmallPtrSetImpl<Operation *> &wanted) {
       llvm::SmallPtrSet<Operation *, 32> seen{from};
       llvm::SmallVector<Operation *> work{from};
@@ -84,23 +204,29 @@ private:
     };
     if (reaches(op, members))
       return true;
-    llvm::SmallPtrSet<Operation *, 16> own{op.getOperation()};
-    return llvm::any_of(bucket, [&](AllReduceOp member) { return reaches(member, own); });
+    llvm::SmallPtrSet<Operation *, 16> own{op};
+    return llvm::any_of(bucket, [&](Operation *member) { return reaches(member, own); });
   }
 
   static void join(const Bucket &bucket) {
     if (bucket.size() < 2)
       return;
     llvm::SmallVector<Value> inputs;
+    llvm::SmallVector<Type> types;
     llvm::SmallVector<Location> locations;
-    for (AllReduceOp op : bucket) {
-      inputs.push_back(op.getInputs()[0]);
-      locations.push_back(op.getLoc());
+    for (Operation *op : bucket) {
+      inputs.push_back(op->getOperand(0));
+      types.push_back(op->getResult(0).getType());
+      locations.push_back(op->getLoc());
     }
     // Behind the last one as they stand now: joining other buckets may have moved them.
     OpBuilder builder(*std::max_element(bucket.begin(), bucket.end(),
-                                        [](AllReduceOp a, AllReduceOp b) { return a->isBeforeInBlock(b); }));
-    auto joined = AllReduceOp::create(builder, builder.getFusedLoc(locations), TypeRange(ValueRange(inputs)), inputs);
+                                        [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); }));
+    OperationState state(builder.getFusedLoc(locations), bucket[0]->getName());
+    state.addOperands(inputs);
+    state.addTypes(types);
+    state.addAttributes(bucket[0]->getAttrs());
+    Operation *joined = builder.create(state);
     for (auto [op, result] : llvm::zip_equal(bucket, joined->getResults())) {
       // Readers of an earlier sum that stand before the bucket move behind it.
       op->getResult(0).replaceAllUsesWith(result);
@@ -110,13 +236,13 @@ private:
   }
 
   /// Moves ops that read the bucket's results, and stand before it, behind it, in their order.
-  static void moveReadersBehind(AllReduceOp bucket) {
+  static void moveReadersBehind(Operation *bucket) {
     llvm::SmallPtrSet<Operation *, 16> late;
     llvm::SmallVector<Operation *> early;
     for (Operation &op : llvm::make_range(bucket->getBlock()->begin(), bucket->getIterator())) {
       bool reads = llvm::any_of(op.getOperands(), [&](Value operand) {
         Operation *producer = operand.getDefiningOp();
-        return producer && (producer == bucket.getOperation() || late.contains(producer));
+        return producer && (producer == bucket || late.contains(producer));
       });
       if (reads) {
         late.insert(&op);

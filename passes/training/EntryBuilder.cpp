@@ -33,7 +33,7 @@ llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keep
     if (auto read = dyn_cast<ReadOp>(op)) {
       // A module called twice reads what its first call wrote.
       auto found = llvm::find_if(writes, [&](auto &write) { return write.first == read.getVariable(); });
-      mapping.map(read.getResult(), found == writes.end() ? state(read.getVariable()) : found->second);
+      mapping.map(read.getResult(), found == writes.end() ? wholeState(read.getVariable()) : found->second);
     } else if (auto write = dyn_cast<WriteOp>(op)) {
       if (mode == Mode::Inference)
         continue;
@@ -71,6 +71,15 @@ Value EntryBuilder::state(llvm::StringRef variable) {
   assert(symbol && "the variable is declared");
   stateOrder.push_back(variable.str());
   return body->insertArgument(position, symbol.getType(), NameLoc::get(builder.getStringAttr(variable)));
+}
+
+Value EntryBuilder::wholeState(llvm::StringRef variable) {
+  Value value = state(variable);
+  auto whole = symbols.lookup<VariableOp>(variable)->getAttrOfType<TypeAttr>(names::kWhole);
+  if (!whole)
+    return value;
+  auto ranks = module->getAttrOfType<IntegerAttr>(names::kRanks);
+  return AllGatherOp::create(builder, value.getLoc(), TypeRange(whole.getValue()), ValueRange(value), ranks)->getResult(0);
 }
 
 Value EntryBuilder::randomKey() {

@@ -36,8 +36,10 @@ public:
   /// updates only if the entry asks for that.
   llvm::ArrayRef<std::pair<std::string, mlir::Value>> written() const { return writes; }
 
-  /// The value of a variable at entry.
+  /// The value of a variable at entry; of a shard, this rank's.
   mlir::Value state(llvm::StringRef variable);
+  /// The same of all ranks' shards together, gathered where the builder stands.
+  mlir::Value wholeState(llvm::StringRef variable);
   /// A run-time scalar (f32, rank 0).
   mlir::Value scalar(llvm::StringRef name);
   /// The key of this call's random numbers (ui32[4]).

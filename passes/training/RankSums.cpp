@@ -23,9 +23,31 @@ static bool isBefore(Value first, Value second) {
   return b && (!a || a->isBeforeInBlock(b));
 }
 
-static Value sum(const Expr &value) {
-  return AllReduceOp::create(*value.builder, value.loc, TypeRange(ValueRange(value.value)), ValueRange(value.value))
-      ->getResult(0);
+Expr sumOfRanks(const Expr &number) {
+  auto sum =
+      AllReduceOp::create(*number.builder, number.loc, TypeRange(ValueRange(number.value)), ValueRange(number.value));
+  return number.with(sum->getResult(0));
+}
+
+RankedTensorType heldType(const ParallelSettings &parallel, RankedTensorType whole) {
+  if (!parallel.sharded())
+    return whole;
+  const int64_t shard = (whole.getNumElements() + parallel.ranks - 1) / parallel.ranks;
+  return RankedTensorType::get({shard}, whole.getElementType());
+}
+
+template <typename Op> static Expr shardOp(const Expr &value, Type result, const ParallelSettings &parallel) {
+  auto op = Op::create(*value.builder, value.loc, TypeRange(result), ValueRange(value.value),
+                       value.builder->getI64IntegerAttr(parallel.ranks));
+  return value.with(op->getResult(0));
+}
+
+Expr ownShard(const Expr &value, const ParallelSettings &parallel) {
+  return shardOp<OwnShardOp>(value, heldType(parallel, tensorTypeOf(value)), parallel);
+}
+
+Expr gatherShards(const Expr &shard, RankedTensorType whole, const ParallelSettings &parallel) {
+  return shardOp<AllGatherOp>(shard, RankedTensorType::get(whole.getShape(), elementTypeOf(shard)), parallel);
 }
 
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &lossSum, Value &lossWeight,
@@ -43,8 +65,8 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
     lossSum = weight.with(lossSum) * weight.with(scale);
     lossWeight = weight.like(1);
   }
-  lossSum = sum(at(lossSum));
-  lossWeight = sum(at(lossWeight));
+  lossSum = sumOfRanks(at(lossSum));
+  lossWeight = sumOfRanks(at(lossWeight));
   for (Value &gradient : gradients) {
     Location loc = gradient.getLoc();
     Expr value = at(scale && isBefore(gradient, scale) ? scale : gradient).with(gradient);
@@ -57,7 +79,9 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
                                                   : element;
     if (element.isF32())
       value = value.cast(narrow);
-    gradient = value.with(sum(value)).cast(element);
+    value = parallel.sharded() ? shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel)
+                               : sumOfRanks(value);
+    gradient = value.cast(element);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/Launches.h"
 #include "runtime/parallel/Background.h"
+#include "runtime/parallel/CollectiveStep.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
@@ -44,7 +45,7 @@ struct Step {
   double value = 0;                     // of a fill
   plan::DType dtype = plan::DTYPE_NONE; // of a fill
   const plan::Instruction *source = nullptr;
-  std::vector<Piece> pieces;            // of a collective: its destinations
+  std::optional<CollectiveStep> collective;
 
   int stages() const { return library ? library->stages() : 1; }
 
@@ -123,7 +124,7 @@ public:
     abilities.threads = pool.size();
   }
 
-  Status load(const plan::PlanReader &reader, bool withValues) {
+  Status load(const plan::PlanReader &reader, bool withValues, uint32_t rank) {
     auto residentArena = Arena::allocate(plan::spaceBytes(plan(), plan::RESIDENT), "resident");
     if (!residentArena)
       return residentArena.status();
@@ -149,7 +150,7 @@ public:
               fmt::format("entry '{}', instruction {} (node '{}')", entry.name(), i, entry.instructions(i).node()));
       makeLaunches(program);
     }
-    Status status = withValues ? loadInitialValues(reader, resident.data(), pool) : Status::success();
+    Status status = withValues ? loadInitialValues(reader, resident.data(), pool, rank) : Status::success();
     // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
     reader.releasePages();
     return status;
@@ -209,8 +210,8 @@ protected:
       return runWithRanks(programs[entry]);
     for (const Launch &launch : program.launches) {
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
-      if (!first.pieces.empty())
-        copySources(first);
+      if (first.collective)
+        first.collective->begin(0);
       else if (int failed = runLaunch(program, launch); failed >= 0)
         return failure(program, failed);
     }
@@ -222,10 +223,10 @@ protected:
     WorkerScope scope;
     for (int i = 0; i < program.entry->instructions_size(); ++i) {
       const Step &step = program.steps[static_cast<size_t>(i)];
-      if (!step.pieces.empty())
+      if (step.collective)
         if (Status status = runCollective(program, step); !status.ok())
           return status;
-      for (int stage = 0; stage < step.stages() && step.pieces.empty(); ++stage)
+      for (int stage = 0; stage < step.stages() && !step.collective; ++stage)
         if (runLaunch(program, {{{i, stage, 0, step.tiles(stage)}}}) >= 0)
           return failure(program, i);
       if (after)
@@ -244,7 +245,7 @@ protected:
     for (const Launch &launch : program.launches) {
       seconds.assign(launch.shares.size(), 0);
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
-      if (!first.pieces.empty()) {
+      if (first.collective) {
         if (Status status = runCollective(program, first); !status.ok())
           return status;
         seconds[0] = 1;
@@ -320,10 +321,7 @@ private:
       step.bytes = plan::movedBytes(entry, instruction);
       break;
     case plan::Instruction::kCollective:
-      for (int i = instruction.operands_size() / 2; i < instruction.operands_size(); ++i)
-        step.pieces.push_back(
-            {static_cast<std::byte *>(step.pointers[static_cast<size_t>(i)]),
-             plan::tensorBytes(entry.buffers(static_cast<int>(instruction.operands(i).buffer())).type()).value_or(0)});
+      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel().ranks());
       break;
     case plan::Instruction::CALL_NOT_SET:
       return error("it calls nothing");
@@ -385,9 +383,11 @@ private:
           count = i + 1;
       const plan::Instruction &first = program.entry->instructions(launch.shares.front().instruction);
       if (first.has_collective()) {
-        until.push_back(launch.shares.front().instruction + first.beside());
-        program.begun.reserve(until.size());
         program.collectives = true;
+        if (first.collective().kind() != plan::CollectiveCall::OWN_SHARD) {
+          until.push_back(launch.shares.front().instruction + first.beside());
+          program.begun.reserve(until.size());
+        }
       }
     }
     if (program.collectives)
@@ -433,10 +433,12 @@ private:
       }
       if (!status.ok())
         break;
-      if (!first.pieces.empty()) {
-        copySources(first);
-        program.begun.push_back(instruction);
-        background->submit(instruction);
+      if (first.collective) {
+        first.collective->begin(ranks()->rank());
+        if (!first.collective->isLocal()) {
+          program.begun.push_back(instruction);
+          background->submit(instruction);
+        }
       } else {
         if (after)
           seconds.assign(launch.shares.size(), 0);
@@ -460,22 +462,14 @@ private:
     return status;
   }
 
-  static void copySources(const Step &step) {
-    for (size_t i = 0; i < step.pieces.size(); ++i)
-      if (step.pointers[i] != step.pieces[i].data)
-        std::memmove(step.pieces[i].data, step.pointers[i], step.pieces[i].bytes);
-  }
-
   /// At once, on this thread.
   Status runCollective(const Program &program, const Step &step) {
-    copySources(step);
+    step.collective->begin(ranks() ? ranks()->rank() : 0);
     return ranks() && ranks()->size() > 1 ? carryOut(program, step) : Status();
   }
 
   Status carryOut(const Program &program, const Step &step) {
-    const plan::CollectiveCall &call = step.source->collective();
-    Status status = call.kind() == plan::CollectiveCall::ALL_REDUCE ? ranks()->allReduce(step.pieces, call.dtype())
-                                                                    : ranks()->broadcast(step.pieces, call.root());
+    Status status = step.collective->finish(*ranks());
     return status.ok() ? status
                        : status.withContext(fmt::format(
                              "entry '{}', instruction {} (node '{}')", program.entry->name(),
@@ -570,7 +564,7 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
         "(ulimit -u, -v)",
         reader.path(), threads, problem.code().message());
   }
-  if (Status status = device->load(reader, options.initialValues); !status.ok())
+  if (Status status = device->load(reader, options.initialValues, options.rank); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));
 }

@@ -7,9 +7,9 @@
 
 namespace tcc::runtime {
 
-Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool) {
+Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool, uint32_t rank) {
   constexpr uint64_t kPieceBytes = uint64_t(1) << 20;
-  Expected<InitialValues> values = InitialValues::open(reader);
+  Expected<InitialValues> values = InitialValues::open(reader, rank);
   if (!values)
     return values.status();
   const plan::Plan &plan = reader.plan();

@@ -9,7 +9,7 @@ namespace tcc::runtime {
 
 /// Writes every variable of a verified plan into the resident arena, which holds zeros. Variables are independent, so
 /// the pool's workers share them. Errors: those of runtime/InitialValues.h.
-Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool);
+Status loadInitialValues(const plan::PlanReader &reader, char *resident, ThreadPool &pool, uint32_t rank = 0);
 
 } // namespace tcc::runtime
 

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/null/NullDevice.h"
+#include "runtime/parallel/CollectiveStep.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
@@ -97,12 +98,8 @@ protected:
 private:
   /// With a group of ranks that move nothing: it counts and compares.
   Status callRanks(const plan::Entry &entry, const plan::Instruction &instruction) {
-    const plan::CollectiveCall &call = instruction.collective();
-    std::vector<Piece> pieces;
-    for (int i = instruction.operands_size() / 2; i < instruction.operands_size(); ++i)
-      pieces.push_back({nullptr, entry.buffers(static_cast<int>(instruction.operands(i).buffer())).bytes()});
-    return call.kind() == plan::CollectiveCall::ALL_REDUCE ? ranks()->allReduce(pieces, call.dtype())
-                                                           : ranks()->broadcast(pieces, call.root());
+    const std::vector<void *> nowhere(static_cast<size_t>(instruction.operands_size()), nullptr);
+    return CollectiveStep(entry, instruction, nowhere, plan().training().parallel().ranks()).finish(*ranks());
   }
 
   Status walk(const plan::Entry &entry, const InstructionObserver &after) {

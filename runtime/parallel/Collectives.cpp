@@ -97,40 +97,47 @@ public:
     return exchange([&](uint32_t) { return own; }, [&](uint32_t peer) { return partOf(*before, peer); });
   }
 
-  Status reduceScatter(Piece whole, plan::DType dtype) override {
+  Status reduceScatter(std::span<const ShardedPiece> wholes, std::span<const Piece> own, plan::DType dtype) override {
     Scope scope(*this);
     const uint64_t width = plan::dtypeBytes(dtype);
-    if (!canSum(dtype) || whole.bytes % (width * size()) != 0)
-      return error("internal error: a reduce-scatter of {} bytes of {}", whole.bytes, plan::dtypeName(dtype));
-    begin(Kind::ReduceScatter, dtype, whole.bytes);
-    const uint64_t part = whole.bytes / size();
+    uint64_t bytes = 0, most = 0;
+    std::vector<std::vector<Piece>> parts; // by rank
+    for (uint32_t r = 0; r < size(); ++r) {
+      parts.push_back(partsOf(wholes, r));
+      bytes += bytesOf(parts[r]);
+      most = std::max(most, bytesOf(parts[r]));
+    }
+    if (!canSum(dtype) || bytes % width != 0 || own.size() != wholes.size())
+      return error("internal error: a reduce-scatter of {} bytes of {}", bytes, plan::dtypeName(dtype));
+    begin(Kind::ReduceScatter, dtype, bytes);
+    std::vector<Piece> results;
+    for (size_t i = 0; i < own.size(); ++i)
+      results.push_back({own[i].data, wholes[i].part(rank()).bytes});
+    // A slice of every rank's parts at a time; there is one at least, so that ranks meet.
     uint64_t at = 0;
     do {
-      // A slice of every rank's part, side by side.
-      const uint64_t slice = std::min(partBytes, part - at);
-      std::vector<Piece> slices;
-      for (uint32_t r = 0; r < size(); ++r)
-        slices.push_back({whole.data + r * part + at, slice});
-      if (Status status = reduceBlock({slices, 0, slice * size(), width}, dtype, nullptr); !status.ok())
+      auto slice = [&](std::span<const Piece> pieces) {
+        return cut(pieces, std::min(at, bytesOf(pieces)), std::min(at + partBytes, bytesOf(pieces)));
+      };
+      const std::vector<Piece> mine = slice(parts[rank()]);
+      Status status = addParts(
+          mine, slice(results), dtype, [&](uint32_t peer) { return slice(parts[peer]); },
+          [](uint32_t) { return std::vector<Piece>(); });
+      if (!status.ok())
         return status;
-      at += slice;
-    } while (at < part);
+      at += partBytes;
+    } while (at < most);
     return Status();
   }
 
-  Status allGather(Piece whole) override {
+  Status allGather(std::span<const ShardedPiece> wholes) override {
     Scope scope(*this);
-    if (whole.bytes % size() != 0)
-      return error("internal error: an all-gather of {} bytes over {} ranks", whole.bytes, size());
-    begin(Kind::AllGather, plan::DTYPE_NONE, whole.bytes);
-    const uint64_t part = whole.bytes / size();
-    return exchange(
-        [&](uint32_t) {
-          return std::vector<Piece>{{whole.data + rank() * part, part}};
-        },
-        [&](uint32_t peer) {
-          return std::vector<Piece>{{whole.data + peer * part, part}};
-        });
+    uint64_t bytes = 0;
+    for (const ShardedPiece &one : wholes)
+      bytes += one.whole.bytes;
+    begin(Kind::AllGather, plan::DTYPE_NONE, bytes);
+    return exchange([&](uint32_t) { return partsOf(wholes, rank()); },
+                    [&](uint32_t peer) { return partsOf(wholes, peer); });
   }
 
   Status broadcast(std::span<const Piece> pieces, uint32_t root) override {
@@ -254,19 +261,35 @@ private:
                block.at + elements * (r + 1) / ranks * block.width);
   }
 
+  static std::vector<Piece> partsOf(std::span<const ShardedPiece> wholes, uint32_t r) {
+    std::vector<Piece> parts;
+    for (const ShardedPiece &one : wholes)
+      if (Piece part = one.part(r); part.bytes)
+        parts.push_back(part);
+    return parts;
+  }
+
   /// Every rank adds its part of the block, in place. The sums of the block `before`, if there is one, come to all
   /// ranks.
   Status reduceBlock(const Block &block, plan::DType dtype, const Block *before) {
-    const std::vector<Piece> own = partOf(block, rank());
-    const uint64_t ranks = size(), bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
+    const std::vector<Piece> own = partOf(block, rank()), none;
     auto sent = [&](uint32_t peer) {
-      std::vector<Piece> list = before ? partOf(*before, rank()) : std::vector<Piece>();
+      std::vector<Piece> list = before ? partOf(*before, rank()) : none;
       for (const Piece &piece : partOf(block, peer))
         list.push_back(piece);
       return list;
     };
+    return addParts(own, own, dtype, sent, [&](uint32_t peer) { return before ? partOf(*before, peer) : none; });
+  }
+
+  /// Sends `sent(peer)` and receives `first(peer)`, then each peer's term of the sum whose own term is `own`; the sum
+  /// goes to `sums`, whose pieces are as large as those of `own`.
+  template <typename Sent, typename First>
+  Status addParts(const std::vector<Piece> &own, const std::vector<Piece> &sums, plan::DType dtype, Sent &&sent,
+                  First &&first) {
+    const uint64_t ranks = size(), bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
     auto received = [&](uint32_t peer) {
-      std::vector<Piece> list = before ? partOf(*before, peer) : std::vector<Piece>();
+      std::vector<Piece> list = first(peer);
       if (bytes > 0)
         list.push_back({placeFor(peer, stride, bytes), bytes});
       return list;
@@ -278,11 +301,11 @@ private:
       if (!transfer.send)
         parts[transfer.peer] = transfer.parts.back().data;
     uint64_t at = 0;
-    for (const Piece &piece : own) {
+    for (size_t i = 0; i < own.size(); ++i) {
       for (uint64_t r = 0; r < ranks; ++r)
-        sources[r] = r == rank() ? piece.data : parts[r] + at;
-      sumParts(piece.data, sources, dtype, piece.bytes / block.width);
-      at += piece.bytes;
+        sources[r] = r == rank() ? own[i].data : parts[r] + at;
+      sumParts(sums[i].data, sources, dtype, own[i].bytes / plan::dtypeBytes(dtype));
+      at += own[i].bytes;
     }
     links->release();
     return Status();

@@ -13,6 +13,7 @@
 #include "runtime/plan/DType.h"
 #include "support/Status.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,6 +28,17 @@ namespace tcc::runtime {
 struct Piece {
   std::byte *data = nullptr;
   uint64_t bytes = 0;
+};
+
+/// A tensor of which rank r owns bytes [r·shardBytes, min((r + 1)·shardBytes, all)).
+struct ShardedPiece {
+  Piece whole;
+  uint64_t shardBytes = 0;
+
+  Piece part(uint64_t rank) const {
+    const uint64_t begin = std::min(rank * shardBytes, whole.bytes);
+    return {whole.data ? whole.data + begin : nullptr, std::min(shardBytes, whole.bytes - begin)};
+  }
 };
 
 /// Bytes that a rank has sent and received for collectives, and the time that it spent in them.
@@ -53,12 +65,12 @@ public:
   /// names it.
   virtual Status allReduce(std::span<const Piece> pieces, plan::DType dtype) = 0;
 
-  /// Of `whole`, which has size() equal parts, this rank's part becomes the sum over ranks; the other parts are
-  /// undefined afterwards. The sum is that of allReduce.
-  virtual Status reduceScatter(Piece whole, plan::DType dtype) = 0;
+  /// Each of `own` begins with the sum over ranks of this rank's part of the tensor of the same number, the sum of
+  /// allReduce; its bytes behind that, and the tensors, stay as they are.
+  virtual Status reduceScatter(std::span<const ShardedPiece> wholes, std::span<const Piece> own, plan::DType dtype) = 0;
 
-  /// Each rank's part of `whole`, which has size() equal parts, comes to every rank.
-  virtual Status allGather(Piece whole) = 0;
+  /// Each rank's parts of the tensors come to every rank.
+  virtual Status allGather(std::span<const ShardedPiece> wholes) = 0;
 
   /// The pieces of rank `root` come to every rank.
   virtual Status broadcast(std::span<const Piece> pieces, uint32_t root) = 0;

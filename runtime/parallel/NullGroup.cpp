@@ -31,12 +31,18 @@ public:
     return call(fmt::format("an all-reduce of {} bytes of {}", bytes, plan::dtypeName(dtype)),
                 2 * bytes * (ranks - 1) / ranks);
   }
-  Status reduceScatter(Piece whole, plan::DType dtype) override {
-    return call(fmt::format("a reduce-scatter of {} bytes of {}", whole.bytes, plan::dtypeName(dtype)),
-                whole.bytes * (ranks - 1) / ranks);
+  Status reduceScatter(std::span<const ShardedPiece> wholes, std::span<const Piece>, plan::DType dtype) override {
+    const uint64_t bytes = bytesOf(wholes);
+    uint64_t own = 0;
+    for (const ShardedPiece &one : wholes)
+      own += one.part(rank()).bytes;
+    return call(fmt::format("a reduce-scatter of {} bytes of {}", bytes, plan::dtypeName(dtype)), bytes - own);
   }
-  Status allGather(Piece whole) override {
-    return call(fmt::format("an all-gather of {} bytes", whole.bytes), whole.bytes * (ranks - 1) / ranks);
+  Status allGather(std::span<const ShardedPiece> wholes) override {
+    uint64_t own = 0;
+    for (const ShardedPiece &one : wholes)
+      own += one.part(rank()).bytes;
+    return call(fmt::format("an all-gather of {} bytes", bytesOf(wholes)), own * (ranks - 1));
   }
   Status broadcast(std::span<const Piece> pieces, uint32_t root) override {
     const uint64_t bytes = bytesOf(pieces);
@@ -70,6 +76,13 @@ private:
     uint64_t bytes = 0;
     for (const Piece &piece : pieces)
       bytes += piece.bytes;
+    return bytes;
+  }
+
+  static uint64_t bytesOf(std::span<const ShardedPiece> wholes) {
+    uint64_t bytes = 0;
+    for (const ShardedPiece &one : wholes)
+      bytes += one.whole.bytes;
     return bytes;
   }
 

@@ -1,6 +1,7 @@
 //===- PlanReader.cpp - mapping and checking a plan file -----------------===//
 #include "runtime/plan/PlanFile.h"
 
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
 #include "support/RegularFile.h"
@@ -153,6 +154,20 @@ void PlanReader::selectTarget(uint32_t target) {
 }
 
 void PlanReader::selectVariant(uint32_t variant) { message = std::make_shared<Plan>(variantOf(*message, variant)); }
+
+Plan withoutShards(const Plan &plan) {
+  Plan joined = plan;
+  for (Variable &variable : *joined.mutable_variables()) {
+    *variable.mutable_type() = wholeType(variable);
+    variable.clear_shard();
+  }
+  return joined;
+}
+
+void PlanReader::joinShards() {
+  if (hasShards(*message))
+    message = std::make_shared<Plan>(withoutShards(*message));
+}
 
 void PlanReader::releasePages() const {
   if (storage->mapped)

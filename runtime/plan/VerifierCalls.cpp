@@ -1,4 +1,5 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/VerifierImpl.h"
 #include "support/PlanNames.h"
 
@@ -368,8 +369,11 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
 void verifyCollective(const Context &context, const Call &call, const CollectiveCall &collective) {
   const std::string_view name = entries::baseOf(call.entry.name());
   const bool window = name == entries::kAccumulateFirst || name == entries::kAccumulateNext;
-  if (name != entries::kStep && name != entries::kUpdate &&
-      !(window && context.plan.training().parallel().batch_norm() == "sync"))
+  // Ranks run as many micro-batches each, too, but communicate there only for parameters that none of them has, and for
+  // statistics over the batches of all.
+  const bool together =
+      window && (collective.kind() == CollectiveCall::ALL_GATHER || context.plan.training().parallel().batch_norm() == "sync");
+  if (name != entries::kStep && name != entries::kUpdate && !together)
     call.report("{}: a collective in an entry that ranks do not run together; only '{}' and '{}' may have some",
                 call.where(), entries::kStep, entries::kUpdate);
   if (!context.plan.training().has_parallel())
@@ -384,29 +388,41 @@ void verifyCollective(const Context &context, const Call &call, const Collective
     call.report("{}: a collective takes pairs of source and destination, it has {} operands", call.where(), operands);
     return;
   }
-  const bool sums = collective.kind() == CollectiveCall::ALL_REDUCE;
+  const auto kind = collective.kind();
+  const bool sums = kind == CollectiveCall::ALL_REDUCE || kind == CollectiveCall::REDUCE_SCATTER;
+  const char *sumName = kind == CollectiveCall::ALL_REDUCE ? "an all-reduce" : "a reduce-scatter";
+  const bool cuts = kind == CollectiveCall::REDUCE_SCATTER || kind == CollectiveCall::OWN_SHARD;
+  const bool gathers = kind == CollectiveCall::ALL_GATHER;
+  const uint64_t ranks = context.plan.training().parallel().ranks();
   if (sums && !isFloatingPoint(collective.dtype()))
-    call.report("{}: an all-reduce of {}", call.where(), dtypeName(collective.dtype()));
+    call.report("{}: {} of {}", call.where(), sumName, dtypeName(collective.dtype()));
+  if ((cuts || gathers) && ranks == 0) {
+    call.report("{}: shards in a plan that is for any number of ranks", call.where());
+    return;
+  }
   auto bufferOf = [&](int position) -> const Buffer & {
     return call.entry.buffers(static_cast<int>(call.instruction.operands(position).buffer()));
   };
   for (int i = 0; i < half; ++i) {
     const uint64_t bytes = tensorBytes(bufferOf(half + i).type()).value_or(0);
     if (sums && bufferOf(half + i).type().dtype() != collective.dtype())
-      call.report("{}: an all-reduce of {} writes {}, which holds {}", call.where(), dtypeName(collective.dtype()),
+      call.report("{}: {} of {} writes {}, which holds {}", call.where(), sumName, dtypeName(collective.dtype()),
                   describe(call.entry, call.instruction.operands(half + i).buffer()),
                   typeName(bufferOf(half + i).type()));
     // Whole buffers: what is summed is what the next instruction reads.
-    call.operand(i, "a source", bytes, dtypeBytes(bufferOf(half + i).type().dtype()), false);
+    call.operand(i, "a source", tensorBytes(bufferOf(i).type()).value_or(0), dtypeBytes(bufferOf(i).type().dtype()),
+                 false);
     call.operand(half + i, "a destination", bytes, dtypeBytes(bufferOf(half + i).type().dtype()), true);
-    if (bufferOf(i).type().dtype() != bufferOf(half + i).type().dtype() ||
-        tensorBytes(bufferOf(i).type()) != tensorBytes(bufferOf(half + i).type()))
+    const Buffer &whole = bufferOf(gathers ? half + i : i), &part = bufferOf(gathers ? i : half + i);
+    const uint64_t elements = elementCount(whole.type()).value_or(0);
+    if (whole.type().dtype() != part.type().dtype() ||
+        elementCount(part.type()).value_or(0) != (cuts || gathers ? shardElements(elements, ranks) : elements))
       call.report("{}: {} becomes {} {}", call.where(), typeName(bufferOf(i).type()),
                   describe(call.entry, call.instruction.operands(half + i).buffer()),
                   typeName(bufferOf(half + i).type()));
   }
   for (const InPlace &pair : call.instruction.in_place())
-    if (pair.destination() != pair.source() + static_cast<uint32_t>(half))
+    if (cuts || gathers || pair.destination() != pair.source() + static_cast<uint32_t>(half))
       call.report("{}: a collective cannot write its operand {} in place of {}", call.where(), pair.destination(),
                   pair.source());
 }

@@ -1,5 +1,6 @@
 //===- VerifierVariables.cpp - state and its copies -----------------------===//
 #include "runtime/plan/VerifierImpl.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
 
 #include <algorithm>
@@ -41,6 +42,18 @@ void verifyVariableSource(const Plan &plan, const Variable &variable, uint64_t b
   }
 }
 
+/// A rank's part has the size that follows from all of it.
+void verifyShard(const Plan &plan, const Variable &variable, Reporter &report) {
+  const uint64_t ranks = plan.training().parallel().ranks();
+  const std::optional<uint64_t> elements = elementCount(wholeType(variable));
+  if (ranks == 0)
+    report("variable '{}': a shard in a plan that is for any number of ranks", variable.name());
+  else if (!elements || variable.type().dims_size() != 1 ||
+           uint64_t(variable.type().dims(0)) != shardElements(*elements, ranks))
+    report("variable '{}': {} is no shard of {} over {} ranks", variable.name(), typeName(variable.type()),
+           typeName(wholeType(variable)), ranks);
+}
+
 void verifyArena(const Plan &plan, Reporter &report) {
   struct Range {
     uint64_t offset, bytes;
@@ -58,7 +71,9 @@ void verifyArena(const Plan &plan, Reporter &report) {
       report("variable '{}': {} is no valid type", variable.name(), typeName(variable.type()));
       continue;
     }
-    verifyVariableSource(plan, variable, *bytes, report);
+    verifyVariableSource(plan, variable, tensorBytes(wholeType(variable)).value_or(0), report);
+    if (variable.has_shard())
+      verifyShard(plan, variable, report);
     if (const uint64_t alignment = plan.spaces(RESIDENT).alignment(); !alignment || variable.offset() % alignment != 0)
       report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), alignment);
     if (Wide(variable.offset()) + *bytes > spaceBytes(plan, RESIDENT))
@@ -218,10 +233,13 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
 
 void verifyVariables(const Context &context) {
   verifyArena(context.plan, context.report);
-  verifyTies(context.plan, context.report);
-  verifyExports(context.plan, context.report);
-  verifyAdapters(context.plan, context.report);
-  verifyQuantized(context.plan, context.report);
+  // What exports write is all ranks' values.
+  const std::optional<Plan> joined = hasShards(context.plan) ? std::optional(withoutShards(context.plan)) : std::nullopt;
+  const Plan &whole = joined ? *joined : context.plan;
+  verifyTies(whole, context.report);
+  verifyExports(whole, context.report);
+  verifyAdapters(whole, context.report);
+  verifyQuantized(whole, context.report);
 }
 
 } // namespace tcc::plan::verifier

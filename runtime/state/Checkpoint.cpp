@@ -3,6 +3,7 @@
 #include "support/BytesText.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
@@ -196,6 +197,41 @@ void tcc::runtime::Checkpoint::copyTo(const ManifestTensor &tensor, std::byte *d
               destination);
 }
 
+/// Ranges of elements in row-major order, be it along the only axis.
+static bool areRanges(const ManifestTensor &tensor) {
+  return std::all_of(tensor.slices.begin(), tensor.slices.end(),
+                     [](const TensorSlice &slice) { return slice.start.size() == 1; });
+}
+
+void tcc::runtime::Checkpoint::copyTo(const ManifestTensor &tensor, uint64_t begin, uint64_t count,
+                                      std::byte *destination) {
+  const uint64_t width = plan::dtypeBytes(tensor.type.dtype());
+  if (!areRanges(tensor)) {
+    std::memcpy(destination, bytes(tensor).data() + begin * width, count * width);
+    return;
+  }
+  for (const TensorSlice &slice : tensor.slices) {
+    const uint64_t from = std::max(begin, slice.start[0]), to = std::min(begin + count, slice.start[0] + slice.shape[0]);
+    if (from < to)
+      std::memcpy(destination + (from - begin) * width,
+                  shards[slice.shard].find(slice.key)->bytes.data() + (from - slice.start[0]) * width,
+                  (to - from) * width);
+  }
+}
+
+Status tcc::runtime::Checkpoint::stream(const ManifestTensor &tensor, const ByteSink &sink) {
+  if (tensor.slices.size() < 2 || !areRanges(tensor))
+    return sink(bytes(tensor));
+  std::vector<const TensorSlice *> slices;
+  for (const TensorSlice &slice : tensor.slices)
+    slices.push_back(&slice);
+  std::sort(slices.begin(), slices.end(), [](auto *a, auto *b) { return a->start[0] < b->start[0]; });
+  for (const TensorSlice *slice : slices)
+    if (Status status = sink(shards[slice->shard].find(slice->key)->bytes); !status.ok())
+      return status;
+  return Status();
+}
+
 std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan::Plan &plan) {
   std::vector<bool> written = writtenVariables(plan);
   std::vector<CheckpointedVariable> result;
@@ -213,72 +249,148 @@ std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan
   return result;
 }
 
-/// A tensor that is one slice of the first shard.
-static ManifestTensor wholeTensor(const std::string &name, const plan::TensorType &type, TensorRole role) {
-  std::vector<uint64_t> shape(type.dims().begin(), type.dims().end());
-  return {name, type, role, {{0, name, std::vector<uint64_t>(shape.size(), 0), shape}}};
+/// A tensor that is one slice of the first shard, or one that `ranks` ranks hold in shards of their own.
+static ManifestTensor manifestTensor(const CheckpointTensor &tensor, uint64_t ranks) {
+  const plan::TensorType &type = tensor.whole ? *tensor.whole : tensor.type;
+  ManifestTensor result{tensor.name, type, tensor.role, {}};
+  if (!tensor.whole) {
+    std::vector<uint64_t> shape(type.dims().begin(), type.dims().end());
+    result.slices.push_back({0, tensor.name, std::vector<uint64_t>(shape.size(), 0), shape});
+    return result;
+  }
+  for (uint64_t rank = 0; rank < ranks; ++rank)
+    if (auto [begin, count] = plan::shardOf(plan::elementCount(type).value_or(0), ranks, rank); count != 0)
+      result.slices.push_back({rank, tensor.name, {begin}, {count}});
+  return result;
+}
+
+/// Hands on the first `bytes` of a stream.
+static std::function<Status(const ByteSink &)> clipped(std::function<Status(const ByteSink &)> stream, uint64_t bytes) {
+  return [stream = std::move(stream), bytes](const ByteSink &sink) {
+    uint64_t left = bytes;
+    return stream([&](std::span<const std::byte> piece) {
+      piece = piece.first(std::min<uint64_t>(piece.size(), left));
+      left -= piece.size();
+      return piece.empty() ? Status() : sink(piece);
+    });
+  };
 }
 
 std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &plan, Device &device,
                                                               std::span<const HostState> hostState,
-                                                              std::span<const int> replaced) {
+                                                              std::span<const int> replaced, uint32_t rank) {
   std::vector<CheckpointTensor> tensors;
   std::vector<CheckpointedVariable> variables = checkpointedVariables(plan);
   for (int index : replaced)
     variables.push_back({index, TensorRole::Buffer});
   for (auto [index, role] : variables) {
+    const plan::Variable &variable = plan.variables(index);
     Place place = Place::variable(static_cast<uint32_t>(index));
-    tensors.push_back({{plan.variables(index).name(), plan.variables(index).type(),
-                        [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
-                       role});
+    CheckpointTensor tensor{{variable.name(), variable.type(),
+                             [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
+                            role};
+    if (!variable.has_shard() && rank != 0)
+      continue;
+    if (variable.has_shard()) {
+      tensor.whole = plan::wholeType(variable);
+      const uint64_t count =
+          plan::shardOf(plan::elementCount(*tensor.whole).value_or(0), plan.training().parallel().ranks(), rank).count;
+      if (count == 0)
+        continue;
+      tensor.type.set_dims(0, static_cast<int64_t>(count));
+      tensor.stream = clipped(std::move(tensor.stream), plan::tensorBytes(tensor.type).value_or(0));
+    }
+    tensors.push_back(std::move(tensor));
   }
-  for (const HostState &one : hostState)
-    tensors.push_back({{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
+  if (rank == 0)
+    for (const HostState &one : hostState)
+      tensors.push_back({{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
   std::sort(tensors.begin(), tensors.end(), comesBefore);
   return tensors;
 }
 
+/// Makes a folder of a checkpoint what readers find.
+static Status putInPlace(const std::string &run, uint64_t step, const std::string &temporary) {
+  std::string place = placeOf(run, step);
+  std::error_code code;
+  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step.
+  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(temporary, code);
+  } else {
+    if (Status status = removeCheckpoint(run, step); !status.ok())
+      return status;
+    if (std::rename(temporary.c_str(), place.c_str()) != 0)
+      return error("{}: cannot write: {}", place, std::strerror(errno));
+  }
+  syncFolder(folderOf(run));
+  return Status();
+}
+
+/// Tells all ranks the result of each, as a text; the first error among them is everyone's.
+static Expected<std::vector<std::string>> tellRanks(Communicator *ranks, const Status &own, const std::string &text) {
+  if (!ranks)
+    return own.ok() ? Expected(std::vector<std::string>{text}) : own;
+  auto texts = ranks->gatherTexts(own.ok() ? "=" + text : fmt::format("{}!{}", own.exitCode(), own.message()));
+  if (!texts)
+    return texts.status();
+  for (uint32_t rank = 0; rank < texts->size(); ++rank) {
+    std::string &one = (*texts)[rank];
+    if (size_t at = one.find('!'); !one.starts_with("=") && at != std::string::npos)
+      return Status(rank == ranks->rank() ? own.message() : fmt::format("rank {}: {}", rank, one.substr(at + 1)),
+                    std::atoi(one.c_str()));
+    one.erase(0, 1);
+  }
+  return texts;
+}
+
 Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const RunRecord &record,
-                                                 const TrainingPosition &position,
-                                                 std::vector<CheckpointTensor> given) {
+                                                 const TrainingPosition &position, std::vector<CheckpointTensor> given,
+                                                 Communicator *ranks) {
+  const uint32_t rank = ranks ? ranks->rank() : 0, size = ranks ? ranks->size() : 1;
   Manifest manifest;
   manifest.run = record;
   manifest.position = position;
   std::vector<StreamedValue> tensors;
   for (CheckpointTensor &tensor : given) {
-    manifest.tensors.push_back(wholeTensor(tensor.name, tensor.type, tensor.role));
+    manifest.tensors.push_back(manifestTensor(tensor, size));
     tensors.push_back(std::move(tensor));
   }
   uint64_t bytes = 0;
-  std::string place = placeOf(run, position.step), temporary = hiddenPlaceOf(run, position.step, "tmp");
   std::error_code code;
-  fs::remove_all(temporary, code);
+  std::string temporary = hiddenPlaceOf(run, position.step, "tmp");
   auto finish = [&]() -> Status {
-    if (Status status = makeFolders(temporary); !status.ok())
-      return status;
-    std::string state = temporary + "/" + kState;
-    auto hash = writeSafetensors(state, tensors);
-    if (!hash)
-      return hash.status();
-    manifest.shards.push_back({kState, fs::file_size(state, code), *hash});
-    std::string text = manifestText(manifest);
-    bytes = manifest.shards.front().bytes + text.size();
-    if (Status status = writeFileAtomically(temporary + "/" + kManifest, text); !status.ok())
-      return status;
-    // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step.
-    if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
+    Status made;
+    if (rank == 0) {
       fs::remove_all(temporary, code);
-    } else {
-      if (Status status = removeCheckpoint(run, position.step); !status.ok())
-        return status;
-      if (std::rename(temporary.c_str(), place.c_str()) != 0)
-        return error("{}: cannot write: {}", place, std::strerror(errno));
+      made = makeFolders(temporary);
     }
-    syncFolder(folderOf(run));
-    return Status();
+    auto folder = tellRanks(ranks, made, temporary);
+    if (!folder)
+      return folder.status();
+    const std::string file = rank == 0 ? kState : fmt::format("state.rank-{}.safetensors", rank);
+    auto hash = writeSafetensors(folder->front() + "/" + file, tensors);
+    // Every file is durable before the manifest that names it.
+    const json own = {file, hash ? fs::file_size(folder->front() + "/" + file, code) : 0, hash ? *hash : 0};
+    auto files = tellRanks(ranks, hash.status(), own.dump());
+    if (!files)
+      return files.status();
+    for (const std::string &one : *files) {
+      const json shard = json::parse(one);
+      manifest.shards.push_back({shard[0], shard[1], shard[2]});
+      bytes += manifest.shards.back().bytes;
+    }
+    Status written;
+    if (rank == 0) {
+      std::string text = manifestText(manifest);
+      bytes += text.size();
+      written = writeFileAtomically(temporary + "/" + kManifest, text);
+      if (written.ok())
+        written = putInPlace(run, position.step, temporary);
+    }
+    return tellRanks(ranks, written, "").status();
   };
   Status status = finish();
-  if (!status.ok())
+  if (!status.ok() && rank == 0)
     fs::remove_all(temporary, code);
   if (!status.ok())
     return status.exitCode() == kExitFault ? status.withContext(fmt::format("checkpoint of step {}", position.step))
@@ -364,8 +476,9 @@ std::vector<std::byte> tcc::runtime::roundedBytes(const Checkpoint &checkpoint, 
 }
 
 /// Copies the checkpoint's tensors into variables, by index.
-static Status copyToDevice(const Checkpoint &checkpoint, const plan::Plan &plan,
-                           const std::vector<std::pair<int, const ManifestTensor *>> &tensors, Device &device) {
+static Status copyToDevice(Checkpoint &checkpoint, const plan::Plan &plan,
+                           const std::vector<std::pair<int, const ManifestTensor *>> &tensors, Device &device,
+                           uint32_t rank = 0) {
   for (const auto &[variable, tensor] : tensors) {
     if (plan::DType dtype = plan.variables(variable).type().dtype(); dtype != tensor->type.dtype()) {
       Status status = device.write(Place::variable(static_cast<uint32_t>(variable)), 0,
@@ -379,7 +492,14 @@ static Status copyToDevice(const Checkpoint &checkpoint, const plan::Plan &plan,
       return staging.status();
     if (staging->bytes.empty())
       continue;
-    checkpoint.copyTo(*tensor, staging->bytes.data());
+    if (plan.variables(variable).has_shard()) {
+      auto [begin, count] = plan::shardOf(plan::elementCount(tensor->type).value_or(0),
+                                          plan.training().parallel().ranks(), rank);
+      std::memset(staging->bytes.data(), 0, staging->bytes.size());
+      checkpoint.copyTo(*tensor, begin, count, staging->bytes.data());
+    } else {
+      checkpoint.copyTo(*tensor, staging->bytes.data());
+    }
     if (Status status = device.commit(*staging); !status.ok())
       return status;
   }
@@ -400,7 +520,7 @@ static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &che
 }
 
 Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
-                               std::vector<int> *replaced) {
+                               std::vector<int> *replaced, uint32_t rank) {
   NameList missing, unexpected, different;
   std::vector<std::pair<int, const ManifestTensor *>> found;
   std::map<std::string, TensorRole> wanted;
@@ -416,7 +536,7 @@ Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, D
     const plan::Variable &variable = plan.variables(index);
     wanted[variable.name()] = role;
     const ManifestTensor *tensor = checkpoint.find(variable.name());
-    std::string type = plan::typeName(variable.type());
+    std::string type = plan::typeName(plan::wholeType(variable));
     if (!tensor)
       missing.add(variable.name());
     else if (plan::typeName(tensor->type) != type)
@@ -439,7 +559,7 @@ Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, D
         "{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
         "new run from its weights with --init",
         checkpoint.folder(), problems);
-  return copyToDevice(checkpoint, plan, found, device);
+  return copyToDevice(checkpoint, plan, found, device, rank);
 }
 
 Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,

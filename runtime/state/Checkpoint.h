@@ -48,6 +48,10 @@ public:
   std::span<const std::byte> bytes(const ManifestTensor &tensor);
   /// The same, copied to `destination`, which holds the tensor.
   void copyTo(const ManifestTensor &tensor, std::byte *destination) const;
+  /// Hands them to `sink` in order. Of shards of ranks no copy is made.
+  Status stream(const ManifestTensor &tensor, const ByteSink &sink);
+  /// Copies `count` elements from number `begin` on, in row-major order.
+  void copyTo(const ManifestTensor &tensor, uint64_t begin, uint64_t count, std::byte *destination);
 
 private:
   Status openShards();
@@ -75,16 +79,19 @@ struct HostState {
 /// A tensor of a checkpoint that is to be written.
 struct CheckpointTensor : StreamedValue {
   TensorRole role;
+  std::optional<plan::TensorType> whole = {}; ///< of a rank's shard (Shards.h): the type of all shards together
 };
-/// All state, in the order of the file. `replaced`: frozen variables whose values are not the plan's (WeightsFit).
+/// All state that `rank` writes, in the order of the file: rank 0 all but the other ranks' shards, which these write.
+/// `replaced`: frozen variables whose values are not the plan's (WeightsFit).
 std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &device,
                                                 std::span<const HostState> hostState = {},
-                                                std::span<const int> replaced = {});
+                                                std::span<const int> replaced = {}, uint32_t rank = 0);
 
 /// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step. Returns the
-/// bytes of its files. Error: with the exit status of the tensor whose stream failed.
+/// bytes of its files. Error: with the exit status of the tensor whose stream failed. With `ranks`, all of these call it
+/// and write a file each; rank 0's manifest names them once all are durable, and every rank has the same result.
 Expected<uint64_t> writeCheckpoint(const std::string &run, const RunRecord &record, const TrainingPosition &position,
-                                   std::vector<CheckpointTensor> tensors);
+                                   std::vector<CheckpointTensor> tensors, Communicator *ranks = nullptr);
 
 /// RUN@best, which markBest sets and readBest reads back. Error: missing or damaged.
 struct BestCheckpoint {
@@ -111,8 +118,10 @@ std::vector<CheckpointedVariable> checkpointedVariables(const plan::Plan &plan);
 
 /// Copies all state but averages (WeightAverages.h) into the device's variables. Error: the checkpoint lacks a tensor
 /// of the plan, has one that the plan lacks, or one has another type or role; all of them are listed, and nothing is
-/// copied. `replaced` gets the frozen variables that the checkpoint has values for.
-Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, std::vector<int> *replaced = nullptr);
+/// copied. `replaced` gets the frozen variables that the checkpoint has values for. `rank` takes its shards, however many
+/// ranks wrote the checkpoint.
+Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, std::vector<int> *replaced = nullptr,
+                 uint32_t rank = 0);
 
 /// The values of trained parameters: as the last update left them, or their averages.
 enum class WeightSet { Last, Averages };

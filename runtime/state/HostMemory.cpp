@@ -74,7 +74,9 @@ HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Traini
   uint64_t state = memory.averages;
   for (auto [variable, role] : checkpointedVariables(plan))
     state += plan::tensorBytes(plan.variables(variable).type()).value_or(0);
-  memory.staging = std::min(training.checkpoints().staging_bytes(), state);
+  // Ranks that write a checkpoint together wait for each other.
+  if (plan.training().parallel().ranks() == 0)
+    memory.staging = std::min(training.checkpoints().staging_bytes(), state);
   if (hasLoader(data))
     memory.loader = kLoaderBatches * batchBytes(plan);
   if (!training.phases().empty()) // phases take the window in turn

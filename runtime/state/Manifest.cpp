@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Manifest.h"
 #include "runtime/state/SealedJson.h"
+#include "runtime/state/Slices.h"
 
 #include <algorithm>
 #include <array>
@@ -20,6 +21,7 @@ namespace {
 constexpr uint64_t kMostCount = 1ull << 53; ///< integers that every JSON reader holds exactly
 constexpr std::string_view kFormat = "tcc checkpoint";
 constexpr std::string_view kLossScale = "loss_scale"; ///< in "requires": without it updates would be counted wrongly
+constexpr std::string_view kFlatSlices = "flat_slices"; ///< in "requires": shards of ranks are no boxes
 constexpr std::array<std::pair<TensorRole, std::string_view>, 6> kRoles = {{{TensorRole::Parameter, "parameter"},
                                                                             {TensorRole::Buffer, "buffer"},
                                                                             {TensorRole::Optimizer, "optimizer"},
@@ -346,7 +348,7 @@ Expected<Manifest> parseRoot(const json &root, const std::string &name) {
   for (size_t i = 0; i < required.size(); ++i)
     if (std::string feature = reader.text(required[i], fmt::format("requires[{}]", i)); feature == kLossScale)
       scales = true;
-    else if (reader.status.ok())
+    else if (reader.status.ok() && feature != kFlatSlices)
       return error("{}: the checkpoint requires '{}', which this program does not know; update it", name,
                          feature);
   Manifest manifest;
@@ -454,6 +456,12 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                                       {"skipped_updates", state->skipped},
                                       {"hopeless_updates", state->hopeless}};
   }
+  const bool flat = std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor &tensor) {
+    return !tensor.slices.empty() &&
+           isFlat(tensor.slices[0], std::vector<uint64_t>(tensor.type.dims().begin(), tensor.type.dims().end()));
+  });
+  if (flat)
+    root["requires"].push_back(kFlatSlices);
   if (!position.damagedSamples.empty())
     root["position"]["damaged_samples"] = position.damagedSamples;
   return sealObject(root, {"shards", "tensors"});

@@ -15,7 +15,20 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
+bool tcc::runtime::isFlat(const TensorSlice &slice, const std::vector<uint64_t> &shape) {
+  return slice.start.size() == 1 && slice.shape.size() == 1 && shape.size() != 1;
+}
+
+static uint64_t elementsOf(const std::vector<uint64_t> &shape) {
+  uint64_t elements = 1;
+  for (uint64_t extent : shape)
+    elements *= extent;
+  return elements;
+}
+
 Status tcc::runtime::checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices) {
+  if (!slices.empty() && isFlat(slices[0], shape))
+    return checkCoverage(std::vector<uint64_t>{elementsOf(shape)}, slices);
   constexpr size_t kMostSplitAxes = 4;
   std::vector<size_t> split; // axes along which some slice is not whole
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -80,6 +93,10 @@ void tcc::runtime::copySlice(const TensorSlice &slice, std::span<const std::byte
                              const std::vector<uint64_t> &shape, uint64_t elementBytes, std::byte *to) {
   if (from.empty())
     return;
+  if (isFlat(slice, shape)) {
+    std::memcpy(to + slice.start[0] * elementBytes, from.data(), from.size());
+    return;
+  }
   // Axes behind the last one that is cut are contiguous in both places.
   size_t rank = shape.size(), outer = rank;
   uint64_t run = elementBytes;

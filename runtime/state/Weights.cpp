@@ -1,5 +1,6 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
+#include "runtime/plan/Shards.h"
 #include "support/NearestName.h"
 #include "runtime/state/Checkpoint.h"
 
@@ -245,8 +246,10 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
   return torch;
 }
 
-Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &device, const std::string &from,
-                                                     WeightsRule rule) {
+Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &device, const std::string &from,
+                                               WeightsRule rule, uint32_t rank) {
+  const std::optional<plan::Plan> joined = plan::hasShards(held) ? std::optional(plan::withoutShards(held)) : std::nullopt;
+  const plan::Plan &plan = joined ? *joined : held;
   auto given = openWeights(from);
   if (!given)
     return given.status();
@@ -321,6 +324,11 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &plan, Device &d
     if (variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
         plan::hashBytes(bytes.data(), bytes.size()) != initialIdentity(plan, variable))
       fit.replaced.push_back(index);
+    if (held.variables(index).has_shard()) {
+      const uint64_t width = plan::dtypeBytes(variable.type().dtype());
+      auto [begin, count] = plan::shardOf(bytes.size() / width, held.training().parallel().ranks(), rank);
+      bytes = bytes.subspan(begin * width, count * width);
+    }
     if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
       return status;
   }

@@ -8,9 +8,9 @@ using namespace tcc::runtime;
 
 Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
                            const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
-                           const CheckpointRules &rules, double now, CheckpointHearers hearers)
+                           Communicator *ranks, const CheckpointRules &rules, double now, CheckpointHearers hearers)
     : run(std::move(run)), record(record), plan(plan), device(device), averages(averages),
-      replaced(std::move(replaced)), signals(signals), policy(rules, now), finite(plan, device),
+      replaced(std::move(replaced)), signals(signals), ranks(ranks), policy(rules, now), finite(plan, device),
       hearers(std::move(hearers)), writer(rules.stagingBytes) {}
 
 std::string Checkpointer::pathOf(uint64_t step) const { return fmt::format("{}/checkpoints/step-{}", run, step); }
@@ -32,22 +32,26 @@ Status Checkpointer::begin(const TrainingPosition &position) {
   }
   if (newest == position.step)
     return Status();
+  if (ranks && attempted == position.step)
+    return attempt;
   if (position.bestStep != 0)
     best = position.bestStep;
   auto write = [this, position, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
     SignalWatch::Uninterrupted writing;
     finite.guard(tensors, position.step);
-    auto bytes = writeCheckpoint(run, record, position, std::move(tensors));
-    if (bytes)
+    auto bytes = writeCheckpoint(run, record, position, std::move(tensors), ranks);
+    if (bytes && rank() == 0)
       signals.setLastWords(words);
     return bytes;
   };
   policy.begun(monotonicSeconds());
   writer.start(position.step,
                checkpointTensors(plan, device,
-                                 averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced),
+                                 averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced,
+                                 rank()),
                std::move(write));
-  return poll();
+  attempted = position.step;
+  return attempt = poll();
 }
 
 Status Checkpointer::collect(const std::optional<CheckpointWriter::Result> &result) {
@@ -59,6 +63,8 @@ Status Checkpointer::collect(const std::optional<CheckpointWriter::Result> &resu
   }
   newest = result->step;
   policy.written();
+  if (rank() != 0)
+    return Status();
   hearers.written(*result);
   prune(result->step);
   return Status();

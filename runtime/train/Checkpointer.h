@@ -27,10 +27,11 @@ struct CheckpointHearers {
 
 class Checkpointer {
 public:
-  /// `averages`: of train.ema, or null. `replaced`: Session::replaced.
+  /// `averages`: of train.ema, or null. `replaced`: Session::replaced. `ranks`: of a job whose ranks each write a part of
+  /// every checkpoint, or null; these then call the same functions after the same updates.
   Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
                const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
-               const CheckpointRules &rules, double now, CheckpointHearers hearers);
+               Communicator *ranks, const CheckpointRules &rules, double now, CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
 
@@ -59,6 +60,7 @@ public:
   std::string pathOf(uint64_t step) const;
 
 private:
+  uint32_t rank() const { return ranks ? ranks->rank() : 0; }
   Status collect(const std::optional<CheckpointWriter::Result> &result);
   void prune(uint64_t step);
   std::string wordsOf(uint64_t step) const;
@@ -70,6 +72,9 @@ private:
   const WeightAverages *averages;
   std::vector<int> replaced;
   SignalWatch &signals;
+  Communicator *ranks;
+  std::optional<uint64_t> attempted; ///< with ranks: the last step that one was begun of; none is tried again alone
+  Status attempt;                    ///< and what became of it
   CheckpointPolicy policy;
   FiniteState finite;
   CheckpointHearers hearers;

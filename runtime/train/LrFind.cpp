@@ -44,6 +44,8 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
         "{}: the plan has several optimizers ([[phase]]), whose rates cannot be told apart by one loss; try rates with "
         "`tcc` and recipes of their own",
         session.reader.path());
+  if (Status status = requireRanks(session); !status.ok())
+    return status;
   auto updates = UpdateRunner::create(session);
   if (!updates)
     return updates.status();

@@ -84,7 +84,7 @@ Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session
   };
   for (int i = 0; i < session.plan().variables_size(); ++i) {
     const plan::Variable &variable = session.plan().variables(i);
-    if (variable.role() == plan::ACCUMULATOR) // a rank's own, until it is summed
+    if (variable.role() == plan::ACCUMULATOR || variable.has_shard()) // a rank's own
       continue;
     uint64_t hash = 0;
     Status read =

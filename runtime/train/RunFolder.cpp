@@ -251,6 +251,7 @@ Status tcc::runtime::exportRun(const std::string &text, const std::string &path,
     return reader.status();
   if (auto problems = plan::verifyPlan(reader->plan(), 1); !problems.empty())
     return error("{}: the plan is not sound: {}", reader->path(), problems.front());
+  reader->joinShards();
   auto planFolder = planFolderOf(reference.run, reader->path());
   if (!planFolder)
     return planFolder.status();
@@ -272,7 +273,7 @@ Status tcc::runtime::exportRun(const std::string &text, const std::string &path,
     const ManifestTensor &tensor = *findValue(*checkpoint, variable.name(), set);
     if (tensor.type.dtype() != variable.type().dtype())
       return sink(roundedBytes(*checkpoint, tensor, variable.type().dtype()));
-    return sink(checkpoint->bytes(tensor));
+    return checkpoint->stream(tensor, sink);
   };
   return exportWeights(*reader, trained, path, options);
 }

@@ -126,6 +126,16 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
                                         before.machine, now.machine, kBits));
 }
 
+Status tcc::runtime::requireRanks(const Session &session) {
+  const plan::Parallel &parallel = session.plan().training().parallel();
+  if (parallel.ranks() == 0 || parallel.ranks() == session.worldSize())
+    return Status();
+  return error("{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with --nproc "
+               "{}, or compile with tcc --set parallel.ranks={}",
+               session.reader.path(), parallel.ranks(), parallel.mode(), session.worldSize(), parallel.ranks(),
+               session.worldSize());
+}
+
 Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   auto reader = plan::PlanReader::open(options.planPath);
   if (!reader)
@@ -152,6 +162,7 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   deviceOptions.threads = *workers;
   deviceOptions.recorded = options.recorded;
   deviceOptions.tune = options.tune;
+  deviceOptions.rank = session.rank();
   auto device = createDevice(session.reader, deviceOptions);
   if (!device)
     return device.status();

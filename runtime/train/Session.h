@@ -45,9 +45,14 @@ struct Session {
   plan::VirtualRanks virtualRanks() const { return plan::virtualRanksOf(training, rank(), worldSize()); }
   /// This rank writes the run's folder, evaluates and speaks to people.
   bool leads() const { return rank() == 0; }
+  /// Each rank has a part of the state that no other has.
+  bool isSharded() const { return worldSize() > 1 && plan().training().parallel().ranks() != 0; }
   /// False: the device checks entries without running them, so that no number means anything.
   bool computes() const { return device->capabilities().executes; }
 };
+
+/// Error: the plan's shards are for another number of ranks than the job has.
+Status requireRanks(const Session &session);
 
 /// Opens and checks the plan, applies settings, makes the device with the initial weights.
 Expected<Session> openSession(const SessionOptions &options);

@@ -38,6 +38,7 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
     : session(session), options(options), run(std::move(prepared)), signals(signals), recorder(std::move(opened)),
       checkpoints(
           run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced, signals,
+          session.isSharded() ? session.ranks : nullptr,
           rulesOf(session.training.checkpoints(), options.checkpointEvery,
                   session.computes() ? hostMemoryOf(session.plan(), session.training, session.data).staging : 0),
           monotonicSeconds(),
@@ -169,6 +170,18 @@ Expected<bool> Trainer::goesOn() {
   return ending == 0 && run.position.step < run.totalSteps;
 }
 
+Expected<bool> Trainer::checkpointIsDue(bool evaluating, bool &asked) {
+  bool due = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
+  if (!session.isSharded())
+    return due;
+  constexpr uint64_t kDue = 1, kAsked = 2;
+  auto agreed = session.ranks->anyOf((due && session.leads() ? kDue : 0) | (asked ? kDue | kAsked : 0));
+  if (!agreed)
+    return agreed.status();
+  asked = (*agreed & kAsked) != 0;
+  return (*agreed & kDue) != 0;
+}
+
 Status Trainer::checkReplicas() {
   if (session.worldSize() == 1 || !session.computes())
     return Status();
@@ -246,7 +259,10 @@ Status Trainer::steps() {
     if (Status status = warnOf(checkpoints.poll()); !status.ok())
       return status;
     bool evaluating = run.evaluation && isEvaluated(), asked = signals.takeRequest();
-    if (!evaluating && !asked && !checkpoints.isDue(run.position.step, now))
+    Expected<bool> due = checkpointIsDue(evaluating, asked);
+    if (!due)
+      return due.status().withContext(fmt::format("step {}", run.position.step));
+    if (!*due)
       continue;
     if (Status status = checkpointOrWarn(/*wait=*/asked); !status.ok())
       return status;

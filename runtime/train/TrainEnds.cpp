@@ -13,7 +13,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 Status Trainer::checkpointAtEnd() {
-  if (!session.computes() || !session.leads())
+  if (!writesCheckpoints())
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
@@ -22,7 +22,7 @@ Status Trainer::checkpointAtEnd() {
 }
 
 Status Trainer::checkpointOrWarn(bool wait) {
-  if (!session.computes() || !session.leads())
+  if (!writesCheckpoints())
     return Status();
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
@@ -113,6 +113,7 @@ Status Trainer::stopOnError(const Status &problem) {
   if (!session.leads())
     return problem;
   Status written = diverged                 ? error("the ranks do not agree on the state")
+                   : session.isSharded()    ? error("other ranks hold parts of the state")
                    : run.updates->settle() ? checkpointAtEnd()
                                            : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());
@@ -131,6 +132,14 @@ Status Trainer::writeTrace() {
 }
 
 Status Trainer::release() {
+  // No rank has all parameters; the checkpoint does.
+  if (session.isSharded() && session.plan().training().parallel().mode() == "full") {
+    if (checkpoints.last() != run.position.step)
+      return error("{}/model.onnx: not written, since the last checkpoint could not be", run.folder);
+    ExportOptions fromRun;
+    fromRun.planFolder = session.reader.folder();
+    return exportRun(fmt::format("{}@{}", run.folder, run.position.step), run.folder + "/model.onnx", fromRun);
+  }
   std::map<std::string, int> byName;
   for (int i = 0; i < session.plan().variables_size(); ++i)
     byName[session.plan().variables(i).name()] = i;
@@ -152,6 +161,7 @@ Status Trainer::release() {
   auto reader = openPlanOf(run.folder, stored);
   if (!reader)
     return reader.status();
+  reader->joinShards();
   ExportOptions exportOptions;
   exportOptions.planFolder = session.reader.folder();
   return exportWeights(*reader, trained, run.folder + "/model.onnx", exportOptions);
@@ -161,12 +171,12 @@ Status Trainer::stopOnRequest() {
   std::string by = signals.received() != 0 ? signalName(signals.received())
                    : endRequested()        ? "--max-time"
                                            : "a signal to another rank";
+  if (Status status = checkpointAtEnd(); !status.ok())
+    return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
   if (!session.leads()) {
     progress().note(fmt::format("stopped by {} after update {}", by, run.position.step));
     return Status();
   }
-  if (Status status = checkpointAtEnd(); !status.ok())
-    return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
   progress().note(fmt::format("stopped by {} after update {}{}", by, run.position.step,
                               session.computes() ? "; " + kept() : ""));
   recorder.end(run.position.step, by);
@@ -182,7 +192,7 @@ Status Trainer::finish() {
       return status;
   if (!session.leads()) { // rank 0 does the rest
     complete = true;
-    return Status();
+    return written;
   }
   if (endRequested())
     return stopOnRequest();

@@ -21,6 +21,8 @@ public:
   Setup(Session &session, const TrainOptions &options) : session(session), options(options) {}
 
   Expected<PreparedRun> run() {
+    if (Status status = requireRanks(session); !status.ok())
+      return status;
     auto updates = UpdateRunner::create(session);
     if (!updates)
       return updates.status();
@@ -135,7 +137,7 @@ private:
     if (options.init.empty())
       return Status();
     auto fit = loadWeights(session.plan(), *session.device, options.init,
-                           options.initPartial ? WeightsRule::WhatFits : WeightsRule::Strict);
+                           options.initPartial ? WeightsRule::WhatFits : WeightsRule::Strict, session.rank());
     if (!fit)
       return fit.status();
     session.replaced = fit->replaced;
@@ -158,7 +160,8 @@ private:
         return Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
                                   position.shuffle ? "" : "not "),
                       kExitUsage);
-      if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced);
+      if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced,
+                                    session.rank());
           !status.ok())
         return status;
     } else {

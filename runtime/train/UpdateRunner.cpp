@@ -240,7 +240,8 @@ UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, Trai
     cause.nanInput = batches.describeNonFinite(/*infinities=*/false);
     if (cause.nanInput.empty() && cause.infiniteInput.empty())
       cause.infiniteInput = batches.describeNonFinite(/*infinities=*/true);
-    if (cause.nanInput.empty())
+    // No rank can run alone what gathers parameters.
+    if (cause.nanInput.empty() && session.plan().training().parallel().mode() != "full")
       cause.node = runner.findNonFinite();
   }
   return cause;

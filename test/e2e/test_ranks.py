@@ -533,7 +533,7 @@ class Refusals(Jobs):
                     env={"RANK": "2", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"})
         model = ZOO / "mlp" / "model.onnx"
         recipe = ZOO / "mlp" / "recipe.toml"
-        self.refuse(1, ["parallel.mode", "full"], "tcc", model, "--recipe", recipe, "--set", "parallel.mode=full")
+        self.refuse(1, ["parallel.mode", "hybrid"], "tcc", model, "--recipe", recipe, "--set", "parallel.mode=hybrid")
         self.refuse(1, ["parallel.average needs parallel.mode"], "tcc", model, "--recipe", recipe, "--set",
                     "parallel.average=ranks")
         self.refuse(1, ["reduce_dtype", "bf16"], "tcc", model, "--recipe", recipe, "--set", "parallel.mode=ddp", "--set",

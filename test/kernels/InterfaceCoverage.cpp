@@ -154,6 +154,61 @@ TEST(Collectives, TheGradientOfASumIsTheSumOfGradients) {
   EXPECT_TRUE(succeeded(verify(*module)));
 }
 
+TEST(Collectives, AShardIsARangeOfElementsAndZeros) {
+  auto module = parseSourceString<ModuleOp>(
+      "func.func @f(%a: tensor<5x1xf32>, %g: tensor<2xf32>) -> tensor<5x1xf32> {\n"
+      "  %s = train.reduce_scatter(%a) ranks = 3 : (tensor<5x1xf32>) -> tensor<2xf32>\n"
+      "  %o = train.own_shard(%a) ranks = 3 : (tensor<5x1xf32>) -> tensor<2xf32>\n"
+      "  %w = train.all_gather(%s) ranks = 3 : (tensor<2xf32>) -> tensor<5x1xf32>\n"
+      "  return %w : tensor<5x1xf32>\n}",
+      ParserConfig(&test::testContext()));
+  ASSERT_TRUE(module);
+  using Ranks = std::vector<std::vector<train::HostTensor>>;
+  auto evaluate = [](train::Collective op, const Ranks &operands) {
+    Ranks results(operands.size());
+    for (auto &rank : results)
+      rank.push_back(train::HostTensor(cast<RankedTensorType>(op->getResult(0).getType())));
+    op.evaluateRanks(operands, results);
+    return results;
+  };
+  Ranks given(3);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    given[rank].push_back(train::HostTensor(RankedTensorType::get({5, 1}, Float32Type::get(&test::testContext()))));
+    for (int64_t i = 0; i < 5; ++i)
+      given[rank][0].setDouble(i, double(i + 1) * std::pow(10, double(rank)));
+  }
+  auto numbers = [](const train::HostTensor &tensor) {
+    std::vector<double> list;
+    for (int64_t i = 0; i < tensor.size(); ++i)
+      list.push_back(tensor.getDouble(i));
+    return list;
+  };
+  using List = std::vector<double>;
+  module->walk([&](train::ReduceScatterOp op) {
+    const Ranks sums = evaluate(cast<train::Collective>(op.getOperation()), given);
+    EXPECT_EQ(numbers(sums[0][0]), (List{111, 222}));
+    EXPECT_EQ(numbers(sums[2][0]), (List{555, 0}));
+    auto gather = cast<train::AllGatherOp>(*op->getResult(0).user_begin());
+    for (const auto &rank : evaluate(cast<train::Collective>(gather.getOperation()), sums))
+      EXPECT_EQ(numbers(rank[0]), (List{111, 222, 333, 444, 555}));
+    // Each one's derivative is the other.
+    OpBuilder builder(op->getBlock()->getTerminator());
+    llvm::SmallVector<Value> gradients(1);
+    op.buildGradient(builder, {op->getBlock()->getArgument(1)}, gradients);
+    ASSERT_TRUE(gradients[0].getDefiningOp<train::AllGatherOp>());
+    EXPECT_EQ(gradients[0].getType(), op->getOperand(0).getType());
+    Value whole = gradients[0];
+    gather.buildGradient(builder, {whole}, gradients);
+    ASSERT_TRUE(gradients[0].getDefiningOp<train::ReduceScatterOp>());
+  });
+  module->walk([&](train::OwnShardOp op) {
+    const Ranks own = evaluate(cast<train::Collective>(op.getOperation()), given);
+    EXPECT_EQ(numbers(own[1][0]), (List{30, 40}));
+    EXPECT_EQ(numbers(own[2][0]), (List{500, 0}));
+  });
+  EXPECT_TRUE(succeeded(verify(*module)));
+}
+
 TEST(Interfaces, EveryOpHasACase) {
   llvm::StringSet<> covered;
   for (const test::Case &c : test::allCases())

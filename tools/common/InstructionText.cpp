@@ -2,6 +2,7 @@
 #include "tools/common/InstructionText.h"
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Shards.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -164,10 +165,16 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     const int tensors = instruction.operands_size() / 2;
     const std::string beside =
         instruction.beside() ? fmt::format(", beside the next {} instructions", instruction.beside()) : "";
-    return (call.kind() == plan::CollectiveCall::ALL_REDUCE
-                ? fmt::format("all-reduce of {} tensors of {} over the ranks", tensors, plan::dtypeName(call.dtype()))
-                : fmt::format("broadcast of {} tensors from rank {}", tensors, call.root())) +
-           beside;
+    const std::string what = fmt::format("{} of {} tensor{}", plan::collectiveName(call.kind()), tensors, tensors == 1 ? "" : "s");
+    switch (call.kind()) {
+    case plan::CollectiveCall::ALL_REDUCE:
+    case plan::CollectiveCall::REDUCE_SCATTER:
+      return what + fmt::format(" of {} over the ranks", plan::dtypeName(call.dtype())) + beside;
+    case plan::CollectiveCall::BROADCAST:
+      return what + fmt::format(" from rank {}", call.root()) + beside;
+    default:
+      return what + beside;
+    }
   }
   default:
     break;

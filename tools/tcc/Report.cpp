@@ -12,6 +12,7 @@
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
@@ -226,7 +227,7 @@ std::string instructionName(const plan::Instruction &instruction) {
   case plan::Instruction::kFill:
     return "fill";
   case plan::Instruction::kCollective:
-    return instruction.collective().kind() == plan::CollectiveCall::ALL_REDUCE ? "all-reduce" : "broadcast";
+    return std::string(plan::collectiveName(instruction.collective().kind()));
   case plan::Instruction::CALL_NOT_SET:
     break;
   }

@@ -4,6 +4,7 @@
 #include "runtime/cpu/CodeObject.h"
 #include "runtime/cpu/InitialValues.h"
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "runtime/parallel/CollectiveStep.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
@@ -191,11 +192,7 @@ struct IsolatedPlan::State {
       return Status::success();
     }
     if (instruction.has_collective()) { // of a job of one rank
-      const int half = instruction.operands_size() / 2;
-      for (int i = 0; i < half; ++i)
-        std::memmove(pointers[static_cast<size_t>(half + i)], pointers[static_cast<size_t>(i)],
-                     plan::tensorBytes(entry.buffers(static_cast<int>(instruction.operands(half + i).buffer())).type())
-                         .value_or(0));
+      CollectiveStep(entry, instruction, pointers, plan.training().parallel().ranks()).begin(0);
       return Status::success();
     }
     if (instruction.has_kernel()) {

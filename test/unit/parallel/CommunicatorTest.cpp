@@ -171,17 +171,40 @@ TEST(Sums, HalvesRoundToNearestEven) {
   EXPECT_EQ(most[0], 0x7c00); // beyond 65504: infinity
 }
 
-TEST(Communicator, PartsOfReduceScatterAndAllGatherMakeAnAllReduce) {
-  constexpr uint32_t kSize = 4;
-  constexpr size_t kPart = 1500;
-  asRanks(kSize, [](Communicator &ranks) {
-    std::vector<double> split = contribution<double>(ranks.rank(), kPart * kSize), whole = split;
-    ASSERT_TRUE(ranks.reduceScatter(pieceOf(split, 0, split.size()), plan::F64).ok());
-    ASSERT_TRUE(ranks.allGather(pieceOf(split, 0, split.size())).ok());
-    const Piece piece = pieceOf(whole, 0, whole.size());
-    ASSERT_TRUE(ranks.allReduce({&piece, 1}, plan::F64).ok());
-    EXPECT_EQ(std::memcmp(split.data(), whole.data(), whole.size() * sizeof(double)), 0);
-  });
+TEST(Communicator, ShardsOfReduceScatterAndAllGatherMakeAnAllReduce) {
+  // Of several blocks, of no multiple of the ranks, and fewer than ranks: the last ones own nothing of that.
+  const std::vector<size_t> counts{5003, 12000, 2, 1, 64};
+  for (uint32_t size : {1u, 2u, 3u, 4u})
+    asRanks(size, [&](Communicator &ranks) {
+      std::vector<std::vector<double>> given, sums, shards, gathered;
+      std::vector<ShardedPiece> sources, results;
+      std::vector<Piece> own, whole;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        given.push_back(contribution<double>(ranks.rank() + 10 * static_cast<uint32_t>(i), counts[i]));
+        shards.emplace_back((counts[i] + size - 1) / size, -1.0);
+        gathered.emplace_back(counts[i], -1.0);
+      }
+      sums = given;
+      for (size_t i = 0; i < counts.size(); ++i) {
+        const uint64_t bytes = shards[i].size() * sizeof(double);
+        sources.push_back({pieceOf(given[i], 0, counts[i]), bytes});
+        results.push_back({pieceOf(gathered[i], 0, counts[i]), bytes});
+        own.push_back(pieceOf(shards[i], 0, shards[i].size()));
+        whole.push_back(pieceOf(sums[i], 0, counts[i]));
+      }
+      const std::vector<std::vector<double>> before = given;
+      ASSERT_TRUE(ranks.reduceScatter(sources, own, plan::F64).ok());
+      EXPECT_EQ(given, before);
+      ASSERT_TRUE(ranks.allReduce(whole, plan::F64).ok());
+      for (size_t i = 0; i < counts.size(); ++i) {
+        const Piece part = results[i].part(ranks.rank());
+        std::memcpy(part.data, shards[i].data(), part.bytes);
+        for (size_t k = part.bytes / sizeof(double); k < shards[i].size(); ++k)
+          EXPECT_EQ(shards[i][k], -1.0) << "padding is left alone";
+      }
+      ASSERT_TRUE(ranks.allGather(results).ok());
+      EXPECT_EQ(gathered, sums);
+    });
 }
 
 TEST(Communicator, BroadcastTextsAndBitsReachEveryRank) {
@@ -267,6 +290,10 @@ TEST(NullGroup, CountsBytesAndComparesSequences) {
     EXPECT_TRUE(ranks->allReduce({&piece, 1}, plan::F32).ok());
   EXPECT_EQ(group[0]->counts().sentBytes, 6000u); // 2 · 3/4 of 4000
   EXPECT_EQ(values, std::vector<float>(1000, 1));
+  const ShardedPiece sharded{piece, 1004}; // 251 elements, the last rank has 247
+  for (auto &ranks : group)
+    EXPECT_TRUE(ranks->reduceScatter({&sharded, 1}, {&piece, 1}, plan::F32).ok());
+  EXPECT_EQ(group[0]->counts().sentBytes, 6000u + 2996u);
   EXPECT_TRUE(group[1]->barrier().ok());
   Status status = group[2]->broadcast({&piece, 1}, 0);
   ASSERT_FALSE(status.ok());

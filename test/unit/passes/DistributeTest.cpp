@@ -4,7 +4,7 @@
 // ops, have the same bits for any size of buckets and any number of ranks, and no rank waits for what is not complete.
 //
 //===----------------------------------------------------------------------===//
-#include "passes/Passes.h"
+#include "test/unit/passes/Program.h"
 
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
@@ -25,8 +25,8 @@ MLIRContext &ranksContext() {
   return context;
 }
 
-/// An entry of random ops on vectors of 1 to 6 elements, f32 and bf16, about a third of them sums over ranks.
-std::string randomEntry(std::mt19937 &random) {
+/// An entry of random ops on vectors of 1 to 6 elements, f32 and bf16, about half of them collectives.
+std::string randomEntry(std::mt19937 &random, size_t ranks) {
   struct Known {
     std::string name, type;
     int size;
@@ -45,7 +45,13 @@ std::string randomEntry(std::mt19937 &random) {
     const Known from = values[random() % values.size()];
     const std::string name = "%v" + std::to_string(i);
     Known made{name, from.type, from.size};
-    switch (random() % 6) {
+    auto shards = [&](const char *op, const std::string &type) {
+      body += "  " + name + " = train." + op + "(" + from.name + ") ranks = " + std::to_string(ranks) + " : (" + from.type +
+              ") -> " + type + "\n";
+      made.type = type;
+    };
+    const std::string element = from.type.find("bf16") == std::string::npos ? "f32" : "bf16";
+    switch (random() % 9) {
     case 0:
     case 1:
       body += "  " + name + " = train.all_reduce(" + from.name + ") : (" + from.type + ") -> " + from.type + "\n";
@@ -63,6 +69,19 @@ std::string randomEntry(std::mt19937 &random) {
     case 5:
       body += "  " + name + " = train.rank_broadcast(" + from.name + ") : (" + from.type + ") -> " + from.type + "\n";
       break;
+    case 6:
+    case 7: {
+      made.size = (from.size + int(ranks) - 1) / int(ranks);
+      shards(random() % 3 ? "reduce_scatter" : "own_shard", typeOf(made.size, element));
+      break;
+    }
+    case 8: // of the sizes whose shards have this one
+      made.size = (from.size - 1) * int(ranks) + 1 + int(random() % ranks);
+      if (made.size > 24)
+        made.size = from.size, body += "  " + name + " = train.abs " + from.name + " : " + from.type + "\n";
+      else
+        shards("all_gather", typeOf(made.size, element));
+      break;
     }
     values.push_back(made);
   }
@@ -75,80 +94,38 @@ std::string randomEntry(std::mt19937 &random) {
          "  return " + names + " : " + types + "\n}\n";
 }
 
-using Tensors = std::vector<train::HostTensor>;
-
-/// Every rank's results, op by op in the order of the program.
-std::vector<Tensors> evaluateRanks(func::FuncOp function, const std::vector<Tensors> &arguments) {
-  std::vector<llvm::DenseMap<Value, train::HostTensor>> known(arguments.size());
-  for (size_t rank = 0; rank < arguments.size(); ++rank)
-    for (auto [argument, value] : llvm::zip_equal(function.getArguments(), arguments[rank]))
-      known[rank][argument] = value;
-  auto operandsOf = [&](Operation *op, size_t rank) {
-    Tensors operands;
-    for (Value operand : op->getOperands())
-      operands.push_back(known[rank].at(operand));
-    return operands;
-  };
-  auto resultsOf = [](Operation *op) {
-    Tensors results;
-    for (Type type : op->getResultTypes())
-      results.emplace_back(cast<RankedTensorType>(type));
-    return results;
-  };
-  Block &block = function.getBody().front();
-  for (Operation &op : block.without_terminator()) {
-    std::vector<Tensors> operands, results;
-    for (size_t rank = 0; rank < arguments.size(); ++rank) {
-      operands.push_back(operandsOf(&op, rank));
-      results.push_back(resultsOf(&op));
-    }
-    if (auto collective = dyn_cast<train::Collective>(op))
-      collective.evaluateRanks(operands, results);
-    else
-      for (size_t rank = 0; rank < arguments.size(); ++rank)
-        cast<train::Reference>(op).evaluate(operands[rank], results[rank]);
-    for (size_t rank = 0; rank < arguments.size(); ++rank)
-      for (auto [result, value] : llvm::zip_equal(op.getResults(), results[rank]))
-        known[rank][result] = value;
-  }
-  std::vector<Tensors> returned;
-  for (size_t rank = 0; rank < arguments.size(); ++rank)
-    returned.push_back(operandsOf(block.getTerminator(), rank));
-  return returned;
-}
-
 TEST(Distribute, BucketsChangeNoBitOnAnyRank) {
   constexpr unsigned kSeed = 11;
   std::mt19937 random(kSeed);
   int joined = 0;
   for (int round = 0; round < 200; ++round) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
-    const std::string text = randomEntry(random);
+    const size_t ranks = 1 + random() % 5;
+    const std::string text = randomEntry(random, ranks);
     auto module = parseSourceString<ModuleOp>(text, ParserConfig(&ranksContext()));
     ASSERT_TRUE(module) << text;
     auto function = *module->getOps<func::FuncOp>().begin();
-    const size_t ranks = 1 + random() % 5;
-    std::vector<Tensors> arguments(ranks);
-    for (Tensors &own : arguments)
+    std::vector<TensorList> arguments(ranks);
+    for (TensorList &own : arguments)
       for (Type type : function.getArgumentTypes()) {
         own.emplace_back(cast<RankedTensorType>(type));
         for (int64_t i = 0; i < own.back().size(); ++i)
           own.back().setDouble(i, std::ldexp(double(int(random() % 2001) - 1000), int(random() % 20) - 15));
       }
-    const std::vector<Tensors> expected = evaluateRanks(function, arguments);
+    const std::vector<TensorList> expected = evaluateRanks(function, arguments);
     PassManager passes(&ranksContext());
     train::DistributePassOptions options;
     options.bucketBytes = int64_t(1) << random() % 9;
     passes.addPass(train::createDistributePass(options));
     ASSERT_TRUE(succeeded(passes.run(*module))) << text; // The pass manager verifies the result: each operand is defined before its reader.
-    module->walk([&](train::AllReduceOp op) {
-      joined += op.getInputs().size() > 1;
+    module->walk([&](train::Collective op) {
+      joined += op->getNumOperands() > 1;
       int64_t bytes = 0;
-      for (Value input : op.getInputs())
-        bytes += train::tensorBytes(input.getType());
-      EXPECT_TRUE(op.getInputs().size() == 1 || bytes <= options.bucketBytes);
+      for (auto [input, result] : llvm::zip_equal(op->getOperands(), op->getResults()))
+        bytes += std::max(train::tensorBytes(input.getType()), train::tensorBytes(result.getType()));
+      EXPECT_TRUE(op->getNumOperands() == 1 || bytes <= options.bucketBytes);
     });
-    const std::vector<Tensors> found = evaluateRanks(function, arguments);
+    const std::vector<TensorList> found = evaluateRanks(function, arguments);
     for (size_t rank = 0; rank < ranks; ++rank)
       for (auto [a, b] : llvm::zip_equal(expected[rank], found[rank]))
         ASSERT_EQ(std::memcmp(a.data(), b.data(), a.sizeBytes()), 0) << "rank " << rank << " of " << ranks << "\n" << text;

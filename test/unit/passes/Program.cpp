@@ -132,4 +132,43 @@ void expectNear(const HostTensor &actual, const Numbers &expected, double tolera
         << "element " << i;
 }
 
+std::vector<TensorList> evaluateRanks(func::FuncOp function, const std::vector<TensorList> &arguments) {
+  std::vector<llvm::DenseMap<Value, HostTensor>> known(arguments.size());
+  for (size_t rank = 0; rank < arguments.size(); ++rank)
+    for (auto [argument, value] : llvm::zip_equal(function.getArguments(), arguments[rank]))
+      known[rank][argument] = value;
+  auto operandsOf = [&](Operation *op, size_t rank) {
+    TensorList operands;
+    for (Value operand : op->getOperands())
+      operands.push_back(known[rank].at(operand));
+    return operands;
+  };
+  auto resultsOf = [](Operation *op) {
+    TensorList results;
+    for (Type type : op->getResultTypes())
+      results.emplace_back(cast<RankedTensorType>(type));
+    return results;
+  };
+  Block &block = function.getBody().front();
+  for (Operation &op : block.without_terminator()) {
+    std::vector<TensorList> operands, results;
+    for (size_t rank = 0; rank < arguments.size(); ++rank) {
+      operands.push_back(operandsOf(&op, rank));
+      results.push_back(resultsOf(&op));
+    }
+    if (auto collective = dyn_cast<train::Collective>(op))
+      collective.evaluateRanks(operands, results);
+    else
+      for (size_t rank = 0; rank < arguments.size(); ++rank)
+        cast<train::Reference>(op).evaluate(operands[rank], results[rank]);
+    for (size_t rank = 0; rank < arguments.size(); ++rank)
+      for (auto [result, value] : llvm::zip_equal(op.getResults(), results[rank]))
+        known[rank][result] = value;
+  }
+  std::vector<TensorList> returned;
+  for (size_t rank = 0; rank < arguments.size(); ++rank)
+    returned.push_back(operandsOf(block.getTerminator(), rank));
+  return returned;
+}
+
 } // namespace tcc::test

@@ -52,6 +52,10 @@ public:
 /// A module with one f64 parameter @p of this shape ("3x4"), which is the graph's output "y".
 std::string parameterModule(const std::string &shape);
 
+/// What `function` returns on every rank of a job, from every rank's arguments, op by op in the order of the program.
+using TensorList = std::vector<HostTensor>;
+std::vector<TensorList> evaluateRanks(mlir::func::FuncOp function, const std::vector<TensorList> &arguments);
+
 Numbers values(const HostTensor &tensor);
 /// Element by element, within `tolerance` relative to the larger of the expected value and `floor`.
 void expectNear(const HostTensor &actual, const Numbers &expected, double tolerance, double floor = 1e-3);

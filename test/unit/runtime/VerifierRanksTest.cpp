@@ -82,6 +82,52 @@ TEST(VerifierRanks, PairsOfOperands) {
   expectProblem(plan, {"instruction 2", "a source needs 256 bytes"});
 }
 
+TEST(VerifierRanks, ShardsHaveThePlansSize) {
+  for (auto kind : {plan::CollectiveCall::ALL_GATHER, plan::CollectiveCall::REDUCE_SCATTER, plan::CollectiveCall::OWN_SHARD}) {
+    plan::Plan plan = makeRankPlan();
+    plan::CollectiveCall &call = *step(plan).mutable_instructions(0)->mutable_collective(); // was the copy of x to y
+    call.set_kind(kind);
+    if (kind == plan::CollectiveCall::REDUCE_SCATTER)
+      call.set_dtype(plan::F32);
+    expectProblem(plan, {"instruction 0", "shards in a plan that is for any number of ranks"});
+    plan.mutable_training()->mutable_parallel()->set_ranks(1);
+    EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+    plan.mutable_training()->mutable_parallel()->set_ranks(2);
+    expectProblem(plan, {"instruction 0", "f32[64] becomes"});
+    // Destinations of another size have no place in a source's.
+    plan.mutable_training()->mutable_parallel()->set_ranks(1);
+    plan::Instruction &inPlace = *step(plan).mutable_instructions(2);
+    inPlace.mutable_collective()->set_kind(kind);
+    expectProblem(plan, {"instruction 2", "cannot write its operand"});
+  }
+}
+
+TEST(VerifierRanks, ParametersAreGatheredInEveryMicroBatch) {
+  plan::Plan plan = makeRankPlan();
+  plan.mutable_training()->mutable_parallel()->set_ranks(1);
+  step(plan).mutable_instructions(0)->mutable_collective()->set_kind(plan::CollectiveCall::ALL_GATHER);
+  step(plan).set_name("accumulate_next");
+  const std::vector<std::string> problems = plan::verifyPlan(plan, 5);
+  ASSERT_EQ(problems.size(), 1u) << problems[0];
+  EXPECT_NE(problems[0].find("instruction 2"), std::string::npos) << "the sum alone: " << problems[0];
+}
+
+TEST(VerifierRanks, AShardIsTheRanksPartOfAVariable) {
+  plan::Plan plan = makeRankPlan();
+  plan::Variable *variable = nullptr;
+  for (plan::Variable &one : *plan.mutable_variables())
+    if (one.name() == "b")
+      variable = &one;
+  ASSERT_TRUE(variable);
+  for (int64_t dim : {2, 32})
+    variable->mutable_shard()->add_dims(dim);
+  expectProblem(plan, {"variable 'b'", "a shard in a plan that is for any number of ranks"});
+  plan.mutable_training()->mutable_parallel()->set_ranks(1);
+  EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+  plan.mutable_training()->mutable_parallel()->set_ranks(2);
+  expectProblem(plan, {"variable 'b'", "f32[64] is no shard of f32[2x32] over 2 ranks"});
+}
+
 TEST(VerifierRanks, NothingThatTouchesItsResultsRunsBesideIt) {
   plan::Plan plan = makeRankPlan();
   step(plan).mutable_instructions(2)->set_beside(1); // t, which the product reads

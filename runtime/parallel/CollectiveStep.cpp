@@ -1,0 +1,59 @@
+//===- CollectiveStep.cpp - a plan's collective on host memory -----------===//
+#include "runtime/parallel/CollectiveStep.h"
+#include "runtime/plan/Shards.h"
+
+#include <cstring>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+CollectiveStep::CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction,
+                               std::span<void *const> pointers, uint64_t ranks)
+    : call(&instruction.collective()) {
+  const int half = instruction.operands_size() / 2;
+  const bool gathers = call->kind() == plan::CollectiveCall::ALL_GATHER;
+  for (int i = 0; i < 2 * half; ++i) {
+    const plan::TensorType &type = entry.buffers(static_cast<int>(instruction.operands(i).buffer())).type();
+    const Piece piece{static_cast<std::byte *>(pointers[static_cast<size_t>(i)]), plan::tensorBytes(type).value_or(0)};
+    (i < half ? sources : destinations).push_back(piece);
+    if ((i < half) != gathers)
+      wholes.push_back({piece, plan::shardElements(plan::elementCount(type).value_or(0), std::max<uint64_t>(ranks, 1)) *
+                                   plan::dtypeBytes(type.dtype())});
+  }
+}
+
+void CollectiveStep::begin(uint32_t rank) const {
+  for (size_t i = 0; i < sources.size(); ++i) {
+    const Piece part = wholes[i].part(rank);
+    switch (call->kind()) {
+    case plan::CollectiveCall::ALL_GATHER:
+      if (part.bytes)
+        std::memmove(part.data, sources[i].data, part.bytes);
+      break;
+    case plan::CollectiveCall::REDUCE_SCATTER: // a rank that is alone has the sum already
+    case plan::CollectiveCall::OWN_SHARD:
+      if (part.bytes)
+        std::memmove(destinations[i].data, part.data, part.bytes);
+      std::memset(destinations[i].data + part.bytes, 0, destinations[i].bytes - part.bytes);
+      break;
+    default:
+      if (sources[i].data != destinations[i].data)
+        std::memmove(destinations[i].data, sources[i].data, destinations[i].bytes);
+    }
+  }
+}
+
+Status CollectiveStep::finish(Communicator &communicator) const {
+  switch (call->kind()) {
+  case plan::CollectiveCall::ALL_REDUCE:
+    return communicator.allReduce(destinations, call->dtype());
+  case plan::CollectiveCall::BROADCAST:
+    return communicator.broadcast(destinations, call->root());
+  case plan::CollectiveCall::REDUCE_SCATTER:
+    return communicator.reduceScatter(wholes, destinations, call->dtype());
+  case plan::CollectiveCall::ALL_GATHER:
+    return communicator.allGather(wholes);
+  default:
+    return Status();
+  }
+}

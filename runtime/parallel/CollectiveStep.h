@@ -1,0 +1,31 @@
+//===- CollectiveStep.h - a plan's collective on host memory -------------===//
+#ifndef TCC_RUNTIME_PARALLEL_COLLECTIVESTEP_H
+#define TCC_RUNTIME_PARALLEL_COLLECTIVESTEP_H
+
+#include "runtime/parallel/Communicator.h"
+
+namespace tcc::runtime {
+
+/// One collective of a plan, with the addresses of its operands. Its instruction has passed the verifier.
+class CollectiveStep {
+public:
+  /// `pointers`: of the operands; the step holds no more than them. `ranks`: Parallel.ranks.
+  CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction, std::span<void *const> pointers,
+                 uint64_t ranks);
+
+  /// Copies what belongs to `rank` from sources to destinations. Then sources are free, but those of a reduce-scatter.
+  void begin(uint32_t rank) const;
+  /// True if there is nothing more to do: no rank needs another.
+  bool isLocal() const { return call->kind() == plan::CollectiveCall::OWN_SHARD; }
+  /// The rest, with the other ranks.
+  Status finish(Communicator &communicator) const;
+
+private:
+  const plan::CollectiveCall *call;
+  std::vector<Piece> sources, destinations;
+  std::vector<ShardedPiece> wholes; ///< of the kinds with shards: operands on the side of whole tensors
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_PARALLEL_COLLECTIVESTEP_H

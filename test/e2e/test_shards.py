@@ -1,0 +1,223 @@
+"""Sharded state: the losses and weights of ddp, a part of the state on each rank, checkpoints that fit every number of ranks.
+"""
+import json
+import re
+import unittest
+
+import numpy as np
+import safetensors.numpy
+
+from common import ZOO
+from test_ranks import Jobs, alive, children_of, losses
+
+
+NEVER_CLIPS = "train.clip_norm=1e6"  # nano-gpt's recipe clips, by a norm whose last bits are those of its order
+
+
+class Sharded(Jobs):
+    def shards(self, case, *settings, mode, ranks, plan="plan.tplan", entry="train"):
+        place = ("parallel.mode=ddp",) if mode == "ddp" else (f"parallel.mode={mode}", f"parallel.ranks={ranks}")
+        words = [word for setting in (*place, *settings) for word in ("--set", setting)]
+        self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", entry, *words, plan=plan)
+        return plan
+
+    def data(self, case):
+        return ZOO / case / "data.safetensors"
+
+    def weights(self, run):
+        self.succeed("trun", "export", run, "-o", f"{run}.safetensors")
+        return safetensors.numpy.load_file(self.folder / f"{run}.safetensors")
+
+    def report(self, plan):
+        return json.loads(self.succeed("tcc", "report", plan, "--json").out)
+
+
+class SameAsDdp(Sharded):
+    def check(self, case, *settings, ranks=2, bits=True, steps=4, modes=("grad_op", "full")):
+        found = []
+        for mode in ("ddp", *modes):
+            plan = self.shards(case, *settings, mode=mode, ranks=ranks, plan=f"{mode}.tplan")
+            self.train(plan, self.data(case), mode, "--steps", steps, nproc=ranks)
+            found.append((losses(self.folder / mode), self.weights(mode)))
+        expected, first = found[0]
+        self.assertEqual(len(expected), steps)
+        self.assertGreater(np.ptp(expected), 0)
+        for mode, (actual, second) in zip(modes, found[1:]):
+            if bits:
+                self.assertEqual(actual, expected, mode)
+            np.testing.assert_allclose(actual, expected, rtol=1e-6, err_msg=mode)
+            self.assertEqual(set(second), set(first))
+            for name, value in first.items():
+                if bits:
+                    np.testing.assert_array_equal(second[name], value, err_msg=f"{mode}, {name}")
+                else:
+                    np.testing.assert_allclose(second[name], value, rtol=1e-4, atol=1e-5, err_msg=f"{mode}, {name}")
+
+    def test_mlp_on_four_ranks(self):
+        self.check("mlp", ranks=4)
+
+    def test_a_transformer_with_accumulation_in_small_buckets(self):
+        self.check("nano-gpt", "train.accumulate=2", "parallel.bucket_bytes=1000", NEVER_CLIPS)
+
+    def test_a_transformer_with_clipping_on_four_ranks(self):
+        self.check("nano-gpt", "train.clip_norm=0.5", "optimizer.kind=sgd", "optimizer.lr=0.1", ranks=4, bits=False)
+
+    def test_batch_norm_of_each_rank(self):
+        self.check("cnn-bn", "optimizer.kind=adamw")
+
+    def test_parameters_without_a_gradient(self):
+        self.check("unused-params", modes=("full",))
+
+    def test_bf16_products_and_gradients_in_bf16_on_their_way(self):
+        self.check("nano-gpt", "train.precision=bf16", "parallel.reduce_dtype=bf16", NEVER_CLIPS)
+
+    def test_f16_with_a_loss_scale(self):
+        self.check("mlp", "train.precision=f16", "optimizer.kind=adagrad", bits=False, modes=("grad_op",))
+
+    def test_matrices_that_muon_makes_orthogonal(self):
+        self.check("mlp", "optimizer.kind=muon", "optimizer.lr=0.01", ranks=3)
+
+    def test_norms_of_lamb(self):
+        self.check("mlp", "optimizer.kind=lamb", "optimizer.lr=0.01", bits=False, modes=("full",))
+
+    def test_beside_other_instructions_no_bit_changes(self):
+        found = []
+        for overlap in ("true", "false"):
+            self.shards("resnet-tiny", "parallel.bucket_bytes=20000", f"compiler.overlap={overlap}", mode="full", ranks=2)
+            self.train("plan.tplan", self.data("resnet-tiny"), overlap, "--steps", 3, nproc=2)
+            found.append(losses(self.folder / overlap))
+        self.assertEqual(found[0], found[1])
+
+
+class State(Sharded):
+    def test_each_rank_holds_its_part(self):
+        """What 4 ranks hold of the moments, and with full of the parameters, is what one rank holds, and less than 4 elements
+        of padding for each."""
+        resident, transient = {}, {}
+        for mode in ("ddp", "grad_op", "full"):
+            self.shards("nano-gpt", "optimizer.kind=adamw", "parallel.bucket_bytes=4000", NEVER_CLIPS, mode=mode, ranks=4,
+                        plan=f"{mode}.tplan")
+            memory = self.report(f"{mode}.tplan")["memory"]
+            resident[mode], transient[mode] = memory["resident_bytes"], memory["arena_bytes"]
+            text = self.train(f"{mode}.tplan", self.data("nano-gpt"), mode, "--steps", 1, nproc=4).err
+            self.assertIn("memory: resident", text)
+        state = safetensors.numpy.load_file(self.folder / "ddp" / "checkpoints" / "step-1" / "state.safetensors")
+        moments = {name: value for name, value in state.items() if name.endswith(("/exp_avg", "/exp_avg_sq"))}
+        self.assertGreater(len(moments), 10)
+        align = lambda count: (4 * count + 63) // 64 * 64
+        saved = lambda values: sum(align(value.size) - align(-(-value.size // 4)) for value in values)
+        self.assertEqual(resident["ddp"] - resident["grad_op"], saved(moments.values()))
+        trained = [state[name.removesuffix("/exp_avg")] for name in moments if name.endswith("/exp_avg")]
+        self.assertEqual(resident["grad_op"] - resident["full"], saved(trained))
+        # Of the gathered parameters only those at work are there.
+        self.assertLess(transient["full"] - transient["grad_op"], sum(value.nbytes for value in trained) / 4)
+        checkpoint = self.folder / "grad_op" / "checkpoints" / "step-1"
+        parts = [safetensors.numpy.load_file(checkpoint / f"state{rank}.safetensors") for rank in ("", ".rank-1", ".rank-2", ".rank-3")]
+        for name, value in moments.items():
+            found = np.concatenate([part[name] for part in parts if name in part])
+            np.testing.assert_array_equal(found, value.reshape(-1), err_msg=name)
+            self.assertLessEqual(max(part[name].size for part in parts if name in part), -(-value.size // 4))
+
+
+class Checkpoints(Sharded):
+    def setUp(self):
+        super().setUp()
+        self.settings = ("optimizer.kind=adamw", "optimizer.lr=0.01")
+        self.four = self.shards("mlp", *self.settings, mode="grad_op", ranks=4, plan="four.tplan")
+
+    def test_resumes_on_as_many_ranks_bit_for_bit(self):
+        self.train(self.four, self.data("mlp"), "whole", "--steps", 8, nproc=4)
+        self.train(self.four, self.data("mlp"), "run", "--steps", 5, nproc=4)
+        self.succeed("trun", "--resume", "run", "--steps", 8)
+        self.assertEqual(losses(self.folder / "run"), losses(self.folder / "whole"))
+        self.assertEqual([path.name for path in sorted((self.folder / "run" / "checkpoints" / "step-8").iterdir())],
+                         ["manifest.json", "state.rank-1.safetensors", "state.rank-2.safetensors", "state.rank-3.safetensors",
+                          "state.safetensors"])
+
+    def test_goes_on_in_every_mode_and_number_of_ranks(self):
+        self.train(self.four, self.data("mlp"), "run", "--steps", 2, nproc=4)
+        before = safetensors.numpy.load_file(self.folder / "run" / "checkpoints" / "step-2" / "state.safetensors")
+        self.assertTrue(before)
+        for mode, ranks in (("ddp", 1), ("ddp", 4), ("grad_op", 2), ("full", 3), ("full", 4)):
+            with self.subTest(f"{mode} on {ranks}"):
+                plan = self.shards("mlp", *self.settings, mode=mode, ranks=ranks, plan=f"{mode}{ranks}.tplan")
+                self.succeed("trun", plan, "--data", self.data("mlp"), "--resume", "run", "--out", f"{mode}{ranks}", "--steps", 4,
+                             "--nproc", ranks)
+                self.assertEqual(len(losses(self.folder / f"{mode}{ranks}")), 2)
+        # As many ranks and the same global batch: the same sums, whoever holds the state.
+        self.succeed("trun", "--resume", "run", "--steps", 4)
+        self.assertEqual(losses(self.folder / "run")[2:], losses(self.folder / "ddp4"))
+        self.assertEqual(losses(self.folder / "run")[2:], losses(self.folder / "full4"))
+        # And back from a checkpoint that one rank wrote.
+        self.succeed("trun", self.four, "--data", self.data("mlp"), "--resume", "ddp4", "--out", "back",
+                     "--steps", 6, "--nproc", 4)
+        self.succeed("trun", "--resume", "run", "--steps", 6)
+        self.assertEqual(losses(self.folder / "back"), losses(self.folder / "run")[4:])
+        self.succeed("trun", self.four, "--data", self.data("mlp"), "--resume", "full3", "--out", "again", "--steps", 6, "--nproc", 4)
+
+    def test_evaluates_and_exports(self):
+        plan = self.shards("mlp", *self.settings, mode="grad_op", ranks=2, entry="train,evaluate")
+        result = self.train(plan, self.data("mlp"), "run", "--steps", 4, "--eval-data", self.data("mlp"), "--eval-every", 2, nproc=2)
+        self.assertIn("eval_loss", result.err)
+        self.assertTrue((self.folder / "run" / "model.onnx").exists())
+        self.succeed("trun", "eval", plan, "--from", "run@best", "--data", self.data("mlp"))
+
+    def test_a_full_runs_model_is_made_of_the_shards(self):
+        found = {}
+        for mode in ("ddp", "full"):
+            plan = self.shards("mlp", *self.settings, mode=mode, ranks=3, plan=f"{mode}.tplan")
+            self.train(plan, self.data("mlp"), mode, "--steps", 3, nproc=3)
+            found[mode] = (self.folder / mode / "model.onnx").read_bytes(), self.weights(mode)
+            # Weights of one run begin another, and the plan for one rank evaluates them.
+            self.train(plan, self.data("mlp"), f"{mode}2", "--steps", 1, "--init", mode, nproc=3)
+        self.assertEqual(found["full"][0], found["ddp"][0])
+        self.assertEqual(losses(self.folder / "full2"), losses(self.folder / "ddp2"))
+        self.compile(ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--entry", "evaluate", plan="eval.tplan")
+        self.succeed("trun", "eval", "eval.tplan", "--from", "full", "--data", self.data("mlp"))
+
+    def test_a_damaged_part_is_named(self):
+        self.train(self.four, self.data("mlp"), "run", "--steps", 2, nproc=4)
+        part = self.folder / "run" / "checkpoints" / "step-2" / "state.rank-2.safetensors"
+        part.write_bytes(part.read_bytes()[:-4] + b"\0\0\1\0")
+        self.refuse(1, ["state.rank-2.safetensors: damaged"], "trun", "--resume", "run", "--steps", 3)
+
+    def test_a_signal_ends_all_ranks_with_one_whole_checkpoint(self):
+        process = self.start(self.four, "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4)
+        self.wait_for_updates("run")
+        ranks = children_of(process.pid)
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 0, err)
+        self.assertFalse([rank for rank in ranks if alive(rank)])
+        step = int(re.search(r"stopped by SIGTERM after update (\d+)", err.decode()).group(1))
+        self.assertEqual(len(list((self.folder / "run" / "checkpoints" / f"step-{step}").iterdir())), 5)
+        self.succeed("trun", "--resume", "run", "--steps", step + 1)
+
+
+class Refusals(Sharded):
+    def test_what_does_not_go_together_says_so(self):
+        plan = self.shards("mlp", mode="grad_op", ranks=2)
+        words = ("trun", plan, "--data", self.data("mlp"), "--out", "run")
+        self.refuse(1, ["sharded over 2 ranks", "the job has 1", "--nproc 2", "parallel.ranks=1"], *words)
+        self.refuse(1, ["sharded over 2 ranks", "the job has 3"], *words, "--nproc", 3)
+        self.assertFalse((self.folder / "run").exists())
+        model, recipe = ZOO / "mlp" / "model.onnx", ZOO / "mlp" / "recipe.toml"
+        for patterns, settings in (
+                (["grad_op", "needs parallel.ranks"], ["parallel.mode=grad_op"]),
+                (["parallel.ranks needs parallel.mode", "any number of ranks"], ["parallel.mode=ddp", "parallel.ranks=2"]),
+                (["train.ema.on", "host"], ["parallel.mode=grad_op", "parallel.ranks=2", "train.ema.decay=0.9",
+                                            "train.ema.on=device"]),
+                (["--entry evaluate", "parallel.mode=none"], ["parallel.mode=full", "parallel.ranks=2"]),
+                (["train.ema.decay", "grad_op"], ["parallel.mode=full", "parallel.ranks=2", "train.ema.decay=0.9"]),
+                (["hybrid"], ["parallel.mode=hybrid", "parallel.ranks=2"])):
+            self.refuse(1, patterns, "tcc", model, "--recipe", recipe, "--entry", "train,evaluate",
+                        *[word for one in settings for word in ("--set", one)])
+        # The ways out.
+        self.shards("mlp", mode="grad_op", ranks=1)
+        self.train("plan.tplan", self.data("mlp"), "run", "--steps", 2)
+        self.shards("mlp", "train.ema.decay=0.9", "train.ema.on=host", mode="grad_op", ranks=2)
+        self.train("plan.tplan", self.data("mlp"), "averaged", "--steps", 2, nproc=2)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,53 @@
+// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=grad_op ranks=3 clip-norm=1" | FileCheck %s --check-prefix=GRADOP
+// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" | FileCheck %s --check-prefix=FULL
+// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" --distribute=bucket-bytes=64 | FileCheck %s --check-prefix=NEAR
+
+train.variable @w : tensor<2x4xf32> {role = "parameter"}
+train.variable @v : tensor<4x8xf32> {role = "parameter"}
+
+// The parameter stays whole; what the update computes, and its state, is the own shard. The norm is that of all shards.
+// GRADOP: train.variable @w : tensor<2x4xf32>
+// GRADOP: train.variable @"w/momentum_buffer" : tensor<3xf32> {{{.*}}role = "optimizer", train.whole = tensor<2x4xf32>}
+// GRADOP: func.func @step(
+// GRADOP-SAME: %[[W:[^ ]*]]: tensor<2x4xf32> {train.variable = "w"}
+// GRADOP-DAG: train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<2x4xf32>) -> tensor<3xf32>
+// GRADOP-DAG: train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<4x8xf32>) -> tensor<11xf32>
+// GRADOP: %[[SQUARES:.*]] = train.all_reduce(%{{.*}}) : (tensor<f32>) -> tensor<f32>
+// GRADOP-NEXT: train.sqrt %[[SQUARES]]
+// GRADOP: %[[OWN:.*]] = train.own_shard(%[[W]]) ranks = 3 : (tensor<2x4xf32>) -> tensor<3xf32>
+// GRADOP: %[[KEPT:.*]] = train.select %{{.*}}, %{{.*}}, %[[OWN]] : tensor<3xi1>, tensor<3xf32>
+// GRADOP: train.all_gather(%[[KEPT]]) ranks = 3 : (tensor<3xf32>) -> tensor<2x4xf32>
+
+// The parameter itself is a shard, gathered where it is read.
+// FULL: train.variable @w : tensor<3xf32> {{{.*}}train.whole = tensor<2x4xf32>}
+// FULL: func.func @step(
+// FULL-SAME: %[[W:[^ ]*]]: tensor<3xf32> {train.variable = "w"}
+// FULL: train.all_gather(%[[W]]) ranks = 3 : (tensor<3xf32>) -> tensor<2x4xf32>
+// FULL-NOT: train.own_shard
+// FULL: train.select %{{.*}}, %{{.*}}, %[[W]] : tensor<3xi1>, tensor<3xf32>
+
+// Between the readers of w, v is read, which is more than a bucket: w is gathered twice, v once for its two readers.
+// NEAR: func.func @step(
+// NEAR-SAME: %[[V:[^ ]*]]: tensor<11xf32> {train.variable = "v"}
+// NEAR-SAME: %[[W:[^ ]*]]: tensor<3xf32> {train.variable = "w"}
+// NEAR: %[[FIRST:.*]] = train.all_gather(%[[W]]) ranks = 3 {train.gather = 0 : i64}
+// NEAR-NEXT: train.exp %[[FIRST]]
+// NEAR-NEXT: %[[ONCE:.*]] = train.all_gather(%[[V]]) ranks = 3 {train.gather = 0 : i64}
+// NEAR-NEXT: train.exp %[[ONCE]]
+// NEAR-NEXT: train.neg %[[ONCE]]
+// NEAR-NEXT: %[[AGAIN:.*]] = train.all_gather(%[[W]]) ranks = 3 {train.gather = 1 : i64}
+// NEAR-NEXT: train.neg %[[AGAIN]]
+
+func.func @backward(%x: tensor<f32> {train.name = "x", train.sample_axis = -1 : i64})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"},
+        tensor<2x4xf32> {train.gradient_of = "w"}, tensor<4x8xf32> {train.gradient_of = "v"}) {
+  %v = train.read @v : tensor<4x8xf32>
+  %w = train.read @w : tensor<2x4xf32>
+  %0 = train.exp %w : tensor<2x4xf32>
+  %1 = train.exp %v : tensor<4x8xf32>
+  %2 = train.neg %v : tensor<4x8xf32>
+  %3 = train.neg %w : tensor<2x4xf32>
+  %4 = train.add %0, %3 : tensor<2x4xf32>
+  %5 = train.add %1, %2 : tensor<4x8xf32>
+  return %x, %x, %4, %5 : tensor<f32>, tensor<f32>, tensor<2x4xf32>, tensor<4x8xf32>
+}

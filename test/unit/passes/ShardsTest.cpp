@@ -1,0 +1,251 @@
+//===- ShardsTest.cpp - sharded updates against one rank ------------------===//
+//
+// Random models, optimizers, clipping, numbers of ranks and sizes of buckets: three updates in each mode, by the naive
+// evaluators of all ops, beside those of one rank with the global batch, and beside mode ddp.
+//
+//===----------------------------------------------------------------------===//
+#include "test/unit/passes/Program.h"
+
+#include <cmath>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <random>
+
+using namespace mlir;
+
+namespace tcc::test {
+namespace {
+
+constexpr int64_t kRankBatch = 2;
+
+/// Elementwise ops on a batch and parameters of several shapes, some of which are read twice and one never.
+std::string shardedModel(unsigned seed, int64_t batch) {
+  std::mt19937 random(seed);
+  const int64_t width = 1 + int64_t(random() % 7);
+  const std::string type = "tensor<" + std::to_string(batch) + "x" + std::to_string(width) + "xf32>";
+  std::string variables, reads, body, last = "%x";
+  int next = 0;
+  auto fresh = [&] { return "%v" + std::to_string(next++); };
+  std::vector<std::pair<std::string, int64_t>> parameters; // the value that is read, its rows
+  for (int i = 0, count = 2 + int(random() % 4); i < count; ++i) {
+    const int64_t rows = 1 + int64_t(random() % 4);
+    const std::string name = "p" + std::to_string(i);
+    const std::string shape = "tensor<" + std::to_string(rows) + "x" + std::to_string(width) + "xf32>";
+    variables += "train.variable @" + name + " : " + shape + " {role = \"parameter\"}\n";
+    reads += "  %" + name + " = train.read @" + name + " : " + shape + "\n";
+    parameters.push_back({"%" + name, rows});
+  }
+  for (int i = 0, count = 4 + int(random() % 6); i < count; ++i) {
+    // The last parameter is never read.
+    const auto &[name, rows] = parameters[i == 0 ? 0 : random() % (parameters.size() - 1)];
+    const std::string row = "tensor<1x" + std::to_string(width) + "xf32>";
+    const std::string sum = fresh(), wide = fresh(), made = fresh(), bounded = fresh();
+    body += "  " + sum + " = train.reduce sum " + name + " [0] : tensor<" + std::to_string(rows) + "x" +
+            std::to_string(width) + "xf32> -> " + row + "\n";
+    body += "  " + wide + " = train.broadcast " + sum + " : " + row + " -> " + type + "\n";
+    body += "  " + made + " = train." + (random() % 2 ? "mul " : "add ") + last + ", " + wide + " : " + type + "\n";
+    body += "  " + bounded + " = train.tanh " + made + " : " + type + "\n";
+    last = bounded;
+  }
+  return variables + "func.func @forward(%x: " + type + " {train.name = \"x\", train.sample_axis = 0 : i64}) -> (" +
+         type + " {train.name = \"y\"}) {\n" + reads + body + "  return " + last + " : " + type + "\n}\n";
+}
+
+/// State by variable: whole where all ranks have it, else the ranks' shards one behind the other.
+using State = std::map<std::string, Numbers>;
+
+double randomNumber(const std::string &name, size_t index) {
+  std::mt19937 random(unsigned(std::hash<std::string>()(name) * 31 + index));
+  return double(int(random() % 2001) - 1000) / 1000;
+}
+
+class ShardedJob {
+public:
+  ShardedJob(unsigned seed, const Recipe &recipe, size_t ranks, int64_t bucketBytes)
+      : ranks(ranks),
+        program(shardedModel(seed, recipe.parallel.distributed() ? kRankBatch : kRankBatch * int64_t(ranks))),
+        own(recipe.parallel.distributed() ? ranks : 1) {
+    EXPECT_TRUE(program.run([&](PassManager &manager) {
+      manager.addPass(train::createAttachLossPass(recipe));
+      manager.addPass(train::createElideUnusedPass());
+      manager.addPass(train::createDifferentiatePass());
+      train::BuildUpdateOptions options;
+      options.recipe = &recipe;
+      options.evaluate = options.predict = options.gradients = false;
+      manager.addPass(train::createBuildUpdatePass(options));
+      train::DistributePassOptions distribute;
+      distribute.bucketBytes = bucketBytes;
+      manager.addPass(train::createDistributePass(distribute));
+      manager.addPass(train::createDecomposeCompositesPass());
+    })) << program.messages;
+    for (auto variable : program.module->getOps<train::VariableOp>())
+      for (size_t rank = 0; rank < own; ++rank)
+        state[rank].emplace(variable.getSymName().str(), firstValue(variable, rank));
+  }
+
+  void update(int step) {
+    auto function = program.module->lookupSymbol<func::FuncOp>("step");
+    ASSERT_TRUE(function);
+    std::vector<TensorList> arguments(own);
+    for (size_t rank = 0; rank < own; ++rank)
+      for (BlockArgument argument : function.getArguments()) {
+        const unsigned number = argument.getArgNumber();
+        const auto type = cast<RankedTensorType>(argument.getType());
+        if (auto variable = function.getArgAttrOfType<StringAttr>(number, "train.variable")) {
+          arguments[rank].push_back(state[rank].at(variable.str()));
+          continue;
+        }
+        HostTensor value(type);
+        if (function.getArgAttr(number, "train.scalars")) {
+          const std::vector<std::string> names = program.scalars();
+          for (size_t i = 0; i < names.size(); ++i)
+            value.setDouble(int64_t(i), scalarOf(names[i]));
+        } else if (auto name = function.getArgAttrOfType<StringAttr>(number, "train.name")) {
+          for (int64_t i = 0; i < value.size(); ++i) // of the global batch, in its order
+            value.setDouble(i,
+                            randomNumber(name.str() + std::to_string(step), rank * size_t(value.size()) + size_t(i)));
+        }
+        arguments[rank].push_back(value);
+      }
+    const std::vector<TensorList> results = evaluateRanks(function, arguments);
+    for (size_t rank = 0; rank < own; ++rank)
+      for (auto [i, result] : llvm::enumerate(results[rank])) {
+        if (auto variable = function.getResultAttrOfType<StringAttr>(unsigned(i), "train.variable"))
+          state[rank].at(variable.str()) = result;
+        else if (function.getResultAttrOfType<StringAttr>(unsigned(i), "train.name") == "grad_norm")
+          norms.push_back(result.getDouble(0));
+      }
+  }
+
+  /// All state as one rank has it. Fails where ranks differ in what they all have, or a shard is larger than its part.
+  State collect() {
+    State all;
+    for (auto variable : program.module->getOps<train::VariableOp>()) {
+      const std::string name = variable.getSymName().str();
+      auto whole = variable->getAttrOfType<TypeAttr>("train.whole");
+      Numbers &numbers = all[name];
+      const size_t elements =
+          size_t(cast<RankedTensorType>(whole ? whole.getValue() : variable.getType()).getNumElements());
+      for (size_t rank = 0; rank < own; ++rank) {
+        const Numbers held = values(state[rank].at(name));
+        if (whole)
+          numbers.insert(numbers.end(), held.begin(), held.end());
+        else if (rank == 0)
+          numbers = held;
+        else
+          EXPECT_EQ(held, numbers) << name << " on rank " << rank;
+        if (whole) {
+          EXPECT_EQ(held.size(), (elements + ranks - 1) / ranks) << name;
+          shards += rank == 0;
+        }
+      }
+      numbers.resize(elements); // without the padding
+    }
+    return all;
+  }
+
+  std::vector<double> norms;
+  int shards = 0;
+
+private:
+  static double scalarOf(const std::string &name) {
+    static const std::map<std::string, double> known{{"lr", 0.01},
+                                                     {"decay", 0.999},
+                                                     {"weight_decay", 0.01},
+                                                     {"beta1", 0.9},
+                                                     {"one_minus_beta1", 0.1},
+                                                     {"beta2", 0.99},
+                                                     {"one_minus_beta2", 0.01},
+                                                     {"eps", 1e-8},
+                                                     {"clip_norm", 0.05},
+                                                     {"momentum", 0.9},
+                                                     {"one_minus_momentum", 0.1}};
+    auto found = known.find(name.substr(name.find('.') == std::string::npos ? 0 : name.find('.') + 1));
+    return found == known.end() ? 0.5 : found->second;
+  }
+
+  HostTensor firstValue(train::VariableOp variable, size_t rank) {
+    HostTensor value(cast<RankedTensorType>(variable.getType()));
+    auto whole = variable->getAttrOfType<TypeAttr>("train.whole");
+    const int64_t elements = whole ? cast<RankedTensorType>(whole.getValue()).getNumElements() : value.size();
+    for (int64_t i = 0; i < value.size(); ++i) {
+      const int64_t element = whole ? int64_t(rank) * value.size() + i : i;
+      value.setDouble(i, variable.getFill()   ? variable.getFill()->convertToDouble()
+                         : element < elements ? randomNumber(variable.getSymName().str(), size_t(element))
+                                              : 0);
+    }
+    return value;
+  }
+
+  const size_t ranks;
+  Program program;
+  const size_t own; ///< ranks of this job
+  std::map<size_t, std::map<std::string, HostTensor>> state;
+};
+
+void expectSame(const State &found, const State &expected, bool bits, const std::string &what) {
+  for (const auto &[name, numbers] : expected) {
+    const auto other = found.find(name);
+    ASSERT_NE(other, found.end()) << what << ": " << name;
+    ASSERT_EQ(other->second.size(), numbers.size()) << what << ": " << name;
+    for (size_t i = 0; i < numbers.size(); ++i)
+      if (bits)
+        ASSERT_EQ(other->second[i], numbers[i]) << what << ": " << name << "[" << i << "]";
+      else
+        ASSERT_NEAR(other->second[i], numbers[i], 2e-6 + 2e-5 * std::fabs(numbers[i]))
+            << what << ": " << name << "[" << i << "]";
+  }
+}
+
+TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
+  constexpr unsigned kSeed = 23;
+  std::mt19937 random(kSeed);
+  int shards = 0;
+  for (int round = 0; round < 60; ++round) {
+    SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
+    const unsigned model = unsigned(random());
+    const size_t ranks = 2 + random() % 4;
+    const int64_t bucketBytes = int64_t(1) << random() % 10;
+    Recipe recipe;
+    recipe.loss.kind = "mse";
+    recipe.loss.target = "t";
+    const char *kinds[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lamb", "muon"};
+    recipe.optimizer.kind = kinds[random() % std::size(kinds)];
+    if (recipe.optimizer.kind == "sgd")
+      recipe.optimizer.numbers["momentum"] = 0.9;
+    if (random() % 2)
+      recipe.train.clipNorm = 0.05;
+    SCOPED_TRACE(recipe.optimizer.kind + (recipe.train.clipNorm ? " with clipping, " : ", ") + std::to_string(ranks) +
+                 " ranks, buckets of " + std::to_string(bucketBytes));
+    auto run = [&](const std::string &mode, std::vector<double> *norms) {
+      Recipe own = recipe;
+      own.parallel.mode = mode;
+      own.parallel.ranks = own.parallel.sharded() ? int64_t(ranks) : 0;
+      ShardedJob job(model, own, ranks, bucketBytes);
+      for (int step = 0; step < 3; ++step)
+        job.update(step);
+      State state = job.collect();
+      shards += job.shards;
+      if (norms)
+        *norms = job.norms;
+      return state;
+    };
+    std::vector<double> norms;
+    const State one = run("none", &norms), ddp = run("ddp", nullptr);
+    ASSERT_GT(norms.at(0), 0);
+    // Muon's iteration rounds to 16 bits, where sums in another order are other numbers.
+    if (recipe.optimizer.kind != "muon")
+      expectSame(ddp, one, /*bits=*/false, "ddp beside one rank");
+    // A norm of shards is summed in another order.
+    const bool bits = !recipe.train.clipNorm && recipe.optimizer.kind != "lamb";
+    for (const char *mode : {"grad_op", "full"})
+      if (bits || recipe.optimizer.kind != "muon")
+        expectSame(run(mode, nullptr), ddp, bits, std::string(mode) + " beside ddp");
+    if (HasFatalFailure())
+      return;
+  }
+  EXPECT_GT(shards, 300);
+}
+
+} // namespace
+} // namespace tcc::test
