@@ -338,7 +338,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
 std::vector<std::byte> tcc::runtime::transposedMatrix(std::span<const std::byte> elements, uint64_t rows,
                                                       uint64_t columns) {
   std::vector<std::byte> out(elements.size());
-  const size_t size = rows * columns ? elements.size() / (rows * columns) : 0;
+  const size_t size = rows != 0 && columns != 0 ? elements.size() / (rows * columns) : 0;
   for (uint64_t i = 0; i < rows; ++i)
     for (uint64_t j = 0; j < columns; ++j)
       std::memcpy(&out[(j * rows + i) * size], &elements[(i * columns + j) * size], size);

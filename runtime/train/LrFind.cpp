@@ -49,7 +49,7 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   auto updates = UpdateRunner::create(session);
   if (!updates)
     return updates.status();
-  auto data = openEntryData(session, (*updates)->dataEntry(), options.data, {DatasetOptions::Part::All, true, {}});
+  auto data = openEntryData(session, (*updates)->dataEntry(), options.data, {DatasetOptions::Part::All, true, {}, {}, {}});
   if (!data)
     return data.status();
   if (!options.init.empty())
