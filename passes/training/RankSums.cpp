@@ -116,8 +116,9 @@ void sumVirtualRanks(ModuleOp module, const ParallelSettings &parallel, llvm::Ar
   std::string text =
       std::to_string(parallel.virtualRanks) + " virtual ranks, up to " + std::to_string(most) + " on a rank";
   if (most > 1)
-    text += ", which then has " + std::to_string(parallel.heldLevels()) + " sums of gradients more, " +
-            bytesText(bytes) + " each, and moves " + bytesText(5 * bytes * (most - 1)) + " an update to add them";
+    text += ", which then has " + std::to_string(parallel.heldLevels()) +
+            (parallel.heldLevels() == 1 ? " sum" : " sums") + " of gradients more, " + bytesText(bytes) +
+            " each, and moves " + bytesText(5 * bytes * (most - 1)) + " an update to add them";
   addNote(module, "parallel", "", text);
 }
 

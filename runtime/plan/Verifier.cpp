@@ -3,6 +3,7 @@
 #include "runtime/plan/VerifierImpl.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Targets.h"
+#include "runtime/plan/VirtualRanks.h"
 
 #include <algorithm>
 #include <bit>
@@ -52,6 +53,17 @@ bool verifySpaces(const Plan &plan, verifier::Reporter &report) {
   return true;
 }
 
+/// Virtual ranks make a binary tree, of which each rank sums a whole subtree.
+void verifyVirtualRanks(const Plan &plan, verifier::Reporter &report) {
+  const Parallel &parallel = plan.training().parallel();
+  const uint64_t all = parallel.virtual_ranks(), least = parallel.least_ranks();
+  if (all == 0 && least == 0)
+    return;
+  if (!std::has_single_bit(all) || !std::has_single_bit(least) || least > all || all > kMostVirtualRanks)
+    report("{} virtual ranks on {} ranks or more make no tree: both are powers of two up to {}", all, least,
+           kMostVirtualRanks);
+}
+
 /// A plan for one target.
 std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
   verifier::Reporter report(limit);
@@ -63,6 +75,7 @@ std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
       report("the model's payload {} does not exist, the plan has {}", plan.model_payload(), plan.payloads_size());
   if (plan.max_workers() < 1)
     report("max_workers is 0: nobody could run the plan");
+  verifyVirtualRanks(plan, report);
 
   verifier::Context context{plan, signatures, report};
   verifier::verifyVariables(context);

@@ -14,6 +14,8 @@
 
 namespace tcc::plan {
 
+inline constexpr uint64_t kMostVirtualRanks = uint64_t(1) << 16;
+
 /// The virtual ranks of one rank.
 struct VirtualRanks {
   uint64_t first = 0, count = 1;

@@ -181,9 +181,6 @@ Status tcc::runtime::checkVirtualRanks(const Session &session) {
                  least = std::max<uint64_t>(session.training.parallel().least_ranks(), 1);
   if (all == 0)
     return Status();
-  if (!std::has_single_bit(all) || !std::has_single_bit(least) || least > all)
-    return error("{}: {} virtual ranks on {} ranks or more make no tree; recompile the model with tcc",
-                 session.reader.path(), all, least);
   if (ranks > all || all % ranks != 0)
     return error(
         "{}: {} virtual ranks are shared by {} to {} ranks, a power of two, the job has {}; use --nproc {}, or "

@@ -46,7 +46,7 @@
 // WINDOW: train.rank_broadcast(%[[MEAN]])
 
 // Two virtual ranks on each of the least number of ranks: one level of sums, which are put aside and added again.
-// VIRTUAL: text = "4 virtual ranks, up to 2 on a rank, which then has 1 sums of gradients more, 20 bytes each
+// VIRTUAL: text = "4 virtual ranks, up to 2 on a rank, which then has 1 sum of gradients more, 20 B each
 // VIRTUAL: train.variable @"w/gradient_0" : tensor<3xf32>
 // VIRTUAL-NOT: gradient_1
 // VIRTUAL: func.func @accumulate_first(

@@ -184,11 +184,12 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
 }
 
 TEST_F(RecipeFile, UnknownKeysThatAreNearNoneNameWhatIsThere) {
-  EXPECT_EQ(problem("[train]\nflavour = 1\n"), "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, "
-                                               "clip_norm, clip_value, seed, precision, loss_scale.kind, "
-                                               "loss_scale.init_scale, loss_scale.growth_factor, "
-                                               "loss_scale.backoff_factor, loss_scale.growth_interval, ema.decay, "
-                                               "ema.every, ema.warmup, ema.on");
+  EXPECT_EQ(problem("[train]\nflavour = 1\n"),
+            "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, virtual_ranks, "
+            "clip_norm, clip_value, seed, precision, loss_scale.kind, "
+            "loss_scale.init_scale, loss_scale.growth_factor, "
+            "loss_scale.backoff_factor, loss_scale.growth_interval, ema.decay, "
+            "ema.every, ema.warmup, ema.on");
   EXPECT_THAT(problem("[optimizer]\nkind = \"adamW\"\n"), HasSubstr("the nearest is \"adamw\""));
   EXPECT_THAT(problem("[optimizer]\nkind = \"shampoo\"\n"),
               AllOf(HasSubstr("\"shampoo\" is unknown; known: sgd, "), Not(HasSubstr("nearest"))));

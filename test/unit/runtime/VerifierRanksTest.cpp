@@ -49,6 +49,26 @@ TEST(VerifierRanks, SynchronisedNormalisationsInMicroBatches) {
   }
 }
 
+TEST(VerifierRanks, VirtualRanksAreABinaryTree) {
+  for (auto [all, least, good] : {std::tuple(8, 2, true),
+                                  {8, 8, true},
+                                  {1, 1, true},
+                                  {6, 2, false},
+                                  {8, 3, false},
+                                  {4, 8, false},
+                                  {8, 0, false},
+                                  {0, 2, false},
+                                  {1 << 17, 1, false}}) {
+    plan::Plan plan = makeRankPlan();
+    plan.mutable_training()->mutable_parallel()->set_virtual_ranks(static_cast<uint64_t>(all));
+    plan.mutable_training()->mutable_parallel()->set_least_ranks(static_cast<uint64_t>(least));
+    if (good)
+      EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>()) << all << " on " << least;
+    else
+      expectProblem(plan, {"virtual ranks on", "make no tree"});
+  }
+}
+
 TEST(VerifierRanks, NoCollectiveInAPlanForOneRank) {
   plan::Plan plan = makeRankPlan();
   plan.mutable_training()->clear_parallel();
