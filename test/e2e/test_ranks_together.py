@@ -132,10 +132,11 @@ class Times(Jobs):
             self.assertEqual(one["calls"], 1)
             self.assertGreater(one["seconds"], 0)
             self.assertGreaterEqual(one["exposed_seconds"], 0)
-            self.assertEqual(one["beside_seconds"] > 0, one["beside_instructions"] > 0, one)
-        parameters = profile["trained_elements"]
-        sums = sum(one["bytes"] for one in collectives if one["index"] != collectives[-1]["index"])
-        self.assertGreaterEqual(sum(one["bytes"] for one in collectives), 4 * parameters, sums)
+            self.assertGreaterEqual(one["beside_seconds"], 0)
+            if one["beside_instructions"] == 0:
+                self.assertEqual(one["beside_seconds"], 0)
+        self.assertTrue(any(one["beside_seconds"] > 0 for one in collectives), collectives)
+        self.assertGreaterEqual(sum(one["bytes"] for one in collectives), 4 * profile["trained_elements"])
         text = self.succeed(*words, "--all").out
         self.assertRegex(text, r"collectives of rank 0 of 2: [\d.]+ ms a step, [\d.]+ ms of them exposed")
         self.assertRegex(text, r"step \d+: all-reduce of \d+ tensors of f32")

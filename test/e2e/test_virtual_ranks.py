@@ -1,11 +1,14 @@
 """Virtual ranks: the same bits on any number of ranks, in whatever order they came to it."""
 import json
+import os
 import shutil
 import unittest
 
 import numpy as np
 import safetensors.numpy
+from onnx import helper
 
+import models
 import test_phases
 from common import ZOO
 from test_ranks import Jobs, losses
@@ -43,8 +46,30 @@ class SameBits(Jobs):
         self.assertEqual(len(lines), 4)
         self.assertGreater(np.ptp([line["loss"] for line in lines]), 0)
 
+    @unittest.skipUnless(os.environ.get("TCC_RANKS_ALL"), "two minutes; TCC_RANKS_ALL=1 runs it")
+    def test_every_case_of_the_zoo(self):
+        for case in sorted(path.parent.name for path in ZOO.glob("*/model.onnx")):
+            with self.subTest(case):
+                self.check(case, virtual=2, ranks=(1, 2))
+                for run in self.folder.glob("run*"):
+                    shutil.rmtree(run)
+
     def test_running_statistics_are_those_of_the_first(self):
         self.check("cnn-bn")
+
+    def test_state_that_forward_passes_move_and_read(self):
+        """Ranges of a quantised input: each virtual rank begins with those of the last update, and the first one's are kept."""
+        nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantise"),
+                 helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"], "dequantise"),
+                 helper.make_node("MatMul", ["r", "w"], ["prediction"], "product")]
+        weights = {"s": np.float32(0.02), "z": np.uint8(100), "w": models.random(1, 5, 1)}
+        models.save(self.folder / "m.onnx", nodes, {"x": [4, 5]}, {"prediction": [4, 1]}, weights)
+        (self.folder / "r.toml").write_text(models.SQUARES + models.SGD + '[model]\nquantize = "observe"\n')
+        random = np.random.default_rng(3)
+        safetensors.numpy.save_file({"x": random.standard_normal((48, 5), np.float32) * 3,
+                                     "y": random.standard_normal((48, 1), np.float32)}, self.folder / "d.safetensors")
+        lines = self.check("observe", model="m.onnx", recipe="r.toml", data="d.safetensors", steps=6)
+        self.assertEqual(len({line["loss"] for line in lines}), 6)
 
     def test_windows_of_several_micro_batches_that_an_epoch_cuts_short(self):
         """An epoch of 4 global batches in windows of 3, read ahead by threads or not, with a dropout."""

@@ -86,12 +86,14 @@ static uint64_t givenBytes(const plan::Entry &entry, const plan::Instruction &in
   return bytes;
 }
 
-/// Seconds of one call of the instructions that may run beside a collective.
+/// Seconds of one call of the instructions that may run beside a collective, other collectives left out.
 static double besideSeconds(const ProfileReport &report, const runtime::ProfiledCollective &one) {
-  const int last = one.index + report.profile->entries[one.entry]->instructions(one.index).beside();
+  const plan::Entry &entry = *report.profile->entries[one.entry];
+  const int last = one.index + entry.instructions(one.index).beside();
   double seconds = 0;
   for (const ProfiledInstruction &other : report.instructions)
-    if (other.entry == one.entry && other.index > one.index && other.index <= last)
+    if (other.entry == one.entry && other.index > one.index && other.index <= last &&
+        !entry.instructions(other.index).has_collective())
       seconds += other.seconds;
   return seconds;
 }
