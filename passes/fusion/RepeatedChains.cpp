@@ -1,4 +1,5 @@
 //===- RepeatedChains.cpp - duplicate cheap chains into their readers -----===//
+#include "compiler/dialect/Views.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/fusion/Fusion.h"
@@ -120,7 +121,7 @@ Operation *ValueNumbers::findOrAdd(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 RepeatedChains::RepeatedChains(func::FuncOp function)
-    : block(function.getBody().front()), forward(forwardOps(function)) {
+    : block(function.getBody().front()), forward(forwardOps(function)), loss(lossOps(function)) {
   ValueNumbers numbers;
   for (Operation &op : block.without_terminator()) {
     bool copy = op.hasAttr(names::kRepeated);
@@ -163,6 +164,20 @@ unsigned RepeatedChains::chainLength(Value value) {
   return length;
 }
 
+/// True if computing the value again would read the result of a collective, at any distance.
+bool RepeatedChains::startsAtCollective(Value value) {
+  for (unsigned length = 0; length <= kLongestRepeatedChain; ++length) {
+    Operation *op = rootOf(value).getDefiningOp();
+    if (!op || isa<Collective>(op))
+      return op;
+    std::optional<Value> leaf = isCheapElement(op) ? singleLeaf(op) : std::nullopt;
+    if (!leaf || !*leaf)
+      return false;
+    value = *leaf;
+  }
+  return false;
+}
+
 /// Cheap ops that computing `op` from memory again would take, counted up to kLongestRepeatedChain + 1.
 unsigned RepeatedChains::treeSize(Operation *op) {
   unsigned size = 1;
@@ -202,10 +217,13 @@ void RepeatedChains::repeat() {
         (elementsOf(result) == 1 || !singleLeaf(op) || chainLength(result) > kLongestRepeatedChain))
       continue;
     SmallVector<OpOperand *> uses;
+    const bool gathered = !trivial && forward.contains(op) && startsAtCollective(result);
     bool materialised = false;
     for (OpOperand &use : result.getUses()) {
       Operation *user = use.getOwner();
       if (!isFusable(user))
+        materialised = true;
+      else if (gathered && !loss.contains(user))
         materialised = true;
       else if (trivial || !forward.contains(op) || forward.contains(user))
         uses.push_back(&use);
@@ -231,6 +249,8 @@ void RepeatedChains::repeat() {
         originals[clone] = original ? original : op;
         if (forward.contains(op) && forward.contains(user))
           forward.insert(clone);
+        if (loss.contains(op) && loss.contains(user))
+          loss.insert(clone);
         copy = clone->getResult(0);
       }
       uses[i]->set(copy);
@@ -243,6 +263,7 @@ void RepeatedChains::giveUp(Operation *copy) {
   copy->getResult(0).replaceAllUsesWith(original->getResult(0));
   originals.erase(copy);
   forward.erase(copy);
+  loss.erase(copy);
   copy->erase();
 }
 

@@ -11,6 +11,7 @@
 #include "support/BytesText.h"
 
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -49,8 +50,7 @@ private:
     llvm::DenseMap<Operation *, llvm::SmallVector<Operation *>> readers;
     for (AllGatherOp gather : gathers) {
       llvm::SmallVector<Operation *> &list = readers[gather];
-      for (OpOperand *use : usesAcrossViews(gather->getResult(0)))
-        list.push_back(use->getOwner());
+      findReaders(gather->getResult(0), list);
       llvm::sort(list, [&](Operation *a, Operation *b) { return position[a] < position[b]; });
       list.erase(llvm::unique(list), list.end());
       for (Operation *reader : list)
@@ -77,54 +77,68 @@ private:
       eraseDeadOps(function);
   }
 
-  /// Gives some readers a gather of their own. Readers that want the parameter in a narrower type gather that.
+  /// A parameter under another shape or in fewer bytes is not read yet: layers that share a cast are far from one
+  /// another.
+  static bool isForm(Operation *op) {
+    auto cast = dyn_cast<CastOp>(op);
+    return isView(op) ||
+           (cast && elementBytes(elementTypeOf(cast.getResult())) < elementBytes(elementTypeOf(cast.getInput())));
+  }
+
+  static void findReaders(Value value, llvm::SmallVectorImpl<Operation *> &readers) {
+    for (Operation *user : value.getUsers())
+      if (isForm(user))
+        findReaders(user->getResult(0), readers);
+      else
+        readers.push_back(user);
+  }
+
+  /// The narrower type that a form of the parameter has; null: the parameter's own. No type where `value` is none.
+  static std::optional<Type> typeOfForm(Value value, Value parameter) {
+    if (value == parameter)
+      return Type();
+    Operation *op = value.getDefiningOp();
+    if (!op || !isForm(op))
+      return std::nullopt;
+    std::optional<Type> type = typeOfForm(op->getOperand(0), parameter);
+    return type && isa<CastOp>(op) ? std::optional(elementTypeOf(value)) : type;
+  }
+
+  /// Gives some readers a gather of their own. If they all want the parameter in one narrower type, that is gathered.
   static void gatherFor(AllGatherOp gather, llvm::ArrayRef<Operation *> readers, unsigned number) {
+    const Value parameter = gather->getResult(0);
+    llvm::SetVector<Type> types;
+    for (Operation *reader : readers)
+      for (Value operand : reader->getOperands())
+        if (auto type = typeOfForm(operand, parameter))
+          types.insert(*type);
+    const Type narrow = types.size() == 1 ? types[0] : Type();
     OpBuilder builder(readers.front());
-    auto element = [](Operation *reader) { return elementTypeOf(reader->getResult(0)); };
-    const bool narrows = llvm::all_of(readers, [&](Operation *reader) {
-      return isa<CastOp>(reader) && reader->getOperand(0) == gather->getResult(0) &&
-             element(reader) == element(readers[0]) &&
-             elementBytes(element(reader)) < elementBytes(elementTypeOf(gather->getResult(0)));
-    });
     Value shard = gather.getInputs()[0];
-    Type type = gather->getResult(0).getType();
-    if (narrows) {
-      shard = train::cast(builder, gather.getLoc(), shard, element(readers[0]));
-      type = readers[0]->getResult(0).getType();
-    }
+    if (narrow)
+      shard = train::cast(builder, gather.getLoc(), shard, narrow);
+    auto type = RankedTensorType::get(tensorTypeOf(parameter).getShape(), elementTypeOf(shard));
     auto made =
         AllGatherOp::create(builder, gather.getLoc(), TypeRange(type), ValueRange(shard), gather.getRanksAttr());
     // Equal ops would become one again.
     made->setAttr(names::kGather, builder.getI64IntegerAttr(number));
-    if (narrows) {
-      for (Operation *reader : readers) {
-        reader->getResult(0).replaceAllUsesWith(made->getResult(0));
-        reader->erase();
-      }
-      return;
+    for (Operation *reader : readers) {
+      builder.setInsertionPoint(reader);
+      for (OpOperand &operand : reader->getOpOperands())
+        if (typeOfForm(operand.get(), parameter))
+          operand.set(formOf(builder, operand.get(), parameter, made->getResult(0)));
     }
-    for (Operation *reader : readers)
-      replaceThroughViews(builder, reader, gather->getResult(0), made->getResult(0));
   }
 
-  /// Makes a reader read `to` instead of `from`, also where it reads a view of it.
-  static void replaceThroughViews(OpBuilder &builder, Operation *reader, Value from, Value to) {
-    auto moved = [&](auto &&self, Value value) -> Value {
-      if (value == from)
-        return to;
-      Operation *view = value.getDefiningOp();
-      if (!view || !isView(view))
-        return {};
-      Value source = self(self, view->getOperand(0));
-      if (!source)
-        return {};
-      Operation *copy = builder.clone(*view);
-      copy->setOperand(0, source);
-      return copy->getResult(0);
-    };
-    for (OpOperand &operand : reader->getOpOperands())
-      if (Value value = moved(moved, operand.get()))
-        operand.set(value);
+  /// The same form of another gather's result, which may have the form's narrower type already.
+  static Value formOf(OpBuilder &builder, Value form, Value parameter, Value gathered) {
+    if (form == parameter)
+      return gathered;
+    Operation *op = form.getDefiningOp();
+    Value source = formOf(builder, op->getOperand(0), parameter, gathered);
+    if (isa<CastOp>(op))
+      return train::cast(builder, op->getLoc(), source, elementTypeOf(form));
+    return train::reshape(builder, op->getLoc(), source, tensorTypeOf(form).getShape());
   }
 
   /// What is joined: collectives that send. An own shard is a copy.

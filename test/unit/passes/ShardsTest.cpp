@@ -201,7 +201,7 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
   constexpr unsigned kSeed = 23;
   std::mt19937 random(kSeed);
   int shards = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 40; ++round) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
     const unsigned model = unsigned(random());
     const size_t ranks = 2 + random() % 4;
@@ -244,7 +244,7 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     if (HasFatalFailure())
       return;
   }
-  EXPECT_GT(shards, 300);
+  EXPECT_GT(shards, 200);
 }
 
 } // namespace
