@@ -232,6 +232,14 @@ TEST(Manifest, SlicesCoverATensorExactlyOnce) {
   EXPECT_FALSE(covers({5}, {{{2}, {3}}, {{0}, {3}}})) << "an overlap";
   EXPECT_FALSE(covers({5}, {{{2}, {3}}, {{0}, {1}}})) << "a hole";
   EXPECT_FALSE(covers({6}, {{{0}, {3}}, {{0}, {3}}})) << "the volume is right";
+  // Ranges of elements, as ranks share them.
+  EXPECT_TRUE(covers({2, 3}, {{{4}, {2}}, {{0}, {4}}}));
+  EXPECT_TRUE(covers({}, {{{0}, {1}}}));
+  EXPECT_FALSE(covers({2, 3}, {{{0}, {4}}})) << "a hole at the end";
+  EXPECT_FALSE(covers({2, 3}, {{{0}, {4}}, {{3}, {3}}})) << "an overlap";
+  EXPECT_FALSE(covers({2, 3}, {{{0}, {4}}, {{4}, {3}}})) << "beyond the end";
+  EXPECT_FALSE(covers({2, 3}, {{{0}, {3}}, {{1, 0}, {1, 3}}})) << "a range and a box";
+  EXPECT_FALSE(covers({2, 3}, {{{0, 0}, {1, 3}}, {{3}, {3}}})) << "a box and a range";
   // A pinwheel: no cut goes through.
   EXPECT_TRUE(
       covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
