@@ -174,8 +174,9 @@ Expected<bool> Trainer::checkpointIsDue(bool evaluating, bool &asked) {
   bool due = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
   if (!session.isSharded())
     return due;
+  // A signal comes to each rank between other updates: rank 0's counts.
   constexpr uint64_t kDue = 1, kAsked = 2;
-  auto agreed = session.ranks->anyOf((due && session.leads() ? kDue : 0) | (asked ? kDue | kAsked : 0));
+  auto agreed = session.ranks->anyOf(session.leads() ? (due ? kDue : 0) | (asked ? kAsked : 0) : 0);
   if (!agreed)
     return agreed.status();
   asked = (*agreed & kAsked) != 0;

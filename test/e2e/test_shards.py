@@ -2,6 +2,8 @@
 """
 import json
 import re
+import signal
+import time
 import unittest
 
 import numpy as np
@@ -180,6 +182,23 @@ class Checkpoints(Sharded):
         part = self.folder / "run" / "checkpoints" / "step-2" / "state.rank-2.safetensors"
         part.write_bytes(part.read_bytes()[:-4] + b"\0\0\1\0")
         self.refuse(1, ["state.rank-2.safetensors: damaged"], "trun", "--resume", "run", "--steps", 3)
+
+    def test_a_checkpoint_that_cannot_be_written_holds_up_no_rank(self):
+        process = self.start(self.four, "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4)
+        self.wait_for_updates("run")
+        ranks = children_of(process.pid)
+        blocked = self.folder / "run" / "checkpoints"
+        blocked.rmdir()
+        blocked.touch()  # no folder
+        process.send_signal(signal.SIGUSR1)
+        self.wait_for_updates("run", 40)
+        time.sleep(0.5)
+        self.assertIn("training goes on", (self.folder / "run" / "ranks" / "rank-2.log").read_text())
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertRegex(err.decode(), r"warning: .*run/checkpoints.*training goes on and tries again")
+        self.assertFalse([rank for rank in ranks if alive(rank)])
 
     def test_a_signal_ends_all_ranks_with_one_whole_checkpoint(self):
         process = self.start(self.four, "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4)
