@@ -239,12 +239,14 @@ private:
     if (recipe.parallel.shardsParameters()) {
       for (const std::string &entry : entries)
         if (entry != entries::kTrain)
-          return error("--entry {}: no rank has all parameters (parallel.mode \"full\"), and training alone gathers them; "
-                       "compile a plan for {} with --set parallel.mode=none, which reads the run's checkpoints",
-                       entry, entry);
+          return error(
+              "--entry {}: no rank has all parameters (parallel.mode \"full\"), and training alone gathers them; "
+              "compile a plan for {} with --set parallel.mode=none, which reads the run's checkpoints",
+              entry, entry);
       if (options.entries.empty())
-        model.warnings.push_back("parallel.mode \"full\": the plan can only train; compile another without [parallel] to "
-                                 "evaluate or predict with the run's checkpoints");
+        model.warnings.push_back(
+            "parallel.mode \"full\": the plan can only train; compile another without [parallel] to "
+            "evaluate or predict with the run's checkpoints");
       entries = {entries::kTrain};
       return Status::success();
     }

@@ -41,11 +41,12 @@ inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first
-inline constexpr llvm::StringLiteral kRanks = "train.ranks"; ///< i64: that state is sharded over
+inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: that state is sharded over
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 // Kinds of notes, and variables.
 inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
-inline constexpr llvm::StringLiteral kWhole = "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
+inline constexpr llvm::StringLiteral kWhole =
+    "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names

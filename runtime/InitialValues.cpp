@@ -9,8 +9,8 @@
 #include "runtime/plan/Shards.h"
 #include "support/RegularFile.h"
 
-#include <cerrno>
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <sys/stat.h>
 #include <unistd.h>

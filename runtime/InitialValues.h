@@ -24,8 +24,8 @@ public:
   ~InitialValues();
 
   /// Reads the value of a verified plan's variable in pieces of at most `pieceBytes`, a multiple of 64; a value of
-  /// zeros has none, and padding neither. Errors name variable and file: it cannot be read, or does not have the content that the plan was
-  /// made from. Or that of `room`.
+  /// zeros has none, and padding neither. Errors name variable and file: it cannot be read, or does not have the
+  /// content that the plan was made from. Or that of `room`.
   Status read(int variable, uint64_t pieceBytes, const Room &room) const;
 
 private:

@@ -194,12 +194,14 @@ def Train_StraightThrough : OpInterface<"StraightThrough"> {
 def Train_Collective : OpInterface<"Collective"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    What all ranks of a job compute together: result i of every rank follows from operand i of every rank. A target has no kernel for it, and constants are not folded through it: one rank does not know the others'.
-    Ranks carry out the same collectives in the same order, and never one of them twice.
+    What all ranks of a job compute together: result i of every rank follows from operand i of every rank. A target has
+    no kernel for it, and constants are not folded through it: one rank does not know the others'. Ranks carry out the same
+    collectives in the same order, and never one of them twice.
   }];
   let methods = [
     InterfaceMethod<"Fills the plan's instruction.", "void", "buildCollective", (ins "::tcc::plan::Instruction &":$instruction)>,
-    InterfaceMethod<"Result i has operand i's type, and may lie in its place.", "bool", "isInPlace", (ins), "", "return true;">,
+    InterfaceMethod<"Result i has operand i's type, and may lie in its place.",
+      "bool", "isInPlace", (ins), "", "return true;">,
     InterfaceMethod<"A naive evaluator: each rank's results (allocated) from each rank's operands.", "void", "evaluateRanks",
       (ins "::llvm::ArrayRef<::std::vector<::tcc::train::HostTensor>>":$operands,
            "::llvm::MutableArrayRef<::std::vector<::tcc::train::HostTensor>>":$results)>

@@ -4,8 +4,8 @@
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/ExternalPath.h"
-#include "runtime/plan/DType.h"
 #include "passes/Common.h"
+#include "runtime/plan/DType.h"
 #include "runtime/plan/Roles.h"
 
 #include "mlir/IR/Threading.h"

@@ -57,8 +57,8 @@ public:
 
   /// Repeats chains with one full-size operand for each of their readers: reading their operand costs what reading
   /// their result would. What widens its operand's elements is repeated even for its first reader. What the backward
-  /// pass reads of the forward pass stays as minimize-saved decided it, and it repeats nothing that starts at what ranks
-  /// gather: that would have to be in memory all the time, where a parameter is in any case.
+  /// pass reads of the forward pass stays as minimize-saved decided it, and it repeats nothing that starts at what
+  /// ranks gather: that would have to be in memory all the time, where a parameter is in any case.
   void repeat();
   /// The op that `op` is a copy of, or null if it is none.
   mlir::Operation *originalOf(mlir::Operation *op) const { return originals.lookup(op); }

@@ -18,11 +18,11 @@ namespace tcc::train {
 
 namespace {
 
-/// Begins each collective where its last operand is complete, and moves what depends on it behind the beginning of the next
-/// one: the rest of the backward pass, and then the update of one bucket, can run while ranks wait for each other. The
-/// gradients of one bucket more are alive for it. A gathered parameter takes memory from the beginning on: its gather stays
-/// where the order of least memory has it, and what reads it moves behind the beginning of the next one, so that one
-/// bucket is gathered ahead. Collectives keep their order.
+/// Begins each collective where its last operand is complete, and moves what depends on it behind the beginning of the
+/// next one: the rest of the backward pass, and then the update of one bucket, can run while ranks wait for each other.
+/// The gradients of one bucket more are alive for it. A gathered parameter takes memory from the beginning on: its
+/// gather stays where the order of least memory has it, and what reads it moves behind the beginning of the next one,
+/// so that one bucket is gathered ahead. Collectives keep their order.
 planning::Sequence beginCollectivesEarly(const EntryProgram &entry, planning::Sequence order) {
   const std::vector<planning::ProgramInstruction> &all = entry.program.instructions;
   auto follows = [&](int id, auto &&precedes) {

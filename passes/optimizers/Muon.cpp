@@ -96,7 +96,8 @@ static Expr updateMuon(UpdateStep &step) {
   double kept = step.number("momentum");
   buffer = lerpToGradient(buffer, step.gradient, kept, momentum, rest);
   Expr direction = step.settings.nesterov ? lerpToGradient(step.gradient, buffer, 1 - kept, rest, momentum) : buffer;
-  return decayedWeight(step) - step.groupScalar("lr") * muonRateScale(step) * step.own(orthogonalizeAll(step, step.whole(direction)));
+  return decayedWeight(step) -
+         step.groupScalar("lr") * muonRateScale(step) * step.own(orthogonalizeAll(step, step.whole(direction)));
 }
 
 Optimizer makeMuon() {

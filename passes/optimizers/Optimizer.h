@@ -36,8 +36,8 @@ struct UpdateStep {
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
-  /// Where ranks share the update, values are vectors of the own shard. `whole` makes of one a value of the stored shape
-  /// on every rank, `own` the reverse, `total` adds the ranks' numbers. Null: every rank computes all of it.
+  /// Where ranks share the update, values are vectors of the own shard. `whole` makes of one a value of the stored
+  /// shape on every rank, `own` the reverse, `total` adds the ranks' numbers. Null: every rank computes all of it.
   std::function<Expr(const Expr &)> wholeOfShard = nullptr, shardOfWhole = nullptr, sumOfShards = nullptr;
 
   Expr whole(const Expr &value) const { return wholeOfShard ? wholeOfShard(value) : value; }

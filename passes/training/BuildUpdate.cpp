@@ -190,7 +190,7 @@ private:
 
   VariableOp declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
     return VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
-                       builder.getF64FloatAttr(fill), nullptr, group);
+                              builder.getF64FloatAttr(fill), nullptr, group);
   }
 
   void declareStates(VariableOp parameter) {
@@ -204,7 +204,8 @@ private:
     }
     for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
-      VariableOp moment = declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
+      VariableOp moment =
+          declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
       if (recipe.parallel.sharded())
         moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
     }

@@ -79,7 +79,8 @@ Value EntryBuilder::wholeState(llvm::StringRef variable) {
   if (!whole)
     return value;
   auto ranks = module->getAttrOfType<IntegerAttr>(names::kRanks);
-  return AllGatherOp::create(builder, value.getLoc(), TypeRange(whole.getValue()), ValueRange(value), ranks)->getResult(0);
+  return AllGatherOp::create(builder, value.getLoc(), TypeRange(whole.getValue()), ValueRange(value), ranks)
+      ->getResult(0);
 }
 
 Value EntryBuilder::randomKey() {

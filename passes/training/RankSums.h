@@ -8,9 +8,9 @@
 namespace tcc::train {
 
 /// Replaces one rank's loss numerator, loss denominator and gradients by their sums over all ranks, of gradients by the
-/// own shard where they are sharded, so that what follows is the update of the global batch. With average = "ranks", numerator and gradients are divided by the rank's
-/// own denominator first, and the denominator counts the ranks. Each sum is a collective of its own, right behind its
-/// operand: distribute makes buckets of them.
+/// own shard where they are sharded, so that what follows is the update of the global batch. With average = "ranks",
+/// numerator and gradients are divided by the rank's own denominator first, and the denominator counts the ranks. Each
+/// sum is a collective of its own, right behind its operand: distribute makes buckets of them.
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, mlir::Value &lossSum, mlir::Value &lossWeight,
                   llvm::MutableArrayRef<mlir::Value> gradients);
 

@@ -14,9 +14,9 @@
 #include "runtime/parallel/Background.h"
 #include "runtime/parallel/CollectiveStep.h"
 #include "runtime/plan/DType.h"
-#include "runtime/plan/Verifier.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/Verifier.h"
 #include "support/MachineMemory.h"
 #include "support/Processors.h"
 

@@ -110,7 +110,8 @@ public:
   /// Leaves one variant of a fat plan: `plan()` has its entries alone from here on (see Variants.h).
   void selectVariant(uint32_t variant);
 
-  /// Makes of every shard a variable with the values of all ranks: for exports, which run no entry and give such values.
+  /// Makes of every shard a variable with the values of all ranks: for exports, which run no entry and give such
+  /// values.
   void joinShards();
 
   /// Gives back the memory that the mapped file's pages take: they are read again from the file where they are asked for.

@@ -34,7 +34,8 @@ inline TensorType wholeType(const Variable &variable) {
 }
 
 inline bool hasShards(const Plan &plan) {
-  return std::any_of(plan.variables().begin(), plan.variables().end(), [](const Variable &one) { return one.has_shard(); });
+  return std::any_of(plan.variables().begin(), plan.variables().end(),
+                     [](const Variable &one) { return one.has_shard(); });
 }
 /// The plan with the values of all ranks in place of each shard: what exports and weights files hold. Its entries are
 /// not to be run.

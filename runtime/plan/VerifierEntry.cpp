@@ -306,8 +306,8 @@ private:
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
     for (const auto &[index, write] : touched(instruction)) {
-      // A collective's sources are copied, or in their results' place, before the next instruction begins; not those of a
-      // reduce-scatter.
+      // A collective's sources are copied, or in their results' place, before the next instruction begins; not those of
+      // a reduce-scatter.
       if (instruction.has_collective() && instruction.collective().kind() != CollectiveCall::REDUCE_SCATTER && !write)
         continue;
       const Buffer &b = buffer(index);

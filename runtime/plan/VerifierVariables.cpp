@@ -1,7 +1,7 @@
 //===- VerifierVariables.cpp - state and its copies -----------------------===//
-#include "runtime/plan/VerifierImpl.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/VerifierImpl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -234,7 +234,8 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
 void verifyVariables(const Context &context) {
   verifyArena(context.plan, context.report);
   // What exports write is all ranks' values.
-  const std::optional<Plan> joined = hasShards(context.plan) ? std::optional(withoutShards(context.plan)) : std::nullopt;
+  const std::optional<Plan> joined =
+      hasShards(context.plan) ? std::optional(withoutShards(context.plan)) : std::nullopt;
   const Plan &whole = joined ? *joined : context.plan;
   verifyTies(whole, context.report);
   verifyExports(whole, context.report);

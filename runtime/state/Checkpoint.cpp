@@ -1,12 +1,12 @@
 //===- Checkpoint.cpp - read and write the checkpoints of a run -----------===//
 #include "runtime/state/Checkpoint.h"
-#include "support/BytesText.h"
-#include "support/AtomicFile.h"
-#include "support/PlanNames.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
+#include "support/AtomicFile.h"
+#include "support/BytesText.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <charconv>
@@ -211,7 +211,8 @@ void tcc::runtime::Checkpoint::copyTo(const ManifestTensor &tensor, uint64_t beg
     return;
   }
   for (const TensorSlice &slice : tensor.slices) {
-    const uint64_t from = std::max(begin, slice.start[0]), to = std::min(begin + count, slice.start[0] + slice.shape[0]);
+    const uint64_t from = std::max(begin, slice.start[0]),
+                   to = std::min(begin + count, slice.start[0] + slice.shape[0]);
     if (from < to)
       std::memcpy(destination + (from - begin) * width,
                   shards[slice.shard].find(slice.key)->bytes.data() + (from - slice.start[0]) * width,
@@ -304,7 +305,8 @@ std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &
   }
   if (rank == 0)
     for (const HostState &one : hostState)
-      tensors.push_back({{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
+      tensors.push_back(
+          {{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
   std::sort(tensors.begin(), tensors.end(), comesBefore);
   return tensors;
 }
@@ -493,8 +495,8 @@ static Status copyToDevice(Checkpoint &checkpoint, const plan::Plan &plan,
     if (staging->bytes.empty())
       continue;
     if (plan.variables(variable).has_shard()) {
-      auto [begin, count] = plan::shardOf(plan::elementCount(tensor->type).value_or(0),
-                                          plan.training().parallel().ranks(), rank);
+      auto [begin, count] =
+          plan::shardOf(plan::elementCount(tensor->type).value_or(0), plan.training().parallel().ranks(), rank);
       std::memset(staging->bytes.data(), 0, staging->bytes.size());
       checkpoint.copyTo(*tensor, begin, count, staging->bytes.data());
     } else {

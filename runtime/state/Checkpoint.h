@@ -88,8 +88,8 @@ std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &
                                                 std::span<const int> replaced = {}, uint32_t rank = 0);
 
 /// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step. Returns the
-/// bytes of its files. Error: with the exit status of the tensor whose stream failed. With `ranks`, all of these call it
-/// and write a file each; rank 0's manifest names them once all are durable, and every rank has the same result.
+/// bytes of its files. Error: with the exit status of the tensor whose stream failed. With `ranks`, all of these call
+/// it and write a file each; rank 0's manifest names them once all are durable, and every rank has the same result.
 Expected<uint64_t> writeCheckpoint(const std::string &run, const RunRecord &record, const TrainingPosition &position,
                                    std::vector<CheckpointTensor> tensors, Communicator *ranks = nullptr);
 
@@ -118,8 +118,8 @@ std::vector<CheckpointedVariable> checkpointedVariables(const plan::Plan &plan);
 
 /// Copies all state but averages (WeightAverages.h) into the device's variables. Error: the checkpoint lacks a tensor
 /// of the plan, has one that the plan lacks, or one has another type or role; all of them are listed, and nothing is
-/// copied. `replaced` gets the frozen variables that the checkpoint has values for. `rank` takes its shards, however many
-/// ranks wrote the checkpoint.
+/// copied. `replaced` gets the frozen variables that the checkpoint has values for. `rank` takes its shards, however
+/// many ranks wrote the checkpoint.
 Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, std::vector<int> *replaced = nullptr,
                  uint32_t rank = 0);
 

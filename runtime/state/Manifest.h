@@ -80,8 +80,8 @@ enum class TensorRole {
 };
 std::string_view roleName(TensorRole role);
 
-/// A box of a tensor: elements [start, start + shape) of each axis, stored in a shard under `key`; with one number each,
-/// where the tensor has another number of axes, a range of its elements in row-major order.
+/// A box of a tensor: elements [start, start + shape) of each axis, stored in a shard under `key`; with one number
+/// each, where the tensor has another number of axes, a range of its elements in row-major order.
 struct TensorSlice {
   size_t shard = 0;
   std::string key;

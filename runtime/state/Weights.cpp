@@ -1,8 +1,8 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
 #include "runtime/plan/Shards.h"
-#include "support/NearestName.h"
 #include "runtime/state/Checkpoint.h"
+#include "support/NearestName.h"
 
 #include <algorithm>
 #include <cstring>
@@ -248,7 +248,8 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
 
 Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &device, const std::string &from,
                                                WeightsRule rule, uint32_t rank) {
-  const std::optional<plan::Plan> joined = plan::hasShards(held) ? std::optional(plan::withoutShards(held)) : std::nullopt;
+  const std::optional<plan::Plan> joined =
+      plan::hasShards(held) ? std::optional(plan::withoutShards(held)) : std::nullopt;
   const plan::Plan &plan = joined ? *joined : held;
   auto given = openWeights(from);
   if (!given)

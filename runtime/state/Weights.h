@@ -71,9 +71,10 @@ struct WeightsFit {
 enum class WeightsRule { Strict, MayBeMissing, WhatFits };
 
 /// Copies weights into the variables of the same names, or of the same names in torch, peft's included: those of a
-/// safetensors file, or of a run (RUN[@STEP|@last|@best]). A file without any adapter leaves the plan's as they are. Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be
-/// there or not. Error: the weights that the rule does not accept, all of them listed; nothing fits. Nothing is copied on an error.
-/// Of a shard, `rank` takes its own part.
+/// safetensors file, or of a run (RUN[@STEP|@last|@best]). A file without any adapter leaves the plan's as they are.
+/// Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be there or
+/// not. Error: the weights that the rule does not accept, all of them listed; nothing fits. Nothing is copied on an
+/// error. Of a shard, `rank` takes its own part.
 Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule,
                                  uint32_t rank = 0);
 

@@ -27,11 +27,11 @@ struct CheckpointHearers {
 
 class Checkpointer {
 public:
-  /// `averages`: of train.ema, or null. `replaced`: Session::replaced. `ranks`: of a job whose ranks each write a part of
-  /// every checkpoint, or null; these then call the same functions after the same updates.
+  /// `averages`: of train.ema, or null. `replaced`: Session::replaced. `ranks`: of a job whose ranks each write a part
+  /// of every checkpoint, or null; these then call the same functions after the same updates.
   Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
-               const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
-               Communicator *ranks, const CheckpointRules &rules, double now, CheckpointHearers hearers);
+               const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals, Communicator *ranks,
+               const CheckpointRules &rules, double now, CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
 

@@ -130,10 +130,11 @@ Status tcc::runtime::requireRanks(const Session &session) {
   const plan::Parallel &parallel = session.plan().training().parallel();
   if (parallel.ranks() == 0 || parallel.ranks() == session.worldSize())
     return Status();
-  return error("{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with --nproc "
-               "{}, or compile with tcc --set parallel.ranks={}",
-               session.reader.path(), parallel.ranks(), parallel.mode(), session.worldSize(), parallel.ranks(),
-               session.worldSize());
+  return error(
+      "{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with --nproc "
+      "{}, or compile with tcc --set parallel.ranks={}",
+      session.reader.path(), parallel.ranks(), parallel.mode(), session.worldSize(), parallel.ranks(),
+      session.worldSize());
 }
 
 Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {

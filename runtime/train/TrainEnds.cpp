@@ -112,8 +112,8 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
 Status Trainer::stopOnError(const Status &problem) {
   if (!session.leads())
     return problem;
-  Status written = diverged                 ? error("the ranks do not agree on the state")
-                   : session.isSharded()    ? error("other ranks hold parts of the state")
+  Status written = diverged                ? error("the ranks do not agree on the state")
+                   : session.isSharded()   ? error("other ranks hold parts of the state")
                    : run.updates->settle() ? checkpointAtEnd()
                                            : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());

@@ -42,7 +42,8 @@ private:
   bool endRequested() const;
   /// Error: the state of a rank is not that of rank 0.
   Status checkReplicas();
-  /// A checkpoint is due after this update, as rank 0 says where all ranks write it; `asked` becomes true on every rank.
+  /// A checkpoint is due after this update, as rank 0 says where all ranks write it; `asked` becomes true on every
+  /// rank.
   Expected<bool> checkpointIsDue(bool evaluating, bool &asked);
   /// This rank writes checkpoints, or its part of them.
   bool writesCheckpoints() const { return session.computes() && (session.leads() || session.isSharded()); }

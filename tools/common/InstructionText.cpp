@@ -165,7 +165,8 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     const int tensors = instruction.operands_size() / 2;
     const std::string beside =
         instruction.beside() ? fmt::format(", beside the next {} instructions", instruction.beside()) : "";
-    const std::string what = fmt::format("{} of {} tensor{}", plan::collectiveName(call.kind()), tensors, tensors == 1 ? "" : "s");
+    const std::string what =
+        fmt::format("{} of {} tensor{}", plan::collectiveName(call.kind()), tensors, tensors == 1 ? "" : "s");
     switch (call.kind()) {
     case plan::CollectiveCall::ALL_REDUCE:
     case plan::CollectiveCall::REDUCE_SCATTER:

@@ -46,8 +46,8 @@ std::string randomEntry(std::mt19937 &random, size_t ranks) {
     const std::string name = "%v" + std::to_string(i);
     Known made{name, from.type, from.size};
     auto shards = [&](const char *op, const std::string &type) {
-      body += "  " + name + " = train." + op + "(" + from.name + ") ranks = " + std::to_string(ranks) + " : (" + from.type +
-              ") -> " + type + "\n";
+      body += "  " + name + " = train." + op + "(" + from.name + ") ranks = " + std::to_string(ranks) + " : (" +
+              from.type + ") -> " + type + "\n";
       made.type = type;
     };
     const std::string element = from.type.find("bf16") == std::string::npos ? "f32" : "bf16";

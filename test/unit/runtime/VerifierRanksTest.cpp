@@ -103,7 +103,8 @@ TEST(VerifierRanks, PairsOfOperands) {
 }
 
 TEST(VerifierRanks, ShardsHaveThePlansSize) {
-  for (auto kind : {plan::CollectiveCall::ALL_GATHER, plan::CollectiveCall::REDUCE_SCATTER, plan::CollectiveCall::OWN_SHARD}) {
+  for (auto kind :
+       {plan::CollectiveCall::ALL_GATHER, plan::CollectiveCall::REDUCE_SCATTER, plan::CollectiveCall::OWN_SHARD}) {
     plan::Plan plan = makeRankPlan();
     plan::CollectiveCall &call = *step(plan).mutable_instructions(0)->mutable_collective(); // was the copy of x to y
     call.set_kind(kind);
