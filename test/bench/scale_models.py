@@ -53,8 +53,9 @@ class Gpt(nn.Module):
         return F.linear(self.norm(x), self.tokens.weight)
 
 
-def write(name, path, weights):
-    layers, heads, width, vocabulary, context, batch = SIZES[name]
+def write(name, path, weights, batch):
+    layers, heads, width, vocabulary, context, usual = SIZES[name]
+    batch = batch or usual
     with contextlib.nullcontext() if weights else FakeTensorMode(allow_non_fake_inputs=True):
         model = Gpt(layers, heads, width, vocabulary, context)
         ids = torch.zeros((batch, context), dtype=torch.int64)
@@ -80,9 +81,10 @@ def write(name, path, weights):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", action="store_true")
+    parser.add_argument("--batch", type=int)
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", default=list(SIZES)[1:])
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     for each in given.names:
-        write(each, given.folder / f"{each}.onnx", given.weights)
+        write(each, given.folder / f"{each}.onnx", given.weights, given.batch)

@@ -148,7 +148,7 @@ public:
       }
       const auto [clock, channel] = run(events, costs.size(), program.passSeconds);
       const double update = program.updateSeconds / shards;
-      // A norm needs all sums; else the update of what is summed goes on meanwhile.
+      // A norm needs all sums; else parameters of earlier buckets are updated while the last one travels.
       double time = std::max(clock, channel) + update;
       if (!plan.training().has_clip_norm() && mode == ScaleMode::Ddp)
         time = std::max(clock + update, channel + update * lastShare);
