@@ -4,7 +4,6 @@
 #include "runtime/parallel/WiredLinks.h"
 #include "runtime/parallel/mpi/Plugin.h"
 #include "runtime/plan/PlanFile.h"
-#include "support/Processors.h"
 
 #include <charconv>
 #include <climits>
@@ -117,11 +116,12 @@ private:
   int idle = 0; ///< calls of wait since something moved
 };
 
-/// Where rank 0 listens for the watch.
+/// What every rank tells the others; token, port and addresses are rank 0's: where it listens for the watch.
 struct Invitation {
   uint64_t token;
   uint32_t port;
-  char machine[64];      ///< of rank 0: the same text on the same machine
+  char machine[64]; ///< the same text on the same machine
+  cpu_set_t processors;
   char addresses[8][64]; ///< numeric
 };
 
@@ -165,6 +165,8 @@ std::vector<std::string> ownAddresses() {
 /// Rank 0's place becomes known to all.
 Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double seconds) {
   Invitation own{};
+  copyText(own.machine, machineName());
+  (void)::sched_getaffinity(0, sizeof(own.processors), &own.processors);
   if (place.rank == 0) {
     auto made = listenOn("", 0);
     if (!made)
@@ -175,7 +177,6 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
     listener = made.take();
     own.port = *port;
     (void)!::getrandom(&own.token, sizeof(own.token), 0);
-    copyText(own.machine, machineName());
     size_t count = 0;
     for (const std::string &address : ownAddresses())
       if (count < std::size(own.addresses))
@@ -184,11 +185,19 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
   std::vector<Invitation> all(place.size);
   if (const char *failed = mpi.gather(&own, sizeof(own), all.data()))
     return error("rank {} of {}: {}", place.rank, place.size, failed);
+  // The launcher bound ranks to processors of their own, or left them all to share.
+  place.bound = true;
+  for (uint32_t other = 0; other < place.size; ++other) {
+    cpu_set_t common;
+    CPU_AND(&common, &own.processors, &all[other].processors);
+    if (other != place.rank && std::string_view(all[other].machine) == own.machine && CPU_COUNT(&common) > 0)
+      place.bound = false;
+  }
   const Invitation &given = all[0];
   place.port = static_cast<uint16_t>(given.port);
   place.token = given.token;
   place.address = "127.0.0.1";
-  if (place.rank == 0 || machineName() == given.machine)
+  if (place.rank == 0 || std::string_view(own.machine) == given.machine)
     return Status();
   std::string reason = "it has no address";
   for (const Deadline deadline = deadlineIn(seconds); std::chrono::steady_clock::now() < deadline;)
@@ -258,8 +267,6 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
   job.place.size = given.size;
   job.place.localRank = given.localRank;
   job.place.localSize = given.localSize;
-  // The launcher bound this rank to some processors, or left all of them to all.
-  job.place.bound = static_cast<long>(usableProcessors()) < ::sysconf(_SC_NPROCESSORS_ONLN);
   if (given.size == 1)
     return job;
   Descriptor listener;
