@@ -64,8 +64,6 @@ class Messages final : public Wire {
 public:
   explicit Messages(const TrunMpi &mpi) : mpi(mpi) {}
 
-  void prepare() override {}
-
   Moved move(Progress &progress) override {
     const Transfer &transfer = *progress.transfer;
     // The header is a message of its own: what follows has the size that it says.

@@ -34,6 +34,8 @@ struct SharedMemory::Head {
 };
 
 namespace {
+constexpr const char *kName = "trun-rank";
+constexpr std::string_view kLink = "/memfd:trun-rank";
 constexpr uint64_t kPage = 4096, kAlignment = 64;
 /// A rank's memory for messages, divided between its rings, each within these bounds.
 constexpr uint64_t kMemory = uint64_t(4) << 20, kMostRing = uint64_t(2) << 20, kLeastRing = uint64_t(64) << 10;
@@ -63,7 +65,7 @@ std::unique_ptr<SharedMemory> SharedMemory::make(uint32_t rank, uint32_t size, u
   cpu_set_t set;
   made->crowded = ::sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
   made->peers.resize(size);
-  made->memory = Descriptor(::memfd_create("trun-rank", MFD_CLOEXEC));
+  made->memory = Descriptor(::memfd_create(kName, MFD_CLOEXEC));
   // Pages that nobody touches take no memory: rings of ranks on other machines cost nothing.
   const uint64_t bytes = made->headBytes() + size * made->ringBytes;
   if (!made->memory || ::ftruncate(made->memory.get(), static_cast<off_t>(bytes)) != 0)
@@ -90,6 +92,10 @@ bool SharedMemory::open(uint32_t peer, uint32_t process, const SharedOffer &offe
   if (offer.descriptor < 0)
     return false;
   const std::string path = fmt::format("/proc/{}/fd/{}", process, offer.descriptor);
+  // A process of that number may be another one here, in a container of its own: its files are left alone.
+  char link[64] = "";
+  if (::readlink(path.c_str(), link, sizeof(link) - 1) < 0 || !std::string_view(link).starts_with(kLink))
+    return false;
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   const uint64_t bytes = headBytes();
   if (!file || ::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(bytes + size * ringBytes))

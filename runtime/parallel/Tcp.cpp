@@ -70,7 +70,8 @@ Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meet
     if (peer == rank)
       continue;
     const RankEntry &entry = meeting.table[peer];
-    both[peer] = shared && shared->open(peer, entry.process, entry.memory);
+    both[peer] = shared && std::string_view(entry.host) == meeting.table[rank].host &&
+                 shared->open(peer, entry.process, entry.memory);
     const std::byte mine{static_cast<uint8_t>(both[peer])};
     if (Status status = sendAll(meeting.data[peer], {&mine, 1}, deadline); !status.ok())
       return status.withContext(meeting.names()[peer]);
