@@ -58,6 +58,8 @@ public:
     if (!read)
       return read.status();
     recipe = read.take();
+    if (options.describeOnly) // other modes are predicted from this one
+      recipe.parallel.mode = "ddp", recipe.parallel.ranks = 0;
     if (Status status = chooseTarget(); !status.ok())
       return status;
     if (Status status = importModel(); !status.ok())

@@ -48,6 +48,20 @@ class PredictScale(EndToEnd):
                     self.assertEqual(points["ddp", devices]["state_bytes"], memory["resident_bytes"])
                     self.assertEqual(points["ddp", devices]["arena_bytes"], memory["arena_bytes"])
 
+    def test_shards_of_state_are_those_of_sharded_plans(self):
+        self.cluster()
+        for case, more in (("mlp", []), ("nano-gpt", ["--set", "optimizer.kind=adamw"])):
+            _, points = self.predict(case, *more)
+            for mode in ("grad_op", "full"):
+                words = [*more, "--set", f"parallel.mode={mode}", "--set", "parallel.ranks=4"]
+                with self.subTest(f"{case} {mode}"):
+                    self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", "train", "--target",
+                                 "cpu:v3", *words)
+                    memory = json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)["memory"]
+                    self.assertEqual(points[mode, 4]["state_bytes"], memory["resident_bytes"])
+                    # A recipe that has the mode already is predicted alike.
+                    self.assertEqual(self.predict(case, *words)[1], points)
+
     def test_numbers_go_the_way_they_must(self):
         self.cluster()
         document, points = self.predict("nano-gpt")

@@ -3,6 +3,7 @@
 // One compile, of a plan for ranks without code or weights, and a description of the cluster.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/recipe/Recipe.h"
 #include "support/AtomicFile.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
@@ -48,7 +49,10 @@ int predictScaleCommand(int argc, char **argv) {
       return printError(bytes.status());
     options.budgetBytes = *bytes;
   }
-  options.settings.push_back("parallel.mode=ddp");
+  // A recipe may have a mode of its own, or keys that want one.
+  if (Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+      !recipe || !recipe->parallel.distributed())
+    options.settings.push_back("parallel.mode=ddp");
   options.entries = {"train"};
   options.describeOnly = true;
   mlir::DialectRegistry registry;

@@ -10,6 +10,7 @@
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 #include "tools/tcc/ScaleProfile.h"
@@ -212,9 +213,9 @@ private:
     for (const plan::Variable &variable : plan.variables()) {
       const bool sharded = variable.role() == plan::OPTIMIZER || variable.role() == plan::EMA ||
                            (gathers && variable.role() == plan::PARAMETER);
-      const uint64_t bytes = elementsOf(variable) * plan::dtypeBytes(variable.type().dtype());
+      const uint64_t elements = elementsOf(variable), width = plan::dtypeBytes(variable.type().dtype());
       if (sharded && shards > 1)
-        point.stateBytes -= padded(bytes) - padded(uint64_t(std::ceil(double(bytes) / shards)));
+        point.stateBytes -= padded(elements * width) - padded(plan::shardElements(elements, uint64_t(shards)) * width);
     }
     double block = 0;
     for (const ScaleProgram &program : programs) {
