@@ -10,6 +10,7 @@
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/ScaleText.h"
 
+#include "mlir/IR/DialectRegistry.h"
 #include "mlir/IR/MLIRContext.h"
 
 #include <CLI/CLI.hpp>
