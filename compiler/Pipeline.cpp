@@ -450,7 +450,7 @@ private:
                     }});
     list.push_back({"memory", [this](OpPassManager &passes) {
                       // What is executed again is decided in the order that stands; the ladder brings its own orders.
-                      const double extraTime = recomputeTime();
+                      const double extraTime = options.ladder || options.forceF64 ? 0 : recipe.recomputeTime;
                       if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0) {
                         train::RematerializePassOptions remat;
                         remat.budgetBytes = options.budgetBytes;
@@ -465,13 +465,6 @@ private:
                         passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                     }});
     return list;
-  }
-
-  /// The share of a step's time that may be spent on less memory without a budget.
-  double recomputeTime() const {
-    // Another order would begin collectives later, and leave less time in which they run beside computation.
-    const bool unasked = target->capabilities().recomputesUnasked && !recipe.parallel.distributed() && !options.forceF64;
-    return options.ladder ? 0 : recipe.recomputeTime.value_or(unasked ? 0.025 : 0);
   }
 
   /// Parameters behind an op without a derivative (Round, Sign, a comparison), which nobody asked to stop there.

@@ -40,7 +40,6 @@ struct Capabilities {
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
-  bool recomputesUnasked = false; ///< its planned costs are near enough to its times to trade some time for memory without a budget
   bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
