@@ -12,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from common import ZOO
-from test_ranks import Jobs, alive, children_of, losses
+from test_ranks import RANKS, Jobs, alive, children_of, losses
 
 
 NEVER_CLIPS = "train.clip_norm=1e6"  # nano-gpt's recipe clips, by a norm whose last bits are those of its order
@@ -34,6 +34,30 @@ class Sharded(Jobs):
 
     def report(self, plan):
         return json.loads(self.succeed("tcc", "report", plan, "--json").out)
+
+
+class AsPyTorch(Sharded):
+    """Two ranks of PyTorch's FSDP (`fully_shard`): ranks/make_ddp.py."""
+
+    def check(self, case):
+        folder = RANKS / case
+        expected = json.loads((folder / "expected.json").read_text())["loss"]
+        for mode in ("full", "grad_op"):
+            with self.subTest(mode=mode):
+                self.compile(folder / "model.onnx", "--recipe", folder / "recipe.toml", "--entry", "train", "--set", f"parallel.mode={mode}")
+                self.train("plan.tplan", folder / "data.safetensors", mode, "--steps", len(expected), nproc=2)
+                np.testing.assert_allclose(losses(self.folder / mode), expected, rtol=1e-5)
+                weights = self.weights(mode)
+                state = safetensors.numpy.load_file(folder / "state.safetensors")
+                self.assertGreater(len(state.keys() & weights.keys()), 5)
+                for name in state.keys() & weights.keys():
+                    np.testing.assert_allclose(weights[name], state[name], rtol=1e-4, atol=1e-5, err_msg=f"{mode}, {name}")
+
+    def test_tied_transformer_with_clipping(self):
+        self.check("sharded-tied")
+
+    def test_convolutions(self):
+        self.check("sharded-convolutions")
 
 
 class SameAsDdp(Sharded):
