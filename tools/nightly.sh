@@ -9,12 +9,13 @@
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
+#   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation levels crash)
+known=(address thread fuzz plans cuda emulation levels ranks crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -111,6 +112,15 @@ stage_levels() {
   done
   echo "levels: $made plans, $differ differ"
   [ $differ = 0 ] && [ $made -gt 0 ]
+}
+
+stage_ranks() {
+  tools/build.sh || return 1
+  local suite failed=0
+  for suite in ranks shards virtual_ranks two_machines; do
+    TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
+  done
+  return $failed
 }
 
 stage_crash() {
