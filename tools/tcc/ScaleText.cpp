@@ -47,9 +47,33 @@ std::vector<std::string> conclusions(const ScalePrediction &prediction) {
 constexpr double kWidth = 640, kHeight = 320, kLeft = 70, kRight = 90, kTop = 20, kBottom = 40;
 constexpr std::string_view kColors[] = {"#666666", "#0072b2", "#e69f00", "#009e73", "#cc79a7"};
 
+/// Round numbers from `low` to `high`, about five: 1, 2, 5, 10 …, or powers of two.
+std::vector<double> roundNumbers(double low, double high, bool binary) {
+  std::vector<double> found;
+  for (int exponent = -60; exponent <= 60; ++exponent)
+    for (double factor : binary ? std::vector<double>{1} : std::vector<double>{1, 2, 5})
+      if (const double number = factor * std::pow(binary ? 2 : 10, exponent); number >= low && number <= high)
+        found.push_back(number);
+  const size_t every = std::max<size_t>((found.size() + 2) / 5, 1);
+  std::vector<double> kept;
+  for (size_t i = 0; i < found.size(); i += every)
+    kept.push_back(found[i]);
+  return kept;
+}
+
+/// "20 ms" for "20.00 ms".
+std::string withoutZeros(std::string text) {
+  if (const size_t point = text.find(".0"); point != std::string::npos) {
+    const size_t end = text.find_first_not_of('0', point + 1);
+    if (end == std::string::npos || text[end] == ' ')
+      text.erase(point, std::min(end, text.size()) - point);
+  }
+  return text;
+}
+
 /// Curves over the number of devices, both axes logarithmic, one for each mode.
 std::string chart(const ScalePrediction &prediction, const std::string &title,
-                  const std::function<double(const ScalePoint &)> &value, double limit,
+                  const std::function<double(const ScalePoint &)> &value, double limit, bool binary,
                   const std::function<std::string(double)> &label) {
   double low = limit > 0 ? limit : 1e300, high = std::max(limit, 0.0), most = 1;
   for (const ScalePoint &point : prediction.points) {
@@ -71,13 +95,11 @@ std::string chart(const ScalePrediction &prediction, const std::string &title,
                        kHeight - kBottom + 18, devices);
   svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">devices</text>\n",
                      (kLeft + kWidth - kRight) / 2, kHeight - 4);
-  constexpr int kLines = 5;
-  for (int i = 0; i < kLines; ++i) {
-    const double number = low * std::pow(high / low, double(i) / (kLines - 1));
+  for (double number : roundNumbers(low, high, binary))
     svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/><text x=\"{}\" "
                        "y=\"{:.1f}\" text-anchor=\"end\">{}</text>\n",
-                       kLeft, kWidth - kRight, y(number), y(number), kLeft - 6, y(number) + 4, label(number));
-  }
+                       kLeft, kWidth - kRight, y(number), y(number), kLeft - 6, y(number) + 4,
+                       withoutZeros(label(number)));
   if (limit > 0)
     svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#c00\" stroke-dasharray=\"4\"/>"
                        "<text x=\"{}\" y=\"{:.1f}\" fill=\"#c00\">a device</text>\n",
@@ -179,15 +201,15 @@ std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster,
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} on "
       "{}</title>\n<style>body{{font:15px/1.5 "
       "system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}"
-      "svg{{max-width:100%}}svg text{{font-size:11px}}pre{{overflow-x:auto}}</style></head><body>\n<h1>{} on {}</h1>\n",
+      "svg{{max-width:100%}}svg text{{font-size:11px}}pre{{overflow-x:auto;font-size:12px}}</style></head><body>\n<h1>{} on {}</h1>\n",
       escaped(subject.model), escaped(cluster.name), escaped(subject.model), escaped(cluster.name));
   for (const std::string &line : conclusions(prediction))
     page += fmt::format("<p>{}</p>\n", escaped(line));
   page += chart(
-      prediction, "Step time", [](const ScalePoint &point) { return point.stepSeconds; }, 0, timeOf);
+      prediction, "Step time", [](const ScalePoint &point) { return point.stepSeconds; }, 0, /*binary=*/false, timeOf);
   page += chart(
       prediction, "Memory of a device", [](const ScalePoint &point) { return double(point.memoryBytes()); },
-      double(prediction.availableBytes), [](double bytes) { return formatBytes(uint64_t(bytes)); });
+      double(prediction.availableBytes), /*binary=*/true, [](double bytes) { return formatBytes(uint64_t(bytes)); });
   page += fmt::format("<h2>All numbers</h2>\n<pre>{}</pre>\n</body></html>\n",
                       escaped(scaleText(prediction, cluster, subject)));
   return page;
