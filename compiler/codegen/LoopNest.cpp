@@ -368,15 +368,17 @@ bool Nest::outputInLevel(unsigned output, unsigned level) {
   return needed == level;
 }
 
+bool Nest::storesInLevel(unsigned level) {
+  return llvm::any_of(llvm::seq<unsigned>(yielded().size()), [&](unsigned output) { return outputInLevel(output, level); });
+}
+
 void Nest::emitRow() {
   emitter.rowCoords.assign(coords.begin(), coords.end());
   Value zero = emitter.i64(0);
   for (unsigned level = 0; level <= space.levels.size(); ++level) {
     bool last = level == space.levels.size();
     ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-    bool stores = false;
-    for (unsigned output = 0; output < yielded().size(); ++output)
-      stores |= outputInLevel(output, level);
+    const bool stores = storesInLevel(level);
     if (!last || stores) {
       current = reductions;
       SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {

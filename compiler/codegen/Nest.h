@@ -65,6 +65,7 @@ private:
   bool isRow(unsigned output);
   bool isFull(unsigned output);
   bool outputInLevel(unsigned output, unsigned level);
+  bool storesInLevel(unsigned level);
 
   /// Calls `body` for the lanes from `start` on; a block ends at min(start + laneBlock, extent).
   void overLanes(mlir::Value start, Values &carried, Add body);

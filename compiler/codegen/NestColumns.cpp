@@ -48,9 +48,7 @@ void Nest::emitLaneColumns(Value start) {
   for (unsigned level = 0; level <= space.levels.size(); ++level) {
     bool last = level == space.levels.size();
     ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-    bool stores = false;
-    for (unsigned output = 0; output < yielded().size(); ++output)
-      stores |= outputInLevel(output, level);
+    const bool stores = storesInLevel(level);
     if (last && !stores)
       break;
     current = reductions;

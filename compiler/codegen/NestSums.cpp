@@ -86,9 +86,7 @@ void Nest::emitLaneBlock(Value start) {
   for (levelsDone = 0; levelsDone <= space.levels.size(); ++levelsDone) {
     unsigned level = levelsDone;
     current = level == space.levels.size() ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-    bool stores = false;
-    for (unsigned output = 0; output < yielded().size(); ++output)
-      stores |= outputInLevel(output, level);
+    const bool stores = storesInLevel(level);
     if (current.empty() && !stores)
       continue;
     sums.begin();

@@ -31,7 +31,7 @@ def Train_RankBroadcastOp : Train_CollectiveOp<"rank_broadcast", "the operands o
 }
 
 // Shards. Of a tensor of E elements in row-major order, rank r of `ranks` owns elements [r·S, min((r + 1)·S, E)) with
-// S = ceil(E / ranks), in a tensor of S elements; what is left of it is zero.
+// S = ceil(E / ranks), in a tensor of S elements, whose last ones are zero where fewer are owned.
 class Train_ShardOp<string mnemonic, string text, Type type, list<Trait> traits>
     : Train_CollectiveOp<mnemonic, text, traits> {
   let arguments = (ins Variadic<type>:$inputs, I64Attr:$ranks);

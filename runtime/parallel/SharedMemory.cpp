@@ -185,7 +185,7 @@ Moved SharedMemory::receive(Peer &peer, Ring &ring, Progress &progress) {
   const uint64_t there = ring.head.load(std::memory_order_acquire);
   while (!progress.done()) {
     Piece &part = progress.transfer->parts[progress.part];
-    // The writer has not come to this transfer yet where it is behind the alignment.
+    // `there` may lie before the aligned begin of this transfer: then the writer has not reached it yet.
     const uint64_t ready = there > peer.received ? std::min(there - peer.received, ringBytes) : 0;
     const std::byte *source = peer.in.data() + peer.received % ringBytes;
     if (!part.data && part.bytes > 0) {

@@ -1,7 +1,7 @@
 //===- Shards.h - the part of a tensor that a rank owns ------------------===//
 //
 // Of E elements in row-major order, rank r of N owns [r·S, min((r + 1)·S, E)) with S = ceil(E / N), in S elements of
-// its own; what is left of these is padding.
+// its own, of which the last ones may be padding.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_SHARDS_H

@@ -153,6 +153,11 @@ class PredictScale(EndToEnd):
         self.assertEqual(page.count("<svg"), 2)
         self.assertEqual(page.count("<polyline"), 2 * 5)
         self.assertNotIn("http", page)
+        # Every plot has numbers on its axis, also where all values lie between two round ones.
+        self.succeed("tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--cluster", "c.toml",
+                     "--devices", 1, "--html", "one.html")
+        for plot in (page + (self.folder / "one.html").read_text()).split("<svg")[1:]:
+            self.assertGreaterEqual(plot.count('text-anchor="end"'), 2)
 
     def test_examples_of_clusters(self):
         for file in sorted(CLUSTERS.glob("*.toml")):

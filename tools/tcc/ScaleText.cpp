@@ -54,6 +54,8 @@ std::vector<double> roundNumbers(double low, double high, bool binary) {
     for (double factor : binary ? std::vector<double>{1} : std::vector<double>{1, 2, 5})
       if (const double number = factor * std::pow(binary ? 2 : 10, exponent); number >= low && number <= high)
         found.push_back(number);
+  if (found.size() < 2) // a narrow range, between two of them
+    return {low, high};
   const size_t every = std::max<size_t>((found.size() + 2) / 5, 1);
   std::vector<double> kept;
   for (size_t i = 0; i < found.size(); i += every)
