@@ -227,6 +227,8 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   bool alone = warpTiles == 0 && loops; // one thread takes a tile
   if (!alone)
     work.tiles = warpTiles;
+  if (!alone && loops)
+    lanes = plan::kWarpThreads * loops.getTileWarps();
   work.tileThreads = alone ? 1 : uint32_t(lanes);
   // Several warps that share a tile are a block, whose barriers they meet at.
   work.gridThreads = alone                        ? uint32_t(grid.loopBlockThreads)

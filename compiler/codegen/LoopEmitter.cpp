@@ -26,7 +26,9 @@ Value LoopEmitter::read(const Memory &memory, Value index, int64_t count, Value 
   if (count == 1 && active) {
     Value none = arith::ConstantOp::create(builder, loc,
                                            builder.getZeroAttr(train::laneTypeOf(memory.type.getElementType(), 1)));
-    return when(isAny(active), [&]() -> SmallVector<Value> { return {read(memory, index, 1, Value())}; }, none).front();
+    return when(
+               isAny(active), [&]() -> SmallVector<Value> { return {read(memory, index, 1, Value())}; }, none)
+        .front();
   }
   ElementEmitter emitter(builder, loc);
   Value value;
@@ -117,7 +119,8 @@ Value LoopEmitter::roundToPairs(Value values) {
 void LoopEmitter::write(const Memory &memory, Value index, Value value, Value active) {
   int64_t count = isa<VectorType>(value.getType()) ? cast<VectorType>(value.getType()).getNumElements() : 1;
   if (count == 1 && active) {
-    when(isAny(active), [&]() -> SmallVector<Value> { return write(memory, index, value, Value()), SmallVector<Value>(); }, {});
+    when(isAny(active),
+         [&]() -> SmallVector<Value> { return write(memory, index, value, Value()), SmallVector<Value>(); }, {});
     return;
   }
   ElementEmitter emitter(builder, loc);
@@ -205,11 +208,16 @@ Value addressOf(OpBuilder &b, Location loc, const Memory &memory, Value index) {
                              ValueRange{index});
 }
 
+Value byteAt(OpBuilder &b, Location loc, Value memory, Value offset) {
+  return LLVM::GEPOp::create(b, loc, memory.getType(), b.getI8Type(), memory, ValueRange{offset});
+}
+
+constexpr int64_t kWordBytes = 4;
+
 } // namespace
 
-SmallVector<Value> LoopEmitter::loadRow(unsigned operand, Value index, int64_t count, int64_t alignment) {
+SmallVector<Value> LoopEmitter::loadWords(Value address, int64_t count, int64_t alignment) {
   auto type = VectorType::get({count}, builder.getI32Type());
-  Value address = addressOf(builder, loc, operands[operand].memory, index);
   Value row = LLVM::LoadOp::create(builder, loc, type, address, unsigned(alignment));
   SmallVector<Value> words;
   for (int64_t i = 0; i < count; ++i)
@@ -217,10 +225,31 @@ SmallVector<Value> LoopEmitter::loadRow(unsigned operand, Value index, int64_t c
   return words;
 }
 
+SmallVector<Value> LoopEmitter::loadRow(unsigned operand, Value index, int64_t count, int64_t alignment) {
+  return loadWords(addressOf(builder, loc, operands[operand].memory, index), count, alignment);
+}
+
 void LoopEmitter::storeRow(unsigned result, Value index, ValueRange words, int64_t alignment) {
   auto type = VectorType::get({int64_t(words.size())}, builder.getI32Type());
   Value row = vector::FromElementsOp::create(builder, loc, type, words);
   LLVM::StoreOp::create(builder, loc, row, addressOf(builder, loc, results[result].memory, index), unsigned(alignment));
+}
+
+void LoopEmitter::reserveBlockMemory(int64_t bytes) { blockMemory = sharedMemory(builder, loc, bytes); }
+
+void LoopEmitter::copyToBlock(unsigned operand, Value index, int64_t alignment, Value offset, Value inside) {
+  Value from = addressOf(builder, loc, operands[operand].memory, index);
+  copyAsynchronously(builder, loc, byteAt(builder, loc, blockMemory, offset), from, std::min(alignment, kCopyBytes),
+                     inside);
+}
+
+void LoopEmitter::meetBlock() {
+  awaitCopies(builder, loc);
+  codegen::meetBlock(builder, loc);
+}
+
+SmallVector<Value> LoopEmitter::loadBlockMemory(Value offset, int64_t count) {
+  return loadWords(byteAt(builder, loc, blockMemory, offset), count, count * kWordBytes);
 }
 
 } // namespace tcc::codegen

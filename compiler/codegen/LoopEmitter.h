@@ -19,8 +19,8 @@ class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<PlacedMemory> operands,
               llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model,
-              mlir::Value threadInWarp)
-      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), threadInWarp(threadInWarp),
+              mlir::Value threadInTile)
+      : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), threadInTile(threadInTile),
         vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
@@ -47,7 +47,7 @@ public:
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange)> step) override;
   llvm::SmallVector<mlir::Value> when(mlir::Value condition, llvm::function_ref<llvm::SmallVector<mlir::Value>()> body,
                                       mlir::ValueRange otherwise) override;
-  mlir::Value thread() override { return threadInWarp; }
+  mlir::Value thread() override { return threadInTile; }
   mlir::Value ballot(mlir::Value condition) override;
   mlir::Value ofThread(mlir::Value value, mlir::Value thread) override;
   llvm::SmallVector<mlir::Value> multiplyTile(mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right) override;
@@ -55,6 +55,10 @@ public:
   mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) override;
   llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) override;
   void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) override;
+  void reserveBlockMemory(int64_t bytes) override;
+  void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value inside) override;
+  void meetBlock() override;
+  llvm::SmallVector<mlir::Value> loadBlockMemory(mlir::Value offset, int64_t count) override;
 
   mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
   void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;
@@ -68,11 +72,12 @@ private:
   mlir::Value read(const Memory &memory, mlir::Value index, int64_t count, mlir::Value active);
   void write(const Memory &memory, mlir::Value index, mlir::Value value, mlir::Value active);
   void touch(const Memory &memory, mlir::Value index, bool forWriting);
+  llvm::SmallVector<mlir::Value> loadWords(mlir::Value address, int64_t count, int64_t alignment);
   Memory scratchOf(mlir::Type element) const;
   mlir::Value isAny(mlir::Value active);
 
   llvm::ArrayRef<PlacedMemory> operands, results;
-  mlir::Value scratch, threadInWarp;
+  mlir::Value scratch, threadInTile, blockMemory;
   int64_t vectorLanes;
   bool pairs, prefetches;
 };

@@ -334,10 +334,11 @@ Value Nest::combineLanes(Operation *op, Value vector) {
 }
 
 Value Nest::combineWarps(Operation *op, Value value) {
+  constexpr int64_t kScalarBytes = 8; // of the largest scalar
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
   Type type = value.getType();
-  Value memory = sharedMemory(b, loc, space.lanes / kWarp);
+  Value memory = sharedMemory(b, loc, space.lanes / kWarp * kScalarBytes);
   auto at = [&](Value number) -> Value {
     return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{number});
   };

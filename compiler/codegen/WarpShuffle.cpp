@@ -3,6 +3,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "llvm/Support/FormatVariadic.h"
 
 using namespace mlir;
 
@@ -98,26 +99,47 @@ void meetBlock(OpBuilder &b, Location loc) {
                                 ValueRange{word(b, loc, 0)});
 }
 
-Value sharedMemory(OpBuilder &b, Location loc, int64_t count) {
+Value sharedMemory(OpBuilder &b, Location loc, int64_t bytes) {
   constexpr unsigned kShared = 3; // of LLVM's NVPTX back end
-  constexpr int64_t kBytes = 8;   // of the largest scalar
   auto kernel = b.getInsertionBlock()->getParentOp()->getParentOfType<LLVM::LLVMFuncOp>();
   if (!kernel)
     kernel = cast<LLVM::LLVMFuncOp>(b.getInsertionBlock()->getParentOp());
   auto module = kernel->getParentOfType<ModuleOp>();
   const std::string name = (kernel.getName() + "_shared").str();
-  auto words = LLVM::LLVMArrayType::get(b.getI8Type(), uint64_t(count * kBytes));
+  auto memory = LLVM::LLVMArrayType::get(b.getI8Type(), uint64_t(bytes));
   auto global = module.lookupSymbol<LLVM::GlobalOp>(name);
   if (!global) {
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPoint(kernel);
-    global = LLVM::GlobalOp::create(b, loc, words, /*isConstant=*/false, LLVM::Linkage::Internal, name, Attribute(),
-                                    /*alignment=*/kBytes, kShared);
+    global = LLVM::GlobalOp::create(b, loc, memory, /*isConstant=*/false, LLVM::Linkage::Internal, name, Attribute(),
+                                    /*alignment=*/uint64_t(kCopyBytes), kShared);
     Block *init = b.createBlock(&global.getInitializerRegion());
     b.setInsertionPointToStart(init);
-    LLVM::ReturnOp::create(b, loc, LLVM::UndefOp::create(b, loc, words).getResult());
+    LLVM::ReturnOp::create(b, loc, LLVM::UndefOp::create(b, loc, memory).getResult());
   }
   return LLVM::AddressOfOp::create(b, loc, global);
+}
+
+void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_t alignment, Value inside) {
+  // Copies of 16 bytes need not go through the first-level cache, and shorter ones have to.
+  const std::string name = llvm::formatv("llvm.nvvm.cp.async.{0}.shared.global.{1}{2}",
+                                         alignment == kCopyBytes ? "cg" : "ca", alignment, inside ? ".s" : "");
+  auto at = [&](Value base, int64_t byte) {
+    return byte
+               ? LLVM::GEPOp::create(b, loc, base.getType(), b.getI8Type(), base, ArrayRef<LLVM::GEPArg>{int32_t(byte)})
+                     .getResult()
+               : base;
+  };
+  for (int64_t byte = 0; byte < kCopyBytes; byte += alignment) {
+    SmallVector<Value> operands{at(to, byte), at(from, byte)};
+    if (inside)
+      operands.push_back(arith::SelectOp::create(b, loc, inside, word(b, loc, alignment), word(b, loc, 0)));
+    LLVM::CallIntrinsicOp::create(b, loc, b.getStringAttr(name), operands);
+  }
+}
+
+void awaitCopies(OpBuilder &b, Location loc) {
+  LLVM::CallIntrinsicOp::create(b, loc, b.getStringAttr("llvm.nvvm.cp.async.wait.all"), ValueRange());
 }
 
 Value specialRegister(OpBuilder &b, Location loc, StringRef name) {

@@ -33,9 +33,16 @@ mlir::Value halvesOf(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value f
 /// Waits for all threads of the block, and orders their accesses to shared memory (PTX ISA, barrier).
 void meetBlock(mlir::OpBuilder &builder, mlir::Location loc);
 
-/// Memory of the block for `count` scalars of any type, the same wherever a kernel asks: its threads must meet between two
-/// uses.
-mlir::Value sharedMemory(mlir::OpBuilder &builder, mlir::Location loc, int64_t count);
+/// Memory of the block, aligned to 16 bytes and the same wherever a kernel asks: its threads must meet between two uses.
+mlir::Value sharedMemory(mlir::OpBuilder &builder, mlir::Location loc, int64_t bytes);
+
+/// Begins to copy 16 bytes of global memory to the block's, in pieces of `alignment` bytes (4, 8 or 16), or to write zeros
+/// there where `inside` (an i1, null: always) does not hold (PTX ISA, cp.async).
+constexpr int64_t kCopyBytes = 16;
+void copyAsynchronously(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value to, mlir::Value from, int64_t alignment,
+                        mlir::Value inside);
+/// Waits for the copies that this thread began (PTX ISA, cp.async.wait_all).
+void awaitCopies(mlir::OpBuilder &builder, mlir::Location loc);
 
 /// A special register of 32 bits ("tid.x", "ctaid.x", "ntid.x", "nctaid.x") as an i64.
 mlir::Value specialRegister(mlir::OpBuilder &builder, mlir::Location loc, llvm::StringRef name);

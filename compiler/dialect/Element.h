@@ -120,7 +120,7 @@ public:
   mlir::Value index(int64_t value);
 
   // In a tile that a warp's threads compute together (LoopKernel::emitWarpTile). All of them must reach the last two.
-  /// This thread's number in its warp, an i64.
+  /// This thread's number among those of the tile, an i64.
   virtual mlir::Value thread() = 0;
   /// An i32 whose bit t is the `condition` (an i1) of thread t.
   virtual mlir::Value ballot(mlir::Value condition) = 0;
@@ -139,6 +139,18 @@ public:
   virtual llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) = 0;
   /// Stores words from element `index` of a result on.
   virtual void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) = 0;
+
+  // In a tile that several warps compute together (LoopKernel::getTileWarps): a block's memory, which its threads share.
+  // All of them must reach meetBlock.
+  /// Reserves so much of it, before anything else of the tile; at most 48 KiB.
+  virtual void reserveBlockMemory(int64_t bytes) = 0;
+  /// Begins to copy 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or 16),
+  /// to byte `offset`, a multiple of 16; zeros where `inside` (an i1, null: always) does not hold.
+  virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value inside) = 0;
+  /// Waits until all threads are here and their copies have ended: these may be read, what was read may be overwritten.
+  virtual void meetBlock() = 0;
+  /// `count` words from byte `offset` on, a multiple of their size.
+  virtual llvm::SmallVector<mlir::Value> loadBlockMemory(mlir::Value offset, int64_t count) = 0;
 
   /// Loads from the tile's scratch (LoopKernel::getScratchBytes) as if it were an array of `element`; 16-bit types are
   /// read as f32.

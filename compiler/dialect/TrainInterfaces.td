@@ -90,6 +90,7 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
         loops, and a thread runs those of emitTile.
       }],
       "int64_t", "getWarpTileCount", (ins), "", "return 0;">,
+    InterfaceMethod<"Warps that compute such a tile together: 1, or those of a block.", "int64_t", "getTileWarps", (ins), "", "return 1;">,
     InterfaceMethod<"Emits one tile as a thread of a warp runs it. Such tiles have no scratch.",
       "void", "emitWarpTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile), "",
       "(void)builder, (void)tile; llvm_unreachable(\"the op has no loops for warps\");">,

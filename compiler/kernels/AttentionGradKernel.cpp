@@ -500,6 +500,7 @@ struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, Attent
     return productTypeOf(cast<AttentionGradOp>(op), multipliesPairs);
   }
   int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionGradOp>(op)); }
+  int64_t getTileWarps(Operation *) const { return kAttentionWarps; }
   void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
     emitWarpAttentionGrad(cast<AttentionGradOp>(op), loops, tile);
   }

@@ -215,6 +215,7 @@ struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
     return productTypeOf(cast<AttentionOp>(op), multipliesPairs);
   }
   int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionOp>(op)); }
+  int64_t getTileWarps(Operation *) const { return kAttentionWarps; }
   void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
     emitWarpAttention(cast<AttentionOp>(op), loops, tile);
   }

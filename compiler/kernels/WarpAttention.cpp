@@ -11,34 +11,14 @@ namespace tcc::train {
 
 namespace {
 
-constexpr int64_t kMostWords = 4, kWordElements = 2, kWordBytes = 4, kTileColumns = 8;
-
-/// Features in parts that a thread reads at once: 8, 4 or 2 of each of its rows or columns.
-struct FeaturePart {
-  int64_t first, perThread;
-};
-
-/// `most`: features that the threads beside each other read at a time, 8 each.
-llvm::SmallVector<FeaturePart> partsOf(int64_t features, int64_t threads) {
-  llvm::SmallVector<FeaturePart> parts;
-  for (int64_t first = 0, perThread = kMostWords * kWordElements; first < features;) {
-    while (perThread * threads > features - first)
-      perThread /= 2;
-    parts.push_back({first, perThread});
-    first += perThread * threads;
-  }
-  return parts;
-}
-
-constexpr int64_t kFeatureThreads = 4; ///< that share a row of a product over features
-constexpr int64_t kColumnThreads = 8;  ///< that share a row of a product over rows
+constexpr int64_t kMostWords = 4, kWordElements = 2, kWordBytes = 4;
 
 } // namespace
 
 WarpAttention::WarpAttention(LoopBuilder &loops, const AttentionShape &shape)
     : loops(loops), b(loops.builder), loc(loops.loc), s(shape), numbers(loops, 1), formula(s, numbers),
-      eighth(Index(loops, loops.thread()) / 4), fourth(Index(loops, loops.thread()) % 4),
-      columnRow(eighth / 2 * 4 + eighth % 2), queryBase(loops, 0) {
+      stage(loops, s.depth, s.width), warp(stage.warp), eighth(stage.eighth), fourth(stage.fourth),
+      queryBase(loops, 0) {
   formula.exp2 = [this](Lane x) {
     auto name = b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
     return lane(LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), name, ValueRange{x}).getResult(0));
@@ -83,20 +63,21 @@ WarpAttention::Rows WarpAttention::resultRows(int number, Value ofBatch, Value o
   return rowsOf(number, loops.resultLayout(unsigned(number)), ofBatch, ofHead, features);
 }
 
-WarpAttention::Values WarpAttention::featuresOf(const Rows &rows, Value row, Value inside) {
+WarpAttention::Values WarpAttention::featuresOf(const Rows &rows, Value row) {
   Index start = Index(loops, rows.base) + index(row) * rows.stride;
   Values words;
-  for (FeaturePart part : partsOf(rows.features, kFeatureThreads)) {
-    int64_t count = part.perThread / kWordElements;
-    Value first = start + fourth * part.perThread + part.first;
-    llvm::append_range(words, loops.loadRow(rows.number, first, count, std::min(rows.alignment, count * kWordBytes)));
-  }
-  if (inside) {
-    Value zero = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
-    for (Value &word : words)
-      word = arith::SelectOp::create(b, loc, inside, word, zero);
-  }
+  for (FeaturePart part : featurePartsOf(rows.features, kFeatureThreads))
+    for (int64_t feature = 0; feature < part.perThread; feature += kWordElements) {
+      Value at = start + fourth * part.perThread + (part.first + feature);
+      llvm::append_range(words, loops.loadRow(rows.number, at, 1, std::min(rows.alignment, kWordBytes)));
+    }
   return words;
+}
+
+WarpAttention::Row WarpAttention::existing(Index row, int64_t count, int64_t unit) {
+  if (count % unit == 0)
+    return {row, {}};
+  return {row.atMost(count - 1), row.isBelow(loops.index(count))};
 }
 
 WarpAttention::Values WarpAttention::multiplyFeatures(const Left &left, ValueRange right) {
@@ -105,35 +86,6 @@ WarpAttention::Values WarpAttention::multiplyFeatures(const Left &left, ValueRan
     sums = loops.multiplyTile(sums, {left.lower[i], left.upper[i], left.lower[i + 1], left.upper[i + 1]},
                               {right[i], right[i + 1]});
   return sums;
-}
-
-WarpAttention::Values WarpAttention::acrossRows(const Rows &rows, llvm::function_ref<Row(int64_t)> rowAt) {
-  constexpr int64_t kThreadRows = 4;
-  Value zero = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
-  llvm::SmallVector<Row> places;
-  for (int64_t i = 0; i < kThreadRows; ++i)
-    places.push_back(rowAt(i));
-  Values all;
-  for (FeaturePart part : partsOf(rows.features, kColumnThreads)) {
-    int64_t count = part.perThread / kWordElements;
-    llvm::SmallVector<Values> words;
-    for (const Row &place : places) {
-      Value first = Index(loops, rows.base) + index(place.row) * rows.stride + eighth * part.perThread + part.first;
-      words.push_back(loops.loadRow(rows.number, first, count, std::min(rows.alignment, count * kWordBytes)));
-      if (place.inside)
-        for (Value &word : words.back())
-          word = arith::SelectOp::create(b, loc, place.inside, word, zero);
-    }
-    for (int64_t feature = 0; feature < part.perThread; ++feature) {
-      auto pair = [&](int64_t i) {
-        size_t word = size_t(feature / kWordElements);
-        return loops.halvesOf(words[size_t(i)][word], words[size_t(i) + 1][word], feature % kWordElements);
-      };
-      all.push_back(pair(0));
-      all.push_back(pair(2));
-    }
-  }
-  return all;
 }
 
 void WarpAttention::addRows(Values &sums, ValueRange left, ValueRange right) {
@@ -154,7 +106,7 @@ WarpAttention::Values WarpAttention::asLeft(llvm::ArrayRef<Lane> tiles) {
 void WarpAttention::storeFeatures(const Rows &rows, Value row, int64_t half, ValueRange sums) {
   Index start = Index(loops, rows.base) + index(row) * rows.stride;
   size_t tile = 0;
-  for (FeaturePart part : partsOf(rows.features, kColumnThreads)) {
+  for (FeaturePart part : featurePartsOf(rows.features, kColumnThreads)) {
     // Column c of a part's tile j is feature perThread·c + j: this thread's two columns are neighbours in memory.
     Values elements(size_t(2 * part.perThread));
     for (int64_t j = 0; j < part.perThread; ++j, ++tile)
@@ -169,7 +121,6 @@ void WarpAttention::storeFeatures(const Rows &rows, Value row, int64_t half, Val
       loops.storeRow(rows.number, first + i * kWordElements, ValueRange(words).slice(size_t(i), size_t(count)),
                      std::min(rows.alignment, count * kWordBytes));
   }
-  static_assert(kTileColumns == kColumnThreads);
 }
 
 Value WarpAttention::termAt(llvm::ArrayRef<int64_t> shape, Value query, Value key) {

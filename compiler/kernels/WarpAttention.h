@@ -1,10 +1,10 @@
 //===- WarpAttention.h - attention by a warp's matrix unit ------*- C++ -*-===//
 //
 // What the kernels of attention for warps share. A warp owns 16 rows of a head (or 32), queries or keys, and runs
-// through the others in groups of 16. All products are of tiles of bf16 with sums in f32 (PTX ISA, mma.m16n8k16), and
-// all operands come from global memory into registers, without shared memory: which row, column or step of a tile
-// stands for which query, key or feature is free, and is chosen so that
-//   - each thread reads neighbouring features, up to 16 bytes at a time, and four threads read neighbouring bytes;
+// through the others in groups of 16, which the warps of its block read together (WarpStage.h). All products are of
+// tiles of bf16 with sums in f32 (PTX ISA, mma.m16n8k16). Which row, column or step of a tile stands for which query,
+// key or feature is free, and is chosen so that
+//   - each thread reads neighbouring features, up to 16 bytes at a time;
 //   - scores leave a product in the registers where the next one takes its left operand from.
 // A thread is (g, t) = (number / 4, number % 4). Of a group's 16 rows, the right operand's column g of tile j is row
 // 4·(g/2) + 2·j + g%2; so this thread's scores, columns 2t and 2t + 1 of two tiles, are those of rows 4t to 4t + 3, in
@@ -14,9 +14,9 @@
 #ifndef TCC_KERNELS_WARPATTENTION_H
 #define TCC_KERNELS_WARPATTENTION_H
 
-#include "compiler/dialect/Indexing.h"
 #include "compiler/kernels/BlockProduct.h"
 #include "compiler/kernels/ScoreFormula.h"
+#include "compiler/kernels/WarpStage.h"
 
 namespace tcc::train {
 
@@ -27,8 +27,9 @@ inline bool suitsWarps(const AttentionShape &s, mlir::Type element) {
 
 class WarpAttention {
 protected:
-  static constexpr int64_t kGroup = 16;   ///< rows that a step of a product sums over, or makes scores of
-  static constexpr int64_t kTileSums = 4; ///< of a thread: two neighbours of row g, two of row g + 8
+  static constexpr int64_t kGroup = 16;     ///< rows that a step of a product sums over, or makes scores of
+  static constexpr int64_t kThreadRows = 4; ///< of a group
+  static constexpr int64_t kTileSums = 4;   ///< of a thread: two neighbours of row g, two of row g + 8
   using Values = llvm::SmallVector<mlir::Value>;
 
   WarpAttention(LoopBuilder &loops, const AttentionShape &shape);
@@ -37,19 +38,14 @@ protected:
   /// .minnctapersm).
   void keepResident(int64_t blocks);
 
-  /// A head's rows in an operand or result.
-  struct Rows {
-    unsigned number;
-    mlir::Value base; ///< element index of row 0
-    int64_t stride, features;
-    int64_t alignment; ///< bytes that every row's address is a multiple of
-  };
+  using Rows = WarpRows;
   Rows operandRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
   Rows resultRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
 
-  /// This thread's words of a row as one side of products over features: two for each 16 of them. Zeros where `inside`,
-  /// an i1 (null: always), does not hold.
-  Values featuresOf(const Rows &rows, mlir::Value row, mlir::Value inside = nullptr);
+  /// This thread's words of a row, from global memory, as one side of products over features: two for each 16 of them.
+  /// They are read one by one: a product takes four registers in a row from two rows, and words that come in fours
+  /// would be moved before each.
+  Values featuresOf(const Rows &rows, mlir::Value row);
   /// Those of rows g and g + 8 as the left side.
   struct Left {
     Values lower, upper;
@@ -57,12 +53,12 @@ protected:
   /// The sums over features of `left` and this thread's column of the right side.
   Values multiplyFeatures(const Left &left, mlir::ValueRange right);
 
-  /// This thread's words of a group's rows as the right side of products over those rows: two for each 8 features.
-  /// `rowAt` gives row 4t + i, and an i1 that it is there (null: it is).
+  /// A row, or the last one where there is none, and an i1 that there is one (null: always).
   struct Row {
     mlir::Value row, inside;
   };
-  Values acrossRows(const Rows &rows, llvm::function_ref<Row(int64_t i)> rowAt);
+  /// Rows in units of `unit`, of `count` in all: none is missing where that is a multiple.
+  Row existing(Index row, int64_t count, int64_t unit);
   /// sums += left·right; the sums are kTileSums for each 8 features.
   void addRows(Values &sums, mlir::ValueRange left, mlir::ValueRange right);
   /// A group's 8 numbers of two tiles, as the left side of products over the group's rows.
@@ -95,10 +91,15 @@ protected:
   /// The larger one; the other one of a NaN.
   Lane larger(Lane x, Lane y) { return lane(mlir::arith::MaxNumFOp::create(b, loc, x, y)); }
   mlir::Value zeroSum() { return number(0); }
+  /// `then` where `value` is below `bound`.
+  mlir::Value whereBelow(mlir::Value value, int64_t bound, mlir::Value then, mlir::Value otherwise) {
+    return mlir::arith::SelectOp::create(b, loc, index(value).isBelow(loops.index(bound)), then, otherwise);
+  }
+  Index roundUp(Index value, int64_t unit) { return (value + (unit - 1)) / unit * unit; }
   /// Row `i` of a thread's four of a group.
   Index ofThread(mlir::Value groupFirst, int64_t i) { return index(groupFirst) + fourth * 4 + i; }
   /// The row that is this thread's column of tile `j`.
-  Index ofColumn(mlir::Value groupFirst, int64_t j) { return index(groupFirst) + columnRow + 2 * j; }
+  Index ofColumn(mlir::Value groupFirst, int64_t j) { return index(groupFirst) + stage.columnRow + 2 * j; }
 
   LoopBuilder &loops;
   mlir::OpBuilder &b;
@@ -106,8 +107,8 @@ protected:
   const AttentionShape &s;
   LaneArithmetic numbers;
   ScoreFormula formula;
-  Index eighth, fourth; ///< g and t
-  Index columnRow;      ///< 4·(g/2) + g%2
+  WarpStage stage;
+  Index warp, eighth, fourth; ///< of its block, g and t
   mlir::Value batch, head, keyHead;
   Index queryBase; ///< number of this head's first query among those of all heads
 

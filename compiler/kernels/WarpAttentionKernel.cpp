@@ -1,4 +1,4 @@
-//===- WarpAttentionKernel.cpp - attention and its gradient for warps -----===//
+//===- WarpAttentionKernel.cpp - attention for warps ----------------------===//
 #include "compiler/kernels/WarpAttentionKernel.h"
 
 #include "compiler/kernels/WarpAttention.h"
@@ -11,49 +11,56 @@ namespace {
 
 using Lanes = llvm::SmallVector<Lane>;
 
-//===----------------------------------------------------------------------===//
-// Forward
-//===----------------------------------------------------------------------===//
-
 constexpr int64_t kHalves = 2; ///< rows g and g + 8 of a tile
 
-/// A warp owns one or two tiles of 16 queries and runs through the keys by the online softmax, 32 at a time. Two tiles
-/// halve what is read, as long as their sums fit into registers.
+/// A warp owns one or two tiles of 16 queries and runs through the keys by the online softmax, 64 or 32 at a time. Two
+/// tiles halve what a warp reads, as long as their sums fit into registers.
 class WarpForward : WarpAttention {
 public:
   static int64_t tilesOf(const AttentionShape &s) { return std::max(s.depth, s.width) <= 64 ? 2 : 1; }
-  static int64_t rowsOf(const AttentionShape &s) { return kGroup * tilesOf(s); }
+  static int64_t rowsOf(const AttentionShape &s) { return kGroup * tilesOf(s) * WarpStage::kWarps; } ///< of a block
 
-  WarpForward(LoopBuilder &loops, const AttentionShape &s) : WarpAttention(loops, s), tiles(tilesOf(s)) {}
+  WarpForward(LoopBuilder &loops, const AttentionShape &s)
+      : WarpAttention(loops, s), tiles(tilesOf(s)), block(s.keys > 32 && tiles == 2 ? 64 : 32) {}
 
   void emit(Value tile) {
     const int64_t blocks = llvm::divideCeil(s.queries, rowsOf(s));
     Index number(loops, tile), row = number / blocks;
     setHead(row / s.heads, row % s.heads);
-    // The last queries see most keys: their warps begin first.
-    Value first = (index(blocks - 1) - number % blocks) * rowsOf(s);
-    keyRows = operandRows(1, batch, keyHead, s.depth);
-    valueRows = operandRows(2, batch, keyHead, s.width);
+    // The last queries see most keys: their blocks begin first.
+    Index blockFirst = (index(blocks - 1) - number % blocks) * rowsOf(s);
+    Value first = blockFirst + warp * (kGroup * tiles);
     readQueries(first);
 
-    Value seen = keysSeenBefore(least(index(first) + rowsOf(s), index(s.queries)));
-    Value free = least(keysSeenBefore(index(first) + 1), seen);
-    free = index(free) / kBlock * kBlock;
+    auto end = [&](Index rowsEnd) { return keysSeenBefore(least(rowsEnd, index(s.queries))); };
+    Value seen = end(index(first) + kGroup * tiles), blockSeen = end(blockFirst + rowsOf(s));
+    Value free = least(index(keysSeenBefore(index(first) + 1)) / block * block, seen);
+    if (s.queries % rowsOf(s)) {
+      seen = whereBelow(first, s.queries, seen, loops.index(0)); // nothing for a warp without queries
+      free = least(free, seen);
+    }
     Values carried(size_t(sums() + 2 * rows()), zeroSum());
     for (int64_t i = 0; i < rows(); ++i)
       carried[size_t(sums() + i)] = formula.number(-HUGE_VAL);
-    auto add = [&](bool checked) {
-      return [&, checked](Value key, ValueRange before) { return addKeys(key, before, checked); };
-    };
-    carried = loops.loop(loops.index(0), free, kBlock, carried, add(false));
-    if (s.causal || s.keys % kBlock)
-      carried = loops.loop(free, seen, kBlock, carried, add(true));
+    std::array<Rows, 2> sides{operandRows(1, batch, keyHead, s.depth), operandRows(2, batch, keyHead, s.width)};
+    carried = stage.walk(loops.index(0), blockSeen, s.keys, sides, carried,
+                         [&](Value stageFirst, Value buffer, ValueRange now) {
+                           auto add = [&](bool checked) {
+                             return [&, checked](Value key, ValueRange before) {
+                               return addKeys(key, buffer, index(key) - stageFirst, before, checked);
+                             };
+                           };
+                           Value stageEnd = index(stageFirst) + stage.rows();
+                           Values next = loops.loop(stageFirst, least(stageEnd, free), block, now, add(false));
+                           if (s.causal || s.keys % block)
+                             next = loops.loop(most(stageFirst, free), least(stageEnd, seen), block, next, add(true));
+                           return next;
+                         });
     finish(carried);
   }
 
 private:
-  static constexpr int64_t kBlock = 32; ///< keys between two rescalings
-  static constexpr int64_t kGroups = kBlock / kGroup;
+  int64_t groups() const { return block / kGroup; }
 
   int64_t rows() const { return tiles * kHalves; }             ///< of this thread
   int64_t sums() const { return tiles * tileSums(); }          ///< of this thread
@@ -62,40 +69,36 @@ private:
   void readQueries(Value first) {
     Rows queryRows = operandRows(0, batch, head, s.depth);
     for (int64_t i = 0; i < rows(); ++i) {
-      Index query = index(first) + eighth + 8 * i;
-      isThere.push_back(s.queries % rowsOf(s) ? query.isBelow(loops.index(s.queries)) : Value());
       // A row behind the last is computed as the last one, and not stored.
-      queries.push_back(isThere.back() ? query.atMost(s.queries - 1).value : query.value);
+      Row query = existing(index(first) + eighth + 8 * i, s.queries, rowsOf(s));
+      isThere.push_back(query.inside);
+      queries.push_back(query.row);
     }
     for (int64_t i = 0; i < tiles; ++i)
       left.push_back(
           {featuresOf(queryRows, queries[size_t(2 * i)]), featuresOf(queryRows, queries[size_t(2 * i + 1)])});
   }
 
-  Values addKeys(Value first, ValueRange before, bool checked) {
-    const bool bounded = checked && s.keys % kBlock;
-    auto existing = [&](Index key) -> Row {
-      if (!bounded)
-        return {key, {}};
-      return {key.atMost(s.keys - 1), key.isBelow(loops.index(s.keys))};
-    };
+  /// Keys [first, first + block), which are row `inStage` of the stage and those behind it.
+  Values addKeys(Value first, Value buffer, Index inStage, ValueRange before, bool checked) {
+    const bool bounded = checked && s.keys % block;
+    auto placeOf = [&](Index key) -> Row { return bounded ? existing(key, s.keys, block) : Row{key, {}}; };
     // [tile][group][two tiles of scores], and the queries and keys that they are of.
-    llvm::SmallVector<Lanes> scores(size_t(tiles * kGroups));
-    for (int64_t group = 0; group < kGroups; ++group) {
-      Index groupFirst = index(first) + group * kGroup;
+    llvm::SmallVector<Lanes> scores(size_t(tiles * groups()));
+    for (int64_t group = 0; group < groups(); ++group) {
       for (int64_t j = 0; j < 2; ++j) {
-        Values key = featuresOf(keyRows, existing(ofColumn(groupFirst, j)).row);
+        Values key = stage.featuresOf(0, buffer, inStage + group * kGroup, j);
         for (int64_t i = 0; i < tiles; ++i)
           for (Value product : multiplyFeatures(left[size_t(i)], key))
-            scores[size_t(i * kGroups + group)].push_back(lane(product));
+            scores[size_t(i * groups() + group)].push_back(lane(product));
       }
     }
     auto each = [&](int64_t tile, int64_t half, llvm::function_ref<void(Lane &, Value, Row)> body) {
-      for (int64_t group = 0; group < kGroups; ++group)
+      for (int64_t group = 0; group < groups(); ++group)
         for (int64_t i = 0; i < 4; ++i) {
-          Row key = existing(ofThread(index(first) + group * kGroup, i));
+          Row key = placeOf(ofThread(index(first) + group * kGroup, i));
           size_t place = size_t(i / 2 * kTileSums + half * 2 + i % 2);
-          body(scores[size_t(tile * kGroups + group)][place], queries[size_t(2 * tile + half)], key);
+          body(scores[size_t(tile * groups() + group)][place], queries[size_t(2 * tile + half)], key);
         }
     };
     Values largest(before.slice(size_t(sums()), size_t(rows())));
@@ -153,13 +156,12 @@ private:
         });
         totals[row] = total;
       }
-    for (int64_t group = 0; group < kGroups; ++group) {
-      Values value =
-          acrossRows(valueRows, [&](int64_t i) { return existing(ofThread(index(first) + group * kGroup, i)); });
+    for (int64_t group = 0; group < groups(); ++group) {
+      Values value = stage.acrossRows(1, buffer, inStage + group * kGroup);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         auto begin = outputs.begin() + std::ptrdiff_t(tile * tileSums());
         Values own(begin, begin + tileSums());
-        addRows(own, asLeft(scores[size_t(tile * kGroups + group)]), value);
+        addRows(own, asLeft(scores[size_t(tile * groups() + group)]), value);
         llvm::copy(own, begin);
       }
     }
@@ -209,191 +211,9 @@ private:
   }
 
   const int64_t tiles;
-  Rows keyRows{}, valueRows{};
+  const int64_t block;     ///< keys between two rescalings
   Values queries, isThere; ///< of this thread's rows
   llvm::SmallVector<Left> left;
-};
-
-//===----------------------------------------------------------------------===//
-// Gradient
-//===----------------------------------------------------------------------===//
-
-/// Some warps own 16 queries and make their gradients, the others own 16 keys and make those of keys and values: each
-/// element has one owner, so nothing is added by two warps. Weights are computed twice for that, seven products in all.
-class WarpGradient : WarpAttention {
-public:
-  static int64_t queryTiles(const AttentionShape &s) {
-    return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, kGroup));
-  }
-  static int64_t keyTiles(const AttentionShape &s) {
-    return s.batch * s.keyHeads * int64_t(llvm::divideCeil(s.keys, kGroup));
-  }
-
-  WarpGradient(LoopBuilder &loops, const AttentionShape &s, bool biasGrad)
-      : WarpAttention(loops, s), hasBiasGrad(biasGrad) {}
-
-  void emit(Value tile) {
-    // Three blocks fit into a multiprocessor's registers; with more registers a thread, two would.
-    if (std::max(s.depth, s.width) <= 64)
-      keepResident(3);
-    // Tiles of keys take more products, so they begin.
-    Value keysEnd = loops.index(keyTiles(s));
-    loops.when(compare(arith::CmpIPredicate::slt, tile, keysEnd), [&]() -> Values { return keys(tile), Values(); }, {});
-    loops.when(compare(arith::CmpIPredicate::sge, tile, keysEnd),
-               [&]() -> Values { return queries(index(tile) - keysEnd), Values(); }, {});
-  }
-
-private:
-  /// What a query's row needs beside its features.
-  struct RowNumbers {
-    Lane logsumexp, rest, delta;
-  };
-  RowNumbers numbersOf(Value query) {
-    Value row = queryBase + query;
-    return {formula.forWeights(rowNumber(s.logsumexp, row)), rowNumber(s.logsumexpRest, row), rowNumber(s.delta, row)};
-  }
-
-  /// What a query and a key make of their products.
-  struct Parts {
-    Lane left, scoreGrad,
-        rawGrad; ///< the weight after dropout, and the gradients of the score with and without its bias
-  };
-  Parts partsOf(Lane product, Lane weightGrad, Value query, Value key, const RowNumbers &row, Value inside) {
-    std::optional<Lane> slope;
-    Lane x = score(product, query, key, &slope);
-    if (s.causal)
-      x = sees(query, key).select(x, number(-HUGE_VAL));
-    if (inside)
-      x = lane(inside).select(x, number(-HUGE_VAL));
-    Lane weight = formula.expAbove(x, row.logsumexp, row.rest);
-    Lane left = s.dropout > 0 ? formula.left(weight, kept(query, key)) : weight;
-    Lane grad = formula.scoreGrad(weight, left, weightGrad, row.delta);
-    return {left, grad, grad * (slope ? *slope * number(s.scale) : number(s.scale))};
-  }
-
-  /// A row that may lie behind the last one of `count`: there it is the last one, and its numbers count as nothing.
-  Row existing(Index row, int64_t count) {
-    if (count % kGroup == 0)
-      return {row, {}};
-    return {row.atMost(count - 1), row.isBelow(loops.index(count))};
-  }
-  static int64_t sumsOf(int64_t features) { return features / 8 * kTileSums; }
-
-  void storeRows(const Rows &rows, Value first, int64_t count, ValueRange sums) {
-    for (int64_t half = 0; half < kHalves; ++half) {
-      Row row = existing(index(first) + eighth + 8 * half, count);
-      auto store = [&]() -> Values { return storeFeatures(rows, row.row, half, sums), Values(); };
-      if (row.inside)
-        loops.when(row.inside, store, {});
-      else
-        store();
-    }
-  }
-
-  void queries(Index tile) {
-    const int64_t blocks = llvm::divideCeil(s.queries, kGroup);
-    Index line = tile / blocks;
-    setHead(line / s.heads, line % s.heads);
-    Value first = (index(blocks - 1) - tile % blocks) * kGroup;
-    Rows queryRows = operandRows(0, batch, head, s.depth), gradRows = operandRows(s.outputGrad, batch, head, s.width);
-    Rows keyRows = operandRows(1, batch, keyHead, s.depth), valueRows = operandRows(2, batch, keyHead, s.width);
-    Row own[kHalves] = {existing(index(first) + eighth, s.queries), existing(index(first) + eighth + 8, s.queries)};
-    Left query{featuresOf(queryRows, own[0].row), featuresOf(queryRows, own[1].row)};
-    Left grad{featuresOf(gradRows, own[0].row), featuresOf(gradRows, own[1].row)};
-    RowNumbers rows[kHalves] = {numbersOf(own[0].row), numbersOf(own[1].row)};
-
-    // Every score's gradient is written where the bias has one; without, keys that no query sees add nothing.
-    Value seen = hasBiasGrad ? loops.index(s.keys) : keysSeenBefore(least(index(first) + kGroup, index(s.queries)));
-    Values sums(size_t(sumsOf(s.depth)), zeroSum());
-    sums = loops.loop(loops.index(0), seen, kGroup, sums, [&](Value keyFirst, ValueRange before) -> Values {
-      Lanes grads;
-      for (int64_t j = 0; j < 2; ++j) {
-        Row column = existing(ofColumn(keyFirst, j), s.keys);
-        Values products = multiplyFeatures(query, featuresOf(keyRows, column.row, column.inside));
-        Values weightGrads = multiplyFeatures(grad, featuresOf(valueRows, column.row, column.inside));
-        for (int64_t i = 0; i < kTileSums; ++i) {
-          Row key = existing(ofThread(keyFirst, 2 * j + i % 2), s.keys);
-          const Row &row = own[i / 2];
-          Parts parts = partsOf(lane(products[size_t(i)]), lane(weightGrads[size_t(i)]), row.row, key.row, rows[i / 2],
-                                key.inside);
-          grads.push_back(parts.rawGrad);
-          if (hasBiasGrad)
-            storeBiasGrad(row, key, parts.scoreGrad);
-        }
-      }
-      Values key = acrossRows(keyRows, [&](int64_t i) { return existing(ofThread(keyFirst, i), s.keys); });
-      Values after(before);
-      addRows(after, asLeft(grads), key);
-      return after;
-    });
-    storeRows(resultRows(0, batch, head, s.depth), first, s.queries, sums);
-  }
-
-  void storeBiasGrad(const Row &query, const Row &key, Value grad) {
-    auto store = [&]() -> Values { return loops.store(3, (queryBase + query.row) * s.keys + key.row, grad), Values(); };
-    Value inside = query.inside && key.inside ? arith::AndIOp::create(b, loc, query.inside, key.inside).getResult()
-                   : query.inside             ? query.inside
-                                              : key.inside;
-    if (inside)
-      loops.when(inside, store, {});
-    else
-      store();
-  }
-
-  void keys(Value tile) {
-    const int64_t blocks = llvm::divideCeil(s.keys, kGroup);
-    Index line = index(tile) / blocks, first = index(tile) % blocks * kGroup;
-    Value ownBatch = line / s.keyHeads, ownHead = line % s.keyHeads;
-    Rows keyRows = operandRows(1, ownBatch, ownHead, s.depth), valueRows = operandRows(2, ownBatch, ownHead, s.width);
-    Row own[kHalves] = {existing(first + eighth, s.keys), existing(first + eighth + 8, s.keys)};
-    Left key{featuresOf(keyRows, own[0].row), featuresOf(keyRows, own[1].row)};
-    Left value{featuresOf(valueRows, own[0].row), featuresOf(valueRows, own[1].row)};
-    // The first group of queries with one that sees one of these keys.
-    Value start = loops.index(0);
-    if (s.causal)
-      start = index(least(most(first - s.causalOffset, loops.index(0)), loops.index(s.queries))) / kGroup * kGroup;
-
-    Values sums(size_t(sumsOf(s.depth) + sumsOf(s.width)), zeroSum());
-    sums = loops.loop(loops.index(0), loops.index(s.groupSize()), 1, sums, [&](Value member, ValueRange before) {
-      setHead(ownBatch, Index(loops, ownHead) * s.groupSize() + member);
-      Rows queryRows = operandRows(0, batch, head, s.depth), gradRows = operandRows(s.outputGrad, batch, head, s.width);
-      return loops.loop(start, loops.index(s.queries), kGroup, before, [&](Value queryFirst, ValueRange now) {
-        return addQueries(queryFirst, key, value, own, queryRows, gradRows, now);
-      });
-    });
-    storeRows(resultRows(1, ownBatch, ownHead, s.depth), first, s.keys,
-              ValueRange(sums).take_front(size_t(sumsOf(s.depth))));
-    storeRows(resultRows(2, ownBatch, ownHead, s.width), first, s.keys,
-              ValueRange(sums).drop_front(size_t(sumsOf(s.depth))));
-  }
-
-  /// Scores transposed: keys in rows.
-  Values addQueries(Value queryFirst, const Left &key, const Left &value, llvm::ArrayRef<Row> own,
-                    const Rows &queryRows, const Rows &gradRows, ValueRange before) {
-    Lanes weights, grads;
-    for (int64_t j = 0; j < 2; ++j) {
-      Row column = existing(ofColumn(queryFirst, j), s.queries);
-      Values products = multiplyFeatures(key, featuresOf(queryRows, column.row, column.inside));
-      Values weightGrads = multiplyFeatures(value, featuresOf(gradRows, column.row, column.inside));
-      for (int64_t half = 0; half < kHalves; ++half)
-        for (int64_t i = 0; i < 2; ++i) {
-          size_t place = size_t(half * 2 + i);
-          Row query = existing(ofThread(queryFirst, 2 * j + i), s.queries);
-          Parts parts = partsOf(lane(products[place]), lane(weightGrads[place]), query.row, own[size_t(half)].row,
-                                numbersOf(query.row), query.inside);
-          weights.push_back(parts.left);
-          grads.push_back(parts.rawGrad);
-        }
-    }
-    auto queryAt = [&](int64_t i) { return existing(ofThread(queryFirst, i), s.queries); };
-    Values keySums(before.take_front(size_t(sumsOf(s.depth)))), valueSums(before.drop_front(size_t(sumsOf(s.depth))));
-    addRows(valueSums, asLeft(weights), acrossRows(gradRows, queryAt));
-    addRows(keySums, asLeft(grads), acrossRows(queryRows, queryAt));
-    llvm::append_range(keySums, valueSums);
-    return keySums;
-  }
-
-  const bool hasBiasGrad;
 };
 
 } // namespace
@@ -407,17 +227,6 @@ int64_t warpTilesOf(AttentionOp op) {
 
 void emitWarpAttention(AttentionOp op, LoopBuilder &loops, Value tile) {
   WarpForward(loops, attentionShapeOf(op)).emit(tile);
-}
-
-int64_t warpTilesOf(AttentionGradOp op) {
-  AttentionShape s = attentionShapeOf(op);
-  if (s.delta < 0 || !suitsWarps(s, elementTypeOf(op.getQuery())))
-    return 0;
-  return WarpGradient::keyTiles(s) + WarpGradient::queryTiles(s);
-}
-
-void emitWarpAttentionGrad(AttentionGradOp op, LoopBuilder &loops, Value tile) {
-  WarpGradient(loops, attentionShapeOf(op), !op.getBiasGrad().empty()).emit(tile);
 }
 
 } // namespace tcc::train

@@ -3,8 +3,12 @@
 #define TCC_KERNELS_WARPATTENTIONKERNEL_H
 
 #include "compiler/dialect/Attention.h"
+#include "compiler/kernels/WarpStage.h"
 
 namespace tcc::train {
+
+/// Warps of a block, which compute a tile together.
+constexpr int64_t kAttentionWarps = WarpStage::kWarps;
 
 /// Tiles of these ops where warps compute them; 0 where a thread does (LoopKernel::getWarpTileCount).
 int64_t warpTilesOf(AttentionOp op);

@@ -210,6 +210,10 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"tiles_few", {2, 1, 1, 3, 5, 32, 16}},
       {"tiles_of_widest_heads", {1, 1, 1, 20, 50, 128, 96}},
       {"tiles_of_parts", {1, 1, 1, 33, 18, 112, 80}},
+      // Several stages of 64 or 32 rows, and blocks whose last warps have none.
+      {"tiles_stages", {1, 1, 1, 150, 200, 16, 16}},
+      {"tiles_stages_causal", {1, 2, 1, 200, 168, 16, 32}, offset(-16)},
+      {"tiles_stages_of_widest_heads", {1, 1, 1, 80, 72, 128, 128}, causal},
       {"tiles_causal", {2, 2, 2, 70, 70, 32, 48}, causal},
       {"tiles_causal_offset", {1, 2, 2, 37, 90, 16, 16}, offset(40)},
       {"tiles_causal_late", {1, 2, 1, 40, 34, 16, 16}, offset(-18), {}, {}, false, true},

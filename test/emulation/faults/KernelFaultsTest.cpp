@@ -140,6 +140,27 @@ const Planted kPlanted[] = {
      "\n$out:",
      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r5, %r6, %r7, %r8}, {%r1, %r1, %r1, %r1}, {%r1, %r1}, "
      "{%r1, %r1, %r1, %r1};"},
+    {"CopyReadBeforeItsEnd", "uninitialised-read",
+     "st.shared.b32 [%d12], 0; cp.async.ca.shared.global [%d12], [%d10], 4; ld.shared.b32 %r5, [%d12]; "
+     "cp.async.wait_all;",
+     "st.shared.b32 [%d12], 0; cp.async.ca.shared.global [%d12], [%d10], 4; cp.async.wait_all; ld.shared.b32 %r5, "
+     "[%d12];"},
+    {"CopyOfAnotherThreadReadWithoutABarrier", "race",
+     "st.shared.b32 [%d12], 0; bar.sync 0; cp.async.ca.shared.global [%d12], [%d10], 4; cp.async.wait_all; "
+     "ld.shared.b32 %r5, [%d14];",
+     "st.shared.b32 [%d12], 0; bar.sync 0; cp.async.ca.shared.global [%d12], [%d10], 4; cp.async.wait_all; bar.sync 0; "
+     "ld.shared.b32 %r5, [%d14];"},
+    {"CopyOverWhatOthersRead", "race",
+     "st.shared.b32 [%d12], %r1; bar.sync 0; ld.shared.b32 %r5, [%d14]; cp.async.ca.shared.global [%d12], [%d10], 4; "
+     "cp.async.wait_all;",
+     "st.shared.b32 [%d12], %r1; bar.sync 0; ld.shared.b32 %r5, [%d14]; bar.sync 0; cp.async.ca.shared.global [%d12], "
+     "[%d10], 4; cp.async.wait_all;"},
+    {"CopyFromBeyondTheEnd", "out-of-bounds", "cp.async.ca.shared.global [%d12], [%d10+4], 4; cp.async.wait_all;",
+     "setp.ne.u32 %p1, %r1, 63; selp.b32 %r5, 4, 0, %p1; cp.async.ca.shared.global [%d12], [%d10+4], 4, %r5; "
+     "cp.async.wait_all;"},
+    {"MisalignedCopy", "misaligned",
+     "setp.eq.u32 %p1, %r1, 0; @%p1 cp.async.cg.shared.global [%d12], [%d1+8], 16; cp.async.wait_all;",
+     "setp.eq.u32 %p1, %r1, 0; @%p1 cp.async.cg.shared.global [%d12], [%d1+16], 16; cp.async.wait_all;"},
     {"ShuffleFromOutsideTheMask", "absent-lane",
      "and.b32 %r6, %r1, 16; setp.ne.u32 %p1, %r6, 0; @%p1 bra $out; shfl.sync.bfly.b32 %r5, %r1, 16, 31, "
      "0xffff;\n$out:",

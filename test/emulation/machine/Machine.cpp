@@ -78,6 +78,7 @@ std::optional<Fault> Machine::launch(const Code &kernel, const Launch &launch) {
   traffic = {};
   auto perBlock = static_cast<uint32_t>(launch.block.count());
   threads.resize(perBlock);
+  copies.resize(perBlock);
   clock.threadsOfBlock = perBlock;
   if (kernel.meets)
     stacks.reserve(perBlock, kStackBytes + 2 * uint64_t{kernel.localBytes});
@@ -131,6 +132,7 @@ void Machine::beginBlock(uint64_t block) {
     t.state = Thread::State::Ready;
     t.index = i;
     t.stamp = Stamp::make(now->work, block * perBlock + i);
+    copies[i].clear();
   }
 }
 
@@ -377,55 +379,85 @@ void Machine::multiplyTile(Thread *warp) {
     }
 }
 
+/// Checks an access of a thread.
+void Machine::touch(Thread &thread, std::byte *address, uint32_t bytes, AccessKind kind, Space space, uint32_t site) {
+  Thread *t = &thread;
+  const char *what = kind == kWrite ? "a write" : "a read";
+  if (reinterpret_cast<uintptr_t>(address) & (bytes - 1))
+    fail(FaultKind::Misaligned, t, site,
+         fmt::format("{} of {} bytes at {}: its address is no multiple of {}", what, bytes, fmt::ptr(address), bytes));
+  if (address >= t->local && address < t->local + t->localBytes) {
+    if (space != Space::Local && space != Space::Generic)
+      fail(FaultKind::WrongSpace, t, site, "the address is in local memory");
+    uint64_t at = static_cast<uint64_t>(address - t->local);
+    if (at + bytes > t->localBytes)
+      fail(FaultKind::OutOfBounds, t, site,
+           fmt::format("{} runs over the end of local memory ({} bytes)", what, t->localBytes));
+    for (uint32_t i = 0; i < bytes; ++i) {
+      if (kind == kWrite)
+        t->localWritten[at + i] = 1;
+      else if (!t->localWritten[at + i])
+        fail(FaultKind::UninitialisedRead, t, site,
+             fmt::format("{} of byte {} of local memory, which nothing has written", what, at + i));
+    }
+    return;
+  }
+  Allocation *in;
+  if (address >= shared.base && address < shared.base + shared.bytes + 1024) {
+    in = &shared;
+    if (space != Space::Shared && space != Space::Generic)
+      fail(FaultKind::WrongSpace, t, site, "the address is in shared memory");
+    if (!in->holds(address, bytes))
+      fail(FaultKind::OutOfBounds, t, site,
+           fmt::format("{} of {} bytes at byte {} of shared memory ({} bytes)", what, bytes, address - in->base,
+                       in->bytes));
+  } else {
+    in = pool.find(address, bytes);
+    if (!in)
+      fail(FaultKind::OutOfBounds, t, site,
+           fmt::format("{} of {} bytes at {}: {}", what, bytes, fmt::ptr(address), pool.describe(address)));
+    (kind == kWrite ? traffic.writtenBytes : traffic.readBytes) += bytes;
+    ++(kind == kWrite ? traffic.writes : traffic.reads);
+    if (space == Space::Shared || space == Space::Local || (space == Space::Const) != (in->home == Home::Constant))
+      fail(FaultKind::WrongSpace, t, site, fmt::format("the address is in {}", in->name));
+  }
+  if (auto fault = pool.touch(*in, address, bytes, kind, t->stamp, clock, what))
+    fail(fault->kind, nullptr, site, std::move(fault->text));
+}
+
 /// What translated code calls. The names are those that ptx/ declares.
 struct Callbacks {
   static void access(Thread *t, std::byte *address, uint32_t word, uint32_t site) {
+    current->touch(*t, address, word & 0xff, static_cast<AccessKind>(word >> 8 & 15),
+                   static_cast<Space>(word >> 12 & 15), site);
+  }
+
+  /// PTX ISA, cp.async: until the thread has waited for it, the copy may read and write at any time. Here it reads and
+  /// writes at that last moment, and the bytes have no value before.
+  static void copy(Thread *t, std::byte *to, std::byte *from, uint32_t bytes, uint32_t taken, uint32_t site) {
     Machine &m = *current;
-    uint32_t bytes = word & 0xff;
-    auto kind = static_cast<AccessKind>(word >> 8 & 15);
-    auto space = static_cast<Space>(word >> 12 & 15);
-    const char *what = kind == kWrite ? "a write" : "a read";
-    if (reinterpret_cast<uintptr_t>(address) & (bytes - 1))
-      m.fail(
-          FaultKind::Misaligned, t, site,
-          fmt::format("{} of {} bytes at {}: its address is no multiple of {}", what, bytes, fmt::ptr(address), bytes));
-    if (address >= t->local && address < t->local + t->localBytes) {
-      if (space != Space::Local && space != Space::Generic)
-        m.fail(FaultKind::WrongSpace, t, site, "the address is in local memory");
-      uint64_t at = static_cast<uint64_t>(address - t->local);
-      if (at + bytes > t->localBytes)
-        m.fail(FaultKind::OutOfBounds, t, site,
-               fmt::format("{} runs over the end of local memory ({} bytes)", what, t->localBytes));
-      for (uint32_t i = 0; i < bytes; ++i) {
-        if (kind == kWrite)
-          t->localWritten[at + i] = 1;
-        else if (!t->localWritten[at + i])
-          m.fail(FaultKind::UninitialisedRead, t, site,
-                 fmt::format("{} of byte {} of local memory, which nothing has written", what, at + i));
-      }
-      return;
+    if (taken > bytes)
+      m.fail(FaultKind::OutOfBounds, t, site, fmt::format("a copy of {} bytes takes {}", bytes, taken));
+    if (m.options.checked) {
+      m.touch(*t, to, bytes, kWrite, Space::Shared, site);
+      if (taken)
+        m.touch(*t, from, taken, kRead, Space::Global, site);
+      Cell *cell = m.shared.cells + (to - m.shared.base);
+      for (uint32_t i = 0; i < bytes; ++i)
+        cell[i].writer = 0;
     }
-    Allocation *in;
-    if (address >= m.shared.base && address < m.shared.base + m.shared.bytes + 1024) {
-      in = &m.shared;
-      if (space != Space::Shared && space != Space::Generic)
-        m.fail(FaultKind::WrongSpace, t, site, "the address is in shared memory");
-      if (!in->holds(address, bytes))
-        m.fail(FaultKind::OutOfBounds, t, site,
-               fmt::format("{} of {} bytes at byte {} of shared memory ({} bytes)", what, bytes, address - in->base,
-                           in->bytes));
-    } else {
-      in = m.pool.find(address, bytes);
-      if (!in)
-        m.fail(FaultKind::OutOfBounds, t, site,
-               fmt::format("{} of {} bytes at {}: {}", what, bytes, fmt::ptr(address), m.pool.describe(address)));
-      (kind == kWrite ? m.traffic.writtenBytes : m.traffic.readBytes) += bytes;
-      ++(kind == kWrite ? m.traffic.writes : m.traffic.reads);
-      if (space == Space::Shared || space == Space::Local || (space == Space::Const) != (in->home == Home::Constant))
-        m.fail(FaultKind::WrongSpace, t, site, fmt::format("the address is in {}", in->name));
+    std::memset(to, 0xff, bytes);
+    m.copies[t->index].push_back({to, from, bytes, taken});
+  }
+  static void awaitCopies(Thread *t, uint32_t site) {
+    Machine &m = *current;
+    for (const Machine::Copy &copy : m.copies[t->index]) {
+      if (m.options.checked)
+        m.touch(*t, copy.to, copy.bytes, kWrite, Space::Shared, site);
+      std::memcpy(copy.to, copy.from, copy.taken);
+      std::memset(copy.to + copy.taken, 0, copy.bytes - copy.taken);
     }
-    if (auto fault = m.pool.touch(*in, address, bytes, kind, t->stamp, m.clock, what))
-      m.fail(fault->kind, nullptr, site, std::move(fault->text));
+    m.copies[t->index].clear();
   }
 
   static uint64_t shuffle(Thread *t, uint32_t mode, uint32_t value, uint32_t select, uint32_t clamp, uint32_t mask,
@@ -493,6 +525,8 @@ std::vector<std::pair<std::string, void *>> Machine::runtimeFunctions() {
           {"tccEmulationShuffle", reinterpret_cast<void *>(&Callbacks::shuffle)},
           {"tccEmulationVote", reinterpret_cast<void *>(&Callbacks::vote)},
           {"tccEmulationMultiplyTile", reinterpret_cast<void *>(&Callbacks::multiplyTile)},
+          {"tccEmulationCopy", reinterpret_cast<void *>(&Callbacks::copy)},
+          {"tccEmulationAwaitCopies", reinterpret_cast<void *>(&Callbacks::awaitCopies)},
           {"tccEmulationWarpSync", reinterpret_cast<void *>(&Callbacks::warpSync)},
           {"tccEmulationBarrier", reinterpret_cast<void *>(&Callbacks::barrier)},
           {"tccEmulationDivisionByZero", reinterpret_cast<void *>(&Callbacks::divisionByZero)},

@@ -98,6 +98,7 @@ private:
   static void multiplyTile(Thread *warp);
   void checkMeeting(const Thread &thread, FaultKind kind, const char *what);
   void advanceTick(const Thread &thread);
+  void touch(Thread &thread, std::byte *address, uint32_t bytes, AccessKind kind, Space space, uint32_t site);
   static void fiberMain();
 
   Memory pool;
@@ -112,6 +113,13 @@ private:
   };
   Meeting meetings[32];
   std::deque<Thread *> ready;
+  /// A copy to the block's memory that its thread has not waited for, and what it takes from where; the rest is zeros.
+  struct Copy {
+    std::byte *to;
+    const std::byte *from;
+    uint32_t bytes, taken;
+  };
+  std::vector<std::vector<Copy>> copies; ///< by thread
   BlockClock clock;
   const Code *code = nullptr;
   const Launch *now = nullptr;

@@ -145,6 +145,29 @@ PROBE(ATileIsSpreadOverItsWarp, "PTX ISA: mma.m16n8k16, fragments for .bf16") {
   EXPECT(sumOf(p, {3, 0, 1}, 3, 1) == 63.5f);    // row 0, column 7: row 7
   EXPECT(sumOf(p, {31, 3, 1}, 28, 2) == 120.5f); // row 15, column 0: row 15
 }
+PROBE(ACopyFillsWithZeros, "PTX ISA: cp.async, src-size") {
+  // 63 threads copy 4 bytes, the last one 0 of 4; the words come back in reverse order.
+  CUfunction kernel = p.kernel(
+      "mul.wide.u32 %d3, %r1, 4; mov.b64 %d4, part; add.s64 %d5, %d4, %d3; add.s64 %d7, %d1, %d3;\n"
+      "add.s32 %r4, %r1, 7; st.global.b32 [%d7], %r4; bar.sync 0;\n"
+      "setp.eq.u32 %p1, %r1, 63; selp.b32 %r2, 0, 4, %p1; cp.async.ca.shared.global [%d5], [%d7], 4, %r2;\n"
+      "cp.async.wait_all; bar.sync 0;\n"
+      "sub.s32 %r2, 63, %r1; mul.wide.u32 %d6, %r2, 4; add.s64 %d6, %d4, %d6; ld.shared.b32 %r3, [%d6];\n"
+      "st.global.b32 [%d7], %r3;",
+      ".shared .align 16 .b8 part[256];\n");
+  p.launch(kernel, p.a, 0, nullptr, 64);
+  EXPECT(p.word(p.a) == 0 && p.word(p.a + 4) == 62 + 7 && p.word(p.a + 252) == 7);
+}
+PROBE(ACopyOf16BytesGoesAroundTheCache, "PTX ISA: cp.async.cg") {
+  CUfunction kernel = p.kernel(
+      "mul.wide.u32 %d3, %r1, 16; mov.b64 %d4, part; add.s64 %d5, %d4, %d3; add.s64 %d7, %d1, %d3;\n"
+      "st.global.v4.b32 [%d7], {%r1, %r1, 5, %r1}; bar.sync 0;\n"
+      "cp.async.cg.shared.global [%d5], [%d7], 16; cp.async.wait_all; ld.shared.b32 %r3, [%d5+8];\n"
+      "st.global.b32 [%d7], %r3;",
+      ".shared .align 16 .b8 part[256];\n");
+  p.launch(kernel, p.a, 0, nullptr, 16);
+  EXPECT(p.word(p.a) == 5 && p.word(p.a + 4) == 0 && p.word(p.a + 240) == 5 && p.word(p.a + 252) == 15);
+}
 PROBE(ABallotIsOfItsMask, "PTX ISA: vote.sync") {
   CUfunction whole = p.kernel("setp.lt.u32 %p1, %r1, 5; vote.sync.ballot.b32 %r4, %p1, -1;\nsetp.eq.u32 %p2, %r1, 0; "
                               "@%p2 st.global.b32 [%d1], %r4;");

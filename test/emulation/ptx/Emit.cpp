@@ -71,6 +71,7 @@ const std::map<std::string_view, Emitter::Handler> &Emitter::handlers() {
       {"shfl", &Emitter::shuffle},
       {"vote", &Emitter::vote},
       {"mma", &Emitter::multiplyTile},
+      {"cp", &Emitter::copyAsynchronously},
       {"membar", &Emitter::fence},
       {"fence", &Emitter::fence},
       {"atom", &Emitter::refuseAtomic},

@@ -241,6 +241,31 @@ void Emitter::multiplyTile() {
     set(to.parts[i], builder.CreateLoad(builder.getInt32Ty(), at(kTileFactors + i)));
 }
 
+/// cp.async of global memory to a block's ("Data Movement and Conversion Instructions: cp.async"); the copy is over
+/// when the thread has waited for it.
+void Emitter::copyAsynchronously() {
+  if (!has("async"))
+    refuse("of copies only cp.async is emulated");
+  if (has("wait_all")) {
+    expectOperands(0);
+    call("tccEmulationAwaitCopies", builder.getVoidTy(), {thread, site()});
+    return;
+  }
+  const bool around = has("cg"), through = has("ca");
+  has("cta");
+  if (around == through || !has("shared") || !has("global"))
+    refuse("a copy says .ca or .cg, and .shared.global; groups of copies are not emulated");
+  if (now->operands.size() != 3 && now->operands.size() != 4)
+    refuse("a copy has 3 operands, or 4");
+  const Operand &size = now->operands[2];
+  if (size.kind != Operand::Kind::Integer || (size.bits != 16 && (around || (size.bits != 4 && size.bits != 8))))
+    refuse("a copy is of 4, 8 or 16 bytes, and by .cg of 16");
+  Value *taken = now->operands.size() == 4 ? in(3, 32) : builder.getInt32(static_cast<uint32_t>(size.bits));
+  call("tccEmulationCopy", builder.getVoidTy(),
+       {thread, address(now->operands[0]), address(now->operands[1]),
+        builder.getInt32(static_cast<uint32_t>(size.bits)), taken, site()});
+}
+
 /// Threads of a launch run one at a time and memory has one order, so a fence has nothing to do.
 void Emitter::fence() {
   for (std::string_view form : {"cta", "gl", "sys", "gpu", "sc", "acq_rel"})

@@ -138,6 +138,7 @@ private:
   void shuffle();
   void vote();
   void multiplyTile();
+  void copyAsynchronously();
   void fence();
   void refuseAtomic();
   llvm::Value *address(const Operand &operand);
