@@ -21,7 +21,7 @@ constexpr int64_t kMostTiles = 1024;
 constexpr int64_t kLongestLaneBlock = 4096;
 /// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
-/// The same for warps: eight elements a thread, and as many tiles as there are.
+/// The same for warps: eight elements a thread, once all warps have some.
 constexpr int64_t kElementsPerWarpTile = 256, kLongestWarpBlock = 256, kMostWarpTiles = 1 << 20;
 /// Columns that a thread sums up at a time at most, while so many warps have some.
 constexpr int64_t kMostColumns = 4, kFewestWarps = 1024;
@@ -89,6 +89,14 @@ int64_t neighboursOf(Block &body, const IterationSpace &space) {
       return 1;
   }
   return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
+}
+
+/// Is one dimension alone reduced, of those with more than one element?
+bool oneLoop(const IterationSpace &space) {
+  int64_t loops = 0;
+  for (auto [extent, reduced] : llvm::zip_equal(space.dims, space.reduced))
+    loops += reduced && extent > 1;
+  return loops == 1;
 }
 
 struct ReductionKey {
@@ -209,6 +217,9 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
         if (laneExtent % (space.lanes * count) == 0 && rows * (laneExtent / (space.lanes * count)) >= kFewestWarps)
           space.columns = count;
     space.laneBlock *= space.columns;
+    // One dimension of rows, in equal parts, and no lane without a column: all threads meet.
+    if (model.warps() && space.lanes > 1 && laneExtent % space.laneBlock == 0 && oneLoop(space))
+      space.rowWarps = model.warpsOfColumns(rows * laneExtent / space.lanes, elements / rows / laneExtent);
   } else {
     space.laneBlock = std::min(laneExtent, model.warps() ? kLongestWarpBlock : kLongestLaneBlock);
   }
@@ -219,6 +230,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   if (std::optional<int64_t> tile = fused.getTileElements()) {
     space.laneBlock = laneExtent; // whole rows, of which a tile has some
     space.units = rows;
+    space.rowWarps = 1;
     space.unitsPerTile = *tile / (elements / rows);
     return space;
   }
@@ -226,7 +238,12 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
                     : elements <= kElementsOfOneTile ? kElementsOfOneTile
                                                      : kElementsPerTile;
   int64_t most = model.warps() ? kMostWarpTiles : kMostTiles;
-  space.unitsPerTile = std::max<int64_t>({1, perTile / perUnit, (space.units + most - 1) / most});
+  // A warp's units run one after another, each as long as memory and shuffles take to answer: none waits while a card
+  // has warps left.
+  int64_t together = perTile / perUnit;
+  if (model.warps())
+    together = std::min(together, space.units / model.residentWarps());
+  space.unitsPerTile = std::max<int64_t>({1, together, (space.units + most - 1) / most});
   return space;
 }
 

@@ -9,8 +9,9 @@
 //   lanes are parallel      for row, lane block: for level: for reduced: for lanes: accumulate; outputs
 //
 // In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
-// in memory order. Where few rows are long, a block of several warps reduces a row. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands of
-// warps to feed, and its caches, not its prefetchers, make up for the order.
+// in memory order. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands
+// of warps to feed, and its caches, not its prefetchers, make up for the order. Where they are too few, a block of
+// several warps reduces a row together, or the columns of one warp, a part of their rows each.
 //
 // The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
 // with.
@@ -38,9 +39,12 @@ struct IterationSpace {
   int64_t unitsPerTile = 1;
   int64_t neighbours = 1; ///< elements side by side that a thread of a warp takes at a time: one access of up to 16 bytes
   int64_t columns = 1;    ///< side by side that a thread of a warp sums up where lanes are parallel
+  int64_t rowWarps = 1;   ///< of a block, each of which sums up a part of the same columns' rows
 
   bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes * columns; }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }
+  /// Threads that share a tile.
+  int64_t threads() const { return lanes * rowWarps; }
   int64_t tiles() const { return (units + unitsPerTile - 1) / unitsPerTile; }
   int64_t laneBlocks() const { return reduced[laneDim] ? 1 : (dims[laneDim] + laneBlock - 1) / laneBlock; }
   /// The level whose loops a value can be computed in: the number of levels below it.

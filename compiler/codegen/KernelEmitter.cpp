@@ -218,7 +218,7 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
     Scratch scratch(fused);
     IterationSpace space = analyzeIterationSpace(scratch.copy, model);
     work.tiles = space.tiles();
-    lanes = std::max(lanes, space.lanes);
+    lanes = std::max(lanes, space.threads());
   }
   if (!model.warps())
     return work;

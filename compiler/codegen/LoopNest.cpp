@@ -22,6 +22,15 @@ constexpr int64_t kWarp = 32; ///< threads
 
 } // namespace
 
+Nest::Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,
+           Value thread)
+    : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {
+  if (space.rowWarps == 1)
+    return;
+  this->thread = arith::RemUIOp::create(emitter.builder, emitter.loc, thread, emitter.i64(space.lanes));
+  rowWarp = arith::DivUIOp::create(emitter.builder, emitter.loc, thread, emitter.i64(space.lanes));
+}
+
 void Nest::emitTile(Value tile) {
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
@@ -258,10 +267,16 @@ SmallVector<Value> Nest::overReduced(unsigned dim, SmallVector<Value> carried,
       inside *= space.dims[inner];
   int64_t run = std::max<int64_t>(1, kLongestRun / inside);
   bool jumps = inside == 1 && !space.lanesReduced() && !blockSums && space.laneBlocks() > 1;
-  if (inside == 1 && rowsOfLoop > 1)
-    return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
-      return overRows(dim, first, last, values, body);
+  if (inside == 1 && rowsOfLoop > 1) {
+    const int64_t rows = space.dims[dim] / space.rowWarps;
+    Value before = rowWarp ? times(rowWarp, rows) : Value();
+    auto from = [&](Value row) -> Value {
+      return before ? arith::AddIOp::create(emitter.builder, emitter.loc, before, row) : row;
+    };
+    return inRuns(rows, run, carried, [&](Value first, Value last, SmallVector<Value> values) {
+      return overRows(dim, from(first), from(last), values, body);
     });
+  }
   return inRuns(space.dims[dim], run, carried, [&](Value first, Value last, SmallVector<Value> values) {
     return emitter.loop(first, last, 1, values, [&](Value i, ValueRange now) {
       coords[dim] = emitter.uniform(i);
@@ -370,7 +385,8 @@ bool Nest::outputInLevel(unsigned output, unsigned level) {
 }
 
 bool Nest::storesInLevel(unsigned level) {
-  return llvm::any_of(llvm::seq<unsigned>(yielded().size()), [&](unsigned output) { return outputInLevel(output, level); });
+  return llvm::any_of(llvm::seq<unsigned>(yielded().size()),
+                      [&](unsigned output) { return outputInLevel(output, level); });
 }
 
 void Nest::emitRow() {

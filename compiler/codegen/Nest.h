@@ -22,8 +22,7 @@ namespace tcc::codegen {
 class Nest {
 public:
   Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, llvm::ArrayRef<Memory> outputs,
-       mlir::Value thread)
-      : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {}
+       mlir::Value thread);
 
   void emitTile(mlir::Value tile);
 
@@ -107,6 +106,8 @@ private:
   /// A vector of columns, or this thread's neighbours among those of the warp.
   void emitLaneColumns(mlir::Value start);
   void enterColumn(size_t number);
+  /// The sums of all rows, where each of the block's warps has added its own, in their order.
+  Values combineRowWarps(llvm::ArrayRef<mlir::Operation *> reductions, mlir::ValueRange sums);
   /// Rows [first, last) of this thread's column, several in flight.
   Values overRows(unsigned dim, mlir::Value first, mlir::Value last, Values carried,
                   llvm::function_ref<Values(Values)> body);
@@ -121,7 +122,8 @@ private:
   const IterationSpace &space;
   ElementEmitter &emitter;
   llvm::ArrayRef<Memory> outputs;
-  mlir::Value thread; ///< this thread's number in its warp or block (i64); null where lanes are those of vectors
+  mlir::Value thread;  ///< this thread's number among the lanes (i64); null where lanes are those of vectors
+  mlir::Value rowWarp; ///< the number of its warp, where several sum up the same columns
   llvm::SmallVector<train::Coord> coords;
   llvm::ArrayRef<mlir::Operation *> current; ///< the reductions whose level is walked
   BlockSums *blockSums = nullptr;            ///< where they are, if not in registers

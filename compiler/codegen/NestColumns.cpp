@@ -1,5 +1,8 @@
 //===- NestColumns.cpp - sums of parallel lanes in registers --------------===//
 #include "compiler/codegen/Nest.h"
+#include "compiler/codegen/WarpShuffle.h"
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 using namespace mlir;
 using tcc::train::Coord;
@@ -65,6 +68,8 @@ void Nest::emitLaneColumns(Value start) {
     SmallVector<Value> carried = overReduced(0, identities(reductions),
                                              [&](SmallVector<Value> values) { return visitRows(values, add, stored); });
     rowsOfLoop = 1;
+    if (rowWarp && !last)
+      carried = combineRowWarps(reductions, carried);
     for (size_t i = 0; i < columns.size(); ++i) {
       enterColumn(i);
       for (auto [op, value] : llvm::zip(reductions, ArrayRef(carried).slice(i * reductions.size(), reductions.size())))
@@ -72,14 +77,45 @@ void Nest::emitLaneColumns(Value start) {
       columns[i].rows = emitter.rowValues;
     }
   }
-  SmallVector<Value> none;
-  auto rowsOnly = [&](unsigned output) { return isRow(output); };
-  if (columns.size() == 1)
-    storeOutputs(rowsOnly);
+  auto storeRows = [&]() -> SmallVector<Value> {
+    SmallVector<Value> none;
+    auto rowsOnly = [&](unsigned output) { return isRow(output); };
+    if (columns.size() == 1)
+      storeOutputs(rowsOnly);
+    else
+      visitEach(
+          columns.size(), [&](size_t i) { enterColumn(i); }, none,
+          [](ValueRange, Value) { return SmallVector<Value>(); }, rowsOnly);
+    return {};
+  };
+  if (rowWarp)
+    when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, rowWarp, emitter.i64(0)), {}, storeRows);
   else
-    visitEach(
-        columns.size(), [&](size_t i) { enterColumn(i); }, none, [](ValueRange, Value) { return SmallVector<Value>(); },
-        rowsOnly);
+    storeRows();
+}
+
+SmallVector<Value> Nest::combineRowWarps(ArrayRef<Operation *> reductions, ValueRange sums) {
+  constexpr int64_t kScalarBytes = 8; // of the largest scalar
+  OpBuilder &b = emitter.builder;
+  Location loc = emitter.loc;
+  Value memory = sharedMemory(b, loc, space.threads() * kScalarBytes);
+  auto at = [&](Type type, Value warp) -> Value {
+    Value place = arith::AddIOp::create(b, loc, times(warp, space.lanes), thread);
+    return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{place});
+  };
+  SmallVector<Value> all;
+  for (auto [i, own] : llvm::enumerate(sums)) {
+    LLVM::StoreOp::create(b, loc, own, at(own.getType(), rowWarp));
+    meetBlock(b, loc);
+    Value sum;
+    for (int64_t warp = 0; warp < space.rowWarps; ++warp) {
+      Value next = LLVM::LoadOp::create(b, loc, own.getType(), at(own.getType(), emitter.i64(warp)));
+      sum = sum ? cast<train::Reducible>(reductions[i % reductions.size()]).emitCombine(emitter, sum, next) : next;
+    }
+    all.push_back(sum);
+    meetBlock(b, loc); // before the next one is written there
+  }
+  return all;
 }
 
 void Nest::enterColumn(size_t number) {

@@ -23,8 +23,9 @@ inline constexpr int64_t kAccessBytes = 16;
 /// Grids of kernels for warps. They decide speed and scratch; those of rows are part of a reduction's tree.
 struct GridModel {
   int64_t blockThreads = 128, mostBlocks = 2048;
-  int64_t rowThreads = 512;      ///< at most, of a block that reduces a row together
-  int64_t rowThreadElements = 8; ///< at least, of a row that a block's thread adds up
+  int64_t rowThreads = 512;      ///< at most, of a block that reduces a row together, or columns
+  int64_t rowThreadElements = 8; ///< at least, of a row or column that a block's thread adds up
+  int64_t busyWarps = 1024;      ///< more of them sum up columns no faster
   int64_t loopBlockThreads = 32; ///< where a thread takes a tile: loops that an op writes itself
   int64_t scratchThreads = 1024; ///< at most, where each has scratch
 };
@@ -49,6 +50,17 @@ struct CodeModel {
       threads *= 2;
     return threads;
   }
+  /// Warps of the largest grid.
+  int64_t residentWarps() const { return grid.blockThreads * grid.mostBlocks / vectorLanes; }
+  /// Warps that share the rows of the same columns, a power of two that divides the number of rows: one, or as many as
+  /// keep a card busy while each has some rows to add.
+  int64_t warpsOfColumns(int64_t warps, int64_t rows) const {
+    int64_t shares = 1;
+    while (2 * shares * vectorLanes <= grid.rowThreads && 2 * shares * warps <= grid.busyWarps &&
+           rows % (2 * shares) == 0 && rows >= 2 * shares * grid.rowThreadElements)
+      shares *= 2;
+    return shares;
+  }
   /// Elements of the vectors in loops that an op writes itself, which one thread runs.
   int64_t threadLanes() const { return warps() ? 4 : vectorLanes; }
 
@@ -57,7 +69,7 @@ struct CodeModel {
     return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
            (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
                           std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
-                          std::to_string(grid.rowThreadElements)
+                          std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps)
                     : "") + (multipliesPairs ? "/pairs" : "");
   }
 };

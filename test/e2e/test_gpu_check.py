@@ -1,4 +1,5 @@
 """The kit for a machine with a card, run on the stand-in of the driver."""
+import argparse
 import json
 import os
 import shutil
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from common import BIN, ROOT, ZOO, EndToEnd
@@ -35,6 +37,24 @@ class GpuCheck(EndToEnd):
         self.assertIn("step 2: 5.6500, where perturbed starts give 5.5075", gpu_check.leaves([7.47, 5.65], spread))
         self.assertIn("step 1: nan", gpu_check.leaves([float("nan"), 5.5], spread))
         self.assertIn("too few", gpu_check.leaves([7.47], spread[:2]))
+
+    def test_what_a_sanitizer_finds(self):
+        """Its status decides, its summary is the message, and the report is there after each check."""
+        tools = self.folder / "tools"
+        tools.mkdir()
+        self.write("tools/compute-sanitizer", "#!/bin/sh\nmodel=$5\ncase $2 in racecheck)\n"
+                   "  echo '========= RACECHECK SUMMARY: 1 hazard displayed'; exit 9;; esac\necho '========= ERROR SUMMARY: 0 errors'\n")
+        (tools / "compute-sanitizer").chmod(0o755)
+        self.write("kit.json", "{}")
+        options = argparse.Namespace(seconds=60, output=self.folder / "report.json")
+        bench = gpu_check.Bench(self.folder, self.folder, options)
+        bench.environment["PATH"] = f"{tools}:{os.environ['PATH']}"
+        with unittest.mock.patch.dict(os.environ, bench.environment):
+            bench.sanitize()
+        report = json.loads(options.output.read_text())
+        self.assertEqual([check["ok"] for check in report["checks"]], [True, False, True])
+        self.assertEqual(report["failed"], ["vit-tiny bf16 racecheck"])
+        self.assertEqual(report["checks"][1]["problem"], "RACECHECK SUMMARY: 1 hazard displayed")
 
     def test_kit(self):
         kit = self.kit()

@@ -115,6 +115,30 @@ class Models(EndToEnd):
                 for a, b in zip(got, exact, strict=True):
                     self.assertLess(abs(a - b), most * b)
 
+    def test_columns_that_warps_share(self):
+        """A softmax down 320 rows: blocks of warps add up the rows of 32 columns."""
+        batch, columns = 320, 64
+        layers = [models.helper.make_node("Mul", ["x", "w"], ["scaled"], "scale"),
+                  models.helper.make_node("Softmax", ["scaled"], ["y"], "down", axis=0)]
+        model = models.save(self.folder / "down.onnx", layers, {"x": [batch, columns]}, {"y": [batch, columns]},
+                            {"w": models.random(1, columns)}, opset=20)
+        rng = np.random.default_rng(7)
+        data = self.save("down.safetensors", x=3 * rng.standard_normal((batch, columns), np.float32),
+                         y=rng.random((batch, columns), np.float32))
+        recipe = self.write("down.toml", "[loss]\nkind = 'mse'\nof = 'y'\ntarget = 'y'\n[optimizer]\nkind = 'sgd'\nlr = 500.0\n")
+        losses = {}
+        for target in ("cpu", "cuda:sm_90"):
+            plan = self.compile(model, "--recipe", recipe, "--target", target, plan=f"{target[:4]}.tplan")
+            device = target.split(":")[0]
+            run = self.train(plan, data, "--device", device, "--no-release", steps=4, out=f"run-{device}", env=stand_in(mode="checked"))
+            losses[device] = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+        code = self.folder / "down.ptx"
+        self.succeed("tcc", "report", plan, "--code", code)
+        self.assertTrue("bar.sync" in code.read_text(), "no warps meet")
+        self.assertNotEqual(losses["cpu"][0], losses["cpu"][-1])
+        for got, exact in zip(losses["cuda"], losses["cpu"], strict=True):
+            self.assertLess(abs(got - exact), 1e-6 * exact)
+
     def test_epilogues(self):
         """Biases, gelu and their gradients in the calls of products: fewer launches, the losses of kernels, no value kept more."""
         width, batch = 24, 8

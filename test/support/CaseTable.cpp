@@ -146,6 +146,14 @@ void addReductions(Table &t) {
   for (const char *kind : {"sum", "max"})
     t.add({std::string("reduce_") + kind + "_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1x$T>",
            std::string("%r = train.reduce ") + kind + " %x [1] : tensor<3x1031x$T> -> tensor<3x1x$T>", Types::All, {{-3, 3}}, "%r", false, 64});
+  // Columns whose rows a block of warps shares.
+  for (const char *kind : {"sum", "max"})
+    for (Shape s : {Shape{"320x64x", "[0]", "1x64x"}, {"2x48x32x", "[1]", "2x1x32x"}})
+      t.add({std::string("reduce_") + kind + "_of_long_columns_" + label(s.from), "(%x: " + tensor(s.from) + ") -> " + tensor(s.to),
+             std::string("%r = train.reduce ") + kind + " %x " + s.dims + " : " + tensor(s.from) + " -> " + tensor(s.to), Types::All,
+             {{-1, 1}}, "%r", false, 64});
+  t.add({"reduce_any_of_long_columns", "(%x: tensor<320x64xi1>) -> tensor<1x64xi1>",
+         "%r = train.reduce max %x [0] : tensor<320x64xi1> -> tensor<1x64xi1>", Types::None, {{0, 1}}, "%r", false});
   t.add({"reduce_any_of_long_rows", "(%x: tensor<3x1031xi1>) -> tensor<3x1xi1>",
          "%r = train.reduce max %x [1] : tensor<3x1031xi1> -> tensor<3x1xi1>", Types::None, {{0, 1}}, "%r", false});
   t.add({"softmax_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1031x$T>", "%r = train.softmax %x dim = 1 : tensor<3x1031x$T>", Types::Floats,

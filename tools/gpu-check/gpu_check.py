@@ -25,13 +25,17 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 from pathlib import Path
 
 STEPS = 20
 RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
-IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny")
+IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")
+# What compute-sanitizer watches, where it is: two updates of a model whose kernels use shared memory, copies and tensor cores.
+SANITIZED = ("vit-tiny", "bf16")
+SANITIZERS = ("memcheck", "racecheck", "synccheck")
 MOST_KIT_BYTES = 64 << 20
 # Found on every Linux with a driver, and tied to its kernel and loader.
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
@@ -195,18 +199,27 @@ def pack_workload(options, kit, text, targets):
 class Bench:
     """Runs the kit's programs and collects what they show."""
 
-    def __init__(self, kit, work, seconds):
-        self.kit, self.work, self.seconds = kit, work, seconds
-        self.results = []
+    def __init__(self, kit, work, options):
+        self.kit, self.work, self.seconds, self.output = kit, work, options.seconds, options.output
+        self.started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.card, self.results, self.gaps, self.lock = card(), [], list(NEVER_CHECKED), threading.Lock()
         paths = [str(kit / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
         self.environment = os.environ | {"LD_LIBRARY_PATH": ":".join(reversed([path for path in paths if path]))}
+
+    def write(self):
+        wrong = [result["check"] for result in self.results if not result["ok"]]
+        report = {"started": self.started, "card": self.card, "kit": json.loads((self.kit / "kit.json").read_text()),
+                  "checks": self.results, "failed": wrong, "never_checked": self.gaps}
+        with self.lock:
+            self.output.write_text(json.dumps(report, indent=1) + "\n")
 
     def program(self, name, *words):
         return run([self.kit / "bin" / name, *words], self.seconds, env=self.environment)
 
     def record(self, check, problem, **facts):
-        """`problem`: what is wrong, in one line; empty if nothing is."""
+        """`problem`: what is wrong, in one line; empty if nothing is. The report so far is written, for a run that is cut off."""
         self.results.append({"check": check, "ok": not problem, "problem": problem, **facts})
+        self.write()
         shown = ", ".join(f"{key} {value}" for key, value in facts.items() if not isinstance(value, (list, dict)))
         print(f"{'ok  ' if not problem else 'FAIL'} {check:<34} {problem or shown}", flush=True)
         return not problem
@@ -284,6 +297,18 @@ class Bench:
                     problem = "every loss is f32's: nothing was rounded"
             self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}", **self.algorithms(f"{model}-{precision}"))
 
+
+    def sanitize(self):
+        """Accesses outside of allocations, races in shared memory and barriers that not all threads reach."""
+        model, precision = SANITIZED
+        folder = self.kit / "models" / model
+        for tool in SANITIZERS:
+            words = ["compute-sanitizer", "--tool", tool, "--error-exitcode", 9, self.kit / "bin/trun", folder / f"{precision}.tplan",
+                     "--data", folder / "data.safetensors", "--no-shuffle", "--device", "cuda", "--out", self.work / tool, "--steps", 2]
+            status, text = run(words, self.seconds, env=self.environment)
+            summary = next((line.strip("= ") for line in text.splitlines() if "SUMMARY" in line), "")
+            self.record(f"{model} {precision} {tool}", "" if status == 0 else summary or last_line(text, status), summary=summary,
+                        output=text.splitlines()[-200:] if status else [])
 
     def workload(self, name, options):
         """Times a workload's plans; beside them the same steps in PyTorch, on the same weights."""
@@ -413,9 +438,8 @@ def check(options):
     if not (kit / "kit.json").is_file():
         fail(f"{kit} is no kit: 'gpu_check.py kit' makes one", 2)
     models = sorted(path.name for path in (kit / "models").iterdir())
-    started = datetime.datetime.now(datetime.timezone.utc)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as work:
-        bench = Bench(kit, Path(work), options.seconds)
+        bench = Bench(kit, Path(work), options)
         status, text = bench.program("probes", "ThePrimaryContextIsOne")
         if status and any(sign in text for sign in ("no device", "libcuda")):
             fail(f"no card to ask: {text.splitlines()[0]}; nvidia-smi shows the cards that a driver knows", 2)
@@ -427,13 +451,15 @@ def check(options):
             bench.workload(workload, options)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             list(pool.map(bench.model, models))
+        if SANITIZED[0] not in models or not shutil.which("compute-sanitizer"):
+            bench.gaps.append("compute-sanitizer: it is not on the path, or the kit has no " + SANITIZED[0])
+        elif "sanitizer" not in options.without:
+            bench.sanitize()
+    bench.write()
     wrong = [result["check"] for result in bench.results if not result["ok"]]
-    report = {"started": started.isoformat(timespec="seconds"), "card": card(), "kit": json.loads((kit / "kit.json").read_text()),
-              "checks": bench.results, "failed": wrong, "never_checked": NEVER_CHECKED}
-    options.output.write_text(json.dumps(report, indent=1) + "\n")
-    named = report["card"]["name"] if report["card"] else "a card that nvidia-smi does not name"
+    named = bench.card["name"] if bench.card else "a card that nvidia-smi does not name"
     print(f"\n{named}: {len(bench.results) - len(wrong)} of {len(bench.results)} checks hold; {options.output}")
-    for gap in NEVER_CHECKED:
+    for gap in bench.gaps:
         print(f"not checked: {gap}")
     return 1 if wrong else 0
 
@@ -455,7 +481,7 @@ def main():
     test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
     test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
     test.add_argument("--jobs", type=int, default=1, help="models at a time; their times are worth nothing then")
-    test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines"], help="checks to leave out")
+    test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines", "sanitizer"], help="checks to leave out")
     test.add_argument("--torch", nargs="*", default=["eager", "compile"], choices=["eager", "compile", "max-autotune"],
                       help="how PyTorch runs beside workloads")
     test.add_argument("--seconds", type=float, default=120, help="limit of each program")
