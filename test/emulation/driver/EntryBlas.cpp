@@ -260,7 +260,7 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // As on a card (probes BlasHasNo…).
+  // As on some cards: an H200 had neither, an H100 had DGELU (probe BlasHasNoSumsOfB).
   if (ld->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Offer &offer : kOffers) {

@@ -324,10 +324,6 @@ void sumFactor(Program &p, cublasComputeType_t compute) {
 }
 } // namespace
 
-PROBE(BlasHasNoGeluGradientWithoutSums, "cublasLtEpilogue_t: DGELU; seen with version 13, in f32") {
-  for (cublasComputeType_t compute : kComputeTypes)
-    EXPECT(Finished(p, CUBLASLT_EPILOGUE_DGELU, compute).offers(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).empty());
-}
 PROBE(BlasHasNoSumsOfB, "cublasLtEpilogue_t: BGRADB; seen with version 13, in f32") {
   for (cublasComputeType_t compute : kComputeTypes)
     EXPECT(Finished(p, CUBLASLT_EPILOGUE_BGRADB, compute).offers(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE).empty());
