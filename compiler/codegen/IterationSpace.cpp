@@ -71,7 +71,15 @@ bool keepsNeighbours(Operation *op, const IterationSpace &space, int64_t count) 
 /// multiple of them. 1 where some op reads its operand in another order.
 int64_t neighboursOf(Block &body, const IterationSpace &space) {
   int64_t count = kMostNeighbours, narrowest = 8;
+  // Which row a lookup takes is one number for the whole row.
+  auto choosesRows = [](Value value) {
+    return !value.use_empty() && llvm::all_of(value.getUses(), [](OpOperand &use) {
+      return isa<train::GatherOp>(use.getOwner()) && use.getOperandNumber() == 1;
+    });
+  };
   auto suits = [&](Value value) {
+    if (choosesRows(value))
+      return;
     auto type = cast<RankedTensorType>(value.getType());
     if (type.getNumElements() > 1)
       narrowest = std::min<int64_t>(narrowest, train::elementBytes(type.getElementType()));

@@ -7,6 +7,7 @@ its `random.random` gives the same numbers in every version (documentation of `r
 import array
 import functools
 import math
+import operator
 import random
 import zlib
 
@@ -20,10 +21,27 @@ def spread(deviation, middle):
     return array.array("f", (middle + half * (2 * numbers.random() - 1) for _ in range(PERIOD)))
 
 
+@functools.lru_cache
+def factors(seed):
+    """PERIOD numbers near 1: as factors they move a number by at most one rounding to bf16."""
+    numbers = random.Random(seed)
+    return array.array("f", (1 + (2 * numbers.random() - 1) * 2**-9 for _ in range(PERIOD)))
+
+
+def around(name, count, turns):
+    """`count` of the numbers `turns`, round and round from a place that the name decides."""
+    start = zlib.crc32(name.encode()) % PERIOD
+    turns = turns[start:] + turns[:start]
+    return turns * (count // PERIOD) + turns[:count % PERIOD]
+
+
+def perturb(values, name, seed):
+    """Values of fill(), each off by at most one rounding to bf16."""
+    return array.array("f", map(operator.mul, values, around(name, len(values), factors(seed))))
+
+
 def fill(name, shape):
     """Values in f32, row by row, as an array.array."""
     matrix = len(shape) > 1
     numbers = spread(0.02, 0) if matrix else spread(1e-4, 1 if name.endswith("weight") else 0)
-    count, start = math.prod(shape), zlib.crc32(name.encode()) % PERIOD
-    turns = numbers[start:] + numbers[:start]
-    return turns * (count // PERIOD) + turns[:count % PERIOD]
+    return around(name, math.prod(shape), numbers)

@@ -31,12 +31,26 @@ class GpuCheck(EndToEnd):
         return self.folder / "gpu-kit"
 
     def test_losses_among_those_of_perturbed_starts(self):
-        """What four standard deviations hold is near, what they do not is named."""
-        spread = [[7.42, 5.51], [7.46, 5.49], [7.45, 5.53], [7.44, 5.50]]
-        self.assertEqual(gpu_check.leaves([7.47, 5.52, 9.0], spread), "")
-        self.assertIn("step 2: 5.6500, where perturbed starts give 5.5075", gpu_check.leaves([7.47, 5.65], spread))
-        self.assertIn("step 1: nan", gpu_check.leaves([float("nan"), 5.5], spread))
-        self.assertIn("too few", gpu_check.leaves([7.47], spread[:2]))
+        """Means that differ by four standard errors at most are near, others are named."""
+        theirs = [[7.42, 5.51], [7.46, 5.49], [7.45, 5.53], [7.44, 5.50]]
+        ours = [[7.47, 5.50, 9.0], [7.43, 5.54, 1.0], [7.45, 5.53, 2.0], [7.48, 5.49, 3.0]]
+        self.assertEqual(gpu_check.leaves(ours, theirs), "")
+        later = [[first, second + 0.09] for first, second, _ in ours]
+        self.assertIn("step 2: 5.6050 on average over perturbed starts, where PyTorch's are 5.5075", gpu_check.leaves(later, theirs))
+        self.assertIn("step 1: nan", gpu_check.leaves([[float("nan"), 5.5], *ours[1:]], theirs))
+        self.assertIn("too few", gpu_check.leaves(ours[:2], theirs))
+
+    def test_perturbed_weights(self):
+        """Off by one rounding to bf16 at most, each by its own, and the same for the same seed."""
+        sys.path.insert(0, str(ROOT / "test/bench"))
+        import filled
+        values = filled.fill("conv.weight", [40, 50])
+        one, other = (filled.perturb(values, "conv.weight", seed) for seed in (1, 2))
+        changes = [abs(a / b - 1) for a, b in zip(one, values, strict=True)]
+        self.assertLess(max(changes), 2**-9 * 1.001)
+        self.assertGreater(sum(changes) / len(changes), 2**-11)
+        self.assertNotEqual(one, other)
+        self.assertEqual(one, filled.perturb(values, "conv.weight", 1))
 
     def test_what_a_sanitizer_finds(self):
         """Its status decides, its summary is the message, and the report is there after each check."""
