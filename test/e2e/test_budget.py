@@ -117,6 +117,21 @@ class Budget(BudgetChecks):
         self.assertFalse((self.folder / "p").exists())
         self.succeed("tcc", model, "--recipe", recipe, "--entry", "train", "--memory-budget", least, "-o", "p.tplan")
 
+    def test_the_frontier_of_a_precision(self):
+        """In bf16 activations take less; the largest point is the plan's arena without a budget."""
+        model, recipe, _, _ = case("nano-gpt")
+        arenas = {}
+        for precision in ("f32", "bf16"):
+            words = ["--recipe", recipe, "--entry", "train", "--precision", precision]
+            frontier = json.loads(self.succeed("tcc", "frontier", model, *words, "--json").out)
+            self.assertEqual(frontier["precision"], precision)
+            arenas[precision] = frontier["programs"]["step"]["points"][0]["arena_bytes"]
+            self.assertIn(f" in {precision}: ", self.succeed("tcc", "frontier", model, *words).out)
+            plan = self.compile(model, *words, plan=f"{precision}.tplan")
+            report = json.loads(self.succeed("tcc", "report", plan, "--json").out)
+            self.assertEqual(report["memory"]["entries"]["train"]["programs"]["step"]["arena_bytes"], arenas[precision])
+        self.assertLess(arenas["bf16"], arenas["f32"])
+
     def test_less_memory_for_a_share_of_the_time(self):
         """What takes much memory is made smaller, what takes little is left alone, and no bit changes."""
         recipe = self.write("r.toml", models.CLASSES + models.SGD)

@@ -41,6 +41,8 @@ struct ModelArguments {
 
 /// `--entry`: names with commas between.
 Status readEntries(const std::string &text, CompileOptions &options);
+/// Adds --precision.
+void addPrecision(CLI::App &app, CompileOptions &options);
 
 /// "error: MESSAGE" on standard error, for each line of the message; returns the exit status.
 int printError(const Status &status);

@@ -264,6 +264,13 @@ Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &option
 
 } // namespace
 
+void addPrecision(CLI::App &app, CompileOptions &options) {
+  app.add_option("--precision", options.precision,
+                 "f32, bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), "
+                 "or auto: bf16 where the target has it; default: the recipe's, else f32")
+      ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
+}
+
 Status readEntries(const std::string &text, CompileOptions &options) {
   std::stringstream list(text);
   for (std::string entry; std::getline(list, entry, ',');) {
@@ -308,10 +315,7 @@ int compileCommand(int argc, char **argv) {
                  "number of points of the time-memory frontier in the plan; trun runs the fastest that fits into free "
                  "memory")
       ->check(CLI::Range(1, 16));
-  app.add_option("--precision", options.precision,
-                 "f32 (default), bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, "
-                 "on CUDA), or auto: bf16 where the target has it")
-      ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
+  addPrecision(app, options);
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--embed-weights", options.embedWeights, "store weights above 64 MiB in the plan, too");
   app.add_option("--dump-phases-to", options.dumpFolder, "write the IR after each phase into this folder");

@@ -7,8 +7,8 @@
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
-#include "tools/common/StandardStreams.h"
 #include "runtime/plan/Spaces.h"
+#include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -17,11 +17,14 @@ namespace tcc::tools {
 
 namespace {
 
+const char *precisionOf(const plan::Plan &plan) { return plan.precision().empty() ? "f32" : plan.precision().c_str(); }
+
 nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
   nlohmann::ordered_json document;
   document["version"] = 1;
   document["model"] = plan.model();
   document["target"] = plan.target();
+  document["precision"] = precisionOf(plan);
   document["resident_bytes"] = plan::spaceBytes(plan, plan::RESIDENT);
   document["programs"] = nlohmann::ordered_json::object();
   for (const plan::Entry &entry : plan.entries()) {
@@ -41,18 +44,18 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
 }
 
 void printFrontier(const plan::Plan &plan) {
-  printResult("{} for {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
-             plan.target(), report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT)));
+  printResult("{} for {} in {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
+              plan.target(), precisionOf(plan), report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT)));
   for (const plan::Entry &entry : plan.entries()) {
     printResult("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
-               "gap");
+                "gap");
     uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
     auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
     for (const plan::FrontierPoint &point : entry.frontier())
       printResult("{:>12} {:>12} {:>12.2f} % {:>10.2f} % {:>6.2f} %\n", report::formatBytes(point.transient_bytes()),
-                 report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()), extra(point.cost()),
-                 extra(point.lower_bound_cost()),
-                 100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
+                  report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()),
+                  extra(point.cost()), extra(point.lower_bound_cost()),
+                  100.0 * (double(point.cost()) / double(std::max<uint64_t>(point.lower_bound_cost(), 1)) - 1));
   }
   printResult("\nExtra work: the time of recomputation on the nominal machine, as a share of the program's time.\n"
               "`tcc --memory-budget BYTES` takes the cheapest row that fits beside the state.\n");
@@ -72,6 +75,7 @@ int frontierCommand(int argc, char **argv) {
   app.add_option("--threads", options.maxWorkers,
                  "number of workers that the arenas are sized for; a plan runs with any number; default: 8")
       ->check(CLI::Range(1, 1024));
+  addPrecision(app, options);
   app.add_option("--entry", entries, "train,evaluate,predict,gradients; default: the first three");
   app.add_flag("--json", json, "print JSON for programs");
   if (std::optional<int> status = readCommandLine(app, argc, argv))

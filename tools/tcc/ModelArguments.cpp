@@ -3,8 +3,8 @@
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
-#include <climits>
 #include <CLI/CLI.hpp>
+#include <climits>
 
 #include <charconv>
 #include <sstream>
@@ -14,8 +14,7 @@ namespace tcc::tools {
 namespace {
 
 /// "NAME=VALUE" into its halves; an error names the option.
-Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option,
-                                                                    const std::string &text) {
+Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option, const std::string &text) {
   size_t at = text.find('=');
   if (at == std::string::npos || at == 0 || at + 1 == text.size())
     return Status(fmt::format("{} {}: expected NAME=VALUE", option, text), kExitUsage);
@@ -33,7 +32,8 @@ Expected<int64_t> parseExtent(const std::string &option, const std::string &text
 } // namespace
 
 void ModelArguments::add(CLI::App &app, bool several) {
-  app.add_option("MODEL", models, several ? "the ONNX forward graph; several are processed in turn" : "the ONNX forward graph")
+  app.add_option("MODEL", models,
+                 several ? "the ONNX forward graph; several are processed in turn" : "the ONNX forward graph")
       ->required()
       ->expected(1, several ? INT_MAX : 1);
   app.add_option("--recipe", recipe, "loss, optimizer and other settings of the training (TOML)");

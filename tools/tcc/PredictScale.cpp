@@ -30,7 +30,7 @@ int predictScaleCommand(int argc, char **argv) {
   model.add(app);
   app.add_option("--cluster", clusterPath, "the cluster (TOML); examples/clusters has some")->required();
   app.add_option("--target", options.target, "cpu[:v3|:v4] or cuda:sm_90; default: the cluster's");
-  app.add_option("--precision", options.precision, "f32, tf32, bf16, f16 or auto; default: the recipe's");
+  addPrecision(app, options);
   app.add_option("--memory-budget", budget, "limit on a device's memory in mode ddp, as 30GiB: recomputation keeps it");
   app.add_option("--devices", most, "largest number of devices, a power of two")->check(CLI::Range(1, 1 << 20));
   auto *asJson = app.add_flag("--json", json, "print JSON for programs; docs/guide/predict-scale.md lists the keys");
