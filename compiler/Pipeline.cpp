@@ -187,6 +187,11 @@ private:
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",
                    recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
+    if (recipe.parallel.virtualRanks && !target->capabilities().sumsInOneTree && !options.describeOnly)
+      return error(
+          "{}train.virtual_ranks: {} adds up ranks in an order that depends on their number (NCCL's), so their "
+          "bits would differ; compile for a CPU (--target cpu), or leave it out",
+          recipe.at("train.virtual_ranks"), targetName);
     if (options.forceF64)
       recipe.parallel = {}; // derivatives are checked by one process
     if (precision == "auto")

@@ -152,8 +152,8 @@ public:
   /// Submits one run of an entry. Error, here and below: no such entry; a library call failed (named by node).
   Status run(uint32_t entry);
 
-  /// The ranks that collectives of the plan are carried out with, from now on; null: this one alone, whose collectives copy
-  /// their sources. `ranks` outlives the device, or the next call.
+  /// The ranks that collectives of the plan are carried out with, from now on: those of DeviceOptions; null: this one
+  /// alone, whose collectives copy their sources. `ranks` outlives the device, or the next call.
   void setRanks(Communicator *ranks) { communicator = ranks; }
 
   /// Of a collective of the plan with other ranks, or of all.
@@ -216,6 +216,8 @@ struct DeviceOptions {
   std::string name;          ///< a registered name, "cpu"; empty: the one of the plan's target
   unsigned threads = 0;      ///< 0: as many as this process may use; the count changes the transient arena, no result
   uint32_t rank = 0;         ///< whose shards the variables are
+  uint32_t localRank = 0;    ///< among the ranks of this machine: which of its cards
+  Communicator *ranks = nullptr; ///< that setRanks will give; null: this process is alone
   bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
   Algorithms recorded = {};  ///< of the run that goes on, which a device that chooses takes again; empty: none
   bool tune = false;         ///< time the algorithms of each call and take the fastest, instead of recorded ones

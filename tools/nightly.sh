@@ -92,7 +92,8 @@ stage_emulation() {
     LD_LIBRARY_PATH=build/emulation TCC_EMULATION_MODE=fast TCC_CACHE_DIR= $python test/e2e/test_op_cases.py --bin build/bin \
       --target cuda:sm_90 --device cuda --values &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all &&
-    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all &&
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all
 }
 
 stage_levels() {

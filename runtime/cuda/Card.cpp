@@ -51,27 +51,40 @@ int driverFor(int ptxVersion) {
   return 13010;
 }
 
-Expected<Card> Card::open(const DriverLibrary &library) {
+Expected<Card> Card::open(const DriverLibrary &library, uint32_t ordinal) {
   Card card(library);
   int count = 0, major = 0, minor = 0;
   if (Status status = library.check(library->deviceGetCount(&count), "counting the cards"); !status.ok())
     return status;
   if (count < 1)
     return error("the CUDA driver sees no card; check nvidia-smi and CUDA_VISIBLE_DEVICES");
+  if (count == 1)
+    ordinal = 0;
+  if (ordinal >= static_cast<uint32_t>(count))
+    return error(
+        "rank {} of this machine needs a card of its own, and the CUDA driver shows {}; start at most {} ranks "
+        "here, or show more cards (CUDA_VISIBLE_DEVICES)",
+        ordinal, count, count);
   char name[256] = {};
   size_t bytes = 0;
+  api::CUuuid uuid{};
   auto attribute = [&](int &value, api::CUdevice_attribute which) {
     return library->deviceGetAttribute(&value, which, card.device);
   };
   for (api::CUresult result :
-       {library->deviceGet(&card.device, 0), library->deviceGetName(name, sizeof name - 1, card.device),
+       {library->deviceGet(&card.device, static_cast<int>(ordinal)),
+        library->deviceGetName(name, sizeof name - 1, card.device),
         attribute(major, api::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
         attribute(minor, api::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         attribute(card.multiprocessors, api::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
-        library->deviceTotalMem(&bytes, card.device)})
-    if (Status status = library.check(result, "asking for the first card"); !status.ok())
+        library->deviceTotalMem(&bytes, card.device), library->deviceGetUuid(&uuid, card.device)})
+    if (Status status = library.check(result, "asking about the card"); !status.ok())
       return status;
   card.cardName = name;
+  card.cardUuid = "GPU";
+  for (size_t i = 0; i < sizeof uuid.bytes; ++i)
+    card.cardUuid += fmt::format("{}{:02x}", i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "",
+                                 static_cast<unsigned char>(uuid.bytes[i]));
   card.computeCapability = 10 * major + minor;
   card.memoryBytes = bytes;
   api::CUcontext context = nullptr;
@@ -86,8 +99,9 @@ Expected<Card> Card::open(const DriverLibrary &library) {
 
 Card::Card(Card &&other) noexcept
     : library(other.library), device(other.device), context(std::exchange(other.context, nullptr)),
-      cardName(std::move(other.cardName)), computeCapability(other.computeCapability),
-      multiprocessors(other.multiprocessors), memoryBytes(other.memoryBytes) {}
+      cardName(std::move(other.cardName)), cardUuid(std::move(other.cardUuid)),
+      computeCapability(other.computeCapability), multiprocessors(other.multiprocessors),
+      memoryBytes(other.memoryBytes) {}
 
 Card::~Card() {
   if (context)

@@ -13,12 +13,15 @@ namespace tcc::cuda {
 /// A card and its primary context, which is current to the calling thread when the card has been opened.
 class Card {
 public:
-  /// The first card that the driver shows (CUDA_VISIBLE_DEVICES selects). Error: there is none, or no context.
-  static Expected<Card> open(const DriverLibrary &library);
+  /// The card of that number among those that the driver shows (CUDA_VISIBLE_DEVICES selects); the only one that it
+  /// shows is every rank's, since a launcher may show each rank its own. Error: there is none, or no context.
+  static Expected<Card> open(const DriverLibrary &library, uint32_t ordinal = 0);
   Card(Card &&) noexcept;
   ~Card();
 
   const std::string &name() const { return cardName; }
+  /// "GPU-12345678-…": no other card of any machine has it.
+  const std::string &uuid() const { return cardUuid; }
   /// 90: compute capability 9.0.
   int capability() const { return computeCapability; }
   /// Multiprocessors.
@@ -26,6 +29,9 @@ public:
   /// Bytes of memory that nobody has taken.
   Expected<uint64_t> freeBytes() const;
   uint64_t totalBytes() const { return memoryBytes; }
+
+  const DriverLibrary &driver() const { return *library; }
+  api::CUcontext handle() const { return context; }
 
   /// Makes the context current to the calling thread.
   Status select() const;
@@ -36,7 +42,7 @@ private:
   const DriverLibrary *library;
   api::CUdevice device = 0;
   api::CUcontext context = nullptr;
-  std::string cardName;
+  std::string cardName, cardUuid;
   int computeCapability = 0, multiprocessors = 0;
   uint64_t memoryBytes = 0;
 };

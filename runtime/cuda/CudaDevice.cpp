@@ -3,22 +3,22 @@
 // One allocation on the card has the resident arena and behind it the transient one. All work goes to one stream. When
 // the device is created every entry's instructions are captured into a graph, with all addresses and grids in it:
 // running an entry launches that graph. What changes from step to step (inputs, scalars, counters) lies in buffers.
-//
-// The host reaches the card's memory by copies through page-locked memory. Reads and small writes share two pieces in
-// turn; inputs have two stagings each, so that one is filled while the card copies from the other.
+// Collectives with other ranks are in the graph, too, on a stream of their own (EntryGraph.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
 #include "runtime/cuda/Card.h"
+#include "runtime/cuda/CardRanks.h"
+#include "runtime/cuda/EntryGraph.h"
+#include "runtime/cuda/HostCopies.h"
 #include "runtime/cuda/Libraries.h"
-#include "runtime/cuda/PinnedMemory.h"
 #include "runtime/cuda/Step.h"
 #include "runtime/cuda/TimedEvents.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
-#include "runtime/plan/Verifier.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/Verifier.h"
 
 #include <algorithm>
 #include <array>
@@ -29,6 +29,7 @@
 namespace tcc::runtime {
 
 using cuda::DriverLibrary;
+using cuda::HostCopies;
 using cuda::PinnedMemory;
 using cuda::Step;
 namespace api = cuda::api;
@@ -40,16 +41,13 @@ std::string inGiB(uint64_t bytes) { return fmt::format("{:.2f} GiB ({} bytes)", 
 /// A call of the driver that failed for want of memory, with a way out.
 constexpr const char *kLessMemory = "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
 
-/// What a buffer is staged in: one is filled while the card copies from the other.
-struct StagingPair {
-  std::vector<PinnedMemory> memory;
-  size_t current = 0;
-};
-
 struct Program {
   const plan::Entry *entry = nullptr;
   std::vector<Step> steps;
-  api::CUgraphExec graph = nullptr;
+  bool collectives = false;
+  api::CUgraphExec graph = nullptr;   ///< with the device's ranks
+  api::CUgraphExec alone = nullptr;   ///< without them, made by the first run that needs it
+  std::vector<CollectiveTimes> times; ///< by instruction, of timed runs with other ranks
 };
 
 class CudaDevice final : public Device {
@@ -57,7 +55,7 @@ public:
   CudaDevice(std::shared_ptr<const plan::Plan> sharedPlan, DriverLibrary driver, cuda::PtxNeeds needs,
              const DeviceOptions &options)
       : Device(std::move(sharedPlan)), driver(std::move(driver)), needs(needs), recorded(options.recorded),
-        tune(options.tune) {
+        tune(options.tune), rank(options.rank), localRank(options.localRank), job(options.ranks) {
     abilities.name = "cuda";
     abilities.memory = DeviceMemory::Separate;
     abilities.asynchronous = true;
@@ -69,13 +67,14 @@ public:
       return;
     if (stream)
       (void)driver->streamSynchronize(stream);
-    stagings.clear();
-    pieces.clear();
+    copies.reset();
     for (Program &program : programs)
-      if (program.graph)
-        (void)driver->graphExecDestroy(program.graph);
+      for (api::CUgraphExec graph : {program.graph, program.alone})
+        if (graph)
+          (void)driver->graphExecDestroy(graph);
     programs.clear();
     libraries.reset();
+    cards.reset(); // after the graphs
     for (api::CUevent event : events)
       if (event)
         (void)driver->eventDestroy(event);
@@ -83,8 +82,9 @@ public:
       (void)driver->moduleUnload(module);
     if (arena)
       (void)driver->memFree(arena);
-    if (stream)
-      (void)driver->streamDestroy(stream);
+    for (api::CUstream one : {stream, communication})
+      if (one)
+        (void)driver->streamDestroy(one);
   }
 
   Status load(const plan::PlanReader &reader, bool withValues) {
@@ -110,16 +110,16 @@ public:
     if (Status status = libraries->compare(plan()); !status.ok())
       return status;
     for (const plan::Entry &entry : plan().entries())
-      programs.push_back({&entry, {}, nullptr});
+      programs.push_back({&entry, {}});
+    if (Status status = joinRanks(reader); !status.ok())
+      return status;
     for (Program &program : programs)
       if (Status status = prepare(program); !status.ok())
         return status.withContext(fmt::format("entry '{}'", program.entry->name()));
-    for (int i = 0; i < 2; ++i) {
-      Expected<PinnedMemory> piece = PinnedMemory::allocate(driver, kPieceBytes);
-      if (!piece)
-        return piece.status();
-      pieces.push_back(piece.take());
-    }
+    Expected<std::unique_ptr<HostCopies>> opened = HostCopies::open(driver, stream);
+    if (!opened)
+      return opened.status();
+    copies = opened.take();
     if (Expected<uint64_t> left = card->freeBytes(); left && *left + arenaBytes() < *before)
       libraryTook = *before - arenaBytes() - *left;
     Status status = withValues ? loadValues(reader) : Status();
@@ -131,64 +131,40 @@ public:
   uint64_t residentBytes() const override { return plan::spaceBytes(plan(), plan::RESIDENT); }
   uint64_t transientBytes() const override { return plan::transientBytes(plan(), plan().max_workers()); }
   uint64_t libraryBytes() const override { return libraryTook; }
+  CollectiveTimes collectiveTimes(uint32_t entry, uint32_t instruction) const override {
+    const std::vector<CollectiveTimes> &times = programs[entry].times;
+    return times.empty() ? CollectiveTimes() : times[instruction];
+  }
   Algorithms algorithms() const override { return libraries ? libraries->taken() : Algorithms(); }
 
 protected:
   Status readBytes(Place place, uint64_t offset, std::span<std::byte> to) override {
-    return readInPieces(place, offset, to.size(), [&](uint64_t done, std::span<const std::byte> piece) {
-      std::memcpy(to.data() + done, piece.data(), piece.size());
+    std::byte *at = to.data();
+    return readPieces(place, offset, to.size(), [&](std::span<const std::byte> piece) {
+      std::memcpy(at, piece.data(), piece.size());
+      at += piece.size();
       return Status();
     });
   }
 
   Status readAll(Place place, uint64_t bytes, const ByteSink &sink) override {
-    return readInPieces(place, 0, bytes, [&](uint64_t, std::span<const std::byte> piece) { return sink(piece); });
+    return readPieces(place, 0, bytes, sink);
   }
 
   Status writeBytes(Place place, uint64_t offset, std::span<const std::byte> from) override {
-    if (Status status = card->select(); !status.ok())
-      return status;
-    for (uint64_t done = 0; done < from.size();) {
-      size_t count = std::min<uint64_t>(kPieceBytes, from.size() - done);
-      Expected<PinnedMemory *> piece = freePiece();
-      if (!piece)
-        return piece.status();
-      std::memcpy((*piece)->data(), from.data() + done, count);
-      if (Status status = copyIn(address(place) + offset + done, **piece, count); !status.ok())
-        return status;
-      done += count;
-    }
-    return Status();
+    Status status = card->select();
+    return status.ok() ? copies->write(address(place) + offset, from) : status;
   }
 
   Expected<std::span<std::byte>> stageBytes(Place place, uint64_t bytes) override {
     if (Status status = card->select(); !status.ok())
       return status;
-    StagingPair &pair = stagings[keyOf(place)];
-    const size_t most = place.entry ? 2 : 1;
-    pair.current = pair.memory.empty() ? 0 : (pair.current + 1) % most;
-    if (pair.current == pair.memory.size()) {
-      Expected<PinnedMemory> made = PinnedMemory::allocate(driver, bytes);
-      if (!made)
-        return made.status();
-      pair.memory.push_back(made.take());
-    }
-    PinnedMemory &memory = pair.memory[pair.current];
-    Status status = memory.waitUntilFree();
-    return status.ok() ? Expected<std::span<std::byte>>(std::span(memory.data(), bytes)) : status;
+    return copies->stage(keyOf(place), bytes);
   }
 
   Status commitBytes(const Staging &staging) override {
-    auto found = stagings.find(keyOf(staging.place));
-    if (found == stagings.end() || found->second.memory[found->second.current].data() != staging.bytes.data())
-      return error("internal error: a commit without its stage");
-    if (Status status = card->select(); !status.ok())
-      return status;
-    PinnedMemory &memory = found->second.memory[found->second.current];
-    Status status = copyIn(address(staging.place), memory, staging.bytes.size());
-    if (!staging.place.entry)
-      stagings.erase(found); // waits for the copy
-    return status;
+    Status status = card->select();
+    return status.ok() ? copies->commit(keyOf(staging.place), staging.bytes, address(staging.place)) : status;
   }
 
   Status fillBytes(Place place, uint64_t bytes, std::byte value) override {
@@ -217,17 +193,22 @@ protected:
     if (!recording.ok())
       return recording;
     uint64_t known = number + kEvents > latest ? number : latest - kEvents + 1;
-    return check(driver->eventSynchronize(events[known % kEvents]), "waiting for the card");
+    return settled(check(driver->eventSynchronize(events[known % kEvents]), "waiting for the card"));
   }
 
   Status runEntry(uint32_t entry) override {
-    const Program &program = programs[entry];
-    if (!program.graph)
+    Program &program = programs[entry];
+    if (program.steps.empty())
       return Status();
-    if (Status status = card->select(); !status.ok())
-      return status;
-    return check(driver->graphLaunch(program.graph, stream), "launching a graph")
-        .withContext(fmt::format("entry '{}'", program.entry->name()));
+    Status status = card->select();
+    const bool alone = program.collectives && cards && !together();
+    if (status.ok() && alone && !program.alone)
+      status = capture(program, nullptr, program.alone);
+    if (status.ok() && program.collectives && together())
+      status = beginTogether();
+    if (status.ok())
+      status = check(driver->graphLaunch(alone ? program.alone : program.graph, stream), "launching a graph");
+    return status.withContext(fmt::format("entry '{}'", program.entry->name()));
   }
 
   Status observeEntry(uint32_t entry, const InstructionObserver &after) override {
@@ -235,7 +216,9 @@ protected:
     if (Status status = card->select(); !status.ok())
       return status;
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      Status status = cuda::submit(program.steps[i], driver, stream);
+      Status status = program.steps[i].collective ? beginTogether() : Status();
+      if (status.ok())
+        status = cuda::submit(program.steps[i], driver, stream, together());
       if (status.ok())
         status = synchronize();
       if (!status.ok())
@@ -249,13 +232,17 @@ protected:
   /// Submits everything, with a timed event after each instruction, so that the host's waits are in no instruction's
   /// time. A call for the entry as a whole: its instructions share the interval as the events divide it.
   Status timeEntry(uint32_t entry, const LaunchObserver &after) override {
-    const Program &program = programs[entry];
+    Program &program = programs[entry];
     if (Status status = card->select(); !status.ok())
       return status;
     cuda::TimedEvents marks(driver);
-    Status status = marks.record(stream);
+    if (together())
+      program.times.resize(program.steps.size());
+    Status status = program.collectives ? beginTogether() : Status();
+    if (status.ok())
+      status = marks.record(stream);
     for (size_t i = 0; i < program.steps.size() && status.ok(); ++i) {
-      status = cuda::submit(program.steps[i], driver, stream).withContext(where(program, i));
+      status = cuda::submit(program.steps[i], driver, stream, together()).withContext(where(program, i));
       if (status.ok())
         status = marks.record(stream);
     }
@@ -267,6 +254,11 @@ protected:
       if (!seconds)
         return seconds.status();
       parts.push_back({static_cast<uint32_t>(i), *seconds});
+      if (program.steps[i].collective && together()) { // nothing runs beside it here
+        ++program.times[i].calls;
+        program.times[i].seconds += *seconds;
+        program.times[i].exposedSeconds += *seconds;
+      }
     }
     if (status.ok() && after && !parts.empty())
       after(parts);
@@ -274,10 +266,47 @@ protected:
   }
 
 private:
-  static constexpr uint64_t kPieceBytes = uint64_t(4) << 20, kArenaAlignment = 256, kEvents = 64;
+  static constexpr uint64_t kArenaAlignment = 256, kEvents = 64;
 
   Status check(api::CUresult result, const char *what) const { return driver.check(result, what); }
-  Status synchronize() const { return check(driver->streamSynchronize(stream), "waiting for the card"); }
+  Status synchronize() const { return finished(check(driver->streamSynchronize(stream), "waiting for the card")); }
+
+  /// The ranks of collectives, or null.
+  cuda::CardRanks *together() const { return ranks() ? cards.get() : nullptr; }
+  Status beginTogether() const {
+    if (!together())
+      return Status();
+    together()->begin();
+    return together()->failure();
+  }
+  /// What a wait found: collectives end, with other numbers, when the job has failed.
+  Status settled(const Status &waited) const {
+    Status failed = cards ? cards->failure() : Status();
+    return failed.ok() ? waited : failed;
+  }
+  /// The same where nothing is left to be done.
+  Status finished(const Status &waited) const {
+    Status status = settled(waited);
+    if (status.ok() && cards)
+      cards->settle();
+    return status;
+  }
+
+  /// Joins the cards of the job's ranks, if an entry needs them.
+  Status joinRanks(const plan::PlanReader &reader) {
+    for (Program &program : programs)
+      program.collectives = std::any_of(program.entry->instructions().begin(), program.entry->instructions().end(),
+                                        [](const plan::Instruction &one) { return one.has_collective(); });
+    if (!job || job->size() == 1 ||
+        std::none_of(programs.begin(), programs.end(), [](const Program &program) { return program.collectives; }))
+      return Status();
+    Expected<std::unique_ptr<cuda::CardRanks>> joined = cuda::CardRanks::join(
+        *card, *job, fmt::format("{:016x} ({}, {})", reader.checksum(), reader.plan().model(), reader.plan().target()));
+    if (!joined)
+      return joined.status();
+    cards = joined.take();
+    return check(driver->streamCreate(&communication, api::CU_STREAM_NON_BLOCKING), "making a stream");
+  }
 
   /// Offset of the transient arena: the end of the resident one, rounded up to the driver's alignment.
   uint64_t transientStart() const {
@@ -286,7 +315,7 @@ private:
   uint64_t arenaBytes() const { return std::max(uint64_t(1), transientStart() + transientBytes()); }
 
   Status openCard() {
-    Expected<cuda::Card> opened = cuda::Card::open(driver);
+    Expected<cuda::Card> opened = cuda::Card::open(driver, localRank);
     if (!opened)
       return opened.status();
     card.emplace(opened.take());
@@ -327,7 +356,7 @@ private:
     for (int i = 0; i < program.entry->instructions_size(); ++i)
       if (Status status = resolve(program, program.entry->instructions(i)); !status.ok())
         return status.withContext(fmt::format("instruction {} (node '{}')", i, program.entry->instructions(i).node()));
-    return capture(program);
+    return capture(program, cards.get(), program.graph);
   }
 
   Status resolve(Program &program, const plan::Instruction &instruction) {
@@ -369,6 +398,9 @@ private:
       plan::fillElements(step.value.data(), type, 1, instruction.fill().value());
       break;
     }
+    case plan::Instruction::kCollective:
+      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel().ranks());
+      break;
     default:
       return error("internal error: no call of this device passed the verifier");
     }
@@ -403,27 +435,16 @@ private:
   }
 
   /// All instructions of an entry as one graph.
-  Status capture(Program &program) {
-    if (program.steps.empty())
-      return Status();
-    if (Status status = check(driver->streamBeginCapture(stream, api::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
-                              "beginning to capture a graph");
-        !status.ok())
-      return status;
-    Status submitted;
-    for (size_t i = 0; i < program.steps.size() && submitted.ok(); ++i)
-      submitted = cuda::submit(program.steps[i], driver, stream).withContext(where(program, i));
-    api::CUgraph graph = nullptr;
-    Status ended = check(driver->streamEndCapture(stream, &graph), "capturing a graph");
-    if (submitted.ok() && ended.ok())
-      ended = check(driver->graphInstantiate(&program.graph, graph, 0), "making a graph");
-    if (graph)
-      (void)driver->graphDestroy(graph);
-    return submitted.ok() ? ended : submitted;
+  Status capture(const Program &program, const cuda::CardRanks *ranks, api::CUgraphExec &graph) {
+    Expected<api::CUgraphExec> made = cuda::captureSteps(program.steps, driver, stream, communication, ranks,
+                                                         [&](size_t step) { return where(program, step); });
+    if (made)
+      graph = *made;
+    return made.status();
   }
 
   Status loadValues(const plan::PlanReader &reader) {
-    Expected<InitialValues> values = InitialValues::open(reader);
+    Expected<InitialValues> values = InitialValues::open(reader, rank);
     if (!values)
       return values.status();
     if (Status status = check(driver->memsetD8Async(arena, 0, arenaBytes(), stream), "clearing memory"); !status.ok())
@@ -432,20 +453,21 @@ private:
       PinnedMemory *filled = nullptr;
       uint64_t at = 0, count = 0;
       auto submitFilled = [&] {
-        return filled ? copyIn(arena + plan().variables(i).offset() + at, *filled, count) : Status();
+        return filled ? copies->copyIn(arena + plan().variables(i).offset() + at, *filled, count) : Status();
       };
-      Status status = values->read(i, kPieceBytes, [&](uint64_t offset, uint64_t bytes) -> Expected<std::byte *> {
-        if (Status copied = submitFilled(); !copied.ok())
-          return copied;
-        filled = nullptr;
-        Expected<PinnedMemory *> next = freePiece();
-        if (!next)
-          return next.status();
-        filled = *next;
-        at = offset;
-        count = bytes;
-        return filled->data();
-      });
+      Status status =
+          values->read(i, HostCopies::kPieceBytes, [&](uint64_t offset, uint64_t bytes) -> Expected<std::byte *> {
+            if (Status copied = submitFilled(); !copied.ok())
+              return copied;
+            filled = nullptr;
+            Expected<PinnedMemory *> next = copies->freePiece();
+            if (!next)
+              return next.status();
+            filled = *next;
+            at = offset;
+            count = bytes;
+            return filled->data();
+          });
       if (status.ok())
         status = submitFilled();
       if (!status.ok())
@@ -454,50 +476,12 @@ private:
     return synchronize();
   }
 
-  /// One of the two pieces, in turn, once the copy that used it is done.
-  Expected<PinnedMemory *> freePiece() {
-    PinnedMemory &piece = pieces[nextPiece++ % pieces.size()];
-    Status status = piece.waitUntilFree();
-    return status.ok() ? Expected<PinnedMemory *>(&piece) : status;
-  }
-
-  /// Submits a copy of page-locked memory to the card.
-  Status copyIn(api::CUdeviceptr to, PinnedMemory &from, size_t bytes) {
-    Status status = check(driver->memcpyHtoDAsync(to, from.data(), bytes, stream), "copying to the card");
-    return status.ok() ? from.used(stream) : status;
-  }
-
-  /// Copies pieces to the host in turn, so that one is handed over while the next is copied.
-  template <typename Sink> Status readInPieces(Place place, uint64_t offset, uint64_t bytes, const Sink &sink) {
-    if (Status status = card->select(); !status.ok())
-      return status;
-    PinnedMemory *waiting = nullptr;
-    uint64_t waitingAt = 0, waitingBytes = 0;
-    auto handOver = [&]() -> Status {
-      if (!waiting)
-        return Status();
-      Status status = waiting->waitUntilFree();
-      return status.ok() ? sink(waitingAt, std::span<const std::byte>(waiting->data(), waitingBytes)) : status;
-    };
-    for (uint64_t done = 0; done < bytes;) {
-      size_t count = std::min<uint64_t>(kPieceBytes, bytes - done);
-      Expected<PinnedMemory *> piece = freePiece();
-      if (!piece)
-        return piece.status();
-      Status status = check(driver->memcpyDtoHAsync((*piece)->data(), address(place) + offset + done, count, stream),
-                            "copying from the card");
-      if (status.ok())
-        status = (*piece)->used(stream);
-      if (status.ok())
-        status = handOver();
-      if (!status.ok())
-        return status;
-      waiting = *piece;
-      waitingAt = done;
-      waitingBytes = count;
-      done += count;
-    }
-    return handOver();
+  Status readPieces(Place place, uint64_t offset, uint64_t bytes, const ByteSink &sink) {
+    Status status = card->select();
+    if (status.ok())
+      status =
+          copies->read(address(place) + offset, bytes, sink, [this](const Status &waited) { return settled(waited); });
+    return bytes > 0 ? finished(status) : status;
   }
 
   api::CUdeviceptr address(const plan::Buffer &buffer) const {
@@ -507,8 +491,7 @@ private:
     return place.entry ? address(bufferAt(place)) : arena + plan().variables(static_cast<int>(place.index)).offset();
   }
 
-  using PlaceKey = std::pair<int64_t, uint32_t>;
-  static PlaceKey keyOf(Place place) { return {place.entry ? int64_t(*place.entry) : -1, place.index}; }
+  static HostCopies::Key keyOf(Place place) { return {place.entry ? int64_t(*place.entry) : -1, place.index}; }
 
   std::string where(const Program &program, size_t index) const {
     return fmt::format("entry '{}', instruction {} (node '{}')", program.entry->name(), index,
@@ -520,18 +503,19 @@ private:
   DeviceCapabilities abilities;
   std::optional<cuda::Card> card;
   api::CUdeviceptr arena = 0;
-  api::CUstream stream = nullptr;
+  api::CUstream stream = nullptr, communication = nullptr;
   std::array<api::CUevent, kEvents> events{}; ///< of recorded numbers, in turn
   uint64_t latest = 0;
   Status recording; ///< of the latest event
   std::vector<api::CUmodule> modules; ///< by code object
   Algorithms recorded; ///< of the run that goes on
   bool tune;
+  uint32_t rank, localRank;
+  Communicator *job;                      ///< null: this process is alone
+  std::unique_ptr<cuda::CardRanks> cards; ///< null: no entry needs other ranks
   std::optional<cuda::Libraries> libraries;
   std::vector<Program> programs; ///< by entry
-  std::vector<PinnedMemory> pieces;
-  size_t nextPiece = 0;
-  std::map<PlaceKey, StagingPair> stagings;
+  std::unique_ptr<HostCopies> copies;
   uint64_t libraryTook = 0;
 };
 

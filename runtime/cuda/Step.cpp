@@ -30,11 +30,15 @@ api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream 
 }
 } // namespace
 
-Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream) {
+Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks) {
   if (step.product)
     return step.product->submit(stream);
   if (step.convolution)
     return step.convolution->submit(stream);
+  if (step.collective) {
+    Status status = step.collective->begin(driver, stream, ranks ? ranks->rank() : 0);
+    return status.ok() && ranks && !step.collective->isLocal() ? step.collective->submit(*ranks, stream) : status;
+  }
   if (step.kernel) {
     std::vector<void *> parameters;
     for (const api::CUdeviceptr &pointer : step.pointers)

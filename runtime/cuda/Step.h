@@ -3,6 +3,7 @@
 #define TCC_RUNTIME_CUDA_STEP_H
 
 #include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/Collective.h"
 #include "runtime/cuda/DnnConvolution.h"
 #include "runtime/cuda/DriverLibrary.h"
 
@@ -12,11 +13,12 @@
 
 namespace tcc::cuda {
 
-/// A kernel's launch, a product or convolution by a library, or a copy or fill.
+/// A kernel's launch, a product or convolution by a library, a collective, or a copy or fill.
 struct Step {
   const plan::Instruction *source = nullptr;
   std::optional<BlasProduct> product;
   std::optional<DnnConvolution> convolution;
+  std::optional<Collective> collective;
   std::vector<api::CUdeviceptr> pointers;
   api::CUfunction kernel = nullptr;
   unsigned blocks = 0, threads = 0;
@@ -27,8 +29,9 @@ struct Step {
   size_t valueBytes = 0;
 };
 
-/// Adds the step's work to a stream, or to the graph that the stream captures.
-Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream);
+/// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: those of collectives; null:
+/// this one alone.
+Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks);
 
 } // namespace tcc::cuda
 

@@ -32,11 +32,16 @@ static Status selectTarget(Session &session, const SessionOptions &options) {
   return Status();
 }
 
+/// Processors of this rank: launchers that bind none leave all of them to every rank of a machine.
+static unsigned ownProcessors(const SessionOptions &options) {
+  return std::max(1u, usableProcessors() / options.sharers);
+}
+
 /// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
 static Status chooseVariant(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
   // More workers than the plan was made for are no reason for a slower variant: a budget may limit them later.
-  const uint32_t workers = options.threads ? options.threads : std::min(usableProcessors(), plan.max_workers());
+  const uint32_t workers = options.threads ? options.threads : std::min(ownProcessors(options), plan.max_workers());
   uint64_t limit = options.budgetBytes ? options.budgetBytes : freeMemoryBytes();
   std::optional<uint32_t> variant = plan::fastestVariant(plan, limit, workers);
   if (!variant && options.budgetBytes && !options.threads)
@@ -75,9 +80,7 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return Status(fmt::format("{}: --threads {}: the plan is for {}, whose number of threads it sets; leave --threads out",
                               options.planPath, options.threads, plan.target()),
                   kExitUsage);
-  const uint32_t wanted = fixed             ? plan.max_workers()
-                          : options.threads ? options.threads
-                                            : usableProcessors();
+  const uint32_t wanted = fixed ? plan.max_workers() : options.threads ? options.threads : ownProcessors(options);
   const uint64_t budget = options.budgetBytes ? options.budgetBytes : plan.budget_bytes();
   const uint32_t fit = budget ? plan::workersWithin(plan, budget, wanted) : wanted;
   if (fit == wanted)
@@ -164,6 +167,8 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   deviceOptions.recorded = options.recorded;
   deviceOptions.tune = options.tune;
   deviceOptions.rank = session.rank();
+  deviceOptions.localRank = options.localRank;
+  deviceOptions.ranks = session.worldSize() > 1 ? options.ranks : nullptr;
   auto device = createDevice(session.reader, deviceOptions);
   if (!device)
     return device.status();

@@ -24,6 +24,8 @@ struct SessionOptions {
   Algorithms recorded = {}; ///< of the run that goes on
   bool tune = false;        ///< --tune
   Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
+  uint32_t localRank = 0;        ///< among the ranks of this machine
+  uint32_t sharers = 1;          ///< ranks that may use the same processors, this one among them
 };
 
 /// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.

@@ -200,8 +200,10 @@ Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   Status status = run.updates->run(run.position, *run.batches, metrics, finite);
   if (session.worldSize() > 1 && session.computes()) {
     const CollectiveTimes after = session.device->collectiveTimes();
-    metrics.communicationSeconds = after.seconds - before.seconds;
-    metrics.exposedSeconds = after.exposedSeconds - before.exposedSeconds;
+    if (after.calls > before.calls) { // a graph of a card has no clock
+      metrics.communicationSeconds = after.seconds - before.seconds;
+      metrics.exposedSeconds = after.exposedSeconds - before.exposedSeconds;
+    }
   }
   return status;
 }
@@ -321,13 +323,17 @@ void Trainer::report() {
   uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();
   unsigned workers = session.device->capabilities().threads;
   HostMemory host = hostMemoryOf(session.plan(), session.training, session.data);
-  progress().note(fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}; host: data "
-                              "{}, plan {} (mapped){}{}",
-                              formatBytes(resident), formatBytes(transient), formatBytes(resident + transient), workers,
-                              workers == 1 ? "" : "s", formatBytes(dataBytes),
-                              formatBytes(session.reader.fileBytes()),
-                              host.averages ? ", averages " + formatBytes(host.averages) : "",
-                              host.staging ? ", checkpoints " + formatBytes(host.staging) : ""));
+  // Measured: NCCL's buffers are in no plan.
+  const bool joined = session.worldSize() > 1 && session.device->capabilities().memory == DeviceMemory::Separate;
+  progress().note(
+      fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}{}; host: data "
+                  "{}, plan {} (mapped){}{}",
+                  formatBytes(resident), formatBytes(transient), formatBytes(resident + transient), workers,
+                  workers == 1 ? "" : "s",
+                  joined ? fmt::format(", and {} of libraries", formatBytes(session.device->libraryBytes())) : "",
+                  formatBytes(dataBytes), formatBytes(session.reader.fileBytes()),
+                  host.averages ? ", averages " + formatBytes(host.averages) : "",
+                  host.staging ? ", checkpoints " + formatBytes(host.staging) : ""));
 }
 
 Status Trainer::train() {

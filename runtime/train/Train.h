@@ -20,6 +20,8 @@ struct TrainOptions : RunOptions {
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
   std::string trace; ///< file for a trace of the process; empty: none
+  uint32_t localRank = 0;                  ///< this process's number among the job's on this machine
+  uint32_t sharers = 1;                    ///< ranks that may use the same processors, this one among them
   bool terminal = false;                   ///< messages go to a terminal
   std::FILE *messages = stderr;
   /// The command that goes on from RUN[@STEP], for messages.

@@ -538,8 +538,6 @@ class Refusals(Jobs):
                     "parallel.average=ranks")
         self.refuse(1, ["reduce_dtype", "bf16"], "tcc", model, "--recipe", recipe, "--set", "parallel.mode=ddp", "--set",
                     "parallel.reduce_dtype=f16")
-        self.refuse(1, ["no collectives yet"], "tcc", model, "--recipe", recipe, "--set", "parallel.mode=ddp", "--target",
-                    "cuda:sm_90")
 
     def test_one_rank_runs_a_plan_for_many(self):
         self.zoo("mlp", plan="plan.tplan")

@@ -248,6 +248,8 @@ Status profileCommand(const Options &options) {
   return onRanks(job, [&](Communicator *ranks) {
     session.ranks = ranks;
     session.threads = job.threads;
+    session.localRank = job.localRank;
+    session.sharers = job.sharers;
     Status status = profileRank(options, session);
     if (!status.ok() && ranks)
       ranks->abort(status.message());
@@ -314,6 +316,8 @@ Status trainCommand(const Options &options) {
   return onRanks(trainOptions, [&](Communicator *ranks) {
     sessionOptions.ranks = ranks;
     sessionOptions.threads = trainOptions.threads;
+    sessionOptions.localRank = trainOptions.localRank;
+    sessionOptions.sharers = trainOptions.sharers;
     auto session = openSession(sessionOptions);
     if (!session && ranks)
       ranks->abort(session.message());

@@ -4,7 +4,6 @@
 #include "runtime/parallel/Launch.h"
 #include "runtime/parallel/Mpi.h"
 #include "runtime/parallel/NullGroup.h"
-#include "support/Processors.h"
 #include "tools/common/StandardStreams.h"
 
 #include <cstdio>
@@ -16,8 +15,8 @@ using namespace tcc::tools;
 /// This process as one rank of its job.
 static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, TrainOptions &options,
                      const std::function<Status(Communicator *)> &body) {
-  if (options.threads == 0 && place.localSize > 1)
-    options.threads = std::max(1u, usableProcessors() / (place.launched || place.bound ? 1 : place.localSize));
+  options.sharers = place.launched || place.bound ? 1 : std::max(place.localSize, 1u);
+  options.localRank = place.localRank;
   std::unique_ptr<Communicator> ranks = makeCommunicator(std::move(links));
   if (place.rank == 0)
     return body(ranks.get());

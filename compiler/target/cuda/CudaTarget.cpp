@@ -22,6 +22,7 @@ public:
       : Target(name), model(model), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
     able.epilogues = able.roundsConvolutionGradients = true;
+    able.collectives = true;     // NCCL's, which adds in an order of its own
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C

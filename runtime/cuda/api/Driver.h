@@ -27,6 +27,10 @@ using CUevent = struct CUevent_st *;
 using CUgraph = struct CUgraph_st *;
 using CUgraphExec = struct CUgraphExec_st *;
 
+struct CUuuid {
+  char bytes[16];
+};
+
 /// Section "Data types used by CUDA driver", cudaError_enum. Other values may be returned, too.
 enum CUresult : int {
   CUDA_SUCCESS = 0,
@@ -120,6 +124,7 @@ inline constexpr unsigned kMemHostAllocPortable = 1;
   X(deviceGet, cuDeviceGet, (CUdevice *device, int ordinal))                                                           \
   X(deviceGetCount, cuDeviceGetCount, (int *count))                                                                    \
   X(deviceGetName, cuDeviceGetName, (char *name, int bytes, CUdevice device))                                          \
+  X(deviceGetUuid, cuDeviceGetUuid_v2, (CUuuid *uuid, CUdevice device))                                                \
   X(deviceGetAttribute, cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device))             \
   X(deviceTotalMem, cuDeviceTotalMem_v2, (size_t *bytes, CUdevice device))                                             \
   /* The primary context */                                                                                            \

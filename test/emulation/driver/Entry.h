@@ -17,6 +17,9 @@ TCC_BLASLT_ENTRY_POINTS(TCC_DECLARE)
 #define TCC_DECLARE(member, symbol, parameters) extern "C" cudnnStatus_t symbol parameters;
 TCC_CUDNN_ENTRY_POINTS(TCC_DECLARE)
 #undef TCC_DECLARE
+#define TCC_DECLARE(member, symbol, parameters) extern "C" ncclResult_t symbol parameters;
+TCC_NCCL_ENTRY_POINTS(TCC_DECLARE)
+#undef TCC_DECLARE
 } // namespace tcc::cuda::api
 
 #define TCC_ENTRY extern "C" __attribute__((visibility("default"))) CUresult

@@ -102,6 +102,16 @@ TCC_ENTRY cuDeviceGetName(char *name, int bytes, CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+/// Each device of a machine has its own, whichever process asks.
+TCC_ENTRY cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+  TCC_BEGIN_WITHOUT_CONTEXT;
+  if (!isDevice(device))
+    return CUDA_ERROR_INVALID_DEVICE;
+  std::memcpy(uuid->bytes, "emulated device", sizeof uuid->bytes);
+  uuid->bytes[15] = static_cast<char>(device);
+  return CUDA_SUCCESS;
+}
+
 TCC_ENTRY cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
   TCC_BEGIN_WITHOUT_CONTEXT;
   if (!isDevice(device))
@@ -152,6 +162,10 @@ TCC_ENTRY cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   TCC_BEGIN_WITHOUT_CONTEXT;
   if (!isDevice(device))
     return CUDA_ERROR_INVALID_DEVICE;
+  if (d.retained && device != d.device)
+    return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_DEVICE,
+                    "cuDevicePrimaryCtxRetain: a process with several devices is not emulated");
+  d.device = device;
   ++d.retained;
   *context = reinterpret_cast<CUcontext>(&d);
   return CUDA_SUCCESS;

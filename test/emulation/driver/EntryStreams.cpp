@@ -249,13 +249,15 @@ TCC_ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
   auto place = std::find_if(d.captures.begin(), d.captures.end(), [&](auto &c) { return c.get() == capture; });
   d.ended.push_back(std::move(*place)); // events still name it
   d.captures.erase(place);
+  auto made = std::make_unique<Graph>(std::move(capture->graph)); // its nodes end with it
+  capture->graph.nodes.clear();
   if (capture->invalid)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   if (missing != reached.end())
     return d.misuse(FaultKind::Capture, CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
                     fmt::format("cuStreamEndCapture: {} runs in a stream that was not joined",
-                                capture->graph.nodes[static_cast<size_t>(missing - reached.begin())].task.what));
-  *graph = reinterpret_cast<CUgraph>(d.graphs.add(std::make_unique<Graph>(std::move(capture->graph))));
+                                made->nodes[static_cast<size_t>(missing - reached.begin())].task.what));
+  *graph = reinterpret_cast<CUgraph>(d.graphs.add(std::move(made)));
   return CUDA_SUCCESS;
 }
 
@@ -314,16 +316,20 @@ TCC_ENTRY cuGraphLaunch(CUgraphExec executable, CUstream stream) {
 
 TCC_ENTRY cuGraphExecDestroy(CUgraphExec executable) {
   TCC_BEGIN;
-  if (!d.lookup(d.executables, executable, "cuGraphExecDestroy", "executable graph"))
+  GraphExec *one = d.lookup(d.executables, executable, "cuGraphExecDestroy", "executable graph");
+  if (!one)
     return CUDA_ERROR_INVALID_VALUE;
+  one->graph.nodes.clear(); // handles that are gone are kept, but not what they hold
   d.executables.remove(executable);
   return CUDA_SUCCESS;
 }
 
 TCC_ENTRY cuGraphDestroy(CUgraph graph) {
   TCC_BEGIN;
-  if (!d.lookup(d.graphs, graph, "cuGraphDestroy", "graph"))
+  Graph *one = d.lookup(d.graphs, graph, "cuGraphDestroy", "graph");
+  if (!one)
     return CUDA_ERROR_INVALID_VALUE;
+  one->nodes.clear();
   d.graphs.remove(graph);
   return CUDA_SUCCESS;
 }

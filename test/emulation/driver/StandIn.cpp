@@ -33,10 +33,13 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_SEED", options.machine.seed, UINT64_MAX);
   number("TCC_EMULATION_MEMORY", options.memoryBytes, uint64_t{1} << 40);
   number("TCC_EMULATION_CLEARED", options.clearedBytes, UINT64_MAX);
-  number("TCC_EMULATION_DEVICES", options.devices, 1);
+  number("TCC_EMULATION_DEVICES", options.devices, 16);
   number("TCC_EMULATION_DRIVER", options.version, 99990);
   number("TCC_EMULATION_BLAS", options.blasVersion, 999999);
   number("TCC_EMULATION_DNN", options.dnnVersion, 999999);
+  number("TCC_EMULATION_NCCL", options.ncclVersion, 999999);
+  number("TCC_EMULATION_NCCL_FAILS", options.ncclFails, UINT64_MAX);
+  number("TCC_EMULATION_NCCL_LEAVES", options.ncclLeaves, UINT64_MAX);
   number("TCC_EMULATION_ENGINES", options.engines, 1);
   number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
   options.trafficFile = variable("TCC_EMULATION_TRAFFIC");
@@ -247,6 +250,7 @@ void StandIn::releaseContext() {
   leak(modules.count(), "modules");
   leak(blas.count(), "objects of cuBLASLt");
   leak(dnn.count(), "objects of cuDNN");
+  leak(communicators.count(), "communicators of NCCL");
 }
 
 } // namespace tcc::emulation

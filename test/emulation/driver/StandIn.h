@@ -1,8 +1,8 @@
 //===- StandIn.h - the state behind the stand-in of libcuda.so.1 ----------===//
 //
-// One device, one primary context. Every handle is looked up before it is used. A mistake of the caller is reported by
-// name on standard error, and answered with the error code that the documentation gives; a fault of queued work is
-// answered by every later call, as a device answers.
+// One device of the machine's, one primary context. Every handle is looked up before it is used. A mistake of the
+// caller is reported by name on standard error, and answered with the error code that the documentation gives; a fault
+// of queued work is answered by every later call, as a device answers.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_STANDIN_H
@@ -11,6 +11,7 @@
 #include "runtime/cuda/api/BlasLt.h"
 #include "runtime/cuda/api/Driver.h"
 #include "test/emulation/driver/DnnObjects.h"
+#include "test/emulation/driver/NcclOperation.h"
 #include "test/emulation/driver/Queue.h"
 #include "test/emulation/machine/Machine.h"
 #include "test/emulation/ptx/Program.h"
@@ -33,6 +34,11 @@ struct StandInOptions {
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
   int dnnVersion = 92600;   ///< of cuDNN
+  int ncclVersion = 23007;  ///< of NCCL
+  uint64_t ncclFails = 0;   ///< NCCL's operation of this number finds its peers gone; 0: none
+  uint64_t ncclLeaves = 0;  ///< the rank of this number ends when it joins the others; 0: none
+  double ncclSeconds = 300; ///< that ranks wait for each other
+  double graphSeconds = 20; ///< that the end of a communicator waits for graphs
   int engines = 1;          ///< 0: cuDNN has none that adds in a fixed order, in f32
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
   std::string trafficFile;  ///< empty: none
@@ -185,6 +191,9 @@ public:
   Handles<Function> functions;
   Handles<BlasObject> blas;
   Handles<DnnObject> dnn;
+  Handles<NcclCommunicator> communicators;
+  uint64_t ncclOperations = 0; ///< that ran
+  int device = 0;              ///< whose context it is
   std::vector<std::unique_ptr<Capture>> captures, ended;
   Stream legacy;
   uint64_t deviceBytes = 0; ///< allocated

@@ -35,13 +35,16 @@ void expectFound(const Planted &planted) {
   }
 }
 
-Scene::Scene(uint64_t seed) {
+Scene::Scene(uint64_t seed, int number) {
   StandInOptions options;
   options.machine.seed = seed;
+  options.devices = 16;
+  options.ncclSeconds = 1;
+  options.graphSeconds = 0.2;
   freshStandIn(options);
   CUdevice device;
   cuInit(0);
-  cuDeviceGet(&device, 0);
+  cuDeviceGet(&device, number);
   cuDevicePrimaryCtxRetain(&context, device);
   cuCtxSetCurrent(context);
   cuStreamCreate(&one, CU_STREAM_NON_BLOCKING);
@@ -78,7 +81,7 @@ void Scene::close() {
   cuMemFree_v2(b);
   cuStreamDestroy_v2(one);
   cuStreamDestroy_v2(two);
-  cuDevicePrimaryCtxRelease_v2(0);
+  cuDevicePrimaryCtxRelease_v2(standIn().device);
 }
 
 void Scene::launch(CUfunction kernel, CUstream stream, CUdeviceptr at) {

@@ -14,7 +14,8 @@ namespace tcc::emulation {
 /// it back.
 class Scene {
 public:
-  explicit Scene(uint64_t seed);
+  /// `device`: of a machine with 16, of which the process uses this one.
+  explicit Scene(uint64_t seed, int device = 0);
   ~Scene();
 
   void launch(cuda::api::CUfunction kernel, cuda::api::CUstream stream, cuda::api::CUdeviceptr a);
@@ -33,6 +34,7 @@ public:
   cuda::api::CUfunction fill = nullptr, twice = nullptr, outside = nullptr;
   unsigned *pinned = nullptr;
   bool closed = false;
+  std::string leaves; ///< what the test leaves on purpose
 };
 
 /// A program with one mistake, and the name that the stand-in must give it.

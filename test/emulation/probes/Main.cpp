@@ -19,6 +19,7 @@ namespace tcc::probes {
 Driver cu;
 BlasLt lt;
 Cudnn dnn;
+Nccl nccl;
 
 namespace {
 int failures = 0;
@@ -63,6 +64,18 @@ void openDnn() {
   dnn.getErrorString = reinterpret_cast<decltype(dnn.getErrorString)>(::dlsym(library, "cudnnGetErrorString"));
 }
 
+void openNccl() {
+  void *library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    std::fprintf(stderr, "probes: %s\n", ::dlerror());
+    ::_exit(2);
+  }
+#define TCC_FIND(member, symbol, parameters)                                                                           \
+  nccl.member = reinterpret_cast<decltype(nccl.member)>(::dlsym(library, #symbol));
+  TCC_NCCL_ENTRY_POINTS(TCC_FIND)
+#undef TCC_FIND
+}
+
 std::string module(const std::string &body, const std::string &declared) {
   return ".version 7.8\n.target sm_80\n.address_size 64\n" + declared +
          ".visible .entry k(.param .u64 x, .param .u64 y) {\n.reg .pred %p<32>; .reg .b16 %h<32>; .reg .b32 %r<32>; "
@@ -78,6 +91,10 @@ int runOne(const Probe &probe) {
     openBlas();
   if (std::strncmp(probe.name, "Dnn", 3) == 0)
     openDnn();
+  if (std::strncmp(probe.name, "Nccl", 4) == 0) {
+    openNccl();
+    ::alarm(120); // ranks that wait do so for good
+  }
   Program program(std::strncmp(probe.name, "Bare", 4) != 0); // those run before anything is initialised
   probe.run(program);
   return failures ? 1 : 0;

@@ -2,8 +2,8 @@
 //
 // What the stand-in encodes about CUDA is only as true as its reading of the documentation. Each belief is a program of
 // a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 and, for probes whose
-// names begin with Blas or Dnn, the libcublasLt.so.13 or .12 or the libcudnn.so.9 that the loader finds. A probe that
-// fails on a device is a mistake of the stand-in.
+// names begin with Blas, Dnn or Nccl, the libcublasLt.so.13 or .12, libcudnn.so.9 or libnccl.so.2 that the loader
+// finds. A probe that fails on a device is a mistake of the stand-in.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PROBES_PROBE_H
@@ -12,6 +12,7 @@
 #include "runtime/cuda/api/BlasLt.h"
 #include "runtime/cuda/api/Cudnn.h"
 #include "runtime/cuda/api/Driver.h"
+#include "runtime/cuda/api/Nccl.h"
 
 #include <bit>
 #include <string>
@@ -29,6 +30,9 @@ extern BlasLt lt;
 
 /// cuDNN's, of probes whose names begin with "Dnn".
 extern Cudnn dnn;
+
+/// NCCL's, of probes whose names begin with "Nccl".
+extern Nccl nccl;
 
 /// Fails the probe, and goes on.
 void expect(bool holds, const char *condition, int line);

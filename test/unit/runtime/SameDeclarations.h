@@ -17,6 +17,8 @@ template <typename Ours, typename Real> constexpr bool alike() {
       return alike<std::remove_cv_t<Target>, std::remove_cv_t<RealTarget>>();
   } else if constexpr (std::is_enum_v<Ours>) {
     return std::is_enum_v<Real> && sizeof(Ours) == sizeof(Real);
+  } else if constexpr (std::is_class_v<Ours>) { // passed by value
+    return std::is_class_v<Real> && sizeof(Ours) == sizeof(Real) && alignof(Ours) == alignof(Real);
   } else {
     return std::is_same_v<Ours, Real>;
   }

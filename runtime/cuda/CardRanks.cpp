@@ -1,0 +1,214 @@
+//===- CardRanks.cpp - the cards of a job's ranks ------------------------===//
+#include "runtime/cuda/CardRanks.h"
+
+#include <chrono>
+#include <cstring>
+#include <unistd.h>
+
+namespace tcc::cuda {
+
+namespace {
+constexpr auto kPollTime = std::chrono::milliseconds(50);
+
+/// NCCL notices broken connections itself; who of the job has ended is known a moment later.
+constexpr auto kBlameTime = std::chrono::seconds(2);
+
+/// What a rank tells the others before they join.
+struct Introduction {
+  std::string problem, plan, version, card; ///< the card: its host and number
+  std::string id;                           ///< rank 0's: NCCL's
+
+  static constexpr char kMark[] = "cards of CUDA";
+  std::string text() const {
+    std::string all;
+    for (const std::string &field : {std::string(kMark), problem, plan, version, card, id})
+      all += fmt::format("{}:{}", field.size(), field);
+    return all;
+  }
+  /// Nothing: the rank said something else.
+  static std::optional<Introduction> read(const std::string &text) {
+    std::string mark;
+    Introduction got;
+    size_t at = 0;
+    for (std::string *field : {&mark, &got.problem, &got.plan, &got.version, &got.card, &got.id}) {
+      size_t length = 0, digits = 0;
+      while (at < text.size() && digits < 6 && text[at] >= '0' && text[at] <= '9') {
+        length = length * 10 + static_cast<size_t>(text[at++] - '0');
+        ++digits;
+      }
+      if (digits == 0 || at >= text.size() || text[at] != ':' || length > text.size() - at - 1)
+        return std::nullopt;
+      *field = text.substr(at + 1, length);
+      at += 1 + length;
+    }
+    return mark == kMark && at == text.size() ? std::optional(got) : std::nullopt;
+  }
+};
+
+std::string hostName() {
+  char name[256] = {};
+  (void)::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+/// Success: all ranks can join.
+Status compare(const std::vector<std::string> &texts, const runtime::Communicator &ranks,
+               std::vector<Introduction> &introductions) {
+  for (uint32_t rank = 0; rank < texts.size(); ++rank) {
+    std::optional<Introduction> one = Introduction::read(texts[rank]);
+    if (!one)
+      return error("the ranks of the job differ: {} runs no CUDA card, {} does; start all with the same command",
+                   ranks.describe(rank), ranks.describe(ranks.rank()));
+    introductions.push_back(*one);
+  }
+  for (uint32_t rank = 0; rank < texts.size(); ++rank)
+    if (const std::string &problem = introductions[rank].problem; !problem.empty())
+      return rank == ranks.rank() ? Status(problem) : error("{}: {}", ranks.describe(rank), problem);
+  for (uint32_t rank = 1; rank < texts.size(); ++rank) {
+    const Introduction &one = introductions[rank], &first = introductions[0];
+    if (one.plan != first.plan)
+      return error("the ranks of the job differ: {} has plan {}, rank 0 has {}; start all with the same command",
+                   ranks.describe(rank), one.plan, first.plan);
+    if (one.version != first.version)
+      return error("the ranks of the job differ: {} has NCCL {}, rank 0 has {}; install one version on all machines",
+                   ranks.describe(rank), one.version, first.version);
+    for (uint32_t other = 0; other < rank; ++other)
+      if (one.card == introductions[other].card)
+        return error("{} and {} run on one card, {}; NCCL needs one for each rank: start fewer (--nproc), or show more "
+                     "cards (CUDA_VISIBLE_DEVICES)",
+                     ranks.describe(other), ranks.describe(rank), one.card);
+  }
+  return Status();
+}
+} // namespace
+
+Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::Communicator &ranks,
+                                                     const std::string &plan) {
+  Introduction own;
+  own.plan = plan;
+  own.card = fmt::format("{} of {}", card.uuid(), hostName());
+  Expected<NcclLibrary> opened = NcclLibrary::open();
+  if (opened) {
+    own.version = opened->version();
+    if (api::ncclUniqueId id{}; ranks.rank() == 0) {
+      if (Status status = opened->check((*opened)->getUniqueId(&id), "making NCCL's id"); !status.ok())
+        own.problem = status.message();
+      own.id.assign(id.internal, sizeof id.internal);
+    }
+  } else {
+    own.problem = opened.message();
+  }
+  Expected<std::vector<std::string>> texts = ranks.gatherTexts(own.text());
+  if (!texts)
+    return texts.status();
+  std::vector<Introduction> all;
+  if (Status status = compare(*texts, ranks, all); !status.ok())
+    return status;
+  api::ncclUniqueId id{};
+  if (all[0].id.size() != sizeof id.internal)
+    return error("internal error: NCCL's id has {} bytes", all[0].id.size());
+  std::memcpy(id.internal, all[0].id.data(), sizeof id.internal);
+  std::unique_ptr<CardRanks> joined(new CardRanks(*opened, ranks));
+  if (Status status = joined->connect(card, id); !status.ok())
+    return status;
+  joined->thread = std::thread([made = joined.get()] { made->watch(); });
+  return joined;
+}
+
+/// NCCL waits until all ranks have come, and cannot be told to stop waiting: so it waits on a thread, which is left
+/// behind if a rank ends meanwhile. The process ends then, too.
+Status CardRanks::connect(const Card &card, const api::ncclUniqueId &id) {
+  struct Call {
+    std::mutex mutex;
+    std::condition_variable done;
+    bool returned = false;
+    Status status;
+    api::ncclComm_t handle = nullptr;
+  };
+  auto call = std::make_shared<Call>();
+  std::thread waiting([call, id, nccl = nccl, driver = card.driver(), context = card.handle(), rank = int(rank()),
+                       count = int(size())] {
+    // NCCL takes the card of the thread's context.
+    Status status = driver.check(driver->ctxSetCurrent(context), "selecting the card's context");
+    api::ncclComm_t made = nullptr;
+    if (status.ok())
+      status = nccl.check(nccl->commInitRank(&made, count, id, rank), "joining the ranks' cards");
+    std::lock_guard lock(call->mutex);
+    call->status = status;
+    call->handle = made;
+    call->returned = true;
+    call->done.notify_all();
+  });
+  std::unique_lock lock(call->mutex);
+  while (!call->done.wait_for(lock, kPollTime, [&] { return call->returned; }))
+    if (std::optional<std::string> failed = ranks.failure()) {
+      waiting.detach();
+      return Status(*failed);
+    }
+  waiting.join();
+  handle = call->handle;
+  if (call->status.ok())
+    return Status();
+  if (std::string failed = failureOfJob(); !failed.empty())
+    return Status(failed);
+  return call->status;
+}
+
+/// What the job's communicator knows, if need be a moment later; empty: nothing.
+std::string CardRanks::failureOfJob() {
+  for (auto until = std::chrono::steady_clock::now() + kBlameTime;; std::this_thread::sleep_for(kPollTime)) {
+    if (std::optional<std::string> failed = ranks.failure())
+      return *failed;
+    if (std::chrono::steady_clock::now() > until)
+      return "";
+  }
+}
+
+void CardRanks::watch() {
+  std::unique_lock lock(mutex);
+  while (!ends.wait_for(lock, kPollTime, [&] { return stopping; })) {
+    if (!working)
+      continue;
+    lock.unlock();
+    std::optional<std::string> failed = ranks.failure();
+    api::ncclResult_t state = api::ncclSuccess;
+    if (!failed && nccl->commGetAsyncError(handle, &state) == api::ncclSuccess && state != api::ncclSuccess &&
+        state != api::ncclInProgress) {
+      const Status status = nccl.check(state, "a collective");
+      failed = failureOfJob();
+      if (failed->empty()) {
+        ranks.abort(status.message());
+        failed = ranks.failure().value_or(status.message());
+      }
+    }
+    lock.lock();
+    if (!failed)
+      continue;
+    problem = *failed;
+    aborted = true;
+    lock.unlock();
+    (void)nccl->commAbort(handle); // returns when no graph is left that needs the communicator
+    return;
+  }
+}
+
+Status CardRanks::failure() const {
+  std::lock_guard lock(mutex);
+  return problem.empty() ? Status() : Status(problem);
+}
+
+CardRanks::~CardRanks() {
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
+  }
+  ends.notify_all();
+  if (thread.joinable())
+    thread.join();
+  // ncclCommDestroy may wait for ranks that have ended. This one's collectives are done, and those of the others are
+  // when a job ends in order.
+  if (handle && !aborted)
+    (void)nccl->commAbort(handle);
+}
+
+} // namespace tcc::cuda

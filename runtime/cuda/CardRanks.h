@@ -1,0 +1,68 @@
+//===- CardRanks.h - the cards of a job's ranks --------------------------===//
+//
+// NCCL joins the cards; the communicator that started the job (runtime/parallel/) stays beside it: it carries NCCL's id
+// to all ranks, and knows who is alive. A rank that has ended leaves kernels of the others waiting for good, so a
+// thread hears of every failure of the job, of NCCL's own errors too, and ends these kernels by ncclCommAbort.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CUDA_CARDRANKS_H
+#define TCC_RUNTIME_CUDA_CARDRANKS_H
+
+#include "runtime/cuda/Card.h"
+#include "runtime/cuda/NcclLibrary.h"
+#include "runtime/parallel/Communicator.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tcc::cuda {
+
+class CardRanks {
+public:
+  /// Every rank of the job calls it, with its card's context current; `plan` names what it runs. References outlive the
+  /// object. Error, on every rank: a rank has no NCCL, or another version; another plan; two ranks have one card; a
+  /// rank has ended.
+  static Expected<std::unique_ptr<CardRanks>> join(const Card &card, runtime::Communicator &ranks,
+                                                   const std::string &plan);
+  /// All graphs with captured collectives are destroyed: NCCL waits for that. Waits for no other rank.
+  ~CardRanks();
+  CardRanks(const CardRanks &) = delete;
+  CardRanks &operator=(const CardRanks &) = delete;
+
+  uint32_t rank() const { return ranks.rank(); }
+  uint32_t size() const { return ranks.size(); }
+  const NcclLibrary &library() const { return nccl; }
+  api::ncclComm_t communicator() const { return handle; }
+
+  /// Collectives are submitted from here on, and all that were are done. A failure counts in between: when its work is
+  /// done, a rank may find that others have left.
+  void begin() { working = true; }
+  void settle() { working = false; }
+
+  /// Why the results of collectives are void: a rank or NCCL has failed. Work that waited for others may be done then.
+  Status failure() const;
+
+private:
+  CardRanks(NcclLibrary nccl, runtime::Communicator &ranks) : nccl(nccl), ranks(ranks) {}
+  Status connect(const Card &card, const api::ncclUniqueId &id);
+  /// The thread's: waits for a failure or for the end.
+  void watch();
+  std::string failureOfJob();
+
+  const NcclLibrary nccl;
+  runtime::Communicator &ranks;
+  api::ncclComm_t handle = nullptr;
+  std::atomic<bool> working{false};
+  mutable std::mutex mutex;
+  std::condition_variable ends;
+  bool stopping = false, aborted = false;
+  std::string problem; ///< of the job
+  std::thread thread;  ///< last: it uses the members above
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_CARDRANKS_H

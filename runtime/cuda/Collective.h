@@ -1,0 +1,50 @@
+//===- Collective.h - a plan's collective as NCCL's operations -----------===//
+//
+// The memory that ranks keep is that of runtime/parallel/CollectiveStep.h: first a rank copies its own part to where
+// the result will be, then all operations are in place. Tensors that the ranks divide into equal parts are gathered and
+// reduced as a whole; NCCL has no operation for unequal ones, so they become one broadcast or one reduction for each
+// rank. All operations of a bucket are one group, which NCCL launches together.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CUDA_COLLECTIVE_H
+#define TCC_RUNTIME_CUDA_COLLECTIVE_H
+
+#include "runtime/cuda/CardRanks.h"
+#include "runtime/plan/DType.h"
+
+#include <span>
+#include <vector>
+
+namespace tcc::cuda {
+
+class Collective {
+public:
+  /// `pointers`: of the operands. `ranks`: Parallel.ranks. The instruction has passed the verifier and outlives the
+  /// object.
+  Collective(const plan::Entry &entry, const plan::Instruction &instruction, std::span<const api::CUdeviceptr> pointers,
+             uint64_t ranks);
+
+  /// Submits copies of what belongs to `rank` from sources to destinations. Then sources are free, but those of a
+  /// reduce-scatter.
+  Status begin(const DriverLibrary &driver, api::CUstream stream, uint32_t rank) const;
+  /// True if there is nothing more to do: no rank needs another.
+  bool isLocal() const { return call->kind() == plan::CollectiveCall::OWN_SHARD; }
+  /// Submits the rest, with the other ranks.
+  Status submit(const CardRanks &ranks, api::CUstream stream) const;
+
+private:
+  struct Tensor {
+    api::CUdeviceptr source, destination;
+    uint64_t elements;      ///< of the whole tensor
+    uint64_t shardElements; ///< of the kinds with shards: of a rank's part
+    uint64_t elementBytes;
+  };
+  class Group;
+
+  const plan::CollectiveCall *call;
+  std::vector<Tensor> tensors;
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_COLLECTIVE_H

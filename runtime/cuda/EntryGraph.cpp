@@ -1,0 +1,103 @@
+//===- EntryGraph.cpp - an entry as one graph ----------------------------===//
+#include "runtime/cuda/EntryGraph.h"
+
+namespace tcc::cuda {
+
+namespace {
+class Capturing {
+public:
+  Capturing(const DriverLibrary &driver, api::CUstream stream, api::CUstream communication, const CardRanks *ranks)
+      : driver(driver), stream(stream), communication(communication), ranks(ranks) {}
+  /// The capture must have ended.
+  ~Capturing() {
+    for (api::CUevent event : events)
+      (void)driver->eventDestroy(event);
+  }
+
+  Status add(const Step &step, size_t index) {
+    if (Status status = join(index); !status.ok())
+      return status;
+    if (!step.collective || !ranks)
+      return submit(step, driver, stream, nullptr);
+    Status status = step.collective->begin(driver, stream, ranks->rank());
+    if (!status.ok() || step.collective->isLocal())
+      return status;
+    status = order(stream, communication);
+    if (status.ok())
+      status = step.collective->submit(*ranks, communication);
+    if (status.ok())
+      status = record(communication);
+    open.push_back({index + static_cast<size_t>(step.source->beside()), events.empty() ? nullptr : events.back()});
+    return status;
+  }
+
+  /// Waits for collectives that nothing from `index` on may run beside.
+  Status join(size_t index) {
+    // The stream of collectives has an order: who waits for one has waited for those before it.
+    size_t done = open.size();
+    while (done > 0 && open[done - 1].until >= index)
+      --done;
+    if (done == 0)
+      return Status();
+    const api::CUevent event = open[done - 1].event;
+    open.erase(open.begin(), open.begin() + static_cast<std::ptrdiff_t>(done));
+    return driver.check(driver->streamWaitEvent(stream, event, 0), "waiting for a collective");
+  }
+
+private:
+  struct Open {
+    size_t until; ///< the last instruction that may run beside it
+    api::CUevent event;
+  };
+
+  Status record(api::CUstream on) {
+    api::CUevent event = nullptr;
+    if (Status status = driver.check(driver->eventCreate(&event, api::CU_EVENT_DISABLE_TIMING), "making an event");
+        !status.ok())
+      return status;
+    events.push_back(event);
+    return driver.check(driver->eventRecord(event, on), "recording an event");
+  }
+  /// What `later` gets comes after all that `earlier` has.
+  Status order(api::CUstream earlier, api::CUstream later) {
+    Status status = record(earlier);
+    return status.ok() ? driver.check(driver->streamWaitEvent(later, events.back(), 0), "ordering two streams")
+                       : status;
+  }
+
+  const DriverLibrary &driver;
+  const api::CUstream stream, communication;
+  const CardRanks *const ranks;
+  std::vector<api::CUevent> events;
+  std::vector<Open> open; ///< collectives that nothing has waited for, in their order
+};
+} // namespace
+
+Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, const DriverLibrary &driver,
+                                        api::CUstream stream, api::CUstream communication, const CardRanks *ranks,
+                                        const std::function<std::string(size_t)> &where) {
+  api::CUgraphExec made = nullptr;
+  if (steps.empty())
+    return made;
+  Capturing capturing(driver, stream, communication, ranks);
+  if (Status status = driver.check(driver->streamBeginCapture(stream, api::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+                                   "beginning to capture a graph");
+      !status.ok())
+    return status;
+  Status submitted;
+  for (size_t i = 0; i < steps.size() && submitted.ok(); ++i)
+    submitted = capturing.add(steps[i], i).withContext(where(i));
+  if (submitted.ok())
+    submitted = capturing.join(SIZE_MAX);
+  api::CUgraph graph = nullptr;
+  Status ended = driver.check(driver->streamEndCapture(stream, &graph), "capturing a graph");
+  if (submitted.ok() && ended.ok())
+    ended = driver.check(driver->graphInstantiate(&made, graph, 0), "making a graph");
+  if (graph)
+    (void)driver->graphDestroy(graph);
+  if (Status &status = submitted.ok() ? ended : submitted; !status.ok())
+    return status;
+  return made;
+}
+
+} // namespace tcc::cuda

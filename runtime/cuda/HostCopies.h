@@ -1,0 +1,65 @@
+//===- HostCopies.h - copies between the host and a card -----------------===//
+//
+// The host reaches the card's memory by copies through page-locked memory. Reads and small writes share two pieces in
+// turn; inputs have two stagings each, so that one is filled while the card copies from the other.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_CUDA_HOSTCOPIES_H
+#define TCC_RUNTIME_CUDA_HOSTCOPIES_H
+
+#include "runtime/cuda/PinnedMemory.h"
+#include "support/ByteSink.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tcc::cuda {
+
+/// Of one card, whose context is current. All copies are in the order of `stream`.
+class HostCopies {
+public:
+  static constexpr uint64_t kPieceBytes = uint64_t(4) << 20;
+  /// Who keeps a staging: an entry, or -1 and a variable.
+  using Key = std::pair<int64_t, uint32_t>;
+  /// Sees what a wait for the card found, and says what became of it.
+  using Judge = std::function<Status(const Status &waited)>;
+
+  /// References outlive the object.
+  static Expected<std::unique_ptr<HostCopies>> open(const DriverLibrary &driver, api::CUstream stream);
+
+  /// Returns when the bytes may change.
+  Status write(api::CUdeviceptr to, std::span<const std::byte> from);
+  /// Hands over pieces in their order; one is handed over while the next is copied.
+  Status read(api::CUdeviceptr from, uint64_t bytes, const ByteSink &sink, const Judge &judge);
+
+  /// Memory that the card no longer reads. An entry's input has two, in turn.
+  Expected<std::span<std::byte>> stage(Key key, uint64_t bytes);
+  Status commit(Key key, std::span<std::byte> staged, api::CUdeviceptr to);
+
+  /// One of the two pieces, in turn, once the copy that used it is done.
+  Expected<PinnedMemory *> freePiece();
+  /// Submits a copy of page-locked memory to the card.
+  Status copyIn(api::CUdeviceptr to, PinnedMemory &from, uint64_t bytes) const;
+
+private:
+  HostCopies(const DriverLibrary &driver, api::CUstream stream) : driver(driver), stream(stream) {}
+
+  struct StagingPair {
+    std::vector<PinnedMemory> memory;
+    size_t current = 0;
+  };
+
+  const DriverLibrary &driver;
+  const api::CUstream stream;
+  std::vector<PinnedMemory> pieces;
+  size_t nextPiece = 0;
+  std::map<Key, StagingPair> stagings;
+};
+
+} // namespace tcc::cuda
+
+#endif // TCC_RUNTIME_CUDA_HOSTCOPIES_H
