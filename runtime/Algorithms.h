@@ -29,7 +29,10 @@ struct Algorithms {
   std::string library;                    ///< with version: only the same one reads the codes; several with a separator
   std::string machine;                    ///< that they were chosen on
   std::map<std::string, Algorithm> calls; ///< by the call's description: equal calls share an algorithm
-  std::string source;                     ///< the file that they were read from, for messages
+  std::string source;                     ///< the file that they were read from, or kFirstRank, for messages
+
+  /// The source of what all ranks of a job take.
+  static constexpr const char *kFirstRank = "rank 0";
 
   static constexpr const char *kSeparator = ", ";
 

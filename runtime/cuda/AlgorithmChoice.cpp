@@ -18,6 +18,13 @@ constexpr const char *kWayOut =
     "go on with --tune, which times the algorithms of this library on this card and records "
     "the fastest (results may differ in their last bits)";
 
+constexpr const char *kWayOutOfRanks = "give all ranks the same libraries and cards";
+
+/// Where algorithms that were recorded do not run.
+const char *wayOut(const runtime::Algorithms &recorded) {
+  return recorded.source == runtime::Algorithms::kFirstRank ? kWayOutOfRanks : kWayOut;
+}
+
 /// A pair of events that measures time.
 struct Clock {
   const DriverLibrary &driver;
@@ -53,7 +60,7 @@ template <typename Call> Status AlgorithmChoice<Call>::compareLibrary() const {
     return Status();
   return error(
       "{}: the run's {}s were computed by {}, this machine has {}, which may give other bits: install {}, or {}",
-      recorded.source, Call::kNoun, before, libraryName(), before, kWayOut);
+      recorded.source, Call::kNoun, before, libraryName(), before, wayOut(recorded));
 }
 
 template <typename Call> Status AlgorithmChoice<Call>::choose(Call &call) {
@@ -91,7 +98,8 @@ Expected<typename Call::Algorithm> AlgorithmChoice<Call>::fromRecord(const Call 
   if (checked)
     return checked;
   return error("{}: {} on {} does not run the algorithm that the run recorded for this {} ({}): {}; {}",
-               recorded.source, libraryName(), machine, Call::kNoun, algorithm.about, checked.message(), kWayOut);
+               recorded.source, libraryName(), machine, Call::kNoun, algorithm.about, checked.message(),
+               wayOut(recorded));
 }
 
 template <typename Call> Status AlgorithmChoice<Call>::fillOperands(const Call &call) const {

@@ -13,35 +13,41 @@ constexpr auto kPollTime = std::chrono::milliseconds(50);
 /// NCCL notices broken connections itself; who of the job has ended is known a moment later.
 constexpr auto kBlameTime = std::chrono::seconds(2);
 
+/// Fields as one text, and back. Nothing: the text is no list of fields.
+std::string packed(const std::vector<std::string> &fields) {
+  std::string all;
+  for (const std::string &field : fields)
+    all += fmt::format("{}:{}", field.size(), field);
+  return all;
+}
+std::optional<std::vector<std::string>> unpacked(const std::string &text) {
+  std::vector<std::string> fields;
+  for (size_t at = 0; at < text.size();) {
+    size_t length = 0;
+    const size_t begin = at;
+    while (at < text.size() && at < begin + 9 && text[at] >= '0' && text[at] <= '9')
+      length = length * 10 + static_cast<size_t>(text[at++] - '0');
+    if (at == begin || at >= text.size() || text[at] != ':' || length > text.size() - at - 1)
+      return std::nullopt;
+    fields.push_back(text.substr(at + 1, length));
+    at += 1 + length;
+  }
+  return fields;
+}
+
 /// What a rank tells the others before they join.
 struct Introduction {
-  std::string problem, plan, version, card; ///< the card: its host and number
+  std::string problem, plan, version, card; ///< the card: its number and host
   std::string id;                           ///< rank 0's: NCCL's
 
   static constexpr char kMark[] = "cards of CUDA";
-  std::string text() const {
-    std::string all;
-    for (const std::string &field : {std::string(kMark), problem, plan, version, card, id})
-      all += fmt::format("{}:{}", field.size(), field);
-    return all;
-  }
+  std::string text() const { return packed({kMark, problem, plan, version, card, id}); }
   /// Nothing: the rank said something else.
   static std::optional<Introduction> read(const std::string &text) {
-    std::string mark;
-    Introduction got;
-    size_t at = 0;
-    for (std::string *field : {&mark, &got.problem, &got.plan, &got.version, &got.card, &got.id}) {
-      size_t length = 0, digits = 0;
-      while (at < text.size() && digits < 6 && text[at] >= '0' && text[at] <= '9') {
-        length = length * 10 + static_cast<size_t>(text[at++] - '0');
-        ++digits;
-      }
-      if (digits == 0 || at >= text.size() || text[at] != ':' || length > text.size() - at - 1)
-        return std::nullopt;
-      *field = text.substr(at + 1, length);
-      at += 1 + length;
-    }
-    return mark == kMark && at == text.size() ? std::optional(got) : std::nullopt;
+    std::optional<std::vector<std::string>> fields = unpacked(text);
+    if (!fields || fields->size() != 6 || fields->front() != kMark)
+      return std::nullopt;
+    return Introduction{(*fields)[1], (*fields)[2], (*fields)[3], (*fields)[4], (*fields)[5]};
   }
 };
 
@@ -190,6 +196,25 @@ void CardRanks::watch() {
     (void)nccl->commAbort(handle); // returns when no graph is left that needs the communicator
     return;
   }
+}
+
+Expected<runtime::Algorithms> CardRanks::share(const runtime::Algorithms &own) {
+  std::vector<std::string> fields{own.library, own.machine};
+  for (const auto &[call, algorithm] : own.calls)
+    fields.insert(fields.end(), {call, algorithm.code, algorithm.about, fmt::format("{}", algorithm.seconds)});
+  Expected<std::vector<std::string>> texts = ranks.gatherTexts(rank() == 0 ? packed(fields) : "");
+  if (!texts)
+    return texts.status();
+  std::optional<std::vector<std::string>> first = unpacked(texts->front());
+  if (!first || first->size() < 2 || first->size() % 4 != 2)
+    return error("internal error: rank 0 says no algorithms");
+  runtime::Algorithms all;
+  all.library = (*first)[0];
+  all.machine = (*first)[1];
+  all.source = runtime::Algorithms::kFirstRank;
+  for (size_t i = 2; i < first->size(); i += 4)
+    all.calls[(*first)[i]] = {(*first)[i + 1], (*first)[i + 2], std::strtod((*first)[i + 3].c_str(), nullptr)};
+  return all;
 }
 
 Status CardRanks::failure() const {

@@ -8,6 +8,7 @@
 #ifndef TCC_RUNTIME_CUDA_CARDRANKS_H
 #define TCC_RUNTIME_CUDA_CARDRANKS_H
 
+#include "runtime/Algorithms.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/NcclLibrary.h"
 #include "runtime/parallel/Communicator.h"
@@ -36,6 +37,9 @@ public:
   uint32_t size() const { return ranks.size(); }
   const NcclLibrary &library() const { return nccl; }
   api::ncclComm_t communicator() const { return handle; }
+
+  /// Rank 0's algorithms come to every rank, so that all compute alike. The others' own are ignored.
+  Expected<runtime::Algorithms> share(const runtime::Algorithms &own);
 
   /// Collectives are submitted from here on, and all that were are done. A failure counts in between: when its work is
   /// done, a rank may find that others have left.

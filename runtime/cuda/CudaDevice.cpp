@@ -105,17 +105,18 @@ public:
     for (int i = 0; i < plan().code_objects_size(); ++i)
       if (Status status = loadCode(reader, i); !status.ok())
         return status.withContext(fmt::format("code object {}", i));
-    libraries.emplace(driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded,
-                      tune);
-    if (Status status = libraries->compare(plan()); !status.ok())
+    if (Status status = openLibraries(); !status.ok())
       return status;
     for (const plan::Entry &entry : plan().entries())
       programs.push_back({&entry, {}});
     if (Status status = joinRanks(reader); !status.ok())
       return status;
+    for (auto stage : {&CudaDevice::resolveAll, &CudaDevice::connectRanks})
+      if (Status status = (this->*stage)(); !status.ok())
+        return status;
     for (Program &program : programs)
-      if (Status status = prepare(program); !status.ok())
-        return status.withContext(fmt::format("entry '{}'", program.entry->name()));
+      if (Status status = capture(program, cards.get(), program.graph); !status.ok())
+        return status;
     Expected<std::unique_ptr<HostCopies>> opened = HostCopies::open(driver, stream);
     if (!opened)
       return opened.status();
@@ -216,7 +217,7 @@ protected:
     if (Status status = card->select(); !status.ok())
       return status;
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      Status status = program.steps[i].collective ? beginTogether() : Status();
+      Status status = program.steps[i].collective && together() ? beginTogether() : Status();
       if (status.ok())
         status = cuda::submit(program.steps[i], driver, stream, together());
       if (status.ok())
@@ -238,7 +239,7 @@ protected:
     cuda::TimedEvents marks(driver);
     if (together())
       program.times.resize(program.steps.size());
-    Status status = program.collectives ? beginTogether() : Status();
+    Status status = program.collectives && together() ? beginTogether() : Status();
     if (status.ok())
       status = marks.record(stream);
     for (size_t i = 0; i < program.steps.size() && status.ok(); ++i) {
@@ -274,10 +275,10 @@ private:
   /// The ranks of collectives, or null.
   cuda::CardRanks *together() const { return ranks() ? cards.get() : nullptr; }
   Status beginTogether() const {
-    if (!together())
+    if (!cards)
       return Status();
-    together()->begin();
-    return together()->failure();
+    cards->begin();
+    return cards->failure();
   }
   /// What a wait found: collectives end, with other numbers, when the job has failed.
   Status settled(const Status &waited) const {
@@ -352,11 +353,41 @@ private:
     return Status();
   }
 
-  Status prepare(Program &program) {
-    for (int i = 0; i < program.entry->instructions_size(); ++i)
-      if (Status status = resolve(program, program.entry->instructions(i)); !status.ok())
-        return status.withContext(fmt::format("instruction {} (node '{}')", i, program.entry->instructions(i).node()));
-    return capture(program, cards.get(), program.graph);
+  Status openLibraries() {
+    libraries.emplace(driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded,
+                      tune);
+    return libraries->compare(plan());
+  }
+
+  /// Gives every instruction its addresses, kernel or algorithm. With other ranks: rank 0 chooses for all.
+  Status resolveAll() {
+    if (cards && rank != 0) {
+      Expected<Algorithms> first = cards->share({});
+      if (!first)
+        return first.status();
+      recorded = first.take();
+      tune = false;
+      if (Status status = openLibraries(); !status.ok())
+        return status;
+    }
+    for (Program &program : programs)
+      for (int i = 0; i < program.entry->instructions_size(); ++i)
+        if (Status status = resolve(program, program.entry->instructions(i)); !status.ok())
+          return status.withContext(fmt::format("entry '{}', instruction {} (node '{}')", program.entry->name(), i,
+                                                program.entry->instructions(i).node()));
+    return cards && rank == 0 ? cards->share(libraries->taken()).status() : Status();
+  }
+
+  /// So that NCCL makes its connections, and not in a capture.
+  Status connectRanks() {
+    if (!cards)
+      return Status();
+    Status status = beginTogether();
+    for (const Program &program : programs)
+      if (status.ok())
+        status = cuda::runCollectives(*program.entry, program.steps, driver, stream, *cards)
+                     .withContext(fmt::format("entry '{}'", program.entry->name()));
+    return status.ok() ? synchronize() : status;
   }
 
   Status resolve(Program &program, const plan::Instruction &instruction) {

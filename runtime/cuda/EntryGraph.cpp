@@ -100,4 +100,22 @@ Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, const Dr
   return made;
 }
 
+Status runCollectives(const plan::Entry &entry, const std::vector<Step> &steps, const DriverLibrary &driver,
+                      api::CUstream stream, const CardRanks &ranks) {
+  for (const Step &step : steps) {
+    if (!step.collective || step.collective->isLocal())
+      continue;
+    for (size_t i = 0; i < step.pointers.size(); ++i) {
+      const plan::Buffer &buffer = entry.buffers(static_cast<int>(step.source->operands(static_cast<int>(i)).buffer()));
+      if (Status status =
+              driver.check(driver->memsetD8Async(step.pointers[i], 0, buffer.bytes(), stream), "clearing memory");
+          !status.ok())
+        return status;
+    }
+    if (Status status = submit(step, driver, stream, &ranks); !status.ok())
+      return status;
+  }
+  return Status();
+}
+
 } // namespace tcc::cuda

@@ -17,6 +17,11 @@ Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, const Dr
                                         api::CUstream stream, api::CUstream communication, const CardRanks *ranks,
                                         const std::function<std::string(size_t)> &where);
 
+/// Submits each collective of an entry once, on zeros in place of its operands: NCCL makes connections when an
+/// operation of a kind and size runs for the first time.
+Status runCollectives(const plan::Entry &entry, const std::vector<Step> &steps, const DriverLibrary &driver,
+                      api::CUstream stream, const CardRanks &ranks);
+
 } // namespace tcc::cuda
 
 #endif // TCC_RUNTIME_CUDA_ENTRYGRAPH_H

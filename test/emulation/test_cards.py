@@ -5,7 +5,10 @@ ranks that end, libraries that are missing and cards that are too few say so onc
 """
 import json
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import sys
 import time
 import unittest
@@ -38,17 +41,17 @@ class CardJobs(Jobs):
 class SameAsOneCard(CardJobs):
     """The global batch is 4 batches of the model: by 4, 2 or 1 micro-batches on 1, 2 or 4 ranks."""
 
-    def check(self, case, *settings, jobs, tolerance=1e-5):
+    def check(self, case, *settings, jobs, tolerance=1e-5, steps=5):
         expected, trained = None, {}
         for mode, ranks in [("none", 1), *jobs]:
             with self.subTest(case=case, mode=mode, ranks=ranks):
                 own = [setting for setting in settings if mode != "none" or not setting.startswith("parallel")]
                 plan = self.plan(case, f"train.accumulate={4 // ranks}", *own, mode=mode, ranks=ranks)
                 run = f"{mode}{ranks}"
-                self.run_cards(plan, case, run, nproc=ranks)
+                self.run_cards(plan, case, run, nproc=ranks, steps=steps)
                 found = losses(self.folder / run)
                 expected = expected or found
-                self.assertEqual(len(found), 5)
+                self.assertEqual(len(found), steps)
                 np.testing.assert_allclose(found, expected, rtol=tolerance)
                 self.succeed("trun", "export", run, "-o", f"{run}.safetensors")
                 weights = safetensors.numpy.load_file(self.folder / f"{run}.safetensors")
@@ -70,10 +73,10 @@ class SameAsOneCard(CardJobs):
         np.testing.assert_allclose(runs[1:], runs[:1] * 2, rtol=1e-5)
 
     def test_a_transformer_with_clipping_in_small_buckets(self):
-        self.check("nano-gpt", "train.clip_norm=0.5", "parallel.bucket_bytes=1000", jobs=[("ddp", 2), ("full", 4)])
+        self.check("nano-gpt", "train.clip_norm=0.5", "parallel.bucket_bytes=1000", jobs=[("ddp", 2), ("full", 4)], steps=4)
 
     def test_batch_norm_of_each_rank(self):
-        self.check("cnn-bn", jobs=[("ddp", 2)])
+        self.check("cnn-bn", jobs=[("ddp", 2)], steps=3)
 
     def test_gradients_in_bf16_on_their_way(self):
         self.check("mlp", "parallel.reduce_dtype=bf16", jobs=[("ddp", 2)], tolerance=1e-3)
@@ -82,10 +85,10 @@ class SameAsOneCard(CardJobs):
         """Statistics of all ranks, and denominators of each, against the same ranks on CPUs."""
         for case, setting in (("cnn-bn", "parallel.batch_norm=sync"), ("mlp", "parallel.average=ranks")):
             found = []
-            self.run_cards(self.plan(case, setting), case, f"{case}-cards", nproc=2, steps=3)
+            self.run_cards(self.plan(case, setting), case, f"{case}-cards", nproc=2, steps=2)
             found.append(losses(self.folder / f"{case}-cards"))
             self.zoo(case, setting, plan="cpu.tplan")
-            self.train("cpu.tplan", ZOO / case / "data.safetensors", f"{case}-cpus", "--steps", 3, "--no-release", nproc=2)
+            self.train("cpu.tplan", ZOO / case / "data.safetensors", f"{case}-cpus", "--steps", 2, "--no-release", nproc=2)
             found.append(losses(self.folder / f"{case}-cpus"))
             np.testing.assert_allclose(*found, rtol=1e-5, err_msg=case)
 
@@ -137,6 +140,16 @@ class Runs(CardJobs):
         collectives = json.loads(out)["collectives"]
         self.assertTrue(collectives)
         self.assertTrue(all(one["seconds"] > 0 for one in collectives), collectives)
+
+    @unittest.skipUnless(shutil.which("mpirun") and (BIN / "trun-mpi.so").exists(), "needs Open MPI")
+    def test_ranks_that_mpi_starts(self):
+        plan = self.plan("mlp")
+        env = os.environ | stand_in(mode="fast", devices=2) | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        subprocess.run(["mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none", BIN / "trun", plan, "--data",
+                        ZOO / "mlp" / "data.safetensors", "--out", "mpi", "--no-shuffle", "--device", "cuda", "--no-release", "--steps", "3"],
+                       cwd=self.folder, env=env, check=True, capture_output=True, timeout=120)
+        self.run_cards(plan, "mlp", "own", nproc=2, steps=3)
+        self.assertEqual(losses(self.folder / "mpi"), losses(self.folder / "own"))
 
     def test_memory_of_nccl_is_told(self):
         result = self.run_cards(self.plan("mlp"), "mlp", "run", nproc=2, steps=1)
@@ -227,22 +240,35 @@ class Failures(CardJobs):
         self.refuse(1, ["rank 2 of this machine needs a card of its own", "shows 2"], *words, 3,
                     env=os.environ | stand_in(devices=2, mode="fast"))
 
-    def test_another_plan_on_a_rank(self):
-        self.plan("mlp", name="one.tplan")
-        self.plan("mlp", "optimizer.lr=0.125", name="two.tplan")
-        # A launcher's ranks: what each is told to run differs.
-        import socket
+    def launched(self, *ranks):
+        """Two ranks of a launcher, each with its words and settings; their messages and exit statuses."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        ranks = [self.start(plan, "--data", self.data, "--out", "run", "--steps", 3, "--device", "cuda",
-                            env=stand_in(devices=2, mode="fast") | {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
-                                                                    "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                                                                    "MASTER_PORT": str(port)})
-                 for rank, plan in enumerate(("one.tplan", "two.tplan"))]
-        texts = [process.communicate(timeout=60)[1].decode() for process in ranks]
-        self.assertEqual([process.returncode for process in ranks], [1, 1], texts)
+        processes = [self.start(*words, "--data", self.data, "--out", "run", "--steps", 3, "--no-release", "--device", "cuda",
+                                env=stand_in(**{"devices": 2, "mode": "fast"} | settings)
+                                | {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2",
+                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                     for rank, (words, settings) in enumerate(ranks)]
+        texts = [process.communicate(timeout=60)[1].decode() for process in processes]
+        return texts, [process.returncode for process in processes]
+
+    def test_another_plan_on_a_rank(self):
+        self.plan("mlp", name="one.tplan")
+        self.plan("mlp", "optimizer.lr=0.125", name="two.tplan")
+        texts, codes = self.launched((["one.tplan"], {}), (["two.tplan"], {}))
+        self.assertEqual(codes, [1, 1], texts)
         self.assertRegex(texts[0], r"the ranks of the job differ: rank 1 .* has plan [0-9a-f]{16} .*, rank 0 has")
+
+    def test_algorithms_are_those_of_rank_0(self):
+        plan = self.plan("mlp")
+        texts, codes = self.launched(([plan, "--tune"], {}), ([plan], {}))
+        self.assertEqual(codes, [0, 0], texts)
+        shutil.rmtree(self.folder / "run")
+        texts, codes = self.launched(([plan], {}), ([plan], {"blas": 130000}))
+        self.assertEqual(codes, [1, 1], texts)
+        self.assertRegex(texts[0], r"rank 1 .*: the run's products were computed by cuBLASLt 13\.1\.0, this machine has cuBLASLt 13\.0\.0"
+                                   r".*give all ranks the same libraries and cards")
 
     def test_virtual_ranks_are_for_cpus(self):
         self.refuse(1, ["train.virtual_ranks", "cuda:sm_90", "NCCL", "--target cpu"], "tcc", ZOO / "mlp" / "model.onnx", "--recipe",

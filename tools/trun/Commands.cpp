@@ -230,6 +230,10 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
   auto measured = profile(*session, options.profile);
   if (!measured)
     return measured.status();
+  // What a rank sent may still be in its memory: it ends when all are done.
+  if (session->worldSize() > 1)
+    if (Status status = session->ranks->barrier(); !status.ok())
+      return status;
   if (!session->leads())
     return Status();
   ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline));
