@@ -13,6 +13,9 @@ constexpr auto kPollTime = std::chrono::milliseconds(50);
 /// NCCL notices broken connections itself; who of the job has ended is known a moment later.
 constexpr auto kBlameTime = std::chrono::seconds(2);
 
+/// NCCL ends in milliseconds, once a card's work is done.
+constexpr auto kEndTime = std::chrono::seconds(3);
+
 /// Fields as one text, and back. Nothing: the text is no list of fields.
 std::string packed(const std::vector<std::string> &fields) {
   std::string all;
@@ -88,6 +91,13 @@ Status compare(const std::vector<std::string> &texts, const runtime::Communicato
 }
 } // namespace
 
+/// Outlives the object with a thread that NCCL holds.
+struct CardRanks::Ending {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+};
+
 Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::Communicator &ranks,
                                                      const std::string &plan) {
   Introduction own;
@@ -117,7 +127,8 @@ Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::
   std::unique_ptr<CardRanks> joined(new CardRanks(*opened, ranks));
   if (Status status = joined->connect(card, id); !status.ok())
     return status;
-  joined->thread = std::thread([made = joined.get()] { made->watch(); });
+  joined->ending = std::make_shared<Ending>();
+  joined->thread = std::thread([made = joined.get()] { made->watch(made->ending); });
   return joined;
 }
 
@@ -170,7 +181,7 @@ std::string CardRanks::failureOfJob() {
   }
 }
 
-void CardRanks::watch() {
+void CardRanks::waitForFailure() {
   std::unique_lock lock(mutex);
   while (!ends.wait_for(lock, kPollTime, [&] { return stopping; })) {
     if (!working)
@@ -191,11 +202,19 @@ void CardRanks::watch() {
     if (!failed)
       continue;
     problem = *failed;
-    aborted = true;
-    lock.unlock();
-    (void)nccl->commAbort(handle); // returns when no graph is left that needs the communicator
     return;
   }
+}
+
+/// ncclCommDestroy may wait for ranks that have ended. At the end of a job this rank's collectives are done, and so are
+/// those of the others: nothing is lost by an abort.
+void CardRanks::watch(std::shared_ptr<Ending> ends) {
+  waitForFailure();
+  const NcclLibrary library = nccl;
+  (void)library->commAbort(handle); // returns when no graph needs the communicator: the object may be gone by then
+  std::lock_guard lock(ends->mutex);
+  ends->done = true;
+  ends->changed.notify_all();
 }
 
 Expected<runtime::Algorithms> CardRanks::share(const runtime::Algorithms &own) {
@@ -223,17 +242,17 @@ Status CardRanks::failure() const {
 }
 
 CardRanks::~CardRanks() {
+  if (!thread.joinable())
+    return;
   {
     std::lock_guard lock(mutex);
     stopping = true;
   }
   ends.notify_all();
-  if (thread.joinable())
-    thread.join();
-  // ncclCommDestroy may wait for ranks that have ended. This one's collectives are done, and those of the others are
-  // when a job ends in order.
-  if (handle && !aborted)
-    (void)nccl->commAbort(handle);
+  std::unique_lock lock(ending->mutex);
+  const bool done = ending->changed.wait_for(lock, kEndTime, [&] { return ending->done; });
+  lock.unlock();
+  done ? thread.join() : thread.detach();
 }
 
 } // namespace tcc::cuda

@@ -28,7 +28,8 @@ public:
   /// rank has ended.
   static Expected<std::unique_ptr<CardRanks>> join(const Card &card, runtime::Communicator &ranks,
                                                    const std::string &plan);
-  /// All graphs with captured collectives are destroyed: NCCL waits for that. Waits for no other rank.
+  /// All graphs with captured collectives are destroyed: NCCL waits for that. Waits for no other rank, and not for long
+  /// if a fault keeps the card from ending its work.
   ~CardRanks();
   CardRanks(const CardRanks &) = delete;
   CardRanks &operator=(const CardRanks &) = delete;
@@ -52,8 +53,10 @@ public:
 private:
   CardRanks(NcclLibrary nccl, runtime::Communicator &ranks) : nccl(nccl), ranks(ranks) {}
   Status connect(const Card &card, const api::ncclUniqueId &id);
-  /// The thread's: waits for a failure or for the end.
-  void watch();
+  /// The thread's: waits for a failure or for the end, and ends the communicator.
+  struct Ending;
+  void watch(std::shared_ptr<Ending> ending);
+  void waitForFailure();
   std::string failureOfJob();
 
   const NcclLibrary nccl;
@@ -62,9 +65,10 @@ private:
   std::atomic<bool> working{false};
   mutable std::mutex mutex;
   std::condition_variable ends;
-  bool stopping = false, aborted = false;
+  bool stopping = false;
   std::string problem; ///< of the job
-  std::thread thread;  ///< last: it uses the members above
+  std::shared_ptr<Ending> ending;
+  std::thread thread; ///< last: it uses the members above
 };
 
 } // namespace tcc::cuda

@@ -23,9 +23,8 @@ Status NcclLibrary::check(api::ncclResult_t result, const char *what) const {
   std::string told = more ? more : "";
   while (!told.empty() && (told.back() == '\n' || told.back() == ' '))
     told.pop_back();
-  return error("{}: {}{}{} (NCCL {}); NCCL_DEBUG=INFO says more", what,
-               text ? text : fmt::format("result {}", static_cast<int>(result)), told.empty() ? "" : ": ", told,
-               version());
+  return error("{}: {}{}{} (NCCL {})", what, text ? text : fmt::format("result {}", static_cast<int>(result)),
+               told.empty() ? "" : ": ", told, version());
 }
 
 Expected<NcclLibrary> NcclLibrary::open() {

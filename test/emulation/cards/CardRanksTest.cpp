@@ -153,6 +153,20 @@ TEST_F(CardRanksTest, AFailureOfTheJobIsKnownSoonAndTheEndWaitsForNobody) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
 }
 
+/// As after a fault of a kernel, when a driver destroys nothing any more.
+TEST_F(CardRanksTest, TheEndDoesNotWaitLongForAGraphThatIsLeft) {
+  plan::Instruction &collective = instruction(0, 1);
+  collective.mutable_collective()->set_kind(plan::CollectiveCall::ALL_REDUCE);
+  collective.mutable_collective()->set_dtype(plan::F32);
+  ASSERT_NE(capture({stepOf(collective)}), nullptr);
+  const auto begun = std::chrono::steady_clock::now();
+  ranks.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(6));
+  (void)driver->graphExecDestroy(graphs.back()); // so that NCCL comes to its end, too
+  graphs.clear();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+}
+
 TEST_F(CardRanksTest, RanksOnOneCardAreNamed) {
   // A group of two that answers for both with the own text.
   auto pair = runtime::makeNullGroup(2);

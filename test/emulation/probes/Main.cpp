@@ -64,12 +64,12 @@ void openDnn() {
   dnn.getErrorString = reinterpret_cast<decltype(dnn.getErrorString)>(::dlsym(library, "cudnnGetErrorString"));
 }
 
+/// A machine with one card may have no NCCL.
+constexpr int kNoNccl = 3;
 void openNccl() {
   void *library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (!library) {
-    std::fprintf(stderr, "probes: %s\n", ::dlerror());
-    ::_exit(2);
-  }
+  if (!library)
+    ::_exit(kNoNccl);
 #define TCC_FIND(member, symbol, parameters)                                                                           \
   nccl.member = reinterpret_cast<decltype(nccl.member)>(::dlsym(library, #symbol));
   TCC_NCCL_ENTRY_POINTS(TCC_FIND)
@@ -210,6 +210,10 @@ int main(int count, char **arguments) {
       ::_exit(runOne(probe)); // without the stand-in's own verdict: many probes make mistakes on purpose
     int status = 0;
     ::waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == kNoNccl) {
+      std::printf("none %s (the loader finds no libnccl.so.2)\n", probe.name);
+      continue;
+    }
     bool good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
     good ? ++passed : ++failed;
     std::printf("%s %s (%s)\n", good ? "ok  " : "FAIL", probe.name, probe.section);
