@@ -46,7 +46,6 @@ struct Program {
   std::vector<Step> steps;
   bool collectives = false;
   api::CUgraphExec graph = nullptr;   ///< with the device's ranks
-  api::CUgraphExec alone = nullptr;   ///< without them, made by the first run that needs it
   std::vector<CollectiveTimes> times; ///< by instruction, of timed runs with other ranks
 };
 
@@ -69,9 +68,8 @@ public:
       (void)driver->streamSynchronize(stream);
     copies.reset();
     for (Program &program : programs)
-      for (api::CUgraphExec graph : {program.graph, program.alone})
-        if (graph)
-          (void)driver->graphExecDestroy(graph);
+      if (program.graph)
+        (void)driver->graphExecDestroy(program.graph);
     programs.clear();
     libraries.reset();
     cards.reset(); // after the graphs
@@ -115,7 +113,7 @@ public:
       if (Status status = (this->*stage)(); !status.ok())
         return status;
     for (Program &program : programs)
-      if (Status status = capture(program, cards.get(), program.graph); !status.ok())
+      if (Status status = capture(program); !status.ok())
         return status;
     Expected<std::unique_ptr<HostCopies>> opened = HostCopies::open(driver, stream);
     if (!opened)
@@ -198,17 +196,18 @@ protected:
   }
 
   Status runEntry(uint32_t entry) override {
-    Program &program = programs[entry];
+    const Program &program = programs[entry];
     if (program.steps.empty())
       return Status();
+    if (program.collectives && cards && !together()) // the graph has the other ranks in it
+      return observeEntry(entry, nullptr);
     Status status = card->select();
-    const bool alone = program.collectives && cards && !together();
-    if (status.ok() && alone && !program.alone)
-      status = capture(program, nullptr, program.alone);
-    if (status.ok() && program.collectives && together())
+    if (program.collectives)
+      joint = program.entry;
+    if (status.ok() && program.collectives)
       status = beginTogether();
     if (status.ok())
-      status = check(driver->graphLaunch(alone ? program.alone : program.graph, stream), "launching a graph");
+      status = check(driver->graphLaunch(program.graph, stream), "launching a graph");
     return status.withContext(fmt::format("entry '{}'", program.entry->name()));
   }
 
@@ -283,7 +282,8 @@ private:
   /// What a wait found: collectives end, with other numbers, when the job has failed.
   Status settled(const Status &waited) const {
     Status failed = cards ? cards->failure() : Status();
-    return failed.ok() ? waited : failed;
+    return failed.ok() ? waited
+                       : failed.withContext(joint ? fmt::format("entry '{}'", joint->name()) : "joining the ranks");
   }
   /// The same where nothing is left to be done.
   Status finished(const Status &waited) const {
@@ -466,11 +466,11 @@ private:
   }
 
   /// All instructions of an entry as one graph.
-  Status capture(const Program &program, const cuda::CardRanks *ranks, api::CUgraphExec &graph) {
-    Expected<api::CUgraphExec> made = cuda::captureSteps(program.steps, driver, stream, communication, ranks,
+  Status capture(Program &program) {
+    Expected<api::CUgraphExec> made = cuda::captureSteps(program.steps, driver, stream, communication, cards.get(),
                                                          [&](size_t step) { return where(program, step); });
     if (made)
-      graph = *made;
+      program.graph = *made;
     return made.status();
   }
 
@@ -542,6 +542,7 @@ private:
   Algorithms recorded; ///< of the run that goes on
   bool tune;
   uint32_t rank, localRank;
+  const plan::Entry *joint = nullptr;     ///< the latest that ran with other ranks
   Communicator *job;                      ///< null: this process is alone
   std::unique_ptr<cuda::CardRanks> cards; ///< null: no entry needs other ranks
   std::optional<cuda::Libraries> libraries;

@@ -187,7 +187,7 @@ class Failures(CardJobs):
         self.assertRegex(text, r"holds the state after update \d+; go on with: .*trun --resume run")
 
     def test_a_killed_rank(self):
-        self.stricken(1, signal.SIGKILL, r"error: step \d+: .*rank 1 \(host .*\) has ended; its last sign of life was in step \d+")
+        self.stricken(1, signal.SIGKILL, r"error: step \d+: entry 'step': rank 1 \(host .*\) has ended; its last sign of life was in step \d+")
 
     def test_a_stopped_rank(self):
         self.stricken(2, signal.SIGSTOP, r"rank 2 \(host .*\) has been silent for 6 s")
@@ -219,6 +219,18 @@ class Failures(CardJobs):
         _, err = process.communicate(timeout=30)
         self.assertEqual(process.returncode, 0, err)
         self.assertRegex(err.decode(), r"stopped by SIGTERM after update \d+")
+
+    def test_a_nan_in_one_ranks_data_is_found_there(self):
+        data = safetensors.numpy.load_file(self.data)
+        data["x"][32 + 7, 3] = np.nan  # the second batch: rank 1's first
+        safetensors.numpy.save_file({key: np.ascontiguousarray(value) for key, value in data.items()}, self.folder / "d.safetensors")
+        self.refuse(4, ["step 1", "NaN.*rank 1 \\(host|sample 39"], "trun", self.plan("mlp"), "--data", "d.safetensors", "--out", "run",
+                    "--no-shuffle", "--steps", 3, "--device", "cuda", "--nproc", 2, env=os.environ | stand_in(mode="fast", devices=2))
+
+    def test_a_learning_rate_that_is_too_large(self):
+        """Each rank looks for the node alone, without the others."""
+        self.refuse(4, [r"step \d+", "node|norm"], "trun", self.plan("mlp", "optimizer.lr=1e30"), "--data", self.data, "--out", "run",
+                    "--no-shuffle", "--steps", 9, "--device", "cuda", "--nproc", 2, env=os.environ | stand_in(mode="checked", devices=2))
 
     def test_without_nccl(self):
         alone = self.folder / "driver-alone"
